@@ -1,0 +1,79 @@
+#ifndef FA_CONTEXT_H_
+#define FA_CONTEXT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "fa/export.h"
+#include "fa/status.h"
+
+namespace fa {
+
+/// Instruction-set levels, each includes the ones before it. `portable` runs on any CPU.
+enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+
+/// "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16".
+[[nodiscard]] FA_API const char* Name(Isa isa);
+/// The level of that name, or nothing.
+[[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
+/// The highest level this CPU has.
+[[nodiscard]] FA_API Isa DetectIsa();
+
+/// How sums over blocks are ordered.
+enum class Accumulation : uint8_t {
+  kDeterministic,  ///< bits do not depend on the number of threads, the run, or the other sequences in the call
+  kAtomicFree,     ///< may reorder sums for speed; no atomics either
+};
+
+/// Where threads and packed panels live.
+enum class NumaPolicy : uint8_t {
+  kSpread,  ///< a head's tasks stay on one NUMA node; nodes are filled evenly
+  kIgnore,  ///< one arena over all cores
+};
+
+struct ContextOptions {
+  int threads = 0;         ///< 0: every core of the process' affinity mask
+  std::optional<Isa> isa;  ///< default: environment FA_FORCE_ISA, else DetectIsa()
+  Accumulation accumulation = Accumulation::kDeterministic;
+  NumaPolicy numa = NumaPolicy::kSpread;
+  /// OpenBLAS as product engine of the portable level; outside the promise of equal bits. Default: environment
+  /// FA_PORTABLE_BLAS=1.
+  std::optional<bool> portable_blas;
+};
+
+/// Threads, instruction set and accumulation mode of the calls made with it. Contexts are independent: two run
+/// side by side. A context may be used by any number of callers at once; each call borrows an executor and a
+/// workspace from its pool, which grows to the number of concurrent calls. Threads start with the first parallel
+/// call.
+class FA_API Context {
+ public:
+  /// @return kInvalidArgument (threads < 0), kUnsupported (this CPU lacks options.isa, or FA_FORCE_ISA names none)
+  static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
+  /// The process-wide context that calls without one use; made on first use. If FA_FORCE_ISA cannot be honoured,
+  /// the calls that use it return that error.
+  static Context& Default();
+
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  [[nodiscard]] int threads() const;
+  [[nodiscard]] Isa isa() const;
+  [[nodiscard]] Accumulation accumulation() const;
+  [[nodiscard]] NumaPolicy numa() const;
+  /// Text about machine, instruction set, caches, NUMA nodes and threads.
+  [[nodiscard]] std::string Describe() const;
+
+  class Impl;
+  [[nodiscard]] Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Context(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fa
+
+#endif  // FA_CONTEXT_H_

@@ -1,0 +1,15 @@
+#ifndef FA_FA_H_
+#define FA_FA_H_
+
+/// Everything of `fa`: attention on CPUs.
+#include "fa/context.h"
+#include "fa/flash_attention.h"
+#include "fa/mask.h"
+#include "fa/merge.h"
+#include "fa/options.h"
+#include "fa/plan.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+#include "fa/version.h"
+
+#endif  // FA_FA_H_

@@ -1,0 +1,64 @@
+#ifndef FA_FLASH_ATTENTION_H_
+#define FA_FLASH_ATTENTION_H_
+
+#include <cstdint>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/options.h"
+#include "fa/plan.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// Tensors of the dense forward. Shapes are written for BNSD; each tensor has the shape of AttentionOptions::layout.
+/// Null data = absent.
+struct AttentionArgs {
+  TensorView q;       ///< [B, N, Sq, D]; f32, bf16 or f16
+  TensorView k;       ///< [B, Nkv, Sk, D], type of q; N % Nkv == 0
+  TensorView v;       ///< [B, Nkv, Sk, Dv], type of q
+  TensorView q_rope;  ///< optional, [B, N, Sq, Drope]: scores are Q K^T + Qr Kr^T
+  TensorView k_rope;  ///< with q_rope, [B, Nkv, Sk, Drope]
+  /// pse types 0, 1: [B|1, N, Sq, Sk], [B|1, N, 1, Sk] or compressed [B|1, N, 1024, Sk] (Sq = Sk > 1024, causal), type
+  /// of q or f32; TND: flat N * sum(Sq_b * Sk_b), flat N * sum(Sk_b), or [B|1, N, 1024, maxSk].
+  /// pse types 2, 3: slopes, f32 [N] or [B, N].
+  TensorView pse;
+  TensorView dense_mask;  ///< u8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk]
+  TensorView drop_mask;   ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
+  TensorView sink;        ///< f32 [N]: a virtual key of that score and value 0
+  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of the query lengths, no leading 0
+  std::span<const int64_t> cu_kv;  ///< TND: of the key lengths, same count
+  MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
+  MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
+  MutableTensorView softmax_sum;  ///< optional, f32, likewise; before dropout
+  MutableTensorView lse;          ///< optional, f32, likewise: max + ln(sum), -inf for a row without keys
+};
+
+/// out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases of AttentionOptions.
+///
+/// A row without keys gives out = 0, max = -FLT_MAX, sum = +FLT_MAX (0 and 0 when Sk = 0; with a sink: max = sink,
+/// sum = 1). A masked pair has probability exactly 0 whatever K, V or pse hold there. TND rows past the last prefix sum
+/// are written 0 in every output. Inner products, softmax and output are accumulated in f32 and rounded once.
+///
+/// Inputs may alias each other; an output must not share an element with another tensor nor with itself.
+/// @return kInvalidArgument ("key.shape[2]=5, want 7 (query.shape[2])"), kOutOfMemory; then nothing was written.
+/// Re-entrant. The bits do not depend on the number of threads, the batch or the layout. Follows FlashAttention-2
+/// (Dao 2023), section 3.1, with transposed scores.
+FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context = nullptr);
+
+/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present
+/// (data != nullptr), never their contents.
+FA_API Result<Plan> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
+                                       Context* context = nullptr);
+
+/// Writes the keep bits that a call with `dropout` = state uses, LSB first: `bits` of them, in the flat order of
+/// AttentionArgs::drop_mask. Trailing bits of the last byte are 0.
+/// @param mask  u8, at least ceil(bits / 8) bytes
+FA_API Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,
+                                  Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_FLASH_ATTENTION_H_

@@ -1,0 +1,35 @@
+#ifndef FA_MERGE_H_
+#define FA_MERGE_H_
+
+#include <cstdint>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// Two partial results of attention over disjoint sets of keys, and where their union goes.
+struct MergeArgs {
+  TensorView prev_out, cur_out;  ///< layout's shape; f32, bf16 or f16
+  TensorView prev_max, cur_max;  ///< f32 [B, N, S] (TND [T, N])
+  TensorView prev_sum, cur_sum;  ///< likewise
+  MutableTensorView out, softmax_max, softmax_sum;  ///< may be the very tensors of prev (same data, shape and strides)
+};
+
+struct MergeOptions {
+  Layout layout = Layout::kSBH;  ///< any of the layouts
+  int64_t heads = 0;             ///< for BSH and SBH; 0: taken from the statistics
+};
+
+/// Merges partial results: m = max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m),
+/// out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s, in f32, rounded once. A partial whose sum is 0, or whose max is -FLT_MAX
+/// with sum +FLT_MAX, counts as absent: the other is returned unchanged; both absent: 0, -FLT_MAX, +FLT_MAX.
+/// @return kInvalidArgument naming the tensor. Follows RingAttentionUpdate of CANN.
+FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_MERGE_H_

@@ -1,0 +1,107 @@
+#ifndef FA_TENSOR_H_
+#define FA_TENSOR_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "fa/export.h"
+
+namespace fa {
+
+/// Element types. f16 and bf16 are passed as their 16 bits, bool and u8 as one byte.
+enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU64 };
+
+/// Bytes of one element.
+[[nodiscard]] constexpr size_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32: return 4;
+    case DType::kF16:
+    case DType::kBF16: return 2;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kBool: return 1;
+    case DType::kI64:
+    case DType::kU64: return 8;
+  }
+  return 0;
+}
+
+/// "f32", "f16", "bf16", "i8", "u8", "bool", "i32", "i64", "u64".
+[[nodiscard]] FA_API const char* Name(DType dtype);
+
+/// How the dimensions batch (B), sequence (S), heads (N) and head size (D) lie in a tensor; the shape of a
+/// TensorView is the layout's own:
+/// BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D] (packed sequences) ·
+/// BNSD_BSND: inputs BNSD, output BSND.
+enum class Layout : uint8_t { kBNSD, kBSND, kBSH, kSBH, kTND, kBNSD_BSND };
+
+/// "BNSD", "BSND", "BSH", "SBH", "TND", "BNSD_BSND".
+[[nodiscard]] FA_API const char* Name(Layout layout);
+
+/// Up to 8 sizes or strides, outermost first.
+class Dims {
+ public:
+  static constexpr int kMaxRank = 8;
+
+  constexpr Dims() = default;
+  constexpr Dims(std::initializer_list<int64_t> values) {
+    for (int64_t value : values) push_back(value);
+  }
+  explicit constexpr Dims(std::span<const int64_t> values) {
+    for (int64_t value : values) push_back(value);
+  }
+
+  /// Past the eighth the value is dropped and rank() becomes 9, which every operator refuses by name.
+  constexpr void push_back(int64_t value) {
+    if (rank_ < kMaxRank) values_[static_cast<size_t>(rank_)] = value;
+    if (rank_ <= kMaxRank) ++rank_;
+  }
+  [[nodiscard]] constexpr int rank() const { return rank_; }
+  [[nodiscard]] constexpr bool empty() const { return rank_ == 0; }
+  constexpr int64_t operator[](int i) const { return values_[static_cast<size_t>(i)]; }
+  constexpr int64_t& operator[](int i) { return values_[static_cast<size_t>(i)]; }
+  [[nodiscard]] constexpr const int64_t* begin() const { return values_.data(); }
+  [[nodiscard]] constexpr const int64_t* end() const {
+    return values_.data() + (rank_ < kMaxRank ? rank_ : kMaxRank);
+  }
+  friend constexpr bool operator==(const Dims& a, const Dims& b) {
+    if (a.rank_ != b.rank_) return false;
+    for (int i = 0; i < a.rank_ && i < kMaxRank; ++i) {
+      if (a[i] != b[i]) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::array<int64_t, kMaxRank> values_{};
+  int rank_ = 0;
+};
+
+/// A read-only strided view of the caller's memory. Null data = absent. Strides count elements; an empty stride
+/// means dense, row-major. The innermost stride is 1; any other may be anything, 0 (broadcast) included,
+/// negative excluded.
+struct TensorView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  Dims shape;
+  Dims stride;
+};
+
+/// A writable strided view; as TensorView, but no two elements of it may share memory (no stride 0 on a
+/// dimension longer than 1).
+struct MutableTensorView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  Dims shape;
+  Dims stride;
+
+  operator TensorView() const { return {data, dtype, shape, stride}; }  // NOLINT(google-explicit-constructor)
+};
+
+}  // namespace fa
+
+#endif  // FA_TENSOR_H_

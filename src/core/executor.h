@@ -1,0 +1,47 @@
+#ifndef FA_CORE_EXECUTOR_H_
+#define FA_CORE_EXECUTOR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/task_graph.h"
+#include "fa/status.h"
+
+namespace fa::core {
+
+/// A callable that runs one task: (task id, worker slot in [0, workers)). No two concurrent calls see the same slot.
+/// Non-owning, so that calling it costs one indirect call and nothing is allocated.
+class TaskFunction {
+ public:
+  template <typename Callable>
+  explicit TaskFunction(Callable& callable)
+      : self_(&callable),
+        call_([](void* self, int32_t task, int worker) { (*static_cast<Callable*>(self))(task, worker); }) {}
+  void operator()(int32_t task, int worker) const { call_(self_, task, worker); }
+
+ private:
+  void* self_;
+  void (*call_)(void*, int32_t, int);
+};
+
+/// Runs a TaskGraph. All run state lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so one graph may be
+/// run by many executors at once.
+///
+/// The claim rule of every parallel executor: worker c walks its own range front to back; a worker whose range is done
+/// takes the back half of the largest remaining one. A claimed task that still waits for a predecessor is run by
+/// whoever completes the last of them. An exception thrown by a task (std::bad_alloc included) becomes the returned
+/// status; tasks not yet started are then skipped.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
+  /// Worker slots that run_task can see.
+  [[nodiscard]] virtual int workers() const = 0;
+};
+
+/// Bytes of run state for a graph: ready counters and claim ranges.
+[[nodiscard]] size_t RunStateBytes(const TaskGraph& graph);
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_EXECUTOR_H_

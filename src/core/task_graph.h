@@ -1,0 +1,37 @@
+#ifndef FA_CORE_TASK_GRAPH_H_
+#define FA_CORE_TASK_GRAPH_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace fa::core {
+
+/// Tasks 0..task_count-1, the order edges between them, and the order in which workers claim them. Plain data; made
+/// by a planner, run by an Executor, which knows nothing else.
+struct TaskGraph {
+  int32_t task_count = 0;
+
+  /// Edges in CSR form; all three empty when no task waits for another.
+  std::vector<int32_t> predecessor_count;  ///< per task
+  std::vector<int64_t> successor_begin;    ///< task_count + 1 entries
+  std::vector<int32_t> successors;
+
+  /// order[p] = task at claim position p; empty = identity. Always topological: a task stands after all its
+  /// predecessors, so running the order serially is valid.
+  std::vector<int32_t> order;
+
+  /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]); workers + 1 entries.
+  std::vector<int64_t> range_begin;
+  /// NUMA node that worker c's range would like to run on; empty = no wish.
+  std::vector<int16_t> range_node;
+
+  [[nodiscard]] bool has_edges() const { return !successors.empty(); }
+  [[nodiscard]] int workers() const { return static_cast<int>(range_begin.size()) - 1; }
+  [[nodiscard]] int32_t TaskAt(int64_t position) const {
+    return order.empty() ? static_cast<int32_t>(position) : order[static_cast<size_t>(position)];
+  }
+};
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_TASK_GRAPH_H_

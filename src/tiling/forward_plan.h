@@ -1,0 +1,64 @@
+#ifndef FA_TILING_FORWARD_PLAN_H_
+#define FA_TILING_FORWARD_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/task_graph.h"
+#include "tiling/problem.h"
+#include "tiling/row_interval.h"
+
+namespace fa::tiling {
+
+/// Rows and keys of a tile. block_k is a function of d, dv, d_rope, dtype and ISA alone, because bits depend on it;
+/// block_q may follow caches and workers.
+struct TileShape {
+  int64_t block_q = 128;
+  int64_t block_k = 256;
+  std::string reason;  ///< in words, for Describe()
+};
+
+/// One tile task: rows [row_begin, row_end) of `heads` query heads from head_begin on, all of kv head head_kv, against
+/// the keys it must visit. Its folded row f stands for row row_begin + f / heads of head head_begin + f % heads.
+struct ForwardItem {
+  int32_t sequence = 0;
+  int32_t head_kv = 0;
+  int32_t head_begin = 0;
+  int32_t heads = 1;
+  int64_t row_begin = 0, row_end = 0;
+  Interval keys;       ///< hull of the kept keys
+  int64_t cost = 0;    ///< key blocks visited, summed over strips' rows; an empty row block still costs 1
+  int32_t slot = -1;   ///< where its packed K and V lie; -1: read where they are
+};
+
+/// Packs key rows [row_begin, row_end) of one (sequence, kv head) into f32 panels of `slot`.
+struct PackItem {
+  int32_t sequence = 0;
+  int32_t head_kv = 0;
+  int64_t row_begin = 0, row_end = 0;
+  int32_t slot = 0;
+};
+
+/// The dense forward as plain data: a pure function of (AttentionProblem, Machine).
+/// Task ids: tiles [0, items.size()), then packs, then gates (no work: a join between packs and tiles of a head, or
+/// between the tiles of a head and the packs that reuse its slot).
+struct ForwardPlan {
+  TileShape shape;
+  std::vector<ForwardItem> items;
+  std::vector<PackItem> packs;
+  core::TaskGraph graph;
+  bool pack_k = false, pack_v = false;
+  int64_t kv_slots = 0;       ///< heads in flight, <= workers + 1
+  int64_t slot_rows = 0;      ///< longest sk of a packed sequence, rounded up to 8
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as PlanInfo
+  std::vector<double> load;   ///< predicted share of each worker's range, 1 = the longest
+  double efficiency = 1;      ///< by simulating claims and edges with costs as times
+};
+
+[[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);
+[[nodiscard]] ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& machine);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_FORWARD_PLAN_H_

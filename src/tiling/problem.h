@@ -1,0 +1,46 @@
+#ifndef FA_TILING_PROBLEM_H_
+#define FA_TILING_PROBLEM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fa/context.h"
+#include "fa/tensor.h"
+#include "tiling/row_interval.h"
+
+namespace fa::tiling {
+
+/// One batch element, or one packed sequence.
+struct Sequence {
+  int64_t sq = 0, sk = 0;
+  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first row in q and k; 0 otherwise
+  RowRule rule;
+};
+
+/// A validated attention call as the planner sees it: sizes and which features are on; no pointers.
+struct AttentionProblem {
+  int64_t heads = 0, heads_kv = 0;
+  int64_t d = 0, d_rope = 0, dv = 0;
+  DType dtype = DType::kF32;
+  bool dense_mask = false;   ///< a mask tensor may drop any pair: no tile is full
+  bool score_passes = false; ///< pse, slopes, softcap or dropout touch every score
+  bool k_rows_dense = true;  ///< k rows are f32 and lie d apart: readable where they are
+  bool v_rows_dense = true;
+  std::vector<Sequence> sequences;
+
+  [[nodiscard]] int64_t group() const { return heads / heads_kv; }
+};
+
+/// The machine as the planner sees it. Tests use any.
+struct Machine {
+  Isa isa = Isa::kPortable;
+  int workers = 1;
+  int nodes = 1;            ///< NUMA nodes the workers are spread over
+  int64_t l1_bytes = 32 << 10;
+  int64_t l2_bytes = 1 << 20;
+  int strip_rows = 32;      ///< query rows along the vectors of the kernel in use
+};
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_PROBLEM_H_

@@ -1,0 +1,54 @@
+#ifndef FA_TILING_ROW_INTERVAL_H_
+#define FA_TILING_ROW_INTERVAL_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "fa/mask.h"
+
+namespace fa::tiling {
+
+/// [begin, end); empty when begin >= end.
+struct Interval {
+  int64_t begin = 0, end = 0;
+  [[nodiscard]] bool empty() const { return begin >= end; }
+  [[nodiscard]] int64_t size() const { return std::max<int64_t>(end - begin, 0); }
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+/// What a (rows x keys) rectangle needs: nothing, a select, or no mask at all.
+enum class TileClass : uint8_t { kNone, kPartial, kFull };
+
+/// The mask algebra. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0 <= j < sk: one interval
+/// whose ends do not decrease with i, so a rectangle is classified by its corners. Every mode 0..8 is such a rule for
+/// a given batch element. A rule with prefix > 0 has no lower bound (lo = -(sq + sk)).
+struct RowRule {
+  int64_t lo = 0, hi = 0, prefix = 0;  ///< saturated to +-(sq + sk); hi < lo and prefix 0: no key at all
+  int64_t sq = 0, sk = 0;
+
+  /// The kept keys of row i.
+  [[nodiscard]] Interval Keys(int64_t i) const {
+    const int64_t begin = prefix > 0 ? 0 : std::clamp<int64_t>(i + lo, 0, sk);
+    const int64_t end = std::clamp<int64_t>(std::max(i + hi + 1, prefix), 0, sk);
+    return {begin, std::max(begin, end)};
+  }
+  /// Smallest interval that holds the kept keys of all rows in `rows` (empty if they have none).
+  [[nodiscard]] Interval KeysOfRows(Interval rows) const;
+  /// The keys kept by every row in `rows`.
+  [[nodiscard]] Interval KeysOfEveryRow(Interval rows) const;
+  /// The rows that keep at least one key of `keys`; for such a rule they are one interval too.
+  [[nodiscard]] Interval RowsOfKeys(Interval keys) const;
+  /// Exact: kNone iff no pair of the rectangle is kept, kFull iff all are.
+  [[nodiscard]] TileClass Classify(Interval rows, Interval keys) const;
+  /// Kept pairs in `rows`, in closed form.
+  [[nodiscard]] int64_t KeptPairs(Interval rows) const;
+};
+
+/// The rule of one batch element. `first_non_empty` / `last_non_empty`: whether it is the first / last element with
+/// sq > 0 (modes 7 and 8).
+[[nodiscard]] RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
+                                  bool last_non_empty);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_ROW_INTERVAL_H_

@@ -1,0 +1,31 @@
+#ifndef FA_TILING_WORKSPACE_PLAN_H_
+#define FA_TILING_WORKSPACE_PLAN_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace fa::tiling {
+
+/// Named buffers with offsets, booked while planning and granted by one block of memory in Run.
+class WorkspacePlan {
+ public:
+  struct Buffer {
+    std::string name;
+    size_t offset_bytes, bytes;
+  };
+  static constexpr size_t kAlignment = 64;
+
+  /// Books `bytes` (rounded up to kAlignment) and returns the offset.
+  size_t Book(std::string name, size_t bytes);
+  [[nodiscard]] size_t total_bytes() const { return total_; }
+  [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
+
+ private:
+  size_t total_ = 0;
+  std::vector<Buffer> buffers_;
+};
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_WORKSPACE_PLAN_H_
