@@ -1,0 +1,18 @@
+#ifndef FA_LAYOUT_OVERLAP_H_
+#define FA_LAYOUT_OVERLAP_H_
+
+#include "fa/tensor.h"
+
+namespace fa::layout {
+
+/// Whether two elements of different indices of `tensor` share a byte. Strides must be filled in.
+[[nodiscard]] bool OverlapsItself(const TensorView& tensor);
+
+/// Whether an element of `a` shares a byte with an element of `b`: exact for strided views (a bounded Diophantine
+/// problem; branch and bound over the strides, largest first), not a comparison of byte ranges. Strides must be filled
+/// in. Gives up after a fixed amount of work and then says yes.
+[[nodiscard]] bool Overlap(const TensorView& a, const TensorView& b);
+
+}  // namespace fa::layout
+
+#endif  // FA_LAYOUT_OVERLAP_H_

@@ -1,0 +1,29 @@
+#ifndef FA_LAYOUT_ROWS_H_
+#define FA_LAYOUT_ROWS_H_
+
+#include <cstdint>
+
+#include "fa/tensor.h"
+
+namespace fa::layout {
+
+/// Where the rows of a tensor of any layout lie: element (b, n, s, d) is at b*batch + n*head + s*row + d. For TND
+/// `batch` is 0 and s counts from the start of the packed tensor. The innermost stride is 1.
+struct Rows {
+  DType dtype = DType::kF32;
+  int64_t batch = 0, head = 0, row = 0;  ///< strides in elements
+
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const { return b * batch + n * head + s * row; }
+};
+
+/// Where a statistic of (b, n, s) lies; `copies` equal values stand copy_stride apart (1 in C++, 8 on the device).
+struct Stats {
+  int64_t batch = 0, head = 0, row = 0;
+  int64_t copies = 1, copy_stride = 0;
+
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const { return b * batch + n * head + s * row; }
+};
+
+}  // namespace fa::layout
+
+#endif  // FA_LAYOUT_ROWS_H_

@@ -1,0 +1,59 @@
+#ifndef FA_OPS_BIND_ATTENTION_H_
+#define FA_OPS_BIND_ATTENTION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "layout/rows.h"
+#include "tiling/problem.h"
+
+namespace fa::ops {
+
+/// Where the position bias of (sequence b, head n, row i) lies: data + offset[b] + n*head + i*row + j, strides in
+/// elements of pse's type. A broadcast row has row = 0.
+struct PseRows {
+  struct PerSequence {
+    int64_t offset = 0, head = 0, row = 0;
+  };
+  DType dtype = DType::kF32;
+  std::vector<PerSequence> sequences;  ///< one per sequence
+  /// The 1024-row form: the last 1024 rows are stored; row i < sq - 1024 reads row m = i mod 1024 shifted by
+  /// sk - 1024 + m - i columns (the value at the same distance from the diagonal).
+  bool compressed = false;
+};
+
+/// A validated dense call: sizes, rules and strides; no pointer, no layout string. What a plan keeps.
+struct BoundAttention {
+  tiling::AttentionProblem problem;
+  layout::Rows q, k, v, q_rope, k_rope, out;
+  layout::Stats softmax_max, softmax_sum, lse;
+  bool has_rope = false, has_max = false, has_sum = false, has_lse = false, has_sink = false;
+  bool has_pse = false, has_slopes = false, has_dense_mask = false, has_drop_mask = false, has_philox = false;
+
+  PseRows pse;                            ///< pse types 0 and 1
+  int64_t slope_batch_stride = 0;         ///< slopes [B,N]: N; [N]: 0
+  layout::Rows dense_mask;                ///< strides 0 where broadcast; row i of sequence b
+  std::vector<int64_t> dropout_offset;    ///< flat index of (sequence, head 0, row 0, key 0)
+
+  float scale = 1;
+  PseType pse_type = PseType::kAddThenScale;
+  std::vector<int64_t> q_start, kv_start; ///< per sequence (mode 8: only sequence 0); empty = all 0
+  float softcap = 0;
+  float keep_prob = 1;
+  PhiloxState philox;
+
+  int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0
+  AttentionArgs planned;  ///< descriptors (data kept only as present / absent), to compare in Run
+};
+
+/// Finds every user error of the dense forward that does not depend on addresses or contents.
+[[nodiscard]] Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options);
+
+/// Checks in Run: the tensors are the planned ones (shape, stride, type, presence, cu arrays equal), and no output
+/// shares an element with another tensor. Allocates nothing when all is well.
+[[nodiscard]] Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_ATTENTION_H_
