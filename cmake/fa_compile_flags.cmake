@@ -1,0 +1,30 @@
+# Flags of everything built here (fa_flags) and, on top, of the library's own code (fa_library_flags).
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(FA_CCACHE ccache)
+if(FA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${FA_CCACHE})
+endif()
+
+add_library(fa_flags INTERFACE)
+target_compile_features(fa_flags INTERFACE cxx_std_20)
+target_compile_options(fa_flags INTERFACE -Wall -Wextra $<$<BOOL:${FA_WERROR}>:-Werror>)
+if(FA_SANITIZE)
+  list(JOIN FA_SANITIZE "," fa_sanitizers)
+  target_compile_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers} -fno-omit-frame-pointer)
+  target_link_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers})
+  if("undefined" IN_LIST FA_SANITIZE)
+    target_compile_options(fa_flags INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+# Results must not depend on where the compiler sees a product beside a sum: contraction only where the code asks for
+# it. Nothing here may be compiled for the build machine (-march=native) or with -ffast-math.
+add_library(fa_library_flags INTERFACE)
+target_link_libraries(fa_library_flags INTERFACE fa_flags)
+target_compile_options(fa_library_flags INTERFACE -ffp-contract=off)
+target_include_directories(
+  fa_library_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/include)
