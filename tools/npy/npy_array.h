@@ -1,0 +1,65 @@
+#ifndef FA_NPY_NPY_ARRAY_H_
+#define FA_NPY_NPY_ARRAY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fa::npy {
+
+/// The element types that are read and written; all little endian.
+enum class ElementType : uint8_t { kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kF32, kF64 };
+
+[[nodiscard]] size_t SizeOf(ElementType type);
+/// NumPy's name: "float32".
+[[nodiscard]] const char* Name(ElementType type);
+/// The descr of a file: "<f4".
+[[nodiscard]] const char* Descr(ElementType type);
+/// The type of that descr, or nothing.
+[[nodiscard]] std::optional<ElementType> ParseDescr(const std::string& descr);
+
+/// "(2, 3)", as NumPy prints a shape.
+[[nodiscard]] std::string ShapeText(std::span<const int64_t> shape);
+/// Bytes of a dense array, or nothing where they do not fit into 63 bits or a size is negative.
+[[nodiscard]] std::optional<size_t> BytesOf(std::span<const int64_t> shape, ElementType type);
+
+/// A dense row-major array that owns its memory, 64-byte aligned, not initialised.
+class Array {
+ public:
+  Array() = default;
+  /// Throws std::bad_alloc, also for a shape beyond 63 bits.
+  Array(ElementType type, std::vector<int64_t> shape);
+
+  [[nodiscard]] ElementType type() const { return type_; }
+  [[nodiscard]] const std::vector<int64_t>& shape() const { return shape_; }
+  [[nodiscard]] size_t size_bytes() const { return size_bytes_; }
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_bytes_ / SizeOf(type_)); }
+  /// Never null, also for an array without elements.
+  [[nodiscard]] std::byte* bytes() { return memory_.get(); }
+  [[nodiscard]] const std::byte* bytes() const { return memory_.get(); }
+  template <typename T>
+  [[nodiscard]] std::span<T> as() {
+    return {reinterpret_cast<T*>(memory_.get()), size_bytes_ / sizeof(T)};
+  }
+  template <typename T>
+  [[nodiscard]] std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(memory_.get()), size_bytes_ / sizeof(T)};
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  ElementType type_ = ElementType::kF32;
+  std::vector<int64_t> shape_;
+  size_t size_bytes_ = 0;
+  std::unique_ptr<std::byte[], Free> memory_;
+};
+
+}  // namespace fa::npy
+
+#endif  // FA_NPY_NPY_ARRAY_H_

@@ -1,0 +1,35 @@
+#ifndef FA_NPY_NPY_FILE_H_
+#define FA_NPY_NPY_FILE_H_
+
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "npy/npy_array.h"
+
+namespace fa::npy {
+
+/// The operating system would not open, read or write. what() starts with the path.
+class IoError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The file is there, but is not an array that can be used. what() starts with the path.
+class FormatError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Reads a .npy file, version 1.0 to 3.0, C or Fortran order; the result is row-major. Big-endian, object and record
+/// arrays and truncated files are refused. Bytes after the array are left alone, as NumPy does.
+/// Throws IoError, FormatError, std::bad_alloc.
+[[nodiscard]] Array Load(const std::string& path);
+
+/// Writes version 1.0, row-major, straight into `path`. Throws IoError.
+void Save(const std::string& path, ElementType type, std::span<const int64_t> shape, const void* data);
+void Save(const std::string& path, const Array& array);
+
+}  // namespace fa::npy
+
+#endif  // FA_NPY_NPY_FILE_H_

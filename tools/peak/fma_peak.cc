@@ -1,0 +1,45 @@
+#include "peak/fma_peak.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "peak/peak_loops.h"
+#include "peak/timed_rounds.h"
+
+namespace fa::bench {
+namespace {
+
+double MeasureLoop(const PeakLoop& loop, int threads, double seconds) {
+  // Rounds of about 1 ms: long against the start barrier and the clock, short against a time slice, so that some round
+  // runs undisturbed on a shared machine. A first run of ten thousand iterations (some 20 us) sets their length.
+  constexpr int64_t kFirst = 10'000;
+  constexpr double kFirstSeconds = 1e-3, kRoundSeconds = 1e-3;
+  const double first = ShortestRound(1, kFirstSeconds, [&](int) { loop.run(kFirst); });
+  const auto iterations = std::max<int64_t>(kFirst, static_cast<int64_t>(kFirst * kRoundSeconds / first));
+  const double shortest = ShortestRound(threads, seconds, [&](int) { loop.run(iterations); });
+  return loop.flops_per_iteration * static_cast<double>(iterations) * threads / shortest * 1e-9;
+}
+
+PeakLoop F32Loop(Isa isa) {
+  switch (isa) {
+    case Isa::kPortable: return SseLoop();
+    case Isa::kAvx2: return Avx2Loop();
+    case Isa::kAvx512:
+    case Isa::kAvx512Vnni:
+    case Isa::kAvx512Bf16: return Avx512Loop();
+  }
+  return SseLoop();
+}
+
+}  // namespace
+
+double MeasureFmaPeakGflops(int threads, Isa isa, double seconds) {
+  return MeasureLoop(F32Loop(isa), threads, seconds);
+}
+
+double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds) {
+  const bool dot = dtype == DType::kBF16 && isa == Isa::kAvx512Bf16;
+  return MeasureLoop(dot ? Bf16DotLoop() : F32Loop(isa), threads, seconds);
+}
+
+}  // namespace fa::bench

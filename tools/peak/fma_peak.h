@@ -1,0 +1,20 @@
+#ifndef FA_PEAK_FMA_PEAK_H_
+#define FA_PEAK_FMA_PEAK_H_
+
+#include "fa/context.h"
+#include "fa/tensor.h"
+
+namespace fa::bench {
+
+/// The highest rate of f32 multiply-adds, in GFLOP/s (two a multiply-add), that `threads` threads running at once reach
+/// with the vectors of that level: 512-bit FMA, 256-bit FMA, or 128-bit multiply and add for portable. The best of
+/// many rounds of about 1 ms within `seconds`. The CPU must have the level.
+[[nodiscard]] double MeasureFmaPeakGflops(int threads, Isa isa, double seconds = 0.1);
+
+/// The peak that a computation on `dtype` is held against: bf16 dot products (VDPBF16PS) for bf16 at avx512_bf16,
+/// otherwise f32 multiply-adds, because inputs of that type are widened.
+[[nodiscard]] double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds = 0.1);
+
+}  // namespace fa::bench
+
+#endif  // FA_PEAK_FMA_PEAK_H_

@@ -1,0 +1,65 @@
+// Each loop is one asm block, so that no compiler and no optimisation level removes or spills anything. Twelve
+// accumulators: two FMA units of latency four need eight, and twelve leave registers for the two operands on every
+// level. Every accumulator converges to 1 (x = x/2 + 1/2), so that no NaN, infinity or denormal slows a unit down.
+
+#include "peak/peak_loops.h"
+
+namespace fa::bench {
+namespace {
+
+constexpr double kAccumulators = 12;
+constexpr float kHalf = 0.5F;
+
+#define FA_CLOBBERS                                                                                               \
+  "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
+      "xmm13", "xmm14", "xmm15"
+#define FA_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+
+#define FA_CLEAR_SSE(n) "xorps %%xmm" #n ", %%xmm" #n "\n\t"
+#define FA_MUL_ADD_SSE(n) "mulps %%xmm15, %%xmm" #n "\n\taddps %%xmm15, %%xmm" #n "\n\t"
+void RunSse(int64_t iterations) {
+  asm volatile("movss %[half], %%xmm15\n\tshufps $0, %%xmm15, %%xmm15\n\t" FA_TWELVE(FA_CLEAR_SSE)  //
+               "1:\n\t" FA_TWELVE(FA_MUL_ADD_SSE) "decq %[n]\n\tjnz 1b"
+               : [n] "+r"(iterations)
+               : [half] "m"(kHalf)
+               : FA_CLOBBERS);
+}
+
+#define FA_CLEAR_AVX(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
+#define FA_FMA_YMM(n) "vfmadd213ps %%ymm15, %%ymm15, %%ymm" #n "\n\t"
+void RunAvx2(int64_t iterations) {
+  asm volatile("vbroadcastss %[half], %%ymm15\n\t" FA_TWELVE(FA_CLEAR_AVX)  //
+               "1:\n\t" FA_TWELVE(FA_FMA_YMM) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
+               : [n] "+r"(iterations)
+               : [half] "m"(kHalf)
+               : FA_CLOBBERS);
+}
+
+#define FA_FMA_ZMM(n) "vfmadd213ps %%zmm15, %%zmm15, %%zmm" #n "\n\t"
+void RunAvx512(int64_t iterations) {
+  asm volatile("vbroadcastss %[half], %%zmm15\n\t" FA_TWELVE(FA_CLEAR_AVX)  //
+               "1:\n\t" FA_TWELVE(FA_FMA_ZMM) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
+               : [n] "+r"(iterations)
+               : [half] "m"(kHalf)
+               : FA_CLOBBERS);
+}
+
+// A dot product only adds: factors of 2^-40 keep the sums normal for any number of iterations.
+#define FA_DOT_ZMM(n) "vdpbf16ps %%zmm15, %%zmm15, %%zmm" #n "\n\t"
+void RunBf16Dot(int64_t iterations) {
+  constexpr uint32_t kTwoTinyBf16 = 0x2b802b80;
+  asm volatile("vpbroadcastd %[tiny], %%zmm15\n\t" FA_TWELVE(FA_CLEAR_AVX)  //
+               "1:\n\t" FA_TWELVE(FA_DOT_ZMM) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
+               : [n] "+r"(iterations)
+               : [tiny] "r"(kTwoTinyBf16)
+               : FA_CLOBBERS);
+}
+
+}  // namespace
+
+PeakLoop SseLoop() { return {RunSse, kAccumulators * 4 * 2}; }
+PeakLoop Avx2Loop() { return {RunAvx2, kAccumulators * 8 * 2}; }
+PeakLoop Avx512Loop() { return {RunAvx512, kAccumulators * 16 * 2}; }
+PeakLoop Bf16DotLoop() { return {RunBf16Dot, kAccumulators * 32 * 2}; }
+
+}  // namespace fa::bench

@@ -1,0 +1,14 @@
+#ifndef FA_PEAK_TIMED_ROUNDS_H_
+#define FA_PEAK_TIMED_ROUNDS_H_
+
+#include <functional>
+
+namespace fa::bench {
+
+/// Runs work(thread) on `threads` threads that start each round together, again and again for about `seconds` (one
+/// round at least), and returns the shortest round in seconds: from the first start to the last end.
+[[nodiscard]] double ShortestRound(int threads, double seconds, const std::function<void(int thread)>& work);
+
+}  // namespace fa::bench
+
+#endif  // FA_PEAK_TIMED_ROUNDS_H_
