@@ -1,0 +1,79 @@
+#include "check/forward_row.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "check/element.h"
+
+namespace fa::check {
+namespace {
+
+double At(const HeadRows& head, int64_t row, int64_t column) {
+  return LoadElement(head.data, head.dtype, head.offset + row * head.row_stride + column);
+}
+
+struct Scores {
+  std::vector<double> p;      // exp(score - max), 0 where masked
+  double sum = 0;
+  double largest_terms = 0;  // A of the bound
+};
+
+Scores ComputeScores(const ForwardRowInputs& in) {
+  Scores scores;
+  scores.p.assign(static_cast<size_t>(in.sk), -std::numeric_limits<double>::infinity());
+  double max = -std::numeric_limits<double>::infinity();
+  for (int64_t j = 0; j < in.sk; ++j) {
+    if (!in.keeps(j)) continue;
+    double dot = 0, terms = 0;
+    for (int64_t d = 0; d < in.q.columns; ++d) {
+      const double product = At(in.q, in.row, d) * At(in.k, j, d);
+      dot += product;
+      terms += std::fabs(product);
+    }
+    scores.p[static_cast<size_t>(j)] = in.scale * dot;
+    max = std::max(max, in.scale * dot);
+    scores.largest_terms = std::max(scores.largest_terms, std::fabs(in.scale) * terms);
+  }
+  if (std::isinf(max)) {  // no key at all
+    std::fill(scores.p.begin(), scores.p.end(), 0.0);
+    return scores;
+  }
+  for (double& p : scores.p) {
+    p = std::exp(p - max);
+    scores.sum += p;
+  }
+  return scores;
+}
+
+double RelativeErrorOfP(const ForwardRowInputs& in, double largest_terms) {
+  const double u = UnitRoundoff(DType::kF32);
+  const bool narrow = in.q.dtype != DType::kF32;
+  const double exp2_error = narrow ? 4e-6 : 4 * u;
+  return 2 * (static_cast<double>(in.q.columns) + 6) * u * largest_terms + 2 * static_cast<double>(in.sk) * u +
+         2 * exp2_error + (narrow ? UnitRoundoff(in.q.dtype) : 0);
+}
+
+}  // namespace
+
+ForwardRow ComputeForwardRow(const ForwardRowInputs& in) {
+  const Scores scores = ComputeScores(in);
+  const double relative = RelativeErrorOfP(in, scores.largest_terms);
+  const double subnormal = in.q.dtype == DType::kF16 ? 0x1p-25 : 0;
+  ForwardRow row;
+  for (int64_t d = 0; d < in.v.columns; ++d) {
+    double out = 0, weight = 0;
+    for (int64_t j = 0; j < in.sk; ++j) {
+      const double p = scores.p[static_cast<size_t>(j)];
+      if (p == 0) continue;  // a masked value is never looked at
+      const double term = p / scores.sum * At(in.v, j, d);
+      out += term;
+      weight += std::fabs(term);
+    }
+    row.out.push_back(out);
+    row.bound.push_back(relative * weight + UnitRoundoff(in.q.dtype) * std::fabs(out) + subnormal);
+  }
+  return row;
+}
+
+}  // namespace fa::check

@@ -1,0 +1,48 @@
+#ifndef FA_CHECK_FORWARD_ROW_H_
+#define FA_CHECK_FORWARD_ROW_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "fa/tensor.h"
+
+namespace fa::check {
+
+/// The rows of one head: element (row, column) is data[offset + row * row_stride + column].
+struct HeadRows {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t offset = 0;
+  int64_t row_stride = 0;
+  int64_t columns = 0;
+};
+
+/// One row of attention in double, and how far a correct f32 computation may be away, column by column.
+struct ForwardRow {
+  std::vector<double> out;
+  std::vector<double> bound;
+};
+
+/// The inputs of a row. `keeps` says which keys it looks at.
+struct ForwardRowInputs {
+  HeadRows q, k, v;
+  int64_t row = 0;
+  int64_t sk = 0;
+  double scale = 1;
+  std::function<bool(int64_t key)> keeps;
+};
+
+/// Softmax(scale * q k^T) v of one row by plain loops.
+///
+/// The bound, with u = 2^-24, u_t the unit roundoff of the inputs' type, A = max_j |scale| sum_d |q_d k_jd| and
+/// W_d = sum_j P_j |v_jd| (P normalised): a score is D multiply-adds, a scaling and a subtraction of the maximum, each
+/// value at most A in magnitude, hence off by at most (D + 6) u A; so P_j is off by twice that, relatively (numerator
+/// and sum), plus e for exp2 (2 ulp for f32, 4e-6 for 16-bit types) twice, plus u_t where P is rounded to a 16-bit type;
+/// sum and product with V are Sk additions each, 2 Sk u; the output is rounded once, u_t |O_d|, and for f16 may be
+/// subnormal, 2^-25. Together: (2 (D + 6) u A + 2 Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25.
+[[nodiscard]] ForwardRow ComputeForwardRow(const ForwardRowInputs& inputs);
+
+}  // namespace fa::check
+
+#endif  // FA_CHECK_FORWARD_ROW_H_

@@ -1,0 +1,22 @@
+#ifndef FA_CHECK_KEPT_RULE_H_
+#define FA_CHECK_KEPT_RULE_H_
+
+#include <cstdint>
+
+#include "fa/mask.h"
+
+namespace fa::check {
+
+/// One sequence of a call, as a mask rule sees it.
+struct SequenceFacts {
+  int64_t index = 0;  ///< batch element
+  int64_t sq = 0, sk = 0;
+  bool first_non_empty = false, last_non_empty = false;
+};
+
+/// Whether the structural mask keeps key j for query row i: the definition, pair by pair.
+[[nodiscard]] bool Keeps(const Mask& mask, const SequenceFacts& sequence, int64_t i, int64_t j);
+
+}  // namespace fa::check
+
+#endif  // FA_CHECK_KEPT_RULE_H_
