@@ -1,0 +1,111 @@
+#ifndef FA_TESTS_REFERENCE_ATTENTION_H_
+#define FA_TESTS_REFERENCE_ATTENTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reference/half.h"
+#include "reference/mask.h"
+
+namespace reference {
+
+/// Values over (batch element b, head n, row i, key j), any of which may be broadcast:
+/// values[offset[b] + n*head[b] + i*row[b] + j].
+template <typename T>
+struct PairValues {
+  std::vector<T> values;
+  std::vector<int64_t> offset, head, row;  ///< one per batch element
+
+  [[nodiscard]] bool empty() const { return offset.empty(); }
+  [[nodiscard]] int64_t Index(int64_t b, int64_t n, int64_t i, int64_t j) const {
+    return offset[b] + n * head[b] + i * row[b] + j;
+  }
+};
+
+enum class PseType : int8_t { kNone = -1, kScaleThenAdd = 0, kAddThenScale = 1, kSlopes = 2, kSlopesSqrt = 3 };
+
+struct Seed {
+  uint64_t seed = 0, offset = 0;
+};
+
+/// One dense attention call. Tensors are canonical: batch element after batch element, each [heads, rows, size], in
+/// double whatever the type under test is.
+struct Problem {
+  int64_t heads = 1, heads_kv = 1, d = 1, d_rope = 0, dv = 1;
+  Lengths lengths;
+  std::vector<double> q, k, v, q_rope, k_rope;
+
+  double scale = 1;
+  double softcap = 0;
+  MaskRule mask;
+  PairValues<uint8_t> dense_mask;  ///< 1 = drop
+  PseType pse_type = PseType::kNone;
+  PairValues<double> pse;       ///< types 0 and 1
+  bool pse_compressed = false;  ///< 1024 rows: the last ones; earlier rows by their distance from the diagonal
+  std::vector<double> slopes;   ///< types 2 and 3: [B, N]
+  int64_t q_start = 0, kv_start = 0;
+  double keep_prob = 1;
+  std::vector<uint8_t> drop_bits;  ///< LSB first, 1 = keep
+  std::optional<Seed> seed;
+  std::vector<double> sink;  ///< [N] or empty
+
+  [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
+  /// Rows of all batch elements before b: a tensor of `size` columns and `n` heads starts there at n*size*...
+  [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
+  /// Start of row i of head n of batch element b in q or out (`columns` = d or dv) and in a statistic (`columns` = 1).
+  [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
+  /// Likewise in k and v.
+  [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
+};
+
+/// Whether query i of head n sees key j: the rule and the dense mask.
+[[nodiscard]] bool Keeps(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
+
+/// Where pair (i, j) reads pse.values. Only for a pair that is kept.
+[[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
+
+/// Sums of magnitudes that a rounding-error analysis needs (support/tolerance.h), with P normalised and z the factor of
+/// dropout. Like out or like max.
+struct Magnitudes {
+  std::vector<double> abs_out;      ///< sum_j P z |v|
+  std::vector<double> rms_out;      ///< sqrt(sum_j (P z v)^2)
+  std::vector<double> score_out;    ///< sum_j P A z |v|, A = the score with every term's magnitude
+  std::vector<double> score;        ///< sum_j P A
+  std::vector<double> score_near;   ///< largest A of a score within 1 of the maximum
+  std::vector<double> keys;         ///< keys seen
+  std::vector<double> largest_v;    ///< largest |z v| of a key seen
+};
+
+struct ForwardResult {
+  std::vector<double> out;            ///< like q with dv columns
+  std::vector<double> max, sum, lse;  ///< [N, Sq_b], batch element after batch element
+  Magnitudes magnitudes;              ///< Forward only
+};
+
+/// Attention in double by plain loops.
+[[nodiscard]] ForwardResult Forward(const Problem& problem);
+
+/// The yardstick of the exactness goals: the same loops in f32 from inputs of `format`, the whole row at once, P
+/// rounded to a 16-bit format before it meets V, the output rounded once.
+[[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
+
+struct Gradients {
+  std::vector<double> dq, dk, dv, dq_rope, dk_rope;  ///< like q, k, v, q_rope, k_rope
+  std::vector<double> dpse;                          ///< like pse.values; broadcast dimensions summed
+  std::vector<double> dslopes;                       ///< [N]: summed over the batch
+  std::vector<double> dsink;                         ///< [N]
+};
+
+/// Gradients of sum(out * d_out) in double. `forward` gives out, max and sum (Forward's, or those of a library, which
+/// are rounded).
+[[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
+                                 const std::vector<double>& d_out);
+
+/// The yardstick: in f32, P and dS rounded to a 16-bit format before their products, gradients rounded once.
+[[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
+                                      const std::vector<double>& d_out, Format format);
+
+}  // namespace reference
+
+#endif  // FA_TESTS_REFERENCE_ATTENTION_H_

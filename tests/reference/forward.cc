@@ -1,0 +1,123 @@
+// O = drop(softmax(S)) V, one row at a time: all its scores, their maximum, the sum, then the weighted values.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+#include "reference/attention.h"
+#include "reference/scores.h"
+
+namespace reference {
+namespace {
+
+constexpr double kNoKeysMax = -static_cast<double>(FLT_MAX);
+constexpr double kNoKeysSum = static_cast<double>(FLT_MAX);
+
+/// What is rounded where. In double nothing is.
+struct Rounding {
+  bool on = false;
+  Format format = Format::kF32;
+  [[nodiscard]] double operator()(double x) const { return on ? RoundTo(format, x) : x; }
+};
+
+struct RowAddress {
+  int64_t b, n, i;
+};
+
+void AddMagnitudes(const Problem& p, RowAddress at, const std::vector<double>& probability,
+                   const std::vector<Score<double>>& scores, double max, ForwardResult* result) {
+  Magnitudes& m = result->magnitudes;
+  const int64_t out = p.QueryRow(at.b, at.n, at.i, p.dv);
+  const int64_t statistic = p.QueryRow(at.b, at.n, at.i, 1);
+  const int64_t n_kv = at.n / (p.heads / p.heads_kv);
+  m.keys[statistic] = static_cast<double>(scores.size());
+  for (size_t x = 0; x < scores.size(); ++x) {
+    const double* v = &p.v[p.KeyRow(at.b, n_kv, scores[x].key, p.dv)];
+    const double pz = probability[x] * scores[x].drop;
+    for (int64_t c = 0; c < p.dv; ++c) {
+      const double term = std::fabs(pz * v[c]);
+      m.abs_out[out + c] += term;
+      m.rms_out[out + c] += term * term;
+      m.score_out[out + c] += term * scores[x].magnitude;
+      m.largest_v[statistic] = std::max(m.largest_v[statistic], std::fabs(scores[x].drop * v[c]));
+    }
+    m.score[statistic] += probability[x] * scores[x].magnitude;
+    if (scores[x].value > max - 1) m.score_near[statistic] = std::max(m.score_near[statistic], scores[x].magnitude);
+  }
+  for (int64_t c = 0; c < p.dv; ++c) m.rms_out[out + c] = std::sqrt(m.rms_out[out + c]);
+}
+
+template <typename Real>
+void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, ForwardResult* result) {
+  const int64_t statistic = p.QueryRow(at.b, at.n, at.i, 1);
+  const bool has_sink = !p.sink.empty();
+  std::vector<Score<Real>> scores;
+  ScoresOfRow<Real>(p, at.b, at.n, at.i, &scores);
+  result->lse[statistic] = -std::numeric_limits<double>::infinity();
+  if (p.lengths.sk[at.b] == 0) return;  // all zeros
+  if (scores.empty() && !has_sink) {
+    result->max[statistic] = kNoKeysMax;
+    result->sum[statistic] = kNoKeysSum;
+    return;
+  }
+
+  Real max = has_sink ? static_cast<Real>(p.sink[at.n]) : -std::numeric_limits<Real>::infinity();
+  for (const auto& score : scores) max = std::max(max, score.value);
+  Real sum = has_sink ? std::exp(static_cast<Real>(p.sink[at.n]) - max) : 0;
+  std::vector<double> probability;
+  for (const auto& score : scores) {
+    const Real unnormalised = std::exp(score.value - max);
+    sum += unnormalised;
+    probability.push_back(static_cast<double>(unnormalised));
+  }
+  result->max[statistic] = static_cast<double>(max);
+  result->sum[statistic] = static_cast<double>(sum);
+  result->lse[statistic] = static_cast<double>(max + std::log(sum));
+
+  const int64_t n_kv = at.n / (p.heads / p.heads_kv);
+  std::vector<Real> out(static_cast<size_t>(p.dv), Real{0});
+  for (size_t x = 0; x < scores.size(); ++x) {
+    const double* v = &p.v[p.KeyRow(at.b, n_kv, scores[x].key, p.dv)];
+    const double dropped = probability[x] * static_cast<double>(scores[x].drop);
+    const Real weight = static_cast<Real>(rounding.format == Format::kF32 ? dropped : rounding(dropped));
+    for (int64_t c = 0; c < p.dv; ++c) out[c] += weight * static_cast<Real>(v[c]);
+  }
+  for (int64_t c = 0; c < p.dv; ++c) {
+    result->out[p.QueryRow(at.b, at.n, at.i, p.dv) + c] = rounding(static_cast<double>(out[c] / sum));
+  }
+  if constexpr (std::is_same_v<Real, double>) {
+    for (double& value : probability) value /= sum;
+    AddMagnitudes(p, at, probability, scores, max, result);
+  }
+}
+
+template <typename Real>
+ForwardResult Run(const Problem& p, Rounding rounding) {
+  const size_t rows = static_cast<size_t>(p.RowsBefore(p.lengths.sq, p.batch()) * p.heads);
+  const size_t size = rows * static_cast<size_t>(p.dv);
+  ForwardResult result;
+  for (auto* values : {&result.max, &result.sum, &result.lse, &result.magnitudes.score, &result.magnitudes.score_near,
+                       &result.magnitudes.keys, &result.magnitudes.largest_v}) {
+    values->assign(rows, 0.0);
+  }
+  for (auto* values :
+       {&result.out, &result.magnitudes.abs_out, &result.magnitudes.rms_out, &result.magnitudes.score_out}) {
+    values->assign(size, 0.0);
+  }
+  for (int64_t b = 0; b < p.batch(); ++b) {
+    for (int64_t n = 0; n < p.heads; ++n) {
+      for (int64_t i = 0; i < p.lengths.sq[b]; ++i) ForwardRow<Real>(p, {b, n, i}, rounding, &result);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+ForwardResult Forward(const Problem& problem) { return Run<double>(problem, {}); }
+
+ForwardResult NaiveForward(const Problem& problem, Format format) {
+  return Run<float>(problem, {.on = true, .format = format});
+}
+
+}  // namespace reference

@@ -1,0 +1,24 @@
+#ifndef FA_TESTS_REFERENCE_HALF_H_
+#define FA_TESTS_REFERENCE_HALF_H_
+
+#include <cstdint>
+
+namespace reference {
+
+/// The number formats of tensors, from their definitions: sign, exponent, fraction; nothing shared with the library.
+enum class Format : uint8_t { kF32, kF16, kBF16 };
+
+/// The value of a 16-bit pattern; exact.
+[[nodiscard]] double Decode16(Format format, uint16_t bits);
+/// The nearest 16-bit number, ties to even; NaN stays NaN, too large becomes inf.
+[[nodiscard]] uint16_t Encode16(Format format, double value);
+/// The nearest number of the format, as double.
+[[nodiscard]] double RoundTo(Format format, double value);
+/// Unit roundoff: half the distance of 1 and the next number.
+[[nodiscard]] double UnitRoundoff(Format format);
+/// Half the smallest positive number: the rounding error next to 0.
+[[nodiscard]] double SmallestError(Format format);
+
+}  // namespace reference
+
+#endif  // FA_TESTS_REFERENCE_HALF_H_

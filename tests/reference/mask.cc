@@ -1,0 +1,49 @@
+#include "reference/mask.h"
+
+#include <algorithm>
+
+namespace reference {
+namespace {
+
+// pre and next may be any 64-bit integers; 128 bits hold every sum.
+__extension__ using Wide = __int128;
+
+bool IsFirstWithQueries(const Lengths& lengths, int64_t b) {
+  for (int64_t other = 0; other < b; ++other) {
+    if (lengths.sq[other] > 0) return false;
+  }
+  return lengths.sq[b] > 0;
+}
+
+bool IsLastWithQueries(const Lengths& lengths, int64_t b) {
+  for (int64_t other = b + 1; other < static_cast<int64_t>(lengths.sq.size()); ++other) {
+    if (lengths.sq[other] > 0) return false;
+  }
+  return lengths.sq[b] > 0;
+}
+
+}  // namespace
+
+bool RuleKeeps(const MaskRule& rule, const Lengths& lengths, int64_t b, int64_t row, int64_t key) {
+  const Wide i = row;
+  const Wide j = key;
+  const Wide sq = lengths.sq[b];
+  const Wide sk = lengths.sk[b];
+  const Wide delta = sk - sq;
+  const Wide pre = rule.pre;
+  const Wide next = rule.next;
+  switch (rule.mode) {
+    case 0: return !rule.band || (i - pre <= j && j <= i + next);
+    case 1: return true;
+    case 2: return j <= i;
+    case 3: return j <= i + delta;
+    case 4: return i + delta - pre <= j && j <= i + delta + next;
+    case 5:
+    case 6: return j < rule.prefix[b] || j <= i + delta;
+    case 7: return IsLastWithQueries(lengths, b) ? j <= i + delta + next : j <= i + delta;
+    case 8: return IsFirstWithQueries(lengths, b) ? j <= i + sk - std::max<Wide>(sq - next, 0) : j <= i;
+    default: return false;
+  }
+}
+
+}  // namespace reference

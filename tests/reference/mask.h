@@ -1,0 +1,27 @@
+#ifndef FA_TESTS_REFERENCE_MASK_H_
+#define FA_TESTS_REFERENCE_MASK_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace reference {
+
+/// The structural masks, by the number of their sparse mode; one line of the table each.
+struct MaskRule {
+  int mode = 1;       ///< 0..8
+  bool band = false;  ///< mode 0 with a mask given: pre and next count
+  int64_t pre = 0, next = 0;
+  std::vector<int64_t> prefix;  ///< modes 5 and 6, one per batch element
+};
+
+/// Lengths of the batch elements.
+struct Lengths {
+  std::vector<int64_t> sq, sk;
+};
+
+/// Whether the rule keeps query i, key j of batch element b.
+[[nodiscard]] bool RuleKeeps(const MaskRule& rule, const Lengths& lengths, int64_t b, int64_t i, int64_t j);
+
+}  // namespace reference
+
+#endif  // FA_TESTS_REFERENCE_MASK_H_

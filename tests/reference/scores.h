@@ -1,0 +1,97 @@
+#ifndef FA_TESTS_REFERENCE_SCORES_H_
+#define FA_TESTS_REFERENCE_SCORES_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "reference/attention.h"
+
+namespace reference {
+
+/// A pair that a query sees, in the arithmetic `Real`.
+template <typename Real>
+struct Score {
+  int64_t key = 0;
+  Real value = 0;
+  Real drop = 1;         ///< factor of dropout: 0 or 1/keep_prob
+  Real cap_slope = 1;    ///< d value / d (scale * QK) / scale
+  Real distance = 0;     ///< what the slope is multiplied by
+  double magnitude = 0;  ///< the same terms, all added with their magnitudes
+};
+
+/// 0, or the factor of a kept pair.
+[[nodiscard]] double DropFactor(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
+
+template <typename Real>
+Real Dot(const double* a, const double* b, int64_t size, Real sum, double* magnitude) {
+  for (int64_t x = 0; x < size; ++x) {
+    sum += static_cast<Real>(a[x]) * static_cast<Real>(b[x]);
+    *magnitude += std::fabs(a[x] * b[x]);
+  }
+  return sum;
+}
+
+/// |(j + kv_start) - (i + q_start)|; in mode 8 the starts belong to batch element 0.
+inline double Distance(const Problem& problem, int64_t b, int64_t i, int64_t j) {
+  const bool starts = problem.mask.mode != 8 || b == 0;
+  const double q_start = starts ? static_cast<double>(problem.q_start) : 0;
+  const double kv_start = starts ? static_cast<double>(problem.kv_start) : 0;
+  return std::fabs((static_cast<double>(j) + kv_start) - (static_cast<double>(i) + q_start));
+}
+
+template <typename Real>
+Score<Real> ScoreOf(const Problem& p, int64_t b, int64_t n, int64_t i, int64_t j) {
+  const int64_t n_kv = n / (p.heads / p.heads_kv);
+  Score<Real> score{.key = j};
+  Real qk = Dot<Real>(&p.q[p.QueryRow(b, n, i, p.d)], &p.k[p.KeyRow(b, n_kv, j, p.d)], p.d, 0, &score.magnitude);
+  if (p.d_rope > 0) {
+    qk = Dot<Real>(&p.q_rope[p.QueryRow(b, n, i, p.d_rope)], &p.k_rope[p.KeyRow(b, n_kv, j, p.d_rope)], p.d_rope, qk,
+                   &score.magnitude);
+  }
+  const Real scale = static_cast<Real>(p.scale);
+  score.magnitude *= std::fabs(p.scale);
+
+  if (p.pse_type == PseType::kAddThenScale) {
+    const double pse = p.pse.values[PseIndex(p, b, n, i, j)];
+    score.value = scale * (qk + static_cast<Real>(pse));
+    score.magnitude += std::fabs(p.scale * pse);
+  } else {
+    score.value = scale * qk;
+  }
+  if (p.softcap > 0) {
+    const Real cap = static_cast<Real>(p.softcap);
+    const Real tanh = std::tanh(score.value / cap);
+    score.value = cap * tanh;
+    score.cap_slope = 1 - tanh * tanh;
+  }
+  if (p.pse_type == PseType::kScaleThenAdd) {
+    const double pse = p.pse.values[PseIndex(p, b, n, i, j)];
+    score.value += static_cast<Real>(pse);
+    score.magnitude += std::fabs(pse);
+  } else if (p.pse_type == PseType::kSlopes || p.pse_type == PseType::kSlopesSqrt) {
+    const double distance = Distance(p, b, i, j);
+    score.distance = static_cast<Real>(p.pse_type == PseType::kSlopes ? distance : std::sqrt(distance));
+    const double slope = p.slopes[b * p.heads + n];
+    score.value -= static_cast<Real>(slope) * score.distance;
+    score.magnitude += std::fabs(slope * static_cast<double>(score.distance));
+  }
+  score.drop = static_cast<Real>(DropFactor(p, b, n, i, j));
+  return score;
+}
+
+/// The scores of the pairs that query i sees, in ascending keys. A score of -inf is no key.
+template <typename Real>
+void ScoresOfRow(const Problem& problem, int64_t b, int64_t n, int64_t i, std::vector<Score<Real>>* scores) {
+  scores->clear();
+  for (int64_t j = 0; j < problem.lengths.sk[b]; ++j) {
+    if (!Keeps(problem, b, n, i, j)) continue;
+    const Score<Real> score = ScoreOf<Real>(problem, b, n, i, j);
+    if (score.value != -std::numeric_limits<Real>::infinity()) scores->push_back(score);
+  }
+}
+
+}  // namespace reference
+
+#endif  // FA_TESTS_REFERENCE_SCORES_H_
