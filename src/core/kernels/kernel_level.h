@@ -1,0 +1,29 @@
+#ifndef FA_CORE_KERNELS_KERNEL_LEVEL_H_
+#define FA_CORE_KERNELS_KERNEL_LEVEL_H_
+
+/// What every level's source needs around the shared kernel text. No header with inline functions of the standard
+/// library may be used by the kernels: such a function, compiled with AVX-512 in one file, could be the copy that the
+/// linker keeps for all (scripts/check_isa_symbols.sh).
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+
+#define FA_INLINE static inline __attribute__((always_inline))
+#define FA_NOINLINE __attribute__((noinline))
+#define FA_UNROLL _Pragma("GCC unroll 16")
+#define FA_STRIP_NAME(level, type, rows, width) #type "_" #rows "x" #width "_" #level
+
+namespace fa::core::kernels {
+namespace portable {
+const KernelTable& Table();
+}
+namespace avx2 {
+const KernelTable& Table();
+}
+namespace avx512 {
+const KernelTable& Table();
+}
+}  // namespace fa::core::kernels
+
+#endif  // FA_CORE_KERNELS_KERNEL_LEVEL_H_

@@ -1,0 +1,118 @@
+#ifndef FA_CORE_KERNELS_KERNEL_TYPES_H_
+#define FA_CORE_KERNELS_KERNEL_TYPES_H_
+
+#include <cstdint>
+
+#include "fa/context.h"
+#include "fa/tensor.h"
+
+/// The contracts of the SIMD kernels. They know pointers and strides, neither tasks nor layouts.
+///
+/// A *strip* is `width` query rows that lie along the vector lanes. Its tiles are transposed: scores and probabilities
+/// [keys][width], the packed queries [d][width], the output state [dv][width]. Every lane computes its own row in the
+/// same order whatever the width, so a row's bits do not depend on the strip it lies in.
+namespace fa::core::kernels {
+
+/// A masked score; exp2 turns it into exactly 0.
+inline constexpr float kMaskedScore = -__builtin_inff();
+/// A masked probability in the exact path: a zero whose sign tells it from one that merely underflowed.
+inline constexpr float kMaskedProbability = -0.0f;
+
+/// Rows of the caller's memory, each `stride` elements after the other.
+struct RowBlock {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t stride = 0;
+};
+
+/// One row a lane, as the caller's memory has them: `rows[i]` points at the element of key 0.
+struct LaneRows {
+  const void* const* rows = nullptr;
+  DType dtype = DType::kF32;
+  int64_t count = 0;  ///< lanes in use; the others read nothing
+};
+
+/// Kernels of one strip width on one level: one line of kernels.inc.
+struct StripKernels {
+  const char* name;     ///< states the facts: "f32_8x32_avx512"
+  Isa isa;
+  int64_t width;        ///< query rows a strip
+  int64_t block_rows;   ///< rows of the register block (keys, or columns of V)
+
+  /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0.
+  void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
+
+  /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]; with `row_max`, row_max[lane] = max(row_max[lane], s[.][lane]).
+  void (*scores)(const float* k, int64_t k_stride, int64_t keys, const float* panel, int64_t d, bool accumulate,
+                 float* s, float* row_max);
+
+  /// Online softmax of one key block, in base 2: with new_max = max(row_max, block_max) the scores become
+  /// p = 2^(factor * (s - new_max)), alpha = 2^(factor * (row_max - new_max)), row_sum = row_sum * alpha + sum p.
+  void (*softmax)(float* s, int64_t keys, float factor, const float* block_max, float* row_max, float* row_sum,
+                  float* alpha);
+
+  /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]; alpha null: o starts at 0.
+  void (*product)(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha,
+                  float* o);
+  /// The same, skipping every pair whose p is kMaskedProbability. Slow; for blocks whose V is not finite.
+  void (*product_exact)(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha,
+                        float* o);
+
+  /// rows(lane)[c] = o[c][lane] * multiplier[lane], rounded once; a lane whose `zero` is not 0 is written 0.
+  void (*write_output)(const float* o, int64_t dv, const float* multiplier, const int32_t* zero, void* const* rows,
+                       DType dtype, int64_t count);
+
+  // Passes over the score tile s[keys][width].
+
+  /// s *= scale; with softcap > 0: s = softcap * tanh(s * scale / softcap).
+  void (*scale_scores)(float* s, int64_t keys, float scale, float softcap);
+  /// s = pre * s + post * bias(lane)[key].
+  void (*add_bias)(float* s, int64_t keys, float pre, float post, const LaneRows& bias);
+  /// s = pre * s - slope[lane] * f(|distance[lane] + key|), f the identity or the square root.
+  void (*add_slopes)(float* s, int64_t keys, float pre, const float* slope, const int32_t* distance, bool square_root);
+  /// s = fill where key is outside [begin[lane], end[lane]).
+  void (*mask_interval)(float* s, int64_t keys, const int32_t* begin, const int32_t* end, float fill);
+  /// s = fill where bit `key` of drop[lane] is set; keys <= 32.
+  void (*mask_bits)(float* s, int64_t keys, const uint32_t* drop, float fill);
+  /// p = bit `key` of keep[lane] ? p * multiplier : 0; keys <= 32.
+  void (*dropout)(float* p, int64_t keys, const uint32_t* keep, float multiplier);
+  /// row_max[lane] = max(row_max[lane], s[.][lane]).
+  void (*block_max)(const float* s, int64_t keys, float* row_max);
+};
+
+/// Kernels that do not depend on a strip.
+struct RowKernels {
+  /// dst[r][c] = src(r)[c] as f32, r < rows, c < columns.
+  void (*widen)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride);
+  /// Bit j: bytes[j] != 0, j < n <= 32.
+  uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);
+  bool (*all_finite)(const float* x, int64_t n);
+  /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.
+  void (*exp2)(const float* x, int64_t n, float* y);
+};
+
+/// What a level offers: strips from wide to narrow.
+struct KernelTable {
+  Isa isa;
+  const StripKernels* strips;
+  int strip_count;
+  const RowKernels* rows;
+
+  [[nodiscard]] const StripKernels& widest() const { return strips[0]; }
+  [[nodiscard]] const StripKernels& narrowest() const { return strips[strip_count - 1]; }
+  /// The narrowest strip that takes `rows` rows at once, else the widest.
+  [[nodiscard]] const StripKernels& ForRows(int64_t rows) const {
+    int i = strip_count - 1;
+    while (i > 0 && strips[i].width < rows) --i;
+    return strips[i];
+  }
+};
+
+/// The kernels for a level: the portable table stands first, a level overrides it when it was built for this target.
+[[nodiscard]] const KernelTable& Kernels(Isa isa);
+/// The portable level with OpenBLAS sgemm as product engine. Its bits are OpenBLAS's.
+[[nodiscard]] const KernelTable& PortableBlasKernels();
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_CORE_KERNELS_KERNEL_TYPES_H_

@@ -1,0 +1,54 @@
+// The portable level with OpenBLAS sgemm for the two products: s = K * panel and o = alpha * o + V^T * p. An
+// independent oracle for the micro-kernels, and for CPUs whose vectors the portable level does not use.
+
+#include "core/blas.h"
+#include "core/kernels/kernel_types.h"
+
+namespace fa::core::kernels {
+namespace {
+
+template <int Index>
+const StripKernels& Base() {
+  return Kernels(Isa::kPortable).strips[Index];
+}
+
+template <int Index>
+void Scores(const float* k, int64_t k_stride, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s,
+            float* row_max) {
+  const int64_t width = Base<Index>().width;
+  if (keys == 0) return;
+  Sgemm(false, keys, width, d, k, k_stride, panel, width, accumulate ? 1.0f : 0.0f, s, width);
+  if (row_max != nullptr) Base<Index>().block_max(s, keys, row_max);
+}
+
+template <int Index>
+void Product(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha,
+             float* o) {
+  const int64_t width = Base<Index>().width;
+  for (int64_t c = 0; c < dv; ++c) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      float& x = o[c * width + lane];
+      x = alpha != nullptr ? x * alpha[lane] : 0.0f;
+    }
+  }
+  if (keys > 0) Sgemm(true, dv, width, keys, v, v_stride, p, width, 1.0f, o, width);
+}
+
+template <int Index>
+StripKernels WithBlas(const char* name) {
+  StripKernels kernels = Base<Index>();
+  kernels.name = name;
+  kernels.scores = Scores<Index>;
+  kernels.product = Product<Index>;
+  return kernels;
+}
+
+}  // namespace
+
+const KernelTable& PortableBlasKernels() {
+  static const StripKernels strips[] = {WithBlas<0>("f32_blasx8_portable"), WithBlas<1>("f32_blasx4_portable")};
+  static const KernelTable table = {Isa::kPortable, strips, 2, Kernels(Isa::kPortable).rows};
+  return table;
+}
+
+}  // namespace fa::core::kernels

@@ -1,0 +1,15 @@
+#include "core/kernels/kernel_level.h"
+
+namespace fa::core::kernels {
+
+const KernelTable& Kernels(Isa isa) {
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512) return avx512::Table();
+  if (isa >= Isa::kAvx2) return avx2::Table();
+#else
+  (void)isa;
+#endif
+  return portable::Table();
+}
+
+}  // namespace fa::core::kernels

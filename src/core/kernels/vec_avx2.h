@@ -1,0 +1,128 @@
+// The vocabulary of the AVX2 level (AVX2, FMA, F16C): 8 f32 lanes. Included inside the level's own namespace.
+#include <immintrin.h>
+
+using F = __m256;
+using I = __m256i;
+using M = __m256;  // all ones or all zeros a lane
+inline constexpr int kLanes = 8;
+
+FA_INLINE __m256i FirstLanes(int64_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n < 8 ? n : 8)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+FA_INLINE F Load(const float* p) { return _mm256_loadu_ps(p); }
+FA_INLINE F LoadN(const float* p, int64_t n) { return _mm256_maskload_ps(p, FirstLanes(n)); }
+FA_INLINE void Store(float* p, F x) { _mm256_storeu_ps(p, x); }
+FA_INLINE void StoreN(float* p, F x, int64_t n) { _mm256_maskstore_ps(p, FirstLanes(n), x); }
+FA_INLINE F Set(float x) { return _mm256_set1_ps(x); }
+FA_INLINE F Zero() { return _mm256_setzero_ps(); }
+FA_INLINE F Add(F a, F b) { return _mm256_add_ps(a, b); }
+FA_INLINE F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
+FA_INLINE F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+FA_INLINE F Div(F a, F b) { return _mm256_div_ps(a, b); }
+FA_INLINE F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+FA_INLINE F Fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
+FA_INLINE F Sqrt(F a) { return _mm256_sqrt_ps(a); }
+FA_INLINE F Abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+/// Second operand where one is NaN.
+FA_INLINE F Max(F a, F b) { return _mm256_max_ps(a, b); }
+FA_INLINE F Min(F a, F b) { return _mm256_min_ps(a, b); }
+FA_INLINE F Select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
+FA_INLINE M Equal(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+FA_INLINE M Less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+FA_INLINE M SameBits(F a, F b) {
+  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+FA_INLINE M Or(M a, M b) { return _mm256_or_ps(a, b); }
+FA_INLINE bool Any(M m) { return _mm256_movemask_ps(m) != 0; }
+/// Infinite or NaN.
+FA_INLINE M NotFinite(F a) { return _mm256_cmp_ps(Abs(a), _mm256_set1_ps(3.402823466e38f), _CMP_NLE_UQ); }
+
+FA_INLINE I LoadI(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+FA_INLINE I SetI(int32_t x) { return _mm256_set1_epi32(x); }
+FA_INLINE I AddI(I a, I b) { return _mm256_add_epi32(a, b); }
+FA_INLINE M GreaterI(I a, I b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b)); }
+/// Lanes where word & bit is not 0; bit is a single bit.
+FA_INLINE M TestBits(I word, I bit) {
+  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(word, bit), bit));
+}
+FA_INLINE F ToFloat(I a) { return _mm256_cvtepi32_ps(a); }
+
+/// Eight 16-bit values, the first n from memory, zeros after: AVX2 has no masked 16-bit load.
+FA_INLINE __m128i Load16N(const uint16_t* p, int64_t n) {
+  alignas(16) uint16_t staged[8] = {};
+  for (int64_t i = 0; i < n && i < 8; ++i) staged[i] = p[i];
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(staged));
+}
+FA_INLINE void Store16N(uint16_t* p, __m128i x, int64_t n) {
+  alignas(16) uint16_t staged[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(staged), x);
+  for (int64_t i = 0; i < n && i < 8; ++i) p[i] = staged[i];
+}
+FA_INLINE F WidenBF16(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
+FA_INLINE F LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(Load16N(p, n)); }
+FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
+FA_INLINE __m128i ToF16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/// Round to nearest even; a NaN stays one (its payload is made quiet).
+FA_INLINE __m128i ToBF16(F x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i kept =
+      _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+  const __m256i high = _mm256_srli_epi32(kept, 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+FA_INLINE void StoreF16(uint16_t* p, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), ToF16(x)); }
+FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToF16(x), n); }
+FA_INLINE void StoreBF16(uint16_t* p, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), ToBF16(x)); }
+FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToBF16(x), n); }
+
+/// Bit j of the result: byte j is not 0, j < n <= 32.
+FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
+  if (n >= 32) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return ~static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())));
+  }
+  uint32_t bits = 0;
+  for (int64_t j = 0; j < n; ++j) bits |= static_cast<uint32_t>(p[j] != 0) << j;
+  return bits;
+}
+
+/// Keeps a loaded B vector in a register: g++ 12 otherwise folds the load into every FMA, and the load ports become
+/// the limit (6x16: 64 -> 100 % of peak, measured).
+FA_INLINE void KeepInRegister(F& x) { asm("" : "+x"(x)); }
+
+/// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
+FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
+  const __m256i n = _mm256_cvtps_epi32(r), half = _mm256_srai_epi32(n, 1), bias = _mm256_set1_epi32(127);
+  const __m256i a = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
+  const __m256i b = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23);
+  return Mul(Mul(f, _mm256_castsi256_ps(a)), _mm256_castsi256_ps(b));
+}
+FA_INLINE F RoundToInteger(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/// Below -152 the result is 0, above 129 infinite; NaN passes.
+FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
+
+/// r[i] lane j <-> r[j] lane i.
+FA_INLINE void Transpose(F (&r)[8]) {
+  F t[8];
+  FA_UNROLL for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+  FA_UNROLL for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+  FA_UNROLL for (int i = 0; i < 4; ++i) {
+    t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+    t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+  }
+  FA_UNROLL for (int i = 0; i < 8; ++i) r[i] = t[i];
+}

@@ -1,0 +1,139 @@
+// The vocabulary of the portable level: 4 f32 lanes of compiler vectors, any CPU. Multiply and add round separately
+// (the build turns contraction off), so the bits depend on nothing but the build. Included inside the level's own
+// namespace.
+
+typedef float F __attribute__((vector_size(16)));
+typedef int32_t I __attribute__((vector_size(16)));
+typedef int32_t M __attribute__((vector_size(16)));
+inline constexpr int kLanes = 4;
+
+template <typename To, typename From>
+FA_INLINE To BitCast(From x) {
+  static_assert(sizeof(To) == sizeof(From));
+  To y;
+  __builtin_memcpy(&y, &x, sizeof y);
+  return y;
+}
+
+FA_INLINE F Load(const float* p) {
+  F x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+FA_INLINE F LoadN(const float* p, int64_t n) {
+  F x = {};
+  for (int i = 0; i < 4; ++i) x[i] = i < n ? p[i] : 0.0f;
+  return x;
+}
+FA_INLINE void Store(float* p, F x) { __builtin_memcpy(p, &x, sizeof x); }
+FA_INLINE void StoreN(float* p, F x, int64_t n) {
+  for (int i = 0; i < 4 && i < n; ++i) p[i] = x[i];
+}
+FA_INLINE F Set(float x) { return F{x, x, x, x}; }
+FA_INLINE F Zero() { return F{}; }
+FA_INLINE F Add(F a, F b) { return a + b; }
+FA_INLINE F Sub(F a, F b) { return a - b; }
+FA_INLINE F Mul(F a, F b) { return a * b; }
+FA_INLINE F Div(F a, F b) { return a / b; }
+FA_INLINE F Fma(F a, F b, F c) { return a * b + c; }
+FA_INLINE F Fms(F a, F b, F c) { return a * b - c; }
+FA_INLINE F Sqrt(F a) {
+  for (int i = 0; i < 4; ++i) a[i] = __builtin_sqrtf(a[i]);
+  return a;
+}
+FA_INLINE F Abs(F a) { return BitCast<F>(BitCast<I>(a) & 0x7fffffff); }
+/// Second operand where one is NaN.
+FA_INLINE F Max(F a, F b) { return a > b ? a : b; }
+FA_INLINE F Min(F a, F b) { return a < b ? a : b; }
+FA_INLINE F Select(M m, F yes, F no) { return m ? yes : no; }
+FA_INLINE M Equal(F a, F b) { return a == b; }
+FA_INLINE M Less(F a, F b) { return a < b; }
+FA_INLINE M SameBits(F a, F b) { return BitCast<I>(a) == BitCast<I>(b); }
+FA_INLINE M Or(M a, M b) { return a | b; }
+FA_INLINE bool Any(M m) { return (m[0] | m[1] | m[2] | m[3]) != 0; }
+/// Infinite or NaN.
+FA_INLINE M NotFinite(F a) { return (BitCast<I>(a) & 0x7f800000) == 0x7f800000; }
+
+FA_INLINE I LoadI(const int32_t* p) {
+  I x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+FA_INLINE I SetI(int32_t x) { return I{x, x, x, x}; }
+FA_INLINE I AddI(I a, I b) { return a + b; }
+FA_INLINE M GreaterI(I a, I b) { return a > b; }
+/// Lanes where word & bit is not 0.
+FA_INLINE M TestBits(I word, I bit) { return (word & bit) != 0; }
+FA_INLINE F ToFloat(I a) { return __builtin_convertvector(a, F); }
+
+FA_INLINE float F16ToFloat(uint16_t h) {
+  const uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3ffu;
+  if (exponent == 31) return BitCast<float>(sign | 0x7f800000u | (fraction << 13));
+  if (exponent != 0) return BitCast<float>(sign | ((exponent + 112u) << 23) | (fraction << 13));
+  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // exact: subnormal or 0
+  return sign != 0 ? -magnitude : magnitude;
+}
+/// Round to nearest even, subnormals and overflow included; a NaN stays one.
+FA_INLINE uint16_t FloatToF16(float x) {
+  const uint32_t bits = BitCast<uint32_t>(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
+  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the value in units of 2^-24 in the low bits
+    const float shifted = BitCast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (BitCast<uint32_t>(shifted) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+FA_INLINE uint16_t FloatToBF16(float x) {
+  const uint32_t bits = BitCast<uint32_t>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) {
+  F x = {};
+  for (int i = 0; i < 4; ++i) x[i] = i < n ? F16ToFloat(p[i]) : 0.0f;
+  return x;
+}
+FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
+  F x = {};
+  for (int i = 0; i < 4; ++i) x[i] = i < n ? BitCast<float>(static_cast<uint32_t>(p[i]) << 16) : 0.0f;
+  return x;
+}
+FA_INLINE F LoadF16(const uint16_t* p) { return LoadF16N(p, 4); }
+FA_INLINE F LoadBF16(const uint16_t* p) { return LoadBF16N(p, 4); }
+FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) {
+  for (int i = 0; i < 4 && i < n; ++i) p[i] = FloatToF16(x[i]);
+}
+FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) {
+  for (int i = 0; i < 4 && i < n; ++i) p[i] = FloatToBF16(x[i]);
+}
+FA_INLINE void StoreF16(uint16_t* p, F x) { StoreF16N(p, x, 4); }
+FA_INLINE void StoreBF16(uint16_t* p, F x) { StoreBF16N(p, x, 4); }
+
+/// Bit j of the result: byte j is not 0, j < n <= 32.
+FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
+  uint32_t bits = 0;
+  for (int64_t j = 0; j < n; ++j) bits |= static_cast<uint32_t>(p[j] != 0) << j;
+  return bits;
+}
+
+FA_INLINE void KeepInRegister(F& /*x*/) {}
+
+/// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
+FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
+  const I n = __builtin_convertvector(r, I), half = n >> 1;
+  return f * BitCast<F>((half + 127) << 23) * BitCast<F>((n - half + 127) << 23);
+}
+/// Adding 1.5 * 2^23 leaves no bits below 1; exact for |x| < 2^22.
+FA_INLINE F RoundToInteger(F x) { return (x + 12582912.0f) - 12582912.0f; }
+/// Below -152 the result is 0, above 129 infinite; NaN passes.
+FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
+
+/// r[i] lane j <-> r[j] lane i.
+FA_INLINE void Transpose(F (&r)[4]) {
+  const F t[4] = {r[0], r[1], r[2], r[3]};
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j) r[i][j] = t[j][i];
+  }
+}

@@ -1,0 +1,164 @@
+// FlashAttention: bind -> plan -> run.
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "core/context_impl.h"
+#include "core/executor.h"
+#include "fa/flash_attention.h"
+#include "ops/bind_attention.h"
+#include "ops/forward_tile.h"
+#include "ops/plan_impl.h"
+#include "tiling/describe.h"
+#include "tiling/forward_plan.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa {
+namespace {
+
+using ops::BoundAttention;
+using ops::ForwardBuffers;
+
+const core::kernels::KernelTable& TableFor(const Context::Impl& context) {
+  return context.portable_blas() && context.isa() == Isa::kPortable ? core::kernels::PortableBlasKernels()
+                                                                    : core::kernels::Kernels(context.isa());
+}
+
+tiling::Machine MachineOf(const Context::Impl& context, const core::kernels::KernelTable& table) {
+  tiling::Machine machine;
+  machine.isa = table.isa;
+  machine.workers = context.threads();
+  machine.nodes = context.nodes();
+  machine.l1_bytes = context.l1_bytes();
+  machine.l2_bytes = context.l2_bytes();
+  machine.strip_rows = static_cast<int>(table.widest().width);
+  return machine;
+}
+
+class ForwardPlanImpl final : public Plan::Impl {
+ public:
+  ForwardPlanImpl(Context& context, BoundAttention bound)
+      : Impl(context),
+        bound_(std::move(bound)),
+        table_(TableFor(context.impl())),
+        machine_(MachineOf(context.impl(), table_)),
+        plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
+    const bool convert = bound_.problem.dtype != DType::kF32;
+    buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
+    buffers_.slots = workspace_.Book("packed K and V", static_cast<size_t>(plan_.kv_slots) *
+                                                           ops::KeyPanels::SlotBytes(bound_.problem, plan_));
+    buffers_.scratch_bytes = ops::TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k, convert,
+                                                     bound_.pse.compressed);
+    buffers_.scratch =
+        workspace_.Book("tile scratch", buffers_.scratch_bytes * static_cast<size_t>(plan_.graph.workers()));
+  }
+
+  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
+
+  [[nodiscard]] PlanInfo info() const override;
+
+  [[nodiscard]] std::string Describe() const override {
+    return tiling::DescribeForward(bound_.problem, machine_, plan_, workspace_, KernelNames());
+  }
+
+  [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
+    if (Status status = ops::CheckRunArgs(bound_, args); !status.ok()) return status;
+    if (bound_.tail_row_begin < bound_.tail_row_end) ops::WriteTailRows(bound_, args);
+    if (plan_.items.empty()) return Status::Ok();
+    ops::ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace);
+    if (plan_.graph.task_count == 1) {
+      tile(0, 0);
+      return Status::Ok();
+    }
+    auto executor = context().impl().BorrowExecutor();
+    return executor->Run(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::string> KernelNames() const;
+
+  BoundAttention bound_;
+  const core::kernels::KernelTable& table_;
+  tiling::Machine machine_;
+  tiling::ForwardPlan plan_;
+  tiling::WorkspacePlan workspace_;
+  ForwardBuffers buffers_;
+};
+
+std::vector<std::string> ForwardPlanImpl::KernelNames() const {
+  int64_t most = 0, least = INT64_MAX;
+  for (const auto& item : plan_.items) {
+    const int64_t rows = (item.row_end - item.row_begin) * item.heads;
+    const int64_t widest = table_.widest().width;
+    most = std::max(most, rows);
+    least = std::min(least, rows % widest == 0 ? widest : rows % widest);
+  }
+  if (most == 0) return {};
+  std::vector<std::string> names = {table_.ForRows(most).name};
+  if (std::string last = table_.ForRows(least).name; last != names.front()) names.push_back(std::move(last));
+  return names;
+}
+
+PlanInfo ForwardPlanImpl::info() const {
+  PlanInfo info;
+  info.op = "forward";
+  info.isa = Name(table_.isa);
+  info.kernels = KernelNames();
+  info.reason = plan_.shape.reason;
+  info.block_q = plan_.shape.block_q;
+  info.block_k = plan_.shape.block_k;
+  info.tasks = plan_.graph.task_count;
+  info.edges = static_cast<int64_t>(plan_.graph.successors.size());
+  info.workers = plan_.graph.workers();
+  info.flops = plan_.flops;
+  info.flops_full = plan_.flops_full;
+  info.flops_visited = plan_.flops_visited;
+  info.workspace_bytes = workspace_.total_bytes();
+  info.load = plan_.load;
+  info.efficiency = plan_.efficiency;
+  info.tiles.reserve(plan_.items.size());
+  std::vector<int> worker_of(static_cast<size_t>(plan_.graph.task_count));
+  for (int w = 0; w < plan_.graph.workers(); ++w) {
+    for (int64_t p = plan_.graph.range_begin[static_cast<size_t>(w)];
+         p < plan_.graph.range_begin[static_cast<size_t>(w) + 1]; ++p) {
+      worker_of[static_cast<size_t>(plan_.graph.TaskAt(p))] = w;
+    }
+  }
+  for (size_t t = 0; t < plan_.items.size(); ++t) {
+    const auto& item = plan_.items[t];
+    info.tiles.push_back({item.sequence, item.head_kv, item.head_begin, item.head_begin + item.heads, item.row_begin,
+                          item.row_end, item.keys.begin, item.keys.end, item.cost, worker_of[t]});
+  }
+  return info;
+}
+
+Result<std::shared_ptr<const ForwardPlanImpl>> MakePlan(const AttentionArgs& args, const AttentionOptions& options,
+                                                        Context* context) {
+  Context& used = context != nullptr ? *context : Context::Default();
+  if (Status status = used.impl().status(); !status.ok()) return status;
+  try {
+    Result<BoundAttention> bound = ops::BindAttention(args, options);
+    if (!bound.ok()) return bound.status();
+    return std::shared_ptr<const ForwardPlanImpl>(
+        std::make_shared<ForwardPlanImpl>(used, std::move(bound).value()));
+  } catch (const std::bad_alloc&) {
+    return Status::OutOfMemory("the plan of the forward");
+  }
+}
+
+}  // namespace
+
+Result<Plan> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context) {
+  auto impl = MakePlan(args, options, context);
+  if (!impl.ok()) return impl.status();
+  return Plan(std::move(impl).value());
+}
+
+Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context) {
+  auto plan = PlanFlashAttention(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

@@ -1,0 +1,274 @@
+// One tile of the forward: 128 query rows against the key blocks they must visit, in transposed form.
+//
+//   for each key block:  for each strip of 32 queries (along the vector lanes):
+//     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops a pair
+//     passes: softcap, bias, masks                                      only where switched on, or on an edge
+//     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
+//     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops a pair
+//   O = O^T / sum, transposed once a tile.
+//
+// Memory: K and V stream once a tile (from L2 for the strips after the first), S^T and P^T never leave the cache, Q is
+// read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal and
+// window masks do no work outside it; only the two edges run a select.
+
+#include "ops/forward_tile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace fa::ops {
+namespace {
+
+using core::kernels::kMaskedProbability;
+using core::kernels::kMaskedScore;
+using core::kernels::StripKernels;
+using tiling::Interval;
+
+/// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
+/// and odd partial sums do not depend on where a strip starts.
+constexpr int64_t kKeyStep = 8;
+/// More strips than any tile has: tile rows <= kMaxTileRows, strips >= 4 lanes wide only in the last position.
+constexpr int kMaxStrips = 72;
+constexpr float kMax = std::numeric_limits<float>::max();
+
+struct Statistics {
+  float max, sum, lse, multiplier;
+  bool zero;
+};
+
+/// Ends the online softmax of one row: natural-log statistics and what the output state is multiplied by.
+Statistics FinishRow(float row_max, float row_sum, float unit, int64_t sk, const float* sink) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  if (sk == 0) return {0, 0, -kInf, 0, true};
+  if (std::isnan(row_sum)) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    return {nan, nan, nan, nan, false};
+  }
+  const bool empty = row_max == -kInf;
+  if (sink == nullptr) {
+    if (empty) return {-kMax, kMax, -kInf, 0, true};
+    const float max = row_max * unit;
+    return {max, row_sum, max + std::log(row_sum), 1.0f / row_sum, false};
+  }
+  if (empty) return {*sink, 1, *sink, 0, true};
+  const float own = row_max * unit, max = std::max(own, *sink);
+  const float scale = std::exp(own - max), sum = row_sum * scale + std::exp(*sink - max);
+  return {max, sum, max + std::log(sum), scale / sum, false};
+}
+
+void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where, int64_t b, int64_t n, int64_t row,
+                    float value) {
+  float* to = static_cast<float*>(tensor.data) + where.Offset(b, n, row);
+  for (int64_t c = 0; c < where.copies; ++c) to[c * where.copy_stride] = value;
+}
+
+}  // namespace
+
+struct ForwardTile::Strip {
+  StripRows lanes;
+  const StripKernels* kernels = nullptr;
+  float* panel = nullptr;
+  float* state = nullptr;
+  float* row_max = nullptr;
+  float* row_sum = nullptr;
+  Interval hull, full;   ///< keys kept by some row, by every row
+  bool started = false;  ///< state holds something
+};
+
+ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
+                         const core::kernels::KernelTable& table, const AttentionArgs& args,
+                         const ForwardBuffers& buffers, std::byte* workspace)
+    : bound_(bound),
+      plan_(plan),
+      table_(table),
+      args_(args),
+      buffers_(buffers),
+      workspace_(workspace),
+      passes_(bound, args),
+      panels_(bound, plan, table, args, workspace + buffers.slots) {}
+
+void ForwardTile::operator()(int32_t task, int worker) {
+  const auto tiles = static_cast<int64_t>(plan_.items.size()), packs = static_cast<int64_t>(plan_.packs.size());
+  if (task < tiles) {
+    std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
+    const bool convert = bound_.problem.dtype != DType::kF32;
+    RunTile(plan_.items[static_cast<size_t>(task)],
+            TileScratch::Carve(memory, bound_.problem, plan_.shape.block_q, plan_.shape.block_k, convert,
+                               bound_.pse.compressed));
+  } else if (task < tiles + packs) {
+    panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
+  }
+}
+
+int64_t ForwardTile::MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch, Strip* strips) const {
+  const auto& problem = bound_.problem;
+  const auto& sequence = problem.sequences[static_cast<size_t>(item.sequence)];
+  const int64_t folded_rows = (item.row_end - item.row_begin) * item.heads;
+  int64_t count = 0, lane_base = 0;
+  for (int64_t f = 0; f < folded_rows; ++count) {
+    Strip& strip = strips[count];
+    strip = {};
+    strip.kernels = &table_.ForRows(folded_rows - f);
+    StripRows& lanes = strip.lanes;
+    lanes.sequence = item.sequence;
+    lanes.width = strip.kernels->width;
+    lanes.count = std::min(lanes.width, folded_rows - f);
+    const void* q[kMaxStripWidth];
+    const void* q_rope[kMaxStripWidth];
+    const auto element = static_cast<int64_t>(SizeOf(problem.dtype));
+    for (int64_t i = 0; i < lanes.count; ++i, ++f) {
+      const int64_t row = item.row_begin + f / item.heads, head = item.head_begin + f % item.heads;
+      lanes.row[i] = row;
+      lanes.head[i] = head;
+      q[i] = static_cast<const std::byte*>(args_.q.data) +
+             bound_.q.Offset(item.sequence, head, sequence.q_offset + row) * element;
+      if (bound_.has_rope) {
+        q_rope[i] = static_cast<const std::byte*>(args_.q_rope.data) +
+                    bound_.q_rope.Offset(item.sequence, head, sequence.q_offset + row) * element;
+      }
+    }
+    lanes.first_row = lanes.row[0];
+    lanes.last_row = lanes.row[lanes.count - 1];
+    strip.hull = sequence.rule.KeysOfRows(lanes.rows());
+    strip.full = sequence.rule.KeysOfEveryRow(lanes.rows());
+    strip.panel = scratch.panels + lane_base * (problem.d + problem.d_rope);
+    strip.state = scratch.state + lane_base * problem.dv;
+    strip.row_max = scratch.stats + 2 * lane_base;
+    strip.row_sum = strip.row_max + lanes.width;
+    std::fill_n(strip.row_max, lanes.width, kMaskedScore);
+    std::fill_n(strip.row_sum, lanes.width, 0.0f);
+    lane_base += lanes.width;
+    if (!strip.hull.empty()) {
+      const float multiplier = passes_.scale().q_multiplier;
+      strip.kernels->pack_queries({q, problem.dtype, lanes.count}, problem.d, multiplier, strip.panel);
+      if (bound_.has_rope) {
+        strip.kernels->pack_queries({q_rope, problem.dtype, lanes.count}, problem.d_rope, multiplier,
+                                    strip.panel + problem.d * lanes.width);
+      }
+    }
+  }
+  return count;
+}
+
+void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const {
+  Strip strips[kMaxStrips];
+  const int64_t count = MakeStrips(item, scratch, strips);
+  const int64_t block_k = plan_.shape.block_k;
+  for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
+    const Interval block{begin, begin + block_k};
+    const Interval needed{std::max(begin, item.keys.begin / kKeyStep * kKeyStep), std::min(block.end, item.keys.end)};
+    const KeyRows rows = panels_.Block(item, needed, scratch);
+    for (int64_t s = 0; s < count; ++s) VisitBlock(strips[s], block, rows, scratch);
+  }
+  for (int64_t s = 0; s < count; ++s) Finish(strips[s]);
+}
+
+void ForwardTile::VisitBlock(Strip& strip, Interval block, const KeyRows& rows, const TileScratch& scratch) const {
+  const Interval keys{std::max(block.begin, strip.hull.begin / kKeyStep * kKeyStep),
+                      std::min(block.end, strip.hull.end)};
+  if (keys.empty()) return;
+  const StripKernels& kernels = *strip.kernels;
+  const int64_t width = strip.lanes.width;
+  alignas(64) float block_max[kMaxStripWidth];
+  alignas(64) float alpha[kMaxStripWidth];
+  std::fill_n(block_max, width, kMaskedScore);
+
+  // [keys.begin, middle.begin) and [middle.end, keys.end) hold masked pairs; the middle does not.
+  Interval middle{std::clamp((strip.full.begin + kKeyStep - 1) / kKeyStep * kKeyStep, keys.begin, keys.end),
+                  std::clamp(strip.full.end / kKeyStep * kKeyStep, keys.begin, keys.end)};
+  if (strip.full.end >= keys.end) middle.end = keys.end;
+  if (middle.empty()) middle = {keys.end, keys.end};
+  const bool dense_mask = bound_.has_dense_mask, whole = dense_mask || passes_.changes_scores();
+  float* s = scratch.scores;
+  const auto at = [&](int64_t key) { return s + (key - keys.begin) * width; };
+
+  const auto score = [&](Interval part, float* row_max) {
+    if (part.empty()) return;
+    kernels.scores(rows.K(part.begin), rows.k_stride, part.size(), strip.panel, bound_.problem.d, false,
+                   at(part.begin), bound_.has_rope ? nullptr : row_max);
+    if (bound_.has_rope) {
+      kernels.scores(rows.KRope(part.begin), rows.k_rope_stride, part.size(), strip.panel + bound_.problem.d * width,
+                     bound_.problem.d_rope, true, at(part.begin), row_max);
+    }
+  };
+  const auto edge = [&](Interval part) {
+    if (part.empty()) return;
+    if (!whole) score(part, nullptr);
+    passes_.MaskInterval(kernels, strip.lanes, part.begin, part.size(), kMaskedScore, at(part.begin));
+    if (!whole) kernels.block_max(at(part.begin), part.size(), block_max);
+  };
+  if (whole) {
+    score(keys, nullptr);
+    passes_.BiasAndCap(kernels, strip.lanes, keys.begin, keys.size(), scratch, s);
+    if (dense_mask) passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedScore, s);
+  } else {
+    score(middle, block_max);
+  }
+  const bool edges = middle.begin != keys.begin || middle.end != keys.end;
+  edge({keys.begin, middle.begin});
+  edge({middle.end, keys.end});
+  if (whole) kernels.block_max(s, keys.size(), block_max);
+
+  kernels.softmax(s, keys.size(), passes_.scale().exp2_factor, block_max, strip.row_max, strip.row_sum, alpha);
+  if (passes_.has_dropout()) passes_.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
+  Product(strip, keys, edges || dense_mask, rows, scratch, strip.started ? alpha : nullptr);
+  strip.started = true;
+}
+
+/// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied when V is not finite (0 * NaN). Rather than scan V,
+/// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value it is done
+/// again from a copy, pair by pair, without the masked ones.
+void ForwardTile::Product(Strip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
+                          const TileScratch& scratch, const float* alpha) const {
+  const StripKernels& kernels = *strip.kernels;
+  const int64_t dv = bound_.problem.dv, size = dv * strip.lanes.width;
+  const float* v = rows.V(keys.begin);
+  if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, sizeof(float) * static_cast<size_t>(size));
+  kernels.product(v, rows.v_stride, keys.size(), scratch.scores, dv, alpha, strip.state);
+  if (!may_meet_masked || table_.rows->all_finite(strip.state, size)) return;
+  if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, sizeof(float) * static_cast<size_t>(size));
+  passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, scratch.scores);
+  if (bound_.has_dense_mask) {
+    passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, scratch.scores);
+  }
+  kernels.product_exact(v, rows.v_stride, keys.size(), scratch.scores, dv, alpha, strip.state);
+}
+
+void ForwardTile::Finish(const Strip& strip) const {
+  const StripRows& lanes = strip.lanes;
+  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];
+  const auto* sinks = static_cast<const float*>(args_.sink.data);
+  alignas(64) float multiplier[kMaxStripWidth] = {};
+  alignas(64) int32_t zero[kMaxStripWidth] = {};
+  void* out[kMaxStripWidth];
+  for (int64_t i = 0; i < lanes.count; ++i) {
+    const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
+    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], passes_.scale().unit, sequence.sk,
+                                       bound_.has_sink ? sinks + head : nullptr);
+    multiplier[i] = stats.multiplier;
+    zero[i] = stats.zero || !strip.started ? 1 : 0;
+    if (bound_.has_max) WriteStatistic(args_.softmax_max, bound_.softmax_max, lanes.sequence, head, row, stats.max);
+    if (bound_.has_sum) WriteStatistic(args_.softmax_sum, bound_.softmax_sum, lanes.sequence, head, row, stats.sum);
+    if (bound_.has_lse) WriteStatistic(args_.lse, bound_.lse, lanes.sequence, head, row, stats.lse);
+    out[i] = static_cast<std::byte*>(args_.out.data) +
+             bound_.out.Offset(lanes.sequence, head, row) * static_cast<int64_t>(SizeOf(bound_.out.dtype));
+  }
+  strip.kernels->write_output(strip.state, bound_.problem.dv, multiplier, zero, out, bound_.out.dtype, lanes.count);
+}
+
+void WriteTailRows(const BoundAttention& bound, const AttentionArgs& args) {
+  for (int64_t row = bound.tail_row_begin; row < bound.tail_row_end; ++row) {
+    for (int64_t n = 0; n < bound.problem.heads; ++n) {
+      const auto element = SizeOf(bound.out.dtype);
+      auto* out = static_cast<std::byte*>(args.out.data) + bound.out.Offset(0, n, row) * static_cast<int64_t>(element);
+      std::memset(out, 0, static_cast<size_t>(bound.problem.dv) * element);
+      if (bound.has_max) WriteStatistic(args.softmax_max, bound.softmax_max, 0, n, row, 0);
+      if (bound.has_sum) WriteStatistic(args.softmax_sum, bound.softmax_sum, 0, n, row, 0);
+      if (bound.has_lse) WriteStatistic(args.lse, bound.lse, 0, n, row, 0);
+    }
+  }
+}
+
+}  // namespace fa::ops

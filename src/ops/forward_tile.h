@@ -1,0 +1,59 @@
+#ifndef FA_OPS_FORWARD_TILE_H_
+#define FA_OPS_FORWARD_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind_attention.h"
+#include "ops/key_panels.h"
+#include "ops/score_passes.h"
+#include "ops/tile_scratch.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::ops {
+
+/// Where a forward plan's buffers lie in the workspace.
+struct ForwardBuffers {
+  size_t run_state = 0;      ///< of the executor
+  size_t slots = 0;          ///< packed K and V
+  size_t scratch = 0;        ///< worker after worker
+  size_t scratch_bytes = 0;  ///< of one worker
+};
+
+/// The forward's tile program: runs any task of a ForwardPlan. One per Run, shared by all workers.
+class ForwardTile {
+ public:
+  ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
+              const AttentionArgs& args, const ForwardBuffers& buffers, std::byte* workspace);
+
+  /// Runs one task with the worker's own scratch.
+  void operator()(int32_t task, int worker);
+
+ private:
+  struct Strip;
+
+  void RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const;
+  int64_t MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch, Strip* strips) const;
+  void VisitBlock(Strip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch) const;
+  void Product(Strip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
+               const TileScratch& scratch, const float* alpha) const;
+  void Finish(const Strip& strip) const;
+
+  const BoundAttention& bound_;
+  const tiling::ForwardPlan& plan_;
+  const core::kernels::KernelTable& table_;
+  const AttentionArgs& args_;
+  ForwardBuffers buffers_;
+  std::byte* workspace_;
+  ScorePasses passes_;
+  KeyPanels panels_;
+};
+
+/// Rows of the packed layout that no sequence owns are written 0 in every output.
+void WriteTailRows(const BoundAttention& bound, const AttentionArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_FORWARD_TILE_H_

@@ -1,0 +1,86 @@
+#include "ops/key_panels.h"
+
+namespace fa::ops {
+namespace {
+
+int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
+  return plan.pack_k ? problem.d + problem.d_rope : 0;
+}
+
+}  // namespace
+
+KeyPanels::KeyPanels(const BoundAttention& bound, const tiling::ForwardPlan& plan,
+                     const core::kernels::KernelTable& table, const AttentionArgs& args, std::byte* slots)
+    : bound_(bound),
+      plan_(plan),
+      table_(table),
+      args_(args),
+      slots_(slots),
+      slot_bytes_(SlotBytes(bound.problem, plan)) {}
+
+size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
+  const int64_t columns = PackedKColumns(problem, plan) + (plan.pack_v ? problem.dv : 0);
+  return static_cast<size_t>(plan.slot_rows * columns) * sizeof(float);
+}
+
+float* KeyPanels::SlotK(int32_t slot) const {
+  return reinterpret_cast<float*>(slots_ + static_cast<size_t>(slot) * slot_bytes_);
+}
+float* KeyPanels::SlotKRope(int32_t slot) const { return SlotK(slot) + plan_.slot_rows * bound_.problem.d; }
+float* KeyPanels::SlotV(int32_t slot) const {
+  return SlotK(slot) + plan_.slot_rows * PackedKColumns(bound_.problem, plan_);
+}
+
+const void* KeyPanels::RowOf(const Source& source, int32_t sequence, int64_t head_kv, int64_t key) const {
+  const int64_t row = bound_.problem.sequences[static_cast<size_t>(sequence)].k_offset + key;
+  return static_cast<const std::byte*>(source.data) +
+         source.rows.Offset(sequence, head_kv, row) * static_cast<int64_t>(SizeOf(source.rows.dtype));
+}
+
+void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
+                      float* to) const {
+  table_.rows->widen({RowOf(source, sequence, head_kv, keys.begin), source.rows.dtype, source.rows.row}, keys.size(),
+                     source.columns, to, source.columns);
+}
+
+void KeyPanels::Pack(const tiling::PackItem& item) const {
+  const auto& problem = bound_.problem;
+  const tiling::Interval rows{item.row_begin, item.row_end};
+  if (plan_.pack_k) {
+    Widen(K(), item.sequence, item.head_kv, rows, SlotK(item.slot) + rows.begin * problem.d);
+    if (bound_.has_rope) {
+      Widen(KRope(), item.sequence, item.head_kv, rows, SlotKRope(item.slot) + rows.begin * problem.d_rope);
+    }
+  }
+  if (plan_.pack_v) Widen(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin * problem.dv);
+}
+
+KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys, const TileScratch& scratch) const {
+  const auto& problem = bound_.problem;
+  const bool packed = item.slot >= 0, in_place = problem.dtype == DType::kF32;
+  KeyRows rows;
+  rows.first = keys.begin;
+  const auto pick = [&](const Source& source, bool in_slot, float* slot, float* block, const float*& data,
+                        int64_t& stride) {
+    stride = source.columns;
+    if (in_slot) {
+      data = slot + keys.begin * source.columns;
+    } else if (in_place) {
+      data = static_cast<const float*>(RowOf(source, item.sequence, item.head_kv, keys.begin));
+      stride = source.rows.row;
+    } else {
+      Widen(source, item.sequence, item.head_kv, keys, block);
+      data = block;
+    }
+  };
+  const bool k_packed = packed && plan_.pack_k, v_packed = packed && plan_.pack_v;
+  pick(K(), k_packed, k_packed ? SlotK(item.slot) : nullptr, scratch.k_block, rows.k, rows.k_stride);
+  if (bound_.has_rope) {
+    pick(KRope(), k_packed, k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block, rows.k_rope,
+         rows.k_rope_stride);
+  }
+  pick(V(), v_packed, v_packed ? SlotV(item.slot) : nullptr, scratch.v_block, rows.v, rows.v_stride);
+  return rows;
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,69 @@
+#ifndef FA_OPS_KEY_PANELS_H_
+#define FA_OPS_KEY_PANELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind_attention.h"
+#include "ops/tile_scratch.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::ops {
+
+/// f32 rows of K, its rope part and V for the keys from `first` on.
+struct KeyRows {
+  const float* k = nullptr;
+  const float* k_rope = nullptr;
+  const float* v = nullptr;
+  int64_t k_stride = 0, k_rope_stride = 0, v_stride = 0;
+  int64_t first = 0;
+
+  [[nodiscard]] const float* K(int64_t key) const { return k + (key - first) * k_stride; }
+  [[nodiscard]] const float* KRope(int64_t key) const { return k_rope + (key - first) * k_rope_stride; }
+  [[nodiscard]] const float* V(int64_t key) const { return v + (key - first) * v_stride; }
+};
+
+/// The three ways K and V reach the kernels as f32 rows: where the caller has them; packed once a head into a slot of
+/// the workspace; or converted block by block in a tile's own scratch, when a head serves too few tiles to pack it.
+class KeyPanels {
+ public:
+  KeyPanels(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
+            const AttentionArgs& args, std::byte* slots);
+
+  /// Bytes of one slot.
+  static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan);
+
+  /// A pack task.
+  void Pack(const tiling::PackItem& item) const;
+  /// Rows for the keys of one block of a tile; converts into scratch where the item has no slot.
+  [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys, const TileScratch& scratch) const;
+
+ private:
+  struct Source {
+    const void* data;
+    layout::Rows rows;
+    int64_t columns;
+  };
+  [[nodiscard]] Source K() const { return {args_.k.data, bound_.k, bound_.problem.d}; }
+  [[nodiscard]] Source KRope() const { return {args_.k_rope.data, bound_.k_rope, bound_.problem.d_rope}; }
+  [[nodiscard]] Source V() const { return {args_.v.data, bound_.v, bound_.problem.dv}; }
+  [[nodiscard]] const void* RowOf(const Source& source, int32_t sequence, int64_t head_kv, int64_t key) const;
+  void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
+  /// Slot pointers of key 0.
+  [[nodiscard]] float* SlotK(int32_t slot) const;
+  [[nodiscard]] float* SlotKRope(int32_t slot) const;
+  [[nodiscard]] float* SlotV(int32_t slot) const;
+
+  const BoundAttention& bound_;
+  const tiling::ForwardPlan& plan_;
+  const core::kernels::KernelTable& table_;
+  const AttentionArgs& args_;
+  std::byte* slots_;
+  size_t slot_bytes_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_KEY_PANELS_H_

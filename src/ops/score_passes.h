@@ -1,0 +1,79 @@
+#ifndef FA_OPS_SCORE_PASSES_H_
+#define FA_OPS_SCORE_PASSES_H_
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind_attention.h"
+#include "ops/tile_scratch.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// How raw inner products become the base-2 exponent, derived once a call from scale, softcap and pse type. Q is packed
+/// times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
+struct ScoreScale {
+  explicit ScoreScale(const BoundAttention& bound);
+
+  float q_multiplier;
+  float cap_scale;    ///< with softcap: what the inner product is scaled by before the cap
+  float bias_pre;     ///< factor of the inner product when a bias or slope is added
+  float bias_post;    ///< factor of pse
+  float unit;         ///< tile score * unit = natural-log score
+  float exp2_factor;  ///< unit * log2(e)
+};
+
+/// The rows of one strip: which (row, head) each lane stands for.
+struct StripRows {
+  int64_t sequence = 0;
+  int64_t count = 0;        ///< lanes in use
+  int64_t width = 0;
+  int64_t first_row = 0, last_row = 0;  ///< inclusive
+  int64_t row[kMaxStripWidth];
+  int64_t head[kMaxStripWidth];
+
+  [[nodiscard]] tiling::Interval rows() const { return {first_row, last_row + 1}; }
+};
+
+/// The fusions: passes over a score tile s[keys][width] that lies in cache, one indirect call each. Forward and
+/// backward run the same ones.
+class ScorePasses {
+ public:
+  ScorePasses(const BoundAttention& bound, const AttentionArgs& args)
+      : bound_(bound), args_(args), scale_(bound) {}
+
+  [[nodiscard]] const ScoreScale& scale() const { return scale_; }
+  /// Whether BiasAndCap has anything to do.
+  [[nodiscard]] bool changes_scores() const {
+    return bound_.softcap > 0 || bound_.has_pse || bound_.has_slopes;
+  }
+  [[nodiscard]] bool has_dropout() const { return bound_.has_drop_mask || bound_.has_philox; }
+
+  /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
+  void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                  const TileScratch& scratch, float* s) const;
+  /// s = fill outside the row intervals of the strip.
+  void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
+                    int64_t keys, float fill, float* s) const;
+  /// s = fill where the dense mask drops.
+  void MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
+                 const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const;
+  /// p = kept ? p / keep_prob : 0.
+  void Dropout(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+               float* p) const;
+
+ private:
+  void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+              const TileScratch& scratch, float pre, float* s) const;
+  void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                 float pre, float* s) const;
+
+  const BoundAttention& bound_;
+  const AttentionArgs& args_;
+  ScoreScale scale_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SCORE_PASSES_H_
