@@ -1,0 +1,27 @@
+#ifndef FA_TILING_CLAIM_ORDER_H_
+#define FA_TILING_CLAIM_ORDER_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tiling/forward_plan.h"
+
+namespace fa::tiling {
+
+/// The tiles of one (sequence, kv head): items [item_begin, item_end), in the order query head, row block.
+struct HeadTiles {
+  int64_t item_begin = 0, item_end = 0;
+  int64_t row_blocks = 1;
+  bool later_rows_heavier = false;  ///< causal: then the last row blocks are claimed first
+  Interval pack_keys;               ///< key rows to pack; empty: its tiles read K and V where they are
+};
+
+/// Fills in packs, slots, graph (tasks, edges, claim order, ranges) and kv_slots of a plan whose items are there, and
+/// `durations`, which holds the predicted time of each item, with the times of packs and gates.
+void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
+                 std::vector<int64_t>& durations);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_CLAIM_ORDER_H_

@@ -1,0 +1,31 @@
+#ifndef FA_TILING_PARTITION_H_
+#define FA_TILING_PARTITION_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fa::tiling {
+
+/// Cuts units 0..n-1 into contiguous parts so that the greatest load / share is least: binary search on that bound,
+/// then greedy packing (the device's PartitionSparseData). Where the bound leaves freedom, cuts stand as near to an
+/// even split as it allows, so that no part is left short for another's slack. The greatest load exceeds an even split
+/// by less than the heaviest unit.
+/// @param load_before  n + 1 entries: load_before[u] = load of the units before u
+/// @param shares       per part, how much of the load it may take relative to the others; all > 0
+/// @return shares.size() + 1 positions, from 0 to n
+[[nodiscard]] std::vector<int64_t> PartitionByLoad(std::span<const int64_t> load_before,
+                                                   std::span<const int64_t> shares);
+
+/// The same over workers spread evenly over `nodes` NUMA nodes (worker c on node NodeOfWorker(c)): cuts between nodes
+/// stand between heads as long as that costs little balance. `head_begin`: first unit of each head, then n.
+[[nodiscard]] std::vector<int64_t> PartitionOverNodes(std::span<const int64_t> load_before,
+                                                      std::span<const int64_t> head_begin, int workers, int nodes);
+
+[[nodiscard]] inline int NodeOfWorker(int worker, int workers, int nodes) {
+  return static_cast<int>(int64_t{worker} * nodes / workers);
+}
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_PARTITION_H_

@@ -1,0 +1,47 @@
+#include "tiling/row_cut.h"
+
+#include <algorithm>
+
+namespace fa::tiling {
+namespace {
+
+// What a strip costs beside its keys (transposing Q in and O out, the row statistics), as a number of keys: the two
+// transposes move 2 * D elements a row, about what 16 keys cost in multiply-adds. A model, not a measurement; it only
+// keeps strips with few keys from being taken for free.
+constexpr int64_t kStripOverheadKeys = 16;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows) {
+  // From two strips a head on, a single head fills the vectors, and folding would only scatter the rows of Q and O.
+  // Below, it pays when at least two heads fit one tile.
+  if (group > 1 && sq < 2 * strip_rows && 2 * sq <= block_q) {
+    const int64_t chunks = CeilDiv(group, std::min(group, block_q / sq));
+    const int64_t heads = CeilDiv(group, chunks);
+    return {.heads = heads, .head_chunks = CeilDiv(group, heads), .rows = sq, .row_blocks = 1};
+  }
+  const int64_t even_rows = CeilDiv(sq, CeilDiv(sq, block_q));
+  const int64_t rows = std::min(sq, CeilDiv(even_rows, strip_rows) * strip_rows);
+  return {.heads = 1, .head_chunks = group, .rows = rows, .row_blocks = CeilDiv(sq, rows)};
+}
+
+TileWork MeasureTile(const RowRule& rule, Interval rows, int64_t heads, int64_t strip_rows, int64_t block_k) {
+  TileWork work{.keys = rule.KeysOfRows(rows)};
+  const int64_t folded_rows = rows.size() * heads;
+  for (int64_t folded = 0; folded < folded_rows; folded += strip_rows) {
+    const int64_t folded_end = std::min(folded + strip_rows, folded_rows);
+    const Interval keys = rule.KeysOfRows({rows.begin + folded / heads, rows.begin + CeilDiv(folded_end, heads)});
+    work.weight += kStripOverheadKeys;
+    if (keys.empty()) continue;
+    const int64_t key_begin = keys.begin / kKeyStep * kKeyStep;
+    const int64_t key_end = std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, rule.sk);
+    work.blocks += (keys.end - 1) / block_k - keys.begin / block_k + 1;
+    work.pairs += static_cast<double>(folded_end - folded) * static_cast<double>(key_end - key_begin);
+    work.weight += key_end - key_begin;
+  }
+  return work;
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,44 @@
+#ifndef FA_TILING_ROW_CUT_H_
+#define FA_TILING_ROW_CUT_H_
+
+#include <cstdint>
+
+#include "tiling/row_interval.h"
+
+namespace fa::tiling {
+
+/// How the query rows that share one kv head are cut into tiles: `head_chunks` groups of up to `heads` query heads,
+/// each cut into `row_blocks` blocks of up to `rows` rows.
+struct RowCut {
+  int64_t heads = 1, head_chunks = 1;
+  int64_t rows = 0, row_blocks = 0;
+
+  [[nodiscard]] int64_t tiles() const { return head_chunks * row_blocks; }
+  [[nodiscard]] bool folded() const { return heads > 1; }
+};
+
+/// With few query rows the heads of a GQA group are folded into the rows of one tile, so that K and V are read once for
+/// all of them; otherwise a tile has one head, and rows are spread evenly over as few blocks as block_q allows.
+/// Rows of an unfolded cut are a multiple of strip_rows, except in the last block. sq > 0.
+[[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
+
+/// What one tile visits. A strip of strip_rows folded rows visits the hull of its own keys, widened to steps of
+/// kKeyStep keys.
+struct TileWork {
+  Interval keys;       ///< hull of the kept keys of all rows
+  int64_t blocks = 0;  ///< key blocks visited, summed over strips
+  double pairs = 0;    ///< (row, key) pairs visited
+  int64_t weight = 0;  ///< predicted time, in strips * keys
+};
+
+/// Strips are clipped to their keys in steps of this many keys: the rows of the score kernels' register tile.
+inline constexpr int64_t kKeyStep = 8;
+
+/// `rows` of the sequence with `heads` folded heads against blocks of block_k keys, which start at multiples of
+/// block_k.
+[[nodiscard]] TileWork MeasureTile(const RowRule& rule, Interval rows, int64_t heads, int64_t strip_rows,
+                                   int64_t block_k);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_ROW_CUT_H_

@@ -1,0 +1,106 @@
+// Every mask mode is one rule (lo, hi, prefix), see row_interval.h. Both ends of a row's interval are clamped linear
+// functions of the row with slope 1, so hulls and intersections are read off the first and the last row, and counts
+// are sums of arithmetic series: nothing here loops over rows or keys.
+#include "tiling/row_interval.h"
+
+#include <cassert>
+#include <limits>
+
+namespace fa::tiling {
+namespace {
+
+// Kept pairs of sq = sk = 2^32 and more do not fit 64 bits on the way.
+__extension__ using Int128 = __int128;
+
+Interval Intersect(Interval a, Interval b) {
+  const Interval both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
+  return both.empty() ? Interval{} : both;
+}
+
+// Sum of clamp(i + offset, low, high) over the rows i.
+Int128 SumOfClamped(Interval rows, int64_t offset, int64_t low, int64_t high) {
+  const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row above low
+  const int64_t flat = std::clamp(high - offset, rise, rows.end);       // first row at high
+  const Int128 rising = flat - rise;
+  return Int128{rise - rows.begin} * low + rising * (Int128{rise} + flat - 1 + Int128{2} * offset) / 2 +
+         Int128{rows.end - flat} * high;
+}
+
+}  // namespace
+
+Interval RowRule::RowsOfKeys(Interval keys) const {
+  const Interval wanted = Intersect(keys, {0, sk});
+  if (wanted.empty()) return {};
+  if (wanted.begin < prefix) return Interval{0, sq};
+  if (hi < lo) return {};
+  return Intersect({0, sq}, {wanted.begin - hi, wanted.end - lo});
+}
+
+Interval RowRule::KeysOfRows(Interval rows) const {
+  const Interval with_keys = Intersect(rows, RowsOfKeys({0, sk}));
+  if (with_keys.empty()) return {};
+  return {Keys(with_keys.begin).begin, Keys(with_keys.end - 1).end};
+}
+
+Interval RowRule::KeysOfEveryRow(Interval rows) const {
+  const Interval inside = Intersect(rows, {0, sq});
+  if (inside.empty()) return {};
+  const Interval first = Keys(inside.begin);
+  const Interval last = Keys(inside.end - 1);
+  // Rows with keys are one interval: if both ends have some, all have.
+  if (first.empty() || last.empty()) return {};
+  return Intersect(first, last);
+}
+
+TileClass RowRule::Classify(Interval rows, Interval keys) const {
+  const Interval wanted = Intersect(keys, {0, sk});
+  if (Intersect(rows, RowsOfKeys(wanted)).empty()) return TileClass::kNone;
+  const Interval every = KeysOfEveryRow(rows);
+  return every.begin <= wanted.begin && wanted.end <= every.end ? TileClass::kFull : TileClass::kPartial;
+}
+
+int64_t RowRule::KeptPairs(Interval rows) const {
+  const Interval with_keys = Intersect(rows, RowsOfKeys({0, sk}));
+  if (with_keys.empty()) return 0;
+  const Int128 ends = SumOfClamped(with_keys, hi + 1, std::min(prefix, sk), sk);
+  const Int128 begins = prefix > 0 ? Int128{0} : SumOfClamped(with_keys, lo, 0, sk);
+  return static_cast<int64_t>(std::min<Int128>(ends - begins, std::numeric_limits<int64_t>::max()));
+}
+
+RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
+                    bool last_non_empty) {
+  // No distance between a row and a key exceeds the reach, so it stands for "no bound"; with every input cut to it,
+  // sums of a few of them cannot overflow.
+  const int64_t reach = sq + sk;
+  const int64_t delta = sk - sq;
+  const auto saturate = [reach](int64_t x) { return std::clamp(x, -reach, reach); };
+  const int64_t pre = saturate(mask.pre());
+  const int64_t next = saturate(mask.next());
+
+  RowRule rule{.lo = -reach, .hi = reach, .prefix = 0, .sq = sq, .sk = sk};
+  switch (mask.kind()) {
+    case Mask::Kind::kNone: break;
+    case Mask::Kind::kCausal: rule.hi = delta; break;
+    case Mask::Kind::kCausalTopLeft: rule.hi = 0; break;
+    case Mask::Kind::kBand:
+      rule.lo = saturate(delta - pre);
+      rule.hi = saturate(delta + next);
+      break;
+    case Mask::Kind::kBandTopLeft:
+      rule.lo = -pre;
+      rule.hi = next;
+      break;
+    case Mask::Kind::kPrefix:
+      assert(batch >= 0 && static_cast<size_t>(batch) < mask.prefix().size());
+      rule.hi = delta;
+      rule.prefix = std::clamp<int64_t>(mask.prefix()[static_cast<size_t>(batch)], 0, reach);
+      break;
+    case Mask::Kind::kCausalBandLast: rule.hi = last_non_empty ? saturate(delta + next) : delta; break;
+    case Mask::Kind::kCausalBandFirst:
+      rule.hi = first_non_empty ? saturate(sk - std::max<int64_t>(sq - next, 0)) : 0;
+      break;
+  }
+  return rule;
+}
+
+}  // namespace fa::tiling

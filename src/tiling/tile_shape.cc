@@ -1,0 +1,123 @@
+// block_k is part of the arithmetic: it says where a row's sums are cut, so it may follow nothing that differs between
+// two machines of one ISA, nor between two calls with equal head sizes. block_q only says which rows share a tile: it
+// follows the cache and the number of workers at hand.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "tiling/forward_plan.h"
+#include "tiling/row_cut.h"
+
+namespace fa::tiling {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels before they are multiplied
+
+// K and V of one key block. avx512: a quarter of the 1 MiB that every such server core and Zen 4 have (client cores:
+// 512 KiB, a half). avx2 and portable: a half of the 256 KiB of Haswell to Coffee Lake, a quarter of Zen's 512 KiB. The
+// rest holds Q and O of the tile and the probabilities of a strip.
+int64_t KeyBlockBytes(Isa isa) { return isa >= Isa::kAvx512 ? 256 << 10 : 128 << 10; }
+
+// More keys gain nothing (the accumulators are loaded and stored once per 256 keys already) and the probabilities of a
+// strip, 32 x block_k, leave L1. Fewer than 32 spend their time on loading and rescaling O.
+constexpr int64_t kMaxBlockK = 256;
+constexpr int64_t kMinBlockK = 32;
+constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
+
+// Four strips of 32 rows reuse a key block from L2 often enough that reading it into L2 disappears (goals.md's kernels
+// reach 93 % with it); more rows only add state.
+constexpr int64_t kMaxBlockQ = 128;
+
+// Waking a worker takes some microseconds; a tile shall take at least ten. 1e6 flops are ten microseconds at 100
+// GFLOP/s.
+constexpr double kMinTileFlops = 1e6;
+
+// What a tile costs beside its own products, in rows: reading its keys into L2. A model: 128 rows lose 3 %, 32 rows 11
+// %.
+constexpr double kTileOverheadRows = 4;
+
+int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
+
+int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
+  const int64_t keys = KeyBlockBytes(isa) / std::max<int64_t>(RowBytes(problem), 1);
+  return std::clamp(keys / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
+}
+
+struct TileCount {
+  int64_t tiles = 0;
+  int64_t rows = 0;      // of all tiles
+  int64_t max_rows = 0;  // folded rows of the largest tile
+};
+
+TileCount CountTiles(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
+  TileCount count;
+  for (const Sequence& sequence : problem.sequences) {
+    if (sequence.sq == 0) continue;
+    const RowCut cut = CutRows(sequence.sq, problem.group(), block_q, strip_rows);
+    count.tiles += problem.heads_kv * cut.tiles();
+    count.rows += problem.heads * sequence.sq;
+    count.max_rows = std::max(count.max_rows, cut.heads * cut.rows);
+  }
+  return count;
+}
+
+double KeptFlops(const AttentionProblem& problem) {
+  double pairs = 0;
+  for (const Sequence& sequence : problem.sequences) {
+    pairs += static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
+  }
+  return pairs * static_cast<double>(problem.heads) * 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);
+}
+
+// Predicted share of the workers' time that goes into products, were all tiles equal.
+double PredictedUse(const TileCount& count, int workers) {
+  const double tiles = static_cast<double>(count.tiles);
+  const double rounds = static_cast<double>((count.tiles + workers - 1) / workers);
+  const double rows = static_cast<double>(count.rows) / tiles;
+  return tiles / (rounds * workers) * rows / (rows + kTileOverheadRows);
+}
+
+struct RowChoice {
+  int64_t block_q = 0;
+  TileCount count;
+};
+
+RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) {
+  const int64_t strip = machine.strip_rows;
+  const auto whole_strips = [strip](int64_t rows) { return std::max(rows / strip, int64_t{1}) * strip; };
+  // Q and O of the tile take at most a quarter of L2, so that they stay beside the key block.
+  const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
+  const int64_t most_rows = whole_strips(std::min(kMaxBlockQ, cached_rows));
+
+  RowChoice best{most_rows, CountTiles(problem, most_rows, strip)};
+  // Eight tiles a worker and more: what the last round wastes is small whatever the rows.
+  if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
+    const double flops = KeptFlops(problem);
+    for (const int64_t rows : {most_rows * 3 / 4, most_rows / 2, most_rows / 4}) {
+      const RowChoice choice{whole_strips(rows), CountTiles(problem, whole_strips(rows), strip)};
+      if (flops / static_cast<double>(choice.count.tiles) < kMinTileFlops) break;
+      if (PredictedUse(choice.count, machine.workers) > PredictedUse(best.count, machine.workers)) best = choice;
+    }
+  }
+  best.block_q = std::min(best.block_q, whole_strips(best.count.max_rows + strip - 1));
+  return best;
+}
+
+}  // namespace
+
+TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
+  const RowChoice choice = ChooseBlockQ(problem, machine);
+  TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine.isa), .reason = {}};
+
+  std::array<char, 160> reason{};
+  const auto kib = [&](int64_t rows) { return static_cast<long long>(rows * RowBytes(problem) >> 10); };
+  std::snprintf(reason.data(), reason.size(),
+                "K and V of %lld keys take %lld KiB of L2, Q and O of %lld rows %lld KiB; "
+                "%lld tiles for %d workers",
+                static_cast<long long>(shape.block_k), kib(shape.block_k), static_cast<long long>(shape.block_q),
+                kib(shape.block_q), static_cast<long long>(choice.count.tiles), machine.workers);
+  shape.reason = reason.data();
+  return shape;
+}
+
+}  // namespace fa::tiling
