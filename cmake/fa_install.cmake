@@ -1,0 +1,34 @@
+# Installs libfa, its headers, the CMake package and fa.pc. The prefix may be moved afterwards.
+
+include(CMakePackageConfigHelpers)
+
+set(fa_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fa)
+
+install(TARGETS fa EXPORT fa_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+                                     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ ${PROJECT_BINARY_DIR}/include/
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT fa_targets FILE fa_targets.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir})
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/fa-config.cmake.in ${PROJECT_BINARY_DIR}/fa-config.cmake
+                              INSTALL_DESTINATION ${fa_package_dir})
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/fa-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/fa-config.cmake ${PROJECT_BINARY_DIR}/fa-config-version.cmake
+        DESTINATION ${fa_package_dir})
+if(NOT BUILD_SHARED_LIBS)
+  # A static libfa leaves its own libraries to the consumer's link.
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/fa_dependencies.cmake ${PROJECT_SOURCE_DIR}/cmake/FindOpenBLASPthread.cmake
+          DESTINATION ${fa_package_dir})
+endif()
+
+file(RELATIVE_PATH fa_pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+if(BUILD_SHARED_LIBS)
+  set(fa_pc_requires "Requires.private")
+  set(fa_pc_cflags "")
+else()
+  set(fa_pc_requires "Requires")
+  set(fa_pc_cflags " -DFA_STATIC_DEFINE")
+endif()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/fa.pc.in ${PROJECT_BINARY_DIR}/fa.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/fa.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

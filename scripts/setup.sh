@@ -1,0 +1,38 @@
+#!/bin/sh
+# Installs what building and testing needs, from Debian 12. Does nothing when all of it is there.
+set -eu
+
+packages="
+  build-essential g++ cmake ninja-build pkg-config git ca-certificates binutils
+  libtbb-dev libtbbbind-2-5 libopenblas-pthread-dev libhwloc-dev librandom123-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  libcli11-dev nlohmann-json3-dev libfmt-dev
+  clang-format-14
+"
+
+missing=""
+for package in $packages; do
+  state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ]; then
+  as_root="env"
+elif command -v sudo >/dev/null; then
+  as_root="sudo env"
+else
+  echo "setup: missing$missing; run as root or install sudo" >&2
+  exit 1
+fi
+
+echo "setup: installing$missing"
+install() {
+  # shellcheck disable=SC2086  # lists of words
+  $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
+}
+# The package lists of a fresh machine are empty or old; those of a used one mostly serve.
+if ! install; then
+  $as_root apt-get update -q
+  install
+fi
