@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/task_graph.h"
 #include "fa/status.h"
@@ -14,7 +15,8 @@ namespace fa::core {
 class TaskFunction {
  public:
   template <typename Callable>
-  explicit TaskFunction(Callable& callable)
+  requires(!std::is_same_v<std::remove_cv_t<Callable>, TaskFunction>)  // which is copied instead
+      explicit TaskFunction(Callable& callable)
       : self_(&callable),
         call_([](void* self, int32_t task, int worker) { (*static_cast<Callable*>(self))(task, worker); }) {}
   void operator()(int32_t task, int worker) const { call_(self_, task, worker); }

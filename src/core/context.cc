@@ -1,0 +1,111 @@
+#include "fa/context.h"
+
+#include <tbb/info.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/context_impl.h"
+#include "core/cpu.h"
+
+namespace fa {
+namespace {
+
+// Workspaces above this give their memory back after a call. The forward needs a few MiB a thread and keeps it; only
+// work on sequences so long that touching fresh pages (about 0.25 s a GiB) vanishes beside it goes beyond, and a
+// library must not sit on gigabytes between such calls. Callers who do not agree hold their own Workspace.
+constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
+
+// One arena a NUMA node when there are several and each gets at least two workers, else one for all.
+std::vector<core::FlowExecutor::Node> ExecutorNodes(const ContextSettings& settings, const core::Topology& topology) {
+  const int nodes = static_cast<int>(topology.nodes.size());
+  if (settings.numa == NumaPolicy::kIgnore || nodes < 2 || settings.workers < 2 * nodes) {
+    return {{.workers = settings.workers}};
+  }
+  const std::vector<tbb::numa_node_id> known = tbb::info::numa_nodes();
+  std::vector<core::FlowExecutor::Node> result;
+  for (const core::Topology::Node& node : topology.nodes) {
+    const bool binds = std::find(known.begin(), known.end(), node.logical_index) != known.end();
+    result.push_back({.workers = 0, .numa_id = binds ? node.logical_index : core::FlowExecutor::Node::kAnywhere});
+  }
+  for (int worker = 0; worker < settings.workers; ++worker) {
+    ++result[static_cast<size_t>(core::NodeOfWorker(worker, settings.workers, nodes))].workers;
+  }
+  return result;
+}
+
+std::string KibText(int64_t bytes) { return bytes == 0 ? "none" : std::to_string(bytes >> 10) + " KiB"; }
+
+}  // namespace
+
+Context::Impl::Impl(const ContextSettings& settings, core::Topology topology, Status status)
+    : settings_(settings),
+      topology_(std::move(topology)),
+      status_(std::move(status)),
+      executor_nodes_(ExecutorNodes(settings_, topology_)) {}
+
+Context::Impl::ExecutorLease Context::Impl::BorrowExecutor() {
+  return executors_.Borrow([this] { return std::make_unique<core::FlowExecutor>(executor_nodes_); });
+}
+
+Context::Impl::WorkspaceLease Context::Impl::BorrowWorkspace() {
+  return WorkspaceLease(workspaces_.Borrow([] { return std::make_unique<Workspace>(); }));
+}
+
+Context::Impl::WorkspaceLease::~WorkspaceLease() {
+  if (lease_->size() > kKeptWorkspaceBytes) *lease_ = Workspace();
+}
+
+std::string Context::Impl::Describe() const {
+  const auto& [workers, isa, accumulation, numa, portable_blas] = settings_;
+  std::string text = "cpu: " + core::CpuName() + "\n";
+  text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
+  text += "caches: L1 " + KibText(topology_.l1_bytes) + ", L2 " + KibText(topology_.l2_bytes) + ", L3 " +
+          KibText(topology_.l3_bytes) + "\n";
+  text += "numa nodes:";
+  for (const core::Topology::Node& node : topology_.nodes) {
+    text += " " + std::to_string(node.os_index) + " (" + std::to_string(node.cores) + " cores)";
+  }
+  text += "\nthreads: " + std::to_string(workers) + " in " + std::to_string(nodes()) + " arena(s), numa policy " +
+          (numa == NumaPolicy::kSpread ? "spread" : "ignore") + "\n";
+  text += std::string("accumulation: ") +
+          (accumulation == Accumulation::kDeterministic ? "deterministic" : "atomic-free") + "\n";
+  if (portable_blas) text += "portable products: OpenBLAS\n";
+  if (!status_.ok()) text += "unusable: " + status_.message() + "\n";
+  return text;
+}
+
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Context::~Context() = default;
+
+Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
+  try {
+    core::Topology topology = core::Topology::Detect();
+    const Result<ContextSettings> settings = ResolveContext(options, ContextEnvironment::Read(), topology, DetectIsa());
+    if (!settings.ok()) return settings.status();
+    return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(*settings, std::move(topology))));
+  } catch (const std::bad_alloc&) {
+    return Status::OutOfMemory("context");
+  }
+}
+
+Context& Context::Default() {
+  // Never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call.
+  static Context* const context = [] {
+    core::Topology topology = core::Topology::Detect();
+    Result<ContextSettings> settings = ResolveContext({}, ContextEnvironment::Read(), topology, DetectIsa());
+    Status status = settings.status();
+    if (!settings.ok()) settings = ResolveContext({}, {}, topology, DetectIsa());
+    return new Context(std::make_unique<Impl>(*settings, std::move(topology), std::move(status)));
+  }();
+  return *context;
+}
+
+int Context::threads() const { return impl_->workers(); }
+Isa Context::isa() const { return impl_->isa(); }
+Accumulation Context::accumulation() const { return impl_->settings().accumulation; }
+NumaPolicy Context::numa() const { return impl_->settings().numa; }
+std::string Context::Describe() const { return impl_->Describe(); }
+
+}  // namespace fa

@@ -1,0 +1,89 @@
+#ifndef FA_CORE_CONTEXT_IMPL_H_
+#define FA_CORE_CONTEXT_IMPL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/flow_executor.h"
+#include "core/pool.h"
+#include "core/topology.h"
+#include "fa/context.h"
+#include "fa/plan.h"
+#include "fa/status.h"
+
+namespace fa {
+
+/// A context's settings, resolved against options, environment and machine.
+struct ContextSettings {
+  int workers = 1;
+  Isa isa = Isa::kPortable;
+  Accumulation accumulation = Accumulation::kDeterministic;
+  NumaPolicy numa = NumaPolicy::kSpread;
+  bool portable_blas = false;
+};
+
+/// Values of FA_NUM_THREADS, FA_FORCE_ISA and FA_PORTABLE_BLAS; null = unset.
+struct ContextEnvironment {
+  const char* num_threads = nullptr;
+  const char* force_isa = nullptr;
+  const char* portable_blas = nullptr;
+
+  [[nodiscard]] static ContextEnvironment Read();
+};
+
+/// An option wins over the environment, the environment over the machine.
+/// @return kInvalidArgument, kUnsupported
+[[nodiscard]] Result<ContextSettings> ResolveContext(const ContextOptions& options,
+                                                     const ContextEnvironment& environment,
+                                                     const core::Topology& topology, Isa highest);
+
+class Context::Impl {
+ public:
+  /// `status`: what calls with this context return at once, if not ok.
+  Impl(const ContextSettings& settings, core::Topology topology, Status status = Status::Ok());
+
+  [[nodiscard]] const Status& status() const { return status_; }
+  [[nodiscard]] const ContextSettings& settings() const { return settings_; }
+  [[nodiscard]] const core::Topology& topology() const { return topology_; }
+  /// What a planner asks of the machine.
+  [[nodiscard]] Isa isa() const { return settings_.isa; }
+  [[nodiscard]] int workers() const { return settings_.workers; }
+  /// NUMA nodes that the workers are spread over; worker c is on core::NodeOfWorker(c, workers(), nodes()).
+  [[nodiscard]] int nodes() const { return static_cast<int>(executor_nodes_.size()); }
+  [[nodiscard]] int64_t l1_bytes() const { return topology_.l1_bytes; }
+  [[nodiscard]] int64_t l2_bytes() const { return topology_.l2_bytes; }
+  [[nodiscard]] bool portable_blas() const { return settings_.portable_blas; }
+
+  using ExecutorLease = core::Pool<core::FlowExecutor>::Lease;
+  /// Returns its workspace to the pool, without its memory if that is large.
+  class WorkspaceLease {
+   public:
+    explicit WorkspaceLease(core::Pool<Workspace>::Lease lease) : lease_(std::move(lease)) {}
+    ~WorkspaceLease();
+    WorkspaceLease(const WorkspaceLease&) = delete;
+    Workspace& operator*() const { return *lease_; }
+    Workspace* operator->() const { return &*lease_; }
+
+   private:
+    core::Pool<Workspace>::Lease lease_;
+  };
+  /// Each for one call at a time. Throw std::bad_alloc.
+  [[nodiscard]] ExecutorLease BorrowExecutor();
+  [[nodiscard]] WorkspaceLease BorrowWorkspace();
+
+  [[nodiscard]] std::string Describe() const;
+
+ private:
+  ContextSettings settings_;
+  core::Topology topology_;
+  Status status_;
+  std::vector<core::FlowExecutor::Node> executor_nodes_;
+  core::Pool<core::FlowExecutor> executors_;
+  core::Pool<Workspace> workspaces_;
+};
+
+}  // namespace fa
+
+#endif  // FA_CORE_CONTEXT_IMPL_H_

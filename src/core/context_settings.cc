@@ -1,0 +1,72 @@
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/context_impl.h"
+
+namespace fa {
+namespace {
+
+// An arena keeps about 256 bytes a thread slot, and no machine comes near: a larger number is a mistake.
+constexpr int kMaxThreads = 1 << 16;
+
+Result<int> ThreadsOfEnvironment(const char* text) {
+  int threads = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, threads);
+  if (error != std::errc{} || stop != end || threads < 1 || threads > kMaxThreads) {
+    return Status::InvalidArgument(std::string("FA_NUM_THREADS=") + text + ", want 1.." + std::to_string(kMaxThreads));
+  }
+  return threads;
+}
+
+Result<int> ResolveThreads(int option, const char* environment, const core::Topology& topology) {
+  if (option < 0 || option > kMaxThreads) {
+    return Status::InvalidArgument("threads=" + std::to_string(option) + ", want 0.." + std::to_string(kMaxThreads));
+  }
+  if (option > 0) return option;
+  if (environment != nullptr && *environment != '\0') return ThreadsOfEnvironment(environment);
+  return topology.cores();
+}
+
+Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa highest) {
+  std::string source = "isa";
+  std::optional<Isa> isa = option;
+  if (!isa && environment != nullptr && *environment != '\0') {
+    source = "FA_FORCE_ISA";
+    isa = ParseIsa(environment);
+    if (!isa) {
+      return Status::Unsupported(source + "=" + environment +
+                                 ", want portable, avx2, avx512, avx512_vnni or avx512_bf16");
+    }
+  }
+  if (!isa) return highest;
+  if (*isa > highest) {
+    return Status::Unsupported(source + "=" + Name(*isa) + ", but this CPU's highest level is " + Name(highest));
+  }
+  return *isa;
+}
+
+}  // namespace
+
+ContextEnvironment ContextEnvironment::Read() {
+  return {.num_threads = std::getenv("FA_NUM_THREADS"),
+          .force_isa = std::getenv("FA_FORCE_ISA"),
+          .portable_blas = std::getenv("FA_PORTABLE_BLAS")};
+}
+
+Result<ContextSettings> ResolveContext(const ContextOptions& options, const ContextEnvironment& environment,
+                                       const core::Topology& topology, Isa highest) {
+  const Result<int> threads = ResolveThreads(options.threads, environment.num_threads, topology);
+  if (!threads.ok()) return threads.status();
+  const Result<Isa> isa = ResolveIsa(options.isa, environment.force_isa, highest);
+  if (!isa.ok()) return isa.status();
+  const bool blas_wanted = environment.portable_blas != nullptr && std::strcmp(environment.portable_blas, "1") == 0;
+  return ContextSettings{.workers = *threads,
+                         .isa = *isa,
+                         .accumulation = options.accumulation,
+                         .numa = options.numa,
+                         .portable_blas = options.portable_blas.value_or(blas_wanted)};
+}
+
+}  // namespace fa

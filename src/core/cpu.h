@@ -1,0 +1,30 @@
+#ifndef FA_CORE_CPU_H_
+#define FA_CORE_CPU_H_
+
+#include <cstdint>
+#include <string>
+
+#include "fa/context.h"
+
+namespace fa::core {
+
+/// The answers of cpuid and xgetbv that decide the instruction-set level.
+struct CpuFeatureWords {
+  uint32_t leaf1_ecx = 0;
+  uint32_t leaf7_ebx = 0;
+  uint32_t leaf7_ecx = 0;
+  uint32_t leaf7_1_eax = 0;
+  uint64_t xcr0 = 0;  ///< register states that the operating system saves; 0 without OSXSAVE
+};
+
+[[nodiscard]] CpuFeatureWords ReadCpuFeatureWords();
+
+/// The highest level of a CPU with these features. A level counts only if the operating system saves its registers.
+[[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
+
+/// The CPU's own name, "unknown CPU" if it has none.
+[[nodiscard]] std::string CpuName();
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_CPU_H_

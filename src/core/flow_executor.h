@@ -1,0 +1,49 @@
+#ifndef FA_CORE_FLOW_EXECUTOR_H_
+#define FA_CORE_FLOW_EXECUTOR_H_
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "core/executor.h"
+
+namespace fa::core {
+
+class GraphRun;
+
+/// Runs task graphs on oneTBB: a long-lived tbb::flow::graph of one node inside its own tbb::task_arena for each NUMA
+/// node. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
+/// caller without oneTBB. Arenas start with the first Run that needs them; idle threads sleep.
+class FlowExecutor final : public Executor {
+ public:
+  struct Node {
+    static constexpr int kAnywhere = -1;
+    int workers = 1;
+    int numa_id = kAnywhere;  ///< oneTBB's number of the NUMA node
+  };
+
+  /// Workers are numbered through the nodes in order. With several nodes each has at least two workers.
+  explicit FlowExecutor(std::vector<Node> nodes);
+  ~FlowExecutor() override;
+
+  [[nodiscard]] Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) override;
+  [[nodiscard]] int workers() const override { return workers_; }
+
+ private:
+  class NodeFlow;
+
+  void Start();
+  void RunParallel(const TaskGraph& graph);
+  void Enter(NodeFlow& flow, int walkers) noexcept;
+  void Wake(NodeFlow& from, int tasks) noexcept;
+
+  std::vector<Node> nodes_;
+  int workers_ = 0;
+  std::vector<std::unique_ptr<NodeFlow>> flows_;
+  GraphRun* run_ = nullptr;
+  std::atomic<int64_t> puts_across_nodes_{0};
+};
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_FLOW_EXECUTOR_H_

@@ -1,0 +1,32 @@
+#include "fa/tensor.h"
+
+namespace fa {
+
+const char* Name(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "f32";
+    case DType::kF16: return "f16";
+    case DType::kBF16: return "bf16";
+    case DType::kI8: return "i8";
+    case DType::kU8: return "u8";
+    case DType::kBool: return "bool";
+    case DType::kI32: return "i32";
+    case DType::kI64: return "i64";
+    case DType::kU64: return "u64";
+  }
+  return "unknown";
+}
+
+const char* Name(Layout layout) {
+  switch (layout) {
+    case Layout::kBNSD: return "BNSD";
+    case Layout::kBSND: return "BSND";
+    case Layout::kBSH: return "BSH";
+    case Layout::kSBH: return "SBH";
+    case Layout::kTND: return "TND";
+    case Layout::kBNSD_BSND: return "BNSD_BSND";
+  }
+  return "unknown";
+}
+
+}  // namespace fa

@@ -1,0 +1,30 @@
+#ifndef FA_CORE_RANDOM_H_
+#define FA_CORE_RANDOM_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/options.h"
+
+namespace fa::core {
+
+/// Philox4x32-10 (Salmon et al. 2011): four words of a counter under a key.
+[[nodiscard]] std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter,
+                                                 const std::array<uint32_t, 2>& key);
+
+/// The word that decides over flat element `index`, as defined at PhiloxState.
+[[nodiscard]] uint32_t PhiloxWord(const PhiloxState& state, uint64_t index);
+
+/// An element is kept when its word is below this: floor(keep_prob * 2^32), in [0, 2^32].
+[[nodiscard]] uint64_t KeepThreshold(float keep_prob);
+
+/// Writes the keep bits of the flat elements [first, first + bits), LSB first, into ceil(bits / 32) words; the last
+/// word is filled up with 0. `isa` chooses the speed, never the bits.
+void FillKeepBits(const PhiloxState& state, uint64_t threshold, uint64_t first, int64_t bits, std::span<uint32_t> words,
+                  Isa isa);
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_RANDOM_H_

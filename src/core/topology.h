@@ -1,0 +1,41 @@
+#ifndef FA_CORE_TOPOLOGY_H_
+#define FA_CORE_TOPOLOGY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/status.h"
+
+namespace fa::core {
+
+/// The part of a machine that this process may use, as plain data.
+struct Topology {
+  struct Node {
+    int os_index = 0;
+    int logical_index = 0;  ///< position among all of the machine's nodes, the number oneTBB knows it by
+    int cores = 0;
+  };
+  std::vector<Node> nodes;  ///< NUMA nodes with at least one usable core; never empty
+  int packages = 1;
+  /// Of one cache. 0 = there is none.
+  int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
+
+  /// Cores with at least one hardware thread in the affinity mask; two threads of a core share its FMA units and
+  /// count once.
+  [[nodiscard]] int cores() const;
+
+  /// This machine, as far as the affinity mask of the calling process reaches.
+  [[nodiscard]] static Topology Detect();
+  /// A made-up machine in hwloc's notation, all of it usable: "numa:2 core:64 pu:1". @return kInvalidArgument
+  [[nodiscard]] static Result<Topology> FromSynthetic(const std::string& description);
+};
+
+/// The node that worker `worker` of `workers` belongs to when they are spread over `nodes` nodes: contiguous, even.
+[[nodiscard]] constexpr int NodeOfWorker(int worker, int workers, int nodes) {
+  return static_cast<int>(int64_t{worker} * nodes / workers);
+}
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_TOPOLOGY_H_

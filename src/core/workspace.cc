@@ -1,0 +1,58 @@
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "fa/plan.h"
+
+namespace fa {
+namespace {
+
+constexpr size_t kLineBytes = 64;
+// A huge page of x86-64. From two of them on, memory asks for huge pages: below, rounding up would cost more than the
+// TLB misses it saves.
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
+// User space of x86-64 with 4-level page tables: nothing larger can be mapped, and rounding up cannot overflow.
+constexpr size_t kLargestBytes = size_t{1} << 47;
+
+}  // namespace
+
+Workspace::~Workspace() { free(data_); }
+
+Workspace::Workspace(Workspace&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Workspace& Workspace::operator=(Workspace&& other) noexcept {
+  if (this != &other) {
+    free(data_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+Status Workspace::Reserve(size_t bytes) {
+  if (bytes <= size_) return Status::Ok();
+  // The old block goes first: nobody reads it any more, and both at once might not fit.
+  free(std::exchange(data_, nullptr));
+  size_ = 0;
+
+  const bool huge = bytes >= kHugeFromBytes;
+  const size_t alignment = huge ? kHugePageBytes : kLineBytes;
+  void* block = nullptr;
+  if (bytes <= kLargestBytes) {
+    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    if (posix_memalign(&block, alignment, rounded) == 0) {
+      if (huge) madvise(block, rounded, MADV_HUGEPAGE);  // a wish; memory without huge pages serves as well
+      data_ = static_cast<std::byte*>(block);
+      size_ = rounded;
+      return Status::Ok();
+    }
+  }
+  return Status::OutOfMemory("workspace of " + std::to_string(bytes) + " bytes");
+}
+
+}  // namespace fa

@@ -1,0 +1,498 @@
+// Every strip kernel set of the registry, on every level this CPU has, against double: all tails of keys and columns,
+// misaligned rows, strides wider than a row with NaN between the rows, lanes without a row.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/cpu.h"
+#include "core/kernels/kernel_types.h"
+
+namespace fa::core::kernels {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr double kEps = std::numeric_limits<float>::epsilon();
+
+struct Level {
+  const KernelTable* table;
+  int strip;
+};
+
+std::vector<Level> Levels() {
+  std::vector<Level> levels;
+  std::vector<const KernelTable*> tables;
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+    if (isa > DetectIsa()) continue;
+    const KernelTable* table = &Kernels(isa);
+    if (std::find(tables.begin(), tables.end(), table) == tables.end()) tables.push_back(table);
+  }
+  tables.push_back(&PortableBlasKernels());
+  for (const KernelTable* table : tables) {
+    for (int s = 0; s < table->strip_count; ++s) levels.push_back({table, s});
+  }
+  return levels;
+}
+
+/// A matrix whose rows lie `stride` apart, with NaN wherever no element is, NaN before and after.
+class Matrix {
+ public:
+  Matrix(int64_t rows, int64_t columns, int64_t stride, uint32_t seed, int64_t offset = 0)
+      : rows_(rows), columns_(columns), stride_(stride), offset_(offset + kGuard) {
+    values_.assign(static_cast<size_t>(offset_ + rows * stride + kGuard), kNan);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) at(r, c) = normal(random);
+    }
+  }
+  float& at(int64_t r, int64_t c) { return values_[static_cast<size_t>(offset_ + r * stride_ + c)]; }
+  [[nodiscard]] float at(int64_t r, int64_t c) const { return values_[static_cast<size_t>(offset_ + r * stride_ + c)]; }
+  float* data() { return values_.data() + offset_; }
+  [[nodiscard]] int64_t stride() const { return stride_; }
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  [[nodiscard]] int64_t columns() const { return columns_; }
+  /// Everything outside the elements is still NaN.
+  [[nodiscard]] bool Intact() const {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const int64_t at = static_cast<int64_t>(i) - offset_;
+      const bool inside = at >= 0 && at < rows_ * stride_ && at % stride_ < columns_;
+      if (!inside && !std::isnan(values_[i])) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kGuard = 64;
+  int64_t rows_, columns_, stride_, offset_;
+  std::vector<float> values_;
+};
+
+class StripKernelsTest : public testing::TestWithParam<Level> {
+ protected:
+  [[nodiscard]] const StripKernels& kernels() const {
+    return GetParam().table->strips[GetParam().strip];
+  }
+  [[nodiscard]] const RowKernels& row_kernels() const { return *GetParam().table->rows; }
+  [[nodiscard]] int64_t width() const { return kernels().width; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Registry, StripKernelsTest, testing::ValuesIn(Levels()), [](const auto& info) {
+  return std::string(info.param.table->strips[info.param.strip].name);
+});
+
+TEST_P(StripKernelsTest, NameAndIsaStateTheFacts) {
+  EXPECT_NE(std::string(kernels().name).find("x" + std::to_string(width())), std::string::npos);
+  EXPECT_NE(std::string(kernels().name).find(Name(kernels().isa)), std::string::npos);
+}
+
+TEST_P(StripKernelsTest, ScoresEqualTheDoubleProductForEveryTail) {
+  for (const int64_t keys : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 23, 24, 31, 32, 37}) {
+    for (const int64_t d : {1, 2, 3, 7, 8, 33, 64}) {
+      for (const int64_t padding : {0, 3}) {
+        Matrix k(keys, d, d + padding, 1, padding);
+        Matrix panel(d, width(), width(), 2);
+        Matrix s(keys, width(), width(), 3, padding);
+        std::vector<float> row_max(static_cast<size_t>(width()), -kInf);
+        const Matrix before = s;
+        for (const bool accumulate : {false, true}) {
+          s = before;
+          std::fill(row_max.begin(), row_max.end(), -kInf);
+          kernels().scores(k.data(), k.stride(), keys, panel.data(), d, accumulate, s.data(), row_max.data());
+          for (int64_t lane = 0; lane < width(); ++lane) {
+            float largest = -kInf;
+            for (int64_t r = 0; r < keys; ++r) {
+              double want = accumulate ? before.at(r, lane) : 0.0, magnitude = std::fabs(want);
+              for (int64_t c = 0; c < d; ++c) {
+                const double term = static_cast<double>(k.at(r, c)) * panel.at(c, lane);
+                want += term;
+                magnitude += std::fabs(term);
+              }
+              // A chain of d + 1 operations, each rounding once (twice without FMA).
+              ASSERT_NEAR(s.at(r, lane), want, kEps * static_cast<double>(d + 1) * magnitude)
+                  << "keys " << keys << " d " << d << " key " << r << " lane " << lane;
+              largest = std::max(largest, s.at(r, lane));
+            }
+            ASSERT_EQ(row_max[static_cast<size_t>(lane)], largest);
+          }
+          ASSERT_TRUE(s.Intact());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, ProductEqualsTheDoubleProductForEveryTail) {
+  for (const int64_t keys : {1, 2, 3, 8, 17, 40}) {
+    for (const int64_t dv : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 31, 33}) {
+      for (const bool scaled : {false, true}) {
+        Matrix v(keys, dv, dv + 5, 4, 1);
+        Matrix p(keys, width(), width(), 5);
+        Matrix o(dv, width(), width(), 6);
+        Matrix alpha(1, width(), width(), 7);
+        const Matrix before = o;
+        kernels().product(v.data(), v.stride(), keys, p.data(), dv, scaled ? alpha.data() : nullptr, o.data());
+        for (int64_t c = 0; c < dv; ++c) {
+          for (int64_t lane = 0; lane < width(); ++lane) {
+            double want = scaled ? static_cast<double>(alpha.at(0, lane)) * before.at(c, lane) : 0.0;
+            double magnitude = std::fabs(want);
+            for (int64_t r = 0; r < keys; ++r) {
+              const double term = static_cast<double>(v.at(r, c)) * p.at(r, lane);
+              want += term;
+              magnitude += std::fabs(term);
+            }
+            ASSERT_NEAR(o.at(c, lane), want, kEps * static_cast<double>(keys + 2) * magnitude)
+                << "keys " << keys << " column " << c << " lane " << lane;
+          }
+        }
+        ASSERT_TRUE(o.Intact());
+      }
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, ExactProductEqualsTheProductBitForBitWhenAllIsFinite) {
+  // OpenBLAS orders its sums itself; its level keeps the portable exact product.
+  const bool blas = GetParam().table == &PortableBlasKernels();
+  const StripKernels& fast = blas ? Kernels(Isa::kPortable).strips[GetParam().strip] : kernels();
+  constexpr int64_t kKeys = 19, kDv = 21;
+  Matrix v(kKeys, kDv, kDv, 8);
+  Matrix p(kKeys, width(), width(), 9);
+  Matrix a(kDv, width(), width(), 10);
+  Matrix b = a;
+  Matrix alpha(1, width(), width(), 11);
+  fast.product(v.data(), kDv, kKeys, p.data(), kDv, alpha.data(), a.data());
+  kernels().product_exact(v.data(), kDv, kKeys, p.data(), kDv, alpha.data(), b.data());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), sizeof(float) * static_cast<size_t>(kDv * width())), 0);
+}
+
+TEST_P(StripKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
+  constexpr int64_t kKeys = 5, kDv = 3;
+  Matrix v(kKeys, kDv, kDv, 12);
+  Matrix p(kKeys, width(), width(), 13);
+  v.at(2, 0) = kNan;
+  v.at(3, 1) = kInf;
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    if (lane % 2 == 0) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
+  }
+  p.at(3, 1) = 0.0f;  // underflowed, not masked: 0 * inf is NaN
+  Matrix o(kDv, width(), width(), 14);
+  kernels().product_exact(v.data(), kDv, kKeys, p.data(), kDv, nullptr, o.data());
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    for (int64_t c = 0; c < kDv; ++c) {
+      if (lane % 2 == 0) {
+        EXPECT_TRUE(std::isfinite(o.at(c, lane))) << c << " " << lane;
+      } else if (c < 2) {
+        EXPECT_FALSE(std::isfinite(o.at(c, lane))) << c << " " << lane;
+      }
+    }
+  }
+  EXPECT_TRUE(std::isnan(o.at(1, 1)));
+}
+
+TEST_P(StripKernelsTest, SoftmaxOverBlocksEqualsTheWholeRow) {
+  for (const int64_t keys : {1, 2, 3, 8, 9, 30}) {
+    constexpr int kBlocks = 3;
+    constexpr float kFactor = 0.7f;
+    Matrix row_max(1, width(), width(), 0), row_sum(1, width(), width(), 0), alpha(1, width(), width(), 0);
+    for (int64_t lane = 0; lane < width(); ++lane) row_max.at(0, lane) = -kInf, row_sum.at(0, lane) = 0;
+    std::vector<double> total(static_cast<size_t>(width()), 0.0);
+    std::vector<Matrix> raw;
+    for (int b = 0; b < kBlocks; ++b) {
+      raw.emplace_back(keys, width(), width(), 20 + b);
+      Matrix& s = raw.back();
+      for (int64_t r = 0; r < keys; ++r) s.at(r, 0) = b == 0 ? -kInf : s.at(r, 0);  // lane 0: first block without a key
+    }
+    for (int b = 0; b < kBlocks; ++b) {
+      Matrix s = raw[static_cast<size_t>(b)];
+      Matrix block_max(1, width(), width(), 0);
+      for (int64_t lane = 0; lane < width(); ++lane) block_max.at(0, lane) = -kInf;
+      kernels().block_max(s.data(), keys, block_max.data());
+      kernels().softmax(s.data(), keys, kFactor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        if (b == 0 && lane == 0) {
+          for (int64_t r = 0; r < keys; ++r) ASSERT_EQ(s.at(r, 0), 0.0f);
+          ASSERT_EQ(row_sum.at(0, 0), 0.0f);
+          continue;
+        }
+        for (int64_t r = 0; r < keys; ++r) {
+          const double x = kFactor * (static_cast<double>(raw[static_cast<size_t>(b)].at(r, lane)) - row_max.at(0, lane));
+          // The exponent carries the rounding of factor * max; |factor * s| < 8 here.
+          ASSERT_NEAR(s.at(r, lane), std::exp2(x), 16 * kEps * std::exp2(x));
+        }
+      }
+    }
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      float largest = -kInf;
+      for (const Matrix& s : raw) {
+        for (int64_t r = 0; r < keys; ++r) largest = std::max(largest, s.at(r, lane));
+      }
+      ASSERT_EQ(row_max.at(0, lane), largest);
+      double want = 0;
+      for (const Matrix& s : raw) {
+        for (int64_t r = 0; r < keys; ++r) want += std::exp2(kFactor * (static_cast<double>(s.at(r, lane)) - largest));
+      }
+      ASSERT_NEAR(row_sum.at(0, lane), want, want * kEps * (16 + 3 * kBlocks + static_cast<double>(keys)));
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, PackQueriesTransposesEveryTypeAndTail) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t d : {1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 40}) {
+      for (int64_t count = 1; count <= width(); count += count < 4 ? 1 : 3) {
+        std::vector<std::vector<uint8_t>> rows;
+        std::vector<const void*> pointers;
+        for (int64_t i = 0; i < count; ++i) {
+          std::vector<uint8_t> row(static_cast<size_t>(d) * SizeOf(dtype));
+          for (int64_t c = 0; c < d; ++c) {
+            // Small integers: exact in every type.
+            const auto value = static_cast<float>((i * 7 + c * 3) % 31 - 15);
+            uint32_t bits;
+            std::memcpy(&bits, &value, 4);
+            if (dtype == DType::kF32) std::memcpy(&row[static_cast<size_t>(c) * 4], &value, 4);
+            if (dtype == DType::kBF16) {
+              const auto half = static_cast<uint16_t>(bits >> 16);
+              std::memcpy(&row[static_cast<size_t>(c) * 2], &half, 2);
+            }
+            if (dtype == DType::kF16) {
+              const _Float16 half = value;
+              std::memcpy(&row[static_cast<size_t>(c) * 2], &half, 2);
+            }
+          }
+          rows.push_back(std::move(row));
+        }
+        for (const auto& row : rows) pointers.push_back(row.data());
+        Matrix panel(d, width(), width(), 1);
+        kernels().pack_queries({pointers.data(), dtype, count}, d, -2.0f, panel.data());
+        for (int64_t i = 0; i < width(); ++i) {
+          for (int64_t c = 0; c < d; ++c) {
+            const float want = i < count ? -2.0f * static_cast<float>((i * 7 + c * 3) % 31 - 15) : 0.0f;
+            ASSERT_EQ(panel.at(c, i), want) << Name(dtype) << " lane " << i << " column " << c << " count " << count;
+          }
+        }
+        ASSERT_TRUE(panel.Intact());
+      }
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, WriteOutputRoundsOnceAndWritesNothingElse) {
+  for (const int64_t dv : {1, 3, 4, 7, 8, 15, 16, 17, 33}) {
+    for (const int64_t count : {int64_t{1}, width() / 2, width()}) {
+      Matrix o(dv, width(), width(), 30);
+      Matrix multiplier(1, width(), width(), 31);
+      std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
+      zero[0] = 1;
+      o.at(0, 0) = kNan;
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+        const auto element = static_cast<int64_t>(SizeOf(dtype));
+        constexpr uint8_t kCanary = 0xa5;
+        std::vector<uint8_t> out(static_cast<size_t>(count * (dv + 2) * element), kCanary);
+        std::vector<void*> rows;
+        for (int64_t i = 0; i < count; ++i) rows.push_back(out.data() + (i * (dv + 2) + 1) * element);
+        kernels().write_output(o.data(), dv, multiplier.data(), zero.data(), rows.data(), dtype, count);
+        for (int64_t i = 0; i < count; ++i) {
+          for (int64_t c = -1; c <= dv; ++c) {
+            const uint8_t* at = out.data() + (i * (dv + 2) + 1 + c) * element;
+            if (c < 0 || c == dv) {
+              ASSERT_EQ(at[0], kCanary);
+              continue;
+            }
+            const float exact = i == 0 ? 0.0f : o.at(c, i) * multiplier.at(0, i);
+            if (dtype == DType::kF32) {
+              float got;
+              std::memcpy(&got, at, 4);
+              ASSERT_EQ(got, exact);
+            } else if (dtype == DType::kF16) {
+              _Float16 got;
+              std::memcpy(&got, at, 2);
+              ASSERT_EQ(static_cast<float>(got), static_cast<float>(static_cast<_Float16>(exact)));
+            } else {
+              uint16_t got;
+              std::memcpy(&got, at, 2);
+              uint32_t bits;
+              std::memcpy(&bits, &exact, 4);
+              const uint32_t rest = bits & 0xffffu, up = rest > 0x8000u || (rest == 0x8000u && (bits >> 16 & 1u));
+              ASSERT_EQ(got, static_cast<uint16_t>((bits >> 16) + up));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, MasksAndDropoutSelect) {
+  for (const int64_t keys : {1, 5, 16, 31, 32}) {
+    const Matrix before(keys, width(), width(), 40);
+    std::vector<uint32_t> words(static_cast<size_t>(width()));
+    std::vector<int32_t> begin(words.size()), end(words.size());
+    std::mt19937 random(41);
+    for (size_t lane = 0; lane < words.size(); ++lane) {
+      words[lane] = random();
+      begin[lane] = static_cast<int32_t>(random() % (static_cast<uint32_t>(keys) + 1));
+      end[lane] = static_cast<int32_t>(random() % (static_cast<uint32_t>(keys) + 1));
+    }
+    Matrix bits = before, interval = before, dropped = before;
+    kernels().mask_bits(bits.data(), keys, words.data(), -kInf);
+    kernels().mask_interval(interval.data(), keys, begin.data(), end.data(), kMaskedProbability);
+    kernels().dropout(dropped.data(), keys, words.data(), 1.25f);
+    for (int64_t r = 0; r < keys; ++r) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        const auto i = static_cast<size_t>(lane);
+        const bool set = (words[i] >> r & 1u) != 0;
+        const bool inside = r >= begin[i] && r < end[i];
+        ASSERT_EQ(bits.at(r, lane), set ? -kInf : before.at(r, lane));
+        ASSERT_EQ(interval.at(r, lane), inside ? before.at(r, lane) : 0.0f);
+        ASSERT_TRUE(inside || std::signbit(interval.at(r, lane)));
+        ASSERT_EQ(dropped.at(r, lane), set ? before.at(r, lane) * 1.25f : 0.0f);
+      }
+    }
+    ASSERT_TRUE(bits.Intact() && interval.Intact() && dropped.Intact());
+  }
+}
+
+TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
+  for (const int64_t keys : {1, 3, 8, 15, 16, 17, 33}) {
+    const Matrix before(keys, width(), width(), 50);
+    Matrix bias(width(), keys, keys + 1, 51);
+    std::vector<const void*> rows;
+    const int64_t count = width() - 1;
+    for (int64_t i = 0; i < count; ++i) rows.push_back(&bias.at(i, 0));
+    Matrix biased = before, capped = before, scaled = before;
+    kernels().add_bias(biased.data(), keys, 0.5f, -2.0f, {rows.data(), DType::kF32, count});
+    kernels().scale_scores(capped.data(), keys, 3.0f, 1.5f);
+    kernels().scale_scores(scaled.data(), keys, 3.0f, 0.0f);
+    std::vector<float> slope(static_cast<size_t>(width()));
+    std::vector<int32_t> distance(slope.size());
+    for (size_t i = 0; i < slope.size(); ++i) {
+      slope[i] = 0.25f * static_cast<float>(i + 1);
+      distance[i] = static_cast<int32_t>(i) * 3 - 20;
+    }
+    for (int64_t r = 0; r < keys; ++r) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        const double x = before.at(r, lane);
+        if (lane < count) {
+          const double want = 0.5 * x - 2.0 * bias.at(lane, r);
+          ASSERT_NEAR(biased.at(r, lane), want, 2 * kEps * (std::fabs(x) + 2 * std::fabs(bias.at(lane, r))));
+        }
+        // 3 ulp of tanh, one of the scaling, one of the division and one of the product.
+        const double want = 1.5 * std::tanh(3.0 * x / 1.5);
+        ASSERT_NEAR(capped.at(r, lane), want, 6 * kEps * std::fabs(want)) << x;
+        ASSERT_EQ(scaled.at(r, lane), 3.0f * before.at(r, lane));
+      }
+    }
+    for (const bool square_root : {false, true}) {
+      Matrix sloped = before;
+      kernels().add_slopes(sloped.data(), keys, 0.5f, slope.data(), distance.data(), square_root);
+      for (int64_t r = 0; r < keys; ++r) {
+        for (int64_t lane = 0; lane < width(); ++lane) {
+          const auto i = static_cast<size_t>(lane);
+          double far = std::abs(distance[i] + static_cast<int>(r));
+          if (square_root) far = std::sqrt(far);
+          const double x = 0.5 * before.at(r, lane), bend = slope[i] * far;
+          ASSERT_NEAR(sloped.at(r, lane), x - bend, 2 * kEps * (std::fabs(x) + bend));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
+  std::vector<float> x, y;
+  // Every 4096th float of [-160, 127] and the special values.
+  for (uint32_t bits = 0; bits < 0x43200000u; bits += 4096) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    x.push_back(-value);
+    if (value <= 127) x.push_back(value);
+  }
+  for (const float special : {-kInf, -1e30f, -3e38f, -150.0f, -149.0f, -126.5f, -126.0f, 0.5f, -0.5f}) x.push_back(special);
+  y.resize(x.size());
+  row_kernels().exp2(x.data(), static_cast<int64_t>(x.size()), y.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = std::exp2(static_cast<double>(x[i]));
+    // An ulp of a normal result; a subnormal one is one rounding step of 2^-149 more.
+    const double ulp = std::max(std::ldexp(1.0, std::ilogb(std::max(want, 1e-60)) - 23), std::ldexp(1.0, -149));
+    ASSERT_NEAR(y[i], want, 2 * ulp) << "x = " << x[i];
+    if (x[i] < -150) {
+      ASSERT_EQ(y[i], 0.0f) << "x = " << x[i];
+    }
+    if (x[i] == std::floor(x[i]) && x[i] >= -149) {
+      ASSERT_EQ(y[i], want) << "a power of two is exact";
+    }
+  }
+  const float nan = kNan;
+  float result = 0;
+  row_kernels().exp2(&nan, 1, &result);
+  EXPECT_TRUE(std::isnan(result));
+}
+
+TEST_P(StripKernelsTest, RowKernelsWidenTestAndCount) {
+  for (const int64_t n : {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 65}) {
+    std::vector<float> x(static_cast<size_t>(n), 1.0f);
+    EXPECT_TRUE(row_kernels().all_finite(x.data(), n));
+    for (const float bad : {kInf, -kInf, kNan}) {
+      for (const size_t at : {size_t{0}, x.size() / 2, x.size() - 1}) {
+        std::vector<float> y = x;
+        y[at] = bad;
+        EXPECT_FALSE(row_kernels().all_finite(y.data(), n)) << n << " " << at;
+      }
+    }
+    if (n <= 32) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(n));
+      uint32_t want = 0;
+      for (int64_t j = 0; j < n; ++j) {
+        bytes[static_cast<size_t>(j)] = static_cast<uint8_t>(j % 3 == 0 ? 0 : j % 3 == 1 ? 1 : 0x80);
+        want |= static_cast<uint32_t>(j % 3 != 0) << j;
+      }
+      EXPECT_EQ(row_kernels().non_zero_bytes(bytes.data(), n), want);
+    }
+  }
+  // Every 16-bit pattern: widening is exact.
+  std::vector<uint16_t> patterns(65536);
+  for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
+  std::vector<float> wide(patterns.size());
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    row_kernels().widen({patterns.data(), dtype, 257}, 255, 257, wide.data(), 257);
+    for (size_t i = 0; i < 255 * 257; ++i) {
+      float want;
+      if (dtype == DType::kF16) {
+        _Float16 half;
+        std::memcpy(&half, &patterns[i], 2);
+        want = half;
+      } else {
+        const uint32_t bits = static_cast<uint32_t>(patterns[i]) << 16;
+        std::memcpy(&want, &bits, 4);
+      }
+      if (std::isnan(want)) {
+        ASSERT_TRUE(std::isnan(wide[i]));
+      } else {
+        ASSERT_EQ(wide[i], want) << i;
+      }
+    }
+  }
+}
+
+TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+    const KernelTable& table = Kernels(isa);
+    EXPECT_LE(table.isa, isa);
+    ASSERT_GE(table.strip_count, 1);
+    for (int s = 1; s < table.strip_count; ++s) EXPECT_LT(table.strips[s].width, table.strips[s - 1].width);
+    EXPECT_EQ(&table.ForRows(1), &table.narrowest());
+    EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
+    EXPECT_EQ(&table.ForRows(100000), &table.widest());
+  }
+}
+
+}  // namespace
+}  // namespace fa::core::kernels
