@@ -29,7 +29,7 @@ const core::kernels::KernelTable& TableFor(const Context::Impl& context) {
 tiling::Machine MachineOf(const Context::Impl& context, const core::kernels::KernelTable& table) {
   tiling::Machine machine;
   machine.isa = table.isa;
-  machine.workers = context.threads();
+  machine.workers = context.workers();
   machine.nodes = context.nodes();
   machine.l1_bytes = context.l1_bytes();
   machine.l2_bytes = context.l2_bytes();

@@ -136,7 +136,7 @@ void ScorePasses::Dropout(const core::kernels::StripKernels& kernels, const Stri
       if (bound_.has_drop_mask) {
         keep[i] = LoadBits(static_cast<const uint8_t*>(args_.drop_mask.data), flat, n);
       } else {
-        core::FillKeepBits(bound_.philox, threshold, flat, n, &keep[i]);
+        core::FillKeepBits(bound_.philox, threshold, static_cast<uint64_t>(flat), n, {&keep[i], 1}, kernels.isa);
       }
     }
     kernels.dropout(p + k * strip.width, n, keep, 1.0f / bound_.keep_prob);

@@ -17,7 +17,8 @@ void Scores(const float* k, int64_t k_stride, int64_t keys, const float* panel, 
             float* row_max) {
   const int64_t width = Base<Index>().width;
   if (keys == 0) return;
-  Sgemm(false, keys, width, d, k, k_stride, panel, width, accumulate ? 1.0f : 0.0f, s, width);
+  Sgemm({.m = keys, .n = width, .k = d, .a = k, .lda = k_stride, .b = panel, .ldb = width, .c = s, .ldc = width,
+         .beta = accumulate ? 1.0f : 0.0f});
   if (row_max != nullptr) Base<Index>().block_max(s, keys, row_max);
 }
 
@@ -31,7 +32,9 @@ void Product(const float* v, int64_t v_stride, int64_t keys, const float* p, int
       x = alpha != nullptr ? x * alpha[lane] : 0.0f;
     }
   }
-  if (keys > 0) Sgemm(true, dv, width, keys, v, v_stride, p, width, 1.0f, o, width);
+  if (keys == 0) return;
+  Sgemm({.m = dv, .n = width, .k = keys, .a = v, .lda = v_stride, .transpose_a = true, .b = p, .ldb = width, .c = o,
+         .ldc = width, .beta = 1.0f});
 }
 
 template <int Index>
