@@ -1,6 +1,7 @@
 #ifndef FA_OPS_BIND_ATTENTION_H_
 #define FA_OPS_BIND_ATTENTION_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -31,20 +32,24 @@ struct BoundAttention {
   bool has_rope = false, has_max = false, has_sum = false, has_lse = false, has_sink = false;
   bool has_pse = false, has_slopes = false, has_dense_mask = false, has_drop_mask = false, has_philox = false;
 
-  PseRows pse;                            ///< pse types 0 and 1
-  int64_t slope_batch_stride = 0;         ///< slopes [B,N]: N; [N]: 0
-  layout::Rows dense_mask;                ///< strides 0 where broadcast; row i of sequence b
-  std::vector<int64_t> dropout_offset;    ///< flat index of (sequence, head 0, row 0, key 0)
+  PseRows pse;                          ///< pse types 0 and 1
+  int64_t slope_batch_stride = 0;       ///< slopes [B,N]: N; [N]: 0
+  layout::Rows dense_mask;              ///< strides 0 where broadcast; row i of sequence b
+  std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
 
   float scale = 1;
   PseType pse_type = PseType::kAddThenScale;
-  std::vector<int64_t> q_start, kv_start; ///< per sequence (mode 8: only sequence 0); empty = all 0
+  std::vector<int64_t> q_start, kv_start;  ///< per sequence (mode 8: only sequence 0); empty = all 0
   float softcap = 0;
   float keep_prob = 1;
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0
-  AttentionArgs planned;  ///< descriptors (data kept only as present / absent), to compare in Run
+
+  AttentionArgs planned;  ///< descriptors, to compare in Run: data is present / absent only, cu_q and cu_kv are empty
+  std::vector<int64_t> cu_q, cu_kv;      ///< the planned prefix sums
+  std::array<int64_t, 13> span_bytes{};  ///< from first to past last byte, in the order of kInputs, kOutputs
+  int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
 };
 
 /// Finds every user error of the dense forward that does not depend on addresses or contents.

@@ -1,0 +1,52 @@
+#include "layout/bind_layout.h"
+
+namespace fa::layout {
+
+Dims FilledStride(const Dims& shape, const Dims& stride) {
+  if (!stride.empty() || shape.empty()) return stride;
+  Dims dense = shape;
+  int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    dense[i] = step;
+    // An empty dimension would make the outer strides 0, which reads as a broadcast.
+    if (shape[i] > 1) step *= shape[i];
+  }
+  return dense;
+}
+
+int64_t SpanBytes(const TensorView& tensor) {
+  const Dims stride = FilledStride(tensor.shape, tensor.stride);
+  int64_t last = 0;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    if (tensor.shape[i] == 0) return 0;
+    last += (tensor.shape[i] - 1) * stride[i];
+  }
+  return (last + 1) * static_cast<int64_t>(SizeOf(tensor.dtype));
+}
+
+Rows RowsOf(const TensorView& tensor, const Axes& axes, int64_t head_size) {
+  const Dims stride = FilledStride(tensor.shape, tensor.stride);
+  Rows rows;
+  rows.dtype = tensor.dtype;
+  rows.batch = axes.batch < 0 ? 0 : stride[axes.batch];
+  rows.head = axes.fused() ? head_size : stride[axes.head];
+  // The stride of a single row is never used; head_size lets it count as dense.
+  rows.row = tensor.shape[axes.seq] > 1 ? stride[axes.seq] : head_size;
+  return rows;
+}
+
+Stats StatsOf(const TensorView& tensor, bool packed) {
+  const Dims stride = FilledStride(tensor.shape, tensor.stride);
+  const int rank = packed ? 2 : 3;
+  Stats stats;
+  stats.batch = packed ? 0 : stride[0];
+  stats.head = stride[1];
+  stats.row = packed ? stride[0] : stride[2];
+  if (tensor.shape.rank() > rank) {
+    stats.copies = tensor.shape[rank];
+    stats.copy_stride = stride[rank];
+  }
+  return stats;
+}
+
+}  // namespace fa::layout

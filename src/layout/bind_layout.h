@@ -1,0 +1,49 @@
+#ifndef FA_LAYOUT_BIND_LAYOUT_H_
+#define FA_LAYOUT_BIND_LAYOUT_H_
+
+#include <cstdint>
+
+#include "fa/tensor.h"
+#include "layout/rows.h"
+
+namespace fa::layout {
+
+/// Which dimension of a shape holds what; -1: the layout has none. In BSH and SBH heads and head size share the last
+/// dimension (`dim`; head is -1).
+struct Axes {
+  int rank, batch, seq, head, dim;
+  [[nodiscard]] constexpr bool fused() const { return head < 0; }
+};
+
+/// Of the inputs; the output of BNSD_BSND has the axes of BSND.
+[[nodiscard]] constexpr Axes AxesOf(Layout layout) {
+  switch (layout) {
+    case Layout::kBSH: return {3, 0, 1, -1, 2};
+    case Layout::kSBH: return {3, 1, 0, -1, 2};
+    case Layout::kBSND: return {4, 0, 1, 2, 3};
+    case Layout::kTND: return {3, -1, 0, 1, 2};
+    case Layout::kBNSD:
+    case Layout::kBNSD_BSND: break;
+  }
+  return {4, 0, 2, 1, 3};
+}
+
+[[nodiscard]] constexpr Layout OutputLayout(Layout layout) {
+  return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout;
+}
+
+/// `stride`, or the dense row-major strides of `shape` where it is empty.
+[[nodiscard]] Dims FilledStride(const Dims& shape, const Dims& stride);
+
+/// Bytes from the first element to the end of the last one; 0 for an empty tensor.
+[[nodiscard]] int64_t SpanBytes(const TensorView& tensor);
+
+/// The rows of a checked tensor whose axes are `axes`; head_size tells heads apart in a fused dimension.
+[[nodiscard]] Rows RowsOf(const TensorView& tensor, const Axes& axes, int64_t head_size);
+
+/// A checked statistics tensor [B,N,S] or [B,N,S,copies]; packed: [T,N] or [T,N,copies].
+[[nodiscard]] Stats StatsOf(const TensorView& tensor, bool packed);
+
+}  // namespace fa::layout
+
+#endif  // FA_LAYOUT_BIND_LAYOUT_H_

@@ -1,0 +1,58 @@
+#ifndef FA_LAYOUT_HALF_H_
+#define FA_LAYOUT_HALF_H_
+
+#include <bit>
+#include <cstdint>
+
+namespace fa::layout {
+
+/// Scalar conversions between f32 and the 16-bit types, exact where they can be, else rounded to nearest even. A NaN
+/// stays a (quiet) NaN with the top bits of its payload; overflow gives infinity.
+
+[[nodiscard]] constexpr float F32FromBf16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+[[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
+  // Adding half of the last kept place, one less when that place is even, carries into it exactly when it must.
+  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+[[nodiscard]] constexpr float F32FromF16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1Fu;
+  const uint32_t mantissa = bits & 0x3FFu;
+  if (exponent == 0) {
+    // Zero or subnormal: mantissa * 2^-24 is exact in f32.
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+  }
+  if (exponent == 31) {
+    return std::bit_cast<float>(sign | 0x7F800000u | (mantissa << 13) | (mantissa != 0 ? 0x00400000u : 0u));
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+}
+
+[[nodiscard]] constexpr uint16_t F16FromF32(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) {
+    return static_cast<uint16_t>(sign | 0x7E00u | ((magnitude >> 13) & 0x3FFu));
+  }
+  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520, halfway to 2^16, and above
+  if (magnitude < 0x38800000u) {
+    // Below 2^-14 the result is subnormal. At 0.5 the last place of an f32 is 2^-24, that of a subnormal f16, so the
+    // addition rounds to nearest even there.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
+  }
+  const uint32_t rounded = magnitude + 0xFFFu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+}
+
+}  // namespace fa::layout
+
+#endif  // FA_LAYOUT_HALF_H_

@@ -1,0 +1,157 @@
+// Do two strided views share a byte? Element x of a lies at a.data + sum(stride_i x_i), so the question is whether
+//   lo <= sum(step_k x_k) <= hi,  0 <= x_k <= count_k
+// has a solution, where the steps of a and (with x mirrored, to make them positive) of b stand side by side, and
+// [lo, hi] are the distances at which two elements touch. The search takes the largest step first: what the smaller
+// ones can reach leaves it few values, one or two where the views are nested as layouts are. Steps that tile what a
+// smaller one covers are merged first, so that dense dimensions cost nothing, and the greatest common divisor of the
+// remaining steps rules out interleaved views (packed QKV) at once.
+#include "layout/overlap.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+namespace fa::layout {
+namespace {
+
+// Sums of two spans and the distance of two addresses exceed 64 bits.
+__extension__ using Wide = __int128;
+
+struct Term {
+  int64_t step = 0;
+  Wide count = 0;  // the variable runs over 0..count
+};
+
+// Enough for every nest of layouts (two values a level, 17 levels at most in theory, 2 to 4 after merging), small
+// enough that a hostile view costs under a millisecond.
+constexpr int kSearchSteps = 1 << 16;
+
+// Largest step first. A handful of terms: insertion.
+void SortByStep(Term* terms, int size) {
+  for (int i = 1; i < size; ++i) {
+    for (int j = i; j > 0 && terms[j].step > terms[j - 1].step; --j) std::swap(terms[j], terms[j - 1]);
+  }
+}
+
+class BoundedSum {
+ public:
+  void Add(int64_t step, Wide count) {
+    if (step > 0 && count > 0) terms_[static_cast<size_t>(size_++)] = {step, count};
+  }
+
+  // Whether sum(step_k x_k) can lie in [lo, hi]; yes when the search gives up.
+  bool Reaches(Wide lo, Wide hi) {
+    Merge();
+    Wide reach = 0;
+    int64_t divisor = 0;
+    for (int k = size_ - 1; k >= 0; --k) {
+      const auto at = static_cast<size_t>(k);
+      reach += terms_[at].step * terms_[at].count;
+      divisor = std::gcd(divisor, terms_[at].step);
+      reach_[at] = reach;
+      divisor_[at] = divisor;
+    }
+    steps_left_ = kSearchSteps;
+    return Search(0, lo, hi);
+  }
+
+ private:
+  // Largest step first; a step that is a multiple m <= count + 1 of the next smaller one extends what that one covers.
+  void Merge() {
+    SortByStep(terms_.data(), size_);
+    for (int k = size_ - 2; k >= 0; --k) {
+      Term& large = terms_[static_cast<size_t>(k)];
+      Term& small = terms_[static_cast<size_t>(k + 1)];
+      if (large.step % small.step != 0 || large.step / small.step > small.count + 1) continue;
+      small.count += large.step / small.step * large.count;
+      std::copy(terms_.begin() + k + 1, terms_.begin() + size_, terms_.begin() + k);
+      --size_;
+    }
+  }
+
+  bool Search(int k, Wide lo, Wide hi) {
+    if (hi < 0) return false;
+    if (lo <= 0) return true;  // all remaining variables 0
+    if (k == size_) return false;
+    const auto at = static_cast<size_t>(k);
+    if (lo > reach_[at] || hi / divisor_[at] * divisor_[at] < lo) return false;
+    const Term term = terms_[at];
+    const Wide rest = k + 1 < size_ ? reach_[at + 1] : 0;
+    const Wide first = lo > rest ? (lo - rest + term.step - 1) / term.step : 0;
+    const Wide last = std::min(term.count, hi / term.step);
+    for (Wide x = last; x >= first; --x) {
+      if (--steps_left_ < 0) return true;
+      if (Search(k + 1, lo - x * term.step, hi - x * term.step)) return true;
+    }
+    return false;
+  }
+
+  std::array<Term, 2 * Dims::kMaxRank + 1> terms_{};
+  std::array<Wide, 2 * Dims::kMaxRank + 1> reach_{};
+  std::array<int64_t, 2 * Dims::kMaxRank + 1> divisor_{};
+  int size_ = 0;
+  int steps_left_ = 0;
+};
+
+bool Empty(const TensorView& tensor) {
+  return std::any_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t size) { return size == 0; });
+}
+
+}  // namespace
+
+bool OverlapsItself(const TensorView& tensor) {
+  if (Empty(tensor)) return false;
+  const auto bytes = static_cast<int64_t>(SizeOf(tensor.dtype));
+  std::array<Term, Dims::kMaxRank> dims{};
+  int rank = 0;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    if (tensor.shape[i] < 2) continue;
+    if (tensor.stride[i] == 0) return true;
+    dims[static_cast<size_t>(rank++)] = {tensor.stride[i] * bytes, tensor.shape[i] - 1};
+  }
+  SortByStep(dims.data(), rank);
+  Wide covered = bytes;
+  bool nested = true;
+  for (int i = rank - 1; i >= 0; --i) {
+    const Term& dim = dims[static_cast<size_t>(i)];
+    nested = nested && dim.step >= covered;
+    covered += dim.step * dim.count;
+  }
+  if (nested) return false;
+
+  // Two indices differ by d != 0. For each dimension k taken as the first with d_k != 0 (positive, by symmetry):
+  // step_k (1 + t) + sum_{j > k} step_j d_j within +-(bytes - 1), with d_j shifted to start at 0.
+  for (int k = 0; k < rank; ++k) {
+    const Term& lead = dims[static_cast<size_t>(k)];
+    BoundedSum sum;
+    sum.Add(lead.step, lead.count - 1);
+    Wide shift = -static_cast<Wide>(lead.step);
+    for (int j = k + 1; j < rank; ++j) {
+      const Term& dim = dims[static_cast<size_t>(j)];
+      sum.Add(dim.step, 2 * dim.count);
+      shift += dim.step * dim.count;
+    }
+    if (sum.Reaches(shift - (bytes - 1), shift + (bytes - 1))) return true;
+  }
+  return false;
+}
+
+bool Overlap(const TensorView& a, const TensorView& b) {
+  if (Empty(a) || Empty(b)) return false;
+  const auto a_bytes = static_cast<int64_t>(SizeOf(a.dtype));
+  const auto b_bytes = static_cast<int64_t>(SizeOf(b.dtype));
+  // Address of a's element minus that of b's, within (-a_bytes, b_bytes). b's indices are mirrored: its last element
+  // is the origin.
+  BoundedSum sum;
+  Wide distance =
+      static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));
+  for (int i = 0; i < a.shape.rank(); ++i) sum.Add(a.stride[i] * a_bytes, a.shape[i] - 1);
+  for (int i = 0; i < b.shape.rank(); ++i) {
+    sum.Add(b.stride[i] * b_bytes, b.shape[i] - 1);
+    distance += static_cast<Wide>(b.stride[i]) * b_bytes * (b.shape[i] - 1);
+  }
+  return sum.Reaches(distance - (a_bytes - 1), distance + (b_bytes - 1));
+}
+
+}  // namespace fa::layout

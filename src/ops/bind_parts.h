@@ -1,0 +1,71 @@
+#ifndef FA_OPS_BIND_PARTS_H_
+#define FA_OPS_BIND_PARTS_H_
+
+#include <cstdint>
+
+#include "fa/flash_attention.h"
+#include "ops/bind_attention.h"
+
+namespace fa::ops {
+
+/// A tensor of AttentionArgs and the name its errors use.
+struct NamedInput {
+  const char* name;
+  TensorView AttentionArgs::*tensor;
+  bool required;
+};
+struct NamedOutput {
+  const char* name;
+  MutableTensorView AttentionArgs::*tensor;
+  bool required;
+};
+
+inline constexpr NamedInput kInputs[] = {
+    {"query", &AttentionArgs::q, true},
+    {"key", &AttentionArgs::k, true},
+    {"value", &AttentionArgs::v, true},
+    {"query_rope", &AttentionArgs::q_rope, false},
+    {"key_rope", &AttentionArgs::k_rope, false},
+    {"pse", &AttentionArgs::pse, false},
+    {"dense_mask", &AttentionArgs::dense_mask, false},
+    {"drop_mask", &AttentionArgs::drop_mask, false},
+    {"sink", &AttentionArgs::sink, false},
+};
+inline constexpr NamedOutput kOutputs[] = {
+    {"out", &AttentionArgs::out, true},
+    {"softmax_max", &AttentionArgs::softmax_max, false},
+    {"softmax_sum", &AttentionArgs::softmax_sum, false},
+    {"lse", &AttentionArgs::lse, false},
+};
+
+/// Sizes that the parts share beside those of BoundAttention::problem. A "row" dimension of TND counts all packed rows.
+struct CallSizes {
+  int64_t sequences = 0;           ///< batch elements or packed sequences
+  int64_t q_rows = 0, k_rows = 0;  ///< S of query and key; T for TND
+  int64_t max_sq = 0, max_sk = 0;  ///< of the longest sequence
+};
+
+/// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.
+struct Binding {
+  const AttentionArgs& args;
+  const AttentionOptions& options;
+  BoundAttention& bound;
+  CallSizes sizes;
+
+  [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
+};
+
+[[nodiscard]] Status BindScalars(Binding& call);     ///< scale, softcap, pse_type, layout, heads, starts
+[[nodiscard]] Status BindShapes(Binding& call);      ///< query, key, value, rope parts, out: types, sizes, rows
+[[nodiscard]] Status BindLengths(Binding& call);     ///< cu_q, cu_kv: sequences (without rules), tail rows
+[[nodiscard]] Status BindStatistics(Binding& call);  ///< softmax_max, softmax_sum, lse, sink
+[[nodiscard]] Status BindMask(Binding& call);        ///< mask rules, dense_mask
+[[nodiscard]] Status BindPse(Binding& call);         ///< pse, slopes
+[[nodiscard]] Status BindDropout(Binding& call);     ///< drop_mask, keep_prob, seed
+
+/// The device's own limits of a mask made by Mask::FromSparseMode. Part of BindMask.
+[[nodiscard]] Status CheckSparseMode(const Binding& call);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_PARTS_H_
