@@ -1,0 +1,39 @@
+#ifndef FA_EXAMPLES_DEMO_LAYER_H_
+#define FA_EXAMPLES_DEMO_LAYER_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "fa/fa.h"
+#include "npy/npy_array.h"
+
+namespace fa::demo {
+
+/// One attention layer of the model: f32 activations [1, heads, tokens, head size] and the float64 output that PyTorch
+/// computed from them.
+struct Layer {
+  npy::Array q, k, v, want;
+  npy::Array out;  ///< ours
+
+  [[nodiscard]] AttentionArgs Args();
+};
+
+/// Layer `index` of the folder, or nothing where its query file is missing. Throws npy::IoError, npy::FormatError.
+[[nodiscard]] std::optional<Layer> LoadLayer(const std::filesystem::path& folder, int index);
+
+/// How far our output is from the float64 one.
+struct Error {
+  double max = 0;
+  double rms = 0;
+  /// Largest |error| / bound over all elements; above 1, rounding does not explain the difference.
+  double of_bound = 0;
+};
+
+/// Compares every element with the file and with the bound of check::ComputeForwardRow, which for f32, with u = 2^-24,
+/// A = max_j |scale| sum_d |q_id k_jd| and W = sum_j P_ij |v_jd|, is (2 (D + 6) u A + 2 S u + 8 u) W + u |O|.
+[[nodiscard]] Error CompareWithFloat64(const Layer& layer);
+
+}  // namespace fa::demo
+
+#endif  // FA_EXAMPLES_DEMO_LAYER_H_

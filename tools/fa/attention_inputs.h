@@ -1,0 +1,63 @@
+#ifndef FA_TOOLS_FA_ATTENTION_INPUTS_H_
+#define FA_TOOLS_FA_ATTENTION_INPUTS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "layout_shapes.h"
+#include "mask_flags.h"
+#include "tensors.h"
+
+namespace fa::tool {
+
+/// The flags that say what a dense attention call reads: tensors and options, no outputs.
+struct AttentionFlags {
+  std::string query, key, value, query_rope, key_rope;
+  std::string layout, dtype;
+  int64_t head_num = 0;
+  std::optional<float> scale;
+  MaskFlags mask;
+  std::string pse;
+  int64_t pse_type = 1, q_start = 0, kv_start = 0;
+  std::string drop_mask;
+  std::optional<uint64_t> seed, offset;
+  float keep_prob = 1, softcap = 0;
+  std::string sink;
+  std::string actual_seq_qlen, actual_seq_kvlen;
+};
+
+void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
+
+/// The files read and the flags understood. `args` points into this object, which therefore stays where it is.
+class AttentionInputs {
+ public:
+  /// Throws UsageError, Failure.
+  explicit AttentionInputs(const AttentionFlags& flags);
+  AttentionInputs(const AttentionInputs&) = delete;
+  AttentionInputs& operator=(const AttentionInputs&) = delete;
+
+  AttentionArgs args;  ///< inputs only
+  AttentionOptions options;
+  TensorSizes query, value;  ///< of the tensors, for the shapes of outputs
+
+ private:
+  TensorView Load(const char* flag, const std::string& path);
+  TensorView LoadFloats(const char* flag, const std::string& path);
+  void LoadTensors(const AttentionFlags& flags);
+  void ReadSizes(int64_t head_num);
+  void ReadLengths(const AttentionFlags& flags);
+  void ReadOptions(const AttentionFlags& flags);
+
+  std::optional<DType> dtype_;
+  std::deque<Tensor> tensors_;  // a deque, because views point into its elements
+  std::vector<int64_t> cu_q_, cu_kv_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_ATTENTION_INPUTS_H_

@@ -1,0 +1,19 @@
+#ifndef FA_TOOLS_FA_COMMANDS_H_
+#define FA_TOOLS_FA_COMMANDS_H_
+
+#include <CLI/CLI.hpp>
+
+namespace fa::tool {
+
+// Each adds one command below its group and has a file of its own: a new operator is one more line here, one in main.cc
+// and one file. A command does its work in CLI11's callback and throws UsageError or Failure.
+
+void AddRunForward(CLI::App& run);
+void AddRunMerge(CLI::App& run);
+void AddPlanForward(CLI::App& plan);
+void AddBenchForward(CLI::App& bench);
+void AddInfo(CLI::App& app);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_H_

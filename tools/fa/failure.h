@@ -1,0 +1,30 @@
+#ifndef FA_TOOLS_FA_FAILURE_H_
+#define FA_TOOLS_FA_FAILURE_H_
+
+#include <stdexcept>
+#include <string>
+
+#include "fa/status.h"
+
+namespace fa::tool {
+
+/// The caller's mistake: exit code 2. what() is one line that names the argument.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Files, memory, defects: exit code 1.
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Throws what a status says: UsageError for bad arguments and for what this machine cannot do, else Failure.
+void ThrowUnlessOk(const Status& status);
+/// The same with the flag in front, where the library cannot know it.
+void ThrowUnlessOk(const char* flag, const Status& status);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FAILURE_H_

@@ -1,0 +1,21 @@
+#ifndef FA_TOOLS_FA_FLAG_VALUES_H_
+#define FA_TOOLS_FA_FLAG_VALUES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/tensor.h"
+
+namespace fa::tool {
+
+/// "3,9,20" as integers. Throws UsageError naming the flag.
+[[nodiscard]] std::vector<int64_t> ParseIntegers(const char* flag, const std::string& text);
+/// "BNSD" and so on.
+[[nodiscard]] Layout ParseLayout(const std::string& text);
+/// "f32", "f16" or "bf16".
+[[nodiscard]] DType ParseFloatType(const std::string& text);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FLAG_VALUES_H_

@@ -1,0 +1,34 @@
+#ifndef FA_TOOLS_FA_FORWARD_DATA_H_
+#define FA_TOOLS_FA_FORWARD_DATA_H_
+
+#include "fa/flash_attention.h"
+#include "forward_case.h"
+#include "tensors.h"
+
+namespace fa::tool {
+
+/// Memory for a ForwardCase: random inputs, near normal with variance 1, the same in every run.
+class ForwardData {
+ public:
+  explicit ForwardData(const ForwardCase& forward);
+
+  /// The call on this memory.
+  [[nodiscard]] AttentionArgs Args();
+  /// Bytes of the inputs and the output, each once.
+  [[nodiscard]] double bytes() const;
+
+  /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further away
+  /// than rounding explains.
+  void CheckRows() const;
+
+ private:
+  void CheckRow(int64_t batch, int64_t head, int64_t row) const;
+  [[nodiscard]] bool Keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const;
+
+  const ForwardCase& case_;
+  Tensor q_, k_, v_, out_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FORWARD_DATA_H_

@@ -1,0 +1,75 @@
+// The command line: attention on .npy files, plans, benchmarks. See docs and `fa --help`.
+// Exit codes: 0, 1 for files, memory and defects, 2 for bad arguments, with one line on stderr.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include "commands.h"
+#include "fa/version.h"
+#include "failure.h"
+
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kBadArguments = 2;
+
+int Report(int exit_code, std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "fa: {}\n", message);
+  return exit_code;
+}
+
+void AddCommands(CLI::App& app) {
+  const auto group = [&app](const char* name, const char* text) -> CLI::App& {
+    CLI::App* command = app.add_subcommand(name, text);
+    command->require_subcommand(1);
+    return *command;
+  };
+  CLI::App& run = group("run", "Run an operator on .npy files");
+  fa::tool::AddRunForward(run);
+  fa::tool::AddRunMerge(run);
+  CLI::App& plan = group("plan", "Show what would run and why");
+  fa::tool::AddPlanForward(plan);
+  CLI::App& bench = group("bench", "Measure against this machine's peak");
+  fa::tool::AddBenchForward(bench);
+  fa::tool::AddInfo(app);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Attention on CPUs"};
+  app.name("fa");
+  app.set_version_flag("--version", FA_VERSION_STRING);
+  app.require_subcommand(1);
+  AddCommands(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    app.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    return Report(kBadArguments, error.what());
+  }
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0) return Report(kFailure, "standard output: write failed");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Main(argc, argv);
+  } catch (const fa::tool::UsageError& error) {
+    return Report(kBadArguments, error.what());
+  } catch (const std::bad_alloc&) {
+    return Report(kFailure, "out of memory");
+  } catch (const std::exception& error) {
+    return Report(kFailure, error.what());
+  }
+}

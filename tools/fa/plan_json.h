@@ -1,0 +1,15 @@
+#ifndef FA_TOOLS_FA_PLAN_JSON_H_
+#define FA_TOOLS_FA_PLAN_JSON_H_
+
+#include <nlohmann/json.hpp>
+
+#include "fa/plan.h"
+
+namespace fa::tool {
+
+/// PlanInfo with its field names as keys.
+[[nodiscard]] nlohmann::ordered_json PlanToJson(const PlanInfo& info);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_PLAN_JSON_H_

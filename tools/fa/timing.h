@@ -1,0 +1,26 @@
+#ifndef FA_TOOLS_FA_TIMING_H_
+#define FA_TOOLS_FA_TIMING_H_
+
+#include <functional>
+
+namespace fa::tool {
+
+/// Seconds of one call, over all repetitions.
+struct Timing {
+  double best = 0;
+  double median = 0;
+};
+
+/// What a call is measured against, and how it is told.
+struct TimingPlan {
+  std::function<void()> call;
+  std::function<void()> between;  ///< between rounds of calls: the yardstick, so that both see the same machine
+  std::function<void(int percent)> progress;
+};
+
+/// Calls for about 2.5 seconds, in ten rounds with `between` before each; calls longer than a round get three rounds.
+[[nodiscard]] Timing Measure(const TimingPlan& plan);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_TIMING_H_
