@@ -33,22 +33,22 @@ struct Seed {
 /// double whatever the type under test is.
 struct Problem {
   int64_t heads = 1, heads_kv = 1, d = 1, d_rope = 0, dv = 1;
-  Lengths lengths;
-  std::vector<double> q, k, v, q_rope, k_rope;
+  Lengths lengths = {};
+  std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
 
   double scale = 1;
   double softcap = 0;
-  MaskRule mask;
-  PairValues<uint8_t> dense_mask;  ///< 1 = drop
+  MaskRule mask = {};
+  PairValues<uint8_t> dense_mask = {};  ///< 1 = drop
   PseType pse_type = PseType::kNone;
-  PairValues<double> pse;       ///< types 0 and 1
-  bool pse_compressed = false;  ///< 1024 rows: the last ones; earlier rows by their distance from the diagonal
-  std::vector<double> slopes;   ///< types 2 and 3: [B, N]
+  PairValues<double> pse = {};      ///< types 0 and 1
+  bool pse_compressed = false;      ///< 1024 rows: the last ones; earlier rows by their distance from the diagonal
+  std::vector<double> slopes = {};  ///< types 2 and 3: [B, N]
   int64_t q_start = 0, kv_start = 0;
   double keep_prob = 1;
-  std::vector<uint8_t> drop_bits;  ///< LSB first, 1 = keep
-  std::optional<Seed> seed;
-  std::vector<double> sink;  ///< [N] or empty
+  std::vector<uint8_t> drop_bits = {};  ///< LSB first, 1 = keep
+  std::optional<Seed> seed = {};
+  std::vector<double> sink = {};  ///< [N] or empty
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
   /// Rows of all batch elements before b: a tensor of `size` columns and `n` heads starts there at n*size*...
@@ -68,13 +68,13 @@ struct Problem {
 /// Sums of magnitudes that a rounding-error analysis needs (support/tolerance.h), with P normalised and z the factor of
 /// dropout. Like out or like max.
 struct Magnitudes {
-  std::vector<double> abs_out;      ///< sum_j P z |v|
-  std::vector<double> rms_out;      ///< sqrt(sum_j (P z v)^2)
-  std::vector<double> score_out;    ///< sum_j P A z |v|, A = the score with every term's magnitude
-  std::vector<double> score;        ///< sum_j P A
-  std::vector<double> score_near;   ///< largest A of a score within 1 of the maximum
-  std::vector<double> keys;         ///< keys seen
-  std::vector<double> largest_v;    ///< largest |z v| of a key seen
+  std::vector<double> abs_out;     ///< sum_j P z |v|
+  std::vector<double> rms_out;     ///< sqrt(sum_j (P z v)^2)
+  std::vector<double> score_out;   ///< sum_j P A z |v|, A = the score with every term's magnitude
+  std::vector<double> score;       ///< sum_j P A
+  std::vector<double> score_near;  ///< largest A of a score within 1 of the maximum
+  std::vector<double> keys;        ///< keys seen
+  std::vector<double> largest_v;   ///< largest |z v| of a key seen
 };
 
 struct ForwardResult {

@@ -11,7 +11,7 @@ struct MaskRule {
   int mode = 1;       ///< 0..8
   bool band = false;  ///< mode 0 with a mask given: pre and next count
   int64_t pre = 0, next = 0;
-  std::vector<int64_t> prefix;  ///< modes 5 and 6, one per batch element
+  std::vector<int64_t> prefix = {};  ///< modes 5 and 6, one per batch element
 };
 
 /// Lengths of the batch elements.

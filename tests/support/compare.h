@@ -1,0 +1,23 @@
+#ifndef FA_TESTS_SUPPORT_COMPARE_H_
+#define FA_TESTS_SUPPORT_COMPARE_H_
+
+#include <gtest/gtest.h>
+
+#include "support/forward_problem.h"
+
+namespace fa::test {
+
+/// Every output within ForwardTolerance of the reference on `problem.values()`; rows without keys, tails and zeros
+/// exactly; NaN and inf where the reference has them. Statistics of a row that is NaN are not compared.
+[[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
+
+/// The same bits everywhere; any NaN equals any other.
+[[nodiscard]] ::testing::AssertionResult SameBits(const ForwardOutputs& a, const ForwardOutputs& b);
+
+/// Runs the case on `context` and checks status, reference, and that nothing but the outputs was written.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context);
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_COMPARE_H_

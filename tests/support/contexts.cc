@@ -1,0 +1,43 @@
+#include "support/contexts.h"
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+namespace fa::test {
+
+std::vector<Isa> IsaLevels() {
+  std::vector<Isa> levels;
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+    if (isa <= DetectIsa()) levels.push_back(isa);
+  }
+  return levels;
+}
+
+Context* ContextOf(Isa isa, int threads) {
+  static std::mutex mutex;
+  static std::map<std::pair<Isa, int>, std::unique_ptr<Context>> contexts;
+  const std::lock_guard lock(mutex);
+  auto& context = contexts[{isa, threads}];
+  if (context == nullptr) {
+    ContextOptions options;
+    options.isa = isa;
+    options.threads = threads;
+    auto made = Context::Create(options);
+    if (!made.ok()) throw std::runtime_error(made.status().message());
+    context = std::move(*made);
+  }
+  return context.get();
+}
+
+std::string IsaName(Isa isa) { return Name(isa); }
+
+int FromEnvironment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+}  // namespace fa::test

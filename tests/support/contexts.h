@@ -1,0 +1,23 @@
+#ifndef FA_TESTS_SUPPORT_CONTEXTS_H_
+#define FA_TESTS_SUPPORT_CONTEXTS_H_
+
+#include <string>
+#include <vector>
+
+#include "fa/context.h"
+
+namespace fa::test {
+
+/// Every level that this CPU has.
+[[nodiscard]] std::vector<Isa> IsaLevels();
+/// One context for each (level, threads), made on first use.
+[[nodiscard]] Context* ContextOf(Isa isa, int threads = 2);
+/// A test's name in a suite parametrised by level.
+[[nodiscard]] std::string IsaName(Isa isa);
+
+/// Integer of the environment variable, or `otherwise`.
+[[nodiscard]] int FromEnvironment(const char* name, int otherwise);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_CONTEXTS_H_

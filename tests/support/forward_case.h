@@ -1,0 +1,82 @@
+#ifndef FA_TESTS_SUPPORT_FORWARD_CASE_H_
+#define FA_TESTS_SUPPORT_FORWARD_CASE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "reference/attention.h"
+#include "support/tensor.h"
+
+namespace fa::test {
+
+enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };  ///< TND: [maxSq, maxSk] for all
+enum class PseForm : uint8_t { kNone, kFull, kRow, kCompressed, kSlopes };
+enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
+/// Where q, k, v and out lie.
+enum class Packing : uint8_t {
+  kApart,    ///< each in a buffer of its own, padded as `padding` says
+  kTogether  ///< slots of one row-interleaved buffer (B,S,slot,N,D); the longest rows and heads make its size
+};
+
+/// One dense forward call, tensors and all, as a value: the same case gives the same numbers at every logical place,
+/// whatever the layout and the strides.
+struct ForwardCase {
+  uint64_t seed = 1;
+  DType dtype = DType::kF32;
+  Layout layout = Layout::kBNSD;
+  int64_t heads = 1, heads_kv = 1, d = 16, d_rope = 0, dv = 16;
+  reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
+  int64_t first_sequence = 0;                 ///< draw the values of sequences first_sequence, ...
+  int64_t tail_q = 0, tail_kv = 0;            ///< TND: rows past the last sequence
+
+  reference::MaskRule mask = {};
+  bool sparse_mode = false;  ///< Mask::FromSparseMode, else the constructor of that rule
+  MaskForm dense_mask = MaskForm::kNone;
+  double dense_mask_share = 0.3;  ///< of pairs dropped
+  DType dense_mask_dtype = DType::kU8;
+
+  PseForm pse = PseForm::kNone;
+  reference::PseType pse_type = reference::PseType::kNone;
+  bool pse_broadcast_batch = false;  ///< [1,N,..]; slopes [N]
+  bool pse_f32 = false;              ///< f32 pse beside 16-bit q
+  double pse_minus_inf_share = 0;    ///< a float mask: this share of pse is -inf
+  int64_t q_start = 0, kv_start = 0;
+  float softcap = 0;
+  std::optional<float> scale = {};
+  DropoutForm dropout = DropoutForm::kNone;
+  float keep_prob = 1;
+  bool sink = false;
+  bool wants_max = true, wants_sum = true, wants_lse = true;
+
+  Packing packing = Packing::kApart;
+  Padding padding = {};
+  Placement placement = {};
+
+  [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
+  [[nodiscard]] bool packed() const { return layout == Layout::kTND; }
+  [[nodiscard]] int64_t max_sq() const;
+  [[nodiscard]] int64_t max_sk() const;
+  [[nodiscard]] float scale_value() const;
+  /// Rows of the q and k tensors of a batch element, TND: of all.
+  [[nodiscard]] int64_t tensor_rows_q() const;
+  [[nodiscard]] int64_t tensor_rows_k() const;
+};
+
+/// `batch` sequences of equal lengths.
+[[nodiscard]] reference::Lengths EqualLengths(int64_t batch, int64_t sq, int64_t sk);
+
+/// Everything that differs from a default case, the seed first.
+[[nodiscard]] std::string ToString(const ForwardCase& c);
+std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
+
+[[nodiscard]] AttentionOptions OptionsOf(const ForwardCase& c);
+
+/// The case in the reference's terms: values drawn and rounded to their types.
+[[nodiscard]] reference::Problem MakeReferenceProblem(const ForwardCase& c);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_FORWARD_CASE_H_

@@ -1,0 +1,186 @@
+#include "support/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fa::test {
+
+reference::Format FormatOf(DType dtype) {
+  if (dtype == DType::kF16) return reference::Format::kF16;
+  return dtype == DType::kBF16 ? reference::Format::kBF16 : reference::Format::kF32;
+}
+
+double RoundTo(DType dtype, double value) { return reference::RoundTo(FormatOf(dtype), value); }
+
+int64_t Extent(const Dims& shape, const Dims& stride) {
+  int64_t last = 0;
+  for (int x = 0; x < shape.rank(); ++x) {
+    if (shape[x] == 0) return 0;
+    last += (shape[x] - 1) * stride[x];
+  }
+  return last + 1;
+}
+
+Dims DenseStride(const Dims& shape) {
+  Dims stride = shape;
+  int64_t step = 1;
+  for (int x = shape.rank() - 1; x >= 0; --x) {
+    stride[x] = step;
+    step *= shape[x];
+  }
+  return stride;
+}
+
+Tensor::Tensor(DType dtype, Dims shape, Dims stride, Placement placement)
+    : dtype_(dtype), shape_(shape), stride_(stride.empty() ? DenseStride(shape) : stride) {
+  buffer_ =
+      std::make_shared<GuardedBuffer>(static_cast<size_t>(Extent(shape_, stride_)) * SizeOf(dtype), placement.place,
+                                      static_cast<size_t>(placement.misalignment) * SizeOf(dtype));
+}
+
+Tensor::Tensor(DType dtype, Dims shape, Dims stride, std::shared_ptr<GuardedBuffer> buffer, int64_t first_element)
+    : dtype_(dtype), shape_(shape), stride_(stride), buffer_(std::move(buffer)), first_element_(first_element) {}
+
+std::byte* Tensor::Address(int64_t offset) const {
+  return buffer_->data() + (first_element_ + offset) * static_cast<int64_t>(SizeOf(dtype_));
+}
+
+double Tensor::Get(int64_t offset) const {
+  const std::byte* at = Address(offset);
+  switch (dtype_) {
+    case DType::kF16:
+    case DType::kBF16: {
+      uint16_t bits = 0;
+      std::memcpy(&bits, at, sizeof bits);
+      return reference::Decode16(FormatOf(dtype_), bits);
+    }
+    case DType::kF32: {
+      float value = 0;
+      std::memcpy(&value, at, sizeof value);
+      return static_cast<double>(value);
+    }
+    default: return std::to_integer<int>(*at);
+  }
+}
+
+void Tensor::Set(int64_t offset, double value) const {
+  std::byte* at = Address(offset);
+  switch (dtype_) {
+    case DType::kF16:
+    case DType::kBF16: {
+      const uint16_t bits = reference::Encode16(FormatOf(dtype_), value);
+      std::memcpy(at, &bits, sizeof bits);
+      break;
+    }
+    case DType::kF32: {
+      const auto narrow = static_cast<float>(value);
+      std::memcpy(at, &narrow, sizeof narrow);
+      break;
+    }
+    default: *at = static_cast<std::byte>(value);
+  }
+}
+
+HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding) {
+  HeadStrides s;
+  switch (layout) {
+    case Layout::kBNSD:
+    case Layout::kBNSD_BSND:
+      s.row = sizes.size + padding.inner;
+      s.head = sizes.rows * s.row + padding.middle;
+      s.batch = sizes.heads * s.head + padding.outer;
+      break;
+    case Layout::kBSND:
+      s.head = sizes.size + padding.inner;
+      s.row = sizes.heads * s.head + padding.middle;
+      s.batch = sizes.rows * s.row + padding.outer;
+      break;
+    case Layout::kBSH:
+      s.head = sizes.size;
+      s.row = sizes.heads * s.head + padding.middle;
+      s.batch = sizes.rows * s.row + padding.outer;
+      break;
+    case Layout::kSBH:
+      s.head = sizes.size;
+      s.batch = sizes.heads * s.head + padding.middle;
+      s.row = sizes.batch * s.batch + padding.outer;
+      break;
+    case Layout::kTND:
+      s.head = sizes.size + padding.inner;
+      s.row = sizes.heads * s.head + padding.middle;
+      break;
+  }
+  return s;
+}
+
+Dims ShapeOf(Layout layout, HeadSizes z) {
+  switch (layout) {
+    case Layout::kBNSD:
+    case Layout::kBNSD_BSND: return {z.batch, z.heads, z.rows, z.size};
+    case Layout::kBSND: return {z.batch, z.rows, z.heads, z.size};
+    case Layout::kBSH: return {z.batch, z.rows, z.heads * z.size};
+    case Layout::kSBH: return {z.rows, z.batch, z.heads * z.size};
+    case Layout::kTND: return {z.rows, z.heads, z.size};
+  }
+  return {};
+}
+
+Dims StrideDims(Layout layout, const HeadStrides& s) {
+  switch (layout) {
+    case Layout::kBNSD:
+    case Layout::kBNSD_BSND: return {s.batch, s.head, s.row, 1};
+    case Layout::kBSND: return {s.batch, s.row, s.head, 1};
+    case Layout::kBSH: return {s.batch, s.row, 1};
+    case Layout::kSBH: return {s.row, s.batch, 1};
+    case Layout::kTND: return {s.row, s.head, 1};
+  }
+  return {};
+}
+
+HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding, Placement placement) {
+  const HeadStrides stride = StridesOf(layout, sizes, padding);
+  return {Tensor(dtype, ShapeOf(layout, sizes), StrideDims(layout, stride), placement), stride};
+}
+
+Snapshot::Saved* Snapshot::Find(const Tensor& tensor) {
+  const auto found =
+      std::find_if(saved_.begin(), saved_.end(), [&](const Saved& saved) { return saved.buffer == tensor.buffer(); });
+  return found == saved_.end() ? nullptr : &*found;
+}
+
+void Snapshot::Add(const Tensor& tensor) {
+  if (tensor.absent() || Find(tensor) != nullptr) return;
+  const auto whole = tensor.buffer()->whole();
+  saved_.push_back({tensor.buffer(), {whole.begin(), whole.end()}, std::vector<bool>(whole.size())});
+}
+
+void Snapshot::Allow(const Tensor& tensor) {
+  if (tensor.absent() || Extent(tensor.shape(), tensor.stride()) == 0) return;
+  Add(tensor);
+  Saved* saved = Find(tensor);
+  const Dims& shape = tensor.shape();
+  Dims index = shape;
+  for (int x = 0; x < index.rank(); ++x) index[x] = 0;
+  for (;;) {
+    int64_t offset = 0;
+    for (int x = 0; x < index.rank(); ++x) offset += index[x] * tensor.stride()[x];
+    const int64_t first = tensor.Address(offset) - saved->buffer->whole().data();
+    for (size_t byte = 0; byte < SizeOf(tensor.dtype()); ++byte)
+      saved->allowed[static_cast<size_t>(first) + byte] = true;
+    int x = index.rank() - 1;
+    while (x >= 0 && ++index[x] == shape[x]) index[x--] = 0;
+    if (x < 0) return;
+  }
+}
+
+int64_t Snapshot::FirstChange() const {
+  for (const Saved& saved : saved_) {
+    const auto now = saved.buffer->whole();
+    for (size_t byte = 0; byte < now.size(); ++byte) {
+      if (now[byte] != saved.bytes[byte] && !saved.allowed[byte]) return static_cast<int64_t>(byte);
+    }
+  }
+  return -1;
+}
+
+}  // namespace fa::test

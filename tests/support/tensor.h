@@ -1,0 +1,111 @@
+#ifndef FA_TESTS_SUPPORT_TENSOR_H_
+#define FA_TESTS_SUPPORT_TENSOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "fa/tensor.h"
+#include "reference/half.h"
+#include "support/guarded_buffer.h"
+
+namespace fa::test {
+
+[[nodiscard]] reference::Format FormatOf(DType dtype);
+/// The nearest number of a floating-point type, as double.
+[[nodiscard]] double RoundTo(DType dtype, double value);
+
+/// How a tensor lies in its buffer.
+struct Placement {
+  Place place = Place::kInside;
+  int64_t misalignment = 0;  ///< elements past a 64-byte boundary
+};
+
+/// A strided tensor in a guarded buffer, of its own or shared with others. Elements are read and written by their
+/// offset, in elements, from the first one.
+class Tensor {
+ public:
+  Tensor() = default;  ///< absent
+  Tensor(DType dtype, Dims shape, Dims stride, Placement placement = {});
+  Tensor(DType dtype, Dims shape, Dims stride, std::shared_ptr<GuardedBuffer> buffer, int64_t first_element);
+
+  [[nodiscard]] bool absent() const { return buffer_ == nullptr; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] const Dims& shape() const { return shape_; }
+  [[nodiscard]] const Dims& stride() const { return stride_; }
+  [[nodiscard]] TensorView view() const { return {data(), dtype_, shape_, stride_}; }
+  [[nodiscard]] MutableTensorView mutable_view() const { return {data(), dtype_, shape_, stride_}; }
+  [[nodiscard]] const std::shared_ptr<GuardedBuffer>& buffer() const { return buffer_; }
+
+  [[nodiscard]] double Get(int64_t offset) const;
+  void Set(int64_t offset, double value) const;
+  [[nodiscard]] std::byte* Address(int64_t offset) const;
+
+ private:
+  [[nodiscard]] void* data() const { return absent() ? nullptr : Address(0); }
+
+  DType dtype_ = DType::kF32;
+  Dims shape_, stride_;
+  std::shared_ptr<GuardedBuffer> buffer_;
+  int64_t first_element_ = 0;
+};
+
+/// Elements from the first to the last, both included; 0 for an empty tensor.
+[[nodiscard]] int64_t Extent(const Dims& shape, const Dims& stride);
+[[nodiscard]] Dims DenseStride(const Dims& shape);
+
+/// Strides of (b, n, s) in elements; those of d are 1.
+struct HeadStrides {
+  int64_t batch = 0, head = 0, row = 0;
+};
+
+/// A tensor over (b, n, s, d), in any layout. In TND b is 0 and s the packed row.
+struct HeadTensor {
+  Tensor tensor;
+  HeadStrides stride;
+
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const {
+    return b * stride.batch + n * stride.head + s * stride.row;
+  }
+};
+
+struct HeadSizes {
+  int64_t batch = 1, heads = 1, rows = 1, size = 1;
+};
+
+/// Elements left free after each head's row (where the layout has room), row of heads, and so on outwards.
+struct Padding {
+  int64_t inner = 0, middle = 0, outer = 0;
+};
+
+/// The layout as it is for inputs; BNSD_BSND's output is BSND.
+[[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
+/// Shape and stride of a TensorView in the layout, from the strides.
+[[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
+[[nodiscard]] Dims StrideDims(Layout layout, const HeadStrides& stride);
+
+[[nodiscard]] HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding = {},
+                                        Placement placement = {});
+
+/// The bytes of buffers before a call. Afterwards only elements of the given tensors may have changed.
+class Snapshot {
+ public:
+  void Add(const Tensor& tensor);
+  /// The elements of `tensor` may change.
+  void Allow(const Tensor& tensor);
+  /// Number of the first byte that changed without leave, counted from the start of its buffer, or -1.
+  [[nodiscard]] int64_t FirstChange() const;
+
+ private:
+  struct Saved {
+    std::shared_ptr<GuardedBuffer> buffer;
+    std::vector<std::byte> bytes;
+    std::vector<bool> allowed;
+  };
+  Saved* Find(const Tensor& tensor);
+  std::vector<Saved> saved_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_TENSOR_H_

@@ -1,0 +1,44 @@
+#ifndef FA_TESTS_SUPPORT_TOLERANCE_H_
+#define FA_TESTS_SUPPORT_TOLERANCE_H_
+
+#include <cstdint>
+
+#include "fa/tensor.h"
+#include "reference/attention.h"
+
+namespace fa::test {
+
+/// How far a forward in `dtype` with f32 accumulation may be from the one in double: rounding-error analysis with the
+/// magnitudes of the very row, errors of sums taken as random walks and bounded at six standard deviations.
+///
+/// u = 2^-24, U the unit roundoff of dtype, p_j the normalised probability, z_j the factor of dropout.
+/// - A rounding is uniform in +-u |x|, so its standard deviation is u |x| / sqrt(3); six of them: 3.5 u |x|, taken as
+///   4 u |x|. A sum of n terms of magnitudes A in total has n partial sums of at most A: 4 sqrt(n) u A.
+/// - Score s_j: a sum of D products, then a handful of operations (scale, log2 e, bias, subtraction of the maximum):
+///   e_j = u (4 sqrt(D + Drope) + 8) A_j. Softcap: tanh to an absolute 8 u of the cap.
+/// - p_j has the relative error e_j + exp2's (2 ulp, f32; 4e-6, 16-bit types) + that of the sum, 4 sqrt(n) u.
+/// - O = sum p z v moves by sum p_j e_j (z_j v_j - O): at most sum p_j e_j |z_j v_j| + |O| sum p_j e_j.
+/// - 16-bit types: p z rounded before it meets v: 4 U sqrt(sum (p z v)^2), with f16 also half the smallest number for a
+///   subnormal p; the output's own rounding: U |O|.
+class ForwardTolerance {
+ public:
+  ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype);
+
+  [[nodiscard]] double Out(int64_t row, int64_t element) const;
+  [[nodiscard]] double Max(int64_t row) const;
+  [[nodiscard]] double Sum(int64_t row) const;
+  [[nodiscard]] double Lse(int64_t row) const;
+
+ private:
+  [[nodiscard]] double SumRelative(int64_t row) const;
+
+  const reference::ForwardResult& exact_;
+  reference::Format format_;
+  double score_unit_;      ///< error of a score of magnitude 1
+  double score_absolute_;  ///< and whatever its magnitude
+  double exp_relative_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_TOLERANCE_H_
