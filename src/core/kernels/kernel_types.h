@@ -78,6 +78,28 @@ struct StripKernels {
   void (*dropout)(float* p, int64_t keys, const uint32_t* keep, float multiplier);
   /// row_max[lane] = max(row_max[lane], s[.][lane]).
   void (*block_max)(const float* s, int64_t keys, float* row_max);
+
+  // The backward's epilogue over s[keys][width] and dp[keys][width].
+
+  /// s = p = 2^(factor * s - shift[lane]), dp = ds = p * (dp - delta[lane]); both 0 where s is kMaskedScore.
+  void (*backward_softmax)(float* s, float* dp, int64_t keys, float factor, const float* shift, const float* delta);
+  /// ds *= 1 - (capped / softcap)^2.
+  void (*softcap_gradient)(float* ds, const float* capped, int64_t keys, float softcap);
+};
+
+/// c[key][column] (+)= sum over rows of a(key, row) * b[row][column]: the products of the backward whose sum runs along
+/// the lanes of several strips. a is the strips' tile [strip][key][width], row = strip * width + lane.
+struct OuterArgs {
+  const float* a = nullptr;
+  int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
+  int64_t width = 0;         ///< of the strips; the last may be in use only in part
+  int64_t rows = 0;          ///< lanes in use of all strips together
+  const float* b = nullptr;
+  int64_t b_stride = 0;
+  int64_t keys = 0, columns = 0;
+  float* c = nullptr;
+  int64_t c_stride = 0;
+  bool accumulate = false;   ///< else c starts at 0
 };
 
 /// Kernels that do not depend on a strip.
@@ -89,6 +111,11 @@ struct RowKernels {
   bool (*all_finite)(const float* x, int64_t n);
   /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.
   void (*exp2)(const float* x, int64_t n, float* y);
+  void (*outer)(const OuterArgs& args);
+  /// The same, skipping every a that is kMaskedProbability. Slow; for blocks whose b is not finite.
+  void (*outer_exact)(const OuterArgs& args);
+  /// sum a[i] * b[i] in f32, of rows of any float type.
+  float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
 };
 
 /// What a level offers: strips from wide to narrow.

@@ -1,0 +1,58 @@
+#ifndef FA_FLASH_ATTENTION_GRAD_H_
+#define FA_FLASH_ATTENTION_GRAD_H_
+
+#include <cstdint>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/options.h"
+#include "fa/plan.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// Tensors of the dense backward. Inputs are those of the forward call (AttentionArgs has their shapes), its results,
+/// and the gradient of its output. Null data = absent.
+struct AttentionGradArgs {
+  TensorView q, k, v, q_rope, k_rope;
+  TensorView pse, dense_mask, drop_mask, sink;
+  std::span<const int64_t> cu_q, cu_kv;
+  TensorView out;          ///< the forward's output, as rounded there
+  TensorView d_out;        ///< gradient of out; its shape and type, any strides (0 included)
+  TensorView softmax_max;  ///< the forward's, f32 [B, N, Sq] or [B, N, Sq, 8] (TND [T, N] or [T, N, 8])
+  TensorView softmax_sum;  ///< likewise
+
+  MutableTensorView dq;       ///< shape and type of q
+  MutableTensorView dk;       ///< of k; summed over the query heads of a group
+  MutableTensorView dv;       ///< of v; likewise
+  MutableTensorView dq_rope;  ///< with q_rope
+  MutableTensorView dk_rope;  ///< with k_rope
+  /// optional, pse types 0 and 1: shape and type of pse, broadcast dimensions (size 1) summed; not for the compressed
+  /// 1024-row form
+  MutableTensorView dpse;
+  MutableTensorView dslopes;  ///< optional, pse types 2 and 3: f32, shape of pse
+  MutableTensorView dsink;    ///< optional, with sink: f32 [N]
+};
+
+/// Gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out * out),
+/// dP = dropout(d_out V^T), dS = P (dP - Dr):  dv = dropout(P)^T d_out, dq = scale dS K, dk = scale dS^T Q.
+///
+/// A masked pair and a row without keys contribute exactly nothing, whatever q, k, v, d_out or pse hold there. TND rows
+/// past the last prefix sum are written 0. Everything is accumulated in f32 and rounded once.
+///
+/// Accumulation::kDeterministic (default of Context): the bits do not depend on the number of threads, the other
+/// sequences of the call, or the layout; dslopes, dsink and broadcast dpse, sums over the batch, go in ascending b.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
+/// Follows FlashAttention-2 (Dao 2023), section 3.1, in one pass over key blocks.
+FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
+                                 Context* context = nullptr);
+
+/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
+FA_API Result<Plan> PlanFlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
+                                           Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_FLASH_ATTENTION_GRAD_H_
