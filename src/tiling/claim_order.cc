@@ -1,5 +1,6 @@
 #include "tiling/claim_order.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "tiling/pack_order.h"
@@ -8,25 +9,46 @@
 namespace fa::tiling {
 namespace {
 
-// Items in claim order, empty = as they stand. Heavy row blocks of a head come first, so that what is left for the end
-// of a range, and for thieves, is small. With one worker order is nothing but locality.
-std::vector<int32_t> OrderItems(std::span<const HeadTiles> heads, size_t items, int workers) {
+// Items in the order in which ranges are cut, empty = as they stand. Where row blocks are unequal (causal), the
+// heaviest and the lightest block of a head stand side by side, then the second of both, and so on: such pairs weigh
+// about the same, so that cuts between them give equal ranges even when a range is a pair.
+std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;
   for (const HeadTiles& head : heads) {
-    if (!head.later_rows_heavier) continue;
+    if (!head.uneven_rows) continue;
     if (order.empty()) {
       order.resize(items);
       std::iota(order.begin(), order.end(), 0);
     }
     auto next = order.begin() + head.item_begin;
-    for (int64_t block = head.row_blocks; block-- > 0;) {
-      for (int64_t item = head.item_begin + block; item < head.item_end; item += head.row_blocks) {
-        *next++ = static_cast<int32_t>(item);
+    for (int64_t low = 0, high = head.row_blocks - 1; low <= high; ++low, --high) {
+      for (int64_t first_row = head.item_begin; first_row < head.item_end; first_row += head.row_blocks) {
+        *next++ = static_cast<int32_t>(first_row + high);
+        if (low < high) *next++ = static_cast<int32_t>(first_row + low);
       }
     }
   }
   return order;
+}
+
+// Inside a range, a head's heavy tiles come first: what is left for the end of the range, and for thieves, is small.
+void PutHeavyFirst(std::span<const HeadTiles> heads, std::span<const int64_t> durations, std::span<const int64_t> cuts,
+                   std::span<int32_t> order) {
+  if (order.empty()) return;
+  const auto heavier = [&](int32_t a, int32_t b) {
+    const int64_t time_a = durations[static_cast<size_t>(a)], time_b = durations[static_cast<size_t>(b)];
+    return time_a != time_b ? time_a > time_b : a < b;
+  };
+  size_t range = 0;
+  for (const HeadTiles& head : heads) {
+    for (int64_t begin = head.item_begin; head.uneven_rows && begin < head.item_end;) {
+      while (cuts[range + 1] <= begin) ++range;
+      const int64_t end = std::min(head.item_end, cuts[range + 1]);
+      std::sort(order.begin() + begin, order.begin() + end, heavier);
+      begin = end;
+    }
+  }
 }
 
 std::vector<int64_t> CutIntoRanges(std::span<const HeadTiles> heads, std::span<const PackedHead> packed,
@@ -55,9 +77,10 @@ std::vector<int64_t> CutIntoRanges(std::span<const HeadTiles> heads, std::span<c
 
 void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                  std::vector<int64_t>& durations) {
-  std::vector<int32_t> order = OrderItems(heads, plan.items.size(), machine.workers);
+  std::vector<int32_t> order = PairItems(heads, plan.items.size(), machine.workers);
   std::vector<PackedHead> packed = CutIntoPacks(heads, machine.workers, plan, durations);
   std::vector<int64_t> cuts = CutIntoRanges(heads, packed, order, durations, machine);
+  PutHeavyFirst(heads, durations, cuts, order);
 
   if (packed.empty()) {
     plan.graph.task_count = static_cast<int32_t>(plan.items.size());

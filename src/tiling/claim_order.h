@@ -13,8 +13,8 @@ namespace fa::tiling {
 struct HeadTiles {
   int64_t item_begin = 0, item_end = 0;
   int64_t row_blocks = 1;
-  bool later_rows_heavier = false;  ///< causal: then the last row blocks are claimed first
-  Interval pack_keys;               ///< key rows to pack; empty: its tiles read K and V where they are
+  bool uneven_rows = false;  ///< row blocks differ in weight, as with a causal mask
+  Interval pack_keys;        ///< key rows to pack; empty: its tiles read K and V where they are
 };
 
 /// Fills in packs, slots, graph (tasks, edges, claim order, ranges) and kv_slots of a plan whose items are there, and

@@ -101,7 +101,7 @@ class ItemMaker {
     for (int64_t head_kv = 0; head_kv < problem_.heads_kv; ++head_kv) {
       HeadTiles head{.item_begin = std::ssize(plan_.items),
                      .row_blocks = cut_.row_blocks,
-                     .later_rows_heavier = blocks_.back().weight > blocks_.front().weight,
+                     .uneven_rows = blocks_.back().weight != blocks_.front().weight,
                      .pack_keys = pack_keys};
       for (int64_t chunk = 0; chunk < cut_.head_chunks; ++chunk) AddRows(index, sequence, head_kv, chunk);
       head.item_end = std::ssize(plan_.items);

@@ -11,6 +11,7 @@
 #include "tiling/pack_order.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace fa::tiling {
 namespace {
@@ -132,8 +133,15 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
       end_task();
     }
   }
+  std::vector<int64_t> tiles;
   for (const PackedHead& head : packed) {
-    for (int64_t item = head.item_begin; item < head.item_end; ++item) add_edge(item);
+    // Tiles claimed before their head is packed are run in this order: heavy ones first.
+    tiles.resize(static_cast<size_t>(head.item_end - head.item_begin));
+    std::iota(tiles.begin(), tiles.end(), head.item_begin);
+    std::stable_sort(tiles.begin(), tiles.end(), [&durations](int64_t a, int64_t b) {
+      return durations[static_cast<size_t>(a)] > durations[static_cast<size_t>(b)];
+    });
+    for (const int64_t tile : tiles) add_edge(tile);
     end_task();
     if (head.gate_out < 0) continue;
     const PackedHead& next = packed[static_cast<size_t>(head.successor)];

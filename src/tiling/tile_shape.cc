@@ -3,6 +3,7 @@
 // follows the cache and the number of workers at hand.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 #include "tiling/forward_plan.h"
@@ -61,20 +62,46 @@ TileCount CountTiles(const AttentionProblem& problem, int64_t block_q, int64_t s
   return count;
 }
 
-double KeptFlops(const AttentionProblem& problem) {
+double KeptPairs(const AttentionProblem& problem) {
   double pairs = 0;
   for (const Sequence& sequence : problem.sequences) {
     pairs += static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
   }
-  return pairs * static_cast<double>(problem.heads) * 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);
+  return pairs * static_cast<double>(problem.heads);
 }
 
-// Predicted share of the workers' time that goes into products, were all tiles equal.
-double PredictedUse(const TileCount& count, int workers) {
-  const double tiles = static_cast<double>(count.tiles);
-  const double rounds = static_cast<double>((count.tiles + workers - 1) / workers);
+// Pairs of the heaviest tile: with every rule, the first or the last of its head; or the one before, as the last may
+// have few rows.
+double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
+  int64_t heaviest = 0;
+  for (const Sequence& sequence : problem.sequences) {
+    if (sequence.sq == 0) continue;
+    const RowCut cut = CutRows(sequence.sq, problem.group(), block_q, strip_rows);
+    for (const int64_t block : {int64_t{0}, std::max<int64_t>(cut.row_blocks - 2, 0), cut.row_blocks - 1}) {
+      const Interval rows{block * cut.rows, (block + 1) * cut.rows};
+      heaviest = std::max(heaviest, sequence.rule.KeptPairs(rows) * cut.heads);
+    }
+  }
+  return static_cast<double>(heaviest);
+}
+
+// Predicted share of the workers' time that goes into products. `released_late`: several workers wait for each head to
+// be packed.
+double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers, bool released_late) {
+  const auto tiles = static_cast<double>(count.tiles);
+  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // the mean tile being 1
+  double makespan = 0;
+  if (heaviest < 1.25) {
+    makespan = std::ceil(tiles / workers) * heaviest;  // tiles about equal: rounds
+  } else if (released_late) {
+    makespan = tiles / workers + heaviest / 2;  // first come, first served; the last head's heavy tiles come late
+  } else {
+    // Rounds of pairs, heavy with light (claim_order.cc); two rounds and less take as long as the heaviest tile.
+    const double pair_rounds = std::ceil(tiles / (2 * workers));
+    makespan = std::max(pair_rounds <= 1 ? tiles / workers : 2 * pair_rounds, heaviest);
+  }
   const double rows = static_cast<double>(count.rows) / tiles;
-  return tiles / (rounds * workers) * rows / (rows + kTileOverheadRows);
+  return tiles / (makespan * workers) * rows / (rows + kTileOverheadRows);
 }
 
 struct RowChoice {
@@ -85,18 +112,30 @@ struct RowChoice {
 RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) {
   const int64_t strip = machine.strip_rows;
   const auto whole_strips = [strip](int64_t rows) { return std::max(rows / strip, int64_t{1}) * strip; };
+  const auto choose = [&](int64_t rows) { return RowChoice{rows, CountTiles(problem, rows, strip)}; };
   // Q and O of the tile take at most a quarter of L2, so that they stay beside the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
   const int64_t most_rows = whole_strips(std::min(kMaxBlockQ, cached_rows));
 
-  RowChoice best{most_rows, CountTiles(problem, most_rows, strip)};
+  RowChoice best = choose(most_rows);
   // Eight tiles a worker and more: what the last round wastes is small whatever the rows.
   if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
-    const double flops = KeptFlops(problem);
+    const double pairs = KeptPairs(problem);
+    const double min_tile_pairs = kMinTileFlops / (2 * static_cast<double>(problem.d + problem.d_rope + problem.dv));
+    const bool released_late = !(problem.k_rows_dense && problem.v_rows_dense) &&
+                               2 * problem.heads_kv * std::ssize(problem.sequences) <= machine.workers;
+    const auto use = [&](const RowChoice& choice) {
+      const double heaviest = HeaviestTile(problem, choice.block_q, strip);
+      return PredictedUse(choice.count, pairs, heaviest, machine.workers, released_late);
+    };
+    double best_use = use(best);
     for (const int64_t rows : {most_rows * 3 / 4, most_rows / 2, most_rows / 4}) {
-      const RowChoice choice{whole_strips(rows), CountTiles(problem, whole_strips(rows), strip)};
-      if (flops / static_cast<double>(choice.count.tiles) < kMinTileFlops) break;
-      if (PredictedUse(choice.count, machine.workers) > PredictedUse(best.count, machine.workers)) best = choice;
+      const RowChoice choice = choose(whole_strips(rows));
+      if (pairs < min_tile_pairs * static_cast<double>(choice.count.tiles)) break;
+      if (const double choice_use = use(choice); choice_use > best_use) {
+        best = choice;
+        best_use = choice_use;
+      }
     }
   }
   best.block_q = std::min(best.block_q, whole_strips(best.count.max_rows + strip - 1));

@@ -1,0 +1,38 @@
+#ifndef TESTS_TILING_SAMPLE_PROBLEMS_H_
+#define TESTS_TILING_SAMPLE_PROBLEMS_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fa/mask.h"
+#include "tiling/forward_plan.h"
+#include "tiling/problem.h"
+
+namespace fa::tiling {
+
+/// Sizes of a call, as tests write them: `lengths` are (sq, sk) per sequence.
+struct Sizes {
+  std::vector<std::pair<int64_t, int64_t>> lengths;
+  int64_t heads = 1, heads_kv = 1;
+  int64_t d = 64, dv = 64, d_rope = 0;
+  Mask mask = {};
+  bool dense = true;  ///< K and V are readable where they are
+};
+
+[[nodiscard]] AttentionProblem MakeProblem(const Sizes& sizes);
+
+/// Up to 6 sequences of up to 400 rows and keys, zero lengths included, any mode, GQA or not, packing or not.
+[[nodiscard]] AttentionProblem RandomProblem(std::mt19937_64& random);
+
+/// An AVX-512 machine, or a synthetic one with more workers and nodes than any test machine has.
+[[nodiscard]] Machine MakeMachine(int workers, int nodes = 1);
+
+/// Sizes and mask rule of a problem in words, for messages.
+[[nodiscard]] std::string Text(const AttentionProblem& problem);
+
+}  // namespace fa::tiling
+
+#endif  // TESTS_TILING_SAMPLE_PROBLEMS_H_
