@@ -30,8 +30,9 @@ void KeepPlanned(const AttentionArgs& args, BoundAttention& bound) {
   for (const NamedOutput& output : kOutputs) keep(bound.planned.*output.tensor, output.required);
 }
 
-Status BindAll(const AttentionArgs& args, const AttentionOptions& options, BoundAttention& bound) {
-  Binding call{args, options, bound, {}};
+}  // namespace
+
+Status BindParts(Binding& call) {
   if (Status status = BindScalars(call); !status.ok()) return status;
   if (Status status = BindShapes(call); !status.ok()) return status;
   if (Status status = BindLengths(call); !status.ok()) return status;
@@ -39,20 +40,20 @@ Status BindAll(const AttentionArgs& args, const AttentionOptions& options, Bound
   if (Status status = BindMask(call); !status.ok()) return status;
   if (Status status = BindPse(call); !status.ok()) return status;
   if (Status status = BindDropout(call); !status.ok()) return status;
+  BoundAttention& bound = call.bound;
   bound.problem.score_passes =
       bound.has_pse || bound.has_slopes || bound.softcap > 0 || bound.has_drop_mask || bound.has_philox;
-  KeepPlanned(args, bound);
   return Status::Ok();
 }
-
-}  // namespace
 
 Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
   static_assert(std::size(kInputs) + std::size(kOutputs) == std::tuple_size_v<decltype(BoundAttention::span_bytes)>);
   // The result is built in place: a BoundAttention is 2 KB.
   Result<BoundAttention> result{BoundAttention{}};
   try {
-    if (Status status = BindAll(args, options, *result); !status.ok()) return status;
+    Binding call{args, options, *result};
+    if (Status status = BindParts(call); !status.ok()) return status;
+    KeepPlanned(args, *result);
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of sequences
     return Status::OutOfMemory("description of the sequences");
   }
