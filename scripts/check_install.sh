@@ -11,6 +11,10 @@ trap 'rm -rf "$scratch"' EXIT
 cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
 mv "$scratch/first" "$scratch/prefix"
 
+if [ -x "$scratch/prefix/bin/fa" ]; then
+  "$scratch/prefix/bin/fa" info
+fi
+
 echo "By find_package:"
 cmake -S "$source/examples/consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" \
   -DCMAKE_BUILD_TYPE=Release
