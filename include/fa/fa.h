@@ -4,6 +4,7 @@
 /// Everything of `fa`: attention on CPUs.
 #include "fa/context.h"
 #include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
 #include "fa/mask.h"
 #include "fa/merge.h"
 #include "fa/options.h"

@@ -19,6 +19,8 @@ struct PseRows {
   };
   DType dtype = DType::kF32;
   std::vector<PerSequence> sequences;  ///< one per sequence
+  bool shared_batch = false;           ///< one bias for a batch of another size than 1: its gradient is a sum over b
+  bool shared_rows = false;            ///< one bias for all rows of a head, of a number other than 1: likewise over i
   /// The 1024-row form: the last 1024 rows are stored; row i < sq - 1024 reads row m = i mod 1024 shifted by
   /// sk - 1024 + m - i columns (the value at the same distance from the diagonal).
   bool compressed = false;

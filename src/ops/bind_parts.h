@@ -45,12 +45,16 @@ struct CallSizes {
   int64_t max_sq = 0, max_sk = 0;  ///< of the longest sequence
 };
 
+/// Out and the statistics are results of the forward and inputs of the backward, which needs both statistics.
+enum class Direction : uint8_t { kForward, kBackward };
+
 /// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.
 struct Binding {
   const AttentionArgs& args;
   const AttentionOptions& options;
   BoundAttention& bound;
-  CallSizes sizes;
+  Direction direction = Direction::kForward;
+  CallSizes sizes = {};
 
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
 };
@@ -62,6 +66,12 @@ struct Binding {
 [[nodiscard]] Status BindMask(Binding& call);        ///< mask rules, dense_mask
 [[nodiscard]] Status BindPse(Binding& call);         ///< pse, slopes
 [[nodiscard]] Status BindDropout(Binding& call);     ///< drop_mask, keep_prob, seed
+
+/// All of them.
+[[nodiscard]] Status BindParts(Binding& call);
+
+/// Where dpse, a checked tensor of the shape of the bound `pse`, lies.
+[[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 
 /// The device's own limits of a mask made by Mask::FromSparseMode. Part of BindMask.
 [[nodiscard]] Status CheckSparseMode(const Binding& call);

@@ -62,20 +62,27 @@ Status CheckCompressed(const Binding& call) {
   return Status::Ok();
 }
 
+// Of a checked [B|1, N, rows, keys]; the number of sequences and what they share are set.
+void FillSequences(const Dims& stride, PseRows* rows) {
+  const int64_t batch_stride = rows->shared_batch ? 0 : stride[0];
+  int64_t b = 0;
+  for (PseRows::PerSequence& sequence : rows->sequences) {
+    sequence = {.offset = b++ * batch_stride, .head = stride[1], .row = rows->shared_rows ? 0 : stride[2]};
+  }
+}
+
 // [B|1, N, rows, keys] with the last two sizes checked by the caller.
-Status BindHeads(Binding& call, const Dims& stride, bool broadcast_rows) {
+Status BindHeads(Binding& call, bool shared_rows) {
   const TensorView& pse = call.args.pse;
   BoundAttention& bound = call.bound;
   if (pse.shape[0] != 1 && pse.shape[0] != call.sizes.sequences) {
     return WrongSize("pse", 0, pse.shape[0], "want 1 or " + std::to_string(call.sizes.sequences) + " (batch)");
   }
   if (Status status = CheckSize("pse", pse, 1, bound.problem.heads, {"query heads"}); !status.ok()) return status;
-  const int64_t batch_stride = pse.shape[0] == 1 ? 0 : stride[0];
+  bound.pse.shared_batch = pse.shape[0] == 1 && call.sizes.sequences != 1;
+  bound.pse.shared_rows = shared_rows;
   bound.pse.sequences.resize(static_cast<size_t>(call.sizes.sequences));
-  int64_t b = 0;
-  for (PseRows::PerSequence& sequence : bound.pse.sequences) {
-    sequence = {.offset = b++ * batch_stride, .head = stride[1], .row = broadcast_rows ? 0 : stride[2]};
-  }
+  FillSequences(layout::FilledStride(pse.shape, pse.stride), &bound.pse);
   return Status::Ok();
 }
 
@@ -99,7 +106,7 @@ Status BindBias(Binding& call) {
   if (compressed) {
     if (Status status = CheckCompressed(call); !status.ok()) return status;
   }
-  return BindHeads(call, layout::FilledStride(pse.shape, pse.stride), rows == 1 && sq != 1);
+  return BindHeads(call, rows == 1 && sq != 1);
 }
 
 // The sequences' blocks one after another: [N,Sq_b,Sk_b], or [N,Sk_b] where all rows of a head share theirs.
@@ -125,6 +132,7 @@ Status BindFlatBias(Binding& call) {
                          " or N*sum(Sk)=" + std::to_string(shared));
   }
   int64_t offset = 0;
+  bound.pse.shared_rows = !is_full;
   bound.pse.sequences.reserve(bound.problem.sequences.size());
   for (const tiling::Sequence& sequence : bound.problem.sequences) {
     const int64_t head = is_full ? sequence.sq * sequence.sk : sequence.sk;
@@ -147,10 +155,16 @@ Status BindPackedBias(Binding& call) {
   }
   call.bound.pse.compressed = true;
   if (Status status = CheckCompressed(call); !status.ok()) return status;
-  return BindHeads(call, layout::FilledStride(pse.shape, pse.stride), /*broadcast_rows=*/false);
+  return BindHeads(call, /*shared_rows=*/false);
 }
 
 }  // namespace
+
+PseRows GradPseRows(const PseRows& pse, const TensorView& dpse) {
+  PseRows rows = pse;  // the flat forms have no strides of their own
+  if (dpse.shape.rank() == 4) FillSequences(layout::FilledStride(dpse.shape, dpse.stride), &rows);
+  return rows;
+}
 
 Status BindPse(Binding& call) {
   if (call.options.pse_type >= PseType::kSlopes) return BindSlopes(call);

@@ -12,8 +12,10 @@ namespace {
 constexpr int64_t kCopies = 8;  // of the device's statistics, one 32-byte block
 
 Status BindStats(const Binding& call, const char* name, const TensorView& tensor, bool* present, layout::Stats* stats) {
-  *present = tensor.data != nullptr;
+  const bool written = call.direction == Direction::kForward;
+  *present = tensor.data != nullptr || !written;
   if (!*present) return Status::Ok();
+  if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(std::string(name) + ": null data");
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
   if (Status status = CheckView(name, tensor, /*any_innermost=*/true); !status.ok()) return status;
   const layout::Axes axes = layout::AxesOf(call.options.layout);
@@ -38,7 +40,7 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
       return status;
     }
   }
-  if (!tensor.stride.empty() && layout::OverlapsItself(tensor)) {
+  if (written && !tensor.stride.empty() && layout::OverlapsItself(tensor)) {
     return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) +
                                    ", want strides that keep its elements apart");
   }
@@ -73,7 +75,9 @@ Status BindStatistics(Binding& call) {
       !status.ok()) {
     return status;
   }
-  if (Status status = BindStats(call, "lse", args.lse, &bound.has_lse, &bound.lse); !status.ok()) return status;
+  if (call.direction == Direction::kForward) {
+    if (Status status = BindStats(call, "lse", args.lse, &bound.has_lse, &bound.lse); !status.ok()) return status;
+  }
   return BindSink(call);
 }
 
