@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <queue>
 #include <tuple>
-#include <vector>
 
 namespace fa::tiling {
 namespace {
+
+constexpr int32_t kNone = -1;
 
 struct Range {
   int64_t begin = 0, end = 0;
@@ -22,51 +22,52 @@ class Simulation {
       const auto c = static_cast<size_t>(worker);
       ranges_.push_back({graph.range_begin[c], graph.range_begin[c + 1]});
     }
+    result_.busy.assign(ranges_.size(), 0);
     if (graph.has_edges()) claimed_.assign(static_cast<size_t>(graph.task_count), false);
   }
 
-  int64_t Run() {
-    for (int worker = 0; worker < graph_.workers(); ++worker) Start(worker, 0);
-    int64_t now = 0;
+  Simulated Run() {
+    for (int worker = 0; worker < graph_.workers(); ++worker) Start(worker, Next(worker), 0);
     while (!running_.empty()) {
-      const auto [end, worker, task] = running_.top();
+      const auto [now, worker, task] = running_.top();
       running_.pop();
-      now = end;
-      Complete(task);
-      Start(worker, now);
-      // A worker goes idle when nothing is left to claim: from then on only released tasks can feed it.
-      while (!idle_.empty() && !released_.empty()) {
+      result_.makespan = now;
+      const int32_t freed = Complete(task);
+      Start(worker, freed != kNone ? freed : Next(worker), now);
+      // A worker goes idle when nothing is left to claim: from then on only freed tasks can feed it.
+      while (!idle_.empty() && !queued_.empty()) {
         const int woken = idle_.back();
         idle_.pop_back();
-        Start(woken, now);
+        Start(woken, Next(woken), now);
       }
     }
-    return now;
+    return std::move(result_);
   }
 
  private:
-  void Start(int worker, int64_t now) {
-    const std::optional<int32_t> task = Next(static_cast<size_t>(worker));
-    if (!task) {
+  void Start(int worker, int32_t task, int64_t now) {
+    if (task == kNone) {
       idle_.push_back(worker);
       return;
     }
-    running_.emplace(now + durations_[static_cast<size_t>(*task)], worker, *task);
+    const int64_t duration = durations_[static_cast<size_t>(task)];
+    result_.busy[static_cast<size_t>(worker)] += duration;
+    running_.emplace(now + duration, worker, task);
   }
 
-  std::optional<int32_t> Next(size_t worker) {
-    if (!released_.empty()) {
-      const int32_t task = released_.front();
-      released_.pop();
+  int32_t Next(int worker) {
+    if (!queued_.empty()) {
+      const int32_t task = queued_.back();
+      queued_.pop_back();
       return task;
     }
-    Range& own = ranges_[worker];
-    while (own.begin < own.end || Steal(own)) {
+    Range& own = ranges_[graph_.shared_claims ? 0 : static_cast<size_t>(worker)];
+    while (own.begin < own.end || (!graph_.shared_claims && Steal(own))) {
       const int32_t task = graph_.TaskAt(own.begin++);
       if (Ready(task)) return task;
       claimed_[static_cast<size_t>(task)] = true;
     }
-    return std::nullopt;
+    return kNone;
   }
 
   bool Steal(Range& own) {
@@ -84,15 +85,23 @@ class Simulation {
     return waiting_for_.empty() || waiting_for_[static_cast<size_t>(task)] == 0;
   }
 
-  void Complete(int32_t task) {
-    if (!graph_.has_edges()) return;
+  // Returns the task that the completing worker runs next.
+  int32_t Complete(int32_t task) {
+    if (!graph_.has_edges()) return kNone;
+    int32_t next = kNone;
+    const auto queued_before = std::ssize(queued_);
     const auto t = static_cast<size_t>(task);
     for (int64_t e = graph_.successor_begin[t]; e < graph_.successor_begin[t + 1]; ++e) {
       const int32_t successor = graph_.successors[static_cast<size_t>(e)];
-      if (--waiting_for_[static_cast<size_t>(successor)] == 0 && claimed_[static_cast<size_t>(successor)]) {
-        released_.push(successor);
+      if (--waiting_for_[static_cast<size_t>(successor)] > 0 || !claimed_[static_cast<size_t>(successor)]) continue;
+      if (next == kNone) {
+        next = successor;
+      } else {
+        queued_.push_back(successor);
       }
     }
+    std::reverse(queued_.begin() + queued_before, queued_.end());
+    return next;
   }
 
   using Event = std::tuple<int64_t, int, int32_t>;  // end, worker, task
@@ -103,13 +112,14 @@ class Simulation {
   std::vector<bool> claimed_;
   std::vector<Range> ranges_;
   std::vector<int> idle_;
-  std::queue<int32_t> released_;
+  std::vector<int32_t> queued_;  // the next one at the back
   std::priority_queue<Event, std::vector<Event>, std::greater<>> running_;
+  Simulated result_;
 };
 
 }  // namespace
 
-int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {
+Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations) {
   return Simulation(graph, durations).Run();
 }
 

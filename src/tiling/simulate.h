@@ -3,15 +3,25 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/task_graph.h"
 
 namespace fa::tiling {
 
-/// The time at which the last task ends when every worker follows the claim rule of core/executor.h and task t takes
-/// durations[t]. Tasks that were claimed before they were ready are run, first released first, by whoever is free.
-/// Discrete events: O(tasks log workers).
-[[nodiscard]] int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations);
+struct Simulated {
+  int64_t makespan = 0;       ///< the time at which the last task ends
+  std::vector<int64_t> busy;  ///< per worker: the sum of its tasks' durations
+};
+
+/// Runs the graph in thought: every worker follows the claim rule of core/executor.h, task t takes durations[t], all
+/// else no time. Whoever completes the last predecessor of claimed tasks runs the first of them next; the others are
+/// queued and go before new claims, the latest freed first. Discrete events: O((tasks + edges) log workers).
+[[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
+
+[[nodiscard]] inline int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {
+  return Simulate(graph, durations).makespan;
+}
 
 }  // namespace fa::tiling
 

@@ -1,0 +1,166 @@
+#include "tiling/backward_order.h"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <vector>
+
+namespace fa::tiling {
+namespace {
+
+constexpr int32_t kNone = -1;
+
+/// One run of consecutive task ids: a band of a pair.
+struct Turn {
+  int64_t pair = 0, band = 0;
+};
+
+class PairOrder {
+ public:
+  PairOrder(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, BackwardPlan& plan)
+      : pairs_(pairs), interleave_(interleave), plan_(plan), placed_(pairs.size()) {}
+
+  void Make(int64_t group, int workers) {
+    TakeTurns();
+    AddItems(group);
+    AddEdges();
+    core::TaskGraph& graph = plan_.graph;
+    graph.shared_claims = true;
+    graph.range_begin.assign(static_cast<size_t>(workers) + 1, graph.task_count);
+    graph.range_begin[0] = 0;
+  }
+
+ private:
+  struct Placed {
+    int32_t slot = 0;
+    int32_t gate_in = kNone, gate_out = kNone;
+    std::vector<int32_t> band_begin;  // task id of each band's first tile
+  };
+
+  // Decides the order of the bands, the slots and the gates.
+  void TakeTurns() {
+    struct Active {
+      int64_t pair, next_band;
+    };
+    std::deque<int32_t> free_slots(static_cast<size_t>(interleave_.slots));
+    std::iota(free_slots.begin(), free_slots.end(), 0);
+    std::vector<int64_t> holder(static_cast<size_t>(interleave_.slots), kNone);
+    std::deque<Active> active;
+    int64_t waiting = 0;
+    while (true) {
+      while (waiting < std::ssize(pairs_) && std::ssize(active) < interleave_.pairs) {
+        Enter(waiting, free_slots, holder);
+        active.push_back({waiting++, 0});
+      }
+      if (active.empty()) break;
+      Active turn = active.front();
+      active.pop_front();
+      turns_.push_back({turn.pair, turn.next_band});
+      if (++turn.next_band < Tiles(turn.pair).bands()) {
+        active.push_back(turn);
+      } else {
+        free_slots.push_back(At(turn.pair).slot);
+      }
+    }
+  }
+
+  void Enter(int64_t pair, std::deque<int32_t>& free_slots, std::vector<int64_t>& holder) {
+    Placed& placed = At(pair);
+    placed.slot = free_slots.front();
+    free_slots.pop_front();
+    plan_.slots = std::max<int64_t>(plan_.slots, placed.slot + 1);
+    int64_t& earlier = holder[static_cast<size_t>(placed.slot)];
+    if (earlier != kNone) At(earlier).gate_out = placed.gate_in = gates_++;
+    earlier = pair;
+  }
+
+  void AddItems(int64_t group) {
+    size_t items = 0;
+    for (const HeadPair& pair : pairs_) items += pair.tiles->tiles.size();
+    plan_.items.reserve(items);
+    if (gates_ > 0) plan_.graph.order.reserve(items + static_cast<size_t>(gates_));
+    for (const Turn turn : turns_) {
+      const HeadPair& pair = pairs_[static_cast<size_t>(turn.pair)];
+      Placed& placed = At(turn.pair);
+      const auto first = static_cast<int32_t>(plan_.items.size());
+      placed.band_begin.push_back(first);
+      for (int64_t t = BandBegin(turn); t < BandBegin({turn.pair, turn.band + 1}); ++t) {
+        BackwardItem& item = plan_.items.emplace_back(pair.tiles->tiles[static_cast<size_t>(t)].item);
+        item.sequence = pair.sequence;
+        item.head_kv = pair.head_kv;
+        item.head += static_cast<int32_t>(pair.head_kv * group);
+        item.slot = placed.slot;
+      }
+      if (gates_ == 0) continue;
+      if (turn.band == 0 && placed.gate_in != kNone) {
+        plan_.graph.order.push_back(static_cast<int32_t>(items) + placed.gate_in);
+      }
+      for (auto id = first; id < std::ssize(plan_.items); ++id) plan_.graph.order.push_back(id);
+    }
+    plan_.graph.task_count = static_cast<int32_t>(plan_.items.size()) + gates_;
+  }
+
+  void AddEdges() {
+    core::TaskGraph& graph = plan_.graph;
+    graph.predecessor_count.assign(static_cast<size_t>(graph.task_count), 0);
+    graph.successor_begin.reserve(static_cast<size_t>(graph.task_count) + 1);
+    graph.successor_begin.push_back(0);
+    graph.successors.reserve(2 * plan_.items.size());
+    const auto add_edge = [&graph](int32_t successor) {
+      graph.successors.push_back(successor);
+      ++graph.predecessor_count[static_cast<size_t>(successor)];
+    };
+    const auto end_task = [&graph] { graph.successor_begin.push_back(std::ssize(graph.successors)); };
+    const auto gate_id = [this](int32_t gate) { return static_cast<int32_t>(plan_.items.size()) + gate; };
+
+    std::vector<int64_t> behind_gate(static_cast<size_t>(gates_));
+    for (const Turn turn : turns_) {
+      const Placed& placed = At(turn.pair);
+      if (placed.gate_in != kNone) behind_gate[static_cast<size_t>(placed.gate_in)] = turn.pair;
+      for (int64_t t = BandBegin(turn); t < BandBegin({turn.pair, turn.band + 1}); ++t) {
+        const PairTile& tile = Tiles(turn.pair).tiles[static_cast<size_t>(t)];
+        if (tile.next_in_column != kNone) add_edge(TaskOf(turn.pair, tile.next_in_column));
+        if (tile.next_in_rows != kNone) add_edge(TaskOf(turn.pair, tile.next_in_rows));
+        const bool last = tile.next_in_column == kNone && tile.next_in_rows == kNone;
+        if (last && placed.gate_out != kNone) add_edge(gate_id(placed.gate_out));
+        end_task();
+      }
+    }
+    for (const int64_t pair : behind_gate) {
+      const std::vector<PairTile>& tiles = Tiles(pair).tiles;
+      for (size_t t = 0; t < tiles.size(); ++t) {
+        if (!tiles[t].waits) add_edge(TaskOf(pair, static_cast<int32_t>(t)));
+      }
+      end_task();
+    }
+    if (graph.successors.empty()) {
+      graph.predecessor_count.clear();
+      graph.successor_begin.clear();
+    }
+  }
+
+  Placed& At(int64_t pair) { return placed_[static_cast<size_t>(pair)]; }
+  const PairTiles& Tiles(int64_t pair) const { return *pairs_[static_cast<size_t>(pair)].tiles; }
+  int64_t BandBegin(Turn turn) const { return Tiles(turn.pair).band_begin[static_cast<size_t>(turn.band)]; }
+  int32_t TaskOf(int64_t pair, int32_t tile) {
+    const int32_t band = Tiles(pair).tiles[static_cast<size_t>(tile)].band;
+    const int64_t in_band = tile - BandBegin({pair, band});
+    return At(pair).band_begin[static_cast<size_t>(band)] + static_cast<int32_t>(in_band);
+  }
+
+  std::span<const HeadPair> pairs_;
+  const BackwardInterleave& interleave_;
+  BackwardPlan& plan_;
+  std::vector<Placed> placed_;
+  std::vector<Turn> turns_;
+  int32_t gates_ = 0;
+};
+
+}  // namespace
+
+void OrderPairs(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, int64_t group, int workers,
+                BackwardPlan& plan) {
+  PairOrder(pairs, interleave, plan).Make(group, workers);
+}
+
+}  // namespace fa::tiling
