@@ -1,12 +1,12 @@
 #ifndef FA_OPS_BIND_ATTENTION_H_
 #define FA_OPS_BIND_ATTENTION_H_
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "fa/flash_attention.h"
 #include "layout/rows.h"
+#include "ops/call_tensors.h"
 #include "tiling/problem.h"
 
 namespace fa::ops {
@@ -48,10 +48,9 @@ struct BoundAttention {
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0
 
-  AttentionArgs planned;  ///< descriptors, to compare in Run: data is present / absent only, cu_q and cu_kv are empty
-  std::vector<int64_t> cu_q, cu_kv;      ///< the planned prefix sums
-  std::array<int64_t, 13> span_bytes{};  ///< from first to past last byte, in the order of kInputs, kOutputs
-  int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
+  std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
+  std::vector<int64_t> cu_q, cu_kv;    ///< the planned prefix sums
+  int64_t compressed_mask_mode = -1;   ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
 };
 
 /// Finds every user error of the dense forward that does not depend on addresses or contents.

@@ -126,7 +126,9 @@ Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& optio
   if (Status status = BindRows(args, options.layout, bound); !status.ok()) return status;
   if (Status status = BindDPse(args, bound); !status.ok()) return status;
   if (Status status = BindDSlopes(args, bound); !status.ok()) return status;
-  return BindDSink(args, bound);
+  if (Status status = BindDSink(args, bound); !status.ok()) return status;
+  bound.forward.planned = KeepPlanned(TensorsOf(args));
+  return Status::Ok();
 }
 
 MutableTensorView AsOutput(const TensorView& tensor) {
@@ -155,7 +157,8 @@ AttentionArgs ForwardArgs(const AttentionGradArgs& args) {
 }
 
 Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options) {
-  Result<BoundAttentionGrad> result{BoundAttentionGrad{}};  // built in place: it is large
+  // Built in place: it is large.
+  Result<BoundAttentionGrad> result{BoundAttentionGrad{}};
   try {
     if (Status status = BindGradient(args, options, *result); !status.ok()) return status;
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of sequences

@@ -8,36 +8,6 @@
 
 namespace fa::ops {
 
-/// A tensor of AttentionArgs and the name its errors use.
-struct NamedInput {
-  const char* name;
-  TensorView AttentionArgs::*tensor;
-  bool required;
-};
-struct NamedOutput {
-  const char* name;
-  MutableTensorView AttentionArgs::*tensor;
-  bool required;
-};
-
-inline constexpr NamedInput kInputs[] = {
-    {"query", &AttentionArgs::q, true},
-    {"key", &AttentionArgs::k, true},
-    {"value", &AttentionArgs::v, true},
-    {"query_rope", &AttentionArgs::q_rope, false},
-    {"key_rope", &AttentionArgs::k_rope, false},
-    {"pse", &AttentionArgs::pse, false},
-    {"dense_mask", &AttentionArgs::dense_mask, false},
-    {"drop_mask", &AttentionArgs::drop_mask, false},
-    {"sink", &AttentionArgs::sink, false},
-};
-inline constexpr NamedOutput kOutputs[] = {
-    {"out", &AttentionArgs::out, true},
-    {"softmax_max", &AttentionArgs::softmax_max, false},
-    {"softmax_sum", &AttentionArgs::softmax_sum, false},
-    {"lse", &AttentionArgs::lse, false},
-};
-
 /// Sizes that the parts share beside those of BoundAttention::problem. A "row" dimension of TND counts all packed rows.
 struct CallSizes {
   int64_t sequences = 0;           ///< batch elements or packed sequences

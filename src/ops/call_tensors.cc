@@ -1,0 +1,81 @@
+#include "ops/call_tensors.h"
+
+#include "layout/bind_layout.h"
+
+namespace fa::ops {
+namespace {
+
+CallTensor Input(const char* name, const TensorView& tensor) {
+  return {name, tensor.data, tensor.dtype, &tensor.shape, &tensor.stride, /*required=*/true, /*output=*/false};
+}
+
+CallTensor Output(const char* name, const MutableTensorView& tensor) {
+  return {name, tensor.data, tensor.dtype, &tensor.shape, &tensor.stride, /*required=*/true, /*output=*/true};
+}
+
+CallTensor Optional(CallTensor tensor) {
+  tensor.required = false;
+  return tensor;
+}
+
+}  // namespace
+
+std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("value", args.v),
+      Optional(Input("query_rope", args.q_rope)),
+      Optional(Input("key_rope", args.k_rope)),
+      Optional(Input("pse", args.pse)),
+      Optional(Input("dense_mask", args.dense_mask)),
+      Optional(Input("drop_mask", args.drop_mask)),
+      Optional(Input("sink", args.sink)),
+      Output("out", args.out),
+      Optional(Output("softmax_max", args.softmax_max)),
+      Optional(Output("softmax_sum", args.softmax_sum)),
+      Optional(Output("lse", args.lse)),
+  };
+}
+
+std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("value", args.v),
+      Optional(Input("query_rope", args.q_rope)),
+      Optional(Input("key_rope", args.k_rope)),
+      Optional(Input("pse", args.pse)),
+      Optional(Input("dense_mask", args.dense_mask)),
+      Optional(Input("drop_mask", args.drop_mask)),
+      Optional(Input("sink", args.sink)),
+      Input("out", args.out),
+      Input("d_out", args.d_out),
+      Input("softmax_max", args.softmax_max),
+      Input("softmax_sum", args.softmax_sum),
+      Output("dq", args.dq),
+      Output("dk", args.dk),
+      Output("dv", args.dv),
+      Optional(Output("dq_rope", args.dq_rope)),
+      Optional(Output("dk_rope", args.dk_rope)),
+      Optional(Output("dpse", args.dpse)),
+      Optional(Output("dslopes", args.dslopes)),
+      Optional(Output("dsink", args.dsink)),
+  };
+}
+
+std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {
+  std::vector<PlannedTensor> planned(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const CallTensor& tensor = tensors[i];
+    if (!tensor.required && tensor.data == nullptr) continue;
+    planned[i] = {.present = true,
+                  .dtype = tensor.dtype,
+                  .shape = *tensor.shape,
+                  .stride = *tensor.stride,
+                  .span_bytes = layout::SpanBytes({tensor.data, tensor.dtype, *tensor.shape, *tensor.stride})};
+  }
+  return planned;
+}
+
+}  // namespace fa::ops

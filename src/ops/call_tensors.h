@@ -1,0 +1,49 @@
+#ifndef FA_OPS_CALL_TENSORS_H_
+#define FA_OPS_CALL_TENSORS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
+#include "fa/tensor.h"
+
+namespace fa::ops {
+
+/// One tensor of a call, whatever the operator; it points into the arguments. `required` ones may have null data while
+/// planning, the others are absent then.
+struct CallTensor {
+  const char* name;  ///< in errors
+  const void* data;
+  DType dtype;
+  const Dims* shape;
+  const Dims* stride;
+  bool required;
+  bool output;
+};
+
+/// What a plan keeps of one, to compare in Run. Absent: all but `present` is void.
+struct PlannedTensor {
+  bool present = false;
+  DType dtype = DType::kF32;
+  Dims shape, stride;
+  int64_t span_bytes = 0;  ///< from the first to past the last byte
+};
+
+inline constexpr size_t kForwardTensors = 13;
+inline constexpr size_t kBackwardTensors = 21;
+inline constexpr size_t kMaxCallTensors = kBackwardTensors;
+
+/// All tensors of a call, inputs before outputs.
+[[nodiscard]] std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args);
+[[nodiscard]] std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args);
+
+/// Of checked tensors, in their order.
+[[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_CALL_TENSORS_H_
