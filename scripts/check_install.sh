@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: check_install.sh BUILD_DIR
-# Installs a finished build into an empty prefix, moves the prefix, and builds and runs examples/consumer against it
-# twice: by find_package and by pkg-config.
+# Installs a finished build into an empty prefix, moves the prefix, and builds and runs against it examples/consumer by
+# find_package and by pkg-config, and the program in README.md.
 set -eu
 build=$1
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -25,7 +25,9 @@ echo "By pkg-config:"
 libdir=$(dirname "$(find "$scratch/prefix" -name fa.pc)")/..
 PKG_CONFIG_PATH=$libdir/pkgconfig
 export PKG_CONFIG_PATH
-# shellcheck disable=SC2046  # a list of flags
-"${CXX:-c++}" -std=c++20 -O2 "$source/examples/consumer/consumer.cc" -o "$scratch/by_pkg_config" \
-  $(pkg-config --cflags --libs fa)
-LD_LIBRARY_PATH=$libdir "$scratch/by_pkg_config"
+sed -n '/^```cpp$/,/^```$/ { /^```/d; p }' "$source/README.md" >"$scratch/readme.cc"
+for program in "$source/examples/consumer/consumer.cc" "$scratch/readme.cc"; do
+  # shellcheck disable=SC2046  # a list of flags
+  "${CXX:-c++}" -std=c++20 -O2 "$program" -o "$scratch/program" $(pkg-config --cflags --libs fa)
+  LD_LIBRARY_PATH=$libdir "$scratch/program"
+done
