@@ -76,7 +76,7 @@ int Run(const std::filesystem::path& folder) {
   std::string plan_in_words;
   int count = 0;
   for (; std::optional<fa::demo::Layer> layer = fa::demo::LoadLayer(folder, count); ++count) {
-    fa::Result<fa::Plan> plan = fa::PlanFlashAttention(layer->Args(), {.layout = fa::Layout::kBNSD}, &context);
+    fa::Result<fa::Plan> plan = fa::PlanFlashAttention(layer->Args(), fa::AttentionOptions{}, &context);
     ThrowUnlessOk(plan.status());
     if (count == 0) plan_in_words = plan->Describe();
     RunLayer(count, *layer, context, *plan, totals);

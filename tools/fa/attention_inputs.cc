@@ -118,8 +118,8 @@ void AttentionInputs::ReadOptions(const AttentionFlags& flags) {
   if (flags.pse_type >= 2 && flags.pse.empty()) {
     throw UsageError(fmt::format("--pse: missing, --pse-type {} needs slopes", flags.pse_type));
   }
-  if (flags.offset && !flags.seed) throw UsageError("--offset: needs --seed");
-  if (flags.seed && !flags.drop_mask.empty()) throw UsageError("--seed: cannot be combined with --drop-mask");
+  if (!flags.offset.empty() && flags.seed.empty()) throw UsageError("--offset: needs --seed");
+  if (!flags.seed.empty() && !flags.drop_mask.empty()) throw UsageError("--seed: cannot be combined with --drop-mask");
   if (flags.query_rope.empty() != flags.key_rope.empty()) {
     throw UsageError(fmt::format("{}: missing, the two rope tensors come together",
                                  flags.query_rope.empty() ? "--query-rope" : "--key-rope"));
@@ -130,7 +130,10 @@ void AttentionInputs::ReadOptions(const AttentionFlags& flags) {
   options.kv_start = flags.kv_start;
   options.softcap = flags.softcap;
   options.keep_prob = flags.keep_prob;
-  if (flags.seed) options.dropout = PhiloxState{*flags.seed, flags.offset.value_or(0)};
+  if (!flags.seed.empty()) {
+    options.dropout = PhiloxState{.seed = ParseUnsigned("--seed", flags.seed),
+                                  .offset = flags.offset.empty() ? 0 : ParseUnsigned("--offset", flags.offset)};
+  }
 }
 
 }  // namespace fa::tool

@@ -24,8 +24,7 @@ struct AttentionFlags {
   MaskFlags mask;
   std::string pse;
   int64_t pse_type = 1, q_start = 0, kv_start = 0;
-  std::string drop_mask;
-  std::optional<uint64_t> seed, offset;
+  std::string drop_mask, seed, offset;
   float keep_prob = 1, softcap = 0;
   std::string sink;
   std::string actual_seq_qlen, actual_seq_kvlen;

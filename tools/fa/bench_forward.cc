@@ -90,7 +90,7 @@ void Run(const Flags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const ForwardCase forward(flags.forward);
   Result<Plan> plan = PlanFlashAttention(forward.args, forward.options, context.get());
-  ThrowUnlessOk(plan.status());
+  ThrowUnlessOkFromShape(plan.status());
   ForwardData data(forward);
   const Measurement measured = MeasureForward(*plan, data, *context, forward.dtype);
   const nlohmann::ordered_json result = ToJson(forward, *context, plan->info(), measured, data.bytes());

@@ -20,10 +20,13 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws what a status says: UsageError for bad arguments and for what this machine cannot do, else Failure.
+/// Throws what a status says: UsageError for bad arguments and for what this machine cannot do, else Failure. The flag
+/// is found from the argument that the message begins with.
 void ThrowUnlessOk(const Status& status);
-/// The same with the flag in front, where the library cannot know it.
+/// The same with this flag.
 void ThrowUnlessOk(const char* flag, const Status& status);
+/// The same where --shape stands for all tensors.
+void ThrowUnlessOkFromShape(const Status& status);
 
 }  // namespace fa::tool
 

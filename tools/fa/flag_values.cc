@@ -25,6 +25,13 @@ std::vector<int64_t> ParseIntegers(const char* flag, const std::string& text) {
   }
 }
 
+uint64_t ParseUnsigned(const char* flag, const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  throw UsageError(fmt::format("{}: '{}', want an integer from 0 to 2^64-1", flag, text));
+}
+
 Layout ParseLayout(const std::string& text) {
   for (const Layout layout :
        {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND, Layout::kBNSD_BSND}) {

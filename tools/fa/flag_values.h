@@ -11,6 +11,8 @@ namespace fa::tool {
 
 /// "3,9,20" as integers. Throws UsageError naming the flag.
 [[nodiscard]] std::vector<int64_t> ParseIntegers(const char* flag, const std::string& text);
+/// 0 to 2^64-1; a number below 0 is an error and not wrapped round. Throws UsageError naming the flag.
+[[nodiscard]] uint64_t ParseUnsigned(const char* flag, const std::string& text);
 /// "BNSD" and so on.
 [[nodiscard]] Layout ParseLayout(const std::string& text);
 /// "f32", "f16" or "bf16".

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "commands.h"
 #include "fa/version.h"
@@ -42,12 +43,30 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddInfo(app);
 }
 
+/// Says which word is not a command and what could stand there; CLI11 would only say that one is missing.
+void CheckCommandWords(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const std::vector<const CLI::App*> choices = command->get_subcommands([](const CLI::App*) { return true; });
+    if (choices.empty()) return;
+    const auto named = [&](const CLI::App* choice) { return choice->get_name() == argv[i]; };
+    const auto found = std::find_if(choices.begin(), choices.end(), named);
+    if (found == choices.end()) {
+      std::string names;
+      for (const CLI::App* choice : choices) names += ' ' + choice->get_name();
+      throw fa::tool::UsageError(fmt::format("'{}' is not a command here, want one of:{}", argv[i], names));
+    }
+    command = *found;
+  }
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{"Attention on CPUs"};
   app.name("fa");
   app.set_version_flag("--version", FA_VERSION_STRING);
   app.require_subcommand(1);
   AddCommands(app);
+  CheckCommandWords(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {

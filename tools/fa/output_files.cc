@@ -36,7 +36,7 @@ OutputFiles::~OutputFiles() {
 size_t OutputFiles::Add(const char* flag, const std::string& path) {
   if (path.empty()) throw UsageError(fmt::format("{}: an empty file name", flag));
   std::error_code error;
-  const fs::path target = fs::weakly_canonical(path, error);
+  const fs::path target = fs::weakly_canonical(fs::absolute(path), error);
   if (error) throw Failure(fmt::format("{}: {}: {}", flag, path, error.message()));
   const fs::path folder = target.parent_path();
   const fs::file_status status = fs::status(target, error);

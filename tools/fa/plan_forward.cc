@@ -29,7 +29,7 @@ struct Flags {
 Plan MakePlan(const ForwardCase& forward, Context& context) {
   const Progress progress(fmt::format("fa plan forward: {} workers", context.threads()));
   Result<Plan> plan = PlanFlashAttention(forward.args, forward.options, &context);
-  ThrowUnlessOk(plan.status());
+  ThrowUnlessOkFromShape(plan.status());
   return std::move(*plan);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // Pixels. Six panels of 300 are what a screen shows at once; a list of 32 workers is what still reads as a legend.
 constexpr double kPanel = 300, kMinPanel = 24;
-constexpr double kGapX = 74, kGapY = 78, kMargin = 24, kHeader = 96, kLegend = 190;
+constexpr double kGapX = 74, kGapY = 78, kMargin = 24, kHeader = 108, kLegend = 190;
 constexpr int64_t kPanels = 6, kColumns = 3;
 constexpr size_t kLegendRows = 32;
 constexpr double kMinGridStep = 4;  // key-block lines closer than this would hide the tile
@@ -30,9 +30,16 @@ constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73"
 
 std::string Colour(int worker, int workers) {
   if (workers <= static_cast<int>(kPalette.size())) return kPalette[static_cast<size_t>(worker) % kPalette.size()];
-  // Many workers: hues a golden angle apart, so that neighbours differ, in three lightnesses.
-  const double hue = std::fmod(worker * 137.508, 360.0);
-  return fmt::format("hsl({:.0f},58%,{}%)", hue, 44 + 11 * (worker % 3));
+  // Many workers: hues a golden angle apart, so that neighbours differ, in three lightnesses. As numbers: not every
+  // viewer knows hsl().
+  const double hue = std::fmod(worker * 137.508, 360.0), lightness = 0.44 + 0.11 * (worker % 3);
+  constexpr double kSaturation = 0.58;
+  const auto channel = [&](double shift) {
+    const double k = std::fmod(shift + hue / 30, 12);
+    const double distance = std::clamp(std::min(k - 3, 9 - k), -1.0, 1.0);
+    return std::lround(255 * (lightness - kSaturation * std::min(lightness, 1 - lightness) * distance));
+  };
+  return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(8), channel(4));
 }
 
 std::string Escape(const std::string& text) {
@@ -170,8 +177,8 @@ class Drawing {
       Add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{}\"/>\n", x, top, colour);
       Text(x + 18, top + 10, "start", "sub", std::to_string(worker));
       Add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"6\" rx=\"3\" fill=\"{}\" fill-opacity=\".55\"/>\n",
-          x + 44, top + 3, 70 * std::clamp(info_.load[worker], 0.0, 1.0), colour);
-      Text(x + 152, top + 10, "end", "sub", fmt::format("{:.0f} %", 100 * info_.load[worker]));
+          x + 44, top + 3, 62 * std::clamp(info_.load[worker], 0.0, 1.0), colour);
+      Text(x + 154, top + 10, "end", "sub", fmt::format("{:.0f} %", 100 * info_.load[worker]));
     }
     const int64_t heads = picture_.batch * picture_.heads;
     const double below = y + 30 + 18 * static_cast<double>(std::min(info_.load.size(), kLegendRows));
