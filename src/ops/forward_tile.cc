@@ -21,14 +21,10 @@
 namespace fa::ops {
 namespace {
 
-using core::kernels::kMaskedProbability;
 using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
-/// and odd partial sums do not depend on where a strip starts.
-constexpr int64_t kKeyStep = 8;
 /// More strips than any tile has: tile rows <= kMaxTileRows, strips >= 4 lanes wide only in the last position.
 constexpr int kMaxStrips = 72;
 constexpr float kMax = std::numeric_limits<float>::max();
@@ -66,17 +62,6 @@ void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where,
 
 }  // namespace
 
-struct ForwardTile::Strip {
-  StripRows lanes;
-  const StripKernels* kernels = nullptr;
-  float* panel = nullptr;
-  float* state = nullptr;
-  float* row_max = nullptr;
-  float* row_sum = nullptr;
-  Interval hull, full;   ///< keys kept by some row, by every row
-  bool started = false;  ///< state holds something
-};
-
 ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
                          const core::kernels::KernelTable& table, const AttentionArgs& args,
                          const ForwardBuffers& buffers, std::byte* workspace)
@@ -86,7 +71,7 @@ ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan&
       args_(args),
       buffers_(buffers),
       workspace_(workspace),
-      passes_(bound, args),
+      score_tile_(bound, table, args),
       panels_(bound, plan, table, args, workspace + buffers.slots) {}
 
 void ForwardTile::operator()(int32_t task, int worker) {
@@ -102,58 +87,29 @@ void ForwardTile::operator()(int32_t task, int worker) {
   }
 }
 
-int64_t ForwardTile::MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch, Strip* strips) const {
+int64_t ForwardTile::MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch,
+                                RunningStrip* strips) const {
   const auto& problem = bound_.problem;
-  const auto& sequence = problem.sequences[static_cast<size_t>(item.sequence)];
-  const int64_t folded_rows = (item.row_end - item.row_begin) * item.heads;
+  const FoldedRows rows{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
   int64_t count = 0, lane_base = 0;
-  for (int64_t f = 0; f < folded_rows; ++count) {
-    Strip& strip = strips[count];
-    strip = {};
-    strip.kernels = &table_.ForRows(folded_rows - f);
-    StripRows& lanes = strip.lanes;
-    lanes.sequence = item.sequence;
-    lanes.width = strip.kernels->width;
-    lanes.count = std::min(lanes.width, folded_rows - f);
-    const void* q[kMaxStripWidth];
-    const void* q_rope[kMaxStripWidth];
-    const auto element = static_cast<int64_t>(SizeOf(problem.dtype));
-    for (int64_t i = 0; i < lanes.count; ++i, ++f) {
-      const int64_t row = item.row_begin + f / item.heads, head = item.head_begin + f % item.heads;
-      lanes.row[i] = row;
-      lanes.head[i] = head;
-      q[i] = static_cast<const std::byte*>(args_.q.data) +
-             bound_.q.Offset(item.sequence, head, sequence.q_offset + row) * element;
-      if (bound_.has_rope) {
-        q_rope[i] = static_cast<const std::byte*>(args_.q_rope.data) +
-                    bound_.q_rope.Offset(item.sequence, head, sequence.q_offset + row) * element;
-      }
-    }
-    lanes.first_row = lanes.row[0];
-    lanes.last_row = lanes.row[lanes.count - 1];
-    strip.hull = sequence.rule.KeysOfRows(lanes.rows());
-    strip.full = sequence.rule.KeysOfEveryRow(lanes.rows());
+  for (int64_t first = 0; first < rows.size(); first += strips[count++].lanes.count) {
+    RunningStrip& strip = strips[count];
+    strip = {MakeStrip(bound_, table_, rows, first)};
+    const int64_t width = strip.lanes.width;
     strip.panel = scratch.panels + lane_base * (problem.d + problem.d_rope);
     strip.state = scratch.state + lane_base * problem.dv;
     strip.row_max = scratch.stats + 2 * lane_base;
-    strip.row_sum = strip.row_max + lanes.width;
-    std::fill_n(strip.row_max, lanes.width, kMaskedScore);
-    std::fill_n(strip.row_sum, lanes.width, 0.0f);
-    lane_base += lanes.width;
-    if (!strip.hull.empty()) {
-      const float multiplier = passes_.scale().q_multiplier;
-      strip.kernels->pack_queries({q, problem.dtype, lanes.count}, problem.d, multiplier, strip.panel);
-      if (bound_.has_rope) {
-        strip.kernels->pack_queries({q_rope, problem.dtype, lanes.count}, problem.d_rope, multiplier,
-                                    strip.panel + problem.d * lanes.width);
-      }
-    }
+    strip.row_sum = strip.row_max + width;
+    std::fill_n(strip.row_max, width, kMaskedScore);
+    std::fill_n(strip.row_sum, width, 0.0f);
+    lane_base += width;
+    if (!strip.hull.empty()) PackQueries(bound_, args_, score_tile_.passes().scale().q_multiplier, strip);
   }
   return count;
 }
 
 void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const {
-  Strip strips[kMaxStrips];
+  RunningStrip strips[kMaxStrips];
   const int64_t count = MakeStrips(item, scratch, strips);
   const int64_t block_k = plan_.shape.block_k;
   for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
@@ -165,78 +121,40 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& sc
   for (int64_t s = 0; s < count; ++s) Finish(strips[s]);
 }
 
-void ForwardTile::VisitBlock(Strip& strip, Interval block, const KeyRows& rows, const TileScratch& scratch) const {
-  const Interval keys{std::max(block.begin, strip.hull.begin / kKeyStep * kKeyStep),
-                      std::min(block.end, strip.hull.end)};
+void ForwardTile::VisitBlock(RunningStrip& strip, Interval block, const KeyRows& rows,
+                             const TileScratch& scratch) const {
+  const Interval keys = strip.KeysIn(block);
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
-  const int64_t width = strip.lanes.width;
+  const ScorePasses& passes = score_tile_.passes();
   alignas(64) float block_max[kMaxStripWidth];
   alignas(64) float alpha[kMaxStripWidth];
-  std::fill_n(block_max, width, kMaskedScore);
-
-  // [keys.begin, middle.begin) and [middle.end, keys.end) hold masked pairs; the middle does not.
-  Interval middle{std::clamp((strip.full.begin + kKeyStep - 1) / kKeyStep * kKeyStep, keys.begin, keys.end),
-                  std::clamp(strip.full.end / kKeyStep * kKeyStep, keys.begin, keys.end)};
-  if (strip.full.end >= keys.end) middle.end = keys.end;
-  if (middle.empty()) middle = {keys.end, keys.end};
-  const bool dense_mask = bound_.has_dense_mask, whole = dense_mask || passes_.changes_scores();
   float* s = scratch.scores;
-  const auto at = [&](int64_t key) { return s + (key - keys.begin) * width; };
-
-  const auto score = [&](Interval part, float* row_max) {
-    if (part.empty()) return;
-    kernels.scores(rows.K(part.begin), rows.k_stride, part.size(), strip.panel, bound_.problem.d, false,
-                   at(part.begin), bound_.has_rope ? nullptr : row_max);
-    if (bound_.has_rope) {
-      kernels.scores(rows.KRope(part.begin), rows.k_rope_stride, part.size(), strip.panel + bound_.problem.d * width,
-                     bound_.problem.d_rope, true, at(part.begin), row_max);
-    }
-  };
-  const auto edge = [&](Interval part) {
-    if (part.empty()) return;
-    if (!whole) score(part, nullptr);
-    passes_.MaskInterval(kernels, strip.lanes, part.begin, part.size(), kMaskedScore, at(part.begin));
-    if (!whole) kernels.block_max(at(part.begin), part.size(), block_max);
-  };
-  if (whole) {
-    score(keys, nullptr);
-    passes_.BiasAndCap(kernels, strip.lanes, keys.begin, keys.size(), scratch, s);
-    if (dense_mask) passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedScore, s);
-  } else {
-    score(middle, block_max);
-  }
-  const bool edges = middle.begin != keys.begin || middle.end != keys.end;
-  edge({keys.begin, middle.begin});
-  edge({middle.end, keys.end});
-  if (whole) kernels.block_max(s, keys.size(), block_max);
-
-  kernels.softmax(s, keys.size(), passes_.scale().exp2_factor, block_max, strip.row_max, strip.row_sum, alpha);
-  if (passes_.has_dropout()) passes_.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
-  Product(strip, keys, edges || dense_mask, rows, scratch, strip.started ? alpha : nullptr);
+  const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr);
+  kernels.softmax(s, keys.size(), passes.scale().exp2_factor, block_max, strip.row_max, strip.row_sum, alpha);
+  if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
+  Product(strip, keys, may_meet_masked, rows, scratch, strip.started ? alpha : nullptr);
   strip.started = true;
 }
 
 /// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied when V is not finite (0 * NaN). Rather than scan V,
 /// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value it is done
 /// again from a copy, pair by pair, without the masked ones.
-void ForwardTile::Product(Strip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
+void ForwardTile::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                           const TileScratch& scratch, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
   const int64_t dv = bound_.problem.dv, size = dv * strip.lanes.width;
+  const size_t bytes = sizeof(float) * static_cast<size_t>(size);
   const float* v = rows.V(keys.begin);
-  if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, sizeof(float) * static_cast<size_t>(size));
+  if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
   kernels.product(v, rows.v_stride, keys.size(), scratch.scores, dv, alpha, strip.state);
   if (!may_meet_masked || table_.rows->all_finite(strip.state, size)) return;
-  if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, sizeof(float) * static_cast<size_t>(size));
-  passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, scratch.scores);
-  if (bound_.has_dense_mask) {
-    passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, scratch.scores);
-  }
+  if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
+  score_tile_.MarkMasked(strip, keys, scratch.scores);
   kernels.product_exact(v, rows.v_stride, keys.size(), scratch.scores, dv, alpha, strip.state);
 }
 
-void ForwardTile::Finish(const Strip& strip) const {
+void ForwardTile::Finish(const RunningStrip& strip) const {
   const StripRows& lanes = strip.lanes;
   const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];
   const auto* sinks = static_cast<const float*>(args_.sink.data);
@@ -245,7 +163,7 @@ void ForwardTile::Finish(const Strip& strip) const {
   void* out[kMaxStripWidth];
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
-    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], passes_.scale().unit, sequence.sk,
+    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], score_tile_.passes().scale().unit, sequence.sk,
                                        bound_.has_sink ? sinks + head : nullptr);
     multiplier[i] = stats.multiplier;
     zero[i] = stats.zero || !strip.started ? 1 : 0;

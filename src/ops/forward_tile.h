@@ -8,7 +8,7 @@
 #include "fa/flash_attention.h"
 #include "ops/bind_attention.h"
 #include "ops/key_panels.h"
-#include "ops/score_passes.h"
+#include "ops/score_tile.h"
 #include "ops/tile_scratch.h"
 #include "tiling/forward_plan.h"
 
@@ -32,14 +32,20 @@ class ForwardTile {
   void operator()(int32_t task, int worker);
 
  private:
-  struct Strip;
+  /// A strip with its state of the online softmax.
+  struct RunningStrip : Strip {
+    float* state = nullptr;
+    float* row_max = nullptr;
+    float* row_sum = nullptr;
+    bool started = false;  ///< state holds something
+  };
 
   void RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const;
-  int64_t MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch, Strip* strips) const;
-  void VisitBlock(Strip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch) const;
-  void Product(Strip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
+  int64_t MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch, RunningStrip* strips) const;
+  void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch) const;
+  void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, const float* alpha) const;
-  void Finish(const Strip& strip) const;
+  void Finish(const RunningStrip& strip) const;
 
   const BoundAttention& bound_;
   const tiling::ForwardPlan& plan_;
@@ -47,7 +53,7 @@ class ForwardTile {
   const AttentionArgs& args_;
   ForwardBuffers buffers_;
   std::byte* workspace_;
-  ScorePasses passes_;
+  ScoreTile score_tile_;
   KeyPanels panels_;
 };
 

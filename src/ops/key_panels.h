@@ -7,23 +7,11 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/flash_attention.h"
 #include "ops/bind_attention.h"
+#include "ops/key_rows.h"
 #include "ops/tile_scratch.h"
 #include "tiling/forward_plan.h"
 
 namespace fa::ops {
-
-/// f32 rows of K, its rope part and V for the keys from `first` on.
-struct KeyRows {
-  const float* k = nullptr;
-  const float* k_rope = nullptr;
-  const float* v = nullptr;
-  int64_t k_stride = 0, k_rope_stride = 0, v_stride = 0;
-  int64_t first = 0;
-
-  [[nodiscard]] const float* K(int64_t key) const { return k + (key - first) * k_stride; }
-  [[nodiscard]] const float* KRope(int64_t key) const { return k_rope + (key - first) * k_rope_stride; }
-  [[nodiscard]] const float* V(int64_t key) const { return v + (key - first) * v_stride; }
-};
 
 /// The three ways K and V reach the kernels as f32 rows: where the caller has them; packed once a head into a slot of
 /// the workspace; or converted block by block in a tile's own scratch, when a head serves too few tiles to pack it.

@@ -45,14 +45,17 @@ ScoreScale::ScoreScale(const BoundAttention& bound) {
 }
 
 void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                             int64_t keys, const TileScratch& scratch, float* s) const {
-  if (bound_.softcap > 0) kernels.scale_scores(s, keys, scale_.cap_scale, bound_.softcap);
-  if (bound_.has_pse) AddPse(kernels, strip, key_begin, keys, scratch, scale_.bias_pre, s);
+                             int64_t keys, float* staging, float* capped, float* s) const {
+  if (bound_.softcap > 0) {
+    kernels.scale_scores(s, keys, scale_.cap_scale, bound_.softcap);
+    if (capped != nullptr) std::memcpy(capped, s, sizeof(float) * static_cast<size_t>(keys * strip.width));
+  }
+  if (bound_.has_pse) AddPse(kernels, strip, key_begin, keys, staging, scale_.bias_pre, s);
   if (bound_.has_slopes) AddSlopes(kernels, strip, key_begin, keys, scale_.bias_pre, s);
 }
 
 void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                         int64_t keys, const TileScratch& scratch, float pre, float* s) const {
+                         int64_t keys, float* staging, float pre, float* s) const {
   const auto& rows = bound_.pse.sequences[static_cast<size_t>(strip.sequence)];
   const auto& sequence = bound_.problem.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(bound_.pse.dtype));
@@ -71,7 +74,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
     const int64_t shift = last ? 0 : sequence.sk - kStored + stored_row - row;
     const int64_t from = key_begin + shift;
     const int64_t valid = std::clamp<int64_t>(sequence.sk - from, 0, keys);
-    auto* staged = reinterpret_cast<std::byte*>(scratch.bias + i * keys);
+    auto* staged = reinterpret_cast<std::byte*>(staging + i * keys);
     std::memcpy(staged, base + (head + stored_row * rows.row + from) * element, static_cast<size_t>(valid * element));
     std::memset(staged + valid * element, 0, static_cast<size_t>((keys - valid) * element));
     lanes[i] = staged;

@@ -6,7 +6,7 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/flash_attention.h"
 #include "ops/bind_attention.h"
-#include "ops/tile_scratch.h"
+#include "ops/strip.h"
 #include "tiling/row_interval.h"
 
 namespace fa::ops {
@@ -24,18 +24,6 @@ struct ScoreScale {
   float exp2_factor;  ///< unit * log2(e)
 };
 
-/// The rows of one strip: which (row, head) each lane stands for.
-struct StripRows {
-  int64_t sequence = 0;
-  int64_t count = 0;        ///< lanes in use
-  int64_t width = 0;
-  int64_t first_row = 0, last_row = 0;  ///< inclusive
-  int64_t row[kMaxStripWidth];
-  int64_t head[kMaxStripWidth];
-
-  [[nodiscard]] tiling::Interval rows() const { return {first_row, last_row + 1}; }
-};
-
 /// The fusions: passes over a score tile s[keys][width] that lies in cache, one indirect call each. Forward and
 /// backward run the same ones.
 class ScorePasses {
@@ -51,8 +39,10 @@ class ScorePasses {
   [[nodiscard]] bool has_dropout() const { return bound_.has_drop_mask || bound_.has_philox; }
 
   /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
+  /// @param staging  kMaxStripWidth * keys floats, used by a compressed pse
+  /// @param capped   optional: receives the scores after the cap
   void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-                  const TileScratch& scratch, float* s) const;
+                  float* staging, float* capped, float* s) const;
   /// s = fill outside the row intervals of the strip.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                     int64_t keys, float fill, float* s) const;
@@ -65,7 +55,7 @@ class ScorePasses {
 
  private:
   void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-              const TileScratch& scratch, float pre, float* s) const;
+              float* staging, float pre, float* s) const;
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                  float pre, float* s) const;
 

@@ -4,13 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/kernels/kernel_types.h"
+#include "ops/strip.h"
 #include "tiling/problem.h"
 
 namespace fa::ops {
-
-/// The widest strip of any level; arrays of one value a lane have this size.
-inline constexpr int64_t kMaxStripWidth = 32;
 
 /// A worker's own memory, carved from the workspace: what one tile task needs at a time.
 struct TileScratch {
