@@ -12,6 +12,12 @@
 namespace fa::test {
 namespace {
 
+Result<std::unique_ptr<Context>> ContextWith(int threads) {
+  ContextOptions options;
+  options.threads = threads;
+  return Context::Create(options);
+}
+
 constexpr PhiloxState kState = {0x123456789ABCDEFull, 42};
 
 TEST(GenerateDropoutMask, BitsFollowTheDefinitionAndTheRestIsLeftAlone) {
@@ -31,12 +37,12 @@ TEST(GenerateDropoutMask, BitsFollowTheDefinitionAndTheRestIsLeftAlone) {
 TEST(GenerateDropoutMask, BitsDoNotDependOnTheNumberOfThreads) {
   constexpr int64_t kBits = 5000003;
   std::vector<uint8_t> one(kBits / 8 + 1);
-  const auto serial = Context::Create({.threads = 1});
+  const auto serial = ContextWith(1);
   ASSERT_TRUE(serial.ok());
   ASSERT_TRUE(GenerateDropoutMask(kState, 0.5f, kBits, one, serial->get()).ok());
   for (const int threads : {2, 3}) {
     std::vector<uint8_t> many(kBits / 8 + 1, 0xAA);
-    const auto context = Context::Create({.threads = threads});
+    const auto context = ContextWith(threads);
     ASSERT_TRUE(context.ok());
     ASSERT_TRUE(GenerateDropoutMask(kState, 0.5f, kBits, many, context->get()).ok());
     EXPECT_EQ(many, one);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "layout/bind_layout.h"
@@ -17,6 +19,12 @@
 
 namespace fa::test {
 namespace {
+
+Result<std::unique_ptr<Context>> ContextWith(int threads) {
+  ContextOptions options;
+  options.threads = threads;
+  return Context::Create(options);
+}
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -262,12 +270,12 @@ TEST(Merge, BitsDoNotDependOnTheNumberOfThreads) {
   const MergeShape shape = {
       .layout = Layout::kBSND, .dtype = DType::kBF16, .batch = 2, .heads = 7, .rows = 300, .d = 64};
   const MergeCase one(shape);
-  const auto serial = Context::Create({.threads = 1});
+  const auto serial = ContextWith(1);
   ASSERT_TRUE(serial.ok());
   ASSERT_TRUE(one.Merge(serial->get()).ok());
   for (const int threads : {2, 3, 8}) {
     const MergeCase many(shape);
-    const auto context = Context::Create({.threads = threads});
+    const auto context = ContextWith(threads);
     ASSERT_TRUE(context.ok());
     ASSERT_TRUE(many.Merge(context->get()).ok());
     EXPECT_EQ(many.out.memory, one.out.memory);
