@@ -55,7 +55,11 @@ std::vector<int64_t> CutIntoRanges(std::span<const HeadTiles> heads, std::span<c
                                    std::span<const int32_t> order, std::span<const int64_t> durations,
                                    const Machine& machine) {
   const auto items = static_cast<int64_t>(heads.empty() ? 0 : heads.back().item_end);
-  if (machine.workers == 1) return {0, items};
+  if (machine.workers == 1 || items <= 1) {
+    std::vector<int64_t> cuts(static_cast<size_t>(machine.workers) + 1, items);
+    cuts.front() = 0;
+    return cuts;
+  }
   std::vector<int64_t> load_before(static_cast<size_t>(items) + 1, 0);
   for (size_t unit = 0; unit < static_cast<size_t>(items); ++unit) {
     load_before[unit + 1] = durations[order.empty() ? unit : static_cast<size_t>(order[unit])];

@@ -138,8 +138,9 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
     // Tiles claimed before their head is packed are run in this order: heavy ones first.
     tiles.resize(static_cast<size_t>(head.item_end - head.item_begin));
     std::iota(tiles.begin(), tiles.end(), head.item_begin);
-    std::stable_sort(tiles.begin(), tiles.end(), [&durations](int64_t a, int64_t b) {
-      return durations[static_cast<size_t>(a)] > durations[static_cast<size_t>(b)];
+    std::sort(tiles.begin(), tiles.end(), [&durations](int64_t a, int64_t b) {
+      const int64_t time_a = durations[static_cast<size_t>(a)], time_b = durations[static_cast<size_t>(b)];
+      return time_a != time_b ? time_a > time_b : a < b;
     });
     for (const int64_t tile : tiles) add_edge(tile);
     end_task();

@@ -85,16 +85,13 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return static_cast<double>(heaviest);
 }
 
-// Predicted share of the workers' time that goes into products. `released_late`: several workers wait for each head to
-// be packed.
-double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers, bool released_late) {
+// Predicted share of the workers' time that goes into products.
+double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
   const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // the mean tile being 1
   double makespan = 0;
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles about equal: rounds
-  } else if (released_late) {
-    makespan = tiles / workers + heaviest / 2;  // first come, first served; the last head's heavy tiles come late
   } else {
     // Rounds of pairs, heavy with light (claim_order.cc); two rounds and less take as long as the heaviest tile.
     const double pair_rounds = std::ceil(tiles / (2 * workers));
@@ -122,11 +119,8 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
     const double pairs = KeptPairs(problem);
     const double min_tile_pairs = kMinTileFlops / (2 * static_cast<double>(problem.d + problem.d_rope + problem.dv));
-    const bool released_late = !(problem.k_rows_dense && problem.v_rows_dense) &&
-                               2 * problem.heads_kv * std::ssize(problem.sequences) <= machine.workers;
     const auto use = [&](const RowChoice& choice) {
-      const double heaviest = HeaviestTile(problem, choice.block_q, strip);
-      return PredictedUse(choice.count, pairs, heaviest, machine.workers, released_late);
+      return PredictedUse(choice.count, pairs, HeaviestTile(problem, choice.block_q, strip), machine.workers);
     };
     double best_use = use(best);
     for (const int64_t rows : {most_rows * 3 / 4, most_rows / 2, most_rows / 4}) {

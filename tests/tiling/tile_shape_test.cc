@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include "tests/tiling/sample_problems.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::tiling {
+namespace {
+
+int64_t BlockK(int64_t d, int64_t dv, Isa isa) {
+  Machine machine = MakeMachine(1);
+  machine.isa = isa;
+  return ChooseTileShape(MakeProblem({.lengths = {{4096, 4096}}, .d = d, .dv = dv}), machine).block_k;
+}
+
+int64_t BlockQ(const Sizes& sizes, const Machine& machine) {
+  return ChooseTileShape(MakeProblem(sizes), machine).block_q;
+}
+
+TEST(TileShape, KeyBlocksShrinkWithTheHeadSize) {
+  EXPECT_EQ(BlockK(64, 64, Isa::kAvx512), 256);
+  EXPECT_EQ(BlockK(128, 128, Isa::kAvx512), 256);
+  EXPECT_EQ(BlockK(256, 256, Isa::kAvx512), 128);
+  EXPECT_EQ(BlockK(1024, 1024, Isa::kAvx512), 32);
+  EXPECT_EQ(BlockK(64, 64, Isa::kAvx2), 256);
+  EXPECT_EQ(BlockK(128, 128, Isa::kAvx2), 128);
+  EXPECT_EQ(BlockK(128, 128, Isa::kPortable), 128);
+  EXPECT_EQ(BlockK(1, 1, Isa::kPortable), 256);
+}
+
+TEST(TileShape, LevelsAboveAvx512HaveItsKeyBlocks) {
+  for (const int64_t d : {40, 64, 96, 128, 192, 256, 512}) {
+    EXPECT_EQ(BlockK(d, d, Isa::kAvx512Bf16), BlockK(d, d, Isa::kAvx512)) << d;
+    EXPECT_EQ(BlockK(d, d, Isa::kAvx512Vnni), BlockK(d, d, Isa::kAvx512)) << d;
+  }
+}
+
+TEST(TileShape, ManyTilesHave128Rows) {
+  const Sizes sizes{.lengths = {{4096, 4096}}, .heads = 8, .heads_kv = 8, .d = 128, .dv = 128};
+  EXPECT_EQ(BlockQ(sizes, MakeMachine(1)), 128);
+  EXPECT_EQ(BlockQ(sizes, MakeMachine(2)), 128);
+  EXPECT_EQ(BlockQ(sizes, MakeMachine(16)), 128);
+}
+
+TEST(TileShape, LargeHeadsHaveFewerRowsWhereL2IsSmall) {
+  const Sizes sizes{.lengths = {{4096, 4096}}, .d = 1024, .dv = 1024};
+  Machine machine = MakeMachine(1);
+  EXPECT_EQ(BlockQ(sizes, machine), 32);
+  machine.l2_bytes = 4 << 20;
+  EXPECT_EQ(BlockQ(sizes, machine), 128);
+  machine.l2_bytes = 0;
+  EXPECT_EQ(BlockQ(sizes, machine), 32);
+}
+
+TEST(TileShape, FewTilesForManyWorkersHaveFewerRows) {
+  const Sizes sizes{.lengths = {{4096, 4096}}, .d = 128, .dv = 128};
+  EXPECT_EQ(BlockQ(sizes, MakeMachine(32)), 128);
+  EXPECT_EQ(BlockQ(sizes, MakeMachine(64)), 64);
+  EXPECT_EQ(BlockQ(sizes, MakeMachine(128)), 32);
+}
+
+TEST(TileShape, TinyProblemsAreNotCutForMoreWorkers) {
+  EXPECT_EQ(BlockQ({.lengths = {{64, 64}}}, MakeMachine(16)), 64);
+}
+
+TEST(TileShape, ShortSequencesAreOneTileAHead) {
+  EXPECT_EQ(BlockQ({.lengths = {{128, 128}}, .heads = 12, .heads_kv = 12}, MakeMachine(2)), 128);
+  EXPECT_EQ(BlockQ({.lengths = {{33, 128}}}, MakeMachine(1)), 64);
+  EXPECT_EQ(BlockQ({.lengths = {{5, 128}, {20, 7}}}, MakeMachine(1)), 32);
+}
+
+TEST(TileShape, NarrowStripsAreHonoured) {
+  Machine machine = MakeMachine(1);
+  machine.strip_rows = 16;
+  EXPECT_EQ(BlockQ({.lengths = {{5, 128}}}, machine), 16);
+}
+
+TEST(TileShape, TheReasonNamesBytesTilesAndWorkers) {
+  const TileShape shape = ChooseTileShape(
+      MakeProblem({.lengths = {{4096, 4096}}, .heads = 8, .heads_kv = 8, .d = 128, .dv = 128}), MakeMachine(2));
+  EXPECT_EQ(shape.reason,
+            "K and V of 256 keys take 256 KiB of L2, Q and O of 128 rows 128 KiB; 256 tiles for 2 workers");
+}
+
+}  // namespace
+}  // namespace fa::tiling

@@ -1,0 +1,24 @@
+#include "tiling/workspace_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace fa::tiling {
+namespace {
+
+TEST(WorkspacePlan, BuffersFollowEachOtherAligned) {
+  WorkspacePlan plan;
+  EXPECT_EQ(plan.Book("scratch", 100), 0U);
+  EXPECT_EQ(plan.Book("empty", 0), 128U);
+  EXPECT_EQ(plan.Book("slots", 64), 128U);
+  EXPECT_EQ(plan.Book("state", 1), 192U);
+  EXPECT_EQ(plan.total_bytes(), 256U);
+  ASSERT_EQ(plan.buffers().size(), 4U);
+  EXPECT_EQ(plan.buffers()[0].name, "scratch");
+  EXPECT_EQ(plan.buffers()[0].bytes, 100U);
+  EXPECT_EQ(plan.buffers()[3].offset_bytes, 192U);
+}
+
+TEST(WorkspacePlan, IsEmptyAtFirst) { EXPECT_EQ(WorkspacePlan().total_bytes(), 0U); }
+
+}  // namespace
+}  // namespace fa::tiling
