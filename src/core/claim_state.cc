@@ -99,6 +99,7 @@ bool ClaimState::HasQueued() const {
 }
 
 int64_t ClaimState::ClaimPosition(int worker) {
+  if (graph_.shared_claims) return PopFront(ranges_[0]);
   if (worker < range_count_) {
     if (const int64_t position = PopFront(ranges_[worker]); position >= 0) return position;
   }

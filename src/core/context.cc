@@ -17,13 +17,22 @@ namespace {
 // library must not sit on gigabytes between such calls. Callers who do not agree hold their own Workspace.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 
+// The NUMA nodes that oneTBB can bind threads to.
+std::vector<tbb::numa_node_id> BindableNodes() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return {};  // oneTBB loads its binding library in a way (RTLD_DEEPBIND) that the sanitizers abort on
+#else
+  return tbb::info::numa_nodes();
+#endif
+}
+
 // One arena a NUMA node when there are several and each gets at least two workers, else one for all.
 std::vector<core::FlowExecutor::Node> ExecutorNodes(const ContextSettings& settings, const core::Topology& topology) {
   const int nodes = static_cast<int>(topology.nodes.size());
   if (settings.numa == NumaPolicy::kIgnore || nodes < 2 || settings.workers < 2 * nodes) {
     return {{.workers = settings.workers}};
   }
-  const std::vector<tbb::numa_node_id> known = tbb::info::numa_nodes();
+  const std::vector<tbb::numa_node_id> known = BindableNodes();
   std::vector<core::FlowExecutor::Node> result;
   for (const core::Topology::Node& node : topology.nodes) {
     const bool binds = std::find(known.begin(), known.end(), node.logical_index) != known.end();

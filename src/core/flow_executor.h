@@ -1,7 +1,6 @@
 #ifndef FA_CORE_FLOW_EXECUTOR_H_
 #define FA_CORE_FLOW_EXECUTOR_H_
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -13,7 +12,8 @@ class GraphRun;
 
 /// Runs task graphs on oneTBB: a long-lived tbb::flow::graph of one node inside its own tbb::task_arena for each NUMA
 /// node. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
-/// caller without oneTBB. Arenas start with the first Run that needs them; idle threads sleep.
+/// caller without oneTBB. More workers than cores are started if asked for. Arenas start with the first Run that needs
+/// them; idle threads sleep.
 class FlowExecutor final : public Executor {
  public:
   struct Node {
@@ -31,6 +31,7 @@ class FlowExecutor final : public Executor {
 
  private:
   class NodeFlow;
+  class ThreadAllowance;
 
   void Start();
   void RunParallel(const TaskGraph& graph);
@@ -39,9 +40,9 @@ class FlowExecutor final : public Executor {
 
   std::vector<Node> nodes_;
   int workers_ = 0;
+  std::unique_ptr<ThreadAllowance> allowance_;
   std::vector<std::unique_ptr<NodeFlow>> flows_;
   GraphRun* run_ = nullptr;
-  std::atomic<int64_t> puts_across_nodes_{0};
 };
 
 }  // namespace fa::core

@@ -3,22 +3,50 @@
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
+
+// Exported by ThreadSanitizer's runtime, declared in none of its headers.
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
 #endif
 
 namespace fa::core {
 
 /// What happens before TsanRelease(p) happens before what follows a later TsanAcquire(p). Tells ThreadSanitizer of
 /// the hand-overs inside libraries that are not built with it; nothing in other builds.
-inline void TsanRelease([[maybe_unused]] void* address) {
+inline void TsanRelease([[maybe_unused]] const void* address) {
 #if defined(__SANITIZE_THREAD__)
-  __tsan_release(address);
+  __tsan_release(const_cast<void*>(address));
 #endif
 }
-inline void TsanAcquire([[maybe_unused]] void* address) {
+inline void TsanAcquire([[maybe_unused]] const void* address) {
 #if defined(__SANITIZE_THREAD__)
-  __tsan_acquire(address);
+  __tsan_acquire(const_cast<void*>(address));
 #endif
 }
+
+/// While one lives, ThreadSanitizer does not look at what its thread reads, writes and frees.
+class TsanIgnore {
+ public:
+#if defined(__SANITIZE_THREAD__)
+  TsanIgnore() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~TsanIgnore() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+#else
+  TsanIgnore() {}
+  ~TsanIgnore() {}
+#endif
+  TsanIgnore(const TsanIgnore&) = delete;
+  TsanIgnore& operator=(const TsanIgnore&) = delete;
+};
 
 }  // namespace fa::core
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/executor.h"
-#include "tests/core/random_graph.h"
+#include "core/random_graph.h"
 
 namespace fa::core {
 namespace {
@@ -75,6 +75,20 @@ TEST(ClaimState, AWorkerBeyondThePlannedRangesTakesSingleTasks) {
   EXPECT_EQ(claims.Next(0), 0);
   EXPECT_EQ(claims.Next(1), 2);
   EXPECT_EQ(claims.Next(5), ClaimState::kNone);
+}
+
+TEST(ClaimState, SharedClaimsLetEveryWorkerClaimFromTheFront) {
+  TaskGraph graph = FlatGraph(5, 3);
+  graph.range_begin = {0, 5, 5, 5};
+  graph.shared_claims = true;
+  StateMemory memory(graph);
+  ClaimState claims(graph, memory.get());
+  EXPECT_EQ(claims.Next(2), 0);
+  EXPECT_EQ(claims.Next(0), 1);
+  EXPECT_EQ(claims.Next(1), 2);
+  EXPECT_EQ(claims.Next(7), 3);
+  EXPECT_EQ(claims.Next(2), 4);
+  EXPECT_EQ(claims.Next(0), ClaimState::kNone);
 }
 
 TEST(ClaimState, AClaimedTaskThatWaitsGoesToWhoCompletesItsLastPredecessor) {

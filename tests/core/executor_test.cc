@@ -1,9 +1,7 @@
 #include "core/executor.h"
 
 #include <gtest/gtest.h>
-#include <tbb/global_control.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -12,10 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "core/count_faults.h"
 #include "core/flow_executor.h"
+#include "core/random_graph.h"
 #include "core/serial_executor.h"
-#include "tests/core/random_graph.h"
-#include "tests/support/thread_executor.h"
+#include "support/thread_executor.h"
 
 namespace fa::core {
 namespace {
@@ -25,45 +24,7 @@ using test::FlatGraph;
 using test::RandomGraph;
 using test::StateMemory;
 
-/// Runs the graph and checks what every executor owes: each task once, after its predecessors, worker slots in range
-/// and never two tasks at once on one.
-void ExpectCorrectRun(Executor& executor, const TaskGraph& graph) {
-  StateMemory state(graph);
-  const size_t tasks = static_cast<size_t>(graph.task_count);
-  std::vector<std::atomic<int>> runs(tasks);
-  // Plain integers, ordered by the graph's edges alone: under ThreadSanitizer a missing edge is a race.
-  std::vector<int64_t> depth(tasks, 0);
-  std::vector<std::vector<int32_t>> predecessors(tasks);
-  for (int32_t task = 0; graph.has_edges() && task < graph.task_count; ++task) {
-    const size_t t = static_cast<size_t>(task);
-    for (int64_t e = graph.successor_begin[t]; e < graph.successor_begin[t + 1]; ++e) {
-      predecessors[static_cast<size_t>(graph.successors[static_cast<size_t>(e)])].push_back(task);
-    }
-  }
-  std::vector<std::atomic<int>> busy(static_cast<size_t>(executor.workers()));
-  std::atomic<int> faults{0};
-
-  auto run_task = [&](int32_t task, int worker) {
-    if (worker < 0 || worker >= executor.workers() || busy[static_cast<size_t>(worker)].fetch_add(1) != 0) {
-      ++faults;
-      return;
-    }
-    const size_t t = static_cast<size_t>(task);
-    depth[t] = 1;
-    for (int32_t before : predecessors[t]) {
-      const int64_t other = depth[static_cast<size_t>(before)];
-      if (other == 0) ++faults;
-      depth[t] = std::max(depth[t], other + 1);
-    }
-    ++runs[t];
-    busy[static_cast<size_t>(worker)].fetch_sub(1);
-  };
-  const Status status = executor.Run(graph, TaskFunction(run_task), state.get());
-  EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(faults.load(), 0);
-  EXPECT_EQ(std::count_if(runs.begin(), runs.end(), [](const std::atomic<int>& n) { return n == 1; }),
-            graph.task_count);
-}
+void ExpectCorrectRun(Executor& executor, const TaskGraph& graph) { EXPECT_EQ(test::CountFaults(executor, graph), 0); }
 
 std::vector<FlowExecutor::Node> Nodes(std::initializer_list<int> workers) {
   std::vector<FlowExecutor::Node> nodes;
@@ -88,10 +49,6 @@ std::unique_ptr<Executor> MakeThreads() {
 class ExecutorTest : public testing::TestWithParam<ExecutorCase> {
  protected:
   std::unique_ptr<Executor> executor_ = GetParam().make();
-
- private:
-  // Lets oneTBB start more threads than a small test machine has cores.
-  tbb::global_control threads_{tbb::global_control::max_allowed_parallelism, 8};
 };
 
 TEST_P(ExecutorTest, RunsEveryTaskOnceAfterItsPredecessors) {
@@ -100,6 +57,16 @@ TEST_P(ExecutorTest, RunsEveryTaskOnceAfterItsPredecessors) {
     const int planned_workers = 1 + static_cast<int>(seed % 9);
     ExpectCorrectRun(*executor_, RandomGraph(seed, 1 + static_cast<int32_t>(seed * seed % 500), planned_workers,
                                              1 + static_cast<int>(seed % 3)));
+  }
+}
+
+TEST_P(ExecutorTest, RunsGraphsOfSharedClaims) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    TaskGraph graph = RandomGraph(seed, 200, 4);
+    graph.range_begin = {0, 200, 200, 200, 200};
+    graph.shared_claims = true;
+    ExpectCorrectRun(*executor_, graph);
   }
 }
 
@@ -230,7 +197,6 @@ TEST(FlowExecutor, RunsATinyGraphOnTheCaller) {
 }
 
 TEST(FlowExecutor, UsesItsThreadsAtOnce) {
-  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   FlowExecutor executor(Nodes({4}));
   const TaskGraph graph = FlatGraph(4, 4);
   StateMemory state(graph);
@@ -245,7 +211,6 @@ TEST(FlowExecutor, UsesItsThreadsAtOnce) {
 }
 
 TEST(FlowExecutor, WakesIdleWorkersForTasksFreedLate) {
-  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   FlowExecutor executor(Nodes({2, 2}));
   TaskGraph graph = FlatGraph(5, 4);
   graph.range_node = {0, 0, 1, 1};

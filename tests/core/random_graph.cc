@@ -1,4 +1,4 @@
-#include "tests/core/random_graph.h"
+#include "core/random_graph.h"
 
 #include <algorithm>
 #include <numeric>

@@ -27,7 +27,7 @@ class StateMemory {
  public:
   explicit StateMemory(const core::TaskGraph& graph)
       : block_(static_cast<std::byte*>(std::aligned_alloc(64, (core::RunStateBytes(graph) / 64 + 1) * 64))) {}
-  std::byte* get() { return block_.get(); }
+  [[nodiscard]] std::byte* get() const { return block_.get(); }
 
  private:
   struct Free {

@@ -1,4 +1,4 @@
-#include "tests/support/thread_executor.h"
+#include "support/thread_executor.h"
 
 #include <atomic>
 #include <thread>

@@ -1,0 +1,15 @@
+#ifndef FA_TESTS_CORE_COUNT_FAULTS_H_
+#define FA_TESTS_CORE_COUNT_FAULTS_H_
+
+#include "core/executor.h"
+#include "core/task_graph.h"
+
+namespace fa::test {
+
+/// Runs the graph and counts what an executor must not do: tasks not run exactly once, tasks before a predecessor,
+/// worker numbers out of range or used by two tasks at once, a status that is not ok.
+[[nodiscard]] int CountFaults(core::Executor& executor, const core::TaskGraph& graph);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_CORE_COUNT_FAULTS_H_

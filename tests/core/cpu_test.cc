@@ -1,0 +1,78 @@
+#include "core/cpu.h"
+
+#include <gtest/gtest.h>
+
+namespace fa::core {
+namespace {
+
+// Feature words of a CPU with everything, under an operating system that saves everything.
+constexpr CpuFeatureWords kEverything{
+    .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
+
+CpuFeatureWords Without(uint32_t CpuFeatureWords::*word, int bit) {
+  CpuFeatureWords words = kEverything;
+  words.*word &= ~(1u << bit);
+  return words;
+}
+
+CpuFeatureWords WithStates(uint64_t xcr0) {
+  CpuFeatureWords words = kEverything;
+  words.xcr0 = xcr0;
+  return words;
+}
+
+TEST(HighestIsa, IsTheTopLevelWithEverythingAndPortableWithNothing) {
+  EXPECT_EQ(HighestIsa(kEverything), Isa::kAvx512Bf16);
+  EXPECT_EQ(HighestIsa({}), Isa::kPortable);
+}
+
+TEST(HighestIsa, Avx2NeedsAvx2FmaAndF16c) {
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_ebx, 5)), Isa::kPortable);
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf1_ecx, 12)), Isa::kPortable);
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf1_ecx, 29)), Isa::kPortable);
+}
+
+TEST(HighestIsa, Avx512NeedsFBwDqAndVl) {
+  for (int bit : {16, 17, 30, 31}) EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_ebx, bit)), Isa::kAvx2) << bit;
+}
+
+TEST(HighestIsa, EachLevelIncludesTheOnesBeforeIt) {
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_ecx, 11)), Isa::kAvx512);  // BF16 without VNNI does not count
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_1_eax, 5)), Isa::kAvx512Vnni);
+}
+
+TEST(HighestIsa, CountsOnlyRegistersThatTheOperatingSystemSaves) {
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf1_ecx, 27)), Isa::kPortable);  // no OSXSAVE
+  EXPECT_EQ(HighestIsa(WithStates(0x03)), Isa::kPortable);                          // x87, SSE
+  EXPECT_EQ(HighestIsa(WithStates(0x07)), Isa::kAvx2);                              // and AVX
+  EXPECT_EQ(HighestIsa(WithStates(0x67)), Isa::kAvx2);                              // zmm16-31 not saved
+  EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);
+}
+
+TEST(DetectIsa, AgreesWithTheCompilersOwnDetection) {
+  const Isa isa = DetectIsa();
+  EXPECT_EQ(isa >= Isa::kAvx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(isa >= Isa::kAvx512, __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                                     __builtin_cpu_supports("avx512vl"));
+  EXPECT_EQ(isa >= Isa::kAvx512Vnni, isa >= Isa::kAvx512 && __builtin_cpu_supports("avx512vnni"));
+  EXPECT_EQ(isa >= Isa::kAvx512Bf16, isa >= Isa::kAvx512Vnni && __builtin_cpu_supports("avx512bf16"));
+}
+
+TEST(Isa, NamesAreParsedBack) {
+  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+    EXPECT_EQ(ParseIsa(Name(isa)), isa);
+  }
+  EXPECT_STREQ(Name(Isa::kAvx512Vnni), "avx512_vnni");
+  for (const char* name : {"", "AVX2", "avx", "avx512 ", "avx512bf16"}) EXPECT_EQ(ParseIsa(name), std::nullopt) << name;
+}
+
+TEST(CpuName, IsOneTrimmedLine) {
+  const std::string name = CpuName();
+  ASSERT_FALSE(name.empty());
+  EXPECT_EQ(name.find('\n'), std::string::npos);
+  EXPECT_NE(name.front(), ' ');
+  EXPECT_NE(name.back(), ' ');
+}
+
+}  // namespace
+}  // namespace fa::core

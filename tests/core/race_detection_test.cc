@@ -1,0 +1,31 @@
+// Shows that ThreadSanitizer, with the suppressions that the other tests run under, reports a race between tasks on
+// both executors, and reports nothing once an edge orders them. Without ThreadSanitizer the program is only run.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace fa::core {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr int kExitOfARace = 66;  // ThreadSanitizer's own
+#else
+constexpr int kExitOfARace = 0;
+#endif
+
+int ExitCode(const std::string& mode) {
+  const std::string command =
+      "TSAN_OPTIONS='suppressions=" FA_TSAN_SUPPRESSIONS " exitcode=66' '" FA_PLANTED_RACE "' " + mode;
+  const int result = std::system(command.c_str());
+  return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
+}
+
+TEST(RaceDetection, ReportsARaceBetweenTasksOnTheFlowGraph) { EXPECT_EQ(ExitCode("flow"), kExitOfARace); }
+TEST(RaceDetection, ReportsARaceBetweenTasksOnThreads) { EXPECT_EQ(ExitCode("threads"), kExitOfARace); }
+TEST(RaceDetection, IsQuietWhereAnEdgeOrdersTheTasks) { EXPECT_EQ(ExitCode("ordered"), 0); }
+
+}  // namespace
+}  // namespace fa::core
