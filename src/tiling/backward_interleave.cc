@@ -1,18 +1,34 @@
+// As many pairs in flight as there are workers, and in each a band of as many columns as it has workers. Simulated with
+// 1 to 32 heads of 2K and 8K, causal, full and with a window, on 2 to 128 workers:
+// - pairs >= workers: every worker walks a pair of its own, column by column, and waits for nobody: 98 to 100 %
+//   efficient. One pair at a time (two slots) has the same efficiency on 2 workers, but 77 % on 64 (8 heads of 8K).
+// - fewer pairs: a band of exactly its workers lets each of them keep a column to its end (K, V, dK and dV stay in its
+//   L2: 87 to 97 % of the tiles follow their column's last one on the same worker) and still levels the unequal columns
+//   of a causal head: 8 heads of 8K on 64 workers 94.8 %, against 90.2 % with bands of one column (short columns come
+//   first, so that the longest stand last), 91.8 % with 4 and 92.4 % with 16; one head on 2 workers 99.9 against 98.5
+//   %.
+// - bands of all columns are as efficient on paper, but no worker keeps a column: measured on one worker they cost 18 %
+//   (bands of 1 to 4 columns are equal, 8 cost 1 %).
+// A full mask does not care: its columns follow each other whatever the order of claims.
 #include "tiling/backward_interleave.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace fa::tiling {
 
-BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int workers, int64_t block_k) {
-  int64_t longest = 1;
-  for (const Sequence& sequence : problem.sequences) longest = std::max(longest, sequence.sk);
-  const int64_t columns = (longest + block_k - 1) / block_k;
-  const int64_t all_pairs = std::max<int64_t>(problem.heads_kv * std::ssize(problem.sequences), 1);
+BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int workers) {
+  double total = 0, heaviest = 0;
+  for (const Sequence& sequence : problem.sequences) {
+    const auto pairs = static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
+    total += pairs * static_cast<double>(problem.heads_kv);
+    heaviest = std::max(heaviest, pairs);
+  }
+  // Light pairs count as the part of a heavy one that they are: they cannot keep a worker for as long.
+  const double equal_pairs = heaviest > 0 ? std::ceil(total / heaviest) : 1;
   BackwardInterleave interleave;
-  interleave.band = workers == 1 ? 1 : std::min<int64_t>(columns, std::max(8, 2 * workers));
-  interleave.pairs = std::min<int64_t>(all_pairs, (2 * workers + columns - 1) / columns);
-  interleave.slots = std::min(all_pairs, 2 * interleave.pairs);
+  interleave.pairs = equal_pairs < workers ? static_cast<int64_t>(equal_pairs) : workers;
+  interleave.band = (workers + interleave.pairs - 1) / interleave.pairs;
   return interleave;
 }
 

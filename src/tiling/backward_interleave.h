@@ -9,13 +9,11 @@ namespace fa::tiling {
 
 /// How (sequence, kv head) pairs share the list of claims. May follow the number of workers: it touches no sum.
 struct BackwardInterleave {
-  int64_t band = 1;   ///< columns that are claimed together, as BackwardCut::band
-  int64_t pairs = 1;  ///< whose bands take turns
-  int64_t slots = 1;  ///< pairs that may be in flight, >= pairs
+  int64_t pairs = 1;  ///< in flight at once: their bands take turns, and each has a slot
+  int64_t band = 1;   ///< columns of a pair that are claimed together
 };
 
-[[nodiscard]] BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int workers,
-                                                          int64_t block_k);
+[[nodiscard]] BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int workers);
 
 }  // namespace fa::tiling
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
 #include <vector>
 
 namespace fa::tiling {
@@ -42,36 +41,25 @@ class PairOrder {
     struct Active {
       int64_t pair, next_band;
     };
-    std::deque<int32_t> free_slots(static_cast<size_t>(interleave_.slots));
-    std::iota(free_slots.begin(), free_slots.end(), 0);
-    std::vector<int64_t> holder(static_cast<size_t>(interleave_.slots), kNone);
     std::deque<Active> active;
-    int64_t waiting = 0;
-    while (true) {
-      while (waiting < std::ssize(pairs_) && std::ssize(active) < interleave_.pairs) {
-        Enter(waiting, free_slots, holder);
-        active.push_back({waiting++, 0});
-      }
-      if (active.empty()) break;
+    int64_t next_pair = 0;
+    for (; next_pair < std::min(interleave_.pairs, std::ssize(pairs_)); ++next_pair) {
+      At(next_pair).slot = static_cast<int32_t>(next_pair);
+      active.push_back({next_pair, 0});
+    }
+    plan_.slots = next_pair;
+    while (!active.empty()) {
       Active turn = active.front();
       active.pop_front();
       turns_.push_back({turn.pair, turn.next_band});
       if (++turn.next_band < Tiles(turn.pair).bands()) {
         active.push_back(turn);
-      } else {
-        free_slots.push_back(At(turn.pair).slot);
+      } else if (next_pair < std::ssize(pairs_)) {
+        At(next_pair).slot = At(turn.pair).slot;
+        At(turn.pair).gate_out = At(next_pair).gate_in = gates_++;
+        active.push_back({next_pair++, 0});
       }
     }
-  }
-
-  void Enter(int64_t pair, std::deque<int32_t>& free_slots, std::vector<int64_t>& holder) {
-    Placed& placed = At(pair);
-    placed.slot = free_slots.front();
-    free_slots.pop_front();
-    plan_.slots = std::max<int64_t>(plan_.slots, placed.slot + 1);
-    int64_t& earlier = holder[static_cast<size_t>(placed.slot)];
-    if (earlier != kNone) At(earlier).gate_out = placed.gate_in = gates_++;
-    earlier = pair;
   }
 
   void AddItems(int64_t group) {

@@ -16,9 +16,9 @@ struct HeadPair {
   const PairTiles* tiles = nullptr;
 };
 
-/// Fills in items and graph (order, edges, ranges) and slots: the pairs' bands take turns, and a pair that is through
-/// makes room for the next. A pair takes the slot that was given back first; a gate, which waits for every tile of the
-/// slot's earlier pair that no other one waits for, lets its first tiles go.
+/// Fills in items, graph (order, edges, ranges) and slots. The bands of interleave.pairs pairs take turns; a pair that
+/// is through makes room for the next one, which gets its slot. A gate, which waits for every tile of the earlier pair
+/// that no other tile of it waits for, then lets the first tiles of the later one go.
 void OrderPairs(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, int64_t group, int workers,
                 BackwardPlan& plan);
 

@@ -21,21 +21,13 @@ namespace {
 // Task ids are 32 bits; gates must fit beside the tiles. A plan with more tiles would take 64 GiB.
 constexpr double kMaxItems = 1 << 30;
 
-// A discrete-event simulation of so many tasks takes about 40 ms; beyond, the tail is so short that balance is all.
+// A discrete-event simulation of so many tasks takes about 40 ms; beyond, the tail is short beside the whole.
 constexpr int32_t kMaxSimulatedTasks = 200'000;
-
-// What a tile costs beside its own products (the task itself, reading and writing dQ), in groups of a strip and 8 keys.
-// A model: 3 % of a tile of 128 rows and keys.
-constexpr int64_t kTileOverhead = 2;
 
 int64_t RoundUp(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 bool SameRule(const RowRule& a, const RowRule& b) {
   return a.lo == b.lo && a.hi == b.hi && a.prefix == b.prefix && a.sq == b.sq && a.sk == b.sk;
-}
-
-double FlopsPerPair(const AttentionProblem& problem) {
-  return 2 * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
 }
 
 /// The pairs that have tiles. Tiles are made once for a run of sequences with equal rules.
@@ -44,28 +36,34 @@ class PairMaker {
   PairMaker(const AttentionProblem& problem, const BackwardCut& cut, BackwardPlan& plan)
       : problem_(problem), cut_(cut), plan_(plan) {}
 
+  /// The heaviest first, so that nobody is left with a long one at the end.
   std::vector<HeadPair> MakeAll() {
-    double items = 0;
+    CheckCount();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
       const Sequence& sequence = problem_.sequences[s];
       if (s == 0 || !SameRule(problem_.sequences[s - 1].rule, sequence.rule)) {
-        items_of_pair_ = CountPairTiles(sequence.rule, cut_);
-        items += items_of_pair_ * static_cast<double>(problem_.heads_kv);
-        if (items > kMaxItems) throw std::bad_alloc();
         made_.push_back(MakePairTiles(sequence.rule, cut_));
-      } else {
-        items += items_of_pair_ * static_cast<double>(problem_.heads_kv);
-        if (items > kMaxItems) throw std::bad_alloc();
       }
       AddSequence(static_cast<int32_t>(s), sequence);
     }
+    std::stable_sort(pairs_.begin(), pairs_.end(), [](const HeadPair& a, const HeadPair& b) {
+      return a.tiles->visited_pairs > b.tiles->visited_pairs;
+    });
     return std::move(pairs_);
   }
 
  private:
+  void CheckCount() const {
+    double items = 0;
+    for (const Sequence& sequence : problem_.sequences) {
+      items += CountPairTiles(sequence.rule, cut_) * static_cast<double>(problem_.heads_kv);
+    }
+    if (items > kMaxItems) throw std::bad_alloc();
+  }
+
   void AddSequence(int32_t index, const Sequence& sequence) {
     const PairTiles& tiles = made_.back();
-    const double flops = FlopsPerPair(problem_), heads = static_cast<double>(problem_.heads);
+    const double flops = BackwardFlopsPerPair(problem_), heads = static_cast<double>(problem_.heads);
     plan_.flops += flops * heads * static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
     plan_.flops_full += flops * heads * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
     plan_.flops_visited += flops * static_cast<double>(problem_.heads_kv) * tiles.visited_pairs;
@@ -80,10 +78,26 @@ class PairMaker {
   const AttentionProblem& problem_;
   const BackwardCut& cut_;
   BackwardPlan& plan_;
-  double items_of_pair_ = 0;
   std::deque<PairTiles> made_;  // whose addresses stay
   std::vector<HeadPair> pairs_;
 };
+
+// The time that the edges alone take, however many workers there are.
+int64_t LongestPath(const core::TaskGraph& graph, std::span<const int64_t> durations) {
+  std::vector<int64_t> start(durations.size(), 0);
+  int64_t longest = 0;
+  for (int64_t position = 0; position < graph.task_count; ++position) {
+    const auto task = static_cast<size_t>(graph.TaskAt(position));
+    const int64_t end = start[task] + durations[task];
+    longest = std::max(longest, end);
+    if (!graph.has_edges()) continue;
+    for (int64_t e = graph.successor_begin[task]; e < graph.successor_begin[task + 1]; ++e) {
+      int64_t& successor_start = start[static_cast<size_t>(graph.successors[static_cast<size_t>(e)])];
+      successor_start = std::max(successor_start, end);
+    }
+  }
+  return longest;
+}
 
 void Predict(BackwardPlan& plan) {
   const core::TaskGraph& graph = plan.graph;
@@ -91,25 +105,35 @@ void Predict(BackwardPlan& plan) {
   plan.load.assign(workers, 1.0);
   if (workers == 1 || graph.task_count == 0) return;
   std::vector<int64_t> durations(static_cast<size_t>(graph.task_count), 0);
-  for (size_t t = 0; t < plan.items.size(); ++t) durations[t] = plan.items[t].cost + kTileOverhead;
-  if (graph.task_count > kMaxSimulatedTasks) return;
-  const Simulated simulated = Simulate(graph, durations);
-  const auto makespan = static_cast<double>(simulated.makespan);
-  for (size_t worker = 0; worker < workers; ++worker) {
-    plan.load[worker] = static_cast<double>(simulated.busy[worker]) / makespan;
+  for (size_t t = 0; t < plan.items.size(); ++t) durations[t] = plan.items[t].cost + kTileOverheadGroups;
+  const double total = std::accumulate(durations.begin(), durations.end(), 0.0);
+  if (graph.task_count <= kMaxSimulatedTasks) {
+    const Simulated simulated = Simulate(graph, durations);
+    plan.efficiency = total / (static_cast<double>(workers) * static_cast<double>(simulated.makespan));
+    for (size_t worker = 0; worker < workers; ++worker) {
+      plan.load[worker] = static_cast<double>(simulated.busy[worker]) / static_cast<double>(simulated.makespan);
+    }
+  } else {
+    const auto path = static_cast<double>(LongestPath(graph, durations));
+    plan.efficiency = std::min(1.0, total / (static_cast<double>(workers) * path));
+    plan.load.assign(workers, plan.efficiency);
   }
-  plan.efficiency = std::accumulate(plan.load.begin(), plan.load.end(), 0.0) / static_cast<double>(workers);
 }
 
 }  // namespace
 
 BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& machine) {
   BackwardPlan plan;
-  BackwardCut cut{.strip_rows = machine.strip_rows, .group = problem.group()};
-  plan.block_k = cut.block_k = ChooseBackwardBlockK(problem, machine.isa);
-  plan.block_q = cut.block_q = ChooseBackwardBlockQ(problem, machine, cut.block_k);
-  const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers, cut.block_k);
-  cut.band = interleave.band;
+  const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers);
+  BackwardShape shape = ChooseBackwardShape(problem, machine, interleave);
+  plan.block_q = shape.block_q;
+  plan.block_k = shape.block_k;
+  plan.reason = std::move(shape.reason);
+  const BackwardCut cut{.block_q = plan.block_q,
+                        .block_k = plan.block_k,
+                        .strip_rows = machine.strip_rows,
+                        .group = problem.group(),
+                        .band = interleave.band};
   PairMaker maker(problem, cut, plan);
   const std::vector<HeadPair> pairs = maker.MakeAll();
   OrderPairs(pairs, interleave, problem.group(), machine.workers, plan);

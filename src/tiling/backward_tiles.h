@@ -37,6 +37,11 @@ struct PairTiles {
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };
 
+/// Of a kept (query head, row, key): five products.
+[[nodiscard]] inline double BackwardFlopsPerPair(const AttentionProblem& problem) {
+  return 2 * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
+}
+
 /// True when row groups take their columns from the last key to the first.
 [[nodiscard]] bool ColumnsDescend(const RowRule& rule);
 
