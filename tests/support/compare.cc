@@ -125,4 +125,12 @@ AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context) {
   return RunsLikeTheReference(ForwardProblem(c), context);
 }
 
+ForwardOutputs OutputsOf(const ForwardProblem& problem, Context* context) {
+  const Status status = problem.Run(context);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n " << problem.forward_case();
+  return problem.Outputs();
+}
+
+ForwardOutputs OutputsOf(const ForwardCase& c, Context* context) { return OutputsOf(ForwardProblem(c), context); }
+
 }  // namespace fa::test

@@ -18,6 +18,10 @@ namespace fa::test {
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context);
 
+/// Outputs of a run that must succeed.
+[[nodiscard]] ForwardOutputs OutputsOf(const ForwardProblem& problem, Context* context);
+[[nodiscard]] ForwardOutputs OutputsOf(const ForwardCase& c, Context* context);
+
 }  // namespace fa::test
 
 #endif  // FA_TESTS_SUPPORT_COMPARE_H_

@@ -108,7 +108,7 @@ std::string ToString(const ForwardCase& c) {
   f.Add("q_start", c.q_start, usual.q_start);
   f.Add("kv_start", c.kv_start, usual.kv_start);
   f.Add("softcap", c.softcap, usual.softcap);
-  f.Add("scale", c.scale.value_or(NAN), NAN);
+  if (c.scale) f.Add("scale", *c.scale, NAN);
   f.Add("dropout", c.dropout, usual.dropout);
   f.Add("keep_prob", c.keep_prob, usual.keep_prob);
   f.Add("sink", c.sink, usual.sink);

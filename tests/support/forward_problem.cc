@@ -218,13 +218,15 @@ void ForwardProblem::ForgetOutputs() const {
   }
 }
 
-Snapshot ForwardProblem::TakeSnapshot() const {
+Snapshot ForwardProblem::TakeSnapshot(bool outputs_may_change) const {
   Snapshot snapshot;
   for (const Tensor* tensor : {&q_.tensor, &k_.tensor, &v_.tensor, &q_rope_.tensor, &k_rope_.tensor, &pse_,
                                &dense_mask_, &drop_mask_, &sink_}) {
     snapshot.Add(*tensor);
   }
-  for (const HeadTensor* output : OutputTensors()) snapshot.Allow(output->tensor);
+  for (const HeadTensor* output : OutputTensors()) {
+    outputs_may_change ? snapshot.Allow(output->tensor) : snapshot.Add(output->tensor);
+  }
   return snapshot;
 }
 

@@ -36,8 +36,8 @@ class ForwardProblem {
   [[nodiscard]] ForwardOutputs Outputs() const;
   /// NaN in every element of every output.
   void ForgetOutputs() const;
-  /// Every buffer as it is now; only the outputs' elements may change.
-  [[nodiscard]] Snapshot TakeSnapshot() const;
+  /// Every buffer as it is now; nothing or only the outputs' elements may change.
+  [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
   void PlaceHeads();

@@ -72,6 +72,12 @@ void PickSizes(Dice* dice, ForwardCase* c) {
     if (dice->Once(3)) c->tail_q = dice->Pick(0, 5);
     if (dice->Once(3)) c->tail_kv = dice->Pick(0, 5);
   }
+  if (dice->Once(12)) {  // long enough for a compressed bias, thin enough for the reference
+    c->lengths = EqualLengths(1, dice->Pick(1025, 1040), 0);
+    c->lengths.sk = c->lengths.sq;
+    c->heads = c->heads_kv = c->d = c->dv = 1;
+    c->d_rope = 0;
+  }
   while (Work(*c) > kLargestWork) {
     if (c->heads > 1) {
       c->heads = c->heads_kv = 1;
@@ -129,6 +135,7 @@ void PickBias(Dice* dice, ForwardCase* c) {
   if (!dice->Once(2)) return;
   c->pse_type = dice->OneOf({reference::PseType::kScaleThenAdd, reference::PseType::kAddThenScale,
                              reference::PseType::kSlopes, reference::PseType::kSlopesSqrt});
+  if (c->mask.mode == 7) c->pse_type = reference::PseType::kScaleThenAdd;  // slopes are refused there
   if (c->pse_type == reference::PseType::kSlopes || c->pse_type == reference::PseType::kSlopesSqrt) {
     c->pse = PseForm::kSlopes;
     c->pse_broadcast_batch = dice->Once(2);

@@ -27,7 +27,8 @@ TEST_P(ForwardShapes, HeadSizes) {
 }
 
 TEST_P(ForwardShapes, ValueSizesApartFromHeadSizes) {
-  for (const auto& [d, dv] : {std::pair{1, 17}, {17, 1}, {64, 128}, {128, 64}, {192, 128}, {40, 130}, {3, 1024}, {576, 512}}) {
+  for (const auto& [d, dv] :
+       {std::pair{1, 17}, {17, 1}, {64, 128}, {128, 64}, {192, 128}, {40, 130}, {3, 1024}, {576, 512}}) {
     for (const DType dtype : kDTypes) {
       ForwardCase c;
       c.dtype = dtype;

@@ -1,0 +1,88 @@
+// How exact: the error against double beside that of the naive computation in the same type (f32 accumulation, softmax
+// of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/compare.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+double LargestError(const std::vector<double>& got, const std::vector<double>& want) {
+  double largest = 0;
+  for (size_t x = 0; x < want.size(); ++x) largest = std::max(largest, std::fabs(got[x] - want[x]));
+  return largest;
+}
+
+struct Yardstick {
+  const char* name;
+  int64_t s, d;
+  int mode;
+};
+
+class ForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
+
+// The rule of goals.md, with no allowance: both errors are largest ones of tens of thousands of elements.
+TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
+  const auto& [dtype, yardstick] = GetParam();
+  ForwardCase c;
+  c.seed = 99;
+  c.dtype = dtype;
+  c.d = c.dv = yardstick.d;
+  c.lengths = EqualLengths(1, yardstick.s, yardstick.s);
+  c.mask.mode = yardstick.mode;
+  const ForwardProblem problem(c);
+  const reference::ForwardResult exact = reference::Forward(problem.values());
+  const reference::ForwardResult naive = reference::NaiveForward(problem.values(), FormatOf(dtype));
+  const double allowed = 2 * LargestError(naive.out, exact.out);
+  for (const Isa isa : IsaLevels()) {
+    problem.ForgetOutputs();
+    const ForwardOutputs got = OutputsOf(problem, ContextOf(isa));
+    EXPECT_LE(LargestError(got.out, exact.out), allowed) << Name(isa);
+    EXPECT_LE(LargestError(got.lse, exact.lse), 2 * LargestError(naive.lse, exact.lse) + 0x1p-22)  // lse near 8: ulps
+        << Name(isa);
+  }
+}
+
+constexpr Yardstick kYardsticks[] = {
+    {"S512D64", 512, 64, 1}, {"S512D128Causal", 512, 128, 3}, {"S300D40", 300, 40, 1}, {"S256D256Causal", 256, 256, 3}};
+
+INSTANTIATE_TEST_SUITE_P(UnitNormal, ForwardAccuracy,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kF16, DType::kBF16),
+                                            ::testing::ValuesIn(kYardsticks)),
+                         [](const auto& info) {
+                           return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
+                         });
+
+// goals.md: f32 O within 4e-6 for unit-normal inputs at S = 4096. 64 query rows stand for all 4096.
+TEST(ForwardAccuracy, F32With4096KeysIsWithin4em6) {
+  for (const int64_t d : {64, 128}) {
+    ForwardCase c;
+    c.d = c.dv = d;
+    c.lengths = EqualLengths(1, 64, 4096);
+    const ForwardProblem problem(c);
+    const reference::ForwardResult exact = reference::Forward(problem.values());
+    for (const Isa isa : IsaLevels()) {
+      problem.ForgetOutputs();
+      EXPECT_LE(LargestError(OutputsOf(problem, ContextOf(isa)).out, exact.out), 4e-6) << Name(isa) << " d=" << d;
+    }
+  }
+}
+
+// Scores of hundreds: everything but the largest underflows, nothing overflows.
+TEST(ForwardAccuracy, LargeScoresNeitherOverflowNorLoseTheMaximum) {
+  for (const Isa isa : IsaLevels()) {
+    for (const float scale : {50.0F, -50.0F, 1e4F}) {
+      ForwardCase c;
+      c.scale = scale;
+      c.lengths = EqualLengths(1, 40, 600);
+      EXPECT_TRUE(RunsLikeTheReference(c, ContextOf(isa)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

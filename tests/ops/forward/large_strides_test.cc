@@ -1,0 +1,107 @@
+// Offsets past 2^31 and 2^32 elements: the tensors of a small call spread over terabytes of address space, of which
+// only the touched pages exist.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "support/compare.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+class SparseMemory {
+ public:
+  explicit SparseMemory(size_t bytes) : bytes_(bytes) {
+    memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  ~SparseMemory() {
+    if (ok()) munmap(memory_, bytes_);
+  }
+  SparseMemory(const SparseMemory&) = delete;
+  SparseMemory& operator=(const SparseMemory&) = delete;
+  [[nodiscard]] bool ok() const { return memory_ != MAP_FAILED; }
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  void* memory_;
+  size_t bytes_;
+};
+
+/// Copies rows (the innermost dimension) between two views of one shape of rank 3 or 4.
+void CopyRows(const TensorView& from, const MutableTensorView& to) {
+  const int inner = from.shape.rank() - 1;
+  const auto bytes = static_cast<size_t>(from.shape[inner]) * SizeOf(from.dtype);
+  const int64_t outer = inner == 3 ? from.shape[0] : 1;
+  for (int64_t a = 0; a < outer; ++a) {
+    for (int64_t b = 0; b < from.shape[inner - 2]; ++b) {
+      for (int64_t c = 0; c < from.shape[inner - 1]; ++c) {
+        const auto offset = [&](const Dims& stride) {
+          return (inner == 3 ? a * stride[0] : 0) + b * stride[inner - 2] + c * stride[inner - 1];
+        };
+        const auto size = static_cast<int64_t>(SizeOf(from.dtype));
+        std::memcpy(static_cast<std::byte*>(to.data) + offset(to.stride) * size,
+                    static_cast<const std::byte*>(from.data) + offset(from.stride) * size, bytes);
+      }
+    }
+  }
+}
+
+constexpr int64_t kPast31 = (int64_t{1} << 31) + 64;
+constexpr int64_t kPast32 = (int64_t{1} << 32) + 192;
+
+class ForwardLargeStrides : public ::testing::TestWithParam<std::tuple<Isa, DType>> {};
+
+TEST_P(ForwardLargeStrides, GiveTheBitsOfTheDenseCall) {
+  const auto [isa, dtype] = GetParam();
+  ForwardCase c;
+  c.dtype = dtype;
+  c.heads = 2;
+  c.heads_kv = 2;
+  c.lengths = EqualLengths(2, 3, 5);
+  c.pse = PseForm::kFull;
+  c.pse_type = reference::PseType::kScaleThenAdd;
+  c.dense_mask = MaskForm::kPerHead;
+  const ForwardProblem problem(c);
+  const AttentionArgs dense = problem.args();
+  const ForwardOutputs usual = OutputsOf(problem, ContextOf(isa));
+
+  // Rows 2^31 elements apart, heads beyond the rows, batch elements beyond the heads.
+  const Dims stride{2 * (6 * kPast31 + kPast32), 6 * kPast31 + kPast32, kPast31, 1};
+  const size_t bytes = static_cast<size_t>(2 * stride[0]) * sizeof(float);
+  const SparseMemory memory[] = {SparseMemory(bytes), SparseMemory(bytes), SparseMemory(bytes),
+                                 SparseMemory(bytes), SparseMemory(bytes), SparseMemory(bytes)};
+  for (const SparseMemory& each : memory) {
+    if (!each.ok()) GTEST_SKIP() << "this system does not map " << bytes << " bytes";
+  }
+  const auto spread = [&](int which, const TensorView& view) {
+    const MutableTensorView to{memory[which].data(), view.dtype, view.shape, stride};
+    CopyRows(view, to);
+    return to;
+  };
+  AttentionArgs args = dense;
+  args.q = spread(0, dense.q);
+  args.k = spread(1, dense.k);
+  args.v = spread(2, dense.v);
+  args.pse = spread(3, dense.pse);
+  args.dense_mask = spread(4, dense.dense_mask);
+  args.out = spread(5, dense.out);
+  problem.ForgetOutputs();
+  const Status status = FlashAttention(args, problem.options(), ContextOf(isa));
+  ASSERT_TRUE(status.ok()) << status.message();
+  CopyRows(args.out, dense.out);
+  EXPECT_TRUE(SameBits(usual, problem.Outputs()));
+}
+
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<Isa, DType>>& info) {
+  return IsaName(std::get<0>(info.param)) + "_" + Name(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, ForwardLargeStrides,
+                         ::testing::Combine(::testing::ValuesIn(IsaLevels()),
+                                            ::testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
+                         NameOf);
+
+}  // namespace
+}  // namespace fa::test

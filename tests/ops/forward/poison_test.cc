@@ -1,0 +1,139 @@
+// A masked place is never seen: whatever stands in keys, values, queries and biases that no row looks at, in padding
+// between rows and round the buffers (NaN in every test), the result is the reference's.
+#include "support/poison.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/compare.h"
+#include "support/contexts.h"
+#include "support/random_forward_case.h"
+
+namespace fa::test {
+namespace {
+
+enum class Poison : uint8_t { kNaN, kInfinity, kNegativeInfinity, kLargest };
+
+double ValueOf(Poison poison, DType dtype) {
+  switch (poison) {
+    case Poison::kNaN: return NAN;
+    case Poison::kInfinity: return INFINITY;
+    case Poison::kNegativeInfinity: return -INFINITY;
+    case Poison::kLargest: return LargestFinite(dtype);
+  }
+  return 0;
+}
+
+class ForwardPoison : public ::testing::TestWithParam<std::tuple<Isa, Poison>> {
+ protected:
+  static Context* context() { return ContextOf(std::get<0>(GetParam())); }
+  static int64_t Apply(const ForwardCase& c, reference::Problem* values) {
+    return PoisonUnseen(ValueOf(std::get<1>(GetParam()), c.dtype), values);
+  }
+  static void ExpectUnseen(const ForwardCase& c) {
+    reference::Problem values = MakeReferenceProblem(c);
+    ASSERT_GT(Apply(c, &values), 0) << "a case that poisons nothing tests nothing";
+    EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values), context()));
+  }
+};
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+TEST_P(ForwardPoison, KeysAfterACausalEnd) {
+  for (const DType dtype : kDTypes) {
+    ForwardCase c;
+    c.dtype = dtype;
+    c.mask.mode = 2;
+    c.lengths = EqualLengths(1, 100, 300);
+    ExpectUnseen(c);
+  }
+}
+
+TEST_P(ForwardPoison, KeysOnBothSidesOfABand) {
+  for (const DType dtype : kDTypes) {
+    ForwardCase c;
+    c.dtype = dtype;
+    c.mask = {.mode = 4, .pre = 10, .next = -5};
+    c.lengths = EqualLengths(1, 45, 301);
+    ExpectUnseen(c);
+  }
+}
+
+TEST_P(ForwardPoison, SingleKeysOfADenseMask) {
+  for (const DType dtype : kDTypes) {
+    ForwardCase c;
+    c.dtype = dtype;
+    c.dense_mask = MaskForm::kPlane;
+    c.dense_mask_share = 0.9;
+    c.lengths = EqualLengths(1, 9, 261);
+    ExpectUnseen(c);
+  }
+}
+
+TEST_P(ForwardPoison, BiasesAboveTheDiagonal) {
+  for (const auto type : {reference::PseType::kScaleThenAdd, reference::PseType::kAddThenScale}) {
+    for (const DType dtype : kDTypes) {
+      ForwardCase c;
+      c.dtype = dtype;
+      c.mask.mode = 3;
+      c.pse = PseForm::kFull;
+      c.pse_type = type;
+      c.lengths = EqualLengths(1, 140, 140);
+      ExpectUnseen(c);
+    }
+  }
+}
+
+TEST_P(ForwardPoison, QueriesWithoutKeys) {
+  ForwardCase c;
+  c.mask.mode = 3;
+  c.lengths = EqualLengths(2, 90, 20);
+  c.sink = true;
+  ExpectUnseen(c);
+}
+
+// A key that some rows see and others do not: the latter must not notice it.
+TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t key : {0, 7, 31, 64, 149}) {
+      ForwardCase c;
+      c.dtype = dtype;
+      c.mask.mode = 3;
+      c.lengths = EqualLengths(1, 150, 150);
+      reference::Problem values = MakeReferenceProblem(c);
+      // An exp2 one ulp above 1 carries the very largest number over the edge: 1/16 of it.
+      values.v[key * c.dv + 3] = ValueOf(std::get<1>(GetParam()), dtype) / 16;
+      EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values), context())) << "v of key " << key;
+      if (std::get<1>(GetParam()) == Poison::kLargest) continue;  // a score of 1e38 is a matter of f32's range
+      values = MakeReferenceProblem(c);
+      values.k[key * c.d + 3] = ValueOf(std::get<1>(GetParam()), dtype);
+      EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values), context())) << "k of key " << key;
+    }
+  }
+}
+
+TEST_P(ForwardPoison, RandomCases) {
+  const int cases = FromEnvironment("FA_TEST_CASES", 400) / 8;
+  for (int seed = 5001; seed < 5001 + cases; ++seed) {
+    ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
+    c.pse_minus_inf_share = 0;  // -inf is no mask: IEEE rules for what it meets
+    reference::Problem values = MakeReferenceProblem(c);
+    Apply(c, &values);
+    EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values), context()));
+  }
+}
+
+std::string PoisonName(const ::testing::TestParamInfo<std::tuple<Isa, Poison>>& info) {
+  constexpr const char* kNames[] = {"NaN", "Infinity", "NegativeInfinity", "Largest"};
+  return IsaName(std::get<0>(info.param)) + "_" + kNames[static_cast<int>(std::get<1>(info.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, ForwardPoison,
+                         ::testing::Combine(::testing::ValuesIn(IsaLevels()),
+                                            ::testing::Values(Poison::kNaN, Poison::kInfinity,
+                                                              Poison::kNegativeInfinity, Poison::kLargest)),
+                         PoisonName);
+
+}  // namespace
+}  // namespace fa::test

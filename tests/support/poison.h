@@ -1,0 +1,17 @@
+#ifndef FA_TESTS_SUPPORT_POISON_H_
+#define FA_TESTS_SUPPORT_POISON_H_
+
+#include "support/forward_case.h"
+
+namespace fa::test {
+
+/// Puts `poison` wherever no query may look: keys, values and biases that every row masks, queries without keys.
+/// @return elements poisoned
+int64_t PoisonUnseen(double poison, reference::Problem* problem);
+
+/// The largest finite number of the type: products with it overflow.
+[[nodiscard]] double LargestFinite(DType dtype);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_POISON_H_
