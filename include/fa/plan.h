@@ -14,6 +14,7 @@
 namespace fa {
 
 struct AttentionArgs;
+struct AttentionGradArgs;
 
 /// Memory for one Run at a time; grows to what the plan wants and is reused. Not for concurrent calls.
 class FA_API Workspace {
@@ -76,8 +77,10 @@ class FA_API Plan {
   /// call with the same workspace on.
   /// @return kInvalidArgument (a tensor differs from the plan, null data, overlapping output), kOutOfMemory
   Status Run(const AttentionArgs& args, Workspace& workspace) const;
+  Status Run(const AttentionGradArgs& args, Workspace& workspace) const;
   /// As above, with a workspace of the context's pool.
   Status Run(const AttentionArgs& args) const;
+  Status Run(const AttentionGradArgs& args) const;
 
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;

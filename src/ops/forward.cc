@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "core/context_impl.h"
@@ -11,6 +10,7 @@
 #include "ops/bind_attention.h"
 #include "ops/forward_tile.h"
 #include "ops/plan_impl.h"
+#include "ops/plan_machine.h"
 #include "tiling/describe.h"
 #include "tiling/forward_plan.h"
 #include "tiling/workspace_plan.h"
@@ -21,29 +21,13 @@ namespace {
 using ops::BoundAttention;
 using ops::ForwardBuffers;
 
-const core::kernels::KernelTable& TableFor(const Context::Impl& context) {
-  return context.portable_blas() && context.isa() == Isa::kPortable ? core::kernels::PortableBlasKernels()
-                                                                    : core::kernels::Kernels(context.isa());
-}
-
-tiling::Machine MachineOf(const Context::Impl& context, const core::kernels::KernelTable& table) {
-  tiling::Machine machine;
-  machine.isa = table.isa;
-  machine.workers = context.workers();
-  machine.nodes = context.nodes();
-  machine.l1_bytes = context.l1_bytes();
-  machine.l2_bytes = context.l2_bytes();
-  machine.strip_rows = static_cast<int>(table.widest().width);
-  return machine;
-}
-
 class ForwardPlanImpl final : public Plan::Impl {
  public:
   ForwardPlanImpl(Context& context, BoundAttention bound)
       : Impl(context),
         bound_(std::move(bound)),
-        table_(TableFor(context.impl())),
-        machine_(MachineOf(context.impl(), table_)),
+        table_(ops::KernelsOf(context)),
+        machine_(ops::MachineOf(context, table_)),
         plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
     const bool convert = bound_.problem.dtype != DType::kF32;
     buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
@@ -66,14 +50,11 @@ class ForwardPlanImpl final : public Plan::Impl {
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckRunArgs(bound_, args); !status.ok()) return status;
     if (bound_.tail_row_begin < bound_.tail_row_end) ops::WriteTailRows(bound_, args);
-    if (plan_.items.empty()) return Status::Ok();
     ops::ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace);
-    if (plan_.graph.task_count == 1) {
-      tile(0, 0);
-      return Status::Ok();
-    }
-    auto executor = context().impl().BorrowExecutor();
-    return executor->Run(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+    return RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+  }
+  [[nodiscard]] Status Run(const AttentionGradArgs& /*args*/, std::byte* /*workspace*/) const override {
+    return Status::InvalidArgument("plan: made for the forward, want AttentionArgs");
   }
 
  private:
@@ -119,13 +100,7 @@ PlanInfo ForwardPlanImpl::info() const {
   info.load = plan_.load;
   info.efficiency = plan_.efficiency;
   info.tiles.reserve(plan_.items.size());
-  std::vector<int> worker_of(static_cast<size_t>(plan_.graph.task_count));
-  for (int w = 0; w < plan_.graph.workers(); ++w) {
-    for (int64_t p = plan_.graph.range_begin[static_cast<size_t>(w)];
-         p < plan_.graph.range_begin[static_cast<size_t>(w) + 1]; ++p) {
-      worker_of[static_cast<size_t>(plan_.graph.TaskAt(p))] = w;
-    }
-  }
+  const std::vector<int> worker_of = ops::FirstWorkers(plan_.graph);
   for (size_t t = 0; t < plan_.items.size(); ++t) {
     const auto& item = plan_.items[t];
     info.tiles.push_back({item.sequence, item.head_kv, item.head_begin, item.head_begin + item.heads, item.row_begin,
@@ -134,26 +109,10 @@ PlanInfo ForwardPlanImpl::info() const {
   return info;
 }
 
-Result<std::shared_ptr<const ForwardPlanImpl>> MakePlan(const AttentionArgs& args, const AttentionOptions& options,
-                                                        Context* context) {
-  Context& used = context != nullptr ? *context : Context::Default();
-  if (Status status = used.impl().status(); !status.ok()) return status;
-  try {
-    Result<BoundAttention> bound = ops::BindAttention(args, options);
-    if (!bound.ok()) return bound.status();
-    return std::shared_ptr<const ForwardPlanImpl>(
-        std::make_shared<ForwardPlanImpl>(used, std::move(bound).value()));
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("the plan of the forward");
-  }
-}
-
 }  // namespace
 
 Result<Plan> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context) {
-  auto impl = MakePlan(args, options, context);
-  if (!impl.ok()) return impl.status();
-  return Plan(std::move(impl).value());
+  return ops::MakePlan<ForwardPlanImpl>(context, [&] { return ops::BindAttention(args, options); });
 }
 
 Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context) {

@@ -1,5 +1,6 @@
 #include "fa/plan.h"
 
+#include <new>
 #include <utility>
 
 #include "core/context_impl.h"
@@ -9,15 +10,44 @@ namespace fa {
 
 Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Status Plan::Run(const AttentionArgs& args, Workspace& workspace) const {
-  if (Status status = workspace.Reserve(impl_->workspace_bytes()); !status.ok()) return status;
-  return impl_->Run(args, workspace.data());
+Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const {
+  try {
+    if (graph.task_count == 0) return Status::Ok();
+    if (graph.task_count == 1) {
+      run_task(0, 0);
+      return Status::Ok();
+    }
+    auto executor = context_.impl().BorrowExecutor();
+    return executor->Run(graph, run_task, state);
+  } catch (const std::bad_alloc&) {
+    return Status::OutOfMemory("threads to run the plan");
+  }
 }
 
-Status Plan::Run(const AttentionArgs& args) const {
-  auto workspace = impl_->context().impl().BorrowWorkspace();
-  return Run(args, *workspace);
+namespace {
+
+template <typename Args>
+Status RunIn(const Plan::Impl& impl, const Args& args, Workspace& workspace) {
+  if (Status status = workspace.Reserve(impl.workspace_bytes()); !status.ok()) return status;
+  return impl.Run(args, workspace.data());
 }
+
+template <typename Args>
+Status RunPooled(const Plan::Impl& impl, const Args& args) {
+  try {
+    auto workspace = impl.context().impl().BorrowWorkspace();
+    return RunIn(impl, args, *workspace);
+  } catch (const std::bad_alloc&) {
+    return Status::OutOfMemory("a workspace of the context");
+  }
+}
+
+}  // namespace
+
+Status Plan::Run(const AttentionArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
+Status Plan::Run(const AttentionArgs& args) const { return RunPooled(*impl_, args); }
+Status Plan::Run(const AttentionGradArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
+Status Plan::Run(const AttentionGradArgs& args) const { return RunPooled(*impl_, args); }
 
 size_t Plan::workspace_bytes() const { return impl_->workspace_bytes(); }
 PlanInfo Plan::info() const { return impl_->info(); }

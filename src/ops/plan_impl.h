@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "core/executor.h"
 #include "fa/context.h"
 #include "fa/plan.h"
 
@@ -22,10 +23,15 @@ class Plan::Impl {
   [[nodiscard]] virtual PlanInfo info() const = 0;
   [[nodiscard]] virtual std::string Describe() const = 0;
 
-  /// `workspace`: workspace_bytes(), 64-byte aligned.
+  /// `workspace`: workspace_bytes(), 64-byte aligned. A plan runs on the tensors of its own operator only.
   [[nodiscard]] virtual Status Run(const AttentionArgs& args, std::byte* workspace) const = 0;
+  [[nodiscard]] virtual Status Run(const AttentionGradArgs& args, std::byte* workspace) const = 0;
 
   [[nodiscard]] Context& context() const { return context_; }
+
+ protected:
+  /// On the caller for a graph of one task, else on an executor of the context.
+  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const;
 
  private:
   Context& context_;

@@ -82,18 +82,22 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   kernels.add_bias(s, keys, pre, scale_.bias_post, {lanes, bound_.pse.dtype, strip.count});
 }
 
-void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                            int64_t keys, float pre, float* s) const {
-  const auto* slopes = static_cast<const float*>(args_.pse.data) + strip.sequence * bound_.slope_batch_stride;
+void ScorePasses::Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const {
   const auto b = static_cast<size_t>(strip.sequence);
   const int64_t q_start = bound_.q_start.empty() ? 0 : bound_.q_start[b];
   const int64_t kv_start = bound_.kv_start.empty() ? 0 : bound_.kv_start[b];
-  alignas(64) float slope[kMaxStripWidth] = {};
-  alignas(64) int32_t distance[kMaxStripWidth] = {};
   for (int64_t i = 0; i < strip.count; ++i) {
-    slope[i] = slopes[strip.head[i]];
     distance[i] = SaturateToInt32((key_begin + kv_start) - (strip.row[i] + q_start));
   }
+}
+
+void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
+                            int64_t keys, float pre, float* s) const {
+  const auto* slopes = static_cast<const float*>(args_.pse.data) + strip.sequence * bound_.slope_batch_stride;
+  alignas(64) float slope[kMaxStripWidth] = {};
+  alignas(64) int32_t distance[kMaxStripWidth] = {};
+  for (int64_t i = 0; i < strip.count; ++i) slope[i] = slopes[strip.head[i]];
+  Distances(strip, key_begin, distance);
   kernels.add_slopes(s, keys, pre, slope, distance, bound_.pse_type == PseType::kSlopesSqrt);
 }
 

@@ -43,6 +43,8 @@ class ScorePasses {
   /// @param capped   optional: receives the scores after the cap
   void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                   float* staging, float* capped, float* s) const;
+  /// distance[lane] = |(key_begin + kv_start) - (row + q_start)| with its sign, for pse types 2 and 3.
+  void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
   /// s = fill outside the row intervals of the strip.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                     int64_t keys, float fill, float* s) const;

@@ -1,23 +1,9 @@
 #include "ops/tile_scratch.h"
 
+#include "ops/carver.h"
+
 namespace fa::ops {
 namespace {
-
-/// Hands out 64-byte aligned pieces; with null memory it only counts.
-class Carver {
- public:
-  explicit Carver(std::byte* memory) : memory_(memory) {}
-  float* Floats(int64_t count) {
-    const size_t offset = used_;
-    used_ += (static_cast<size_t>(count) * sizeof(float) + 63) & ~size_t{63};
-    return memory_ == nullptr ? nullptr : reinterpret_cast<float*>(memory_ + offset);
-  }
-  [[nodiscard]] size_t used() const { return used_; }
-
- private:
-  std::byte* memory_;
-  size_t used_ = 0;
-};
 
 TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k,
                    bool convert, bool stage_bias) {

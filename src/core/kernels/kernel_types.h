@@ -25,6 +25,12 @@ struct RowBlock {
   int64_t stride = 0;
 };
 
+struct RowTarget {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t stride = 0;
+};
+
 /// One row a lane, as the caller's memory has them: `rows[i]` points at the element of key 0.
 struct LaneRows {
   const void* const* rows = nullptr;
@@ -85,6 +91,11 @@ struct StripKernels {
   void (*backward_softmax)(float* s, float* dp, int64_t keys, float factor, const float* shift, const float* delta);
   /// ds *= 1 - (capped / softcap)^2.
   void (*softcap_gradient)(float* ds, const float* capped, int64_t keys, float softcap);
+  /// rows(lane)[key] (+)= multiplier * ds[key][lane].
+  void (*bias_gradient)(const float* ds, int64_t keys, float multiplier, bool accumulate, void* const* rows,
+                        DType dtype, int64_t count);
+  /// sum[lane] += sum over keys of ds * f(|distance[lane] + key|), f as in add_slopes.
+  void (*slope_gradient)(const float* ds, int64_t keys, const int32_t* distance, bool square_root, float* sum);
 };
 
 /// c[key][column] (+)= sum over rows of a(key, row) * b[row][column]: the products of the backward whose sum runs along
@@ -106,6 +117,9 @@ struct OuterArgs {
 struct RowKernels {
   /// dst[r][c] = src(r)[c] as f32, r < rows, c < columns.
   void (*widen)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride);
+  /// dst(r)[c] = multiplier * src[r][c], rounded once.
+  void (*narrow)(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float multiplier,
+                 const RowTarget& dst);
   /// Bit j: bytes[j] != 0, j < n <= 32.
   uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);
   bool (*all_finite)(const float* x, int64_t n);
