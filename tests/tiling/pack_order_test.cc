@@ -185,6 +185,12 @@ TEST(PackOrder, OneWorkerPacksManyHeadsIntoOneSlot) {
   EXPECT_EQ(plan.kv_slots, 1);
 }
 
+TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
+  const ForwardPlan plan = MakeForwardPlan(PackedProblem({{1024, 1024}}, 5), MakeMachine(4));
+  EXPECT_EQ(plan.kv_slots, 5);
+  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one gate a head
+}
+
 // The walk of the ranges alone, without waiting for another worker's slot: efficiency near the balance of the loads.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   for (const int workers : {2, 4, 16, 64}) {
@@ -199,10 +205,11 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   }
 }
 
+// Each long sequence fills whole ranges behind one that starts with short ones: its panels must not wait for those.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
-  std::vector<std::pair<int64_t, int64_t>> lengths(40, {512, 512});
-  lengths.emplace_back(16384, 16384);
-  EXPECT_GT(MakeForwardPlan(PackedProblem(lengths, 1), MakeMachine(8)).efficiency, 0.9);
+  std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
+  lengths[23] = lengths[46] = {4096, 4096};
+  EXPECT_GT(MakeForwardPlan(PackedProblem(lengths, 1), MakeMachine(16)).efficiency, 0.95);
 }
 
 }  // namespace
