@@ -40,8 +40,7 @@ struct BackwardScratch {
 class BackwardBuffers {
  public:
   /// Books into `workspace`.
-  BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
-                  tiling::WorkspacePlan& workspace);
+  BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan, tiling::WorkspacePlan& workspace);
 
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;

@@ -182,8 +182,8 @@ void BackwardTile::OpenRows(Tile& tile) const {
       const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
         return static_cast<const float*>(tensor.data)[where.Offset(item.sequence, item.head, row)];
       };
-      shift[i] = Shift(statistic(args_.softmax_max, forward.softmax_max),
-                       statistic(args_.softmax_sum, forward.softmax_sum));
+      shift[i] =
+          Shift(statistic(args_.softmax_max, forward.softmax_max), statistic(args_.softmax_sum, forward.softmax_sum));
       delta[i] = table_.rows->dot(d_out[i], bound_.d_out.dtype, out[i], forward.out.dtype, problem.dv);
     }
   }
@@ -328,7 +328,8 @@ void BackwardTile::BiasGradient(const Tile& tile, const GradStrip& strip) const 
 }
 
 /// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different keys; between two neighbouring bounds of their
-/// intervals the strips at work are the same, a contiguous run of them, since the bounds do not decrease along the rows.
+/// intervals the strips at work are the same, a contiguous run of them, since the bounds do not decrease along the
+/// rows.
 void BackwardTile::ColumnGradients(const Tile& tile) const {
   const auto& problem = bound_.forward.problem;
   const int64_t columns = problem.d + problem.d_rope, width = tile.strips[0].lanes.width;
@@ -422,13 +423,14 @@ void BackwardTile::CloseColumn(const Tile& tile) const {
   const int64_t row = tile.sequence.k_offset + begin;
   const auto write = [&](void* data, const layout::Rows& layout, const float* from, int64_t stride, int64_t width,
                          float multiplier) {
-    table_.rows->narrow(from, stride, tile.column.size(), width, multiplier,
-                        {RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype,
-                         layout.row});
+    table_.rows->narrow(
+        from, stride, tile.column.size(), width, multiplier,
+        {RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype, layout.row});
   };
   const float* dk = tile.slot.dk + begin * columns;
   write(args_.dk.data, bound_.dk, dk, columns, problem.d, forward.scale);
-  if (forward.has_rope) write(args_.dk_rope.data, bound_.dk_rope, dk + problem.d, columns, problem.d_rope, forward.scale);
+  if (forward.has_rope)
+    write(args_.dk_rope.data, bound_.dk_rope, dk + problem.d, columns, problem.d_rope, forward.scale);
   write(args_.dv.data, bound_.dv, tile.slot.dv + begin * problem.dv, problem.dv, problem.dv, 1.0f);
 }
 

@@ -31,8 +31,8 @@ class ForwardPlanImpl final : public Plan::Impl {
         plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
     const bool convert = bound_.problem.dtype != DType::kF32;
     buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
-    buffers_.slots = workspace_.Book("packed K and V", static_cast<size_t>(plan_.kv_slots) *
-                                                           ops::KeyPanels::SlotBytes(bound_.problem, plan_));
+    buffers_.slots = workspace_.Book(
+        "packed K and V", static_cast<size_t>(plan_.kv_slots) * ops::KeyPanels::SlotBytes(bound_.problem, plan_));
     buffers_.scratch_bytes = ops::TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k, convert,
                                                      bound_.pse.compressed);
     buffers_.scratch =

@@ -8,8 +8,8 @@
 //   O = O^T / sum, transposed once a tile.
 //
 // Memory: K and V stream once a tile (from L2 for the strips after the first), S^T and P^T never leave the cache, Q is
-// read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal and
-// window masks do no work outside it; only the two edges run a select.
+// read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal
+// and window masks do no work outside it; only the two edges run a select.
 
 #include "ops/forward_tile.h"
 
@@ -163,8 +163,8 @@ void ForwardTile::Finish(const RunningStrip& strip) const {
   void* out[kMaxStripWidth];
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
-    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], score_tile_.passes().scale().unit, sequence.sk,
-                                       bound_.has_sink ? sinks + head : nullptr);
+    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], score_tile_.passes().scale().unit,
+                                       sequence.sk, bound_.has_sink ? sinks + head : nullptr);
     multiplier[i] = stats.multiplier;
     zero[i] = stats.zero || !strip.started ? 1 : 0;
     if (bound_.has_max) WriteStatistic(args_.softmax_max, bound_.softmax_max, lanes.sequence, head, row, stats.max);

@@ -1,5 +1,6 @@
-// The gradients of parameters: sums over rows, keys or the batch. Each is one serial chain in a fixed order over partial
-// sums that the tiles left (O(B N S) work, against O(B N S^2 D) of the tiles), so its bits do not depend on threads.
+// The gradients of parameters: sums over rows, keys or the batch. Each is one serial chain in a fixed order over
+// partial sums that the tiles left (O(B N S) work, against O(B N S^2 D) of the tiles), so its bits do not depend on
+// threads.
 
 #include "ops/gradient_sums.h"
 

@@ -37,8 +37,7 @@ const void* KeyPanels::RowOf(const Source& source, int32_t sequence, int64_t hea
          source.rows.Offset(sequence, head_kv, row) * static_cast<int64_t>(SizeOf(source.rows.dtype));
 }
 
-void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
-                      float* to) const {
+void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const {
   table_.rows->widen({RowOf(source, sequence, head_kv, keys.begin), source.rows.dtype, source.rows.row}, keys.size(),
                      source.columns, to, source.columns);
 }

@@ -35,8 +35,8 @@ ScoreScale::ScoreScale(const BoundAttention& bound) {
   const float sign = bound.scale > 0 ? 1.0f : bound.scale < 0 ? -1.0f : 0.0f;
   q_multiplier = sign;
   const bool capped = bound.softcap > 0;
-  const bool scale_in_exponent = !capped && !bound.has_slopes &&
-                                 (!bound.has_pse || bound.pse_type == PseType::kAddThenScale);
+  const bool scale_in_exponent =
+      !capped && !bound.has_slopes && (!bound.has_pse || bound.pse_type == PseType::kAddThenScale);
   cap_scale = magnitude;
   bias_pre = capped || scale_in_exponent ? 1.0f : magnitude;
   bias_post = scale_in_exponent ? sign : 1.0f;

@@ -28,14 +28,11 @@ struct ScoreScale {
 /// backward run the same ones.
 class ScorePasses {
  public:
-  ScorePasses(const BoundAttention& bound, const AttentionArgs& args)
-      : bound_(bound), args_(args), scale_(bound) {}
+  ScorePasses(const BoundAttention& bound, const AttentionArgs& args) : bound_(bound), args_(args), scale_(bound) {}
 
   [[nodiscard]] const ScoreScale& scale() const { return scale_; }
   /// Whether BiasAndCap has anything to do.
-  [[nodiscard]] bool changes_scores() const {
-    return bound_.softcap > 0 || bound_.has_pse || bound_.has_slopes;
-  }
+  [[nodiscard]] bool changes_scores() const { return bound_.softcap > 0 || bound_.has_pse || bound_.has_slopes; }
   [[nodiscard]] bool has_dropout() const { return bound_.has_drop_mask || bound_.has_philox; }
 
   /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
@@ -46,8 +43,8 @@ class ScorePasses {
   /// distance[lane] = |(key_begin + kv_start) - (row + q_start)| with its sign, for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
   /// s = fill outside the row intervals of the strip.
-  void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                    int64_t keys, float fill, float* s) const;
+  void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                    float fill, float* s) const;
   /// s = fill where the dense mask drops.
   void MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
                  const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const;

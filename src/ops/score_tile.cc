@@ -20,8 +20,8 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
                  strip.panel + bound_.problem.d * strip.lanes.width, bound_.problem.d_rope, true, s, row_max);
 }
 
-bool ScoreTile::Fill(const Strip& strip, Interval keys, const KeyRows& rows, float* staging, float* s,
-                     float* block_max, float* capped) const {
+bool ScoreTile::Fill(const Strip& strip, Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
+                     float* capped) const {
   const StripKernels& kernels = *strip.kernels;
   const auto at = [&](int64_t key) { return s + (key - keys.begin) * strip.lanes.width; };
   if (block_max != nullptr) std::fill_n(block_max, strip.lanes.width, kMaskedScore);

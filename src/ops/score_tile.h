@@ -8,7 +8,8 @@
 
 namespace fa::ops {
 
-/// Scores of one strip against an interval of keys, with every fusion and mask applied: what forward and backward share.
+/// Scores of one strip against an interval of keys, with every fusion and mask applied: what forward and backward
+/// share.
 class ScoreTile {
  public:
   ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args)

@@ -16,8 +16,8 @@ struct TileScratch {
   float* backup = nullptr;  ///< [dv][width]: a strip's state before a block that may need the exact path
   float* scores = nullptr;  ///< [block_k][width]
   float* stats = nullptr;   ///< strip after strip: row_max, row_sum [width] each
-  float* k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
-  float* bias = nullptr;    ///< [width][block_k]: staged rows of a compressed pse
+  float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
+  float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse
 
   /// Bytes for one worker; `convert`: K and V are not readable as f32 where they are.
   static size_t Bytes(const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k, bool convert,

@@ -40,15 +40,16 @@ struct LaneRows {
 
 /// Kernels of one strip width on one level: one line of kernels.inc.
 struct StripKernels {
-  const char* name;     ///< states the facts: "f32_8x32_avx512"
+  const char* name;  ///< states the facts: "f32_8x32_avx512"
   Isa isa;
-  int64_t width;        ///< query rows a strip
-  int64_t block_rows;   ///< rows of the register block (keys, or columns of V)
+  int64_t width;       ///< query rows a strip
+  int64_t block_rows;  ///< rows of the register block (keys, or columns of V)
 
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
-  /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]; with `row_max`, row_max[lane] = max(row_max[lane], s[.][lane]).
+  /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]; with `row_max`, row_max[lane] = max(row_max[lane],
+  /// s[.][lane]).
   void (*scores)(const float* k, int64_t k_stride, int64_t keys, const float* panel, int64_t d, bool accumulate,
                  float* s, float* row_max);
 
@@ -110,7 +111,7 @@ struct OuterArgs {
   int64_t keys = 0, columns = 0;
   float* c = nullptr;
   int64_t c_stride = 0;
-  bool accumulate = false;   ///< else c starts at 0
+  bool accumulate = false;  ///< else c starts at 0
 };
 
 /// Kernels that do not depend on a strip.

@@ -17,14 +17,21 @@ void Scores(const float* k, int64_t k_stride, int64_t keys, const float* panel, 
             float* row_max) {
   const int64_t width = Base<Index>().width;
   if (keys == 0) return;
-  Sgemm({.m = keys, .n = width, .k = d, .a = k, .lda = k_stride, .b = panel, .ldb = width, .c = s, .ldc = width,
+  Sgemm({.m = keys,
+         .n = width,
+         .k = d,
+         .a = k,
+         .lda = k_stride,
+         .b = panel,
+         .ldb = width,
+         .c = s,
+         .ldc = width,
          .beta = accumulate ? 1.0f : 0.0f});
   if (row_max != nullptr) Base<Index>().block_max(s, keys, row_max);
 }
 
 template <int Index>
-void Product(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha,
-             float* o) {
+void Product(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o) {
   const int64_t width = Base<Index>().width;
   for (int64_t c = 0; c < dv; ++c) {
     for (int64_t lane = 0; lane < width; ++lane) {
@@ -33,8 +40,17 @@ void Product(const float* v, int64_t v_stride, int64_t keys, const float* p, int
     }
   }
   if (keys == 0) return;
-  Sgemm({.m = dv, .n = width, .k = keys, .a = v, .lda = v_stride, .transpose_a = true, .b = p, .ldb = width, .c = o,
-         .ldc = width, .beta = 1.0f});
+  Sgemm({.m = dv,
+         .n = width,
+         .k = keys,
+         .a = v,
+         .lda = v_stride,
+         .transpose_a = true,
+         .b = p,
+         .ldb = width,
+         .c = o,
+         .ldc = width,
+         .beta = 1.0f});
 }
 
 template <int Index>

@@ -42,7 +42,9 @@ FA_INLINE M GreaterI(I a, I b) { return _mm512_cmpgt_epi32_mask(a, b); }
 FA_INLINE M TestBits(I word, I bit) { return _mm512_test_epi32_mask(word, bit); }
 FA_INLINE F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
 
-FA_INLINE F LoadF16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+FA_INLINE F LoadF16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstLanes(n), p));
 }

@@ -77,16 +77,13 @@ class Matrix {
 
 class StripKernelsTest : public testing::TestWithParam<Level> {
  protected:
-  [[nodiscard]] const StripKernels& kernels() const {
-    return GetParam().table->strips[GetParam().strip];
-  }
+  [[nodiscard]] const StripKernels& kernels() const { return GetParam().table->strips[GetParam().strip]; }
   [[nodiscard]] const RowKernels& row_kernels() const { return *GetParam().table->rows; }
   [[nodiscard]] int64_t width() const { return kernels().width; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Registry, StripKernelsTest, testing::ValuesIn(Levels()), [](const auto& info) {
-  return std::string(info.param.table->strips[info.param.strip].name);
-});
+INSTANTIATE_TEST_SUITE_P(Registry, StripKernelsTest, testing::ValuesIn(Levels()),
+                         [](const auto& info) { return std::string(info.param.table->strips[info.param.strip].name); });
 
 TEST_P(StripKernelsTest, NameAndIsaStateTheFacts) {
   EXPECT_NE(std::string(kernels().name).find("x" + std::to_string(width())), std::string::npos);
@@ -223,7 +220,8 @@ TEST_P(StripKernelsTest, SoftmaxOverBlocksEqualsTheWholeRow) {
           continue;
         }
         for (int64_t r = 0; r < keys; ++r) {
-          const double x = kFactor * (static_cast<double>(raw[static_cast<size_t>(b)].at(r, lane)) - row_max.at(0, lane));
+          const double x =
+              kFactor * (static_cast<double>(raw[static_cast<size_t>(b)].at(r, lane)) - row_max.at(0, lane));
           // The exponent carries the rounding of factor * max; |factor * s| < 8 here.
           ASSERT_NEAR(s.at(r, lane), std::exp2(x), 16 * kEps * std::exp2(x));
         }
@@ -415,7 +413,8 @@ TEST_P(StripKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
     x.push_back(-value);
     if (value <= 127) x.push_back(value);
   }
-  for (const float special : {-kInf, -1e30f, -3e38f, -150.0f, -149.0f, -126.5f, -126.0f, 0.5f, -0.5f}) x.push_back(special);
+  for (const float special : {-kInf, -1e30f, -3e38f, -150.0f, -149.0f, -126.5f, -126.0f, 0.5f, -0.5f})
+    x.push_back(special);
   y.resize(x.size());
   row_kernels().exp2(x.data(), static_cast<int64_t>(x.size()), y.data());
   for (size_t i = 0; i < x.size(); ++i) {
