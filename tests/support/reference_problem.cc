@@ -73,7 +73,8 @@ void AddPse(const ForwardCase& c, reference::Problem* p) {
     AddSequence(
         c, b, shape,
         [&](int64_t n, int64_t i, int64_t j) {
-          if (RandomUniform(c.seed, Tag::kChoice, {place, n, i, j}) < c.pse_minus_inf_share) {
+          if (c.pse_minus_inf_share > 0 &&
+              RandomUniform(c.seed, Tag::kChoice, {place, n, i, j}) < c.pse_minus_inf_share) {
             return -std::numeric_limits<double>::infinity();
           }
           return RoundTo(dtype, RandomNormal(c.seed, Tag::kPse, {place, n, i, j}));
