@@ -33,7 +33,7 @@ class PairOrder {
   struct Placed {
     int32_t slot = 0;
     int32_t gate_in = kNone, gate_out = kNone;
-    std::vector<int32_t> band_begin;  // task id of each band's first tile
+    int64_t bands_at = 0;  // where its bands stand in band_begin_
   };
 
   // Decides the order of the bands, the slots and the gates.
@@ -64,14 +64,18 @@ class PairOrder {
 
   void AddItems(int64_t group) {
     size_t items = 0;
-    for (const HeadPair& pair : pairs_) items += pair.tiles->tiles.size();
+    for (int64_t pair = 0; pair < std::ssize(pairs_); ++pair) {
+      At(pair).bands_at = std::ssize(band_begin_);
+      band_begin_.resize(band_begin_.size() + static_cast<size_t>(Tiles(pair).bands()));
+      items += Tiles(pair).tiles.size();
+    }
     plan_.items.reserve(items);
     if (gates_ > 0) plan_.graph.order.reserve(items + static_cast<size_t>(gates_));
     for (const Turn turn : turns_) {
       const HeadPair& pair = pairs_[static_cast<size_t>(turn.pair)];
       Placed& placed = At(turn.pair);
       const auto first = static_cast<int32_t>(plan_.items.size());
-      placed.band_begin.push_back(first);
+      band_begin_[static_cast<size_t>(placed.bands_at + turn.band)] = first;
       for (int64_t t = BandBegin(turn); t < BandBegin({turn.pair, turn.band + 1}); ++t) {
         BackwardItem& item = plan_.items.emplace_back(pair.tiles->tiles[static_cast<size_t>(t)].item);
         item.sequence = pair.sequence;
@@ -133,7 +137,7 @@ class PairOrder {
   int32_t TaskOf(int64_t pair, int32_t tile) {
     const int32_t band = Tiles(pair).tiles[static_cast<size_t>(tile)].band;
     const int64_t in_band = tile - BandBegin({pair, band});
-    return At(pair).band_begin[static_cast<size_t>(band)] + static_cast<int32_t>(in_band);
+    return band_begin_[static_cast<size_t>(At(pair).bands_at + band)] + static_cast<int32_t>(in_band);
   }
 
   std::span<const HeadPair> pairs_;
@@ -141,6 +145,7 @@ class PairOrder {
   BackwardPlan& plan_;
   std::vector<Placed> placed_;
   std::vector<Turn> turns_;
+  std::vector<int32_t> band_begin_;  // per band of each pair: its first tile's task id
   int32_t gates_ = 0;
 };
 
