@@ -1,0 +1,243 @@
+// The kernels of the backward, on every line of the registry, against double.
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/kernels/kernel_fixture.h"
+
+namespace fa::core::kernels {
+namespace {
+
+class BackwardKernelsTest : public KernelTest {};
+
+INSTANTIATE_TEST_SUITE_P(Registry, BackwardKernelsTest, testing::ValuesIn(Levels()), LevelName);
+
+/// The strips' tile [strip][key][width] of a logical matrix a(key, row), with NaN in lanes that hold no row.
+struct StripTiles {
+  StripTiles(int64_t width, int64_t rows, int64_t keys, uint32_t seed) : width(width), keys(keys) {
+    strips = (rows + width - 1) / width;
+    values.assign(static_cast<size_t>(strips * keys * width), kNan);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t key = 0; key < keys; ++key) at(key, row) = normal(random);
+    }
+  }
+  float& at(int64_t key, int64_t row) {
+    return values[static_cast<size_t>((row / width * keys + key) * width + row % width)];
+  }
+  int64_t width, keys, strips = 0;
+  std::vector<float> values;
+};
+
+TEST_P(BackwardKernelsTest, OuterProductEqualsDoubleForEveryTail) {
+  for (const int64_t keys : {1, 2, 5, 6, 7, 8, 9, 13, 16, 19}) {
+    for (const int64_t columns : {1, 3, 4, 8, 15, 16, 17, 31, 32, 33, 48, 67}) {
+      for (const int64_t rows : {int64_t{1}, width() - 1, width(), 2 * width() + 3}) {
+        if (rows == 0) continue;
+        StripTiles a(width(), rows, keys, 1);
+        Matrix b(rows, columns, columns + 3, 2, 1);
+        Matrix c(keys, columns, columns + 1, 3);
+        const Matrix before = c;
+        for (const bool accumulate : {false, true}) {
+          c = before;
+          row_kernels().outer({.a = a.values.data(),
+                               .strip_stride = keys * width(),
+                               .width = width(),
+                               .rows = rows,
+                               .b = b.data(),
+                               .b_stride = b.stride(),
+                               .keys = keys,
+                               .columns = columns,
+                               .c = c.data(),
+                               .c_stride = c.stride(),
+                               .accumulate = accumulate});
+          for (int64_t key = 0; key < keys; ++key) {
+            for (int64_t column = 0; column < columns; ++column) {
+              double want = accumulate ? before.at(key, column) : 0.0, magnitude = std::fabs(want);
+              for (int64_t row = 0; row < rows; ++row) {
+                const double term = static_cast<double>(a.at(key, row)) * b.at(row, column);
+                want += term;
+                magnitude += std::fabs(term);
+              }
+              ASSERT_NEAR(c.at(key, column), want, kEps * static_cast<double>(rows + 1) * magnitude)
+                  << "keys " << keys << " columns " << columns << " rows " << rows;
+            }
+          }
+          ASSERT_TRUE(c.Intact());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackwardKernelsTest, OuterProductHasOneOrderOfAdditionsHoweverRowsAreGrouped) {
+  const int64_t rows = 3 * width(), keys = 11, columns = 37;
+  StripTiles a(width(), rows, keys, 4);
+  Matrix b(rows, columns, columns, 5);
+  Matrix once(keys, columns, columns, 6);
+  Matrix apart = once;
+  OuterArgs args{.a = a.values.data(),
+                 .strip_stride = keys * width(),
+                 .width = width(),
+                 .rows = rows,
+                 .b = b.data(),
+                 .b_stride = columns,
+                 .keys = keys,
+                 .columns = columns,
+                 .c = once.data(),
+                 .c_stride = columns,
+                 .accumulate = true};
+  row_kernels().outer(args);
+  args.c = apart.data();
+  args.rows = width();
+  for (int64_t strip = 0; strip < 3; ++strip) {
+    args.a = a.values.data() + strip * keys * width();
+    args.b = b.data() + strip * width() * columns;
+    row_kernels().outer(args);
+  }
+  EXPECT_EQ(std::memcmp(once.data(), apart.data(), sizeof(float) * static_cast<size_t>(keys * columns)), 0);
+}
+
+TEST_P(BackwardKernelsTest, ExactOuterProductSkipsMaskedPairsOnly) {
+  const int64_t rows = width() + 2, keys = 3, columns = 21;
+  StripTiles a(width(), rows, keys, 7);
+  Matrix b(rows, columns, columns, 8);
+  b.at(1, 4) = kNan;
+  b.at(2, 5) = kInf;
+  a.at(0, 1) = a.at(0, 2) = kMaskedProbability;
+  a.at(2, 2) = 0.0f;
+  Matrix c(keys, columns, columns, 9);
+  row_kernels().outer_exact({.a = a.values.data(),
+                             .strip_stride = keys * width(),
+                             .width = width(),
+                             .rows = rows,
+                             .b = b.data(),
+                             .b_stride = columns,
+                             .keys = keys,
+                             .columns = columns,
+                             .c = c.data(),
+                             .c_stride = columns,
+                             .accumulate = false});
+  for (int64_t column = 0; column < columns; ++column) EXPECT_TRUE(std::isfinite(c.at(0, column))) << column;
+  EXPECT_TRUE(std::isnan(c.at(1, 4)));
+  EXPECT_FALSE(std::isfinite(c.at(1, 5)));
+  EXPECT_TRUE(std::isnan(c.at(2, 5)));  // 0 * inf of a pair that is not masked
+}
+
+TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) {
+  for (const int64_t keys : {1, 2, 7, 16}) {
+    constexpr float kFactor = 0.5f;
+    Matrix s(keys, width(), width(), 10), dp(keys, width(), width(), 11);
+    Matrix shift(1, width(), width(), 12), delta(1, width(), width(), 13);
+    s.at(0, 0) = kMaskedScore;
+    dp.at(0, 0) = kNan;     // of a masked pair: never seen
+    shift.at(0, 1) = kInf;  // a row without keys, or a lane without a row
+    const Matrix scores = s, gradients = dp;
+    kernels().backward_softmax(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data());
+    EXPECT_EQ(s.at(0, 0), 0.0f);
+    EXPECT_EQ(dp.at(0, 0), 0.0f);
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        if (key == 0 && lane == 0) continue;
+        if (lane == 1) {
+          ASSERT_EQ(s.at(key, lane), 0.0f);
+          ASSERT_EQ(dp.at(key, lane), 0.0f);
+          ASSERT_FALSE(std::signbit(dp.at(key, lane)));  // -0 is the mark of a masked pair
+          continue;
+        }
+        const double p = std::exp2(kFactor * static_cast<double>(scores.at(key, lane)) - shift.at(0, lane));
+        ASSERT_NEAR(s.at(key, lane), p, 16 * kEps * p);
+        const double difference = static_cast<double>(gradients.at(key, lane)) - delta.at(0, lane);
+        const double magnitude = std::fabs(gradients.at(key, lane)) + std::fabs(delta.at(0, lane));
+        ASSERT_NEAR(dp.at(key, lane), p * difference, 18 * kEps * p * magnitude);
+      }
+    }
+    ASSERT_TRUE(s.Intact() && dp.Intact());
+  }
+}
+
+TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
+  for (const int64_t keys : {1, 3, 8, 17}) {
+    const Matrix ds(keys, width(), width(), 20);
+    Matrix capped(keys, width(), width(), 21);
+    constexpr float kCap = 4.0f;
+    Matrix through = ds;
+    kernels().softcap_gradient(through.data(), capped.data(), keys, kCap);
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        const double t = capped.at(key, lane) / static_cast<double>(kCap);
+        ASSERT_NEAR(through.at(key, lane), ds.at(key, lane) * (1 - t * t), 8 * kEps * std::fabs(ds.at(key, lane)));
+      }
+    }
+    std::vector<int32_t> distance(static_cast<size_t>(width()));
+    for (size_t i = 0; i < distance.size(); ++i) distance[i] = static_cast<int32_t>(i) - 5;
+    for (const bool square_root : {false, true}) {
+      Matrix sum(1, width(), width(), 22);
+      const Matrix before = sum;
+      kernels().slope_gradient(ds.values(), keys, distance.data(), square_root, sum.data());
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        double want = before.at(0, lane), magnitude = std::fabs(want);
+        for (int64_t key = 0; key < keys; ++key) {
+          double far = std::abs(distance[static_cast<size_t>(lane)] + static_cast<int>(key));
+          if (square_root) far = std::sqrt(far);
+          want += far * ds.at(key, lane);
+          magnitude += std::fabs(far * ds.at(key, lane));
+        }
+        ASSERT_NEAR(sum.at(0, lane), want, kEps * static_cast<double>(keys + 2) * magnitude);
+      }
+    }
+    for (const bool accumulate : {false, true}) {
+      const int64_t count = width() - 1;
+      Matrix bias(width(), keys, keys + 2, 23);
+      const Matrix before = bias;
+      std::vector<void*> rows;
+      for (int64_t i = 0; i < width(); ++i) rows.push_back(&bias.at(i, 0));
+      kernels().bias_gradient(ds.values(), keys, -0.5f, accumulate, rows.data(), DType::kF32, count);
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        for (int64_t key = 0; key < keys; ++key) {
+          float want = -0.5f * ds.at(key, lane);
+          if (accumulate) want += before.at(lane, key);
+          if (lane >= count) want = before.at(lane, key);
+          ASSERT_EQ(bias.at(lane, key), want) << lane << " " << key;
+        }
+      }
+      ASSERT_TRUE(bias.Intact());
+    }
+  }
+}
+
+TEST_P(BackwardKernelsTest, DotAndNarrowTakeEveryTypeAndTail) {
+  for (const int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 64, 129}) {
+    Matrix a(1, n, n, 30), b(1, n, n, 31);
+    double want = 0, magnitude = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      want += static_cast<double>(a.at(0, i)) * b.at(0, i);
+      magnitude += std::fabs(static_cast<double>(a.at(0, i)) * b.at(0, i));
+    }
+    EXPECT_NEAR(row_kernels().dot(a.data(), DType::kF32, b.data(), DType::kF32, n), want,
+                kEps * static_cast<double>(n + 4) * magnitude);
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const auto element = static_cast<int64_t>(SizeOf(dtype));
+      Matrix from(3, n, n + 1, 32);
+      std::vector<uint8_t> out(static_cast<size_t>(3 * (n + 2) * element), 0xa5);
+      row_kernels().narrow(from.data(), from.stride(), 3, n, 2.0f, {out.data() + element, dtype, n + 2});
+      std::vector<float> back(static_cast<size_t>(3 * n));
+      row_kernels().widen({out.data() + element, dtype, n + 2}, 3, n, back.data(), n);
+      const double rounding = dtype == DType::kF32 ? 0.0 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t c = 0; c < n; ++c) {
+          const double exact = 2.0 * from.at(r, c);
+          // Half an ulp of the type; f16 subnormals step by 2^-24.
+          ASSERT_NEAR(back[static_cast<size_t>(r * n + c)], exact, rounding * std::fabs(exact) + 0x1p-25);
+        }
+        ASSERT_EQ(out[static_cast<size_t>(r * (n + 2) * element)], 0xa5);
+        ASSERT_EQ(out[static_cast<size_t>((r * (n + 2) + n + 1) * element)], 0xa5);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::core::kernels

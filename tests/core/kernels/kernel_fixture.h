@@ -1,0 +1,94 @@
+#ifndef FA_TESTS_CORE_KERNELS_KERNEL_FIXTURE_H_
+#define FA_TESTS_CORE_KERNELS_KERNEL_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/cpu.h"
+#include "core/kernels/kernel_types.h"
+
+namespace fa::core::kernels {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+inline constexpr double kEps = std::numeric_limits<float>::epsilon();
+
+/// A line of the registry.
+struct Level {
+  const KernelTable* table;
+  int strip;
+};
+
+/// Every strip kernel set of every level this CPU has, each once.
+inline std::vector<Level> Levels() {
+  std::vector<Level> levels;
+  std::vector<const KernelTable*> tables;
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+    if (isa > DetectIsa()) continue;
+    const KernelTable* table = &Kernels(isa);
+    if (std::find(tables.begin(), tables.end(), table) == tables.end()) tables.push_back(table);
+  }
+  tables.push_back(&PortableBlasKernels());
+  for (const KernelTable* table : tables) {
+    for (int s = 0; s < table->strip_count; ++s) levels.push_back({table, s});
+  }
+  return levels;
+}
+
+/// A matrix whose rows lie `stride` apart, with NaN wherever no element is, NaN before and after.
+class Matrix {
+ public:
+  Matrix(int64_t rows, int64_t columns, int64_t stride, uint32_t seed, int64_t offset = 0)
+      : rows_(rows), columns_(columns), stride_(stride), offset_(offset + kGuard) {
+    values_.assign(static_cast<size_t>(offset_ + rows * stride + kGuard), kNan);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) at(r, c) = normal(random);
+    }
+  }
+  float& at(int64_t r, int64_t c) { return values_[static_cast<size_t>(offset_ + r * stride_ + c)]; }
+  [[nodiscard]] float at(int64_t r, int64_t c) const { return values_[static_cast<size_t>(offset_ + r * stride_ + c)]; }
+  float* data() { return values_.data() + offset_; }
+  [[nodiscard]] const float* values() const { return values_.data() + offset_; }
+  [[nodiscard]] int64_t stride() const { return stride_; }
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  [[nodiscard]] int64_t columns() const { return columns_; }
+  /// Everything outside the elements is still NaN.
+  [[nodiscard]] bool Intact() const {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const int64_t at = static_cast<int64_t>(i) - offset_;
+      const bool inside = at >= 0 && at < rows_ * stride_ && at % stride_ < columns_;
+      if (!inside && !std::isnan(values_[i])) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kGuard = 64;
+  int64_t rows_, columns_, stride_, offset_;
+  std::vector<float> values_;
+};
+
+/// A test of every line of the registry.
+class KernelTest : public testing::TestWithParam<Level> {
+ protected:
+  [[nodiscard]] const StripKernels& kernels() const { return GetParam().table->strips[GetParam().strip]; }
+  [[nodiscard]] const RowKernels& row_kernels() const { return *GetParam().table->rows; }
+  [[nodiscard]] int64_t width() const { return kernels().width; }
+};
+
+inline std::string LevelName(const testing::TestParamInfo<Level>& info) {
+  return info.param.table->strips[info.param.strip].name;
+}
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_TESTS_CORE_KERNELS_KERNEL_FIXTURE_H_
