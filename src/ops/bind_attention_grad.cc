@@ -94,6 +94,7 @@ Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (Status status = CheckWritten({"dpse", args.dpse, "pse", args.pse}); !status.ok()) return status;
   bound.has_dpse = true;
   bound.dpse = GradPseRows(bound.forward.pse, args.dpse);
+  bound.forward.problem.one_pair_at_a_time = bound.dpse.shared_batch && !bound.dpse.shared_rows;
   return Status::Ok();
 }
 

@@ -28,6 +28,7 @@ BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int
   const double equal_pairs = heaviest > 0 ? std::ceil(total / heaviest) : 1;
   BackwardInterleave interleave;
   interleave.pairs = equal_pairs < workers ? static_cast<int64_t>(equal_pairs) : workers;
+  if (problem.one_pair_at_a_time) interleave.pairs = 1;
   interleave.band = (workers + interleave.pairs - 1) / interleave.pairs;
   return interleave;
 }

@@ -24,6 +24,8 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   bool dense_mask = false;   ///< a mask tensor may drop any pair: no tile is full
   bool score_passes = false; ///< pse, slopes, softcap or dropout touch every score
+  /// Backward: its tiles add to a sum over the batch (a bias shared by it), so (sequence, kv head) pairs go one by one.
+  bool one_pair_at_a_time = false;
   bool k_rows_dense = true;  ///< k rows are f32 and lie d apart: readable where they are
   bool v_rows_dense = true;
   std::vector<Sequence> sequences;
