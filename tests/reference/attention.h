@@ -93,7 +93,7 @@ struct ForwardResult {
 struct Gradients {
   std::vector<double> dq, dk, dv, dq_rope, dk_rope;  ///< like q, k, v, q_rope, k_rope
   std::vector<double> dpse;                          ///< like pse.values; broadcast dimensions summed
-  std::vector<double> dslopes;                       ///< [N]: summed over the batch
+  std::vector<double> dslopes;                       ///< like slopes: [B, N]
   std::vector<double> dsink;                         ///< [N]
 };
 

@@ -57,7 +57,7 @@ class RowGradient {
     const Real scale = static_cast<Real>(p_.scale);
     if (p_.pse_type == PseType::kScaleThenAdd) sums_->dpse[PseIndex(p_, b, n, i, score.key)] += ds;
     if (p_.pse_type == PseType::kAddThenScale) sums_->dpse[PseIndex(p_, b, n, i, score.key)] += scale * ds;
-    if (!p_.slopes.empty()) sums_->dslopes[n] -= ds * score.distance;
+    if (!p_.slopes.empty()) sums_->dslopes[b * p_.heads + n] -= ds * score.distance;
 
     const Real product = Rounded(ds * score.cap_slope);
     const int64_t n_kv = n / (p_.heads / p_.heads_kv);
@@ -89,7 +89,7 @@ Sums<Real> Run(const Problem& p, const ForwardResult& forward, const std::vector
   sums.dq_rope.resize(p.q_rope.size());
   sums.dk_rope.resize(p.k_rope.size());
   sums.dpse.resize(p.pse.values.size());
-  sums.dslopes.resize(p.slopes.empty() ? 0 : static_cast<size_t>(p.heads));
+  sums.dslopes.resize(p.slopes.size());
   sums.dsink.resize(p.sink.size());
   RowGradient<Real> row(p, forward, d_out, format, &sums);
   for (int64_t b = 0; b < p.batch(); ++b) {

@@ -1,0 +1,27 @@
+// Random calls over all options at once, on every instruction-set level. FA_TEST_CASES cases, from seed FA_TEST_SEED on;
+// a failure prints its seed.
+#include <gtest/gtest.h>
+
+#include "support/compare_gradients.h"
+#include "support/contexts.h"
+#include "support/random_backward_case.h"
+
+namespace fa::test {
+namespace {
+
+constexpr int kShards = 8;
+
+class BackwardRandom : public ::testing::TestWithParam<int> {};
+
+TEST_P(BackwardRandom, MatchesTheReference) {
+  const int cases = FromEnvironment("FA_TEST_CASES", 240) / kShards;
+  const int first = FromEnvironment("FA_TEST_SEED", 1) + GetParam() * cases;
+  for (int seed = first; seed < first + cases; ++seed) {
+    EXPECT_TRUE(RunsLikeTheReference(RandomBackwardCase(static_cast<uint64_t>(seed)), 1 + seed % 3));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shard, BackwardRandom, ::testing::Range(0, kShards));
+
+}  // namespace
+}  // namespace fa::test
