@@ -31,7 +31,8 @@ double Expected(const std::vector<float>& q, const std::vector<float>& k, const 
 
 std::vector<float> Wave(double frequency) {
   std::vector<float> values(kHeads * kTokens * kDim);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(std::sin(frequency * static_cast<double>(i)));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(std::sin(frequency * static_cast<double>(i)));
   return values;
 }
 
