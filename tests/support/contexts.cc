@@ -40,4 +40,13 @@ int FromEnvironment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
+int RandomCases() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int kUsual = 80;
+#else
+  constexpr int kUsual = 400;
+#endif
+  return FromEnvironment("FA_TEST_CASES", kUsual);
+}
+
 }  // namespace fa::test

@@ -91,7 +91,7 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
 }
 
 TEST_P(ForwardNonFinite, RandomCases) {
-  const int cases = FromEnvironment("FA_TEST_CASES", 400) / 8;
+  const int cases = RandomCases() / 8;
   for (int seed = 7001; seed < 7001 + cases; ++seed) {
     ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
     c.dtype = std::get<1>(GetParam());

@@ -114,7 +114,7 @@ TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
 }
 
 TEST_P(ForwardPoison, RandomCases) {
-  const int cases = FromEnvironment("FA_TEST_CASES", 400) / 8;
+  const int cases = RandomCases() / 8;
   for (int seed = 5001; seed < 5001 + cases; ++seed) {
     ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
     c.pse_minus_inf_share = 0;  // -inf is no mask: IEEE rules for what it meets

@@ -14,7 +14,7 @@ class ForwardRandom : public ::testing::TestWithParam<std::tuple<Isa, int>> {};
 
 TEST_P(ForwardRandom, MatchesTheReference) {
   const auto [isa, shard] = GetParam();
-  const int cases = FromEnvironment("FA_TEST_CASES", 400) / kShards;
+  const int cases = RandomCases() / kShards;
   const int first = FromEnvironment("FA_TEST_SEED", 1) + shard * cases;
   for (int seed = first; seed < first + cases; ++seed) {
     EXPECT_TRUE(RunsLikeTheReference(RandomForwardCase(static_cast<uint64_t>(seed)), ContextOf(isa, 1 + seed % 3)));

@@ -17,7 +17,7 @@ class ForwardReproducibility : public ::testing::TestWithParam<Isa> {
   /// Calls `check` on random cases.
   template <typename Check>
   static void ForRandomCases(int first_seed, const Check& check) {
-    const int cases = FromEnvironment("FA_TEST_CASES", 400) / 8;
+    const int cases = RandomCases() / 8;
     for (int seed = first_seed; seed < first_seed + cases; ++seed)
       check(RandomForwardCase(static_cast<uint64_t>(seed)));
   }
