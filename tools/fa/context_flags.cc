@@ -22,8 +22,7 @@ std::unique_ptr<Context> MakeContext(const ContextFlags& flags) {
   if (!flags.isa.empty()) {
     options.isa = ParseIsa(flags.isa);
     if (!options.isa) {
-      throw UsageError(
-          fmt::format("--isa: '{}', want portable, avx2, avx512, avx512_vnni or avx512_bf16", flags.isa));
+      throw UsageError(fmt::format("--isa: '{}', want portable, avx2, avx512, avx512_vnni or avx512_bf16", flags.isa));
     }
   }
   if (flags.accumulation == "atomic-free") {

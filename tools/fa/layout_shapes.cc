@@ -28,7 +28,8 @@ TensorSizes SizesOf(const char* flag, Layout layout, const std::vector<int64_t>&
                                  shape.size(), Name(layout), rank));
   }
   if (packed_heads && (heads <= 0 || shape[2] % heads != 0)) {
-    throw UsageError(fmt::format("{}: shape {}, want a last dimension of {} heads", flag, npy::ShapeText(shape), heads));
+    throw UsageError(
+        fmt::format("{}: shape {}, want a last dimension of {} heads", flag, npy::ShapeText(shape), heads));
   }
   switch (layout) {
     case Layout::kBNSD:

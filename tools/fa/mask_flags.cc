@@ -25,8 +25,7 @@ void CheckCombination(const MaskFlags& flags) {
   if (flags.causal && band != nullptr) throw UsageError(fmt::format("{}: cannot be combined with --causal", band));
   if (mode < 0 || mode > 8) throw UsageError(fmt::format("--sparse-mode: {}, want 0 to 8", mode));
   if (mode == 0 && band != nullptr && flags.atten_mask.empty()) {
-    throw UsageError(
-        fmt::format("{}: mode 0 without --atten-mask ignores it; for a window use --sparse-mode 4", band));
+    throw UsageError(fmt::format("{}: mode 0 without --atten-mask ignores it; for a window use --sparse-mode 4", band));
   }
   const bool takes_prefix = mode == kModePrefix || mode == kModePrefixCompressed;
   if (!flags.prefix.empty() && !takes_prefix) throw UsageError("--prefix: only for --sparse-mode 5 and 6");
@@ -51,9 +50,10 @@ std::string Describe(const MaskFlags& flags) {
 void AddMaskFlags(CLI::App& command, MaskFlags& flags) {
   command.add_flag("--causal", flags.causal, "Bottom-right aligned: the last query sees every key");
   command
-      .add_option("--atten-mask", flags.atten_mask,
-                  "bool or uint8, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk], TND [maxSq,maxSk]; modes 2, "
-                  "3, 4, 7, 8: the 2048x2048 triangle, mode 6: 3072x2048")
+      .add_option(
+          "--atten-mask", flags.atten_mask,
+          "bool or uint8, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk], TND [maxSq,maxSk]; modes 2, "
+          "3, 4, 7, 8: the 2048x2048 triangle, mode 6: 3072x2048")
       ->type_name("NPY");
   command.add_option("--sparse-mode", flags.sparse_mode, "0 to 8; 2 and above need no --atten-mask")->type_name("N");
   command.add_option("--pre-tokens", flags.pre_tokens, "Keys kept before the diagonal, modes 0, 4, 7, 8")

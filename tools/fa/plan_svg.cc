@@ -12,11 +12,11 @@ namespace fa::tool {
 namespace {
 
 // Pixels. Six panels of 300 are what a screen shows at once; a list of 32 workers is what still reads as a legend.
-constexpr double kPanel = 300, kMinPanel = 24;
+constexpr double kPanel = 300, kMinPanel = 96;
 constexpr double kGapX = 74, kGapY = 78, kMargin = 24, kHeader = 108, kLegend = 190;
 constexpr int64_t kPanels = 6, kColumns = 3;
 constexpr size_t kLegendRows = 32;
-constexpr double kMinGridStep = 4;  // key-block lines closer than this would hide the tile
+constexpr double kMinGridStep = 4;  // lines closer than this would hide what they part
 
 constexpr const char* kStyle =
     "text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#24303c;font-size:11px}"
@@ -144,10 +144,11 @@ class Drawing {
     const double right = x + static_cast<double>(tile.key_end) * PerKey();
     const double top = y + static_cast<double>(tile.row_begin) * PerRow();
     const double bottom = y + static_cast<double>(tile.row_end) * PerRow();
-    Add("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\" class=\"tile\"><title>rows "
+    Add("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"{}><title>rows "
         "{}-{}, keys {}-{}, heads {}-{}, worker {}, cost {}</title></rect>\n",
-        left, top, right - left, bottom - top, Colour(tile.worker, info_.workers), tile.row_begin, tile.row_end,
-        tile.key_begin, tile.key_end, tile.head_begin, tile.head_end, tile.worker, tile.cost);
+        left, top, right - left, bottom - top, Colour(tile.worker, info_.workers),
+        bottom - top < kMinGridStep ? "" : " class=\"tile\"", tile.row_begin, tile.row_end, tile.key_begin,
+        tile.key_end, tile.head_begin, tile.head_end, tile.worker, tile.cost);
     if (info_.block_k <= 0 || static_cast<double>(info_.block_k) * PerKey() < kMinGridStep) return;
     for (int64_t key = (tile.key_begin / info_.block_k + 1) * info_.block_k; key < tile.key_end; key += info_.block_k) {
       const double at = x + static_cast<double>(key) * PerKey();

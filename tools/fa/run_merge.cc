@@ -33,8 +33,8 @@ void CheckLengths(const Flags& flags, Layout layout, const npy::Array& out) {
   if (layout != Layout::kTND) throw UsageError(fmt::format("{}: only for layout TND", kFlag));
   const std::vector<int64_t> lengths = ParseIntegers(kFlag, flags.actual_seq_qlen);
   if (lengths.front() < 0 || !std::is_sorted(lengths.begin(), lengths.end())) {
-    throw UsageError(fmt::format("{}: {}, want prefix sums, none smaller than the one before", kFlag,
-                                 flags.actual_seq_qlen));
+    throw UsageError(
+        fmt::format("{}: {}, want prefix sums, none smaller than the one before", kFlag, flags.actual_seq_qlen));
   }
   if (!out.shape().empty() && lengths.back() > out.shape()[0]) {
     throw UsageError(fmt::format("{}: ends at {}, --prev-out has {} rows", kFlag, lengths.back(), out.shape()[0]));

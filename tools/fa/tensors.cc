@@ -73,10 +73,10 @@ Tensor LoadActivations(const char* flag, const std::string& path, std::optional<
   const bool is_float = tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16;
   if (!is_float || (dtype && *dtype != tensor.dtype)) {
     throw UsageError(fmt::format("{}: elements are {}, want {}", flag, npy::Name(tensor.array.type()),
-                                 !dtype                    ? "float32, float16, or uint16 with --dtype bf16"
-                                 : *dtype == DType::kBF16  ? "uint16 (--dtype bf16)"
-                                 : *dtype == DType::kF16   ? "float16 (--dtype f16)"
-                                                           : "float32 (--dtype f32)"));
+                                 !dtype                   ? "float32, float16, or uint16 with --dtype bf16"
+                                 : *dtype == DType::kBF16 ? "uint16 (--dtype bf16)"
+                                 : *dtype == DType::kF16  ? "float16 (--dtype f16)"
+                                                          : "float32 (--dtype f32)"));
   }
   return tensor;
 }

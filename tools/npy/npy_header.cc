@@ -123,8 +123,8 @@ Header ParseHeader(std::string_view text) {
 std::string FormatHeader(ElementType type, std::span<const int64_t> shape) {
   constexpr size_t kPreamble = 10;  // magic, version, 16-bit length
   constexpr size_t kAlignment = 64;
-  std::string dictionary = std::string("{'descr': '") + Descr(type) +
-                           "', 'fortran_order': False, 'shape': " + ShapeText(shape) + ", }";
+  std::string dictionary =
+      std::string("{'descr': '") + Descr(type) + "', 'fortran_order': False, 'shape': " + ShapeText(shape) + ", }";
   const size_t used = kPreamble + dictionary.size() + 1;
   dictionary.append((kAlignment - used % kAlignment) % kAlignment, ' ');
   dictionary += '\n';

@@ -10,7 +10,7 @@ namespace {
 constexpr double kAccumulators = 12;
 constexpr float kHalf = 0.5F;
 
-#define FA_CLOBBERS                                                                                               \
+#define FA_CLOBBERS                                                                                                \
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
       "xmm13", "xmm14", "xmm15"
 #define FA_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)

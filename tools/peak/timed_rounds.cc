@@ -53,8 +53,8 @@ double ShortestRound(int threads, double seconds, const std::function<void(int)>
   SpinBarrier barrier(threads);
   bool stop = false;  // written by thread 0 between two barriers
   double shortest = std::numeric_limits<double>::infinity();
-  const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                        std::chrono::duration<double>(seconds));
+  const Clock::time_point deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   const auto body = [&](int thread) {
     Span& span = spans[static_cast<size_t>(thread)];
     do {

@@ -1,0 +1,53 @@
+#ifndef FA_TESTS_TOOLS_BACKWARD_CALL_H_
+#define FA_TESTS_TOOLS_BACKWARD_CALL_H_
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "npy/npy_array.h"
+#include "reference/attention.h"
+#include "tools/cli_run.h"
+#include "tools/forward_call.h"
+
+namespace fa::test {
+
+/// One `fa run backward` on the files of a `fa run forward`. Options are given to `forward`, as for that command.
+class BackwardCall {
+ public:
+  BackwardCall(std::string layout, const reference::Problem& problem,
+               reference::Format format = reference::Format::kF32);
+
+  ForwardCall forward;
+  std::string outputs;  ///< appended to the command line: flags of optional gradients
+
+  /// Asks for an optional gradient too.
+  void Want(const std::string& flag);
+  /// `fa run forward`, which leaves the files that the backward reads.
+  [[nodiscard]] CliResult RunForward() { return forward.Run(); }
+  [[nodiscard]] CliResult RunBackward(const std::string& more = "") const;
+  /// Runs both and compares every gradient that was asked for with the reference.
+  [[nodiscard]] ::testing::AssertionResult Matches();
+  /// The file that the flag names.
+  [[nodiscard]] std::string PathOf(const std::string& flag) const;
+  [[nodiscard]] std::string BytesOf(const std::string& flag) const { return forward.scratch().Read(flag + ".npy"); }
+
+ private:
+  struct References {
+    reference::Gradients exact, naive;
+  };
+  [[nodiscard]] References Compute() const;
+  [[nodiscard]] ::testing::AssertionResult AllMatch(const References& want) const;
+  [[nodiscard]] ::testing::AssertionResult TensorMatches(const std::string& flag, const npy::Array& exact,
+                                                         const npy::Array& naive) const;
+  [[nodiscard]] double Value(const npy::Array& array, size_t at) const;
+
+  std::string layout_;
+  reference::Format format_;
+  std::vector<double> d_out_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_TOOLS_BACKWARD_CALL_H_

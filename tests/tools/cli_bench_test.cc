@@ -1,0 +1,69 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/cli_run.h"
+
+namespace fa::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(CliBench, JsonHasEveryKeyAndConsistentNumbers) {
+  const CliResult result =
+      RunCli("bench forward --shape 1,2,1,96,128,32,16 --dtype bf16 --layout BSND --causal --threads 1 --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const json bench = json::parse(result.out);
+  EXPECT_EQ(bench["op"], "forward");
+  EXPECT_EQ(bench["shape"], json({1, 2, 1, 96, 128, 32, 16}));
+  EXPECT_EQ(bench["dtype"], "bf16");
+  EXPECT_EQ(bench["mask"], "causal");
+  EXPECT_EQ(bench["layout"], "BSND");
+  EXPECT_EQ(bench["threads"], 1);
+  EXPECT_FALSE(bench["isa"].get<std::string>().empty());
+  EXPECT_FALSE(bench["kernel"].get<std::string>().empty());
+  const double best = bench["seconds"]["best"], median = bench["seconds"]["median"];
+  EXPECT_GT(best, 0);
+  EXPECT_GE(median, best);
+  // Row i of 96 keeps 33 + i of 128 keys.
+  const double flops = 2.0 * 2 * (96 * 33 + 96 * 95 / 2) * (32 + 16);
+  EXPECT_DOUBLE_EQ(bench["flops"].get<double>(), flops);
+  EXPECT_DOUBLE_EQ(bench["gflops"].get<double>(), flops / best * 1e-9);
+  EXPECT_GT(bench["peak_gflops"].get<double>(), 0);
+  EXPECT_DOUBLE_EQ(bench["fraction"].get<double>(), bench["gflops"].get<double>() / bench["peak_gflops"].get<double>());
+  const double bytes = 2.0 * (2 * 96 * 32 + 128 * 32 + 128 * 16 + 2 * 96 * 16);
+  EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), bytes / best);
+}
+
+TEST(CliBench, ChecksEveryLayoutAndMaskBeforeTiming) {
+  // A wrong row is exit code 1: the rows that the tool checks itself agree with the library in each of these.
+  for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",
+                            "--layout TND --dtype f16 --sparse-mode 7 --pre-tokens 70 --next-tokens -2",
+                            "--layout BNSD_BSND --sparse-mode 5 --prefix 50,60 --isa portable"}) {
+    const CliResult result = RunCli(std::string("bench forward --shape 2,4,2,40,70,24 ") + flags);
+    EXPECT_EQ(result.exit_code, 0) << flags << ": " << result.err;
+    EXPECT_THAT(result.out, HasSubstr("GFLOP/s")) << flags;
+  }
+}
+
+TEST(CliBench, BadArgumentsNameTheFlag) {
+  for (const auto& [flags, named] :
+       std::vector<std::pair<std::string, std::string>>{{"--shape 1,2,2,8,8,16 --dtype int8", "--dtype"},
+                                                        {"--shape 1,2,2,8,8,16 --layout DNSB", "--layout"},
+                                                        {"--shape 1,2,2,8,8", "--shape"},
+                                                        {"--shape 1,2,2,8,8,16 --pre-tokens 4", "--pre-tokens"}}) {
+    const CliResult result = RunCli("bench forward " + flags);
+    EXPECT_EQ(result.exit_code, 2) << flags;
+    EXPECT_TRUE(result.HasOneLineOfError()) << flags;
+    EXPECT_THAT(result.err, HasSubstr(named)) << flags;
+    EXPECT_EQ(result.out, "") << flags;
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

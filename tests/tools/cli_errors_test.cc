@@ -1,0 +1,220 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "npy/npy_file.h"
+#include "tools/cli_run.h"
+#include "tools/forward_call.h"
+
+namespace fa::test {
+namespace {
+
+using npy::ElementType;
+using ::testing::HasSubstr;
+
+constexpr int kFailure = 1, kBadArgument = 2;
+
+/// One valid call, to which tests add one mistake.
+class CliErrors : public ::testing::Test {
+ protected:
+  CliErrors() : call_("BNSD", {.heads = 2, .heads_kv = 2, .d = 8, .dv = 8, .lengths = {.sq = {4}, .sk = {6}}}) {}
+
+  /// The exit code, one line that names the flag, and not one new file.
+  void ExpectRefusal(const std::string& flags, int exit_code, const std::string& named) {
+    const std::vector<std::string> before = call_.scratch().Names();
+    call_.flags = valid_ + " " + flags;
+    const CliResult result = call_.Run();
+    EXPECT_EQ(result.exit_code, exit_code) << flags << ": " << result.err;
+    EXPECT_TRUE(result.HasOneLineOfError()) << flags << ": " << result.err;
+    EXPECT_THAT(result.err, HasSubstr(named)) << flags;
+    EXPECT_EQ(call_.scratch().Names(), before) << flags;
+  }
+  std::string File(const std::string& name, const npy::Array& array) {
+    npy::Save(call_.scratch().Path(name), array);
+    return call_.scratch().Path(name);
+  }
+  /// The valid flags with one of them changed.
+  void Replace(const std::string& flag, const std::string& value) {
+    const size_t at = valid_.find(flag + " ");
+    const size_t end = valid_.find(' ', at + flag.size() + 1);
+    valid_.replace(at, end - at, flag + " " + value);
+  }
+
+  ForwardCall call_;
+  std::string valid_ = call_.flags;
+};
+
+TEST_F(CliErrors, TheCallItselfIsValid) { EXPECT_TRUE(call_.Matches()); }
+
+TEST_F(CliErrors, FlagsNameThemselves) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"--bogus 1", "--bogus"},
+      {"--threads x", "--threads"},
+      {"--threads -1", "--threads"},
+      {"--isa sse", "--isa"},
+      {"--accumulation fast", "--accumulation"},
+      {"--dtype f64", "--dtype"},
+      {"--dtype bf16", "--query"},
+      {"--scale nan", "--scale"},
+      {"--scale inf", "--scale"},
+      {"--softcap -1", "--softcap"},
+      {"--keep-prob 0", "--keep-prob"},
+      {"--keep-prob 0.5", "--keep-prob"},
+      {"--keep-prob 1.5 --seed 1", "--keep-prob"},
+      {"--offset 1", "--offset"},
+      {"--seed -1", "--seed"},
+      {"--pse-type 4", "--pse-type"},
+      {"--pse-type 2", "--pse"},
+      {"--actual-seq-qlen 4", "--actual-seq-qlen"},
+      {"--actual-seq-kvlen 6", "--actual-seq-kvlen"},
+      {"--query-rope missing.npy", "--key-rope"},
+  };
+  for (const auto& [flags, named] : mistakes) ExpectRefusal(flags, kBadArgument, named);
+}
+
+TEST_F(CliErrors, MaskFlagsThatContradictEachOther) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"--sparse-mode 9", "--sparse-mode"},
+      {"--sparse-mode -1", "--sparse-mode"},
+      {"--pre-tokens 3", "--pre-tokens"},
+      {"--next-tokens 3", "--next-tokens"},
+      {"--sparse-mode 0 --pre-tokens 3", "--pre-tokens"},
+      {"--causal --sparse-mode 2", "--causal"},
+      {"--causal --next-tokens 2", "--next-tokens"},
+      {"--prefix 3", "--prefix"},
+      {"--sparse-mode 5", "--prefix"},
+      {"--sparse-mode 6", "--prefix"},
+      {"--sparse-mode 5 --prefix 3,x", "--prefix"},
+      {"--sparse-mode 5 --prefix 3,4", "--prefix"},
+      {"--sparse-mode 5 --prefix 99", "--prefix"},
+      {"--sparse-mode 4 --pre-tokens -3 --next-tokens -3", "--pre-tokens"},
+      {"--sparse-mode 7", "--sparse-mode"},
+  };
+  for (const auto& [flags, named] : mistakes) ExpectRefusal(flags, kBadArgument, named);
+}
+
+TEST_F(CliErrors, ShapesAndTypesNameTheirTensor) {
+  const npy::Array three(ElementType::kF32, {2, 4, 8});
+  Replace("--query", File("three.npy", three));
+  ExpectRefusal("", kBadArgument, "--query");
+  valid_ = call_.flags;
+}
+
+TEST_F(CliErrors, KeysOfAnotherHeadSizeNameTheKey) {
+  npy::Array key(ElementType::kF32, {1, 2, 6, 7});
+  std::fill_n(key.as<float>().begin(), key.size(), 0.0F);
+  Replace("--key", File("key.npy", key));
+  ExpectRefusal("", kBadArgument, "--key");
+}
+
+TEST_F(CliErrors, ElementTypesThatNoOperatorTakes) {
+  Replace("--value", File("value.npy", npy::Array(ElementType::kF64, {1, 2, 6, 8})));
+  ExpectRefusal("", kBadArgument, "--value: elements are float64");
+}
+
+TEST_F(CliErrors, Bf16BitsNeedTheFlag) {
+  Replace("--key", File("key.npy", npy::Array(ElementType::kU16, {1, 2, 6, 8})));
+  ExpectRefusal("", kBadArgument, "--dtype bf16");
+}
+
+TEST_F(CliErrors, UnusableFilesNameFlagAndFile) {
+  const std::string bytes = call_.scratch().Read("input0.npy");
+  const auto refuse = [this](const std::string& contents, const char* reason) {
+    Replace("--query", call_.scratch().Write("bad.npy", contents));
+    ExpectRefusal("", kBadArgument, "--query: " + call_.scratch().Path("bad.npy"));
+    EXPECT_THAT(call_.Run().err, HasSubstr(reason));
+  };
+  refuse(bytes.substr(0, bytes.size() - 1), "truncated");
+  refuse("text", "truncated");
+  refuse("some text that is longer", "not a .npy file");
+  std::string other = bytes;
+  other.replace(other.find("<f4"), 3, ">f4");
+  refuse(other, "big endian");
+  other.replace(other.find(">f4"), 3, "|O ");
+  refuse(other, "object");
+}
+
+TEST_F(CliErrors, FilesThatAreNotThereAreFailures) {
+  Replace("--query", call_.scratch().Path("missing.npy"));
+  ExpectRefusal("", kFailure, "--query: " + call_.scratch().Path("missing.npy"));
+}
+
+TEST_F(CliErrors, OutputsThatCannotBeWrittenAreFailures) {
+  const auto run = [this](const std::string& out) { return RunCli("run forward" + valid_ + " --out " + out); };
+  for (const std::string& out : {call_.scratch().Path("no/such/folder.npy"), call_.scratch().Path("")}) {
+    const CliResult result = run(out);
+    EXPECT_EQ(result.exit_code, kFailure);
+    EXPECT_TRUE(result.HasOneLineOfError());
+    EXPECT_THAT(result.err, HasSubstr("--out"));
+  }
+  EXPECT_EQ(run("/dev/full").exit_code, kFailure);
+}
+
+TEST_F(CliErrors, TwoOutputsMustNotBeOneFile) {
+  const std::string path = call_.scratch().Path("one.npy");
+  const CliResult result = RunCli("run forward" + valid_ + " --out " + path + " --lse " + path);
+  EXPECT_EQ(result.exit_code, kBadArgument);
+  EXPECT_THAT(result.err, HasSubstr("--lse"));
+  EXPECT_EQ(call_.scratch().Read("one.npy"), "");
+}
+
+TEST_F(CliErrors, AnOldOutputSurvivesAFailure) {
+  const std::string out = call_.scratch().Write("old.npy", "old");
+  EXPECT_EQ(RunCli("run forward" + valid_ + " --keep-prob 2 --out " + out).exit_code, kBadArgument);
+  EXPECT_EQ(call_.scratch().Read("old.npy"), "old");
+}
+
+TEST(CliUsage, MissingFlagsAndCommandsAreNamed) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"", "subcommand"},           {"run", "subcommand"},
+      {"frobnicate", "frobnicate"}, {"run sideways", "sideways"},
+      {"run forward", "--query"},   {"plan forward", "--shape"},
+      {"bench forward", "--shape"}, {"run merge --layout SBH", "--prev-out"}};
+  for (const auto& [arguments, named] : mistakes) {
+    const CliResult result = RunCli(arguments);
+    EXPECT_EQ(result.exit_code, kBadArgument) << arguments;
+    EXPECT_TRUE(result.HasOneLineOfError()) << arguments;
+    EXPECT_THAT(result.err, HasSubstr(named)) << arguments;
+    EXPECT_EQ(result.out, "") << arguments;
+  }
+}
+
+TEST(CliUsage, HeadCountIsNeededWhereHeadsAreFolded) {
+  ForwardCall call("BSH", {.heads = 2, .heads_kv = 2, .d = 8, .dv = 8, .lengths = {.sq = {4}, .sk = {6}}});
+  call.flags.erase(call.flags.find(" --head-num 2"), 13);
+  EXPECT_THAT(call.Run().err, HasSubstr("--head-num"));
+  call.flags += " --head-num 5";
+  const CliResult result = call.Run();
+  EXPECT_EQ(result.exit_code, kBadArgument);
+  EXPECT_THAT(result.err, HasSubstr("--query"));
+}
+
+TEST(CliUsage, PackedLayoutNeedsLengths) {
+  ForwardCall call("TND", {.heads = 2, .heads_kv = 2, .d = 8, .dv = 8, .lengths = {.sq = {4, 3}, .sk = {6, 2}}});
+  const std::string flags = call.flags;
+  const size_t at = flags.find(" --actual-seq-kvlen");
+  call.flags = flags.substr(0, at);
+  EXPECT_THAT(call.Run().err, HasSubstr("--actual-seq-kvlen"));
+  call.flags = flags.substr(0, at) + " --actual-seq-kvlen 6,9";
+  const CliResult result = call.Run();
+  EXPECT_EQ(result.exit_code, kBadArgument);
+  EXPECT_THAT(result.err, HasSubstr("--actual-seq-kvlen"));
+}
+
+TEST(CliUsage, HelpAndVersionSucceed) {
+  EXPECT_EQ(RunCli("--version").out, "0.1.0\n");
+  const CliResult help = RunCli("run forward --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--actual-seq-kvlen"));
+}
+
+TEST(CliUsage, AFullDiskBelowStandardOutputIsAFailure) {
+  const CliResult result = RunCli("info >/dev/full");
+  EXPECT_EQ(result.exit_code, kFailure);
+  EXPECT_TRUE(result.HasOneLineOfError());
+}
+
+}  // namespace
+}  // namespace fa::test

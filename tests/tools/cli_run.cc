@@ -1,0 +1,32 @@
+#include "tools/cli_run.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+
+#include "tools/scratch_folder.h"
+
+namespace fa::test {
+
+bool CliResult::HasOneLineOfError() const {
+  return err.size() > 1 && err.back() == '\n' && std::count(err.begin(), err.end(), '\n') == 1;
+}
+
+CliResult RunCli(const std::string& arguments, const std::string& environment) {
+  const ScratchFolder scratch;
+  const std::string command =
+      environment + " '" FA_CLI_PATH "' " + arguments + " 2>'" + scratch.Path("stderr") + "' </dev/null";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
+  CliResult result;
+  char buffer[4096];
+  while (const size_t got = std::fread(buffer, 1, sizeof(buffer), pipe)) result.out.append(buffer, got);
+  const int status = pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.err = scratch.Read("stderr");
+  return result;
+}
+
+}  // namespace fa::test

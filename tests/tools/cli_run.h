@@ -1,0 +1,22 @@
+#ifndef FA_TESTS_TOOLS_CLI_RUN_H_
+#define FA_TESTS_TOOLS_CLI_RUN_H_
+
+#include <string>
+
+namespace fa::test {
+
+/// What a run of the command line tool left.
+struct CliResult {
+  int exit_code = -1;
+  std::string out, err;
+
+  /// err is exactly one line.
+  [[nodiscard]] bool HasOneLineOfError() const;
+};
+
+/// Runs `fa ARGUMENTS`, as a shell would; `environment` is put before it ("FA_FORCE_ISA=avx2").
+[[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_TOOLS_CLI_RUN_H_

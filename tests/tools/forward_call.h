@@ -1,0 +1,73 @@
+#ifndef FA_TESTS_TOOLS_FORWARD_CALL_H_
+#define FA_TESTS_TOOLS_FORWARD_CALL_H_
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "npy/npy_array.h"
+#include "reference/attention.h"
+#include "tools/cli_run.h"
+#include "tools/scratch_folder.h"
+
+namespace fa::test {
+
+/// One `fa run forward`: random inputs as files in a layout, the same in double for the reference.
+class ForwardCall {
+ public:
+  /// Fills q, k, v (and the rope parts, if d_rope > 0) of `problem`, rounded to `format`, and writes them.
+  ForwardCall(std::string layout, const reference::Problem& problem,
+              reference::Format format = reference::Format::kF32);
+
+  reference::Problem problem;
+  std::string flags;  ///< appended to the command line
+
+  /// Adds ` FLAG path` with a new file of that array.
+  void AddFile(const std::string& flag, const npy::Array& array);
+  /// A tensor of the problem in the layout, as it lies in a file. `columns` values a row, of q-like or k-like rows.
+  [[nodiscard]] npy::Array InLayout(const std::vector<double>& canonical, int64_t heads,
+                                    const std::vector<int64_t>& rows, int64_t columns) const;
+
+  /// Runs it with every output.
+  [[nodiscard]] CliResult Run();
+  /// Runs it and compares output, maximum, sum and lse with the reference.
+  [[nodiscard]] ::testing::AssertionResult Matches();
+  /// The bytes of the output file.
+  [[nodiscard]] std::string OutBytes() const { return scratch_.Read("out.npy"); }
+  [[nodiscard]] const ScratchFolder& scratch() const { return scratch_; }
+
+ private:
+  struct Outputs {
+    npy::Array out, max, sum, lse;
+  };
+  [[nodiscard]] ::testing::AssertionResult ShapesMatch(const Outputs& outputs) const;
+  [[nodiscard]] ::testing::AssertionResult ValuesMatch(const Outputs& outputs) const;
+  [[nodiscard]] double Value(const npy::Array& array, int64_t at) const;
+  [[nodiscard]] std::string OutLayout() const { return layout_ == "BNSD_BSND" ? "BSND" : layout_; }
+
+  /// Index in a file of layout `layout` of column 0 of row i, head n, batch element b.
+  [[nodiscard]] int64_t At(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows, int64_t columns,
+                           int64_t b, int64_t n, int64_t i) const;
+  [[nodiscard]] std::vector<int64_t> Shape(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows,
+                                           int64_t columns) const;
+  [[nodiscard]] std::vector<double> RandomRows(int64_t heads, const std::vector<int64_t>& rows, int64_t columns);
+
+  std::string layout_;
+  reference::Format format_;
+  ScratchFolder scratch_;
+  int files_ = 0;
+  uint64_t seed_ = 1;
+};
+
+/// An array of those numbers.
+template <typename T>
+[[nodiscard]] npy::Array ArrayOf(npy::ElementType type, std::vector<int64_t> shape, const std::vector<T>& numbers) {
+  npy::Array array(type, std::move(shape));
+  for (size_t i = 0; i < numbers.size(); ++i) array.as<T>()[i] = numbers[i];
+  return array;
+}
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_TOOLS_FORWARD_CALL_H_
