@@ -106,7 +106,7 @@ class TileMaker {
       const Interval keys = strip_keys_[static_cast<size_t>(row / cut_.strip_rows)];
       const int64_t begin = std::max(keys.begin / kKeyStep * kKeyStep, item.key_begin);
       const int64_t end = std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, item.key_end);
-      if (keys.empty() || begin >= end) continue;
+      if (begin >= end) continue;
       item.cost += CeilDiv(end - begin, kKeyStep);
       result_.visited_pairs +=
           static_cast<double>(std::min(cut_.strip_rows, item.row_end - row)) * static_cast<double>(end - begin);
