@@ -3,12 +3,12 @@
 // - pairs >= workers: every worker walks a pair of its own, column by column, and waits for nobody: 98 to 100 %
 //   efficient. One pair at a time (two slots) has the same efficiency on 2 workers, but 77 % on 64 (8 heads of 8K).
 // - fewer pairs: a band of exactly its workers lets each of them keep a column to its end (K, V, dK and dV stay in its
-//   L2: 87 to 97 % of the tiles follow their column's last one on the same worker) and still levels the unequal columns
+//   L2: 79 to 97 % of the tiles follow their column's last one on the same worker) and still levels the unequal columns
 //   of a causal head: 8 heads of 8K on 64 workers 94.8 %, against 90.2 % with bands of one column (short columns come
-//   first, so that the longest stand last), 91.8 % with 4 and 92.4 % with 16; one head on 2 workers 99.9 against 98.5
-//   %.
-// - bands of all columns are as efficient on paper, but no worker keeps a column: measured on one worker they cost 18 %
-//   (bands of 1 to 4 columns are equal, 8 cost 1 %).
+//   first, so that the longest stand last), 91.8 % with 4 and 92.4 % with 16; one head of 8K on 2 workers 99.9 %
+//   against 98.5 %.
+// - bands of all columns are as efficient on paper, but no worker keeps a column: with the prototype kernels, one
+//   causal head of 8K on one worker, they cost 18 % of CPU time (bands of 1 to 4 columns are equal, 8 cost 1 %).
 // A full mask does not care: its columns follow each other whatever the order of claims.
 #include "tiling/backward_interleave.h"
 
