@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "check/forward_row.h"
 #include "npy/npy_file.h"
 
 namespace fa::demo {
-namespace {
-
 npy::Array Load(const std::filesystem::path& path, npy::ElementType type) {
   npy::Array array = npy::Load(path.string());
   if (array.type() != type || array.shape().size() != 4) {
@@ -23,6 +22,10 @@ npy::Array Load(const std::filesystem::path& path, npy::ElementType type) {
 
 TensorView View(const npy::Array& array) { return {array.bytes(), DType::kF32, Dims(std::span(array.shape())), {}}; }
 
+MutableTensorView MutableView(npy::Array& array) {
+  return {array.bytes(), DType::kF32, Dims(std::span(std::as_const(array).shape())), {}};
+}
+
 check::HeadRows HeadOf(const npy::Array& array, int64_t head) {
   const std::vector<int64_t>& shape = array.shape();
   return {.data = array.bytes(),
@@ -32,14 +35,25 @@ check::HeadRows HeadOf(const npy::Array& array, int64_t head) {
           .columns = shape[3]};
 }
 
-}  // namespace
+check::ForwardRow ReferenceRow(const Layer& layer, int64_t head, int64_t token) {
+  const std::vector<int64_t>& shape = layer.q.shape();
+  return check::ComputeForwardRow({.q = HeadOf(layer.q, head),
+                                   .k = HeadOf(layer.k, head),
+                                   .v = HeadOf(layer.v, head),
+                                   .row = token,
+                                   .sk = shape[2],
+                                   .scale = 1 / std::sqrt(static_cast<double>(shape[3])),
+                                   .keeps = [](int64_t) { return true; }});
+}
 
 AttentionArgs Layer::Args() {
   AttentionArgs args;
   args.q = View(q);
   args.k = View(k);
   args.v = View(v);
-  args.out = {out.bytes(), DType::kF32, Dims(std::span(std::as_const(out).shape())), {}};
+  args.out = MutableView(out);
+  args.softmax_max = MutableView(softmax_max);
+  args.softmax_sum = MutableView(softmax_sum);
   return args;
 }
 
@@ -55,7 +69,10 @@ std::optional<Layer> LoadLayer(const std::filesystem::path& folder, int index) {
       layer.want.shape() != layer.q.shape()) {
     throw npy::FormatError(fmt::format("{}: q, k, v and out differ in shape", path("q").string()));
   }
-  layer.out = npy::Array(npy::ElementType::kF32, layer.q.shape());
+  const std::vector<int64_t>& shape = layer.q.shape();
+  layer.out = npy::Array(npy::ElementType::kF32, shape);
+  layer.softmax_max = npy::Array(npy::ElementType::kF32, {shape[0], shape[1], shape[2]});
+  layer.softmax_sum = npy::Array(npy::ElementType::kF32, {shape[0], shape[1], shape[2]});
   return layer;
 }
 
@@ -65,15 +82,7 @@ Error CompareWithFloat64(const Layer& layer) {
   Error error;
   double squares = 0;
   for (int64_t row = 0; row < heads * tokens; ++row) {
-    const int64_t head = row / tokens;
-    const check::ForwardRow reference =
-        check::ComputeForwardRow({.q = HeadOf(layer.q, head),
-                                  .k = HeadOf(layer.k, head),
-                                  .v = HeadOf(layer.v, head),
-                                  .row = row % tokens,
-                                  .sk = tokens,
-                                  .scale = 1 / std::sqrt(static_cast<double>(d)),
-                                  .keeps = [](int64_t) { return true; }});
+    const check::ForwardRow reference = ReferenceRow(layer, row / tokens, row % tokens);
     for (int64_t column = 0; column < d; ++column) {
       const auto at = static_cast<size_t>(row * d + column);
       const double difference = std::fabs(layer.out.as<float>()[at] - layer.want.as<double>()[at]);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "check/forward_row.h"
 #include "fa/fa.h"
 #include "npy/npy_array.h"
 
@@ -14,10 +15,20 @@ namespace fa::demo {
 /// computed from them.
 struct Layer {
   npy::Array q, k, v, want;
-  npy::Array out;  ///< ours
+  npy::Array out, softmax_max, softmax_sum;  ///< ours
 
   [[nodiscard]] AttentionArgs Args();
 };
+
+/// A file of that element type with 4 dimensions. Throws npy::IoError, npy::FormatError.
+[[nodiscard]] npy::Array Load(const std::filesystem::path& path, npy::ElementType type);
+[[nodiscard]] TensorView View(const npy::Array& array);
+[[nodiscard]] MutableTensorView MutableView(npy::Array& array);
+
+/// The rows of one head of a [1, heads, tokens, head size] array.
+[[nodiscard]] check::HeadRows HeadOf(const npy::Array& array, int64_t head);
+/// One row of the layer in double, with the bound that CompareWithFloat64 uses.
+[[nodiscard]] check::ForwardRow ReferenceRow(const Layer& layer, int64_t head, int64_t token);
 
 /// Layer `index` of the folder, or nothing where its query file is missing. Throws npy::IoError, npy::FormatError.
 [[nodiscard]] std::optional<Layer> LoadLayer(const std::filesystem::path& folder, int index);

@@ -1,9 +1,11 @@
 // Attention on the activations of a trained transformer (all-MiniLM-L6-v2 reading a paragraph of Darwin): every layer
-// and head through fa::PlanFlashAttention, compared with PyTorch's float64 output, timed against this machine's peak.
+// and head through fa::PlanFlashAttention, and through fa::PlanFlashAttentionGrad where the folder has gradients,
+// compared with PyTorch's float64 results, timed against this machine's peak.
 //
 //   fa_demo [FOLDER]     layer0_q.npy, layer0_k.npy, layer0_v.npy, layer0_out.npy, layer1_q.npy ...
+//                        and, for some layers, layer0_dout.npy, layer0_dq.npy, layer0_dk.npy, layer0_dv.npy
 //
-// Exit code 1 if an error is larger than rounding explains (layer.h has the bound) or something else goes wrong.
+// Exit code 1 if an error is larger than rounding explains (layer.h, gradients.h) or something else goes wrong.
 
 #include <fmt/format.h>
 
@@ -16,8 +18,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "fa/fa.h"
+#include "gradients.h"
 #include "layer.h"
 #include "peak/fma_peak.h"
 
@@ -30,7 +34,8 @@ void ThrowUnlessOk(const fa::Status& status) {
 }
 
 /// The shortest of the calls that fit into a quarter of a second.
-double BestSeconds(const fa::Plan& plan, const fa::AttentionArgs& args) {
+template <typename Args>
+double BestSeconds(const fa::Plan& plan, const Args& args) {
   constexpr double kSeconds = 0.25;
   fa::Workspace workspace;
   double best = 1e300, total = 0;
@@ -44,50 +49,113 @@ double BestSeconds(const fa::Plan& plan, const fa::AttentionArgs& args) {
   return best;
 }
 
-struct Totals {
-  double max_error = 0, flops = 0, seconds = 0, peak = 0;
-  bool within_bound = true;
+/// The layers of one direction, timed one after the other.
+class Direction {
+ public:
+  explicit Direction(const fa::Context& context) : context_(context) {}
+
+  /// Runs the plan and returns the end of the layer's line.
+  template <typename Args>
+  std::string Time(const fa::Plan& plan, const Args& args) {
+    // Before and after, because both share a machine that may not be quiet.
+    const auto measure = [this] { return fa::bench::MeasureFmaPeakGflops(context_.threads(), context_.isa()); };
+    const double before = measure();
+    const double seconds = BestSeconds(plan, args);
+    const double peak = std::max(before, measure());
+    const double flops = plan.info().flops;
+    if (layers_++ == 0) plan_in_words_ = plan.Describe();
+    flops_ += flops;
+    seconds_ += seconds;
+    peak_ = std::max(peak_, peak);
+    return fmt::format("{:8.1f}  {:8.1f}  {:6.1f} %", seconds * 1e6, flops / seconds * 1e-9,
+                       100 * flops / seconds * 1e-9 / peak);
+  }
+
+  void AddErrors(double error, double of_bound) {
+    error_ = std::max(error_, error);
+    within_bound_ = within_bound_ && of_bound <= 1;
+  }
+
+  /// @param error_kind  "max abs error"
+  void PrintSummary(const char* error_kind) const {
+    const double gflops = flops_ / seconds_ * 1e-9;
+    fmt::print(
+        "\nall {} layers: {} {:.2e} against float64, {:.1f} GFLOP/s, {:.1f} % of the measured peak of {:.1f} "
+        "GFLOP/s\n\nThe plan of a layer:\n{}\n",
+        layers_, error_kind, error_, gflops, 100 * gflops / peak_, peak_, plan_in_words_);
+    std::fflush(stdout);
+  }
+
+  [[nodiscard]] int layers() const { return layers_; }
+  [[nodiscard]] bool within_bound() const { return within_bound_; }
+
+ private:
+  const fa::Context& context_;
+  std::string plan_in_words_;
+  int layers_ = 0;
+  double error_ = 0, flops_ = 0, seconds_ = 0, peak_ = 0;
+  bool within_bound_ = true;
 };
 
-void RunLayer(int index, fa::demo::Layer& layer, const fa::Context& context, const fa::Plan& plan, Totals& totals) {
-  const double peak = fa::bench::MeasureFmaPeakGflops(context.threads(), context.isa());
-  const double seconds = BestSeconds(plan, layer.Args());
+void RunForward(int index, fa::demo::Layer& layer, fa::Context& context, Direction& forward) {
+  fa::Result<fa::Plan> plan = fa::PlanFlashAttention(layer.Args(), fa::AttentionOptions{}, &context);
+  ThrowUnlessOk(plan.status());
+  const std::string rate = forward.Time(*plan, layer.Args());
   const fa::demo::Error error = fa::demo::CompareWithFloat64(layer);
-  const double flops = plan.info().flops;
-  fmt::print("{:5}  {:5}  {:6}  {:4}  {:13.2e}  {:9.2e}  {:8.3f}  {:8.1f}  {:8.1f}  {:6.1f} %\n", index,
-             layer.q.shape()[1], layer.q.shape()[2], layer.q.shape()[3], error.max, error.rms, error.of_bound,
-             seconds * 1e6, flops / seconds * 1e-9, 100 * flops / seconds * 1e-9 / peak);
+  fmt::print("{:5}  {:5}  {:6}  {:4}  {:13.2e}  {:9.2e}  {:8.3f}  {}\n", index, layer.q.shape()[1], layer.q.shape()[2],
+             layer.q.shape()[3], error.max, error.rms, error.of_bound, rate);
   std::fflush(stdout);
-  totals.max_error = std::max(totals.max_error, error.max);
-  totals.flops += flops;
-  totals.seconds += seconds;
-  totals.peak = std::max(totals.peak, peak);
-  totals.within_bound = totals.within_bound && error.of_bound <= 1;
+  forward.AddErrors(error.max, error.of_bound);
+}
+
+void RunBackward(int index, const fa::demo::Layer& layer, fa::demo::Gradients& gradients, fa::Context& context,
+                 Direction& backward) {
+  const fa::AttentionGradArgs args = gradients.Args(layer);
+  fa::Result<fa::Plan> plan = fa::PlanFlashAttentionGrad(args, fa::AttentionOptions{}, &context);
+  ThrowUnlessOk(plan.status());
+  const std::string rate = backward.Time(*plan, args);
+  const fa::demo::GradientErrors error = fa::demo::CompareWithFloat64(layer, gradients);
+  fmt::print("{:5}  {:12.2e}  {:12.2e}  {:12.2e}  {:8.3f}  {}\n", index, error.dq, error.dk, error.dv, error.of_bound,
+             rate);
+  std::fflush(stdout);
+  backward.AddErrors(std::max({error.dq, error.dk, error.dv}), error.of_bound);
+}
+
+std::vector<fa::demo::Layer> LoadLayers(const std::filesystem::path& folder) {
+  std::vector<fa::demo::Layer> layers;
+  while (std::optional<fa::demo::Layer> layer = fa::demo::LoadLayer(folder, static_cast<int>(layers.size()))) {
+    layers.push_back(std::move(*layer));
+  }
+  if (layers.empty()) throw std::runtime_error(folder.string() + ": no layer0_q.npy here");
+  return layers;
 }
 
 int Run(const std::filesystem::path& folder) {
   fa::Result<std::unique_ptr<fa::Context>> created = fa::Context::Create();
   ThrowUnlessOk(created.status());
   fa::Context& context = **created;
-  fmt::print("fa {}: forward attention of every layer in {}\n{}\n", FA_VERSION_STRING, folder.string(),
+  std::vector<fa::demo::Layer> layers = LoadLayers(folder);
+  fmt::print("fa {}: attention of every layer in {}\n{}\n\nForward\n", FA_VERSION_STRING, folder.string(),
              context.Describe());
   fmt::print("layer  heads  tokens     D  max abs error        rms  of bound   time us   GFLOP/s  of peak\n");
-  Totals totals;
-  std::string plan_in_words;
-  int count = 0;
-  for (; std::optional<fa::demo::Layer> layer = fa::demo::LoadLayer(folder, count); ++count) {
-    fa::Result<fa::Plan> plan = fa::PlanFlashAttention(layer->Args(), fa::AttentionOptions{}, &context);
-    ThrowUnlessOk(plan.status());
-    if (count == 0) plan_in_words = plan->Describe();
-    RunLayer(count, *layer, context, *plan, totals);
+  Direction forward(context), backward(context);
+  for (size_t i = 0; i < layers.size(); ++i) RunForward(static_cast<int>(i), layers[i], context, forward);
+  forward.PrintSummary("max abs error");
+
+  fmt::print("Backward, errors relative to the largest value of each gradient\n");
+  fmt::print("layer      dq error      dk error      dv error  of bound   time us   GFLOP/s  of peak\n");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (auto gradients = fa::demo::LoadGradients(folder, index, layers[i])) {
+      RunBackward(index, layers[i], *gradients, context, backward);
+    }
   }
-  if (count == 0) throw std::runtime_error(folder.string() + ": no layer0_q.npy here");
-  fmt::print("\nall {} layers: max abs error {:.2e} against float64, {:.1f} GFLOP/s, {:.1f} % of the measured peak of "
-             "{:.1f} GFLOP/s\n\nThe plan of a layer:\n{}\n",
-             count, totals.max_error, totals.flops / totals.seconds * 1e-9,
-             100 * totals.flops / totals.seconds * 1e-9 / totals.peak, totals.peak, plan_in_words);
-  if (!totals.within_bound) {
-    std::fflush(stdout);
+  if (backward.layers() > 0) {
+    backward.PrintSummary("max relative error");
+  } else {
+    fmt::print("no layer has gradients here\n");
+  }
+  if (!forward.within_bound() || !backward.within_bound()) {
     fmt::print(stderr, "fa_demo: an error is larger than rounding explains\n");
     return 1;
   }

@@ -14,7 +14,8 @@ double At(const HeadRows& head, int64_t row, int64_t column) {
 }
 
 struct Scores {
-  std::vector<double> p;      // exp(score - max), 0 where masked
+  std::vector<double> p;  // exp(score - max), 0 where masked
+  double max = 0;
   double sum = 0;
   double largest_terms = 0;  // A of the bound
 };
@@ -39,6 +40,7 @@ Scores ComputeScores(const ForwardRowInputs& in) {
     std::fill(scores.p.begin(), scores.p.end(), 0.0);
     return scores;
   }
+  scores.max = max;
   for (double& p : scores.p) {
     p = std::exp(p - max);
     scores.sum += p;
@@ -46,21 +48,23 @@ Scores ComputeScores(const ForwardRowInputs& in) {
   return scores;
 }
 
-double RelativeErrorOfP(const ForwardRowInputs& in, double largest_terms) {
+double ErrorOfLse(const ForwardRowInputs& in, double largest_terms) {
   const double u = UnitRoundoff(DType::kF32);
-  const bool narrow = in.q.dtype != DType::kF32;
-  const double exp2_error = narrow ? 4e-6 : 4 * u;
-  return 2 * (static_cast<double>(in.q.columns) + 6) * u * largest_terms + 2 * static_cast<double>(in.sk) * u +
-         2 * exp2_error + (narrow ? UnitRoundoff(in.q.dtype) : 0);
+  const double exp2_error = in.q.dtype == DType::kF32 ? 4 * u : 4e-6;
+  return (static_cast<double>(in.q.columns) + 6) * u * largest_terms + static_cast<double>(in.sk) * u + exp2_error;
 }
 
 }  // namespace
 
 ForwardRow ComputeForwardRow(const ForwardRowInputs& in) {
   const Scores scores = ComputeScores(in);
-  const double relative = RelativeErrorOfP(in, scores.largest_terms);
+  const double lse_error = ErrorOfLse(in, scores.largest_terms);
+  const double relative = 2 * lse_error + (in.q.dtype == DType::kF32 ? 0 : UnitRoundoff(in.q.dtype));
   const double subnormal = in.q.dtype == DType::kF16 ? 0x1p-25 : 0;
   ForwardRow row;
+  row.max = scores.max;
+  row.log_sum = scores.sum > 0 ? std::log(scores.sum) : 0;
+  row.lse_error = lse_error;
   for (int64_t d = 0; d < in.v.columns; ++d) {
     double out = 0, weight = 0;
     for (int64_t j = 0; j < in.sk; ++j) {

@@ -22,6 +22,8 @@ struct HeadRows {
 struct ForwardRow {
   std::vector<double> out;
   std::vector<double> bound;
+  double max = 0, log_sum = 0;  ///< the log-sum-exp of the scores is their sum; 0 for a row without keys
+  double lse_error = 0;         ///< how far that sum may be away
 };
 
 /// The inputs of a row. `keeps` says which keys it looks at.
@@ -38,9 +40,10 @@ struct ForwardRowInputs {
 /// The bound, with u = 2^-24, u_t the unit roundoff of the inputs' type, A = max_j |scale| sum_d |q_d k_jd| and
 /// W_d = sum_j P_j |v_jd| (P normalised): a score is D multiply-adds, a scaling and a subtraction of the maximum, each
 /// value at most A in magnitude, hence off by at most (D + 6) u A; so P_j is off by twice that, relatively (numerator
-/// and sum), plus e for exp2 (2 ulp for f32, 4e-6 for 16-bit types) twice, plus u_t where P is rounded to a 16-bit type;
-/// sum and product with V are Sk additions each, 2 Sk u; the output is rounded once, u_t |O_d|, and for f16 may be
-/// subnormal, 2^-25. Together: (2 (D + 6) u A + 2 Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25.
+/// and sum), plus e for exp2 (2 ulp for f32, 4e-6 for 16-bit types) twice, plus u_t where P is rounded to a 16-bit
+/// type; sum and product with V are Sk additions each, 2 Sk u; the output is rounded once, u_t |O_d|, and for f16 may
+/// be subnormal, 2^-25. Together: (2 (D + 6) u A + 2 Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25. The
+/// log-sum-exp carries one such score, the sum and one exp2: (D + 6) u A + Sk u + e; the error of the maximum cancels.
 [[nodiscard]] ForwardRow ComputeForwardRow(const ForwardRowInputs& inputs);
 
 }  // namespace fa::check

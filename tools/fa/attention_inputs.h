@@ -44,9 +44,11 @@ class AttentionInputs {
   AttentionOptions options;
   TensorSizes query, value;  ///< of the tensors, for the shapes of outputs
 
- private:
+  /// Reads a file of the call into this object; absent for an empty path. Floats: f32, f16 or bf16 like the query.
   TensorView Load(const char* flag, const std::string& path);
   TensorView LoadFloats(const char* flag, const std::string& path);
+
+ private:
   void LoadTensors(const AttentionFlags& flags);
   void ReadSizes(int64_t head_num);
   void ReadLengths(const AttentionFlags& flags);

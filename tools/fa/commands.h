@@ -9,9 +9,12 @@ namespace fa::tool {
 // and one file. A command does its work in CLI11's callback and throws UsageError or Failure.
 
 void AddRunForward(CLI::App& run);
+void AddRunBackward(CLI::App& run);
 void AddRunMerge(CLI::App& run);
 void AddPlanForward(CLI::App& plan);
+void AddPlanBackward(CLI::App& plan);
 void AddBenchForward(CLI::App& bench);
+void AddBenchBackward(CLI::App& bench);
 void AddInfo(CLI::App& app);
 
 }  // namespace fa::tool

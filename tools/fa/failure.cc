@@ -11,7 +11,7 @@ namespace fa::tool {
 namespace {
 
 // Names of the C++ interface that are not the flag's words with underscores.
-constexpr std::array<std::pair<std::string_view, const char*>, 8> kFlags = {{
+constexpr std::array<std::pair<std::string_view, const char*>, 9> kFlags = {{
     {"mask.pre", "--pre-tokens"},
     {"mask.next", "--next-tokens"},
     {"mask.prefix", "--prefix"},
@@ -20,6 +20,7 @@ constexpr std::array<std::pair<std::string_view, const char*>, 8> kFlags = {{
     {"cu_q", "--actual-seq-qlen"},
     {"cu_kv", "--actual-seq-kvlen"},
     {"dropout", "--seed"},
+    {"d_out", "--dout"},
 }};
 
 /// "key.shape[2]=5, want ...": --key.

@@ -6,6 +6,7 @@
 
 #include "failure.h"
 #include "flag_values.h"
+#include "grad_args.h"
 #include "npy/npy_array.h"
 
 namespace fa::tool {
@@ -34,10 +35,10 @@ ForwardCase::ForwardCase(const ForwardCaseFlags& flags) : dtype(ParseFloatType(f
     throw UsageError(fmt::format("--shape: {} sizes, want B,N,Nkv,Sq,Sk,D[,Dv]", shape.size()));
   }
   // The largest size that every product of a tensor's sizes and element size is checked against.
-  for (const auto& sizes : {std::vector{shape[0], shape[1], shape[3], shape[5]},
-                            std::vector{shape[0], shape[2], shape[4], shape[5]},
-                            std::vector{shape[0], shape[1], shape[3], shape.back()},
-                            std::vector{shape[0], shape[2], shape[4], shape.back()}}) {
+  for (const auto& sizes :
+       {std::vector{shape[0], shape[1], shape[3], shape[5]}, std::vector{shape[0], shape[2], shape[4], shape[5]},
+        std::vector{shape[0], shape[1], shape[3], shape.back()},
+        std::vector{shape[0], shape[2], shape[4], shape.back()}}) {
     if (!npy::BytesOf(sizes, npy::ElementType::kF32)) {
       throw UsageError(fmt::format("--shape: {}, want sizes of at least 0 and tensors below 2^63 bytes", flags.shape));
     }
@@ -66,6 +67,24 @@ Dims ForwardCase::TensorShape(Layout layout, TensorSizes sizes) const {
   if (layout == Layout::kTND) sizes.seq *= sizes.batch;
   const std::vector<int64_t> shape = ShapeOf(layout, sizes);
   return Dims(std::span(shape));
+}
+
+AttentionGradArgs ForwardCase::GradArgs() const {
+  static char placeholder;
+  const auto output = [](const TensorView& like) {
+    return MutableTensorView{&placeholder, like.dtype, like.shape, {}};
+  };
+  TensorSizes rows = QuerySizes();
+  if (options.layout == Layout::kTND) rows.seq *= rows.batch;
+  const std::vector<int64_t> stats = StatsShape(options.layout, rows);
+  AttentionGradArgs grad = GradArgsOf(args);
+  grad.out = args.out;
+  grad.d_out = args.out;
+  grad.softmax_max = grad.softmax_sum = {&placeholder, DType::kF32, Dims(std::span(stats)), {}};
+  grad.dq = output(args.q);
+  grad.dk = output(args.k);
+  grad.dv = output(args.v);
+  return grad;
 }
 
 std::vector<int64_t> ForwardCase::Shape() const {

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
 #include "layout_shapes.h"
 #include "mask_flags.h"
 #include "tensors.h"
 
 namespace fa::tool {
 
-/// What `fa plan forward` and `fa bench forward` are told about a call.
+/// What `fa plan` and `fa bench` are told about a forward, or about the one whose gradients they are asked for.
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";
@@ -43,6 +44,8 @@ class ForwardCase {
   [[nodiscard]] TensorSizes KeySizes() const { return {batch, sk, heads_kv, d}; }
   [[nodiscard]] TensorSizes ValueSizes() const { return {batch, sk, heads_kv, dv}; }
   [[nodiscard]] TensorSizes OutSizes() const { return {batch, sq, heads, dv}; }
+  /// The backward of the call: dq, dk and dv, no other gradient.
+  [[nodiscard]] AttentionGradArgs GradArgs() const;
   /// B, N, Nkv, Sq, Sk, D and, where it differs from D, Dv.
   [[nodiscard]] std::vector<int64_t> Shape() const;
   [[nodiscard]] const Tensor* dense_mask() const { return dense_mask_ ? &*dense_mask_ : nullptr; }

@@ -1,6 +1,7 @@
 #ifndef FA_TOOLS_FA_FORWARD_DATA_H_
 #define FA_TOOLS_FA_FORWARD_DATA_H_
 
+#include "check/forward_row.h"
 #include "fa/flash_attention.h"
 #include "forward_case.h"
 #include "tensors.h"
@@ -17,13 +18,19 @@ class ForwardData {
   /// Bytes of the inputs and the output, each once.
   [[nodiscard]] double bytes() const;
 
-  /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further away
-  /// than rounding explains.
+  /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further
+  /// away than rounding explains.
   void CheckRows() const;
 
- private:
-  void CheckRow(int64_t batch, int64_t head, int64_t row) const;
+  /// What query head `head` works on.
+  [[nodiscard]] check::HeadRows QueryRows(int64_t batch, int64_t head) const;
+  [[nodiscard]] check::HeadRows KeyRows(int64_t batch, int64_t head) const;
+  [[nodiscard]] check::HeadRows ValueRows(int64_t batch, int64_t head) const;
+  [[nodiscard]] check::HeadRows OutRows(int64_t batch, int64_t head) const;
   [[nodiscard]] bool Keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const;
+
+ private:
+  void CheckOutRow(int64_t batch, int64_t head, int64_t row) const;
 
   const ForwardCase& case_;
   Tensor q_, k_, v_, out_;

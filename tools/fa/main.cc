@@ -35,11 +35,14 @@ void AddCommands(CLI::App& app) {
   };
   CLI::App& run = group("run", "Run an operator on .npy files");
   fa::tool::AddRunForward(run);
+  fa::tool::AddRunBackward(run);
   fa::tool::AddRunMerge(run);
   CLI::App& plan = group("plan", "Show what would run and why");
   fa::tool::AddPlanForward(plan);
+  fa::tool::AddPlanBackward(plan);
   CLI::App& bench = group("bench", "Measure against this machine's peak");
   fa::tool::AddBenchForward(bench);
+  fa::tool::AddBenchBackward(bench);
   fa::tool::AddInfo(app);
 }
 

@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "attention_inputs.h"
 #include "commands.h"
 #include "context_flags.h"
 #include "fa/flash_attention.h"
 #include "failure.h"
-#include "output_files.h"
+#include "output_tensors.h"
 #include "progress.h"
 
 namespace fa::tool {
@@ -22,64 +23,32 @@ struct Flags {
   std::string out, softmax_max, softmax_sum, lse;
 };
 
-/// One output: its descriptor in the call first, its memory once the call is known to be valid.
-struct Output {
-  const char* flag;
-  const std::string& path;
-  MutableTensorView& view;
-  DType dtype;
-  std::vector<int64_t> shape;
-  Tensor tensor = {};
-  size_t file = 0;
-};
-
-void Describe(std::vector<Output>& outputs, OutputFiles& files) {
-  static char present;  // planning asks only whether an output is there
-  for (Output& output : outputs) {
-    output.file = files.Add(output.flag, output.path);
-    output.view = {&present, output.dtype, Dims(std::span(std::as_const(output.shape))), {}};
-  }
-}
-
-void Allocate(std::vector<Output>& outputs, OutputFiles& files) {
-  for (Output& output : outputs) {
-    output.tensor = NewTensor(output.dtype, output.shape);
-    output.view.data = output.tensor.array.bytes();
-    files.Set(output.file, output.tensor.array);
-  }
-}
-
-std::vector<Output> Outputs(const Flags& flags, const AttentionInputs& inputs, AttentionArgs& args) {
+void AddOutputs(const Flags& flags, const AttentionInputs& inputs, AttentionArgs& args, OutputTensors& outputs) {
   const Layout layout = inputs.options.layout;
   TensorSizes out = inputs.query;
   out.d = inputs.value.d;
-  std::vector<Output> outputs;
-  outputs.push_back({"--out", flags.out, args.out, args.q.dtype, ShapeOf(OutputLayout(layout), out)});
-  const auto add = [&](const char* flag, const std::string& path, MutableTensorView& view) {
-    if (!path.empty()) outputs.push_back({flag, path, view, DType::kF32, StatsShape(layout, inputs.query)});
-  };
-  add("--softmax-max", flags.softmax_max, args.softmax_max);
-  add("--softmax-sum", flags.softmax_sum, args.softmax_sum);
-  add("--lse", flags.lse, args.lse);
-  return outputs;
+  outputs.Add("--out", flags.out, args.out, args.q.dtype, ShapeOf(OutputLayout(layout), out));
+  const std::vector<int64_t> stats = StatsShape(layout, inputs.query);
+  outputs.AddIfNamed("--softmax-max", flags.softmax_max, args.softmax_max, DType::kF32, stats);
+  outputs.AddIfNamed("--softmax-sum", flags.softmax_sum, args.softmax_sum, DType::kF32, stats);
+  outputs.AddIfNamed("--lse", flags.lse, args.lse, DType::kF32, stats);
 }
 
 void Run(const Flags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const AttentionInputs inputs(flags.attention);
   AttentionArgs args = inputs.args;
-  OutputFiles files;
-  std::vector<Output> outputs = Outputs(flags, inputs, args);
-  Describe(outputs, files);
+  OutputTensors outputs;
+  AddOutputs(flags, inputs, args, outputs);
   Result<Plan> plan = PlanFlashAttention(args, inputs.options, context.get());
   ThrowUnlessOk(plan.status());
-  Allocate(outputs, files);
+  outputs.Allocate();
   {
-    const Progress progress(fmt::format("fa run forward: {:.3g} GFLOP on {} threads", plan->info().flops * 1e-9,
-                                        context->threads()));
+    const Progress progress(
+        fmt::format("fa run forward: {:.3g} GFLOP on {} threads", plan->info().flops * 1e-9, context->threads()));
     ThrowUnlessOk(plan->Run(args));
   }
-  files.Commit();
+  outputs.Commit();
 }
 
 }  // namespace

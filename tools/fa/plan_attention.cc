@@ -1,4 +1,4 @@
-// fa plan forward: what would run, in words, as JSON or as a picture. Nothing is computed.
+// fa plan forward, fa plan backward: what would run, in words, as JSON or as a picture. Nothing is computed.
 
 #include <fmt/format.h>
 
@@ -26,23 +26,29 @@ struct Flags {
   bool json = false;
 };
 
-Plan MakePlan(const ForwardCase& forward, Context& context) {
-  const Progress progress(fmt::format("fa plan forward: {} workers", context.threads()));
-  Result<Plan> plan = PlanFlashAttention(forward.args, forward.options, &context);
+/// One operator that takes these flags.
+struct Operator {
+  const char* name;
+  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);
+};
+
+Plan MakePlan(const Operator& op, const ForwardCase& forward, Context& context) {
+  const Progress progress(fmt::format("fa plan {}: {} workers", op.name, context.threads()));
+  Result<Plan> plan = op.plan(forward, context);
   ThrowUnlessOkFromShape(plan.status());
   return std::move(*plan);
 }
 
-void Run(const Flags& flags) {
+void Run(const Operator& op, const Flags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const ForwardCase forward(flags.forward);
   OutputFiles files;
   const size_t svg_file = flags.svg.empty() ? 0 : files.Add("--svg", flags.svg);
-  const Plan plan = MakePlan(forward, *context);
+  const Plan plan = MakePlan(op, forward, *context);
   const PlanInfo info = plan.info();
   std::string svg;
   if (!flags.svg.empty()) {
-    svg = DrawPlan(info, {.title = fmt::format("forward {} {}, mask: {}", flags.forward.shape, Name(forward.dtype),
+    svg = DrawPlan(info, {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.forward.shape, Name(forward.dtype),
                                                forward.mask_text),
                           .batch = forward.batch,
                           .heads = forward.heads,
@@ -60,16 +66,30 @@ void Run(const Flags& flags) {
   }
 }
 
-}  // namespace
-
-void AddPlanForward(CLI::App& plan) {
-  CLI::App* command = plan.add_subcommand("forward", "Plan of the dense forward; --threads may exceed the machine");
+void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
+  CLI::App* command = plan.add_subcommand(op.name, text);
   const auto flags = std::make_shared<Flags>();
   AddForwardCaseFlags(*command, flags->forward);
   AddContextFlags(*command, flags->context);
   command->add_option("--svg", flags->svg, "Draw the (row x key) area, tiles coloured by worker")->type_name("FILE");
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->callback([flags] { Run(*flags); });
+  command->callback([op, flags] { Run(op, *flags); });
+}
+
+}  // namespace
+
+void AddPlanForward(CLI::App& plan) {
+  AddPlan(plan, "Plan of the dense forward; --threads may exceed the machine",
+          {"forward", [](const ForwardCase& forward, Context& context) {
+             return PlanFlashAttention(forward.args, forward.options, &context);
+           }});
+}
+
+void AddPlanBackward(CLI::App& plan) {
+  AddPlan(plan, "Plan of the dense backward; --threads may exceed the machine",
+          {"backward", [](const ForwardCase& forward, Context& context) {
+             return PlanFlashAttentionGrad(forward.GradArgs(), forward.options, &context);
+           }});
 }
 
 }  // namespace fa::tool

@@ -1,0 +1,40 @@
+#ifndef FA_EXAMPLES_DEMO_GRADIENTS_H_
+#define FA_EXAMPLES_DEMO_GRADIENTS_H_
+
+#include <filesystem>
+#include <optional>
+
+#include "fa/fa.h"
+#include "layer.h"
+#include "npy/npy_array.h"
+
+namespace fa::demo {
+
+/// The backward of one layer: the f32 gradient of its output and the float64 gradients that PyTorch's autograd
+/// computed.
+struct Gradients {
+  npy::Array d_out, want_dq, want_dk, want_dv;
+  npy::Array dq, dk, dv;  ///< ours
+
+  /// On the results of our own forward.
+  [[nodiscard]] AttentionGradArgs Args(const Layer& layer);
+};
+
+/// Those of layer `index`, or nothing where its layer<i>_dout.npy is missing. Throws npy::IoError, npy::FormatError.
+[[nodiscard]] std::optional<Gradients> LoadGradients(const std::filesystem::path& folder, int index,
+                                                     const Layer& layer);
+
+/// Largest |error| of each gradient, divided by the largest value of that gradient.
+struct GradientErrors {
+  double dq = 0, dk = 0, dv = 0;
+  /// Largest |error| / bound over all elements of the three; above 1, rounding does not explain the difference.
+  double of_bound = 0;
+};
+
+/// Compares every element with the files and with the bounds of check::ComputeQueryGradient and ComputeKeyGradients,
+/// where the forward's maximum, sum and output carry the errors that check::ComputeForwardRow allows them.
+[[nodiscard]] GradientErrors CompareWithFloat64(const Layer& layer, const Gradients& gradients);
+
+}  // namespace fa::demo
+
+#endif  // FA_EXAMPLES_DEMO_GRADIENTS_H_

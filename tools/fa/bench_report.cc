@@ -1,0 +1,97 @@
+#include "bench_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "failure.h"
+#include "peak/fma_peak.h"
+#include "progress.h"
+#include "timing.h"
+
+namespace fa::tool {
+namespace {
+
+struct Measurement {
+  Timing seconds;
+  double peak_gflops = 0;
+};
+
+Measurement MeasureCall(const BenchCall& bench) {
+  const std::string title = fmt::format("fa bench {}: ", bench.op);
+  Progress progress(title + "checking");
+  bench.call();
+  bench.check();
+  constexpr double kPeakSeconds = 0.05;
+  Measurement measured;
+  measured.seconds =
+      Measure({.call = bench.call,
+               .between =
+                   [&] {
+                     const double peak = bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(),
+                                                                  bench.forward.dtype, kPeakSeconds);
+                     measured.peak_gflops = std::max(measured.peak_gflops, peak);
+                   },
+               .progress = [&](int percent) { progress.Update(fmt::format("{}{} %", title, percent)); }});
+  return measured;
+}
+
+nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measured) {
+  const double gflops = bench.info.flops / measured.seconds.best * 1e-9;
+  return {{"op", bench.op},
+          {"shape", bench.forward.Shape()},
+          {"dtype", Name(bench.forward.dtype)},
+          {"mask", bench.forward.mask_text},
+          {"layout", Name(bench.forward.options.layout)},
+          {"threads", bench.context.threads()},
+          {"isa", Name(bench.context.isa())},
+          {"kernel", fmt::format("{}", fmt::join(bench.info.kernels, "+"))},
+          {"seconds", {{"best", measured.seconds.best}, {"median", measured.seconds.median}}},
+          {"flops", bench.info.flops},
+          {"gflops", gflops},
+          {"peak_gflops", measured.peak_gflops},
+          {"fraction", gflops / measured.peak_gflops},
+          {"bytes_per_second", bench.bytes / measured.seconds.best}};
+}
+
+void PrintText(const nlohmann::ordered_json& result) {
+  const auto number = [&result](const char* key) { return result[key].get<double>(); };
+  const auto text = [&result](const char* key) { return result[key].get<std::string>(); };
+  fmt::print("{} {} {} {}, mask {}, {} threads, {}\n", text("op"), result["shape"].dump(), text("dtype"),
+             text("layout"), text("mask"), result["threads"].get<int>(), text("isa"));
+  fmt::print("kernel   {}\n", text("kernel"));
+  fmt::print("seconds  {:.6g} best, {:.6g} median\n", result["seconds"]["best"].get<double>(),
+             result["seconds"]["median"].get<double>());
+  fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", number("gflops"),
+             100 * number("fraction"), number("peak_gflops"));
+  fmt::print("memory   {:.2f} GB/s of inputs and outputs\n", number("bytes_per_second") * 1e-9);
+}
+
+}  // namespace
+
+void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run) {
+  CLI::App* command = bench.add_subcommand(name, text);
+  const auto flags = std::make_shared<BenchFlags>();
+  AddForwardCaseFlags(*command, flags->forward);
+  AddContextFlags(*command, flags->context);
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->callback([name, flags, run = std::move(run)] {
+    if (flags->forward.dtype == "int8") {
+      throw UsageError(fmt::format("--dtype: int8 is for prompt, {} takes f32, f16 or bf16", name));
+    }
+    run(*flags);
+  });
+}
+
+void MeasureAndReport(const BenchCall& bench) {
+  const nlohmann::ordered_json result = ToJson(bench, MeasureCall(bench));
+  if (bench.flags.json) {
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    PrintText(result);
+  }
+}
+
+}  // namespace fa::tool
