@@ -34,13 +34,13 @@ enum class NumaPolicy : uint8_t {
 };
 
 struct ContextOptions {
-  int threads = 0;         ///< 0: every core of the process' affinity mask
-  std::optional<Isa> isa;  ///< default: environment FA_FORCE_ISA, else DetectIsa()
+  int threads = 0;              ///< 0: every core of the process' affinity mask
+  std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else DetectIsa()
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
   /// OpenBLAS as product engine of the portable level; outside the promise of equal bits. Default: environment
   /// FA_PORTABLE_BLAS=1.
-  std::optional<bool> portable_blas;
+  std::optional<bool> portable_blas = {};
 };
 
 /// Threads, instruction set and accumulation mode of the calls made with it. Contexts are independent: two run

@@ -28,15 +28,15 @@ struct PhiloxState {
 /// Everything of an attention call that is not a tensor.
 struct AttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;           ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
-  std::optional<float> scale;  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask;
+  int64_t heads = 0;  ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
+  std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
+  Mask mask = {};
   PseType pse_type = PseType::kAddThenScale;
-  int64_t q_start = 0;   ///< added to i in the distance of pse types 2 and 3
-  int64_t kv_start = 0;  ///< added to j likewise
-  float softcap = 0;     ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse; 0: off
-  float keep_prob = 1;   ///< dropout: kept probabilities are multiplied by 1/keep_prob; in (0, 1]
-  std::optional<PhiloxState> dropout;  ///< dropout by seed instead of AttentionArgs::drop_mask
+  int64_t q_start = 0;                      ///< added to i in the distance of pse types 2 and 3
+  int64_t kv_start = 0;                     ///< added to j likewise
+  float softcap = 0;                        ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse; 0: off
+  float keep_prob = 1;                      ///< dropout: kept probabilities are multiplied by 1/keep_prob; in (0, 1]
+  std::optional<PhiloxState> dropout = {};  ///< dropout by seed instead of AttentionArgs::drop_mask
 };
 
 }  // namespace fa

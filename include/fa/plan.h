@@ -44,7 +44,7 @@ struct PlanTile {
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
-  int worker = 0;                        ///< whose range it starts in
+  int worker = 0;                        ///< whose range it starts in; backward: who runs it in the simulation
 };
 
 /// What will run and why.

@@ -47,7 +47,7 @@ class BackwardPlanImpl final : public Plan::Impl {
     info.workspace_bytes = workspace_.total_bytes();
     info.load = plan_.load;
     info.efficiency = plan_.efficiency;
-    const std::vector<int> worker_of = ops::FirstWorkers(plan_.graph);
+    const std::vector<int> worker_of = tiling::PredictedWorkers(plan_);
     for (size_t t = 0; t < plan_.items.size(); ++t) {
       const tiling::BackwardItem& item = plan_.items[t];
       info.tiles.push_back({item.sequence, item.head_kv, item.head, item.head + 1, item.row_begin, item.row_end,

@@ -99,13 +99,18 @@ int64_t LongestPath(const core::TaskGraph& graph, std::span<const int64_t> durat
   return longest;
 }
 
+std::vector<int64_t> Durations(const BackwardPlan& plan) {
+  std::vector<int64_t> durations(static_cast<size_t>(plan.graph.task_count), 0);
+  for (size_t t = 0; t < plan.items.size(); ++t) durations[t] = plan.items[t].cost + kTileOverheadGroups;
+  return durations;
+}
+
 void Predict(BackwardPlan& plan) {
   const core::TaskGraph& graph = plan.graph;
   const auto workers = static_cast<size_t>(graph.workers());
   plan.load.assign(workers, 1.0);
   if (workers == 1 || graph.task_count == 0) return;
-  std::vector<int64_t> durations(static_cast<size_t>(graph.task_count), 0);
-  for (size_t t = 0; t < plan.items.size(); ++t) durations[t] = plan.items[t].cost + kTileOverheadGroups;
+  const std::vector<int64_t> durations = Durations(plan);
   const double total = std::accumulate(durations.begin(), durations.end(), 0.0);
   if (graph.task_count <= kMaxSimulatedTasks) {
     const Simulated simulated = Simulate(graph, durations);
@@ -121,6 +126,11 @@ void Predict(BackwardPlan& plan) {
 }
 
 }  // namespace
+
+std::vector<int> PredictedWorkers(const BackwardPlan& plan) {
+  if (plan.graph.task_count == 0) return {};
+  return Simulate(plan.graph, Durations(plan)).worker;
+}
 
 BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& machine) {
   BackwardPlan plan;

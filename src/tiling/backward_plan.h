@@ -51,6 +51,9 @@ struct BackwardPlan {
   double efficiency = 1;
 };
 
+/// Of every task: who runs it in the simulation behind `efficiency` (all claim from one list, so no plan can know).
+[[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
+
 [[nodiscard]] BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling

@@ -23,6 +23,7 @@ class Simulation {
       ranges_.push_back({graph.range_begin[c], graph.range_begin[c + 1]});
     }
     result_.busy.assign(ranges_.size(), 0);
+    result_.worker.assign(static_cast<size_t>(graph.task_count), 0);
     if (graph.has_edges()) claimed_.assign(static_cast<size_t>(graph.task_count), false);
   }
 
@@ -52,6 +53,7 @@ class Simulation {
     }
     const int64_t duration = durations_[static_cast<size_t>(task)];
     result_.busy[static_cast<size_t>(worker)] += duration;
+    result_.worker[static_cast<size_t>(task)] = worker;
     running_.emplace(now + duration, worker, task);
   }
 

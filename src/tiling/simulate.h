@@ -12,6 +12,7 @@ namespace fa::tiling {
 struct Simulated {
   int64_t makespan = 0;       ///< the time at which the last task ends
   std::vector<int64_t> busy;  ///< per worker: the sum of its tasks' durations
+  std::vector<int> worker;    ///< per task: who ran it
 };
 
 /// Runs the graph in thought: every worker follows the claim rule of core/executor.h, task t takes durations[t], all
