@@ -19,14 +19,14 @@ namespace fa {
 class FA_API Mask {
  public:
   enum class Kind : uint8_t {
-    kNone,          ///< all
-    kCausal,        ///< j <= i + delta
-    kCausalTopLeft, ///< j <= i
-    kBand,          ///< i + delta - pre <= j <= i + delta + next
-    kBandTopLeft,   ///< i - pre <= j <= i + next
-    kPrefix,        ///< j < prefix[b] or j <= i + delta
-    kCausalBandLast,  ///< last non-empty element: j <= i + delta + next; the others: j <= i + delta   (mode 7)
-    kCausalBandFirst, ///< first non-empty element: j <= i + Sk - max(Sq - next, 0); the others: j <= i (mode 8)
+    kNone,             ///< all
+    kCausal,           ///< j <= i + delta
+    kCausalTopLeft,    ///< j <= i
+    kBand,             ///< i + delta - pre <= j <= i + delta + next
+    kBandTopLeft,      ///< i - pre <= j <= i + next
+    kPrefix,           ///< j < prefix[b] or j <= i + delta
+    kCausalBandLast,   ///< last non-empty element: j <= i + delta + next; the others: j <= i + delta   (mode 7)
+    kCausalBandFirst,  ///< first non-empty element: j <= i + Sk - max(Sq - next, 0); the others: j <= i (mode 8)
   };
   /// Larger than any distance: no bound on that side.
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();

@@ -13,9 +13,9 @@ namespace fa {
 
 /// Two partial results of attention over disjoint sets of keys, and where their union goes.
 struct MergeArgs {
-  TensorView prev_out, cur_out;  ///< layout's shape; f32, bf16 or f16
-  TensorView prev_max, cur_max;  ///< f32 [B, N, S] (TND [T, N])
-  TensorView prev_sum, cur_sum;  ///< likewise
+  TensorView prev_out, cur_out;                     ///< layout's shape; f32, bf16 or f16
+  TensorView prev_max, cur_max;                     ///< f32 [B, N, S] (TND [T, N])
+  TensorView prev_sum, cur_sum;                     ///< likewise
   MutableTensorView out, softmax_max, softmax_sum;  ///< may be the very tensors of prev (same data, shape and strides)
 };
 

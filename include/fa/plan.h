@@ -49,19 +49,19 @@ struct PlanTile {
 
 /// What will run and why.
 struct PlanInfo {
-  std::string op;                      ///< "forward"
-  std::string isa;                     ///< level of the kernels
-  std::vector<std::string> kernels;    ///< registry names, in order of use
-  std::string reason;                  ///< why this tile shape, in words
-  int64_t block_q = 0, block_k = 0;    ///< rows and keys of a tile
-  int64_t tasks = 0, edges = 0;        ///< of the task graph
+  std::string op;                    ///< "forward"
+  std::string isa;                   ///< level of the kernels
+  std::vector<std::string> kernels;  ///< registry names, in order of use
+  std::string reason;                ///< why this tile shape, in words
+  int64_t block_q = 0, block_k = 0;  ///< rows and keys of a tile
+  int64_t tasks = 0, edges = 0;      ///< of the task graph
   int workers = 0;
-  double flops = 0;                    ///< of kept pairs
-  double flops_full = 0;               ///< were nothing masked
-  double flops_visited = 0;            ///< of the pairs in visited blocks, after clipping
+  double flops = 0;          ///< of kept pairs
+  double flops_full = 0;     ///< were nothing masked
+  double flops_visited = 0;  ///< of the pairs in visited blocks, after clipping
   size_t workspace_bytes = 0;
-  std::vector<double> load;            ///< predicted busy share of each worker, 1 = the longest
-  double efficiency = 0;               ///< simulated: work / (workers * makespan)
+  std::vector<double> load;  ///< predicted busy share of each worker, 1 = the longest
+  double efficiency = 0;     ///< simulated: work / (workers * makespan)
   std::vector<PlanTile> tiles;
 };
 

@@ -32,9 +32,7 @@ class [[nodiscard]] Status {
   static Status OutOfMemory(std::string what) {
     return {StatusCode::kOutOfMemory, "out of memory: " + std::move(what)};
   }
-  static Status Unsupported(std::string what) {
-    return {StatusCode::kUnsupported, "unsupported: " + std::move(what)};
-  }
+  static Status Unsupported(std::string what) { return {StatusCode::kUnsupported, "unsupported: " + std::move(what)}; }
   static Status Internal(std::string what) { return {StatusCode::kInternal, "internal error: " + std::move(what)}; }
 
   [[nodiscard]] bool ok() const { return code_ == StatusCode::kOk; }
@@ -51,7 +49,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }

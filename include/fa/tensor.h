@@ -65,9 +65,7 @@ class Dims {
   constexpr int64_t operator[](int i) const { return values_[static_cast<size_t>(i)]; }
   constexpr int64_t& operator[](int i) { return values_[static_cast<size_t>(i)]; }
   [[nodiscard]] constexpr const int64_t* begin() const { return values_.data(); }
-  [[nodiscard]] constexpr const int64_t* end() const {
-    return values_.data() + (rank_ < kMaxRank ? rank_ : kMaxRank);
-  }
+  [[nodiscard]] constexpr const int64_t* end() const { return values_.data() + (rank_ < kMaxRank ? rank_ : kMaxRank); }
   friend constexpr bool operator==(const Dims& a, const Dims& b) {
     if (a.rank_ != b.rank_) return false;
     for (int i = 0; i < a.rank_ && i < kMaxRank; ++i) {

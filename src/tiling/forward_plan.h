@@ -27,9 +27,9 @@ struct ForwardItem {
   int32_t head_begin = 0;
   int32_t heads = 1;
   int64_t row_begin = 0, row_end = 0;
-  Interval keys;       ///< hull of the kept keys
-  int64_t cost = 0;    ///< key blocks visited, summed over strips' rows; an empty row block still costs 1
-  int32_t slot = -1;   ///< where its packed K and V lie; -1: read where they are
+  Interval keys;      ///< hull of the kept keys
+  int64_t cost = 0;   ///< key blocks visited, summed over strips' rows; an empty row block still costs 1
+  int32_t slot = -1;  ///< where its packed K and V lie; -1: read where they are
 };
 
 /// Packs key rows [row_begin, row_end) of one (sequence, kv head) into f32 panels of `slot`.
@@ -49,11 +49,11 @@ struct ForwardPlan {
   std::vector<PackItem> packs;
   core::TaskGraph graph;
   bool pack_k = false, pack_v = false;
-  int64_t kv_slots = 0;       ///< heads in flight, <= workers + 1
-  int64_t slot_rows = 0;      ///< longest sk of a packed sequence, rounded up to 8
+  int64_t kv_slots = 0;                                 ///< heads in flight, <= workers + 1
+  int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< as PlanInfo
-  std::vector<double> load;   ///< predicted share of each worker's range, 1 = the longest
-  double efficiency = 1;      ///< by simulating claims and edges with costs as times
+  std::vector<double> load;                             ///< predicted share of each worker's range, 1 = the longest
+  double efficiency = 1;                                ///< by simulating claims and edges with costs as times
 };
 
 [[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);

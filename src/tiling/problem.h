@@ -22,8 +22,8 @@ struct AttentionProblem {
   int64_t heads = 0, heads_kv = 0;
   int64_t d = 0, d_rope = 0, dv = 0;
   DType dtype = DType::kF32;
-  bool dense_mask = false;   ///< a mask tensor may drop any pair: no tile is full
-  bool score_passes = false; ///< pse, slopes, softcap or dropout touch every score
+  bool dense_mask = false;    ///< a mask tensor may drop any pair: no tile is full
+  bool score_passes = false;  ///< pse, slopes, softcap or dropout touch every score
   /// Backward: its tiles add to a sum over the batch (a bias shared by it), so (sequence, kv head) pairs go one by one.
   bool one_pair_at_a_time = false;
   bool k_rows_dense = true;  ///< k rows are f32 and lie d apart: readable where they are
@@ -37,10 +37,10 @@ struct AttentionProblem {
 struct Machine {
   Isa isa = Isa::kPortable;
   int workers = 1;
-  int nodes = 1;            ///< NUMA nodes the workers are spread over
+  int nodes = 1;  ///< NUMA nodes the workers are spread over
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
-  int strip_rows = 32;      ///< query rows along the vectors of the kernel in use
+  int strip_rows = 32;  ///< query rows along the vectors of the kernel in use
 };
 
 }  // namespace fa::tiling

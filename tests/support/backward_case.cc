@@ -23,8 +23,8 @@ void SumOverBatch(int64_t heads, std::vector<double>* values) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const BackwardCase& c) {
-  return out << c.forward << " optional_gradients=" << c.optional_gradients << " eight_statistics="
-             << c.eight_statistics << " gradient_packing=" << static_cast<int>(c.packing)
+  return out << c.forward << " optional_gradients=" << c.optional_gradients
+             << " eight_statistics=" << c.eight_statistics << " gradient_packing=" << static_cast<int>(c.packing)
              << " gradient_padding=" << c.padding.inner << ',' << c.padding.middle << ',' << c.padding.outer;
 }
 
@@ -53,8 +53,7 @@ BackwardValues MakeBackwardValues(const BackwardCase& c) {
 
 ExpectedGradients ExpectGradients(const BackwardCase& c, const BackwardValues& values) {
   const ForwardCase& f = c.forward;
-  ExpectedGradients expected{.want = reference::Backward(values.problem, values.forward, values.d_out),
-                             .allowed = {}};
+  ExpectedGradients expected{.want = reference::Backward(values.problem, values.forward, values.d_out), .allowed = {}};
   expected.allowed = GradientTolerance(values, f.dtype, c.pse_dtype(), expected.want);
   if (f.pse_broadcast_batch) {
     SumOverBatch(f.heads, &expected.want.dslopes);

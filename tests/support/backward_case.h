@@ -11,9 +11,9 @@ namespace fa::test {
 
 /// One dense backward call as a value: the forward call it belongs to and how its own tensors lie.
 struct BackwardCase {
-  ForwardCase forward;             ///< what statistics it wants means nothing here
-  bool optional_gradients = true;  ///< dpse, dslopes and dsink wherever they exist
-  bool eight_statistics = false;   ///< softmax_max and softmax_sum with the device's eight copies
+  ForwardCase forward;                ///< what statistics it wants means nothing here
+  bool optional_gradients = true;     ///< dpse, dslopes and dsink wherever they exist
+  bool eight_statistics = false;      ///< softmax_max and softmax_sum with the device's eight copies
   Packing packing = Packing::kApart;  ///< kTogether: out, d_out, dq, dk, dv as slots of one row-interleaved buffer
   Padding padding = {};               ///< of out, d_out, the statistics and the gradients
 

@@ -17,10 +17,11 @@ struct Named {
   std::vector<double> reference::Gradients::*values;
 };
 
-constexpr Named kGradients[] = {{"dq", &reference::Gradients::dq},           {"dk", &reference::Gradients::dk},
-                                {"dv", &reference::Gradients::dv},           {"dq_rope", &reference::Gradients::dq_rope},
-                                {"dk_rope", &reference::Gradients::dk_rope}, {"dpse", &reference::Gradients::dpse},
-                                {"dslopes", &reference::Gradients::dslopes}, {"dsink", &reference::Gradients::dsink}};
+constexpr Named kGradients[] = {
+    {"dq", &reference::Gradients::dq},           {"dk", &reference::Gradients::dk},
+    {"dv", &reference::Gradients::dv},           {"dq_rope", &reference::Gradients::dq_rope},
+    {"dk_rope", &reference::Gradients::dk_rope}, {"dpse", &reference::Gradients::dpse},
+    {"dslopes", &reference::Gradients::dslopes}, {"dsink", &reference::Gradients::dsink}};
 
 bool Agrees(double got, double want, double allowed) {
   if (std::isnan(want)) return std::isnan(got);
@@ -78,8 +79,8 @@ AssertionResult RunsLikeTheReference(const BackwardProblem& problem, const Expec
   const Snapshot before = problem.TakeSnapshot();
   const Status status = problem.Run(context);
   const auto failure = [&] {
-    return AssertionFailure() << problem.backward_case() << "\n " << Name(context->isa()) << ", "
-                              << context->threads() << " threads: ";
+    return AssertionFailure() << problem.backward_case() << "\n " << Name(context->isa()) << ", " << context->threads()
+                              << " threads: ";
   };
   if (!status.ok()) return failure() << status.message();
   if (const int64_t byte = before.FirstChange(); byte >= 0) {

@@ -79,10 +79,7 @@ std::vector<Feature> Layouts() {
       Changed("EightStatisticsPacked", Packed(), [](BackwardCase* c) { c->eight_statistics = true; }),
       Changed("PackedGradients", Usual(), [](BackwardCase* c) { c->packing = Packing::kTogether; }),
       Changed("PackedGradientsOfPackedSequences", Packed(), [](BackwardCase* c) { c->packing = Packing::kTogether; }),
-      Changed("PaddedGradients", Usual(),
-              [](BackwardCase* c) {
-                c->padding = {.inner = 3, .middle = 5, .outer = 7};
-              }),
+      Changed("PaddedGradients", Usual(), [](BackwardCase* c) { c->padding = {.inner = 3, .middle = 5, .outer = 7}; }),
   };
 }
 
