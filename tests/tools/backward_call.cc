@@ -1,0 +1,121 @@
+#include "tools/backward_call.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "npy/npy_file.h"
+
+namespace fa::test {
+namespace {
+
+using npy::ElementType;
+using reference::Format;
+
+npy::Array FloatsLike(std::vector<int64_t> shape, const std::vector<double>& values) {
+  npy::Array array(ElementType::kF32, std::move(shape));
+  for (size_t i = 0; i < values.size(); ++i) array.as<float>()[i] = static_cast<float>(values[i]);
+  return array;
+}
+
+}  // namespace
+
+BackwardCall::BackwardCall(std::string layout, const reference::Problem& problem, Format format)
+    : forward(layout, problem, format), layout_(std::move(layout)), format_(format) {
+  const reference::Problem& p = forward.problem;
+  std::mt19937_64 random(99);
+  std::normal_distribution<double> normal;
+  d_out_.resize(p.q.size() / static_cast<size_t>(p.d) * static_cast<size_t>(p.dv));
+  for (double& value : d_out_) value = reference::RoundTo(format, normal(random));
+  // The output of BNSD_BSND lies as BSND.
+  const ForwardCall bsnd("BSND", layout_ == "BNSD_BSND" ? problem : reference::Problem{.lengths = {{1}, {1}}}, format);
+  const ForwardCall& owner = layout_ == "BNSD_BSND" ? bsnd : forward;
+  npy::Save(PathOf("--dout"), owner.InLayout(d_out_, p.heads, p.lengths.sq, p.dv));
+  for (const char* flag : {"--dq", "--dk", "--dv"}) Want(flag);
+  if (p.d_rope > 0) {
+    for (const char* flag : {"--dq-rope", "--dk-rope"}) Want(flag);
+  }
+}
+
+std::string BackwardCall::PathOf(const std::string& flag) const { return forward.scratch().Path(flag + ".npy"); }
+
+void BackwardCall::Want(const std::string& flag) { outputs += " " + flag + " " + PathOf(flag); }
+
+CliResult BackwardCall::RunBackward(const std::string& more) const {
+  const ScratchFolder& scratch = forward.scratch();
+  return RunCli("run backward" + forward.flags + " --dout " + PathOf("--dout") + " --out " + scratch.Path("out.npy") +
+                " --softmax-max " + scratch.Path("max.npy") + " --softmax-sum " + scratch.Path("sum.npy") + outputs +
+                more);
+}
+
+::testing::AssertionResult BackwardCall::Matches() {
+  for (const CliResult& result : {RunForward(), RunBackward()}) {
+    if (result.exit_code != 0) {
+      return ::testing::AssertionFailure() << "exit code " << result.exit_code << ": " << result.err;
+    }
+  }
+  return AllMatch(Compute());
+}
+
+BackwardCall::References BackwardCall::Compute() const {
+  const reference::Problem& p = forward.problem;
+  return {.exact = reference::Backward(p, reference::Forward(p), d_out_),
+          .naive = reference::NaiveBackward(p, reference::NaiveForward(p, format_), d_out_, format_)};
+}
+
+::testing::AssertionResult BackwardCall::AllMatch(const References& want) const {
+  const reference::Problem& p = forward.problem;
+  const std::vector<int64_t>&sq = p.lengths.sq, &sk = p.lengths.sk;
+  ::testing::AssertionResult result = ::testing::AssertionSuccess();
+  const auto check = [&](const std::string& flag, const npy::Array& exact, const npy::Array& naive) {
+    if (result && outputs.find(flag + " ") != std::string::npos) result = TensorMatches(flag, exact, naive);
+  };
+  const auto check_rows = [&](const std::string& flag, std::vector<double> reference::Gradients::*tensor, int64_t heads,
+                              const std::vector<int64_t>& rows, int64_t columns) {
+    if (columns == 0) return;
+    check(flag, forward.InLayout(want.exact.*tensor, heads, rows, columns),
+          forward.InLayout(want.naive.*tensor, heads, rows, columns));
+  };
+  check_rows("--dq", &reference::Gradients::dq, p.heads, sq, p.d);
+  check_rows("--dk", &reference::Gradients::dk, p.heads_kv, sk, p.d);
+  check_rows("--dv", &reference::Gradients::dv, p.heads_kv, sk, p.dv);
+  check_rows("--dq-rope", &reference::Gradients::dq_rope, p.heads, sq, p.d_rope);
+  check_rows("--dk-rope", &reference::Gradients::dk_rope, p.heads_kv, sk, p.d_rope);
+  const auto check_floats = [&](const std::string& flag, std::vector<double> reference::Gradients::*tensor,
+                                const std::vector<int64_t>& shape) {
+    check(flag, FloatsLike(shape, want.exact.*tensor), FloatsLike(shape, want.naive.*tensor));
+  };
+  check_floats("--dpse", &reference::Gradients::dpse, {p.batch(), p.heads, sq[0], sk[0]});
+  check_floats("--dslopes", &reference::Gradients::dslopes, {p.batch(), p.heads});
+  check_floats("--dsink", &reference::Gradients::dsink, {p.heads});
+  return result;
+}
+
+// The rule of gradients: an error of at most 3 times that of the naive computation in the same type. `exact` comes
+// rounded to that type, which may hide or add one rounding on either side.
+::testing::AssertionResult BackwardCall::TensorMatches(const std::string& flag, const npy::Array& exact,
+                                                       const npy::Array& naive) const {
+  const npy::Array got = npy::Load(PathOf(flag));
+  if (got.shape() != exact.shape() || got.type() != exact.type()) {
+    return ::testing::AssertionFailure() << flag << ": " << npy::Name(got.type()) << npy::ShapeText(got.shape());
+  }
+  double error = 0, naive_error = 0, largest = 0;
+  for (size_t i = 0; i < static_cast<size_t>(got.size()); ++i) {
+    const double want = Value(exact, i), difference = std::fabs(Value(got, i) - want);
+    if (!(difference <= error)) error = difference;  // a NaN stays
+    naive_error = std::max(naive_error, std::fabs(Value(naive, i) - want));
+    largest = std::max(largest, std::fabs(want));
+  }
+  const double rounding = 2 * reference::UnitRoundoff(got.type() == ElementType::kF32 ? Format::kF32 : format_);
+  if (error <= 3 * naive_error + rounding * largest) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << flag << ": error " << error << ", naive " << naive_error << ", largest value "
+                                       << largest;
+}
+
+double BackwardCall::Value(const npy::Array& array, size_t at) const {
+  return array.type() == ElementType::kF32 ? static_cast<double>(array.as<float>()[at])
+                                           : reference::Decode16(format_, array.as<uint16_t>()[at]);
+}
+
+}  // namespace fa::test
