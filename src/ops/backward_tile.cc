@@ -274,7 +274,13 @@ void BackwardTile::StripGradients(const Tile& tile, GradStrip& strip) const {
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, dp);
   kernels.backward_softmax(s, dp, n, passes.scale().exp2_factor, strip.shift, strip.delta);
   if (bound_.has_dpse || bound_.has_dslopes) OptionalGradients(tile, strip);
-  if (bound_.forward.softcap > 0) kernels.softcap_gradient(dp, tile.scratch.capped, n, bound_.forward.softcap);
+  if (bound_.forward.softcap > 0) {
+    kernels.softcap_gradient(dp, tile.scratch.capped, n, bound_.forward.softcap);
+    if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
+      passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
+      if (bound_.forward.has_dense_mask) passes.MaskDense(table_, kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
+    }
+  }
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, s);
 
   const int64_t columns = problem.d + problem.d_rope;
