@@ -1,0 +1,119 @@
+// How exact: forward and backward of the library against double, beside the naive computation in the same type (f32
+// accumulation, P and dS rounded to a 16-bit type before their products, one rounding at the end).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "support/compare.h"
+#include "support/compare_gradients.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+double LargestError(const std::vector<double>& got, const std::vector<double>& want) {
+  double largest = 0;
+  for (size_t x = 0; x < want.size(); ++x) largest = std::max(largest, std::fabs(got[x] - want[x]));
+  return largest;
+}
+
+/// What a forward computed, as the backward's inputs.
+reference::ForwardResult ResultOf(const ForwardOutputs& outputs) {
+  reference::ForwardResult result;
+  result.out = outputs.out;
+  result.max = outputs.max;
+  result.sum = outputs.sum;
+  return result;
+}
+
+struct Yardstick {
+  const char* name;
+  int64_t s, d;
+  int mode;
+};
+
+class BackwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
+
+// The rule of goals.md for gradients, with no allowance: both errors are largest ones of tens of thousands of elements.
+TEST_P(BackwardAccuracy, ErrorIsAtMostThreeTimesThatOfTheNaiveComputation) {
+  const auto& [dtype, yardstick] = GetParam();
+  BackwardCase c;
+  ForwardCase& f = c.forward;
+  f.seed = 99;
+  f.dtype = dtype;
+  f.d = f.dv = yardstick.d;
+  f.lengths = EqualLengths(1, yardstick.s, yardstick.s);
+  f.mask.mode = yardstick.mode;
+  const ForwardProblem forward(f);
+  BackwardValues values = MakeBackwardValues(c);
+  const reference::Problem& p = values.problem;
+  const reference::Gradients exact = reference::Backward(p, reference::Forward(p), values.d_out);
+  const reference::Format format = FormatOf(dtype);
+  const reference::Gradients naive =
+      reference::NaiveBackward(p, reference::NaiveForward(p, format), values.d_out, format);
+  for (const Isa isa : IsaLevels()) {
+    values.forward = ResultOf(OutputsOf(forward, ContextOf(isa)));
+    const BackwardProblem backward(c, values);
+    const reference::Gradients got = OutputsOf(backward, ContextOf(isa)).gradients;
+    EXPECT_LE(LargestError(got.dq, exact.dq), 3 * LargestError(naive.dq, exact.dq)) << Name(isa);
+    EXPECT_LE(LargestError(got.dk, exact.dk), 3 * LargestError(naive.dk, exact.dk)) << Name(isa);
+    EXPECT_LE(LargestError(got.dv, exact.dv), 3 * LargestError(naive.dv, exact.dv)) << Name(isa);
+  }
+}
+
+constexpr Yardstick kYardsticks[] = {
+    {"S512D64", 512, 64, 1}, {"S400D128Causal", 400, 128, 3}, {"S300D40", 300, 40, 1}, {"S256D256Causal", 256, 256, 3}};
+
+INSTANTIATE_TEST_SUITE_P(UnitNormal, BackwardAccuracy,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kF16, DType::kBF16),
+                                            ::testing::ValuesIn(kYardsticks)),
+                         [](const auto& info) {
+                           return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
+                         });
+
+// Gradients of parameters: sums over hundreds of thousands of pairs that cancel.
+TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const bool slopes : {false, true}) {
+      BackwardCase c;
+      ForwardCase& f = c.forward;
+      f.dtype = dtype;
+      f.heads = f.heads_kv = 8;
+      f.d = f.dv = 32;
+      f.lengths = EqualLengths(2, 120, 120);
+      f.sink = true;
+      f.pse = slopes ? PseForm::kSlopes : PseForm::kRow;
+      f.pse_type = slopes ? reference::PseType::kSlopes : reference::PseType::kScaleThenAdd;
+      f.pse_f32 = true;
+      const BackwardValues values = MakeBackwardValues(c);
+      const BackwardProblem backward(c, values);
+      const reference::Gradients exact = reference::Backward(values.problem, values.forward, values.d_out);
+      const reference::Gradients naive =
+          reference::NaiveBackward(values.problem, values.forward, values.d_out, reference::Format::kF32);
+      for (const Isa isa : IsaLevels()) {
+        const reference::Gradients got = OutputsOf(backward, ContextOf(isa)).gradients;
+        // exp2 of the 16-bit types is exact to 4e-6 only: as many times more than f32's.
+        const double times = dtype == DType::kF32 ? 3 : 3 * 4e-6 / 0x1p-23;
+        EXPECT_LE(LargestError(got.dsink, exact.dsink), 3 * LargestError(naive.dsink, exact.dsink)) << Name(isa);
+        EXPECT_LE(LargestError(got.dslopes, exact.dslopes), times * LargestError(naive.dslopes, exact.dslopes))
+            << Name(isa);
+        EXPECT_LE(LargestError(got.dpse, exact.dpse), times * LargestError(naive.dpse, exact.dpse)) << Name(isa);
+      }
+    }
+  }
+}
+
+// Scores of hundreds: everything but the largest underflows, nothing overflows.
+TEST(BackwardScores, LargeScoresNeitherOverflowNorLoseTheMaximum) {
+  for (const float scale : {50.0F, -50.0F, 1e4F}) {
+    BackwardCase c;
+    c.forward.scale = scale;
+    c.forward.lengths = EqualLengths(1, 40, 300);
+    EXPECT_TRUE(RunsLikeTheReference(c));
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

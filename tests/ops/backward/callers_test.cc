@@ -1,0 +1,123 @@
+// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or their own. Each must get the
+// bits it gets alone.
+#include <gtest/gtest.h>
+#include <tbb/parallel_for.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "support/compare_gradients.h"
+#include "support/contexts.h"
+#include "support/random_backward_case.h"
+
+namespace fa::test {
+namespace {
+
+constexpr int kCallers = 6;
+constexpr int kRepeats = 6;
+
+/// One problem and its gradients for each caller.
+class Callers {
+ public:
+  Callers() {
+    for (int caller = 0; caller < kCallers; ++caller) {
+      problems_.push_back(std::make_unique<BackwardProblem>(RandomBackwardCase(static_cast<uint64_t>(20001 + caller))));
+      alone_.push_back(OutputsOf(*problems_.back(), ContextOf(DetectIsa(), 1)));
+    }
+  }
+  /// The caller's calls; false when a status or a bit is wrong. Runs on any thread.
+  [[nodiscard]] bool Call(int caller, Context* context) const {
+    const BackwardProblem& problem = *problems_[static_cast<size_t>(caller)];
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      problem.ForgetOutputs();
+      if (!problem.Run(context).ok()) return false;
+      if (!SameBits(alone_[static_cast<size_t>(caller)], problem.Outputs())) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::unique_ptr<BackwardProblem>> problems_;
+  std::vector<BackwardOutputs> alone_;
+};
+
+void ExpectAll(const std::vector<char>& good) {
+  for (size_t caller = 0; caller < good.size(); ++caller) EXPECT_TRUE(good[caller]) << "caller " << caller;
+}
+
+void OnThreads(const std::function<void(int)>& call) {
+  std::vector<std::thread> threads;
+  for (int caller = 0; caller < kCallers; ++caller) threads.emplace_back(call, caller);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(BackwardCallers, ThreadsShareAContext) {
+  const Callers callers;
+  Context* context = ContextOf(DetectIsa(), 2);
+  std::vector<char> good(kCallers);
+  OnThreads([&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
+  ExpectAll(good);
+}
+
+TEST(BackwardCallers, ThreadsWithContextsOfTheirOwn) {
+  const Callers callers;
+  std::vector<char> good(kCallers);
+  OnThreads([&](int caller) {
+    ContextOptions options;
+    options.isa = DetectIsa();
+    options.threads = 1 + caller % 3;
+    const auto context = Context::Create(options);
+    good[static_cast<size_t>(caller)] = context.ok() && callers.Call(caller, context.value().get()) ? 1 : 0;
+  });
+  ExpectAll(good);
+}
+
+TEST(BackwardCallers, OneTbbTasks) {
+  const Callers callers;
+  Context* context = ContextOf(DetectIsa(), 2);
+  std::vector<char> good(kCallers);
+  tbb::parallel_for(0, kCallers,
+                    [&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
+  ExpectAll(good);
+}
+
+TEST(BackwardCallers, OpenMpRegion) {
+  const Callers callers;
+  Context* context = ContextOf(DetectIsa(), 2);
+  std::vector<char> good(kCallers);
+#pragma omp parallel for num_threads(kCallers)
+  for (int caller = 0; caller < kCallers; ++caller) {
+    good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0;
+  }
+  ExpectAll(good);
+}
+
+TEST(BackwardCallers, OnePlanRunByManyThreads) {
+  BackwardCase c;
+  c.forward.heads = 3;
+  c.forward.heads_kv = 1;
+  c.forward.lengths = EqualLengths(2, 200, 300);
+  c.forward.mask.mode = 3;
+  const BackwardProblem planned(c);
+  const Result<Plan> plan = planned.MakePlan(ContextOf(DetectIsa(), 2));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  std::vector<char> good(kCallers);
+  OnThreads([&](int caller) {
+    BackwardCase own = c;
+    own.forward.seed = 50 + static_cast<uint64_t>(caller);
+    const BackwardProblem problem(own);
+    const BackwardOutputs alone = OutputsOf(problem, ContextOf(DetectIsa(), 1));
+    Workspace workspace;
+    bool same = true;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      problem.ForgetOutputs();
+      same = same && plan->Run(problem.args(), workspace).ok() && SameBits(alone, problem.Outputs());
+    }
+    good[static_cast<size_t>(caller)] = same ? 1 : 0;
+  });
+  ExpectAll(good);
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,31 @@
+#ifndef FA_TESTS_SUPPORT_SPARSE_MEMORY_H_
+#define FA_TESTS_SUPPORT_SPARSE_MEMORY_H_
+
+#include <cstddef>
+
+#include "fa/tensor.h"
+
+namespace fa::test {
+
+/// Address space of which only the touched pages exist, so that a small tensor can be spread over terabytes.
+class SparseMemory {
+ public:
+  explicit SparseMemory(size_t bytes);
+  ~SparseMemory();
+  SparseMemory(const SparseMemory&) = delete;
+  SparseMemory& operator=(const SparseMemory&) = delete;
+  /// False where the system does not map so much.
+  [[nodiscard]] bool ok() const { return memory_ != nullptr; }
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  void* memory_;
+  size_t bytes_;
+};
+
+/// Copies rows (the innermost dimension) between two views of one shape and type, strides given.
+void CopyRows(const TensorView& from, const MutableTensorView& to);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_SPARSE_MEMORY_H_
