@@ -1,5 +1,6 @@
 #!/bin/sh
-# Sets up, builds for speed and runs the forward on every layer and head of the activations in examples/data.
+# Sets up, builds for speed and runs forward and backward on the layers and heads of the activations in
+# examples/data.
 set -eu
 cd "$(dirname "$0")/.."
 
