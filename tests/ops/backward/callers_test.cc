@@ -3,18 +3,16 @@
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
 
-#include <functional>
 #include <memory>
-#include <thread>
 
 #include "support/compare_gradients.h"
 #include "support/contexts.h"
+#include "support/many_callers.h"
 #include "support/random_backward_case.h"
 
 namespace fa::test {
 namespace {
 
-constexpr int kCallers = 6;
 constexpr int kRepeats = 6;
 
 /// One problem and its gradients for each caller.
@@ -42,27 +40,17 @@ class Callers {
   std::vector<BackwardOutputs> alone_;
 };
 
-void ExpectAll(const std::vector<char>& good) {
-  for (size_t caller = 0; caller < good.size(); ++caller) EXPECT_TRUE(good[caller]) << "caller " << caller;
-}
-
-void OnThreads(const std::function<void(int)>& call) {
-  std::vector<std::thread> threads;
-  for (int caller = 0; caller < kCallers; ++caller) threads.emplace_back(call, caller);
-  for (std::thread& thread : threads) thread.join();
-}
-
 TEST(BackwardCallers, ThreadsShareAContext) {
   const Callers callers;
   Context* context = ContextOf(DetectIsa(), 2);
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   OnThreads([&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
   ExpectAll(good);
 }
 
 TEST(BackwardCallers, ThreadsWithContextsOfTheirOwn) {
   const Callers callers;
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   OnThreads([&](int caller) {
     ContextOptions options;
     options.isa = DetectIsa();
@@ -76,7 +64,7 @@ TEST(BackwardCallers, ThreadsWithContextsOfTheirOwn) {
 TEST(BackwardCallers, OneTbbTasks) {
   const Callers callers;
   Context* context = ContextOf(DetectIsa(), 2);
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   tbb::parallel_for(0, kCallers,
                     [&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
   ExpectAll(good);
@@ -85,11 +73,8 @@ TEST(BackwardCallers, OneTbbTasks) {
 TEST(BackwardCallers, OpenMpRegion) {
   const Callers callers;
   Context* context = ContextOf(DetectIsa(), 2);
-  std::vector<char> good(kCallers);
-#pragma omp parallel for num_threads(kCallers)
-  for (int caller = 0; caller < kCallers; ++caller) {
-    good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0;
-  }
+  GoodCallers good(kCallers);
+  InOpenMpRegion([&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
   ExpectAll(good);
 }
 
@@ -102,7 +87,7 @@ TEST(BackwardCallers, OnePlanRunByManyThreads) {
   const BackwardProblem planned(c);
   const Result<Plan> plan = planned.MakePlan(ContextOf(DetectIsa(), 2));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   OnThreads([&](int caller) {
     BackwardCase own = c;
     own.forward.seed = 50 + static_cast<uint64_t>(caller);

@@ -3,6 +3,7 @@
 #include <tbb/global_control.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "support/compare_gradients.h"
@@ -15,51 +16,68 @@ namespace {
 // oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
-class BackwardReproducibility : public ::testing::TestWithParam<Isa> {
- protected:
-  static Context* context(int threads = 2) { return ContextOf(GetParam(), threads); }
-  /// Calls `check` on random cases.
-  template <typename Check>
-  static void ForRandomCases(int first_seed, const Check& check) {
-    const int cases = FromEnvironment("FA_TEST_CASES", 240) / 8;
-    for (int seed = first_seed; seed < first_seed + cases; ++seed) {
-      check(RandomBackwardCase(static_cast<uint64_t>(seed)));
-    }
+/// Calls `check` on random cases.
+template <typename Check>
+void ForRandomCases(int first_seed, const Check& check) {
+  const int cases = FromEnvironment("FA_TEST_CASES", 240) / 8;
+  for (int seed = first_seed; seed < first_seed + cases; ++seed) {
+    check(RandomBackwardCase(static_cast<uint64_t>(seed)));
   }
-  static void ExpectSameBitsOverThreads(const BackwardCase& c) {
-    const BackwardProblem problem(c);
-    const BackwardOutputs one = OutputsOf(problem, context(1));
-    for (const int threads : {2, 3, 8}) {
-      problem.ForgetOutputs();
-      EXPECT_TRUE(SameBits(one, OutputsOf(problem, context(threads)))) << threads << " threads" << c;
-    }
-  }
-};
-
-TEST_P(BackwardReproducibility, OverThreads) {
-  ForRandomCases(10001, [](const BackwardCase& c) { ExpectSameBitsOverThreads(c); });
 }
 
-/// One long head, several heads on one key head: many tiles that add to the same rows and keys.
+/// A case's gradients on every level, against which others are held.
+class UsualBits {
+ public:
+  UsualBits(const BackwardProblem& problem, int threads) : case_(problem.backward_case()) {
+    for (const Isa isa : IsaLevels()) {
+      problem.ForgetOutputs();
+      outputs_.push_back(OutputsOf(problem, ContextOf(isa, threads)));
+    }
+  }
+  [[nodiscard]] const BackwardOutputs& of_level(size_t level) const { return outputs_[level]; }
+  void ExpectSame(const BackwardProblem& problem, int threads = 2) const {
+    for (size_t level = 0; level < outputs_.size(); ++level) {
+      const Isa isa = IsaLevels()[level];
+      problem.ForgetOutputs();
+      EXPECT_TRUE(SameBits(outputs_[level], OutputsOf(problem, ContextOf(isa, threads))))
+          << Name(isa) << ", " << threads << " threads, usual" << case_ << "\n other" << problem.backward_case();
+    }
+  }
+
+ private:
+  BackwardCase case_;
+  std::vector<BackwardOutputs> outputs_;
+};
+
+void ExpectSameBitsOverThreads(const BackwardCase& c) {
+  const BackwardProblem problem(c);
+  const UsualBits usual(problem, 1);
+  for (const int threads : {2, 3, 8}) usual.ExpectSame(problem, threads);
+}
+
+TEST(BackwardReproducibility, OverThreads) { ForRandomCases(10001, ExpectSameBitsOverThreads); }
+
+/// Many tiles that add to the same rows and keys.
 BackwardCase ManyTiles(DType dtype, int mode) {
   BackwardCase c;
-  c.forward.dtype = dtype;
-  c.forward.heads = 2;
-  c.forward.d = c.forward.dv = 32;
-  c.forward.lengths = EqualLengths(1, 700, 700);
-  c.forward.mask.mode = mode;
-  c.forward.pse = PseForm::kRow;
-  c.forward.pse_type = reference::PseType::kScaleThenAdd;
+  ForwardCase& f = c.forward;
+  f.dtype = dtype;
+  f.heads = 2;
+  f.d = f.dv = 24;
+  f.lengths = EqualLengths(1, 600, 600);
+  f.mask.mode = mode;
+  f.pse = PseForm::kRow;
+  f.pse_type = reference::PseType::kScaleThenAdd;
   return c;
 }
 
-TEST_P(BackwardReproducibility, OverThreadsWithManyTilesAHead) {
+TEST(BackwardReproducibility, OverThreadsWithManyTilesAHead) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const int mode : {1, 3}) ExpectSameBitsOverThreads(ManyTiles(dtype, mode));
   }
 }
 
-TEST_P(BackwardReproducibility, Over200RunsUnderLoad) {
+TEST(BackwardReproducibility, Over200RunsUnderLoad) {
   std::atomic<bool> stop{false};
   std::vector<std::thread> load;
   for (int t = 0; t < 3; ++t) {
@@ -71,33 +89,34 @@ TEST_P(BackwardReproducibility, Over200RunsUnderLoad) {
   c.forward.lengths = EqualLengths(1, 390, 390);
   c.forward.d = c.forward.dv = 8;
   const BackwardProblem problem(c);
-  const BackwardOutputs first = OutputsOf(problem, context(3));
-  int different = 0;
-  for (int run = 0; run < 200; ++run) {
-    problem.ForgetOutputs();
-    if (!SameBits(first, OutputsOf(problem, context(3)))) ++different;
+  for (const Isa isa : IsaLevels()) {
+    const BackwardOutputs first = OutputsOf(problem, ContextOf(isa, 3));
+    int different = 0;
+    for (int run = 0; run < 200; ++run) {
+      problem.ForgetOutputs();
+      if (!SameBits(first, OutputsOf(problem, ContextOf(isa, 3)))) ++different;
+    }
+    EXPECT_EQ(different, 0) << Name(isa);
   }
   stop = true;
   for (std::thread& thread : load) thread.join();
-  EXPECT_EQ(different, 0);
 }
 
-TEST_P(BackwardReproducibility, OverRepeatedRunsAndOnePlanForAll) {
+TEST(BackwardReproducibility, OfOnePlanForAllRuns) {
   ForRandomCases(11001, [](const BackwardCase& c) {
     const BackwardProblem problem(c);
-    const BackwardOutputs first = OutputsOf(problem, context());
-    const Result<Plan> plan = problem.MakePlan(context());
-    ASSERT_TRUE(plan.ok()) << plan.status().message() << c;
-    Workspace workspace;
-    for (int run = 0; run < 2; ++run) {
-      problem.ForgetOutputs();
-      const Status status = plan->Run(problem.args(), workspace);
-      ASSERT_TRUE(status.ok()) << status.message() << c;
-      EXPECT_TRUE(SameBits(first, problem.Outputs())) << c;
+    const UsualBits usual(problem, 2);
+    for (size_t level = 0; level < IsaLevels().size(); ++level) {
+      const Result<Plan> plan = problem.MakePlan(ContextOf(IsaLevels()[level]));
+      ASSERT_TRUE(plan.ok()) << plan.status().message() << c;
+      Workspace workspace;
+      for (int run = 0; run < 3; ++run) {
+        problem.ForgetOutputs();
+        const Status status = run < 2 ? plan->Run(problem.args(), workspace) : plan->Run(problem.args());
+        ASSERT_TRUE(status.ok()) << status.message() << c;
+        EXPECT_TRUE(SameBits(usual.of_level(level), problem.Outputs())) << Name(IsaLevels()[level]) << c;
+      }
     }
-    problem.ForgetOutputs();
-    ASSERT_TRUE(plan->Run(problem.args()).ok());
-    EXPECT_TRUE(SameBits(first, problem.Outputs())) << c;
   });
 }
 
@@ -141,81 +160,86 @@ BackwardOutputs PartOf(const BackwardOutputs& all, const BackwardProblem& proble
   return {.gradients = part, .tail = {}};
 }
 
-TEST_P(BackwardReproducibility, BatchAgainstAlone) {
+/// What every layout and any place in a batch can express.
+void Simplify(ForwardCase* f) {
+  f->tail_q = f->tail_kv = 0;
+  if (f->mask.mode < 7) return;  // 7 and 8 pick one sequence of the batch
+  f->mask = {};
+  f->sparse_mode = false;
+}
+
+TEST(BackwardReproducibility, BatchAgainstAlone) {
   ForRandomCases(12001, [](BackwardCase c) {
-    ForwardCase& f = c.forward;
-    f.tail_q = f.tail_kv = 0;
-    // The flat index of dropout by seed counts the sequences before; modes 7 and 8 pick one sequence of the batch.
-    if (f.dropout == DropoutForm::kSeed) f.dropout = DropoutForm::kMask;
-    if (f.mask.mode >= 7) {
-      f.mask = {};
-      f.sparse_mode = false;
-    }
+    Simplify(&c.forward);
+    // The flat index of dropout by seed counts the sequences before.
+    if (c.forward.dropout == DropoutForm::kSeed) c.forward.dropout = DropoutForm::kMask;
     const BackwardProblem problem(c);
-    const BackwardOutputs all = OutputsOf(problem, context());
-    for (int64_t b = 0; b < f.batch(); ++b) {
+    const UsualBits all(problem, 2);
+    for (int64_t b = 0; b < c.forward.batch(); ++b) {
       const BackwardProblem alone(Alone(c, b));
-      const BackwardOutputs outputs = OutputsOf(alone, context(1 + static_cast<int>(b % 2)));
-      EXPECT_TRUE(SameBits(PartOf(all, problem, b), PartOf(outputs, alone, 0))) << "sequence " << b << c;
+      for (size_t level = 0; level < IsaLevels().size(); ++level) {
+        const Isa isa = IsaLevels()[level];
+        const BackwardOutputs outputs = OutputsOf(alone, ContextOf(isa, 1 + static_cast<int>(b % 2)));
+        EXPECT_TRUE(SameBits(PartOf(all.of_level(level), problem, b), PartOf(outputs, alone, 0)))
+            << Name(isa) << " sequence " << b << c;
+      }
     }
   });
 }
 
-TEST_P(BackwardReproducibility, EveryLayoutAlike) {
+TEST(BackwardReproducibility, EveryLayoutAlike) {
   ForRandomCases(13001, [](BackwardCase c) {
     ForwardCase& f = c.forward;
+    Simplify(&f);
     f.lengths = EqualLengths(f.batch(), f.lengths.sq[0], f.lengths.sk[0]);
-    f.tail_q = f.tail_kv = 0;
     f.packing = Packing::kApart;
-    if (f.mask.mode >= 7) {
-      f.mask = {};
-      f.sparse_mode = false;
-    }
-    // What the packed form can express.
     if (f.dense_mask != MaskForm::kNone) f.dense_mask = MaskForm::kPlane;
     if (f.pse == PseForm::kCompressed) f.pse = PseForm::kFull;
     if (f.pse == PseForm::kFull || f.pse == PseForm::kRow) f.pse_broadcast_batch = false;
     f.layout = Layout::kBNSD;
-    const BackwardOutputs usual = OutputsOf(c, context());
+    const BackwardValues values = MakeBackwardValues(c);
+    const UsualBits usual(BackwardProblem(c, values), 2);
     for (const Layout layout : {Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kBNSD_BSND, Layout::kTND}) {
       f.layout = layout;
-      EXPECT_TRUE(SameBits(usual, OutputsOf(c, context()))) << c;
+      usual.ExpectSame(BackwardProblem(c, values));
     }
   });
 }
 
-TEST_P(BackwardReproducibility, AlignedOrNotDenseOrStrided) {
+TEST(BackwardReproducibility, AlignedOrNotDenseOrStrided) {
   ForRandomCases(14001, [](BackwardCase c) {
     ForwardCase& f = c.forward;
     f.packing = c.packing = Packing::kApart;
     f.padding = c.padding = {};
     f.placement = {};
-    const BackwardOutputs usual = OutputsOf(c, context());
+    const BackwardValues values = MakeBackwardValues(c);
+    const UsualBits usual(BackwardProblem(c, values), 2);
     for (const int64_t misalignment : {1, 3}) {
       f.placement.misalignment = misalignment;
-      EXPECT_TRUE(SameBits(usual, OutputsOf(c, context()))) << c;
+      usual.ExpectSame(BackwardProblem(c, values));
     }
     f.padding = c.padding = {.inner = 3, .middle = 5, .outer = 7};
-    EXPECT_TRUE(SameBits(usual, OutputsOf(c, context()))) << c;
+    usual.ExpectSame(BackwardProblem(c, values));
     f.packing = c.packing = Packing::kTogether;
-    EXPECT_TRUE(SameBits(usual, OutputsOf(c, context()))) << c;
     c.eight_statistics = !c.eight_statistics;
-    EXPECT_TRUE(SameBits(usual, OutputsOf(c, context()))) << c;
+    usual.ExpectSame(BackwardProblem(c, values));
   });
 }
 
-TEST_P(BackwardReproducibility, WhateverGradientsAreAskedFor) {
+TEST(BackwardReproducibility, WhateverGradientsAreAskedFor) {
   ForRandomCases(15001, [](BackwardCase c) {
+    const BackwardValues values = MakeBackwardValues(c);
     c.optional_gradients = true;
-    BackwardOutputs all = OutputsOf(c, context());
-    all.gradients.dpse = all.gradients.dslopes = all.gradients.dsink = {};
+    const BackwardProblem with(c, values);
     c.optional_gradients = false;
-    EXPECT_TRUE(SameBits(all, OutputsOf(c, context()))) << c;
+    const BackwardProblem without(c, values);
+    for (const Isa isa : IsaLevels()) {
+      BackwardOutputs all = OutputsOf(with, ContextOf(isa));
+      all.gradients.dpse = all.gradients.dslopes = all.gradients.dsink = {};
+      EXPECT_TRUE(SameBits(all, OutputsOf(without, ContextOf(isa)))) << Name(isa) << c;
+    }
   });
 }
-
-INSTANTIATE_TEST_SUITE_P(Isa, BackwardReproducibility, ::testing::ValuesIn(IsaLevels()),
-                         [](const auto& info) { return IsaName(info.param); });
 
 // Levels that differ in 16-bit or int8 dot products only share the f32 kernels of the level below.
 TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
@@ -223,36 +247,38 @@ TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   for (int seed = 16001; seed < 16021; ++seed) {
     BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
     c.forward.dtype = DType::kF32;
-    EXPECT_TRUE(SameBits(OutputsOf(c, ContextOf(Isa::kAvx512)), OutputsOf(c, ContextOf(DetectIsa())))) << c;
+    const BackwardProblem problem(c);
+    const BackwardOutputs outputs = OutputsOf(problem, ContextOf(Isa::kAvx512));
+    EXPECT_TRUE(SameBits(outputs, OutputsOf(problem, ContextOf(DetectIsa())))) << c;
   }
 }
-
-class BackwardAtomicFree : public ::testing::TestWithParam<Isa> {};
 
 // Sums may be reordered: every gradient stays within the tolerance, which holds for any order.
-TEST_P(BackwardAtomicFree, MatchesTheReference) {
-  const int cases = FromEnvironment("FA_TEST_CASES", 240) / 8;
-  for (const int threads : {1, 3}) {
-    ContextOptions options;
-    options.isa = GetParam();
-    options.threads = threads;
-    options.accumulation = Accumulation::kAtomicFree;
-    const auto context = Context::Create(options);
-    ASSERT_TRUE(context.ok()) << context.status().message();
-    EXPECT_EQ(context.value()->accumulation(), Accumulation::kAtomicFree);
-    for (int seed = 17001; seed < 17001 + cases; ++seed) {
-      const BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
-      const BackwardProblem problem(c);
-      EXPECT_TRUE(RunsLikeTheReference(problem, ExpectGradients(c, problem.values()), context.value().get()));
+TEST(BackwardAtomicFree, MatchesTheReference) {
+  std::vector<std::unique_ptr<Context>> contexts;
+  for (const Isa isa : IsaLevels()) {
+    for (const int threads : {1, 3}) {
+      ContextOptions options;
+      options.isa = isa;
+      options.threads = threads;
+      options.accumulation = Accumulation::kAtomicFree;
+      auto context = Context::Create(options);
+      ASSERT_TRUE(context.ok()) << context.status().message();
+      EXPECT_EQ(context.value()->accumulation(), Accumulation::kAtomicFree);
+      contexts.push_back(std::move(*context));
     }
-    const BackwardCase c = ManyTiles(DType::kF32, 3);
-    const BackwardProblem problem(c);
-    EXPECT_TRUE(RunsLikeTheReference(problem, ExpectGradients(c, problem.values()), context.value().get()));
   }
+  const auto check = [&](const BackwardCase& c) {
+    const BackwardProblem problem(c);
+    const ExpectedGradients expected = ExpectGradients(c, problem.values());
+    for (const auto& context : contexts) {
+      problem.ForgetOutputs();
+      EXPECT_TRUE(RunsLikeTheReference(problem, expected, context.get()));
+    }
+  };
+  ForRandomCases(17001, check);
+  for (const int mode : {1, 3}) check(ManyTiles(DType::kF32, mode));
 }
-
-INSTANTIATE_TEST_SUITE_P(Isa, BackwardAtomicFree, ::testing::ValuesIn(IsaLevels()),
-                         [](const auto& info) { return IsaName(info.param); });
 
 }  // namespace
 }  // namespace fa::test

@@ -219,6 +219,24 @@ TEST(BackwardStrides, PaddedRowsOfTheBiasGradient) {
   }
 }
 
+TEST(BackwardStrides, PaddedRowsOfTheSlopeGradient) {
+  BackwardCase c = Usual(DType::kF32);
+  c.forward.pse = PseForm::kSlopes;
+  c.forward.pse_type = reference::PseType::kSlopes;
+  const BackwardProblem problem(c);
+  const Tensor padded(DType::kF32, {3, 2}, {5, 1});
+  for (const Isa isa : IsaLevels()) {
+    const BackwardOutputs usual = OutputsOf(problem, ContextOf(isa));
+    Snapshot before;
+    before.Allow(padded);
+    AttentionGradArgs args = problem.args();
+    args.dslopes = padded.mutable_view();
+    ASSERT_TRUE(FlashAttentionGrad(args, problem.options(), ContextOf(isa)).ok());
+    EXPECT_EQ(before.FirstChange(), -1);
+    for (int64_t x = 0; x < 6; ++x) EXPECT_EQ(padded.Get(x / 2 * 5 + x % 2), usual.gradients.dslopes[x]) << x;
+  }
+}
+
 TEST(BackwardStrides, AnEmptyStrideMeansDense) {
   for (const DType dtype : kDTypes) {
     ExpectSameBits(BackwardProblem(Usual(dtype)), [](AttentionGradArgs* args) {

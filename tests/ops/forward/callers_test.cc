@@ -3,18 +3,16 @@
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
 
-#include <functional>
 #include <memory>
-#include <thread>
 
 #include "support/compare.h"
 #include "support/contexts.h"
+#include "support/many_callers.h"
 #include "support/random_forward_case.h"
 
 namespace fa::test {
 namespace {
 
-constexpr int kCallers = 6;
 constexpr int kRepeats = 8;
 
 /// One problem and its outputs for each caller.
@@ -43,20 +41,10 @@ class Callers {
   std::vector<ForwardOutputs> alone_;
 };
 
-void ExpectAll(const std::vector<char>& good) {
-  for (size_t caller = 0; caller < good.size(); ++caller) EXPECT_TRUE(good[caller]) << "caller " << caller;
-}
-
-void OnThreads(const std::function<void(int)>& call) {
-  std::vector<std::thread> threads;
-  for (int caller = 0; caller < kCallers; ++caller) threads.emplace_back(call, caller);
-  for (std::thread& thread : threads) thread.join();
-}
-
 TEST(ForwardCallers, ThreadsShareAContext) {
   const Callers callers;
   Context* context = ContextOf(DetectIsa(), 2);
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   OnThreads([&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
   ExpectAll(good);
 }
@@ -64,14 +52,14 @@ TEST(ForwardCallers, ThreadsShareAContext) {
 TEST(ForwardCallers, ThreadsShareTheDefaultContext) {
   if (Context::Default().isa() != DetectIsa()) GTEST_SKIP() << "FA_FORCE_ISA is set";
   const Callers callers;
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   OnThreads([&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, nullptr) ? 1 : 0; });
   ExpectAll(good);
 }
 
 TEST(ForwardCallers, ThreadsWithContextsOfTheirOwn) {
   const Callers callers;
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   OnThreads([&](int caller) {
     ContextOptions options;
     options.isa = DetectIsa();
@@ -85,7 +73,7 @@ TEST(ForwardCallers, ThreadsWithContextsOfTheirOwn) {
 TEST(ForwardCallers, OneTbbTasks) {
   const Callers callers;
   Context* context = ContextOf(DetectIsa(), 2);
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   tbb::parallel_for(0, kCallers,
                     [&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
   ExpectAll(good);
@@ -94,11 +82,8 @@ TEST(ForwardCallers, OneTbbTasks) {
 TEST(ForwardCallers, OpenMpRegion) {
   const Callers callers;
   Context* context = ContextOf(DetectIsa(), 2);
-  std::vector<char> good(kCallers);
-#pragma omp parallel for num_threads(kCallers)
-  for (int caller = 0; caller < kCallers; ++caller) {
-    good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0;
-  }
+  GoodCallers good(kCallers);
+  InOpenMpRegion([&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, context) ? 1 : 0; });
   ExpectAll(good);
 }
 
@@ -111,7 +96,7 @@ TEST(ForwardCallers, OnePlanRunByManyThreads) {
   const ForwardProblem planned(c);
   const Result<Plan> plan = planned.MakePlan(ContextOf(DetectIsa(), 2));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  std::vector<char> good(kCallers);
+  GoodCallers good(kCallers);
   OnThreads([&](int caller) {
     ForwardCase own = c;
     own.seed = 50 + static_cast<uint64_t>(caller);

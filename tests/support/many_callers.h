@@ -1,0 +1,44 @@
+#ifndef FA_TESTS_SUPPORT_MANY_CALLERS_H_
+#define FA_TESTS_SUPPORT_MANY_CALLERS_H_
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace fa::test {
+
+constexpr int kCallers = 6;
+
+/// Whether each caller saw what it expected. A byte a caller, so that callers may write at once.
+using GoodCallers = std::vector<char>;
+
+inline void ExpectAll(const GoodCallers& good) {
+  for (size_t caller = 0; caller < good.size(); ++caller) EXPECT_TRUE(good[caller]) << "caller " << caller;
+}
+
+/// Calls `call(caller)` for every caller, each on a thread of its own.
+template <typename Call>
+void OnThreads(const Call& call) {
+  std::vector<std::thread> threads;
+  for (int caller = 0; caller < kCallers; ++caller) threads.emplace_back(call, caller);
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// The same in a parallel region of OpenMP, whose threads oneTBB does not know. Only for sources built with OpenMP. The
+/// counter tells ThreadSanitizer of the barrier at the region's end, which is inside libgomp, where it does not look.
+template <typename Call>
+void InOpenMpRegion(const Call& call) {
+  std::atomic<int> returned{0};
+#pragma omp parallel for num_threads(kCallers)
+  for (int caller = 0; caller < kCallers; ++caller) {
+    call(caller);
+    returned.fetch_add(1, std::memory_order_release);
+  }
+  EXPECT_EQ(returned.load(std::memory_order_acquire), kCallers);
+}
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_MANY_CALLERS_H_
