@@ -77,20 +77,21 @@ void Softmax(benchmark::State& state, const StripKernels& kernels, int64_t /*d*/
 
 void Outer(benchmark::State& state, const StripKernels& kernels, int64_t d) {
   Block block(kernels, d);
-  std::vector<float> natural(static_cast<size_t>(kernels.width * d), 0.01f);
+  const RowKernels& rows = *Kernels(kernels.isa).rows;
+  std::vector<float> panel(static_cast<size_t>(kernels.width * rows.panel_columns(d)), 0.01f);
   const OuterArgs args{.a = block.tile.data(),
                        .strip_stride = kKeys * kernels.width,
                        .width = kernels.width,
                        .rows = kernels.width,
-                       .b = natural.data(),
-                       .b_stride = d,
+                       .b = panel.data(),
+                       .b_rows = kernels.width,
                        .keys = kKeys,
                        .columns = d,
                        .c = block.rows.data(),
                        .c_stride = d,
                        .accumulate = true};
   for (auto _ : state) {
-    Kernels(kernels.isa).rows->outer(args);
+    rows.outer(args);
     benchmark::ClobberMemory();
   }
   Report(state, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width));

@@ -20,8 +20,9 @@ struct BackwardSlot {
   float* dq_panel = nullptr;  ///< strips of dQ, [d + d_rope][width]
   float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
   float* delta = nullptr;     ///< rowsum(d_out * out)
-  float* q = nullptr;         ///< rows [d + d_rope], where the caller's are not dense f32
-  float* d_out = nullptr;     ///< rows [dv], likewise
+  float* q = nullptr;         ///< a panel of pack_rows a tile of rows
+  float* q_rope = nullptr;    ///< likewise
+  float* d_out = nullptr;     ///< likewise
   float* dk = nullptr;        ///< rows [d + d_rope]
   float* dv = nullptr;        ///< rows [dv]
   float* k = nullptr;         ///< rows [d + d_rope], where the caller's are not dense f32
@@ -46,8 +47,8 @@ class BackwardBuffers {
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
-  [[nodiscard]] bool copies_q() const { return copies_q_; }
-  [[nodiscard]] bool copies_d_out() const { return copies_d_out_; }
+  /// Floats a row of a pack_rows panel takes on any level.
+  [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return (columns + 15) / 16 * 16; }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
 
@@ -69,9 +70,9 @@ class BackwardBuffers {
     return offset == kAbsent ? nullptr : reinterpret_cast<float*>(workspace + offset);
   }
 
-  int64_t columns_qk_, columns_v_;
+  int64_t columns_q_, columns_rope_, columns_qk_, columns_v_;
   int64_t slot_rows_, slot_keys_, tile_floats_, strip_floats_;
-  bool copies_q_, copies_d_out_, copies_k_, copies_v_, softcap_, stage_bias_;
+  bool copies_k_, copies_v_, softcap_, stage_bias_;
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
   std::vector<int64_t> row_base_, key_base_;

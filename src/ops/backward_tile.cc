@@ -1,6 +1,6 @@
 // One tile of the backward: a group of query rows against one column of keys, five products, in transposed form.
 //
-//   for each strip of 32 queries (along the vector lanes):
+//   for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K x Q^T panel, passes and masks                     as the forward
 //     dP^T[key][q] = V (broadcast, natural rows) x dO^T panel
 //     P^T = 2^(S^T - shift), dS^T = P^T (dP^T - delta)                   in registers
@@ -17,6 +17,7 @@
 #include "ops/backward_tile.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -34,8 +35,11 @@ constexpr int64_t kMaxStrips = 33;
 constexpr double kLog2E = 1.4426950408889634;
 
 /// alpha of a product that only adds.
-alignas(64) constexpr float kOnes[kMaxStripWidth] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                                     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+alignas(64) constexpr auto kOnes = [] {
+  std::array<float, kMaxStripWidth> ones{};
+  ones.fill(1.0f);
+  return ones;
+}();
 
 /// log2 of max and sum together, such that P = 2^(score log2(e) - shift); a row without keys has P = 0 everywhere.
 float Shift(float max, float sum) {
@@ -88,7 +92,9 @@ struct BackwardTile::Tile {
   GradStrip strips[kMaxStrips] = {};
   int64_t strip_count = 0;
   KeyRows keys = {};
-  NaturalRows q = {}, d_out = {};
+  float* q = nullptr;  ///< panels of pack_rows, as long as the tile's rows
+  float* q_rope = nullptr;
+  float* d_out = nullptr;
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
 };
@@ -147,19 +153,9 @@ void BackwardTile::OpenRows(Tile& tile) const {
     strip.keys = strip.KeysIn(tile.column);
     first += width;
   }
-  if (buffers_.copies_q()) {
-    tile.q = {tile.slot.q + tile.slot_row * columns, columns};
-  } else {
-    tile.q = {reinterpret_cast<const float*>(RowAddress(args_.q.data, forward.q, item.sequence, item.head, q_row)),
-              forward.q.row};
-  }
-  if (buffers_.copies_d_out()) {
-    tile.d_out = {tile.slot.d_out + tile.slot_row * problem.dv, problem.dv};
-  } else {
-    tile.d_out = {
-        reinterpret_cast<const float*>(RowAddress(args_.d_out.data, bound_.d_out, item.sequence, item.head, q_row)),
-        bound_.d_out.row};
-  }
+  tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem.d);
+  tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem.d_rope);
+  tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem.dv);
   if (!item.first_of_rows) return;
 
   for (int64_t s = 0; s < tile.strip_count; ++s) {
@@ -187,18 +183,13 @@ void BackwardTile::OpenRows(Tile& tile) const {
       delta[i] = table_.rows->dot(d_out[i], bound_.d_out.dtype, out[i], forward.out.dtype, problem.dv);
     }
   }
-  const auto copy = [&](const void* data, const layout::Rows& layout, int64_t width, float* to, int64_t stride) {
-    table_.rows->widen({RowAddress(data, layout, item.sequence, item.head, q_row), layout.dtype, layout.row},
-                       tile.rows(), width, to, stride);
+  const auto pack = [&](const void* data, const layout::Rows& layout, int64_t columns_of_row, float* panel) {
+    table_.rows->pack_rows({RowAddress(data, layout, item.sequence, item.head, q_row), layout.dtype, layout.row},
+                           tile.rows(), columns_of_row, panel);
   };
-  if (buffers_.copies_q()) {
-    float* to = tile.slot.q + tile.slot_row * columns;
-    copy(args_.q.data, forward.q, problem.d, to, columns);
-    if (forward.has_rope) copy(args_.q_rope.data, forward.q_rope, problem.d_rope, to + problem.d, columns);
-  }
-  if (buffers_.copies_d_out()) {
-    copy(args_.d_out.data, bound_.d_out, problem.dv, tile.slot.d_out + tile.slot_row * problem.dv, problem.dv);
-  }
+  pack(args_.q.data, forward.q, problem.d, tile.q);
+  if (forward.has_rope) pack(args_.q_rope.data, forward.q_rope, problem.d_rope, tile.q_rope);
+  pack(args_.d_out.data, bound_.d_out, problem.dv, tile.d_out);
   const int64_t row_base = (item.head * tile.sequence.sq) + item.row_begin;
   if (float* deltas = buffers_.RowDelta(workspace_); deltas != nullptr) {
     std::memcpy(deltas + buffers_.RowBase(item.sequence) + row_base, tile.slot.delta + tile.slot_row,
@@ -287,7 +278,7 @@ void BackwardTile::StripGradients(const Tile& tile, GradStrip& strip) const {
   const NaturalRows k{tile.keys.K(strip.keys.begin), tile.keys.k_stride};
   const bool exact = strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns);
   if (exact) score_tile_.MarkMasked(strip, strip.keys, dp);
-  (exact ? kernels.product_exact : kernels.product)(k.data, k.stride, n, dp, columns, kOnes, strip.dq);
+  (exact ? kernels.product_exact : kernels.product)(k.data, k.stride, n, dp, columns, kOnes.data(), strip.dq);
 }
 
 void BackwardTile::OptionalGradients(const Tile& tile, const GradStrip& strip) const {
@@ -338,11 +329,14 @@ void BackwardTile::BiasGradient(const Tile& tile, const GradStrip& strip) const 
 /// rows.
 void BackwardTile::ColumnGradients(const Tile& tile) const {
   const auto& problem = bound_.forward.problem;
-  const int64_t columns = problem.d + problem.d_rope, width = tile.strips[0].lanes.width;
+  const int64_t columns = problem.d + problem.d_rope;
   bool may_meet_masked = false;
   for (int64_t s = 0; s < tile.strip_count; ++s) may_meet_masked |= tile.strips[s].may_meet_masked;
-  const bool exact = may_meet_masked && !(AllFinite(*table_.rows, tile.q, tile.rows(), columns) &&
-                                          AllFinite(*table_.rows, tile.d_out, tile.rows(), problem.dv));
+  const auto finite = [&](const float* panel, int64_t panel_columns) {
+    return table_.rows->all_finite(panel, tile.rows() * table_.rows->panel_columns(panel_columns));
+  };
+  const bool exact = may_meet_masked && !(finite(tile.q, problem.d) && finite(tile.q_rope, problem.d_rope) &&
+                                          finite(tile.d_out, problem.dv));
   const auto outer = exact ? table_.rows->outer_exact : table_.rows->outer;
   if (exact) {
     for (int64_t s = 0; s < tile.strip_count; ++s) {
@@ -363,9 +357,6 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       next = std::min(next, keys.end);
       from = std::min(from, s);
       to = s + 1;
-      if (tile.strips[s].lanes.width != width) {  // a narrower last strip has a tile of another shape: on its own
-        if (from < s) to = s;
-      }
     }
     const auto add = [&](int64_t first, int64_t end) {
       const GradStrip& strip = tile.strips[first];
@@ -375,8 +366,9 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
                      .strip_stride = plan_.block_k * strip.lanes.width,
                      .width = strip.lanes.width,
                      .rows = last.first + last.lanes.count - strip.first,
-                     .b = tile.d_out.data + strip.first * tile.d_out.stride,
-                     .b_stride = tile.d_out.stride,
+                     .b = tile.d_out,
+                     .b_rows = tile.rows(),
+                     .b_first = strip.first,
                      .keys = next - key,
                      .columns = problem.dv,
                      .c = tile.slot.dv + key * problem.dv,
@@ -384,17 +376,21 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
                      .accumulate = true};
       outer(args);
       args.a = strip.dp + at * strip.lanes.width;
-      args.b = tile.q.data + strip.first * tile.q.stride;
-      args.b_stride = tile.q.stride;
-      args.columns = columns;
+      args.b = tile.q;
+      args.columns = problem.d;
       args.c = tile.slot.dk + key * columns;
       args.c_stride = columns;
       outer(args);
+      if (problem.d_rope == 0) return;
+      args.b = tile.q_rope;
+      args.columns = problem.d_rope;
+      args.c += problem.d;
+      outer(args);
     };
-    if (from < to) add(from, to);
-    const GradStrip& tail = tile.strips[tile.strip_count - 1];
-    if (to == tile.strip_count - 1 && tail.lanes.width != width && tail.keys.begin <= key && key < tail.keys.end) {
-      add(to, tile.strip_count);
+    // Strips of another width have tiles of another shape.
+    for (int64_t first = from, end = from; first < to; first = end) {
+      while (end < to && tile.strips[end].lanes.width == tile.strips[first].lanes.width) ++end;
+      add(first, end);
     }
     key = next;
   }

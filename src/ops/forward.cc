@@ -69,16 +69,18 @@ class ForwardPlanImpl final : public Plan::Impl {
 };
 
 std::vector<std::string> ForwardPlanImpl::KernelNames() const {
-  int64_t most = 0, least = INT64_MAX;
+  std::vector<std::string> names;
+  int64_t same_rows = 0;
   for (const auto& item : plan_.items) {
     const int64_t rows = (item.row_end - item.row_begin) * item.heads;
-    const int64_t widest = table_.widest().width;
-    most = std::max(most, rows);
-    least = std::min(least, rows % widest == 0 ? widest : rows % widest);
+    if (rows == same_rows) continue;
+    same_rows = rows;
+    for (int64_t left = rows; left > 0;) {
+      const core::kernels::StripKernels& strip = table_.ForRows(left);
+      if (std::find(names.begin(), names.end(), strip.name) == names.end()) names.emplace_back(strip.name);
+      left -= strip.width;
+    }
   }
-  if (most == 0) return {};
-  std::vector<std::string> names = {table_.ForRows(most).name};
-  if (std::string last = table_.ForRows(least).name; last != names.front()) names.push_back(std::move(last));
   return names;
 }
 

@@ -1,6 +1,6 @@
-// One tile of the forward: 128 query rows against the key blocks they must visit, in transposed form.
+// One tile of the forward: some 128 query rows against the key blocks they must visit, in transposed form.
 //
-//   for each key block:  for each strip of 32 queries (along the vector lanes):
+//   for each key block:  for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops a pair
 //     passes: softcap, bias, masks                                      only where switched on, or on an edge
 //     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit rows are widened to f32 panels before they are multiplied
 
-// Four strips of 32 rows: K, V, dK and dV of a column pass from L2 once for all of them, and the sums over rows (dK,
-// dV) run over four strips before they are stored.
-constexpr int64_t kMaxBlockQ = 128;
+// So many rows, in whole strips: K, V, dK and dV of a column pass from L2 once for all of them, and the sums over rows
+// (dK, dV) run over all of them before they are stored.
+constexpr int64_t kFullBlockQ = 128;
 
 // More keys do not pay for themselves: dQ is loaded and stored once per 128 keys, and the tiles of P and dS leave L2.
 constexpr int64_t kMaxBlockK = 128;
@@ -31,7 +31,7 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t MaxColumnBytes(Isa isa) { return isa >= Isa::kAvx512 ? 512 << 10 : 192 << 10; }
 
 int64_t ColumnBytes(const AttentionProblem& problem, int64_t block_k) {
-  return 2 * kFloatBytes * block_k * (problem.d + problem.d_rope + problem.dv + kMaxBlockQ);
+  return 2 * kFloatBytes * block_k * (problem.d + problem.d_rope + problem.dv + kFullBlockQ);
 }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
@@ -66,7 +66,7 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
     most_pairs = pairs;
     heaviest = &sequence;
   }
-  const int64_t most_rows = std::min(whole_strips(kMaxBlockQ), CeilDiv(longest, strip) * strip);
+  const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), CeilDiv(longest, strip) * strip);
   // Descending columns all start at once: smaller tiles would gain nothing.
   if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
   const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);

@@ -19,15 +19,17 @@ constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels 
 // rest holds Q and O of the tile and the probabilities of a strip.
 int64_t KeyBlockBytes(Isa isa) { return isa >= Isa::kAvx512 ? 256 << 10 : 128 << 10; }
 
-// More keys gain nothing (the accumulators are loaded and stored once per 256 keys already) and the probabilities of a
-// strip, 32 x block_k, leave L1. Fewer than 32 spend their time on loading and rescaling O.
+// The probabilities of a strip, which the product with V reads once per eight columns, stay in the smallest L1 (32
+// KiB). More than 256 keys gain nothing: the accumulators are loaded and stored once per 256 keys already. Fewer than
+// 32 spend their time on loading and rescaling O.
+constexpr int64_t kStripBytes = 32 << 10;
 constexpr int64_t kMaxBlockK = 256;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 
-// Four strips of 32 rows reuse a key block from L2 often enough that reading it into L2 disappears (goals.md's kernels
-// reach 93 % with it); more rows only add state.
-constexpr int64_t kMaxBlockQ = 128;
+// So many rows, in whole strips, reuse a key block from L2 often enough that reading it into L2 disappears; more only
+// add state.
+constexpr int64_t kFullBlockQ = 128;
 
 // Waking a worker takes some microseconds; a tile shall take at least ten. 1e6 flops are ten microseconds at 100
 // GFLOP/s.
@@ -39,8 +41,9 @@ constexpr double kTileOverheadRows = 4;
 
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
 
-int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
-  const int64_t keys = KeyBlockBytes(isa) / std::max<int64_t>(RowBytes(problem), 1);
+int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
+  const int64_t keys = std::min(KeyBlockBytes(machine.isa) / std::max<int64_t>(RowBytes(problem), 1),
+                                kStripBytes / (kFloatBytes * machine.strip_rows));
   return std::clamp(keys / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
 }
 
@@ -112,7 +115,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const auto choose = [&](int64_t rows) { return RowChoice{rows, CountTiles(problem, rows, strip)}; };
   // Q and O of the tile take at most a quarter of L2, so that they stay beside the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
-  const int64_t most_rows = whole_strips(std::min(kMaxBlockQ, cached_rows));
+  const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
 
   RowChoice best = choose(most_rows);
   // Eight tiles a worker and more: what the last round wastes is small whatever the rows.
@@ -140,7 +143,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
-  TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine.isa), .reason = {}};
+  TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 
   std::array<char, 160> reason{};
   const auto kib = [&](int64_t rows) { return static_cast<long long>(rows * RowBytes(problem) >> 10); };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -25,7 +26,7 @@ void ForRandomPlans(Visit visit) {
   for (int n = 0; n < kRandomProblems; ++n) {
     const AttentionProblem problem = RandomProblem(random);
     Machine machine = MakeMachine(worker_counts[n % 6], n % 3 == 0 ? 2 : 1);
-    machine.strip_rows = n % 2 == 0 ? 32 : 16;
+    machine.strip_rows = std::array{16, 32, 48}[static_cast<size_t>(n % 3)];
     if (n % 5 == 0) machine.isa = Isa::kPortable;
     SCOPED_TRACE(Text(problem) + " workers " + std::to_string(machine.workers));
     visit(problem, machine, MakeForwardPlan(problem, machine));

@@ -74,6 +74,14 @@ TEST(TileShape, NarrowStripsAreHonoured) {
   EXPECT_EQ(BlockQ({.lengths = {{5, 128}}}, machine), 16);
 }
 
+TEST(TileShape, WideStripsHaveFewerKeysAndWholeStripsOfRows) {
+  Machine machine = MakeMachine(1);
+  machine.strip_rows = 48;
+  const TileShape shape = ChooseTileShape(MakeProblem({.lengths = {{4096, 4096}}, .d = 64, .dv = 64}), machine);
+  EXPECT_EQ(shape.block_q, 144);
+  EXPECT_EQ(shape.block_k, 160);  // 48 x 160 probabilities are 30 KiB
+}
+
 TEST(TileShape, TheReasonNamesBytesTilesAndWorkers) {
   const TileShape shape = ChooseTileShape(
       MakeProblem({.lengths = {{4096, 4096}}, .heads = 8, .heads_kv = 8, .d = 128, .dv = 128}), MakeMachine(2));

@@ -24,14 +24,18 @@ Measurement MeasureCall(const BenchCall& bench) {
   Progress progress(title + "checking");
   bench.call();
   bench.check();
-  constexpr double kPeakSeconds = 0.05;
+  // Rounds of the yardstick as long as a call, from 1 ms, long against its start, to 0.1 s, beyond which no rate
+  // changes.
+  constexpr double kPeakSeconds = 0.05, kShortestRound = 1e-3, kLongestRound = 0.1;
   Measurement measured;
   measured.seconds =
       Measure({.call = bench.call,
                .between =
-                   [&] {
-                     const double peak = bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(),
-                                                                  bench.forward.dtype, kPeakSeconds);
+                   [&](double call_seconds) {
+                     const double round = std::clamp(call_seconds, kShortestRound, kLongestRound);
+                     const double peak =
+                         bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.forward.dtype,
+                                                  std::max(kPeakSeconds, 2 * round), round);
                      measured.peak_gflops = std::max(measured.peak_gflops, peak);
                    },
                .progress = [&](int percent) { progress.Update(fmt::format("{}{} %", title, percent)); }});

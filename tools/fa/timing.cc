@@ -31,7 +31,7 @@ Timing Measure(const TimingPlan& plan) {
   double spent = 0;
   for (int round = 0; round < kMinRounds || (round < kRounds && spent < kTotalSeconds); ++round) {
     plan.progress(100 * round / kRounds);
-    plan.between();
+    plan.between(first);
     const double until = spent + kTotalSeconds / kRounds;
     do {
       samples.push_back(SecondsOf(plan.call, calls));

@@ -14,7 +14,8 @@ struct Timing {
 /// What a call is measured against, and how it is told.
 struct TimingPlan {
   std::function<void()> call;
-  std::function<void()> between;  ///< between rounds of calls: the yardstick, so that both see the same machine
+  /// Between rounds of calls: the yardstick, so that both see the same machine. It is told how long a call takes.
+  std::function<void(double call_seconds)> between;
   std::function<void(int percent)> progress;
 };
 

@@ -9,13 +9,12 @@
 namespace fa::bench {
 namespace {
 
-double MeasureLoop(const PeakLoop& loop, int threads, double seconds) {
-  // Rounds of about 1 ms: long against the start barrier and the clock, short against a time slice, so that some round
-  // runs undisturbed on a shared machine. A first run of ten thousand iterations (some 20 us) sets their length.
+double MeasureLoop(const PeakLoop& loop, int threads, double seconds, double round_seconds) {
+  // A first run of ten thousand iterations (some 20 us) sets the rounds' length.
   constexpr int64_t kFirst = 10'000;
-  constexpr double kFirstSeconds = 1e-3, kRoundSeconds = 1e-3;
+  constexpr double kFirstSeconds = 1e-3;
   const double first = ShortestRound(1, kFirstSeconds, [&](int) { loop.run(kFirst); });
-  const auto iterations = std::max<int64_t>(kFirst, static_cast<int64_t>(kFirst * kRoundSeconds / first));
+  const auto iterations = std::max<int64_t>(kFirst, static_cast<int64_t>(kFirst * round_seconds / first));
   const double shortest = ShortestRound(threads, seconds, [&](int) { loop.run(iterations); });
   return loop.flops_per_iteration * static_cast<double>(iterations) * threads / shortest * 1e-9;
 }
@@ -33,13 +32,13 @@ PeakLoop F32Loop(Isa isa) {
 
 }  // namespace
 
-double MeasureFmaPeakGflops(int threads, Isa isa, double seconds) {
-  return MeasureLoop(F32Loop(isa), threads, seconds);
+double MeasureFmaPeakGflops(int threads, Isa isa, double seconds, double round_seconds) {
+  return MeasureLoop(F32Loop(isa), threads, seconds, round_seconds);
 }
 
-double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds) {
+double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds, double round_seconds) {
   const bool dot = dtype == DType::kBF16 && isa == Isa::kAvx512Bf16;
-  return MeasureLoop(dot ? Bf16DotLoop() : F32Loop(isa), threads, seconds);
+  return MeasureLoop(dot ? Bf16DotLoop() : F32Loop(isa), threads, seconds, round_seconds);
 }
 
 }  // namespace fa::bench

@@ -106,8 +106,9 @@ struct OuterArgs {
   int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
   int64_t width = 0;         ///< of the strips; the last may be in use only in part
   int64_t rows = 0;          ///< lanes in use of all strips together
-  const float* b = nullptr;
-  int64_t b_stride = 0;
+  const float* b = nullptr;  ///< as pack_rows lays it
+  int64_t b_rows = 0;        ///< rows of the panel b
+  int64_t b_first = 0;       ///< the panel's row that belongs to row 0
   int64_t keys = 0, columns = 0;
   float* c = nullptr;
   int64_t c_stride = 0;
@@ -122,6 +123,11 @@ struct RowKernels {
   void (*narrow)(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float multiplier,
                  const RowTarget& dst);
   /// Bit j: bytes[j] != 0, j < n <= 32.
+  /// Floats a row of pack_rows takes: `columns` rounded up to a full vector.
+  int64_t (*panel_columns)(int64_t columns);
+  /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
+  /// of a power of two floats would fall on a few sets of L1 and drive each other out.
+  void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
   uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);
   bool (*all_finite)(const float* x, int64_t n);
   /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.
@@ -142,10 +148,13 @@ struct KernelTable {
 
   [[nodiscard]] const StripKernels& widest() const { return strips[0]; }
   [[nodiscard]] const StripKernels& narrowest() const { return strips[strip_count - 1]; }
-  /// The narrowest strip that takes `rows` rows at once, else the widest.
+  /// The strip for the first of `rows` rows: as few strips as the widest would need, of about equal width. 64 rows are
+  /// two strips of 32 rather than one of 48 and one of 16, whose kernels are the slowest.
   [[nodiscard]] const StripKernels& ForRows(int64_t rows) const {
+    const int64_t strips_needed = (rows + widest().width - 1) / widest().width;
+    const int64_t share = strips_needed == 0 ? 0 : (rows + strips_needed - 1) / strips_needed;
     int i = strip_count - 1;
-    while (i > 0 && strips[i].width < rows) --i;
+    while (i > 0 && strips[i].width < share) --i;
     return strips[i];
   }
 };

@@ -9,7 +9,17 @@
 namespace fa::core::kernels {
 namespace {
 
-class BackwardKernelsTest : public KernelTest {};
+class BackwardKernelsTest : public KernelTest {
+ protected:
+  /// The matrix as `outer` reads it, with NaN behind it.
+  static std::vector<float> Panel(Matrix& b) {
+    const auto size = static_cast<size_t>(b.rows() * row_kernels().panel_columns(b.columns()));
+    std::vector<float> panel(size + 64, kNan);
+    row_kernels().pack_rows({b.data(), DType::kF32, b.stride()}, b.rows(), b.columns(), panel.data());
+    for (size_t i = size; i < panel.size(); ++i) EXPECT_TRUE(std::isnan(panel[i]));
+    return panel;
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(Registry, BackwardKernelsTest, testing::ValuesIn(Levels()), LevelName);
 
@@ -33,11 +43,12 @@ struct StripTiles {
 
 TEST_P(BackwardKernelsTest, OuterProductEqualsDoubleForEveryTail) {
   for (const int64_t keys : {1, 2, 5, 6, 7, 8, 9, 13, 16, 19}) {
-    for (const int64_t columns : {1, 3, 4, 8, 15, 16, 17, 31, 32, 33, 48, 67}) {
+    for (const int64_t columns : {1, 3, 4, 8, 15, 16, 17, 31, 32, 33, 48, 67, 80, 144}) {
       for (const int64_t rows : {int64_t{1}, width() - 1, width(), 2 * width() + 3}) {
         if (rows == 0) continue;
         StripTiles a(width(), rows, keys, 1);
         Matrix b(rows, columns, columns + 3, 2, 1);
+        const std::vector<float> panel = Panel(b);
         Matrix c(keys, columns, columns + 1, 3);
         const Matrix before = c;
         for (const bool accumulate : {false, true}) {
@@ -46,8 +57,8 @@ TEST_P(BackwardKernelsTest, OuterProductEqualsDoubleForEveryTail) {
                                .strip_stride = keys * width(),
                                .width = width(),
                                .rows = rows,
-                               .b = b.data(),
-                               .b_stride = b.stride(),
+                               .b = panel.data(),
+                               .b_rows = rows,
                                .keys = keys,
                                .columns = columns,
                                .c = c.data(),
@@ -76,14 +87,15 @@ TEST_P(BackwardKernelsTest, OuterProductHasOneOrderOfAdditionsHoweverRowsAreGrou
   const int64_t rows = 3 * width(), keys = 11, columns = 37;
   StripTiles a(width(), rows, keys, 4);
   Matrix b(rows, columns, columns, 5);
+  const std::vector<float> panel = Panel(b);
   Matrix once(keys, columns, columns, 6);
   Matrix apart = once;
   OuterArgs args{.a = a.values.data(),
                  .strip_stride = keys * width(),
                  .width = width(),
                  .rows = rows,
-                 .b = b.data(),
-                 .b_stride = columns,
+                 .b = panel.data(),
+                 .b_rows = rows,
                  .keys = keys,
                  .columns = columns,
                  .c = once.data(),
@@ -94,7 +106,7 @@ TEST_P(BackwardKernelsTest, OuterProductHasOneOrderOfAdditionsHoweverRowsAreGrou
   args.rows = width();
   for (int64_t strip = 0; strip < 3; ++strip) {
     args.a = a.values.data() + strip * keys * width();
-    args.b = b.data() + strip * width() * columns;
+    args.b_first = strip * width();
     row_kernels().outer(args);
   }
   EXPECT_EQ(std::memcmp(once.data(), apart.data(), sizeof(float) * static_cast<size_t>(keys * columns)), 0);
@@ -108,13 +120,14 @@ TEST_P(BackwardKernelsTest, ExactOuterProductSkipsMaskedPairsOnly) {
   b.at(2, 5) = kInf;
   a.at(0, 1) = a.at(0, 2) = kMaskedProbability;
   a.at(2, 2) = 0.0f;
+  const std::vector<float> panel = Panel(b);
   Matrix c(keys, columns, columns, 9);
   row_kernels().outer_exact({.a = a.values.data(),
                              .strip_stride = keys * width(),
                              .width = width(),
                              .rows = rows,
-                             .b = b.data(),
-                             .b_stride = columns,
+                             .b = panel.data(),
+                             .b_rows = rows,
                              .keys = keys,
                              .columns = columns,
                              .c = c.data(),

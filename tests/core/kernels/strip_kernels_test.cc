@@ -421,6 +421,11 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
+    for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {  // no more strips than of the widest alone
+      int64_t strips = 0;
+      for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;
+      ASSERT_EQ(strips, (rows + table.widest().width - 1) / table.widest().width) << rows;
+    }
   }
 }
 
