@@ -6,13 +6,14 @@
 //     P^T = 2^(S^T - shift), dS^T = P^T (dP^T - delta)                   in registers
 //     dQ^T[c][q]  += K^T (broadcast) x dS^T
 //   over all strips at once:
-//     dV[key][c]  += P^T (broadcast) x dO (natural rows)
-//     dK[key][c]  += dS^T (broadcast) x Q (natural rows)
+//     dV[key][c]  += P^T (broadcast) x dO (panel of rows)
+//     dK[key][c]  += dS^T (broadcast) x Q (panel of rows)
 //
 // dQ^T of a row group and dK, dV of a column live in f32 in the head's slot; the plan's edges give every one of them a
 // single writer at a time and one order of additions, so no bit depends on who runs which tile, or when. The first tile
-// of a row group packs Q^T, dO^T and the row statistics, the last one writes dQ; likewise for columns. Each product is
-// a chain of f32 additions through memory: rows and keys may be grouped in any way without a change of the bits.
+// of a row group packs Q and dO both ways and the row statistics, the last one writes dQ; likewise for columns. Each
+// product is a chain of f32 additions through memory: rows and keys may be grouped in any way without a change of the
+// bits.
 
 #include "ops/backward_tile.h"
 
