@@ -47,7 +47,8 @@ void Report(benchmark::State& state, Isa isa, double flops) {
 void Scores(benchmark::State& state, const StripKernels& kernels, int64_t d) {
   Block block(kernels, d);
   for (auto _ : state) {
-    kernels.scores(block.rows.data(), d, kKeys, block.panel.data(), d, false, block.tile.data(), block.lane.data());
+    kernels.scores({block.rows.data(), DType::kF32, d}, kKeys, block.panel.data(), d, false, block.tile.data(),
+                   block.lane.data());
     benchmark::ClobberMemory();
   }
   Report(state, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width));
@@ -56,7 +57,8 @@ void Scores(benchmark::State& state, const StripKernels& kernels, int64_t d) {
 void Product(benchmark::State& state, const StripKernels& kernels, int64_t d) {
   Block block(kernels, d);
   for (auto _ : state) {
-    kernels.product(block.rows.data(), d, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data());
+    kernels.product({block.rows.data(), DType::kF32, d}, kKeys, block.tile.data(), d, block.alpha.data(),
+                    block.panel.data());
     benchmark::ClobberMemory();
   }
   Report(state, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width));

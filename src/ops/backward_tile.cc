@@ -57,14 +57,11 @@ std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n
   return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
 }
 
-struct NaturalRows {
-  const float* data = nullptr;
-  int64_t stride = 0;
-};
-
-bool AllFinite(const core::kernels::RowKernels& kernels, const NaturalRows& rows, int64_t count, int64_t columns) {
+bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
+               int64_t columns) {
+  const auto* data = static_cast<const float*>(rows.data);
   for (int64_t r = 0; r < count; ++r) {
-    if (!kernels.all_finite(rows.data + r * rows.stride, columns)) return false;
+    if (!kernels.all_finite(data + r * rows.stride, columns)) return false;
   }
   return true;
 }
@@ -141,7 +138,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   const int64_t q_row = tile.sequence.q_offset + item.row_begin;
   for (int64_t first = 0; first < rows.size();) {
     GradStrip& strip = tile.strips[tile.strip_count++];
-    strip = {MakeStrip(forward, table_, rows, first)};
+    strip = {MakeStrip(forward, table_.ForRows(rows.size() - first), rows, first)};
     const int64_t width = strip.lanes.width, at = tile.slot_row + first;
     strip.first = first;
     strip.panel = tile.slot.q_panel + at * columns;
@@ -239,12 +236,11 @@ void BackwardTile::Accumulate(Tile& tile) const {
   };
   KeyRows& keys = tile.keys;
   keys.first = begin;
-  keys.k = buffers_.copies_k() ? tile.slot.k + begin * columns : in_place(args_.k.data, forward.k);
-  keys.k_stride = buffers_.copies_k() ? columns : forward.k.row;
-  keys.k_rope = keys.k + problem.d;
-  keys.k_rope_stride = columns;
-  keys.v = buffers_.copies_v() ? tile.slot.v + begin * problem.dv : in_place(args_.v.data, forward.v);
-  keys.v_stride = buffers_.copies_v() ? problem.dv : forward.v.row;
+  const float* k = buffers_.copies_k() ? tile.slot.k + begin * columns : in_place(args_.k.data, forward.k);
+  const float* v = buffers_.copies_v() ? tile.slot.v + begin * problem.dv : in_place(args_.v.data, forward.v);
+  keys.k = {k, DType::kF32, buffers_.copies_k() ? columns : forward.k.row};
+  keys.k_rope = {k + problem.d, DType::kF32, columns};
+  keys.v = {v, DType::kF32, buffers_.copies_v() ? problem.dv : forward.v.row};
 
   for (int64_t s = 0; s < tile.strip_count; ++s) {
     if (!tile.strips[s].keys.empty()) StripGradients(tile, tile.strips[s]);
@@ -262,7 +258,7 @@ void BackwardTile::StripGradients(const Tile& tile, GradStrip& strip) const {
   float* dp = strip.dp + offset;
   strip.may_meet_masked =
       score_tile_.Fill(strip, strip.keys, tile.keys, tile.scratch.bias, s, nullptr, tile.scratch.capped);
-  kernels.scores(tile.keys.V(strip.keys.begin), tile.keys.v_stride, n, strip.do_panel, problem.dv, false, dp, nullptr);
+  kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem.dv, false, dp, nullptr);
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, dp);
   kernels.backward_softmax(s, dp, n, passes.scale().exp2_factor, strip.shift, strip.delta);
   if (bound_.has_dpse || bound_.has_dslopes) OptionalGradients(tile, strip);
@@ -276,10 +272,10 @@ void BackwardTile::StripGradients(const Tile& tile, GradStrip& strip) const {
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, s);
 
   const int64_t columns = problem.d + problem.d_rope;
-  const NaturalRows k{tile.keys.K(strip.keys.begin), tile.keys.k_stride};
+  const core::kernels::RowBlock k = tile.keys.K(strip.keys.begin);
   const bool exact = strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns);
   if (exact) score_tile_.MarkMasked(strip, strip.keys, dp);
-  (exact ? kernels.product_exact : kernels.product)(k.data, k.stride, n, dp, columns, kOnes.data(), strip.dq);
+  (exact ? kernels.product_exact : kernels.product)(k, n, dp, columns, kOnes.data(), strip.dq);
 }
 
 void BackwardTile::OptionalGradients(const Tile& tile, const GradStrip& strip) const {

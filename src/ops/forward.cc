@@ -1,6 +1,7 @@
 // FlashAttention: bind -> plan -> run.
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -37,6 +38,11 @@ class ForwardPlanImpl final : public Plan::Impl {
                                                      bound_.pse.compressed);
     buffers_.scratch =
         workspace_.Book("tile scratch", buffers_.scratch_bytes * static_cast<size_t>(plan_.graph.workers()));
+    if (plan_.merges == 0) return;
+    buffers_.arrivals = workspace_.Book("arrived parts of keys", ArrivalBytes());
+    buffers_.state_floats = ops::PartStateFloats(plan_.state_rows, bound_.problem.dv);
+    buffers_.states = workspace_.Book("states of parts of keys",
+                                      static_cast<size_t>(plan_.states) * buffers_.state_floats * sizeof(float));
   }
 
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
@@ -50,6 +56,7 @@ class ForwardPlanImpl final : public Plan::Impl {
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckRunArgs(bound_, args); !status.ok()) return status;
     if (bound_.tail_row_begin < bound_.tail_row_end) ops::WriteTailRows(bound_, args);
+    std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
     ops::ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace);
     return RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
   }
@@ -59,6 +66,7 @@ class ForwardPlanImpl final : public Plan::Impl {
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;
+  [[nodiscard]] size_t ArrivalBytes() const { return static_cast<size_t>(plan_.merges) * sizeof(int32_t); }
 
   BoundAttention bound_;
   const core::kernels::KernelTable& table_;
@@ -70,15 +78,20 @@ class ForwardPlanImpl final : public Plan::Impl {
 
 std::vector<std::string> ForwardPlanImpl::KernelNames() const {
   std::vector<std::string> names;
-  int64_t same_rows = 0;
+  const auto add = [&names](const char* name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  };
+  const tiling::ForwardItem* last = nullptr;
   for (const auto& item : plan_.items) {
     const int64_t rows = (item.row_end - item.row_begin) * item.heads;
-    if (rows == same_rows) continue;
-    same_rows = rows;
+    if (last != nullptr && item.sequence == last->sequence && rows == (last->row_end - last->row_begin) * last->heads) {
+      continue;
+    }
+    last = &item;
     for (int64_t left = rows; left > 0;) {
-      const core::kernels::StripKernels& strip = table_.ForRows(left);
-      if (std::find(names.begin(), names.end(), strip.name) == names.end()) names.emplace_back(strip.name);
-      left -= strip.width;
+      const core::kernels::StripKernels& strip = ops::ForwardKernels(table_, bound_.problem, item.sequence, left);
+      add(strip.name);
+      left -= strip.rows;
     }
   }
   return names;

@@ -14,6 +14,7 @@
 #include "ops/forward_tile.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -62,6 +63,19 @@ void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where,
 
 }  // namespace
 
+const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem,
+                                   int32_t sequence, int64_t rows) {
+  const int64_t group_rows = problem.group() * problem.sequences[static_cast<size_t>(sequence)].sq;
+  const StripKernels* few = table.ForFewRows(group_rows);
+  return few != nullptr ? *few : table.ForRows(rows);
+}
+
+size_t PartStateFloats(int64_t rows, int64_t dv) {
+  // Strips are 16 lanes or less, or fill whole strips of the widest.
+  const int64_t lanes = rows <= 16 ? 16 : (rows + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
+  return static_cast<size_t>((lanes * (dv + 2) + 15) / 16 * 16);
+}
+
 ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
                          const core::kernels::KernelTable& table, const AttentionArgs& args,
                          const ForwardBuffers& buffers, std::byte* workspace)
@@ -94,7 +108,8 @@ int64_t ForwardTile::MakeStrips(const tiling::ForwardItem& item, const TileScrat
   int64_t count = 0, lane_base = 0;
   for (int64_t first = 0; first < rows.size(); first += strips[count++].lanes.count) {
     RunningStrip& strip = strips[count];
-    strip = {MakeStrip(bound_, table_, rows, first)};
+    strip = {
+        MakeStrip(bound_, ForwardKernels(table_, bound_.problem, item.sequence, rows.size() - first), rows, first)};
     const int64_t width = strip.lanes.width;
     strip.panel = scratch.panels + lane_base * (problem.d + problem.d_rope);
     strip.state = scratch.state + lane_base * problem.dv;
@@ -113,12 +128,72 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& sc
   const int64_t count = MakeStrips(item, scratch, strips);
   const int64_t block_k = plan_.shape.block_k;
   for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
-    const Interval block{begin, begin + block_k};
-    const Interval needed{std::max(begin, item.keys.begin / kKeyStep * kKeyStep), std::min(block.end, item.keys.end)};
-    const KeyRows rows = panels_.Block(item, needed, scratch);
+    const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
+                         std::min(begin + block_k, item.keys.end)};
+    const KeyRows rows = panels_.Block(item, block, strips[0].kernels->any_dtype, scratch);
     for (int64_t s = 0; s < count; ++s) VisitBlock(strips[s], block, rows, scratch);
   }
+  if (item.parts > 1 && !MergeParts(item, strips, count)) return;
   for (int64_t s = 0; s < count; ++s) Finish(strips[s]);
+}
+
+/// Leaves this part's state for the task that comes last, which adds them all up in the order of the parts; returns
+/// whether this is the one. Nobody waits, and no bit depends on who comes last.
+bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
+  const int64_t dv = bound_.problem.dv;
+  auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);
+  const auto part_of = [&](int32_t part) {
+    return states + static_cast<size_t>(item.first_state + part) * buffers_.state_floats;
+  };
+  const auto floats = [dv](const RunningStrip& strip) { return 2 * strip.lanes.width + strip.kernels->rows * dv; };
+  float* mine = part_of(item.part);
+  for (int64_t s = 0; s < count; mine += floats(strips[s++])) {
+    const RunningStrip& strip = strips[s];
+    const auto width = static_cast<size_t>(strip.lanes.width);
+    const auto state = static_cast<size_t>(strip.kernels->rows * dv);
+    std::memcpy(mine, strip.row_max, sizeof(float) * width);
+    std::memcpy(mine + width, strip.row_sum, sizeof(float) * width);
+    if (strip.started) {
+      std::memcpy(mine + 2 * width, strip.state, sizeof(float) * state);
+    } else {
+      std::memset(mine + 2 * width, 0, sizeof(float) * state);
+    }
+  }
+  std::atomic_ref<int32_t> arrived(reinterpret_cast<int32_t*>(workspace_ + buffers_.arrivals)[item.merge]);
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < item.parts) return false;
+  arrived.store(0, std::memory_order_relaxed);
+
+  for (int64_t s = 0; s < count; ++s) {
+    const auto width = static_cast<size_t>(strips[s].lanes.width);
+    std::fill_n(strips[s].row_max, width, kMaskedScore);
+    std::fill_n(strips[s].row_sum, width, 0.0f);
+    std::fill_n(strips[s].state, strips[s].kernels->rows * dv, 0.0f);
+    strips[s].started = true;
+  }
+  for (int32_t part = 0; part < item.parts; ++part) {
+    const float* from = part_of(part);
+    for (int64_t s = 0; s < count; from += floats(strips[s++])) AddPart(from, strips[s]);
+  }
+  return true;
+}
+
+/// With m = max(own max, the part's): own *= 2^(own max - m), own += 2^(part's max - m) part.
+void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
+  const int64_t width = strip.lanes.width;
+  const float *part_max = part, *part_sum = part + width;
+  const float factor = score_tile_.passes().scale().exp2_factor;
+  alignas(64) float own[kMaxStripWidth] = {}, other[kMaxStripWidth] = {};
+  for (int64_t i = 0; i < width; ++i) {
+    const float max = std::max(strip.row_max[i], part_max[i]);
+    const float shift = max == kMaskedScore ? 0 : factor * max;  // -inf - -inf would be NaN
+    own[i] = factor * strip.row_max[i] - shift;
+    other[i] = factor * part_max[i] - shift;
+    strip.row_max[i] = max;
+  }
+  table_.rows->exp2(own, width, own);
+  table_.rows->exp2(other, width, other);
+  for (int64_t i = 0; i < width; ++i) strip.row_sum[i] = own[i] * strip.row_sum[i] + other[i] * part_sum[i];
+  strip.kernels->add_state(part + 2 * width, other, own, bound_.problem.dv, strip.state);
 }
 
 void ForwardTile::VisitBlock(RunningStrip& strip, Interval block, const KeyRows& rows,
@@ -143,15 +218,15 @@ void ForwardTile::VisitBlock(RunningStrip& strip, Interval block, const KeyRows&
 void ForwardTile::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                           const TileScratch& scratch, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
-  const int64_t dv = bound_.problem.dv, size = dv * strip.lanes.width;
+  const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
-  const float* v = rows.V(keys.begin);
+  const core::kernels::RowBlock v = rows.V(keys.begin);
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
-  kernels.product(v, rows.v_stride, keys.size(), scratch.scores, dv, alpha, strip.state);
+  kernels.product(v, keys.size(), scratch.scores, dv, alpha, strip.state);
   if (!may_meet_masked || table_.rows->all_finite(strip.state, size)) return;
   if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
   score_tile_.MarkMasked(strip, keys, scratch.scores);
-  kernels.product_exact(v, rows.v_stride, keys.size(), scratch.scores, dv, alpha, strip.state);
+  kernels.product_exact(v, keys.size(), scratch.scores, dv, alpha, strip.state);
 }
 
 void ForwardTile::Finish(const RunningStrip& strip) const {

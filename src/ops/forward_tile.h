@@ -20,7 +20,19 @@ struct ForwardBuffers {
   size_t slots = 0;          ///< packed K and V
   size_t scratch = 0;        ///< worker after worker
   size_t scratch_bytes = 0;  ///< of one worker
+  size_t arrivals = 0;       ///< int32_t a merge: parts whose state is there; 0 before and after a run
+  size_t states = 0;         ///< of parts of keys
+  size_t state_floats = 0;   ///< of one part
 };
+
+/// Floats of the state of one part: for each strip of a tile of `rows` rows its statistics and output state.
+[[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
+
+/// The kernels for the first of `rows` rows of a sequence: those of few rows where its whole group has few, a choice by
+/// the sequence alone, since their bits differ.
+[[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
+                                                                const tiling::AttentionProblem& problem,
+                                                                int32_t sequence, int64_t rows);
 
 /// The forward's tile program: runs any task of a ForwardPlan. One per Run, shared by all workers.
 class ForwardTile {
@@ -45,6 +57,8 @@ class ForwardTile {
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch) const;
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, const float* alpha) const;
+  bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;
+  void AddPart(const float* part, RunningStrip& strip) const;
   void Finish(const RunningStrip& strip) const;
 
   const BoundAttention& bound_;

@@ -54,31 +54,24 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
   if (plan_.pack_v) Widen(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin * problem.dv);
 }
 
-KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys, const TileScratch& scratch) const {
+KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys, bool any_dtype,
+                         const TileScratch& scratch) const {
   const auto& problem = bound_.problem;
-  const bool packed = item.slot >= 0, in_place = problem.dtype == DType::kF32;
-  KeyRows rows;
-  rows.first = keys.begin;
-  const auto pick = [&](const Source& source, bool in_slot, float* slot, float* block, const float*& data,
-                        int64_t& stride) {
-    stride = source.columns;
-    if (in_slot) {
-      data = slot + keys.begin * source.columns;
-    } else if (in_place) {
-      data = static_cast<const float*>(RowOf(source, item.sequence, item.head_kv, keys.begin));
-      stride = source.rows.row;
-    } else {
-      Widen(source, item.sequence, item.head_kv, keys, block);
-      data = block;
+  const bool packed = item.slot >= 0, in_place = any_dtype || problem.dtype == DType::kF32;
+  const auto pick = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
+    if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns};
+    if (in_place) {
+      return {RowOf(source, item.sequence, item.head_kv, keys.begin), source.rows.dtype, source.rows.row};
     }
+    Widen(source, item.sequence, item.head_kv, keys, block);
+    return {block, DType::kF32, source.columns};
   };
   const bool k_packed = packed && plan_.pack_k, v_packed = packed && plan_.pack_v;
-  pick(K(), k_packed, k_packed ? SlotK(item.slot) : nullptr, scratch.k_block, rows.k, rows.k_stride);
-  if (bound_.has_rope) {
-    pick(KRope(), k_packed, k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block, rows.k_rope,
-         rows.k_rope_stride);
-  }
-  pick(V(), v_packed, v_packed ? SlotV(item.slot) : nullptr, scratch.v_block, rows.v, rows.v_stride);
+  KeyRows rows;
+  rows.first = keys.begin;
+  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, scratch.k_block);
+  if (bound_.has_rope) rows.k_rope = pick(KRope(), k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block);
+  rows.v = pick(V(), v_packed ? SlotV(item.slot) : nullptr, scratch.v_block);
   return rows;
 }
 

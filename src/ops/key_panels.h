@@ -26,7 +26,9 @@ class KeyPanels {
   /// A pack task.
   void Pack(const tiling::PackItem& item) const;
   /// Rows for the keys of one block of a tile; converts into scratch where the item has no slot.
-  [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys, const TileScratch& scratch) const;
+  /// @param any_dtype  the kernels take rows of every type: they stay where they are
+  [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys, bool any_dtype,
+                              const TileScratch& scratch) const;
 
  private:
   struct Source {

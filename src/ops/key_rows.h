@@ -1,21 +1,27 @@
 #ifndef FA_OPS_KEY_ROWS_H_
 #define FA_OPS_KEY_ROWS_H_
 
+#include <cstddef>
 #include <cstdint>
+
+#include "core/kernels/kernel_types.h"
 
 namespace fa::ops {
 
-/// f32 rows of K, its rope part and V for the keys from `first` on.
+/// Rows of K, its rope part and V for the keys from `first` on: f32, or of the caller's type for kernels that take any.
 struct KeyRows {
-  const float* k = nullptr;
-  const float* k_rope = nullptr;
-  const float* v = nullptr;
-  int64_t k_stride = 0, k_rope_stride = 0, v_stride = 0;
+  core::kernels::RowBlock k, k_rope, v;
   int64_t first = 0;
 
-  [[nodiscard]] const float* K(int64_t key) const { return k + (key - first) * k_stride; }
-  [[nodiscard]] const float* KRope(int64_t key) const { return k_rope + (key - first) * k_rope_stride; }
-  [[nodiscard]] const float* V(int64_t key) const { return v + (key - first) * v_stride; }
+  [[nodiscard]] core::kernels::RowBlock K(int64_t key) const { return From(k, key - first); }
+  [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return From(k_rope, key - first); }
+  [[nodiscard]] core::kernels::RowBlock V(int64_t key) const { return From(v, key - first); }
+
+ private:
+  [[nodiscard]] static core::kernels::RowBlock From(core::kernels::RowBlock rows, int64_t row) {
+    rows.data = static_cast<const std::byte*>(rows.data) + row * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
+    return rows;
+  }
 };
 
 }  // namespace fa::ops

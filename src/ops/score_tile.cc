@@ -13,11 +13,10 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
   const bool rope = bound_.has_rope;
-  kernels.scores(rows.K(keys.begin), rows.k_stride, keys.size(), strip.panel, bound_.problem.d, false, s,
-                 rope ? nullptr : row_max);
+  kernels.scores(rows.K(keys.begin), keys.size(), strip.panel, bound_.problem.d, false, s, rope ? nullptr : row_max);
   if (!rope) return;
-  kernels.scores(rows.KRope(keys.begin), rows.k_rope_stride, keys.size(),
-                 strip.panel + bound_.problem.d * strip.lanes.width, bound_.problem.d_rope, true, s, row_max);
+  kernels.scores(rows.KRope(keys.begin), keys.size(), strip.panel + bound_.problem.d * strip.lanes.width,
+                 bound_.problem.d_rope, true, s, row_max);
 }
 
 bool ScoreTile::Fill(const Strip& strip, Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,

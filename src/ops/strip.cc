@@ -8,14 +8,14 @@ tiling::Interval Strip::KeysIn(tiling::Interval block) const {
   return {std::max(block.begin, hull.begin / kKeyStep * kKeyStep), std::min(block.end, hull.end)};
 }
 
-Strip MakeStrip(const BoundAttention& bound, const core::kernels::KernelTable& table, const FoldedRows& rows,
+Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels, const FoldedRows& rows,
                 int64_t first) {
   Strip strip;
-  strip.kernels = &table.ForRows(rows.size() - first);
+  strip.kernels = &kernels;
   StripRows& lanes = strip.lanes;
   lanes.sequence = rows.sequence;
-  lanes.width = strip.kernels->width;
-  lanes.count = std::min(lanes.width, rows.size() - first);
+  lanes.width = kernels.width;
+  lanes.count = std::min(kernels.rows, rows.size() - first);
   for (int64_t i = 0; i < lanes.count; ++i) {
     lanes.row[i] = rows.row_begin + (first + i) / rows.heads;
     lanes.head[i] = rows.head_begin + (first + i) % rows.heads;

@@ -50,8 +50,8 @@ struct FoldedRows {
   [[nodiscard]] int64_t size() const { return (row_end - row_begin) * heads; }
 };
 
-/// The strip that starts at folded row `first`; panel is left to the caller.
-[[nodiscard]] Strip MakeStrip(const BoundAttention& bound, const core::kernels::KernelTable& table,
+/// The strip of these kernels that starts at folded row `first`; panel is left to the caller.
+[[nodiscard]] Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels,
                               const FoldedRows& rows, int64_t first);
 
 /// Addresses of the strip's rows in a tensor.

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "tiling/claim_order.h"
+#include "tiling/key_cut.h"
 #include "tiling/row_cut.h"
 #include "tiling/simulate.h"
 
@@ -63,7 +64,9 @@ class ItemMaker {
     size_t sequences = 0;
     for (const Sequence& sequence : problem_.sequences) {
       if (sequence.sq == 0) continue;
-      items += static_cast<double>(problem_.heads_kv) * static_cast<double>(Cut(sequence).tiles());
+      const int64_t parts = CeilDiv(sequence.sk, KeysOfAPart(sequence.sq, sequence.sk));
+      items += static_cast<double>(problem_.heads_kv) * static_cast<double>(Cut(sequence).tiles()) *
+               static_cast<double>(std::max<int64_t>(parts, 1));
       ++sequences;
     }
     if (items > kMaxItems) throw std::bad_alloc();
@@ -101,7 +104,8 @@ class ItemMaker {
     for (int64_t head_kv = 0; head_kv < problem_.heads_kv; ++head_kv) {
       HeadTiles head{.item_begin = std::ssize(plan_.items),
                      .row_blocks = cut_.row_blocks,
-                     .uneven_rows = blocks_.back().weight != blocks_.front().weight,
+                     .uneven_rows = KeysOfAPart(sequence.sq, sequence.sk) >= sequence.sk &&
+                                    blocks_.back().weight != blocks_.front().weight,
                      .pack_keys = pack_keys};
       for (int64_t chunk = 0; chunk < cut_.head_chunks; ++chunk) AddRows(index, sequence, head_kv, chunk);
       head.item_end = std::ssize(plan_.items);
@@ -124,16 +128,43 @@ class ItemMaker {
       const TileWork work = heads_here == cut_.heads
                                 ? blocks_[block]
                                 : MeasureTile(sequence.rule, rows, heads_here, strip_rows_, plan_.shape.block_k);
-      plan_.items.push_back({.sequence = index,
-                             .head_kv = static_cast<int32_t>(head_kv),
-                             .head_begin = static_cast<int32_t>(head_kv * problem_.group() + head_in_group),
-                             .heads = static_cast<int32_t>(heads_here),
-                             .row_begin = rows.begin,
-                             .row_end = rows.end,
-                             .keys = work.keys,
-                             .cost = std::max<int64_t>(work.blocks, 1)});
-      durations.push_back(work.weight);
+      AddParts(sequence,
+               {.sequence = index,
+                .head_kv = static_cast<int32_t>(head_kv),
+                .head_begin = static_cast<int32_t>(head_kv * problem_.group() + head_in_group),
+                .heads = static_cast<int32_t>(heads_here),
+                .row_begin = rows.begin,
+                .row_end = rows.end,
+                .keys = work.keys,
+                .cost = std::max<int64_t>(work.blocks, 1)},
+               work.weight);
       plan_.flops_visited += flops_per_pair * work.pairs;
+    }
+  }
+
+  // The tile, or one item for each part of its keys that it touches.
+  void AddParts(const Sequence& sequence, ForwardItem item, int64_t weight) {
+    const int64_t part_keys = KeysOfAPart(sequence.sq, sequence.sk);
+    const Interval hull = item.keys;
+    const int64_t first = hull.begin / part_keys;
+    const int64_t parts = hull.empty() ? 1 : (hull.end - 1) / part_keys - first + 1;
+    if (parts > 1) {
+      item.parts = static_cast<int32_t>(parts);
+      item.merge = static_cast<int32_t>(plan_.merges++);
+      item.first_state = plan_.states;
+      plan_.states += parts;
+      plan_.state_rows = std::max(plan_.state_rows, (item.row_end - item.row_begin) * item.heads);
+    }
+    const int64_t cost = item.cost;
+    for (int64_t part = 0; part < parts; ++part) {
+      if (parts > 1) {
+        item.part = static_cast<int32_t>(part);
+        item.keys = {std::max(hull.begin, (first + part) * part_keys),
+                     std::min(hull.end, (first + part + 1) * part_keys)};
+        item.cost = std::max<int64_t>(cost * item.keys.size() / hull.size(), 1);
+      }
+      plan_.items.push_back(item);
+      durations.push_back(parts > 1 ? std::max<int64_t>(weight * item.keys.size() / hull.size(), 1) : weight);
     }
   }
 

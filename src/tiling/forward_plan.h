@@ -30,6 +30,11 @@ struct ForwardItem {
   Interval keys;      ///< hull of the kept keys
   int64_t cost = 0;   ///< key blocks visited, summed over strips' rows; an empty row block still costs 1
   int32_t slot = -1;  ///< where its packed K and V lie; -1: read where they are
+  /// Where keys are cut: this is part `part` of `parts` of merge `merge`, whose states follow each other from
+  /// first_state on. Items of one merge follow each other.
+  int32_t part = 0, parts = 1;
+  int32_t merge = -1;
+  int64_t first_state = -1;
 };
 
 /// Packs key rows [row_begin, row_end) of one (sequence, kv head) into f32 panels of `slot`.
@@ -49,6 +54,8 @@ struct ForwardPlan {
   std::vector<PackItem> packs;
   core::TaskGraph graph;
   bool pack_k = false, pack_v = false;
+  int64_t merges = 0, states = 0;                       ///< of tiles whose keys are cut
+  int64_t state_rows = 0;                               ///< the most rows of such a tile
   int64_t kv_slots = 0;                                 ///< heads in flight, <= workers + 1
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< as PlanInfo

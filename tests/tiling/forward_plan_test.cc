@@ -234,7 +234,7 @@ TEST(ForwardPlan, ACallWithoutRowsHasNoTasks) {
 
 TEST(ForwardPlan, FewQueryRowsFoldTheHeadsOfAGroup) {
   const ForwardPlan plan =
-      MakeForwardPlan(MakeProblem({.lengths = {{1, 4096}}, .heads = 32, .heads_kv = 8}), MakeMachine(1));
+      MakeForwardPlan(MakeProblem({.lengths = {{1, 512}}, .heads = 32, .heads_kv = 8}), MakeMachine(1));
   ASSERT_EQ(plan.items.size(), 8U);
   for (const ForwardItem& item : plan.items) {
     EXPECT_EQ(item.heads, 4);

@@ -12,6 +12,7 @@
 #define FA_INLINE static inline __attribute__((always_inline))
 #define FA_NOINLINE __attribute__((noinline))
 #define FA_UNROLL _Pragma("GCC unroll 16")
+#define FA_FEW_ROW_NAME(level, rows) "few_" #rows "_" #level
 #define FA_STRIP_NAME(level, type, rows, width) #type "_" #rows "x" #width "_" #level
 
 namespace fa::core::kernels {

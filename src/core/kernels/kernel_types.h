@@ -42,16 +42,19 @@ struct LaneRows {
 struct StripKernels {
   const char* name;  ///< states the facts: "f32_8x32_avx512"
   Isa isa;
-  int64_t width;       ///< query rows a strip
-  int64_t block_rows;  ///< rows of the register block (keys, or columns of V)
+  int64_t width;   ///< lanes of its tiles
+  int64_t rows;    ///< query rows it computes: `width`, or the first few lanes; scores of the others are 0
+  bool any_dtype;  ///< takes rows of K and V of every type; else f32
+
+  // Of few rows, panel and output state are [row][d] and [row][dv] instead.
 
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
   /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]; with `row_max`, row_max[lane] = max(row_max[lane],
   /// s[.][lane]).
-  void (*scores)(const float* k, int64_t k_stride, int64_t keys, const float* panel, int64_t d, bool accumulate,
-                 float* s, float* row_max);
+  void (*scores)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s,
+                 float* row_max);
 
   /// Online softmax of one key block, in base 2: with new_max = max(row_max, block_max) the scores become
   /// p = 2^(factor * (s - new_max)), alpha = 2^(factor * (row_max - new_max)), row_sum = row_sum * alpha + sum p.
@@ -59,11 +62,11 @@ struct StripKernels {
                   float* alpha);
 
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]; alpha null: o starts at 0.
-  void (*product)(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha,
-                  float* o);
+  void (*product)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
   /// The same, skipping every pair whose p is kMaskedProbability. Slow; for blocks whose V is not finite.
-  void (*product_exact)(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha,
-                        float* o);
+  void (*product_exact)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
+  /// o[c][lane] = own_weight[lane] * o[c][lane] + from_weight[lane] * from[c][lane].
+  void (*add_state)(const float* from, const float* from_weight, const float* own_weight, int64_t dv, float* o);
 
   /// rows(lane)[c] = o[c][lane] * multiplier[lane], rounded once; a lane whose `zero` is not 0 is written 0.
   void (*write_output)(const float* o, int64_t dv, const float* multiplier, const int32_t* zero, void* const* rows,
@@ -139,11 +142,13 @@ struct RowKernels {
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
 };
 
-/// What a level offers: strips from wide to narrow.
+/// What a level offers: strips from wide to narrow, and kernels of few rows from few to more.
 struct KernelTable {
   Isa isa;
   const StripKernels* strips;
   int strip_count;
+  const StripKernels* few;
+  int few_count;
   const RowKernels* rows;
 
   [[nodiscard]] const StripKernels& widest() const { return strips[0]; }
@@ -156,6 +161,14 @@ struct KernelTable {
     int i = strip_count - 1;
     while (i > 0 && strips[i].width < share) --i;
     return strips[i];
+  }
+  /// The kernels of the fewest rows that take `count` at once; null where there are none. They add along the head in
+  /// another order than strips: a caller chooses by what is a sequence's own.
+  [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
+    for (int i = 0; i < few_count; ++i) {
+      if (few[i].rows >= count) return &few[i];
+    }
+    return nullptr;
   }
 };
 

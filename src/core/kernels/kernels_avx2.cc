@@ -6,18 +6,30 @@ namespace {
 #include "core/kernels/vec_avx2.h"
 // The kernels stand on the vocabulary above.
 #include "core/kernels/strip_kernels.inc"
+// And on those.
+#include "core/kernels/few_row_kernels.inc"
 
 #define FA_STRIP_KERNELS_AVX2
 #define FA_STRIP_KERNELS(level, type, rows, width, vectors) \
   Strip<rows, vectors>::Table(FA_STRIP_NAME(level, type, rows, width), Isa::kAvx2),
+#define FA_FEW_ROW_KERNELS(level, rows)
 constexpr StripKernels kStrips[] = {
+#include "core/kernels/kernels.inc"
+};
+#undef FA_STRIP_KERNELS
+#undef FA_FEW_ROW_KERNELS
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors)
+#define FA_FEW_ROW_KERNELS(level, rows) FewRows<rows>::Table(FA_FEW_ROW_NAME(level, rows), kNarrowest),
+constexpr const StripKernels& kNarrowest = kStrips[sizeof(kStrips) / sizeof(kStrips[0]) - 1];
+constexpr StripKernels kFew[] = {
 #include "core/kernels/kernels.inc"
 };
 
 }  // namespace
 
 const KernelTable& Table() {
-  static constexpr KernelTable kTable = {Isa::kAvx2, kStrips, sizeof(kStrips) / sizeof(kStrips[0]), &kRowKernels};
+  static constexpr KernelTable kTable = {
+      Isa::kAvx2, kStrips, sizeof(kStrips) / sizeof(kStrips[0]), kFew, sizeof(kFew) / sizeof(kFew[0]), &kRowKernels};
   return kTable;
 }
 

@@ -13,15 +13,14 @@ const StripKernels& Base() {
 }
 
 template <int Index>
-void Scores(const float* k, int64_t k_stride, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s,
-            float* row_max) {
+void Scores(const RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s, float* row_max) {
   const int64_t width = Base<Index>().width;
   if (keys == 0) return;
   Sgemm({.m = keys,
          .n = width,
          .k = d,
-         .a = k,
-         .lda = k_stride,
+         .a = static_cast<const float*>(k.data),
+         .lda = k.stride,
          .b = panel,
          .ldb = width,
          .c = s,
@@ -31,7 +30,7 @@ void Scores(const float* k, int64_t k_stride, int64_t keys, const float* panel, 
 }
 
 template <int Index>
-void Product(const float* v, int64_t v_stride, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o) {
+void Product(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o) {
   const int64_t width = Base<Index>().width;
   for (int64_t c = 0; c < dv; ++c) {
     for (int64_t lane = 0; lane < width; ++lane) {
@@ -43,8 +42,8 @@ void Product(const float* v, int64_t v_stride, int64_t keys, const float* p, int
   Sgemm({.m = dv,
          .n = width,
          .k = keys,
-         .a = v,
-         .lda = v_stride,
+         .a = static_cast<const float*>(v.data),
+         .lda = v.stride,
          .transpose_a = true,
          .b = p,
          .ldb = width,
@@ -66,7 +65,7 @@ StripKernels WithBlas(const char* name) {
 
 const KernelTable& PortableBlasKernels() {
   static const StripKernels strips[] = {WithBlas<0>("f32_blasx8_portable"), WithBlas<1>("f32_blasx4_portable")};
-  static const KernelTable table = {Isa::kPortable, strips, 2, Kernels(Isa::kPortable).rows};
+  static const KernelTable table = {Isa::kPortable, strips, 2, nullptr, 0, Kernels(Isa::kPortable).rows};
   return table;
 }
 

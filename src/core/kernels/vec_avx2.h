@@ -126,3 +126,9 @@ FA_INLINE void Transpose(F (&r)[8]) {
   }
   FA_UNROLL for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
+
+/// Lane i = the sum of r[i]'s lanes, in one order for every i.
+FA_INLINE F SumLanes(F (&r)[8]) {
+  Transpose(r);
+  return Add(Add(Add(r[0], r[1]), Add(r[2], r[3])), Add(Add(r[4], r[5]), Add(r[6], r[7])));
+}

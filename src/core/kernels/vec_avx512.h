@@ -112,3 +112,19 @@ FA_INLINE void Transpose(F (&r)[16]) {
     r[8 + j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0xdd);
   }
 }
+
+/// Lane i = the sum of r[i]'s lanes, in one order for every i. Every step adds halves while it interleaves: 30 shuffles
+/// where a transposition takes 64.
+FA_INLINE F SumLanes(F (&r)[16]) {
+  F a[8], b[4];
+  FA_UNROLL for (int i = 0; i < 8; ++i) {
+    a[i] = Add(_mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]), _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]));
+  }
+  FA_UNROLL for (int i = 0; i < 4; ++i) {
+    const __m512d x = _mm512_castps_pd(a[2 * i]), y = _mm512_castps_pd(a[2 * i + 1]);
+    b[i] = Add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  }
+  const F lo = Add(_mm512_shuffle_f32x4(b[0], b[1], 0x88), _mm512_shuffle_f32x4(b[0], b[1], 0xdd));
+  const F hi = Add(_mm512_shuffle_f32x4(b[2], b[3], 0x88), _mm512_shuffle_f32x4(b[2], b[3], 0xdd));
+  return Add(_mm512_shuffle_f32x4(lo, hi, 0x88), _mm512_shuffle_f32x4(lo, hi, 0xdd));
+}

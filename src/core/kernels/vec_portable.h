@@ -137,3 +137,9 @@ FA_INLINE void Transpose(F (&r)[4]) {
     for (int j = 0; j < 4; ++j) r[i][j] = t[j][i];
   }
 }
+
+/// Lane i = the sum of r[i]'s lanes, in one order for every i.
+FA_INLINE F SumLanes(F (&r)[4]) {
+  Transpose(r);
+  return Add(Add(r[0], r[1]), Add(r[2], r[3]));
+}

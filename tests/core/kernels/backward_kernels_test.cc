@@ -12,7 +12,7 @@ namespace {
 class BackwardKernelsTest : public KernelTest {
  protected:
   /// The matrix as `outer` reads it, with NaN behind it.
-  static std::vector<float> Panel(Matrix& b) {
+  [[nodiscard]] std::vector<float> Panel(Matrix& b) const {
     const auto size = static_cast<size_t>(b.rows() * row_kernels().panel_columns(b.columns()));
     std::vector<float> panel(size + 64, kNan);
     row_kernels().pack_rows({b.data(), DType::kF32, b.stride()}, b.rows(), b.columns(), panel.data());

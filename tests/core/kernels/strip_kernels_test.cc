@@ -33,7 +33,8 @@ TEST_P(StripKernelsTest, ScoresEqualTheDoubleProductForEveryTail) {
         for (const bool accumulate : {false, true}) {
           s = before;
           std::fill(row_max.begin(), row_max.end(), -kInf);
-          kernels().scores(k.data(), k.stride(), keys, panel.data(), d, accumulate, s.data(), row_max.data());
+          kernels().scores({k.data(), DType::kF32, k.stride()}, keys, panel.data(), d, accumulate, s.data(),
+                           row_max.data());
           for (int64_t lane = 0; lane < width(); ++lane) {
             float largest = -kInf;
             for (int64_t r = 0; r < keys; ++r) {
@@ -66,7 +67,8 @@ TEST_P(StripKernelsTest, ProductEqualsTheDoubleProductForEveryTail) {
         Matrix o(dv, width(), width(), 6);
         Matrix alpha(1, width(), width(), 7);
         const Matrix before = o;
-        kernels().product(v.data(), v.stride(), keys, p.data(), dv, scaled ? alpha.data() : nullptr, o.data());
+        kernels().product({v.data(), DType::kF32, v.stride()}, keys, p.data(), dv, scaled ? alpha.data() : nullptr,
+                          o.data());
         for (int64_t c = 0; c < dv; ++c) {
           for (int64_t lane = 0; lane < width(); ++lane) {
             double want = scaled ? static_cast<double>(alpha.at(0, lane)) * before.at(c, lane) : 0.0;
@@ -96,8 +98,8 @@ TEST_P(StripKernelsTest, ExactProductEqualsTheProductBitForBitWhenAllIsFinite) {
   Matrix a(kDv, width(), width(), 10);
   Matrix b = a;
   Matrix alpha(1, width(), width(), 11);
-  fast.product(v.data(), kDv, kKeys, p.data(), kDv, alpha.data(), a.data());
-  kernels().product_exact(v.data(), kDv, kKeys, p.data(), kDv, alpha.data(), b.data());
+  fast.product({v.data(), DType::kF32, kDv}, kKeys, p.data(), kDv, alpha.data(), a.data());
+  kernels().product_exact({v.data(), DType::kF32, kDv}, kKeys, p.data(), kDv, alpha.data(), b.data());
   EXPECT_EQ(std::memcmp(a.data(), b.data(), sizeof(float) * static_cast<size_t>(kDv * width())), 0);
 }
 
@@ -112,7 +114,7 @@ TEST_P(StripKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
   }
   p.at(3, 1) = 0.0f;  // underflowed, not masked: 0 * inf is NaN
   Matrix o(kDv, width(), width(), 14);
-  kernels().product_exact(v.data(), kDv, kKeys, p.data(), kDv, nullptr, o.data());
+  kernels().product_exact({v.data(), DType::kF32, kDv}, kKeys, p.data(), kDv, nullptr, o.data());
   for (int64_t lane = 0; lane < width(); ++lane) {
     for (int64_t c = 0; c < kDv; ++c) {
       if (lane % 2 == 0) {
@@ -410,6 +412,22 @@ TEST_P(StripKernelsTest, RowKernelsWidenTestAndCount) {
       }
     }
   }
+}
+
+TEST_P(StripKernelsTest, StatesAreAddedLaneByLane) {
+  constexpr int64_t kDv = 19;
+  Matrix o(kDv, width(), width(), 31), from(kDv, width(), width(), 32);
+  Matrix own(1, width(), width(), 33), other(1, width(), width(), 34);
+  const Matrix before = o;
+  kernels().add_state(from.data(), other.data(), own.data(), kDv, o.data());
+  for (int64_t c = 0; c < kDv; ++c) {
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      const double a = static_cast<double>(own.at(0, lane)) * before.at(c, lane);
+      const double b = static_cast<double>(other.at(0, lane)) * from.at(c, lane);
+      ASSERT_NEAR(o.at(c, lane), a + b, 2 * kEps * (std::fabs(a) + std::fabs(b)));
+    }
+  }
+  EXPECT_TRUE(o.Intact());
 }
 
 TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
