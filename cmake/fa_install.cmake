@@ -1,11 +1,11 @@
-# Installs libfa, its headers, the CMake package and fa.pc. The prefix may be moved afterwards.
+# Installs libfa, libfa_aclnn, their headers, the CMake package and fa.pc. The prefix may be moved afterwards.
 
 include(CMakePackageConfigHelpers)
 
 set(fa_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fa)
 
-install(TARGETS fa EXPORT fa_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-                                     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS fa fa_aclnn EXPORT fa_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+                                              LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ ${PROJECT_BINARY_DIR}/include/
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT fa_targets FILE fa_targets.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir})

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,9 @@ class FA_API Plan {
   /// @return kInvalidArgument (a tensor differs from the plan, null data, overlapping output), kOutOfMemory
   Status Run(const AttentionArgs& args, Workspace& workspace) const;
   Status Run(const AttentionGradArgs& args, Workspace& workspace) const;
+  /// As above, in memory of the caller's: workspace_bytes(), 64-byte aligned.
+  Status Run(const AttentionArgs& args, std::span<std::byte> workspace) const;
+  Status Run(const AttentionGradArgs& args, std::span<std::byte> workspace) const;
   /// As above, with a workspace of the context's pool.
   Status Run(const AttentionArgs& args) const;
   Status Run(const AttentionGradArgs& args) const;

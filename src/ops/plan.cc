@@ -1,6 +1,8 @@
 #include "fa/plan.h"
 
+#include <cstdint>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "core/context_impl.h"
@@ -32,6 +34,21 @@ Status RunIn(const Plan::Impl& impl, const Args& args, Workspace& workspace) {
   return impl.Run(args, workspace.data());
 }
 
+constexpr uintptr_t kWorkspaceAlignment = 64;
+
+template <typename Args>
+Status RunGiven(const Plan::Impl& impl, const Args& args, std::span<std::byte> workspace) {
+  const size_t want = impl.workspace_bytes();
+  if (workspace.size() < want) {
+    return Status::InvalidArgument("workspace has " + std::to_string(workspace.size()) + " bytes, want " +
+                                   std::to_string(want));
+  }
+  if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0) {
+    return Status::InvalidArgument("workspace: want an address that is a multiple of 64");
+  }
+  return impl.Run(args, workspace.data());
+}
+
 template <typename Args>
 Status RunPooled(const Plan::Impl& impl, const Args& args) {
   try {
@@ -48,6 +65,12 @@ Status Plan::Run(const AttentionArgs& args, Workspace& workspace) const { return
 Status Plan::Run(const AttentionArgs& args) const { return RunPooled(*impl_, args); }
 Status Plan::Run(const AttentionGradArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
 Status Plan::Run(const AttentionGradArgs& args) const { return RunPooled(*impl_, args); }
+Status Plan::Run(const AttentionArgs& args, std::span<std::byte> workspace) const {
+  return RunGiven(*impl_, args, workspace);
+}
+Status Plan::Run(const AttentionGradArgs& args, std::span<std::byte> workspace) const {
+  return RunGiven(*impl_, args, workspace);
+}
 
 size_t Plan::workspace_bytes() const { return impl_->workspace_bytes(); }
 PlanInfo Plan::info() const { return impl_->info(); }

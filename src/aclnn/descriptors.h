@@ -1,0 +1,51 @@
+#ifndef FA_ACLNN_DESCRIPTORS_H_
+#define FA_ACLNN_DESCRIPTORS_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "acl/acl.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+/// What aclCreateTensor was given. Only the address changes later.
+struct aclTensor {
+  fa::Dims shape, stride;  ///< an empty stride means dense
+  aclDataType dtype = ACL_DT_UNDEFINED;
+  aclFormat format = ACL_FORMAT_UNDEFINED;
+  int64_t offset = 0;  ///< elements
+
+  [[nodiscard]] void* data() const {
+    const std::lock_guard lock(mutex_);
+    return data_;
+  }
+  void set_data(void* data) {
+    const std::lock_guard lock(mutex_);
+    data_ = data;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  void* data_ = nullptr;
+};
+
+struct aclIntArray {
+  std::vector<int64_t> values;
+};
+
+namespace fa::aclnn {
+
+/// Null for a handle that is not alive.
+[[nodiscard]] std::shared_ptr<aclTensor> FindTensor(const aclTensor* tensor);
+/// Empty for null; kInvalidArgument for a handle that is not alive.
+[[nodiscard]] Result<std::vector<int64_t>> ValuesOf(const char* name, const aclIntArray* array);
+
+/// Nothing for a type that no operator takes.
+[[nodiscard]] std::optional<DType> DTypeOf(aclDataType dtype);
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_DESCRIPTORS_H_

@@ -1,0 +1,331 @@
+// The versions of the dense forward differ in which parameters they have, and in nothing else.
+#include "aclnn/executor.h"
+#include "aclnn/forward_operation.h"
+#include "aclnnop/aclnn_flash_attention_score.h"
+
+using fa::aclnn::Execute;
+using fa::aclnn::PrepareForward;
+
+aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclIntArray* prefixOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode, const aclTensor* softmaxMaxOut,
+    const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut,
+    uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .key = key,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.prefix = prefixOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScore(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                     aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional,
+    double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
+    int64_t /*innerPrecise*/, int64_t sparseMode, int64_t pseType, const aclTensor* softmaxMaxOut,
+    const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut,
+    uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .key = key,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.prefix = prefixOptional,
+                         .q_start_idx = qStartIdxOptional,
+                         .kv_start_idx = kvStartIdxOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode,
+                         .pse_type = pseType},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                       aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* sinkOptional, const aclIntArray* prefixOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode, int64_t pseType,
+    const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut,
+    const aclTensor* attentionOutOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .key = key,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .sink = sinkOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.prefix = prefixOptional,
+                         .q_start_idx = qStartIdxOptional,
+                         .kv_start_idx = kvStartIdxOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode,
+                         .pse_type = pseType},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                       aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode,
+    const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut,
+    const aclTensor* attentionOutOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .key = key,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.packed = true,
+                         .prefix = prefixOptional,
+                         .actual_seq_q_len = actualSeqQLenOptional,
+                         .actual_seq_kv_len = actualSeqKvLenOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScore(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                           aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode, int64_t pseType,
+    const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut,
+    const aclTensor* attentionOutOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .key = key,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.packed = true,
+                         .prefix = prefixOptional,
+                         .actual_seq_q_len = actualSeqQLenOptional,
+                         .actual_seq_kv_len = actualSeqKvLenOptional,
+                         .q_start_idx = qStartIdxOptional,
+                         .kv_start_idx = kvStartIdxOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode,
+                         .pse_type = pseType},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* queryRope, const aclTensor* key, const aclTensor* keyRope,
+    const aclTensor* value, const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional,
+    const aclIntArray* actualSeqQLenOptional, const aclIntArray* actualSeqKvLenOptional,
+    const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb,
+    int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/,
+    int64_t sparseMode, int64_t pseType, const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut,
+    const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .query_rope = queryRope,
+                         .key = key,
+                         .key_rope = keyRope,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.packed = true,
+                         .prefix = prefixOptional,
+                         .actual_seq_q_len = actualSeqQLenOptional,
+                         .actual_seq_kv_len = actualSeqKvLenOptional,
+                         .q_start_idx = qStartIdxOptional,
+                         .kv_start_idx = kvStartIdxOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode,
+                         .pse_type = pseType},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, double scaleValue, double keepProb, int64_t preTokens,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode,
+    char* softmaxOutLayout, const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut,
+    const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .key = key,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.packed = true,
+                         .prefix = prefixOptional,
+                         .actual_seq_q_len = actualSeqQLenOptional,
+                         .actual_seq_kv_len = actualSeqKvLenOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode,
+                         .softmax_layout = softmaxOutLayout},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV4(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* queryRope, const aclTensor* key, const aclTensor* keyRope,
+    const aclTensor* value, const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
+    const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional, const aclTensor* sinkOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode, int64_t pseType,
+    char* softmaxOutLayout, const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut,
+    const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
+  return PrepareForward({.query = query,
+                         .query_rope = queryRope,
+                         .key = key,
+                         .key_rope = keyRope,
+                         .value = value,
+                         .real_shift = realShiftOptional,
+                         .drop_mask = dropMaskOptional,
+                         .padding_mask = paddingMaskOptional,
+                         .atten_mask = attenMaskOptional,
+                         .sink = sinkOptional,
+                         .softmax_max_out = softmaxMaxOut,
+                         .softmax_sum_out = softmaxSumOut,
+                         .softmax_out_out = softmaxOutOut,
+                         .attention_out_out = attentionOutOut},
+                        {.packed = true,
+                         .prefix = prefixOptional,
+                         .actual_seq_q_len = actualSeqQLenOptional,
+                         .actual_seq_kv_len = actualSeqKvLenOptional,
+                         .q_start_idx = qStartIdxOptional,
+                         .kv_start_idx = kvStartIdxOptional,
+                         .scale_value = scaleValue,
+                         .keep_prob = keepProb,
+                         .pre_tokens = preTokens,
+                         .next_tokens = nextTokens,
+                         .head_num = headNum,
+                         .input_layout = inputLayout,
+                         .sparse_mode = sparseMode,
+                         .pse_type = pseType,
+                         .softmax_layout = softmaxOutLayout},
+                        workspaceSize, executor);
+}
+
+aclnnStatus aclnnFlashAttentionVarLenScoreV5(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                             aclrtStream stream) {
+  return Execute(workspace, workspaceSize, executor, stream);
+}

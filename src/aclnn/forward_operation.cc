@@ -1,0 +1,133 @@
+// aclnnFlashAttentionScore and aclnnFlashAttentionVarLenScore, all versions -> fa::PlanFlashAttention.
+#include "aclnn/forward_operation.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "aclnn/executor.h"
+#include "aclnn/operands.h"
+#include "aclnn/report.h"
+#include "aclnn/sequence_statistics.h"
+#include "fa/flash_attention.h"
+
+namespace fa::aclnn {
+namespace {
+
+using Slot = Operands::Slot;
+
+struct ForwardSlots {
+  Slot q, q_rope, k, k_rope, v, pse, drop_mask, atten_mask, sink, softmax_max, softmax_sum, out;
+};
+
+ForwardSlots AddOperands(const ForwardTensors& tensors, const AttentionCall& call, Operands& operands) {
+  ForwardSlots slots{};
+  slots.q = operands.Input("query", tensors.query);
+  slots.q_rope = operands.OptionalInput("queryRope", tensors.query_rope);
+  slots.k = operands.Input("key", tensors.key);
+  slots.k_rope = operands.OptionalInput("keyRope", tensors.key_rope);
+  slots.v = operands.Input("value", tensors.value);
+  slots.pse = operands.OptionalInput("realShift", tensors.real_shift, PseForm(call, tensors.real_shift));
+  slots.drop_mask = operands.OptionalInput("dropMask", tensors.drop_mask, Operands::Form::kFlat);
+  operands.Ignored("paddingMask", tensors.padding_mask);
+  slots.atten_mask = operands.OptionalInput("attenMask", tensors.atten_mask);
+  slots.sink = operands.OptionalInput("sink", tensors.sink);
+  slots.softmax_max = operands.Output("softmaxMax", tensors.softmax_max_out, Operands::Form::kAnyStride);
+  slots.softmax_sum = operands.Output("softmaxSum", tensors.softmax_sum_out, Operands::Form::kAnyStride);
+  operands.Ignored("softmaxOut", tensors.softmax_out_out);
+  slots.out = operands.Output("attentionOut", tensors.attention_out_out);
+  return slots;
+}
+
+class ForwardOperation final : public Operation {
+ public:
+  ForwardOperation(Operands operands, const ForwardSlots& slots, AttentionSettings settings)
+      : Operation(std::move(operands)), slots_(slots), settings_(std::move(settings)) {}
+
+  [[nodiscard]] Status Prepare() {
+    // The device does nothing, and checks nothing, when there is nothing to write.
+    if (operands_.IsEmpty(slots_.softmax_max) && operands_.IsEmpty(slots_.softmax_sum) &&
+        operands_.IsEmpty(slots_.out)) {
+      return Status::Ok();
+    }
+    if (settings_.statistics_by_sequence) {
+      const SequenceStatistics::Blocks blocks = {operands_.In(slots_.softmax_max, nullptr),
+                                                 operands_.In(slots_.softmax_sum, nullptr)};
+      Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), blocks, settings_.cu_q, operands_);
+      if (!status.ok()) return status;
+    }
+    auto plan = PlanFlashAttention(Args(nullptr), settings_.options);
+    if (!plan.ok()) return Renamed(plan.status(), Names::kForward);
+    plan_at_ = operands_.Book(plan->workspace_bytes());
+    plan_ = std::move(*plan);
+    return Status::Ok();
+  }
+
+  [[nodiscard]] Status Run(const CallMemory& memory) const override {
+    if (!plan_) return Status::Ok();
+    operands_.PackInputs(memory);
+    Status status = plan_->Run(Args(&memory), {memory.workspace + plan_at_, plan_->workspace_bytes()});
+    if (!status.ok()) return Renamed(status, Names::kForward);
+    operands_.ScatterOutputs(memory);
+    if (settings_.statistics_by_sequence) {
+      statistics_.WriteBlocks(operands_.Out(slots_.softmax_max, &memory), operands_.Out(slots_.softmax_sum, &memory),
+                              memory);
+    }
+    return status;
+  }
+
+ private:
+  [[nodiscard]] AttentionArgs Args(const CallMemory* memory) const {
+    const bool by_sequence = settings_.statistics_by_sequence;
+    AttentionArgs args;
+    args.q = operands_.In(slots_.q, memory);
+    args.k = operands_.In(slots_.k, memory);
+    args.v = operands_.In(slots_.v, memory);
+    args.q_rope = operands_.In(slots_.q_rope, memory);
+    args.k_rope = operands_.In(slots_.k_rope, memory);
+    args.pse = operands_.In(slots_.pse, memory);
+    args.dense_mask = operands_.In(slots_.atten_mask, memory);
+    args.drop_mask = operands_.In(slots_.drop_mask, memory);
+    args.sink = operands_.In(slots_.sink, memory);
+    args.cu_q = settings_.cu_q;
+    args.cu_kv = settings_.cu_kv;
+    args.out = operands_.Out(slots_.out, memory);
+    args.softmax_max = by_sequence ? statistics_.Max(memory) : operands_.Out(slots_.softmax_max, memory);
+    args.softmax_sum = by_sequence ? statistics_.Sum(memory) : operands_.Out(slots_.softmax_sum, memory);
+    return args;
+  }
+
+  ForwardSlots slots_;
+  AttentionSettings settings_;
+  SequenceStatistics statistics_;
+  size_t plan_at_ = 0;
+  std::optional<Plan> plan_;  // none: nothing to do
+};
+
+}  // namespace
+
+aclnnStatus PrepareForward(const ForwardTensors& tensors, const AttentionCall& call, uint64_t* workspace_size,
+                           aclOpExecutor** executor) noexcept {
+  return Guarded([&]() -> aclnnStatus {
+    const aclnnStatus error = CheckNotNull({{"query", tensors.query},
+                                            {"key", tensors.key},
+                                            {"value", tensors.value},
+                                            {"inputLayout", call.input_layout},
+                                            {"softmaxMax", tensors.softmax_max_out},
+                                            {"softmaxSum", tensors.softmax_sum_out},
+                                            {"attentionOut", tensors.attention_out_out},
+                                            {"workspaceSize", workspace_size},
+                                            {"executor", executor}});
+    if (error != ACLNN_SUCCESS) return error;
+    Operands operands;
+    const ForwardSlots slots = AddOperands(tensors, call, operands);
+    if (!operands.status().ok()) return Report(operands.status());
+    auto settings = SettingsOf(call, slots.atten_mask != Operands::kAbsent);
+    if (!settings.ok()) return Report(settings.status());
+    auto operation = std::make_shared<ForwardOperation>(std::move(operands), slots, std::move(*settings));
+    if (Status status = operation->Prepare(); !status.ok()) return Report(status);
+    return ReleaseExecutor(std::move(operation), workspace_size, executor);
+  });
+}
+
+}  // namespace fa::aclnn

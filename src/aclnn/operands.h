@@ -1,0 +1,96 @@
+#ifndef FA_ACLNN_OPERANDS_H_
+#define FA_ACLNN_OPERANDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "acl/acl.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa::aclnn {
+
+/// Where a call finds its tensors and its workspace. Without memory there are only shapes, as planning wants them.
+struct CallMemory {
+  std::span<void* const> addresses;  ///< of the operands, as aclCreateTensor got them
+  std::byte* workspace = nullptr;    ///< 64-byte aligned
+};
+
+/// The tensors of one call, copied from their descriptors, in the order of the operator's parameters.
+///
+/// The library wants an innermost stride of 1. A tensor that has another is packed into the workspace before the call,
+/// or scattered from there after it; everything else is used where it lies.
+class Operands {
+ public:
+  /// Index of an operand; kAbsent: null, or optional and without elements.
+  using Slot = int;
+  static constexpr Slot kAbsent = -1;
+
+  enum class Form : uint8_t {
+    kRows,       ///< innermost stride 1
+    kAnyStride,  ///< whatever it is
+    kFlat,       ///< one dimension
+  };
+
+  /// Adds a tensor that is read. The first one that cannot be used sets status().
+  Slot Input(const char* name, const aclTensor* tensor, Form form = Form::kRows);
+  Slot Output(const char* name, const aclTensor* tensor, Form form = Form::kRows);
+  /// As above; one without elements counts as absent.
+  Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
+  Slot OptionalOutput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
+  /// Adds a tensor that no code looks at.
+  void Ignored(const char* name, const aclTensor* tensor);
+  [[nodiscard]] const Status& status() const { return status_; }
+
+  /// As the library gets it; a view without data for kAbsent.
+  [[nodiscard]] TensorView In(Slot slot, const CallMemory* memory) const;
+  [[nodiscard]] MutableTensorView Out(Slot slot, const CallMemory* memory) const;
+  [[nodiscard]] bool IsEmpty(Slot slot) const;
+
+  void PackInputs(const CallMemory& memory) const;
+  void ScatterOutputs(const CallMemory& memory) const;
+
+  /// Takes `bytes` of the workspace. @return where they begin
+  size_t Book(size_t bytes);
+  /// A dense tensor in the workspace.
+  [[nodiscard]] static MutableTensorView Booked(DType dtype, const Dims& shape, size_t at, const CallMemory* memory);
+  [[nodiscard]] size_t booked_bytes() const { return booked_bytes_; }
+
+  /// Of all tensors that were given, the ignored ones too, in order.
+  [[nodiscard]] std::vector<void*> TakeAddresses() { return std::move(addresses_); }
+  /// The first tensor that has elements but no address, or null.
+  [[nodiscard]] const char* FirstWithoutMemory(std::span<void* const> addresses) const;
+
+ private:
+  struct Operand {
+    const char* name = "";
+    bool used = false, output = false;
+    DType dtype = DType::kF32;
+    Dims shape, stride;            ///< of the caller's tensor
+    int64_t offset_bytes = 0;      ///< from its address to its first element
+    Dims seen_shape, seen_stride;  ///< of what the library gets
+    bool packed = false;           ///< ... in the workspace
+    size_t packed_at = 0;
+  };
+  struct Role {
+    bool used, output, optional;
+  };
+
+  Slot Add(const char* name, const aclTensor* tensor, Form form, Role role);
+  Status Describe(const aclTensor& tensor, Form form, Operand* operand);
+  Status BookPacked(int64_t elements, Operand* operand);
+  [[nodiscard]] MutableTensorView Caller(size_t i, const CallMemory& memory) const;
+  [[nodiscard]] MutableTensorView Seen(Slot slot, const CallMemory* memory) const;
+
+  std::vector<Operand> operands_;
+  std::vector<void*> addresses_;
+  size_t booked_bytes_ = 0;
+  Status status_;
+};
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_OPERANDS_H_

@@ -1,0 +1,22 @@
+#ifndef FA_ACLNN_STRIDED_COPY_H_
+#define FA_ACLNN_STRIDED_COPY_H_
+
+#include "fa/tensor.h"
+
+namespace fa::aclnn {
+
+/// Dense row-major strides of a shape.
+[[nodiscard]] Dims DenseStride(const Dims& shape);
+
+/// Whether the elements lie one after another, in order.
+[[nodiscard]] bool IsDense(const TensorView& tensor);
+
+/// Whether elements are certainly apart: every stride steps over all that the smaller ones reach.
+[[nodiscard]] bool ElementsApart(const TensorView& tensor);
+
+/// Copies all elements between two views of the same shape and type.
+void CopyElements(const TensorView& from, const MutableTensorView& to);
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_STRIDED_COPY_H_
