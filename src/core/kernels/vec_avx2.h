@@ -132,3 +132,11 @@ FA_INLINE F SumLanes(F (&r)[8]) {
   Transpose(r);
   return Add(Add(Add(r[0], r[1]), Add(r[2], r[3])), Add(Add(r[4], r[5]), Add(r[6], r[7])));
 }
+
+/// Lane i = lane First + i of x for i < N, else 0.
+template <int First, int N>
+FA_INLINE F LanesFrom(F x) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const F moved = _mm256_permutevar8x32_ps(x, _mm256_add_epi32(lane, _mm256_set1_epi32(First)));
+  return _mm256_and_ps(moved, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(N), lane)));
+}

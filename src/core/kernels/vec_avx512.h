@@ -128,3 +128,10 @@ FA_INLINE F SumLanes(F (&r)[16]) {
   const F hi = Add(_mm512_shuffle_f32x4(b[2], b[3], 0x88), _mm512_shuffle_f32x4(b[2], b[3], 0xdd));
   return Add(_mm512_shuffle_f32x4(lo, hi, 0x88), _mm512_shuffle_f32x4(lo, hi, 0xdd));
 }
+
+/// Lane i = lane First + i of x for i < N, else 0.
+template <int First, int N>
+FA_INLINE F LanesFrom(F x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  return _mm512_castsi512_ps(_mm512_maskz_alignr_epi32(static_cast<M>((1u << N) - 1u), bits, bits, First));
+}

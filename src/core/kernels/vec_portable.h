@@ -143,3 +143,11 @@ FA_INLINE F SumLanes(F (&r)[4]) {
   Transpose(r);
   return Add(Add(r[0], r[1]), Add(r[2], r[3]));
 }
+
+/// Lane i = lane First + i of x for i < N, else 0.
+template <int First, int N>
+FA_INLINE F LanesFrom(F x) {
+  F moved = {};
+  for (int i = 0; i < N; ++i) moved[i] = x[First + i];
+  return moved;
+}
