@@ -100,9 +100,10 @@ Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) 
   if (elements < 0 || rank == 0 || form == Form::kAnyStride || HasNegative(tensor.stride)) return Status::Ok();
   const bool dense = IsDense({nullptr, *dtype, tensor.shape, tensor.stride});
   const bool gaps_inside = !tensor.stride.empty() && tensor.shape[rank - 1] > 1 && tensor.stride[rank - 1] != 1;
+  const bool pack = elements > 0 && (form == Form::kRows ? gaps_inside : !dense);
   if (form == Form::kFlat) operand->seen_shape = {elements};
-  if (form == Form::kFlat || gaps_inside) operand->seen_stride = {};
-  if (elements > 0 && (form == Form::kFlat ? !dense : gaps_inside)) return BookPacked(elements, operand);
+  if (form == Form::kFlat || pack) operand->seen_stride = {};
+  if (pack) return BookPacked(elements, operand);
   return Status::Ok();
 }
 

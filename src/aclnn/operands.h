@@ -33,6 +33,7 @@ class Operands {
     kRows,       ///< innermost stride 1
     kAnyStride,  ///< whatever it is
     kFlat,       ///< one dimension
+    kDense,      ///< elements one after another
   };
 
   /// Adds a tensor that is read. The first one that cannot be used sets status().

@@ -135,7 +135,19 @@ bool SameView(const TensorView& a, const TensorView& b) {
   return a.data == b.data && a.shape == b.shape && a.stride == b.stride;
 }
 
-// An output shares nothing with itself, the other outputs and the inputs, but may be the previous partial it replaces.
+Status CheckOutputsApart(const MergeArgs& args) {
+  for (const NamedView& output :
+       {NamedView{"out", Filled(args.out)}, NamedView{"softmax_max", Filled(args.softmax_max)},
+        NamedView{"softmax_sum", Filled(args.softmax_sum)}}) {
+    if (!layout::OverlapsItself(output.tensor)) continue;
+    return Status::InvalidArgument(std::string(output.name) + ".stride=" + ops::Text(output.tensor.stride) +
+                                   ", want strides that keep its elements apart");
+  }
+  return Status::Ok();
+}
+
+// An output shares nothing with the other outputs and the inputs, but may be the previous partial it replaces. Tensors
+// without an address share nothing.
 Status CheckAliasing(const MergeArgs& args) {
   const NamedView outputs[] = {
       {"out", Filled(args.out)}, {"softmax_max", Filled(args.softmax_max)}, {"softmax_sum", Filled(args.softmax_sum)}};
@@ -144,13 +156,10 @@ Status CheckAliasing(const MergeArgs& args) {
                               {"cur_max", Filled(args.cur_max)},   {"cur_sum", Filled(args.cur_sum)}};
   for (size_t o = 0; o < std::size(outputs); ++o) {
     const NamedView& output = outputs[o];
-    if (layout::OverlapsItself(output.tensor)) {
-      return Status::InvalidArgument(std::string(output.name) + ".stride=" + ops::Text(output.tensor.stride) +
-                                     ", want strides that keep its elements apart");
-    }
     for (size_t i = 0; i < std::size(inputs) + o; ++i) {
       const NamedView& other = i < std::size(inputs) ? inputs[i] : outputs[i - std::size(inputs)];
       const bool replaces = i == o && SameView(output.tensor, other.tensor);
+      if (output.tensor.data == nullptr || other.tensor.data == nullptr) continue;
       if (!replaces && layout::Overlap(output.tensor, other.tensor)) {
         return Status::InvalidArgument(std::string(output.name) + ": shares memory with " + other.name);
       }
@@ -172,7 +181,7 @@ Status CheckData(const MergeArgs& args) {
   return Status::Ok();
 }
 
-Status Bind(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
+Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
   if (options.layout > Layout::kBNSD_BSND) {
     return Status::InvalidArgument("layout=" + std::to_string(static_cast<int>(options.layout)) +
                                    ", want BNSD, BSND, BSH, SBH, TND or BNSD_BSND");
@@ -200,6 +209,11 @@ Status Bind(const MergeArgs& args, const MergeOptions& options, BoundMerge& merg
   merge.prev_out = layout::RowsOf(args.prev_out, axes, merge.head_size);
   merge.cur_out = layout::RowsOf(args.cur_out, axes, merge.head_size);
   merge.out = layout::RowsOf(args.out, axes, merge.head_size);
+  return CheckOutputsApart(args);
+}
+
+Status Bind(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
+  if (Status status = BindViews(args, options, merge); !status.ok()) return status;
   if (Status status = CheckData(args); !status.ok()) return status;
   return CheckAliasing(args);
 }
@@ -295,6 +309,12 @@ class Merger {
 constexpr int64_t kTaskElements = 1 << 14;
 
 }  // namespace
+
+Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options) {
+  BoundMerge merge;
+  if (Status status = BindViews(args, options, merge); !status.ok()) return status;
+  return CheckAliasing(args);
+}
 
 Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context) {
   BoundMerge merge;

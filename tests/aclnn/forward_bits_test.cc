@@ -222,22 +222,15 @@ TEST(ForwardBits, HeadsInTwoParts) {
 
 // Any sizes, strides, masks and biases; what the one refuses the other refuses too.
 TEST(ForwardBits, RandomCases) {
+  int accepted = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     ForwardCase c = RandomForwardCase(seed);
-    if (c.layout == Layout::kBNSD_BSND) c.layout = Layout::kBNSD;
-    c.softcap = 0;  // not on the device
-    if (c.dropout == DropoutForm::kSeed) {
-      c.dropout = DropoutForm::kNone;
-      c.keep_prob = 1;
-    }
-    c.sparse_mode = c.dense_mask != MaskForm::kNone || (c.mask.mode >= 2 && c.mask.mode != 5);
-    if (c.dense_mask != MaskForm::kNone && c.mask.mode >= 2 && c.mask.mode != 5) c.dense_mask = MaskForm::kNone;
-    if (!c.sparse_mode) c.mask = {};
-    if (!c.packed()) c.d_rope = 0;
-    if (c.pse_type == reference::PseType::kSlopes && c.pse != PseForm::kSlopes) continue;
+    if (!AsOnTheDevice(&c)) continue;
+    accepted += ForwardProblem(c).MakePlan(nullptr).ok() ? 1 : 0;
     const ForwardVersion version = c.packed() ? ForwardVersion::kVarLenV5 : ForwardVersion::kScoreV3;
     EXPECT_TRUE(SameAsCpp(c, version, seed % 2 == 0 && c.packed() ? "same_as_input" : "")) << "seed " << seed;
   }
+  EXPECT_GT(accepted, 75) << "most of them must say something";
 }
 
 }  // namespace

@@ -56,6 +56,20 @@ aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handl
   return handles.Tensor(const_cast<uint8_t*>(mask.data()), ACL_BOOL, {static_cast<int64_t>(mask.size()) / 2048, 2048});
 }
 
+bool AsOnTheDevice(ForwardCase* c) {
+  if (c->layout == Layout::kBNSD_BSND || (c->d_rope > 0 && !c->packed())) return false;
+  c->softcap = 0;
+  if (c->dropout == DropoutForm::kSeed) {
+    c->dropout = DropoutForm::kNone;
+    c->keep_prob = 1;
+  }
+  const bool compressed = c->mask.mode >= 2 && c->mask.mode != 5;
+  if (compressed) c->dense_mask = MaskForm::kNone;
+  c->sparse_mode = compressed || c->dense_mask != MaskForm::kNone;
+  if (!c->sparse_mode) c->mask = {};
+  return true;
+}
+
 Statistics::Statistics(const ForwardCase& c, std::string softmax_layout)
     : case_(c), like_input_(softmax_layout == "same_as_input") {
   shape_ = {c.batch(), c.heads, c.max_sq(), kCopies};

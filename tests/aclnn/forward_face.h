@@ -17,6 +17,9 @@ namespace fa::test {
 /// The attenMask of a case: its dense mask, or the compressed one of its sparse mode.
 [[nodiscard]] aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handles& handles);
 
+/// Takes out of a case what the device's interface cannot say. @return whether a case is left
+[[nodiscard]] bool AsOnTheDevice(ForwardCase* c);
+
 /// The device's statistics [B,N,Sq,8] or [T,N,8], in the physical order that was asked for.
 class Statistics {
  public:
