@@ -130,8 +130,12 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& sc
   for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
     const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
                          std::min(begin + block_k, item.keys.end)};
-    const KeyRows rows = panels_.Block(item, block, strips[0].kernels->any_dtype, scratch);
-    for (int64_t s = 0; s < count; ++s) VisitBlock(strips[s], block, rows, scratch);
+    KeyRows rows = panels_.Block(item, block, strips[0].kernels->any_dtype, scratch);
+    for (int64_t s = 0; s < count; ++s) {
+      VisitBlock(strips[s], block, rows, scratch);
+      // The first strip has fetched the next block into L2; the others need not.
+      rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
+    }
   }
   if (item.parts > 1 && !MergeParts(item, strips, count)) return;
   for (int64_t s = 0; s < count; ++s) Finish(strips[s]);

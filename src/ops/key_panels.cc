@@ -3,6 +3,10 @@
 namespace fa::ops {
 namespace {
 
+// Kernels of few rows read every row once: far enough ahead that it arrives in time, past the end of a block into the
+// next. The hardware follows a stream of rows only within a page, and starts anew after every turn from K to V.
+constexpr int64_t kFewRowsFetchAhead = 32;
+
 int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
   return plan.pack_k ? problem.d + problem.d_rope : 0;
 }
@@ -58,10 +62,11 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
                          const TileScratch& scratch) const {
   const auto& problem = bound_.problem;
   const bool packed = item.slot >= 0, in_place = any_dtype || problem.dtype == DType::kF32;
+  const int64_t ahead = any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
   const auto pick = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
-    if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns};
+    if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns, ahead};
     if (in_place) {
-      return {RowOf(source, item.sequence, item.head_kv, keys.begin), source.rows.dtype, source.rows.row};
+      return {RowOf(source, item.sequence, item.head_kv, keys.begin), source.rows.dtype, source.rows.row, ahead};
     }
     Widen(source, item.sequence, item.head_kv, keys, block);
     return {block, DType::kF32, source.columns};

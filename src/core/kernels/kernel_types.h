@@ -23,6 +23,8 @@ struct RowBlock {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t stride = 0;
+  /// Scores and products fetch into L2 what lies this many rows behind the row they read; 0: nothing.
+  int64_t fetch_ahead = 0;
 };
 
 struct RowTarget {
