@@ -1,0 +1,212 @@
+// Devices, contexts, memory, descriptors: what a program around an operator calls.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "acl/acl.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr size_t kGranule = size_t{2} << 20;
+
+static_assert(ACL_FLOAT == 0 && ACL_FLOAT16 == 1 && ACL_INT8 == 2 && ACL_INT32 == 3 && ACL_UINT8 == 4);
+static_assert(ACL_INT16 == 6 && ACL_UINT16 == 7 && ACL_UINT32 == 8 && ACL_INT64 == 9 && ACL_UINT64 == 10);
+static_assert(ACL_DOUBLE == 11 && aclDataType::ACL_BOOL == 12 && ACL_BF16 == 27 && ACL_DT_UNDEFINED == -1);
+static_assert(ACL_FORMAT_UNDEFINED == -1 && aclFormat::ACL_FORMAT_NCHW == 0 && ACL_FORMAT_ND == 2);
+static_assert(ACL_MEMCPY_HOST_TO_HOST == 0 && ACL_MEMCPY_HOST_TO_DEVICE == 1 && ACL_MEMCPY_DEVICE_TO_HOST == 2);
+static_assert(ACL_MEMCPY_DEVICE_TO_DEVICE == 3 && ACL_MEM_MALLOC_HUGE_FIRST == 0 && ACL_MEM_MALLOC_HUGE_ONLY == 1);
+static_assert(ACL_MEM_MALLOC_NORMAL_ONLY == 2 && ACL_SUCCESS == 0 && ACLNN_SUCCESS == 0);
+static_assert(ACLNN_ERR_PARAM_NULLPTR == 161001 && ACLNN_ERR_PARAM_INVALID == 161002);
+static_assert(ACLNN_ERR_RUNTIME_ERROR == 361001 && ACLNN_ERR_INNER_NULLPTR == 561103);
+static_assert(ACL_ERROR_INVALID_PARAM == 100000 && ACL_ERROR_REPEAT_INITIALIZE == 100002);
+static_assert(ACL_ERROR_BAD_ALLOC == 200000 && ACL_OPT_DETERMINISTIC == 0);
+static_assert(std::is_same_v<aclError, int> && std::is_same_v<aclnnStatus, int32_t>);
+
+TEST(Runtime, InitialisesOnceUntilFinalised) {
+  EXPECT_EQ(aclInit(nullptr), ACL_SUCCESS);
+  EXPECT_EQ(aclInit("acl.json"), ACL_ERROR_REPEAT_INITIALIZE);
+  EXPECT_EQ(aclFinalize(), ACL_SUCCESS);
+  EXPECT_EQ(aclFinalize(), ACL_ERROR_UNINITIALIZE);
+  EXPECT_EQ(aclInit(nullptr), ACL_SUCCESS);
+  EXPECT_EQ(aclFinalize(), ACL_SUCCESS);
+}
+
+TEST(Runtime, EveryDeviceIsThisMachineAndBelongsToItsThread) {
+  EXPECT_EQ(aclrtSetDevice(7), ACL_SUCCESS);
+  int32_t device = -1;
+  EXPECT_EQ(aclrtGetDevice(&device), ACL_SUCCESS);
+  EXPECT_EQ(device, 7);
+  std::thread([] {
+    int32_t other = -1;
+    EXPECT_EQ(aclrtGetDevice(&other), ACL_SUCCESS);
+    EXPECT_EQ(other, 0);
+  }).join();
+  uint32_t count = 0;
+  EXPECT_EQ(aclrtGetDeviceCount(&count), ACL_SUCCESS);
+  EXPECT_EQ(count, 1U);
+  EXPECT_EQ(aclrtResetDevice(7), ACL_SUCCESS);
+  EXPECT_EQ(aclrtGetDevice(nullptr), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST(Runtime, ContextsAreCurrentInTheThreadThatSetThem) {
+  aclrtContext first = nullptr, second = nullptr, current = nullptr;
+  ASSERT_EQ(aclrtCreateContext(&first, 3), ACL_SUCCESS);
+  ASSERT_EQ(aclrtCreateContext(&second, 4), ACL_SUCCESS);
+  EXPECT_EQ(aclrtGetCurrentContext(&current), ACL_SUCCESS);
+  EXPECT_EQ(current, second);
+  EXPECT_EQ(aclrtSetCurrentContext(first), ACL_SUCCESS);
+  int32_t device = -1;
+  EXPECT_EQ(aclrtGetDevice(&device), ACL_SUCCESS);
+  EXPECT_EQ(device, 3);
+  EXPECT_EQ(aclrtDestroyContext(first), ACL_SUCCESS);
+  EXPECT_EQ(aclrtDestroyContext(first), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtSetCurrentContext(first), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtDestroyContext(second), ACL_SUCCESS);
+}
+
+TEST(Runtime, KeepsTheDeterministicSwitch) {
+  int64_t value = -1;
+  EXPECT_EQ(aclrtCtxSetSysParamOpt(ACL_OPT_DETERMINISTIC, 1), ACL_SUCCESS);
+  EXPECT_EQ(aclrtCtxGetSysParamOpt(ACL_OPT_DETERMINISTIC, &value), ACL_SUCCESS);
+  EXPECT_EQ(value, 1);
+  EXPECT_EQ(aclrtCtxSetSysParamOpt(ACL_OPT_DETERMINISTIC, 0), ACL_SUCCESS);
+  EXPECT_EQ(aclrtCtxSetSysParamOpt(static_cast<aclSysParamOpt>(3), 1), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST(Memory, IsZeroAndTwiceWhatWasAskedFor) {
+  for (const size_t size : {size_t{0}, size_t{1}, kGranule / 2 + 1, 3 * kGranule}) {
+    void* memory = nullptr;
+    ASSERT_EQ(aclrtMalloc(&memory, size, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+    std::vector<unsigned char> host(std::max(2 * size, kGranule), 1);
+    EXPECT_EQ(aclrtMemcpy(host.data(), host.size(), memory, host.size(), ACL_MEMCPY_DEVICE_TO_HOST), ACL_SUCCESS);
+    EXPECT_EQ(std::count(host.begin(), host.end(), 0), static_cast<ptrdiff_t>(host.size()));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 64, 0U);
+    EXPECT_EQ(aclrtFree(memory), ACL_SUCCESS);
+  }
+}
+
+TEST(Memory, UntouchedPagesCostNothing) {
+  void* memory = nullptr;
+  ASSERT_EQ(aclrtMalloc(&memory, size_t{1} << 42, ACL_MEM_MALLOC_NORMAL_ONLY), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(memory), ACL_SUCCESS);
+}
+
+TEST(Memory, TooMuchIsBadAllocAndLeavesNull) {
+  void* memory = &memory;
+  EXPECT_EQ(aclrtMalloc(&memory, SIZE_MAX, ACL_MEM_MALLOC_HUGE_FIRST), ACL_ERROR_BAD_ALLOC);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("out of memory"));
+  EXPECT_EQ(aclrtMalloc(nullptr, 8, ACL_MEM_MALLOC_HUGE_FIRST), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST(Memory, FreeingNullTwiceOrSomethingElseIsACode) {
+  EXPECT_EQ(aclrtFree(nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtFreeHost(nullptr), ACL_ERROR_INVALID_PARAM);
+  int local = 0;
+  EXPECT_EQ(aclrtFree(&local), ACL_ERROR_INVALID_PARAM);
+  void* memory = nullptr;
+  ASSERT_EQ(aclrtMallocHost(&memory, 100), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFreeHost(memory), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFreeHost(memory), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST(Memory, CopiesAndFillsStayInside) {
+  void* memory = nullptr;
+  ASSERT_EQ(aclrtMalloc(&memory, 16, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+  std::vector<char> host(3 * kGranule, 'x');
+  EXPECT_EQ(aclrtMemcpy(memory, 16, host.data(), 17, ACL_MEMCPY_HOST_TO_DEVICE), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemcpy(memory, host.size(), host.data(), host.size(), ACL_MEMCPY_HOST_TO_DEVICE),
+            ACL_ERROR_INVALID_PARAM)
+      << "past the mapping";
+  EXPECT_EQ(aclrtMemcpy(host.data(), host.size(), memory, host.size(), ACL_MEMCPY_DEVICE_TO_HOST),
+            ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemcpy(memory, 16, host.data(), 16, static_cast<aclrtMemcpyKind>(9)), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemcpy(nullptr, 16, host.data(), 16, ACL_MEMCPY_HOST_TO_DEVICE), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemcpy(memory, 16, nullptr, 16, ACL_MEMCPY_HOST_TO_DEVICE), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemcpy(nullptr, 0, nullptr, 0, ACL_MEMCPY_HOST_TO_DEVICE), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemset(memory, 16, 5, 17), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemset(memory, 16, 5, 16), ACL_SUCCESS);
+  std::vector<char> back(17, 'x');
+  EXPECT_EQ(aclrtMemcpy(back.data(), back.size(), memory, 17, ACL_MEMCPY_DEVICE_TO_HOST), ACL_SUCCESS);
+  EXPECT_THAT(std::vector<char>(back.begin(), back.end() - 1), Each(5));
+  EXPECT_EQ(back.back(), 0);
+  EXPECT_EQ(aclrtFree(memory), ACL_SUCCESS);
+}
+
+TEST(Memory, AsynchronousCopiesRunInOrder) {
+  aclrtStream stream = nullptr;
+  ASSERT_EQ(aclrtCreateStream(&stream), ACL_SUCCESS);
+  void* memory = nullptr;
+  ASSERT_EQ(aclrtMalloc(&memory, 8, ACL_MEM_MALLOC_HUGE_FIRST), ACL_SUCCESS);
+  const std::string first = "first..", second = "second.";
+  std::string back = "???????";
+  EXPECT_EQ(aclrtMemcpyAsync(memory, 7, first.data(), 7, ACL_MEMCPY_HOST_TO_DEVICE, stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemcpyAsync(memory, 7, second.data(), 7, ACL_MEMCPY_HOST_TO_DEVICE, stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemsetAsync(memory, 8, '!', 1, stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemcpyAsync(back.data(), 7, memory, 7, ACL_MEMCPY_DEVICE_TO_HOST, stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemcpyAsync(back.data(), 7, memory, 8, ACL_MEMCPY_DEVICE_TO_HOST, stream), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+  EXPECT_EQ(back, "!econd.");
+  EXPECT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(memory), ACL_SUCCESS);
+}
+
+TEST(Descriptors, AreDestroyedOnceAndNullIsACode) {
+  const int64_t shape[] = {2, 3};
+  float data[6] = {};
+  aclTensor* tensor = aclCreateTensor(shape, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape, 2, data);
+  ASSERT_NE(tensor, nullptr);
+  EXPECT_EQ(aclDestroyTensor(tensor), ACLNN_SUCCESS);
+  EXPECT_EQ(aclDestroyTensor(tensor), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(aclDestroyTensor(nullptr), ACLNN_ERR_PARAM_NULLPTR);
+  aclIntArray* array = aclCreateIntArray(shape, 2);
+  ASSERT_NE(array, nullptr);
+  EXPECT_EQ(aclDestroyIntArray(array), ACLNN_SUCCESS);
+  EXPECT_EQ(aclDestroyIntArray(array), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(aclDestroyIntArray(nullptr), ACLNN_ERR_PARAM_NULLPTR);
+  aclScalar* scalar = aclCreateScalar(data, ACL_FLOAT);
+  ASSERT_NE(scalar, nullptr);
+  EXPECT_EQ(aclDestroyScalar(scalar), ACLNN_SUCCESS);
+  EXPECT_EQ(aclDestroyScalar(nullptr), ACLNN_ERR_PARAM_NULLPTR);
+  EXPECT_EQ(aclDestroyTensorList(nullptr), ACLNN_ERR_PARAM_NULLPTR);
+  EXPECT_EQ(aclDestroyAclOpExecutor(nullptr), ACLNN_ERR_PARAM_NULLPTR);
+}
+
+TEST(Descriptors, OfNothingAreNull) {
+  EXPECT_EQ(aclCreateTensor(nullptr, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, nullptr), nullptr);
+  EXPECT_EQ(aclCreateIntArray(nullptr, 2), nullptr);
+  EXPECT_EQ(aclCreateScalar(nullptr, ACL_FLOAT), nullptr);
+  EXPECT_EQ(aclCreateTensorList(nullptr, 2), nullptr);
+}
+
+TEST(Descriptors, ListsOwnTheirTensors) {
+  const int64_t shape[] = {2};
+  const aclTensor* tensors[] = {aclCreateTensor(shape, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape, 1, nullptr),
+                                aclCreateTensor(shape, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape, 1, nullptr)};
+  aclTensorList* list = aclCreateTensorList(tensors, 2);
+  ASSERT_NE(list, nullptr);
+  EXPECT_EQ(aclDestroyTensorList(list), ACLNN_SUCCESS);
+  EXPECT_EQ(aclDestroyTensor(tensors[0]), ACLNN_ERR_PARAM_INVALID) << "gone with the list";
+  EXPECT_EQ(aclCreateTensorList(tensors, 2), nullptr);
+}
+
+TEST(Descriptors, SizesOfTypes) {
+  EXPECT_EQ(aclDataTypeSize(ACL_BOOL), 1U);
+  EXPECT_EQ(aclDataTypeSize(ACL_BF16), 2U);
+  EXPECT_EQ(aclDataTypeSize(ACL_FLOAT), 4U);
+  EXPECT_EQ(aclDataTypeSize(ACL_INT64), 8U);
+  EXPECT_EQ(aclDataTypeSize(ACL_DT_UNDEFINED), 0U);
+}
+
+}  // namespace
+}  // namespace fa::test
