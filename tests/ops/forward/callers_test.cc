@@ -113,5 +113,23 @@ TEST(ForwardCallers, OnePlanRunByManyThreads) {
   ExpectAll(good);
 }
 
+// Whoever comes last adds up the parts of the keys, and leaves the counters for the next run.
+TEST(ForwardCallers, OnePlanWithPartsOfKeysForManyRuns) {
+  ForwardCase c;
+  c.heads = 4;
+  c.heads_kv = 2;
+  c.lengths = EqualLengths(2, 1, 4000);
+  const ForwardProblem problem(c);
+  const Result<Plan> plan = problem.MakePlan(ContextOf(DetectIsa(), 3));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const ForwardOutputs alone = OutputsOf(problem, ContextOf(DetectIsa(), 1));
+  Workspace workspace;
+  for (int run = 0; run < 50; ++run) {
+    problem.ForgetOutputs();
+    ASSERT_TRUE(plan->Run(problem.args(), workspace).ok());
+    ASSERT_TRUE(SameBits(alone, problem.Outputs())) << run;
+  }
+}
+
 }  // namespace
 }  // namespace fa::test

@@ -21,7 +21,7 @@ ForwardCase Decode(int64_t sq, int64_t sk, int64_t heads, int64_t heads_kv, DTyp
   c.dtype = dtype;
   c.heads = heads;
   c.heads_kv = heads_kv;
-  c.d = c.dv = 40;
+  c.d = c.dv = 24;
   c.lengths = EqualLengths(2, sq, sk);
   return c;
 }
@@ -30,8 +30,8 @@ class ForwardDecode : public ::testing::TestWithParam<Isa> {};
 
 TEST_P(ForwardDecode, EveryNumberOfRowsAndHeadsOfAGroup) {
   int n = 0;
-  for (const int64_t group : {1, 2, 3, 4, 7, 8, 9, 20}) {
-    for (const int64_t sq : {1, 2, 3, 5, 8, 15, 16, 17}) {
+  for (const int64_t group : {1, 3, 4, 8, 20}) {
+    for (const int64_t sq : {1, 2, 5, 8, 16, 17}) {
       const ForwardCase c = Decode(sq, 1100 + n, group, 1, kDTypes[n % 3]);
       ++n;
       EXPECT_TRUE(RunsLikeTheReference(c, ContextOf(GetParam())));
@@ -51,7 +51,7 @@ TEST_P(ForwardDecode, EveryHeadSize) {
 }
 
 TEST_P(ForwardDecode, PartsOfEveryLength) {
-  for (const int64_t sk : {511, 512, 513, 1023, 1024, 1025, 1536, 5000, 20000}) {
+  for (const int64_t sk : {511, 512, 513, 1024, 1025, 5000, 20000}) {
     ForwardCase c = Decode(2, sk, 2, 1, kDTypes[sk % 3]);
     c.d = c.dv = 8;
     EXPECT_TRUE(RunsLikeTheReference(c, ContextOf(GetParam())));
@@ -127,21 +127,6 @@ TEST_P(ForwardDecode, BitsDependOnTheSequenceAlone) {
       const ForwardOutputs alone = OutputsOf(first, ContextOf(GetParam(), 2));
       for (size_t i = 0; i < alone.out.size(); ++i) ASSERT_EQ(alone.out[i], one.out[i]) << i << first;
     }
-  }
-}
-
-// The counters of arrived parts are back at 0 whoever came last.
-TEST_P(ForwardDecode, OnePlanForManyRuns) {
-  const ForwardProblem problem(Decode(1, 4000, 4, 2));
-  const Result<Plan> plan = problem.MakePlan(ContextOf(GetParam(), 3));
-  ASSERT_TRUE(plan.ok()) << plan.status().message();
-  Workspace workspace;
-  ASSERT_TRUE(plan->Run(problem.args(), workspace).ok());
-  const ForwardOutputs first = problem.Outputs();
-  for (int run = 0; run < 50; ++run) {
-    problem.ForgetOutputs();
-    ASSERT_TRUE(plan->Run(problem.args(), workspace).ok());
-    ASSERT_TRUE(SameBits(first, problem.Outputs())) << run;
   }
 }
 
