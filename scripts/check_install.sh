@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: check_install.sh BUILD_DIR
 # Installs a finished build into an empty prefix, moves the prefix, and builds and runs against it examples/consumer by
-# find_package and by pkg-config, and the program in README.md.
+# find_package and by pkg-config, the program in README.md, and the programs of examples/aclnn.
 set -eu
 build=$1
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,3 +31,18 @@ for program in "$source/examples/consumer/consumer.cc" "$scratch/readme.cc"; do
   "${CXX:-c++}" -std=c++20 -O2 "$program" -o "$scratch/program" $(pkg-config --cflags --libs fa)
   LD_LIBRARY_PATH=$libdir "$scratch/program"
 done
+
+echo "Programs for the device:"
+cmake -S "$source/examples/aclnn" -B "$scratch/aclnn" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" \
+  -DCMAKE_BUILD_TYPE=Release
+cmake --build "$scratch/aclnn"
+ctest --test-dir "$scratch/aclnn" --output-on-failure --no-tests=error
+if [ -e "$libdir/libfa_aclnn.so" ]; then
+  # One library links a program, and C compiles the headers.
+  program=$source/examples/aclnn/flash_attention_score
+  "${CXX:-c++}" -I"$libdir/../include" "$program.cc" -o "$scratch/program" -L"$libdir" -lfa_aclnn
+  LD_LIBRARY_PATH=$libdir "$scratch/program" | cmp - "$source/examples/aclnn/expected/flash_attention_score.txt"
+fi
+for header in "$libdir"/../include/acl/*.h "$libdir"/../include/aclnn/*.h "$libdir"/../include/aclnnop/*.h; do
+  printf '#include "%s"\n' "$header"
+done | "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$libdir/../include" -x c -

@@ -136,7 +136,7 @@ class BackwardOperation final : public Operation {
 
 aclnnStatus PrepareBackward(const BackwardTensors& tensors, const AttentionCall& call, uint64_t* workspace_size,
                             aclOpExecutor** executor) noexcept {
-  return Guarded([&]() -> aclnnStatus {
+  return GuardedOperator([&]() -> aclnnStatus {
     const aclnnStatus error = CheckNotNull({{"query", tensors.query},
                                             {"keyIn", tensors.key_in},
                                             {"value", tensors.value},

@@ -67,7 +67,7 @@ aclnnStatus ReleaseExecutor(std::shared_ptr<Operation> operation, uint64_t* work
 }
 
 aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* handle, aclrtStream stream) noexcept {
-  return Guarded([&]() -> aclnnStatus {
+  return GuardedOperator([&]() -> aclnnStatus {
     aclnnStatus error = ACLNN_SUCCESS;
     const auto executor = Find(handle, &error);
     if (executor == nullptr) return error;

@@ -108,7 +108,7 @@ class ForwardOperation final : public Operation {
 
 aclnnStatus PrepareForward(const ForwardTensors& tensors, const AttentionCall& call, uint64_t* workspace_size,
                            aclOpExecutor** executor) noexcept {
-  return Guarded([&]() -> aclnnStatus {
+  return GuardedOperator([&]() -> aclnnStatus {
     const aclnnStatus error = CheckNotNull({{"query", tensors.query},
                                             {"key", tensors.key},
                                             {"value", tensors.value},

@@ -33,15 +33,22 @@ struct NamedPointer {
 [[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
 
 /// What `body` returns; nothing it throws reaches the C program.
+/// @param no_memory  the code for that; there is none for a message either
 template <typename Body>
-aclError Guarded(const Body& body) noexcept {
+aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return ACL_ERROR_BAD_ALLOC;  // no memory for a message either
+    return no_memory;
   } catch (const std::exception&) {
     return ACLNN_ERR_RUNTIME_ERROR;  // std::system_error: no thread for a stream
   }
+}
+
+/// Of the two phases of an operator.
+template <typename Body>
+aclnnStatus GuardedOperator(const Body& body) noexcept {
+  return Guarded(body, ACLNN_ERR_RUNTIME_ERROR);
 }
 
 }  // namespace fa::aclnn

@@ -208,7 +208,7 @@ class MergeOperation final : public Operation {
 
 aclnnStatus PrepareMerge(const MergeTensors& tensors, const MergeCall& call, uint64_t* workspace_size,
                          aclOpExecutor** executor) noexcept {
-  return Guarded([&]() -> aclnnStatus {
+  return GuardedOperator([&]() -> aclnnStatus {
     const aclnnStatus error = CheckNotNull({{"prevAttnOut", tensors.prev_out},
                                             {"prevSoftmaxMax", tensors.prev_max},
                                             {"prevSoftmaxSum", tensors.prev_sum},

@@ -298,6 +298,21 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   EXPECT_EQ(aclDestroyAclOpExecutor(call.executor), ACLNN_SUCCESS);
 }
 
+TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
+  SmallCall call;
+  const int64_t shape[] = {1, 1, 4, SmallCall::kSize};
+  aclTensor* query = aclCreateTensor(shape, 4, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape, 4, nullptr);
+  call.p.query = query;
+  call.Plan();
+  EXPECT_EQ(call.Start(stream_), ACLNN_ERR_PARAM_NULLPTR);
+  std::vector<float> ones(4 * SmallCall::kSize, 1.0F);
+  ASSERT_EQ(aclSetTensorAddr(call.executor, 0, query, ones.data()), ACLNN_SUCCESS);
+  ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  EXPECT_TRUE(call.Done());
+  EXPECT_EQ(aclDestroyTensor(query), ACLNN_SUCCESS);
+}
+
 TEST(StreamsAtExit, AProgramMayEndWithWorkInItsQueues) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
