@@ -12,6 +12,10 @@ void AddTasks(const ForwardPlan& plan, PlanText& text) {
   const size_t gates = static_cast<size_t>(plan.graph.task_count) - plan.items.size() - plan.packs.size();
   text.AddLine("tasks: %lld tiles, %lld packs, %lld gates, %lld edges", Count(plan.items.size()),
                Count(plan.packs.size()), Count(gates), Count(plan.graph.successors.size()));
+  if (plan.merges > 0) {
+    text.AddLine("decode: the keys of %lld tiles are cut into %lld parts, added in their order", Wide(plan.merges),
+                 Wide(plan.states));
+  }
   if (plan.packs.empty()) {
     text.AddLine("k and v: read where they are");
   } else {

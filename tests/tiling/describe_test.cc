@@ -36,6 +36,11 @@ TEST(Describe, SaysWhatRunsAndWhy) {
   EXPECT_THAT(text, HasSubstr("\n  worker 1: "));
 }
 
+TEST(Describe, SaysWhereKeysAreCut) {
+  const std::string text = Describe(MakeProblem({.lengths = {{1, 1000}}, .heads = 3, .heads_kv = 3}), MakeMachine(1));
+  EXPECT_THAT(text, HasSubstr("decode: the keys of 3 tiles are cut into 6 parts, added in their order\n"));
+}
+
 TEST(Describe, SaysWhatIsPacked) {
   const std::string text =
       Describe(MakeProblem({.lengths = {{1024, 1000}}, .heads = 3, .heads_kv = 3, .dense = false}), MakeMachine(1));
