@@ -60,9 +60,7 @@ class BackwardPlanImpl final : public Plan::Impl {
     return tiling::DescribeBackward(bound_.forward.problem, machine_, plan_, workspace_, KernelNames());
   }
 
-  [[nodiscard]] Status Run(const AttentionArgs& /*args*/, std::byte* /*workspace*/) const override {
-    return Status::InvalidArgument("plan: made for the backward, want AttentionGradArgs");
-  }
+  [[nodiscard]] const char* made_for() const override { return "the backward, want AttentionGradArgs"; }
 
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckGradRunArgs(bound_, args); !status.ok()) return status;

@@ -20,17 +20,31 @@ Status BindParts(Binding& call) {
   return Status::Ok();
 }
 
-Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
+namespace {
+
+Result<BoundAttention> Bind(const AttentionArgs& args, const AttentionOptions& options, const Inference* inference) {
   // Built in place: it is large.
   Result<BoundAttention> result{BoundAttention{}};
   try {
-    Binding call{args, options, *result};
+    Binding call{.args = args, .options = options, .bound = *result, .inference = inference};
     if (Status status = BindParts(call); !status.ok()) return status;
     result->planned = KeepPlanned(TensorsOf(args));
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of sequences
     return Status::OutOfMemory("description of the sequences");
   }
   return result;
+}
+
+}  // namespace
+
+Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
+  return Bind(args, options, nullptr);
+}
+
+Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
+                                     const ActualLengths& lengths) {
+  const Inference inference{lengths};
+  return Bind(args, options, &inference);
 }
 
 }  // namespace fa::ops

@@ -2,6 +2,7 @@
 #define FA_OPS_BIND_ATTENTION_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "fa/flash_attention.h"
@@ -47,18 +48,33 @@ struct BoundAttention {
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0
+  int64_t padded_rows =
+      0;  ///< of every batch element, where lengths say that fewer are in use; the others are written 0
 
-  std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
-  std::vector<int64_t> cu_q, cu_kv;    ///< the planned prefix sums
-  int64_t compressed_mask_mode = -1;   ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
+  std::vector<PlannedTensor> planned;          ///< TensorsOf the planned call
+  std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given
+  int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
+};
+
+/// Rows in use of each batch element of a padded layout, from row 0 on. One entry: of all; none: S; past the last batch
+/// element: unused.
+struct ActualLengths {
+  std::span<const int64_t> q, kv;
 };
 
 /// Finds every user error of the dense forward that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options);
 
+/// Likewise of a prompt or decode call: the batch elements may be shorter than the tensors, dense mask and pse larger.
+[[nodiscard]] Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
+                                                   const ActualLengths& lengths);
+
 /// Checks in Run: the tensors are the planned ones (shape, stride, type, presence, cu arrays equal), and no output
 /// shares an element with another tensor. Allocates nothing when all is well.
 [[nodiscard]] Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args);
+/// Checks in Run that the lengths are the planned ones.
+[[nodiscard]] Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths);
 
 }  // namespace fa::ops
 

@@ -18,23 +18,27 @@ Status BindPackedDenseMask(Binding& call, const TensorView& mask) {
     return Status::InvalidArgument("dense_mask.shape=" + Text(mask.shape) +
                                    ", want [maxSq,maxSk], of the longest sequences (layout TND)");
   }
-  if (Status status = CheckSize("dense_mask", mask, 0, call.sizes.max_sq, {"longest query sequence"}); !status.ok()) {
+  if (Status status = CheckPairSize(call, "dense_mask", mask, 0, call.sizes.max_sq, {"longest query sequence"});
+      !status.ok()) {
     return status;
   }
-  return CheckSize("dense_mask", mask, 1, call.sizes.max_sk, {"longest key sequence"});
+  return CheckPairSize(call, "dense_mask", mask, 1, call.sizes.max_sk, {"longest key sequence"});
 }
 
 Status BindFullDenseMask(Binding& call, const TensorView& mask) {
   const int rank = mask.shape.rank();
   if (rank != 2 && rank != 4) {
     return Status::InvalidArgument("dense_mask.shape=" + Text(mask.shape) +
-                                   ", want [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk] or [B,N,Sq,Sk]");
+                                   ", want [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk] or [B,N,Sq,Sk]" +
+                                   (call.inference != nullptr ? " or [B|1,Sq,Sk]" : ""));
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  if (Status status = CheckSize("dense_mask", mask, rank - 2, call.sizes.max_sq, {"query", axes.seq}); !status.ok()) {
+  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 2, call.sizes.max_sq, {"query", axes.seq});
+      !status.ok()) {
     return status;
   }
-  if (Status status = CheckSize("dense_mask", mask, rank - 1, call.sizes.max_sk, {"key", axes.seq}); !status.ok()) {
+  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 1, call.sizes.max_sk, {"key", axes.seq});
+      !status.ok()) {
     return status;
   }
   if (rank == 2) return Status::Ok();
@@ -48,6 +52,15 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
   return CheckSize("dense_mask", mask, 0, call.sizes.sequences, {"query", axes.batch});
 }
 
+// With Inference a mask for all heads may have one dimension less: [B,Sq,Sk].
+TensorView WithHeadDimension(const Binding& call, TensorView mask) {
+  if (call.inference == nullptr || call.packed() || mask.shape.rank() != 3) return mask;
+  const Dims stride = layout::FilledStride(mask.shape, mask.stride);
+  mask.stride = {stride[0], 0, stride[1], stride[2]};
+  mask.shape = {mask.shape[0], 1, mask.shape[1], mask.shape[2]};
+  return mask;
+}
+
 Status CheckCompressedMaskShape(const TensorView& mask, int64_t sparse_mode) {
   const int rank = mask.shape.rank();
   const int64_t rows = sparse_mode == 6 ? 3072 : 2048;
@@ -59,16 +72,18 @@ Status CheckCompressedMaskShape(const TensorView& mask, int64_t sparse_mode) {
 }
 
 Status BindDenseMask(Binding& call) {
-  const TensorView& mask = call.args.dense_mask;
   BoundAttention& bound = call.bound;
-  if (mask.data == nullptr) return Status::Ok();
-  if (!IsMaskType(mask.dtype)) return WrongType("dense_mask", mask.dtype, "u8, bool or i8");
-  if (Status status = CheckView("dense_mask", mask); !status.ok()) return status;
+  if (call.args.dense_mask.data == nullptr) return Status::Ok();
+  if (!IsMaskType(call.args.dense_mask.dtype)) {
+    return WrongType("dense_mask", call.args.dense_mask.dtype, "u8, bool or i8");
+  }
+  if (Status status = CheckView("dense_mask", call.args.dense_mask); !status.ok()) return status;
   const int64_t sparse_mode = call.options.mask.sparse_mode();
   if (CompressedMode(sparse_mode)) {
     bound.compressed_mask_mode = sparse_mode;
-    return CheckCompressedMaskShape(mask, sparse_mode);
+    return CheckCompressedMaskShape(call.args.dense_mask, sparse_mode);
   }
+  const TensorView mask = WithHeadDimension(call, call.args.dense_mask);
   if (Status status = call.packed() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask); !status.ok()) {
     return status;
   }
@@ -110,6 +125,12 @@ void FillRules(Binding& call) {
 }
 
 }  // namespace
+
+Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim, int64_t want,
+                     SizeSource source) {
+  if (call.inference == nullptr || tensor.shape[dim] < want) return CheckSize(name, tensor, dim, want, source);
+  return Status::Ok();
+}
 
 Status BindMask(Binding& call) {
   if (Status status = BindDenseMask(call); !status.ok()) return status;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "fa/flash_attention.h"
+#include "ops/argument_error.h"
 #include "ops/bind_attention.h"
 
 namespace fa::ops {
@@ -18,20 +19,28 @@ struct CallSizes {
 /// Out and the statistics are results of the forward and inputs of the backward, which needs both statistics.
 enum class Direction : uint8_t { kForward, kBackward };
 
+/// What prompt and decode attention allow beside the training forward: lengths of padded batch elements, and a dense
+/// mask and pse that are larger than the call in their last two dimensions.
+struct Inference {
+  ActualLengths lengths;
+};
+
 /// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.
 struct Binding {
   const AttentionArgs& args;
   const AttentionOptions& options;
   BoundAttention& bound;
   Direction direction = Direction::kForward;
+  const Inference* inference = nullptr;  ///< null: a training operator
   CallSizes sizes = {};
 
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
 };
 
-[[nodiscard]] Status BindScalars(Binding& call);     ///< scale, softcap, pse_type, layout, heads, starts
-[[nodiscard]] Status BindShapes(Binding& call);      ///< query, key, value, rope parts, out: types, sizes, rows
-[[nodiscard]] Status BindLengths(Binding& call);     ///< cu_q, cu_kv: sequences (without rules), tail rows
+[[nodiscard]] Status BindScalars(Binding& call);  ///< scale, softcap, pse_type, layout, heads, starts
+[[nodiscard]] Status BindShapes(Binding& call);   ///< query, key, value, rope parts, out: types, sizes, rows
+[[nodiscard]] Status BindLengths(
+    Binding& call);  ///< cu_q, cu_kv, actual lengths: sequences (without rules), rows past them
 [[nodiscard]] Status BindStatistics(Binding& call);  ///< softmax_max, softmax_sum, lse, sink
 [[nodiscard]] Status BindMask(Binding& call);        ///< mask rules, dense_mask
 [[nodiscard]] Status BindPse(Binding& call);         ///< pse, slopes
@@ -39,6 +48,10 @@ struct Binding {
 
 /// All of them.
 [[nodiscard]] Status BindParts(Binding& call);
+
+/// A last-but-one or last size of the dense mask or pse: `want`, or with Inference at least that.
+[[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
+                                   int64_t want, SizeSource source);
 
 /// Where dpse, a checked tensor of the shape of the bound `pse`, lies.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);

@@ -93,7 +93,13 @@ Status BindBias(Binding& call) {
                                    ", want [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk]");
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  if (Status status = CheckSize("pse", pse, 3, call.sizes.max_sk, {"key", axes.seq}); !status.ok()) return status;
+  if (Status status = CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, {"key", axes.seq}); !status.ok()) {
+    return status;
+  }
+  if (call.inference != nullptr) {
+    const Status rows_status = CheckPairSize(call, "pse", pse, 2, call.sizes.max_sq, {"query", axes.seq});
+    return rows_status.ok() ? BindHeads(call, /*shared_rows=*/false) : rows_status;
+  }
   const int64_t rows = pse.shape[2];
   const int64_t sq = call.sizes.max_sq;
   const bool compressed = rows == kCompressedRows && sq > kCompressedRows;

@@ -29,6 +29,7 @@ Status Refused(const char* argument, int64_t got, const std::string& want) {
 
 Status CheckModeAndLayout(const Binding& call) {
   const int64_t mode = call.options.mask.sparse_mode();
+  if (call.inference != nullptr && mode > 4) return Refused("sparse_mode", mode, "0..4");
   if (!call.packed() && mode > 6) {
     return Refused("sparse_mode", mode, std::string("0..6 (layout ") + Name(call.options.layout) + ")");
   }
@@ -151,6 +152,13 @@ Status CheckSparseMode(const Binding& call) {
   const Mask& mask = call.options.mask;
   if (mask.kind() == Mask::Kind::kBandTopLeft || mask.kind() == Mask::Kind::kBand) {
     if (Status status = CheckBandSigns(call); !status.ok()) return status;
+  }
+  if (call.inference != nullptr && !call.packed()) {
+    // What the band must touch are the tensors: a batch element that uses fewer of their rows may miss it.
+    tiling::Sequence tensors;
+    tensors.sq = call.sizes.q_rows;
+    tensors.sk = call.sizes.k_rows;
+    return tensors.sq == 0 ? Status::Ok() : CheckSequence(call, tensors, 0, true, true);
   }
   const std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
   const auto count = static_cast<int64_t>(sequences.size());

@@ -122,6 +122,11 @@ Status CheckCall(const BoundAttention& bound, const Args& args) {
 
 Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) { return CheckCall(bound, args); }
 
+Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
+  if (Status status = CheckLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
+  return CheckLengths("lengths_kv", lengths.kv, bound.lengths_kv);
+}
+
 Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
   return CheckCall(bound.forward, args);
 }

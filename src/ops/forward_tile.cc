@@ -255,16 +255,23 @@ void ForwardTile::Finish(const RunningStrip& strip) const {
   strip.kernels->write_output(strip.state, bound_.problem.dv, multiplier, zero, out, bound_.out.dtype, lanes.count);
 }
 
-void WriteTailRows(const BoundAttention& bound, const AttentionArgs& args) {
-  for (int64_t row = bound.tail_row_begin; row < bound.tail_row_end; ++row) {
-    for (int64_t n = 0; n < bound.problem.heads; ++n) {
-      const auto element = SizeOf(bound.out.dtype);
-      auto* out = static_cast<std::byte*>(args.out.data) + bound.out.Offset(0, n, row) * static_cast<int64_t>(element);
-      std::memset(out, 0, static_cast<size_t>(bound.problem.dv) * element);
-      if (bound.has_max) WriteStatistic(args.softmax_max, bound.softmax_max, 0, n, row, 0);
-      if (bound.has_sum) WriteStatistic(args.softmax_sum, bound.softmax_sum, 0, n, row, 0);
-      if (bound.has_lse) WriteStatistic(args.lse, bound.lse, 0, n, row, 0);
+void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args) {
+  const auto element = static_cast<int64_t>(SizeOf(bound.out.dtype));
+  const auto write = [&](int64_t b, Interval rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t n = 0; n < bound.problem.heads; ++n) {
+        auto* out = static_cast<std::byte*>(args.out.data) + bound.out.Offset(b, n, row) * element;
+        std::memset(out, 0, static_cast<size_t>(bound.problem.dv * element));
+        if (bound.has_max) WriteStatistic(args.softmax_max, bound.softmax_max, b, n, row, 0);
+        if (bound.has_sum) WriteStatistic(args.softmax_sum, bound.softmax_sum, b, n, row, 0);
+        if (bound.has_lse) WriteStatistic(args.lse, bound.lse, b, n, row, 0);
+      }
     }
+  };
+  write(0, {bound.tail_row_begin, bound.tail_row_end});
+  if (bound.padded_rows == 0) return;
+  for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
+    write(static_cast<int64_t>(b), {bound.problem.sequences[b].sq, bound.padded_rows});
   }
 }
 

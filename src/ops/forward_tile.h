@@ -71,8 +71,8 @@ class ForwardTile {
   KeyPanels panels_;
 };
 
-/// Rows of the packed layout that no sequence owns are written 0 in every output.
-void WriteTailRows(const BoundAttention& bound, const AttentionArgs& args);
+/// Rows past the last packed sequence, and past the length of a padded batch element, are written 0 in every output.
+void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args);
 
 }  // namespace fa::ops
 

@@ -26,6 +26,14 @@ Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run
   }
 }
 
+Status Plan::Impl::MadeForAnother() const {
+  return Status::InvalidArgument(std::string("plan: made for ") + made_for());
+}
+
+Status Plan::Impl::Run(const AttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const AttentionGradArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const PromptAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+
 namespace {
 
 template <typename Args>
@@ -69,6 +77,11 @@ Status Plan::Run(const AttentionArgs& args, std::span<std::byte> workspace) cons
   return RunGiven(*impl_, args, workspace);
 }
 Status Plan::Run(const AttentionGradArgs& args, std::span<std::byte> workspace) const {
+  return RunGiven(*impl_, args, workspace);
+}
+Status Plan::Run(const PromptAttentionArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
+Status Plan::Run(const PromptAttentionArgs& args) const { return RunPooled(*impl_, args); }
+Status Plan::Run(const PromptAttentionArgs& args, std::span<std::byte> workspace) const {
   return RunGiven(*impl_, args, workspace);
 }
 

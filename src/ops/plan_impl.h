@@ -23,17 +23,22 @@ class Plan::Impl {
   [[nodiscard]] virtual PlanInfo info() const = 0;
   [[nodiscard]] virtual std::string Describe() const = 0;
 
-  /// `workspace`: workspace_bytes(), 64-byte aligned. A plan runs on the tensors of its own operator only.
-  [[nodiscard]] virtual Status Run(const AttentionArgs& args, std::byte* workspace) const = 0;
-  [[nodiscard]] virtual Status Run(const AttentionGradArgs& args, std::byte* workspace) const = 0;
+  /// What it runs on, for the error of another operator's arguments: "the forward, want AttentionArgs".
+  [[nodiscard]] virtual const char* made_for() const = 0;
+
+  /// `workspace`: workspace_bytes(), 64-byte aligned. A plan runs on the arguments of its own operator only, and
+  /// overrides that one.
+  [[nodiscard]] virtual Status Run(const AttentionArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const AttentionGradArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const PromptAttentionArgs& args, std::byte* workspace) const;
 
   [[nodiscard]] Context& context() const { return context_; }
-
- protected:
   /// On the caller for a graph of one task, else on an executor of the context.
   [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const;
 
  private:
+  [[nodiscard]] Status MadeForAnother() const;
+
   Context& context_;
 };
 

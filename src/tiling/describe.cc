@@ -39,9 +39,9 @@ void AddLoad(const ForwardPlan& plan, PlanText& text) {
 }  // namespace
 
 std::string DescribeForward(const AttentionProblem& problem, const Machine& machine, const ForwardPlan& plan,
-                            const WorkspacePlan& workspace, const std::vector<std::string>& kernels) {
+                            const WorkspacePlan& workspace, const std::vector<std::string>& kernels, const char* op) {
   PlanText text;
-  text.AddProblem("forward", problem);
+  text.AddProblem(op, problem);
   text.AddKernels(machine, kernels);
   text.AddLine("tile: %lld rows x %lld keys: %s", Wide(plan.shape.block_q), Wide(plan.shape.block_k),
                plan.shape.reason.c_str());

@@ -12,7 +12,7 @@ namespace fa::tiling {
 /// The plan in words: problem, kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
 [[nodiscard]] std::string DescribeForward(const AttentionProblem& problem, const Machine& machine,
                                           const ForwardPlan& plan, const WorkspacePlan& workspace,
-                                          const std::vector<std::string>& kernels);
+                                          const std::vector<std::string>& kernels, const char* op = "forward");
 
 }  // namespace fa::tiling
 
