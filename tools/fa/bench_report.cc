@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "failure.h"
 #include "peak/fma_peak.h"
+#include "peak/read_bandwidth.h"
 #include "progress.h"
 #include "timing.h"
 
@@ -17,6 +19,7 @@ namespace {
 struct Measurement {
   Timing seconds;
   double peak_gflops = 0;
+  double read_gbps = 0;  // of the machine; 0: not measured
 };
 
 Measurement MeasureCall(const BenchCall& bench) {
@@ -27,6 +30,10 @@ Measurement MeasureCall(const BenchCall& bench) {
   // Rounds of the yardstick as long as a call, from 1 ms, long against its start, to 0.1 s, beyond which no rate
   // changes.
   constexpr double kPeakSeconds = 0.05, kShortestRound = 1e-3, kLongestRound = 0.1;
+  // Each reading of the buffer takes some 30 ms.
+  constexpr double kReadSeconds = 0.1;
+  std::optional<bench::ReadBuffer> memory;
+  if (bench.against_memory) memory.emplace(bench.context.threads());
   Measurement measured;
   measured.seconds =
       Measure({.call = bench.call,
@@ -37,6 +44,7 @@ Measurement MeasureCall(const BenchCall& bench) {
                          bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.forward.dtype,
                                                   std::max(kPeakSeconds, 2 * round), round);
                      measured.peak_gflops = std::max(measured.peak_gflops, peak);
+                     if (memory) measured.read_gbps = std::max(measured.read_gbps, memory->Measure(kReadSeconds));
                    },
                .progress = [&](int percent) { progress.Update(fmt::format("{}{} %", title, percent)); }});
   return measured;
@@ -44,20 +52,26 @@ Measurement MeasureCall(const BenchCall& bench) {
 
 nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measured) {
   const double gflops = bench.info.flops / measured.seconds.best * 1e-9;
-  return {{"op", bench.op},
-          {"shape", bench.forward.Shape()},
-          {"dtype", Name(bench.forward.dtype)},
-          {"mask", bench.forward.mask_text},
-          {"layout", Name(bench.forward.options.layout)},
-          {"threads", bench.context.threads()},
-          {"isa", Name(bench.context.isa())},
-          {"kernel", fmt::format("{}", fmt::join(bench.info.kernels, "+"))},
-          {"seconds", {{"best", measured.seconds.best}, {"median", measured.seconds.median}}},
-          {"flops", bench.info.flops},
-          {"gflops", gflops},
-          {"peak_gflops", measured.peak_gflops},
-          {"fraction", gflops / measured.peak_gflops},
-          {"bytes_per_second", bench.bytes / measured.seconds.best}};
+  const double bytes_per_second = bench.bytes / measured.seconds.best;
+  nlohmann::ordered_json json = {{"op", bench.op},
+                                 {"shape", bench.forward.Shape()},
+                                 {"dtype", Name(bench.forward.dtype)},
+                                 {"mask", bench.forward.mask_text},
+                                 {"layout", Name(bench.forward.options.layout)},
+                                 {"threads", bench.context.threads()},
+                                 {"isa", Name(bench.context.isa())},
+                                 {"kernel", fmt::format("{}", fmt::join(bench.info.kernels, "+"))},
+                                 {"seconds", {{"best", measured.seconds.best}, {"median", measured.seconds.median}}},
+                                 {"flops", bench.info.flops},
+                                 {"gflops", gflops},
+                                 {"peak_gflops", measured.peak_gflops},
+                                 {"fraction", gflops / measured.peak_gflops},
+                                 {"bytes_per_second", bytes_per_second}};
+  if (bench.against_memory) {
+    json["read_bytes_per_second"] = measured.read_gbps * 1e9;
+    json["read_fraction"] = bytes_per_second / (measured.read_gbps * 1e9);
+  }
+  return json;
 }
 
 void PrintText(const nlohmann::ordered_json& result) {
@@ -70,7 +84,12 @@ void PrintText(const nlohmann::ordered_json& result) {
              result["seconds"]["median"].get<double>());
   fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", number("gflops"),
              100 * number("fraction"), number("peak_gflops"));
-  fmt::print("memory   {:.2f} GB/s of inputs and outputs\n", number("bytes_per_second") * 1e-9);
+  if (!result.contains("read_fraction")) {
+    fmt::print("memory   {:.2f} GB/s of inputs and outputs\n", number("bytes_per_second") * 1e-9);
+    return;
+  }
+  fmt::print("memory   {:.2f} GB/s of keys and values, {:.1f} % of the read rate of {:.2f}\n",
+             number("bytes_per_second") * 1e-9, 100 * number("read_fraction"), number("read_bytes_per_second") * 1e-9);
 }
 
 }  // namespace

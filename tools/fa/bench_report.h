@@ -30,7 +30,8 @@ struct BenchCall {
   const ForwardCase& forward;
   const Context& context;
   PlanInfo info;
-  double bytes = 0;  ///< of inputs and outputs, each once
+  double bytes = 0;             ///< of inputs and outputs, each once
+  bool against_memory = false;  ///< also measure the machine's read rate, which `bytes` are held against
   std::function<void()> call;
   std::function<void()> check;  ///< of the results of a call, before any is timed; throws Failure
 };

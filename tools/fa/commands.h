@@ -15,6 +15,7 @@ void AddPlanForward(CLI::App& plan);
 void AddPlanBackward(CLI::App& plan);
 void AddBenchForward(CLI::App& bench);
 void AddBenchBackward(CLI::App& bench);
+void AddBenchDecode(CLI::App& bench);
 void AddInfo(CLI::App& app);
 
 }  // namespace fa::tool

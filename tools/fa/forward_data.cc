@@ -36,6 +36,10 @@ double ForwardData::bytes() const {
                              out_.array.size_bytes());
 }
 
+double ForwardData::key_value_bytes() const {
+  return static_cast<double>(k_.array.size_bytes() + v_.array.size_bytes());
+}
+
 bool ForwardData::Keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const {
   // All sequences are equally long, hence all empty or none.
   const check::SequenceFacts sequence = {.index = batch,

@@ -17,6 +17,8 @@ class ForwardData {
   [[nodiscard]] AttentionArgs Args();
   /// Bytes of the inputs and the output, each once.
   [[nodiscard]] double bytes() const;
+  /// Of keys and values alone.
+  [[nodiscard]] double key_value_bytes() const;
 
   /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further
   /// away than rounding explains.

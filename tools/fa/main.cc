@@ -43,6 +43,7 @@ void AddCommands(CLI::App& app) {
   CLI::App& bench = group("bench", "Measure against this machine's peak");
   fa::tool::AddBenchForward(bench);
   fa::tool::AddBenchBackward(bench);
+  fa::tool::AddBenchDecode(bench);
   fa::tool::AddInfo(app);
 }
 

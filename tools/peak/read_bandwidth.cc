@@ -42,8 +42,10 @@ void Read(Isa isa, const std::byte* data, size_t bytes) {
   }
 }
 
+}  // namespace
+
 /// Page-aligned memory straight from the system.
-class Pages {
+class ReadBuffer::Pages {
  public:
   explicit Pages(size_t bytes) : bytes_(bytes) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -61,20 +63,29 @@ class Pages {
   size_t bytes_;
 };
 
-}  // namespace
-
-double MeasureReadBandwidth(int threads, size_t buffer_bytes, double seconds) {
-  const Isa isa = DetectIsa();
-  const size_t part = buffer_bytes / static_cast<size_t>(threads) / kStep * kStep;
-  const Pages pages(part * static_cast<size_t>(threads));
-  const auto begin = [&](int thread) { return pages.data() + part * static_cast<size_t>(thread); };
+ReadBuffer::ReadBuffer(int threads, size_t bytes)
+    : threads_(threads),
+      part_(bytes / static_cast<size_t>(threads) / kStep * kStep),
+      pages_(std::make_unique<const Pages>(part_ * static_cast<size_t>(threads))) {
   // Untouched pages are all the one zero page; each reader touches its own, so that they lie on its node.
   constexpr size_t kPage = 4096;
   static_cast<void>(ShortestRound(threads, 0, [&](int thread) {
-    for (size_t i = 0; i < part; i += kPage) begin(thread)[i] = std::byte{1};
+    std::byte* begin = pages_->data() + part_ * static_cast<size_t>(thread);
+    for (size_t i = 0; i < part_; i += kPage) begin[i] = std::byte{1};
   }));
-  const double shortest = ShortestRound(threads, seconds, [&](int thread) { Read(isa, begin(thread), part); });
-  return static_cast<double>(part) * threads / shortest * 1e-9;
+}
+
+ReadBuffer::~ReadBuffer() = default;
+
+double ReadBuffer::Measure(double seconds) const {
+  const Isa isa = DetectIsa();
+  const double shortest = ShortestRound(
+      threads_, seconds, [&](int thread) { Read(isa, pages_->data() + part_ * static_cast<size_t>(thread), part_); });
+  return static_cast<double>(part_) * threads_ / shortest * 1e-9;
+}
+
+double MeasureReadBandwidth(int threads, size_t buffer_bytes, double seconds) {
+  return ReadBuffer(threads, buffer_bytes).Measure(seconds);
 }
 
 }  // namespace fa::bench

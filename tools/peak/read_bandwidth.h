@@ -2,6 +2,7 @@
 #define FA_PEAK_READ_BANDWIDTH_H_
 
 #include <cstddef>
+#include <memory>
 
 namespace fa::bench {
 
@@ -9,8 +10,25 @@ namespace fa::bench {
 /// what a virtual machine gets), small enough for a laptop.
 inline constexpr size_t kReadBufferBytes = size_t{1} << 30;
 
-/// Bytes a second, in GB/s, that `threads` threads read at once, each its own part of one buffer: the best round within
-/// `seconds`.
+/// Memory to measure the read rate with, again and again: `threads` threads read at once, each its own part.
+class ReadBuffer {
+ public:
+  explicit ReadBuffer(int threads, size_t bytes = kReadBufferBytes);
+  ~ReadBuffer();
+  ReadBuffer(const ReadBuffer&) = delete;
+  ReadBuffer& operator=(const ReadBuffer&) = delete;
+
+  /// Bytes a second, in GB/s: the best round within `seconds`.
+  [[nodiscard]] double Measure(double seconds) const;
+
+ private:
+  class Pages;
+  int threads_;
+  size_t part_;  // bytes of one thread
+  std::unique_ptr<const Pages> pages_;
+};
+
+/// The same once.
 [[nodiscard]] double MeasureReadBandwidth(int threads, size_t buffer_bytes = kReadBufferBytes, double seconds = 0.5);
 
 }  // namespace fa::bench
