@@ -1,10 +1,12 @@
-// Every strip kernel set of the registry, on every level this CPU has: the products and the softmax of one key block,
-// in GFLOP/s and as a fraction of the level's multiply-add peak measured in the same run.
+// Every kernel set of the registry, on every level this CPU has, in cache: the products and passes of one key block, in
+// GFLOP/s and as a fraction of the level's multiply-add peak measured in the same run. Kernels of few rows are bound by
+// what they read, so they also say bytes a second.
 //
 //   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
 
 #include <benchmark/benchmark.h>
 
+#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,6 +19,8 @@ namespace fa::core::kernels {
 namespace {
 
 constexpr int64_t kKeys = 256;
+constexpr int64_t kHeadSizes[] = {64, 128, 256};
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 double Peak(Isa isa) {
   static std::map<Isa, double> peaks;
@@ -25,60 +29,72 @@ double Peak(Isa isa) {
   return it->second;
 }
 
+/// Rows of K or V of a type. Zeros cost what any finite number costs; no arithmetic on them is unusual.
+struct Rows {
+  Rows(DType dtype, int64_t rows, int64_t columns)
+      : memory(static_cast<size_t>(rows * columns) * SizeOf(dtype) / sizeof(float)),
+        block{memory.data(), dtype, columns} {}
+  std::vector<float> memory;
+  RowBlock block;
+};
+
 /// Operands of one strip against one key block. Values are small and positive, so that no arithmetic is unusual.
 struct Block {
-  Block(const StripKernels& kernels, int64_t d)
-      : rows(static_cast<size_t>(kKeys * d), 0.01f),
+  Block(const StripKernels& kernels, DType dtype, int64_t d)
+      : rows(dtype, kKeys, d),
         panel(static_cast<size_t>(d * kernels.width), 0.01f),
         tile(static_cast<size_t>(kKeys * kernels.width), 0.01f),
         gradient(tile),
         lane(static_cast<size_t>(kernels.width), 1.0f),
         sums(lane),
         alpha(lane) {}
-  std::vector<float> rows, panel, tile, gradient, lane, sums, alpha;
+  Rows rows;
+  std::vector<float> panel, tile, gradient, lane, sums, alpha;
 };
 
-void Report(benchmark::State& state, Isa isa, double flops) {
-  const double rate = flops * static_cast<double>(state.iterations()) / 1e9;
-  state.counters["GFLOP/s"] = benchmark::Counter(rate, benchmark::Counter::kIsRate);
-  state.counters["of_peak"] = benchmark::Counter(rate / Peak(isa), benchmark::Counter::kIsRate);
-}
-
-void Scores(benchmark::State& state, const StripKernels& kernels, int64_t d) {
-  Block block(kernels, d);
+/// CPU time, which other programs do not take part in.
+template <typename Call>
+double SecondsOfACall(benchmark::State& state, const Call& call) {
+  const std::clock_t begin = std::clock();
   for (auto _ : state) {
-    kernels.scores({block.rows.data(), DType::kF32, d}, kKeys, block.panel.data(), d, false, block.tile.data(),
-                   block.lane.data());
+    call();
     benchmark::ClobberMemory();
   }
-  Report(state, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width));
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / static_cast<double>(state.iterations());
 }
 
-void Product(benchmark::State& state, const StripKernels& kernels, int64_t d) {
-  Block block(kernels, d);
-  for (auto _ : state) {
-    kernels.product({block.rows.data(), DType::kF32, d}, kKeys, block.tile.data(), d, block.alpha.data(),
-                    block.panel.data());
-    benchmark::ClobberMemory();
-  }
-  Report(state, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width));
+void ReportProduct(benchmark::State& state, double seconds, Isa isa, double flops, double bytes) {
+  state.counters["GFLOP/s"] = flops / seconds * 1e-9;
+  state.counters["of_peak"] = flops / seconds * 1e-9 / Peak(isa);
+  state.counters["GB/s"] = bytes / seconds * 1e-9;
 }
 
-void Softmax(benchmark::State& state, const StripKernels& kernels, int64_t /*d*/) {
-  Block block(kernels, 1);
-  const std::vector<float> scores = block.tile;
-  for (auto _ : state) {
-    block.tile = scores;
-    kernels.softmax(block.tile.data(), kKeys, 1.0f, block.lane.data(), block.alpha.data(), block.sums.data(),
-                    block.panel.data());
-    benchmark::ClobberMemory();
-  }
-  state.counters["scores/s"] =
-      benchmark::Counter(static_cast<double>(state.iterations() * kKeys * kernels.width), benchmark::Counter::kIsRate);
+void ReportElements(benchmark::State& state, double seconds, int64_t elements) {
+  state.counters["Gelem/s"] = static_cast<double>(elements) / seconds * 1e-9;
 }
 
-void Outer(benchmark::State& state, const StripKernels& kernels, int64_t d) {
-  Block block(kernels, d);
+double BytesOf(const RowBlock& rows, int64_t d) { return static_cast<double>(kKeys * d) * SizeOf(rows.dtype); }
+
+void Scores(benchmark::State& state, const StripKernels& kernels, DType dtype, int64_t d) {
+  Block block(kernels, dtype, d);
+  const double seconds = SecondsOfACall(state, [&] {
+    kernels.scores(block.rows.block, kKeys, block.panel.data(), d, false, block.tile.data(), block.lane.data());
+  });
+  ReportProduct(state, seconds, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
+                BytesOf(block.rows.block, d));
+}
+
+void Product(benchmark::State& state, const StripKernels& kernels, DType dtype, int64_t d) {
+  Block block(kernels, dtype, d);
+  const double seconds = SecondsOfACall(state, [&] {
+    kernels.product(block.rows.block, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data());
+  });
+  ReportProduct(state, seconds, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
+                BytesOf(block.rows.block, d));
+}
+
+void Outer(benchmark::State& state, const StripKernels& kernels, DType dtype, int64_t d) {
+  Block block(kernels, dtype, d);
   const RowKernels& rows = *Kernels(kernels.isa).rows;
   std::vector<float> panel(static_cast<size_t>(kernels.width * rows.panel_columns(d)), 0.01f);
   const OuterArgs args{.a = block.tile.data(),
@@ -89,28 +105,114 @@ void Outer(benchmark::State& state, const StripKernels& kernels, int64_t d) {
                        .b_rows = kernels.width,
                        .keys = kKeys,
                        .columns = d,
-                       .c = block.rows.data(),
+                       .c = block.rows.memory.data(),
                        .c_stride = d,
                        .accumulate = true};
-  for (auto _ : state) {
-    rows.outer(args);
-    benchmark::ClobberMemory();
-  }
-  Report(state, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width));
+  const double seconds = SecondsOfACall(state, [&] { rows.outer(args); });
+  ReportProduct(state, seconds, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width),
+                BytesOf(block.rows.block, d));
 }
 
+void Softmax(benchmark::State& state, const StripKernels& kernels) {
+  Block block(kernels, DType::kF32, 1);
+  // Its own output is its next input: 2^(s - 1) stays between 1/2 and 1.
+  const double seconds = SecondsOfACall(state, [&] {
+    kernels.softmax(block.tile.data(), kKeys, 1.0f, block.lane.data(), block.alpha.data(), block.sums.data(),
+                    block.panel.data());
+  });
+  ReportElements(state, seconds, kKeys * kernels.width);
+}
+
+void BackwardSoftmax(benchmark::State& state, const StripKernels& kernels) {
+  Block block(kernels, DType::kF32, 1);
+  const double seconds = SecondsOfACall(state, [&] {
+    kernels.backward_softmax(block.tile.data(), block.gradient.data(), kKeys, 1.0f, block.lane.data(),
+                             block.alpha.data());
+  });
+  ReportElements(state, seconds, kKeys * kernels.width);
+}
+
+void MaskInterval(benchmark::State& state, const StripKernels& kernels) {
+  Block block(kernels, DType::kF32, 1);
+  std::vector<int32_t> begin(static_cast<size_t>(kernels.width)), end(begin);
+  for (size_t lane = 0; lane < end.size(); ++lane) end[lane] = static_cast<int32_t>(kKeys / 2 + lane);
+  const double seconds = SecondsOfACall(
+      state, [&] { kernels.mask_interval(block.tile.data(), kKeys, begin.data(), end.data(), kMaskedScore); });
+  ReportElements(state, seconds, kKeys * kernels.width);
+}
+
+void Widen(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
+  Rows rows(dtype, kKeys, d);
+  std::vector<float> wide(static_cast<size_t>(kKeys * d));
+  const double seconds = SecondsOfACall(state, [&] { table.rows->widen(rows.block, kKeys, d, wide.data(), d); });
+  ReportElements(state, seconds, kKeys * d);
+}
+
+void Narrow(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
+  Rows rows(dtype, kKeys, d);
+  const std::vector<float> wide(static_cast<size_t>(kKeys * d), 0.01f);
+  const double seconds = SecondsOfACall(state, [&] {
+    table.rows->narrow(wide.data(), d, kKeys, d, 1.0f, {rows.memory.data(), dtype, d});
+  });
+  ReportElements(state, seconds, kKeys * d);
+}
+
+void PackRows(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
+  Rows rows(dtype, kKeys, d);
+  std::vector<float> panel(static_cast<size_t>(kKeys * table.rows->panel_columns(d)));
+  const double seconds = SecondsOfACall(state, [&] { table.rows->pack_rows(rows.block, kKeys, d, panel.data()); });
+  ReportElements(state, seconds, kKeys * d);
+}
+
+void Exp2(benchmark::State& state, const KernelTable& table) {
+  const std::vector<float> x(2048, -1.5f);
+  std::vector<float> y(x.size());
+  const double seconds =
+      SecondsOfACall(state, [&] { table.rows->exp2(x.data(), static_cast<int64_t>(x.size()), y.data()); });
+  ReportElements(state, seconds, static_cast<int64_t>(x.size()));
+}
+
+template <typename Run>
+void Register(const std::string& name, const Run& run) {
+  benchmark::RegisterBenchmark(name.c_str(), [run](benchmark::State& state) { run(state); });
+}
+
+std::string CaseName(const char* kernel, const std::string& set, DType dtype, int64_t d) {
+  return std::string("BM_") + kernel + "/" + set + "/" + Name(dtype) + "/d" + std::to_string(d);
+}
+
+/// One line of kernels.inc. A kernel of few rows shares every pass with the strip it is built on.
 void RegisterLine(const StripKernels& kernels) {
-  using Run = void (*)(benchmark::State&, const StripKernels&, int64_t);
-  const std::pair<const char*, Run> runs[] = {
-      {"scores", Scores}, {"product", Product}, {"outer", Outer}, {"softmax", Softmax}};
-  for (const auto& [name, run] : runs) {
-    for (const int64_t d : {64, 128, 256}) {
-      if (run == Softmax && d != 64) continue;
-      const std::string text = std::string("BM_") + name + "/" + kernels.name + "/d" + std::to_string(d);
-      benchmark::RegisterBenchmark(text.c_str(),
-                                   [run = run, &kernels, d](benchmark::State& state) { run(state, kernels, d); });
+  using Run = void (*)(benchmark::State&, const StripKernels&, DType, int64_t);
+  std::vector<std::pair<const char*, Run>> products = {{"scores", Scores}, {"product", Product}};
+  const bool few = kernels.rows < kernels.width || kernels.any_dtype;
+  if (!few) products.emplace_back("outer", Outer);
+  for (const auto& [name, run] : products) {
+    for (const DType dtype : kDTypes) {
+      if (dtype != DType::kF32 && !kernels.any_dtype) continue;
+      for (const int64_t d : kHeadSizes) {
+        Register(CaseName(name, kernels.name, dtype, d),
+                 [run = run, &kernels, dtype, d](benchmark::State& state) { run(state, kernels, dtype, d); });
+      }
     }
   }
+  if (few) return;
+  const std::string set = kernels.name;
+  Register("BM_softmax/" + set, [&kernels](benchmark::State& state) { Softmax(state, kernels); });
+  Register("BM_backward_softmax/" + set, [&kernels](benchmark::State& state) { BackwardSoftmax(state, kernels); });
+  Register("BM_mask_interval/" + set, [&kernels](benchmark::State& state) { MaskInterval(state, kernels); });
+}
+
+void RegisterRowKernels(const KernelTable& table) {
+  using Run = void (*)(benchmark::State&, const KernelTable&, DType, int64_t);
+  const std::pair<const char*, Run> runs[] = {{"widen", Widen}, {"narrow", Narrow}, {"pack_rows", PackRows}};
+  for (const auto& [name, run] : runs) {
+    for (const DType dtype : kDTypes) {
+      Register(CaseName(name, Name(table.isa), dtype, 128),
+               [run = run, &table, dtype](benchmark::State& state) { run(state, table, dtype, 128); });
+    }
+  }
+  Register(std::string("BM_exp2/") + Name(table.isa), [&table](benchmark::State& state) { Exp2(state, table); });
 }
 
 void RegisterAll() {
@@ -120,6 +222,8 @@ void RegisterAll() {
     if (isa > DetectIsa() || &table == last) continue;
     last = &table;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table.strips[s]);
+    for (int s = 0; s < table.few_count; ++s) RegisterLine(table.few[s]);
+    RegisterRowKernels(table);
   }
 }
 

@@ -11,11 +11,13 @@ struct PeakLoop {
   double flops_per_iteration;
 };
 
-/// 128-bit multiply and add, 256-bit FMA, 512-bit FMA, and 512-bit bf16 dot products. The CPU must have them.
+/// 128-bit multiply and add, 256-bit FMA, 512-bit FMA, 512-bit bf16 dot products (VDPBF16PS) and 512-bit int8 dot
+/// products (VPDPBUSD). The CPU must have them.
 [[nodiscard]] PeakLoop SseLoop();
 [[nodiscard]] PeakLoop Avx2Loop();
 [[nodiscard]] PeakLoop Avx512Loop();
 [[nodiscard]] PeakLoop Bf16DotLoop();
+[[nodiscard]] PeakLoop Int8DotLoop();
 
 }  // namespace fa::bench
 

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Times fa and its peers side by side: the same inputs, threads and CPUs, call after call in turn, results checked
+against double first, rounds in which other programs were busy thrown away.
+
+    compare.py --set headline --threads 1,2 --budget 110 --out results.json
+
+Stops after the budget and goes on where it stopped when run again with the same file. report.py makes tables and plots
+of it.
+"""
+
+import argparse
+import datetime
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import machine
+import reference
+import results as store
+import rounds
+from cases import SETS, select
+from peers.client import PEERS, Peer, PeerError, why_missing
+from torch_install import offer_torch
+
+# Between two peers: threads of the one before may spin for some milliseconds.
+SETTLE_SECONDS = 0.03
+ROUND_SECONDS = 0.25
+
+
+class Driver:
+    def __init__(self, args, threads, log):
+        self.args, self.threads, self.log = args, threads, log
+        self.peers = {name: Peer(name, args.build, threads, log) for name in args.peers}
+
+    def close(self):
+        for peer in self.peers.values():
+            peer.close()
+
+    def pids(self):
+        return [os.getpid()] + [peer.pid for peer in self.peers.values()]
+
+    def versions(self):
+        return {name: peer.about for name, peer in self.peers.items()}
+
+    def restart(self, name, error):
+        """Starts a peer again that died or failed."""
+        print(f"  {error}", file=sys.stderr)
+        self.peers[name].close()
+        self.peers[name] = Peer(name, self.args.build, self.threads, self.log)
+
+    def measure(self, case):
+        """@return the entry of the case in the results"""
+        folder = tempfile.mkdtemp(prefix="fa-compare-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        try:
+            expected = reference.expected_rows(case, write_inputs(case, folder))
+            outcome = {name: self.prepare(name, case, folder, expected) for name in list(self.peers)}
+            able = [name for name, entry in outcome.items() if "share_of_bound" in entry]
+            plan = self.peers["fa"].ask("plan")
+            samples, peaks, rejected = self.time_rounds(case, able)
+        finally:
+            shutil.rmtree(folder)
+        for name in able:
+            outcome[name] |= rounds.summarize(samples[name]) | {"rejected": rejected[name]}
+        for peer in self.peers.values():
+            peer.ask("release")
+        entry = {"case": case.request(), "flops": case.flops(), "peers": outcome, "kernels": plan["kernels"], **peaks}
+        entry["date"] = datetime.date.today().isoformat()
+        return entry
+
+    def prepare(self, name, case, folder, expected):
+        """Loads, runs and checks one peer. @return what is known before timing"""
+        try:
+            answer = self.peers[name].ask("prepare", folder=folder, **case.request())
+            if "unsupported" in answer:
+                return {"unsupported": answer["unsupported"]}
+            self.peers[name].ask("check")
+        except PeerError as error:
+            self.restart(name, error)
+            return {"unsupported": str(error)}
+        outputs = ("out",) if case.operation == "forward" else ("dq", "dk", "dv")
+        results = {output: np.load(f"{folder}/{output}.npy") for output in outputs}
+        for output in outputs:
+            os.remove(f"{folder}/{output}.npy")
+        error, share = reference.compare(expected, results, case.dtype)
+        if share > 1:
+            return {"wrong": f"error {error:.3g}, {share:.3g} times the bound", "error": error}
+        found = {"error": error, "share_of_bound": share}
+        return found | {"note": answer["note"]} if "note" in answer else found
+
+    def time_rounds(self, case, names):
+        """@return samples of each peer round by round, the peaks, the rounds thrown away"""
+        samples, rejected = {name: [] for name in names}, dict.fromkeys(names, 0)
+        peak, bandwidth = 0.0, 0.0
+        for number in range(self.args.rounds):
+            for name in rounds.order_of(names, number):
+                for _ in range(self.args.tries):
+                    seconds, quiet = self.time_once(name)
+                    if quiet:
+                        samples[name].append(seconds)
+                        break
+                    rejected[name] += 1
+                else:
+                    raise PeerError(f"{case.key}: other programs are busy, {self.args.tries} rounds thrown away")
+            shortest = min(min(round_samples) for round_samples in samples["fa"])
+            length = min(max(shortest, 1e-3), 0.1)
+            answer = self.peers["fa"].ask("peak", dtype=case.dtype, threads=case.threads, round=length,
+                                          seconds=max(0.05, 2 * length))
+            peak = max(peak, answer["gflops"])
+            if case.sq == 1:
+                bandwidth = max(bandwidth, self.peers["fa"].ask("bandwidth", threads=case.threads)["gbytes"])
+        return samples, {"peak_gflops": peak, **({"peak_gbytes": bandwidth} if bandwidth else {})}, rejected
+
+    def time_once(self, name):
+        """@return samples of a round, and whether nobody else was busy"""
+        time.sleep(SETTLE_SECONDS)
+        before = machine.cpu_use(self.pids())
+        seconds = self.peers[name].ask("time", seconds=ROUND_SECONDS)["seconds"]
+        return seconds, rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
+
+
+def write_inputs(case, folder):
+    """Unit normal, the same for every type of a shape but for rounding. @return the arrays"""
+    random = np.random.default_rng(1)
+    query, key = (case.batch, case.heads, case.sq, case.d), (case.batch, case.heads_kv, case.sk, case.d)
+    inputs = {}
+    for name, shape in (("q", query), ("k", key), ("v", key), ("d_out", query)):
+        if name == "d_out" and case.operation == "forward":
+            continue
+        inputs[name] = reference.from_float(random.standard_normal(shape, np.float32), case.dtype)
+        np.save(f"{folder}/{name}.npy", inputs[name])
+    return inputs
+
+
+def text_of(entry):
+    """One line a case for people."""
+    figures = []
+    for name, peer in entry["peers"].items():
+        value = store.gflops(entry, name)
+        figures.append(f"{name} {value:.1f}" if value else f"{name} {'WRONG' if 'wrong' in peer else '-'}")
+    return f"{', '.join(figures)} GFLOP/s of {entry['peak_gflops']:.1f}"
+
+
+def estimate(case, peers, round_count):
+    """Seconds that a case will about take: a call to check and a round or more of each peer, slow ones at a third of
+    fast ones' speed; start and reference."""
+    call = case.flops() / (50e9 * case.threads)
+    return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + SETTLE_SECONDS))
+
+
+def run_cases(args, results, driver, cases, begin):
+    """@return whether all were run"""
+    for case in cases:
+        if time.monotonic() - begin + estimate(case, args.peers, args.rounds) > args.budget:
+            return False
+        print(f"{case.key}: ", end="", flush=True)
+        try:
+            results["cases"][case.key] = driver.measure(case)
+        except PeerError as error:
+            print(error)
+            continue
+        results["versions"] |= driver.versions()
+        store.save(args.out, results)
+        print(text_of(results["cases"][case.key]))
+    return True
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def words(text):
+        return text.split(",")
+
+    parser.add_argument("--build", default="build/release", help="build folder of the C++ peers")
+    parser.add_argument("--set", dest="sets", type=words, default=["headline"], help=f"of {', '.join(SETS)}")
+    parser.add_argument("--only", type=words, default=[], help="keys such as 'forward/f32/*/causal/2'")
+    parser.add_argument("--peers", type=words, default=list(PEERS), help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--threads", type=lambda text: [int(count) for count in text.split(",")],
+                        default=[len(os.sched_getaffinity(0))])
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each peer that count")
+    parser.add_argument("--tries", type=int, default=8, help="rounds until one counts, before a case is given up")
+    parser.add_argument("--foreign", type=float, default=0.05, help="share of one CPU that others may use in a round")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no case is begun")
+    parser.add_argument("--again", action="store_true", help="measure what was measured already")
+    parser.add_argument("--out", default="build/benchmarks/results.json")
+    args = parser.parse_args()
+    for given, known in ((args.sets, SETS), (args.peers, PEERS)):
+        for name in given:
+            if name not in known:
+                parser.error(f"{name}: want {', '.join(known)}")
+    if "fa" not in args.peers:
+        parser.error("--peers: fa is not among them; it also measures the peak")
+    return args
+
+
+def leave_out_missing(args):
+    """Peers that are not there are told of and taken from args.peers."""
+    if "torch" in args.peers:
+        offer_torch()
+    for name in list(args.peers):
+        if reason := why_missing(name, args.build):
+            print(f"{name} is left out: {reason}", file=sys.stderr)
+            args.peers.remove(name)
+    if "fa" not in args.peers:
+        raise SystemExit("compare: build the target fa_peer first, see benchmarks/README.md")
+
+
+def main():
+    args = parse_arguments()
+    begin = time.monotonic()
+    leave_out_missing(args)
+    results = store.load(args.out)
+    results["machine"] = machine.describe()
+    chosen = [case for count in args.threads for case in select(args.sets, count, args.only)]
+    chosen = list({case.key: case for case in chosen}.values())
+    left = [case for case in chosen if args.again or not store.is_done(results, case, args.peers)]
+    print(f"{len(left)} of {len(chosen)} cases to measure")
+    with open(args.out + ".log", "a", encoding="utf-8") as log:
+        for threads in sorted({case.threads for case in left}):
+            driver = Driver(args, threads, log)
+            try:
+                if not run_cases(args, results, driver, [case for case in left if case.threads == threads], begin):
+                    print("Budget spent; run again to go on.")
+                    return
+            finally:
+                driver.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+// What this machine can do at most: multiply-adds and dot products in registers, reads from memory, exponentials from
+// L1. Every other figure of the suite is read against these.
+//
+//   build/release/benchmarks/peaks_benchmark
+
+#include <benchmark/benchmark.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/cpu.h"
+#include "core/kernels/kernel_types.h"
+#include "peak/fma_peak.h"
+#include "peak/peak_loops.h"
+#include "peak/read_bandwidth.h"
+#include "peak/timed_rounds.h"
+
+namespace fa::bench {
+namespace {
+
+/// The best of rounds of about `round_seconds` within `seconds`, in billions of units a second of all threads.
+double MeasureLoop(const PeakLoop& loop, int threads, double seconds) {
+  constexpr int64_t kIterations = 1'000'000;  // some 5 ms, long against the start of a round
+  const double shortest = ShortestRound(threads, seconds, [&](int) { loop.run(kIterations); });
+  return loop.flops_per_iteration * static_cast<double>(kIterations) * threads / shortest * 1e-9;
+}
+
+/// 2^x of 2048 numbers a thread, over and over.
+double MeasureExp2(int threads, Isa isa, double seconds) {
+  constexpr int64_t kNumbers = 2048, kRepeats = 1000;
+  const auto exp2 = core::kernels::Kernels(isa).rows->exp2;
+  struct Numbers {
+    std::vector<float> x = std::vector<float>(kNumbers, -1.5f), y = x;
+  };
+  std::vector<Numbers> of_thread(static_cast<size_t>(threads));
+  const double shortest = ShortestRound(threads, seconds, [&](int thread) {
+    Numbers& numbers = of_thread[static_cast<size_t>(thread)];
+    for (int64_t i = 0; i < kRepeats; ++i) exp2(numbers.x.data(), kNumbers, numbers.y.data());
+  });
+  return static_cast<double>(kNumbers * kRepeats) * threads / shortest * 1e-9;
+}
+
+/// One benchmark: `measure(threads)` runs its own rounds and returns the best; Google Benchmark repeats and reports it.
+void Register(const std::string& name, const char* unit, const std::function<double(int)>& measure) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (int threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {
+    benchmark::RegisterBenchmark((name + "/threads:" + std::to_string(threads)).c_str(),
+                                 [=](benchmark::State& state) {
+                                   double best = 0;
+                                   for (auto _ : state) best = std::max(best, measure(threads));
+                                   state.counters[unit] = best;
+                                 })
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+}
+
+void RegisterAll() {
+  constexpr double kSeconds = 0.2;
+  const Isa highest = DetectIsa();
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > highest) continue;
+    Register(std::string("BM_fma_f32/") + Name(isa), "GFLOP/s",
+             [isa](int threads) { return MeasureFmaPeakGflops(threads, isa, kSeconds); });
+    Register(std::string("BM_exp2/") + Name(isa), "Gelem/s",
+             [isa](int threads) { return MeasureExp2(threads, isa, kSeconds); });
+  }
+  if (highest >= Isa::kAvx512Vnni) {
+    Register("BM_vpdpbusd", "GOP/s", [](int threads) { return MeasureLoop(Int8DotLoop(), threads, kSeconds); });
+  }
+  if (highest >= Isa::kAvx512Bf16) {
+    Register("BM_vdpbf16ps", "GFLOP/s", [](int threads) { return MeasureLoop(Bf16DotLoop(), threads, kSeconds); });
+  }
+  Register("BM_read_memory", "GB/s", [](int threads) { return MeasureReadBandwidth(threads); });
+}
+
+}  // namespace
+}  // namespace fa::bench
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  fa::bench::RegisterAll();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

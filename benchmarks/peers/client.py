@@ -1,0 +1,75 @@
+"""The driver's end of a peer: a process of its own, pinned to as many CPUs as it has threads, that answers requests."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+PYTHON_PEERS = {"torch": "torch_peer.py", "onnxruntime": "onnxruntime_peer.py"}
+NATIVE_PEERS = {"fa": "fa_peer", "onednn": "onednn_peer", "naive": "naive_peer"}
+PEERS = (*NATIVE_PEERS, *PYTHON_PEERS)
+
+
+REQUIRES = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnx")}
+
+
+class PeerError(Exception):
+    """A peer that cannot be started, died, or answered with an error."""
+
+
+def command_of(name, build):
+    """@param build  build folder of the C++ peers"""
+    if name in PYTHON_PEERS:
+        return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), PYTHON_PEERS[name])]
+    return [os.path.join(os.path.abspath(build), "benchmarks", NATIVE_PEERS[name])]
+
+
+def why_missing(name, build):
+    """What a peer lacks to be started, or None."""
+    if name in NATIVE_PEERS:
+        program = command_of(name, build)[0]
+        return None if shutil.which(program) else f"{program} is not built"
+    missing = [module for module in REQUIRES[name] if importlib.util.find_spec(module) is None]
+    return f"no module {' and '.join(missing)} for {sys.executable}" if missing else None
+
+
+class Peer:
+    def __init__(self, name, build, threads, log):
+        """Starts it. @param log  a file for what it says on standard error"""
+        self.name = name
+        cpus = sorted(os.sched_getaffinity(0))[:threads]
+        # Whatever pool a library has, it is to have this size.
+        pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        environment = {**os.environ, **{pool: str(threads) for pool in pools}}
+        self.process = subprocess.Popen(command_of(name, build), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=log, env=environment, text=True,
+                                        preexec_fn=lambda: os.sched_setaffinity(0, cpus))
+        self.about = self.ask("about")
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def ask(self, what, **details):
+        """@return the answer, whose "unsupported" the caller looks at. Throws PeerError."""
+        try:
+            self.process.stdin.write(json.dumps({"do": what, **details}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise PeerError(f"{self.name}: ended with status {self.process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise PeerError(f"{self.name}: {answer['error']}")
+        return answer
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()

@@ -1,0 +1,69 @@
+"""The side of compare.py's conversation that a peer takes: one JSON object a line on standard input, one answer a line
+on standard output. peers/worker.cc is the same in C++.
+
+    {"do": "about"}                         -> {"version": ...}
+    {"do": "prepare", <case>, "folder": F}  -> {"ok": true} or {"unsupported": why}; reads F/q.npy and so on, replaces
+                                               the case before; for a backward it runs the forward
+    {"do": "check"}                         -> {"ok": true}; one call, whose results become F/out.npy, or dq, dk and dv
+    {"do": "time", "seconds": S}            -> {"seconds": [a call's, ...]} for about S seconds, one call at least
+    {"do": "release"}                       -> {"ok": true}
+
+Whatever goes wrong is {"error": text}. fa_peer also answers "plan", "peak" and "bandwidth".
+"""
+
+import json
+import os
+import sys
+import time
+
+
+class Unsupported(Exception):
+    """A case that a peer has no kernel for; the text says which part of it."""
+
+
+def time_calls(call, seconds):
+    """Seconds a call, sample by sample."""
+    samples, spent, calls = [], 0.0, 1
+    while not samples or spent < seconds:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        sample = time.perf_counter() - begin
+        spent += sample
+        if sample < 20e-6:  # much longer than the clock's resolution and its call
+            calls *= 2
+        else:
+            samples.append(sample / calls)
+    return samples
+
+
+def reply(peer, request):
+    what = request["do"]
+    if what == "about":
+        return peer.about()
+    if what == "prepare":
+        return {"ok": True, **(peer.prepare(request) or {})}
+    if what == "check":
+        peer.call()
+        peer.save_results()
+    elif what == "time":
+        return {"seconds": time_calls(peer.call, request["seconds"])}
+    elif what == "release":
+        peer.release()
+    else:
+        raise ValueError(f"unknown request {what}")
+    return {"ok": True}
+
+
+def serve(peer):
+    """Answers until standard input ends. What libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            answer = reply(peer, json.loads(line))
+        except Unsupported as reason:
+            answer = {"unsupported": str(reason)}
+        except Exception as error:  # pylint: disable=broad-except  # the driver tells it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)

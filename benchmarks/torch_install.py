@@ -1,0 +1,56 @@
+"""PyTorch is a large download that only this suite uses: it is taken where it is, and asked for where it is not."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+
+MINIMUM = (2, 2)  # the first with a flash kernel for CPUs
+REQUIREMENT = "torch==2.13.0"
+
+
+def installed_version():
+    """(major, minor) of the torch that this Python imports, or None."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def size_of(url):
+    """Bytes behind a URL that pip would fetch, or None."""
+    try:
+        if url.startswith("file:"):
+            return os.path.getsize(urllib.request.url2pathname(url.removeprefix("file://").split("#")[0]))
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=20) as answer:
+            return int(answer.headers["Content-Length"])
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def download_text():
+    """What pip would fetch, in words."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--report", "-", REQUIREMENT]
+    try:
+        report = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    except (subprocess.CalledProcessError, json.JSONDecodeError):
+        return "a download of unknown size"
+    sizes = [size_of(item["download_info"]["url"]) for item in report["install"]]
+    known = sum(size for size in sizes if size) / 1e6
+    return f"{len(sizes)} packages, {known:.0f} MB" + (" and some of unknown size" if None in sizes else "")
+
+
+def offer_torch():
+    """Asks and installs where no torch that will do can be imported."""
+    version = installed_version()
+    if version is not None and version >= MINIMUM:
+        return
+    print(f"PyTorch {'.'.join(map(str, MINIMUM))} or later is not installed for {sys.executable}.")
+    if sys.prefix == sys.base_prefix or not sys.stdin.isatty():
+        print(f"In a virtual environment: pip install {REQUIREMENT}")
+    elif input(f"Install {REQUIREMENT} into {sys.prefix} ({download_text()})? [y/N] ").strip().lower() == "y":
+        subprocess.run([sys.executable, "-m", "pip", "install", REQUIREMENT], check=True)
