@@ -18,7 +18,8 @@ enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 }
 [[nodiscard]] FA_API const char* Name(Isa isa);
 /// The level of that name, or nothing.
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
-/// The highest level this CPU has.
+/// The highest level this CPU has. Some hypervisors hide features that the cores behind them execute: environment
+/// FA_ASSUME_ISA names a level to be taken for granted (if the CPU lacks it after all, the process ends by SIGILL).
 [[nodiscard]] FA_API Isa DetectIsa();
 
 /// How sums over blocks are ordered.
@@ -35,7 +36,7 @@ enum class NumaPolicy : uint8_t {
 
 struct ContextOptions {
   int threads = 0;              ///< 0: every core of the process' affinity mask
-  std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else DetectIsa()
+  std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else the fastest (docs/kernels.md)
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
   /// OpenBLAS as product engine of the portable level; outside the promise of equal bits. Default: environment

@@ -88,10 +88,15 @@ std::string Context::Impl::Describe() const {
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Context::~Context() = default;
 
+namespace {
+Isa Preferred() { return core::PreferredIsa(DetectIsa(), core::IsIntel()); }
+}  // namespace
+
 Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
   try {
     core::Topology topology = core::Topology::Detect();
-    const Result<ContextSettings> settings = ResolveContext(options, ContextEnvironment::Read(), topology, DetectIsa());
+    const Result<ContextSettings> settings =
+        ResolveContext(options, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
     if (!settings.ok()) return settings.status();
     return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(*settings, std::move(topology))));
   } catch (const std::bad_alloc&) {
@@ -103,9 +108,10 @@ Context& Context::Default() {
   // Never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call.
   static Context* const context = [] {
     core::Topology topology = core::Topology::Detect();
-    Result<ContextSettings> settings = ResolveContext({}, ContextEnvironment::Read(), topology, DetectIsa());
+    Result<ContextSettings> settings =
+        ResolveContext({}, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
     Status status = settings.status();
-    if (!settings.ok()) settings = ResolveContext({}, {}, topology, DetectIsa());
+    if (!settings.ok()) settings = ResolveContext({}, {}, topology, DetectIsa(), Preferred());
     return new Context(std::make_unique<Impl>(*settings, std::move(topology), std::move(status)));
   }();
   return *context;

@@ -37,7 +37,8 @@ struct ContextEnvironment {
 /// @return kInvalidArgument, kUnsupported
 [[nodiscard]] Result<ContextSettings> ResolveContext(const ContextOptions& options,
                                                      const ContextEnvironment& environment,
-                                                     const core::Topology& topology, Isa highest);
+                                                     const core::Topology& topology, Isa highest,
+                                                     std::optional<Isa> preferred = {});
 
 class Context::Impl {
  public:

@@ -29,7 +29,7 @@ Result<int> ResolveThreads(int option, const char* environment, const core::Topo
   return topology.cores();
 }
 
-Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa highest) {
+Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa highest, Isa preferred) {
   std::string source = "isa";
   std::optional<Isa> isa = option;
   if (!isa && environment != nullptr && *environment != '\0') {
@@ -40,7 +40,7 @@ Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa h
                                  ", want portable, avx2, avx512, avx512_vnni or avx512_bf16");
     }
   }
-  if (!isa) return highest;
+  if (!isa) return preferred;
   if (*isa > highest) {
     return Status::Unsupported(source + "=" + Name(*isa) + ", but this CPU's highest level is " + Name(highest));
   }
@@ -56,10 +56,10 @@ ContextEnvironment ContextEnvironment::Read() {
 }
 
 Result<ContextSettings> ResolveContext(const ContextOptions& options, const ContextEnvironment& environment,
-                                       const core::Topology& topology, Isa highest) {
+                                       const core::Topology& topology, Isa highest, std::optional<Isa> preferred) {
   const Result<int> threads = ResolveThreads(options.threads, environment.num_threads, topology);
   if (!threads.ok()) return threads.status();
-  const Result<Isa> isa = ResolveIsa(options.isa, environment.force_isa, highest);
+  const Result<Isa> isa = ResolveIsa(options.isa, environment.force_isa, highest, preferred.value_or(highest));
   if (!isa.ok()) return isa.status();
   const bool blas_wanted = environment.portable_blas != nullptr && std::strcmp(environment.portable_blas, "1") == 0;
   return ContextSettings{.workers = *threads,

@@ -1,6 +1,8 @@
 #include "core/cpu.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -56,6 +58,18 @@ Isa HighestIsa(const CpuFeatureWords& words) {
   return Isa::kAvx512Bf16;
 }
 
+Isa PreferredIsa(Isa highest, bool intel) { return intel && highest == Isa::kAvx512Bf16 ? Isa::kAvx512Vnni : highest; }
+
+bool IsIntel() {
+#if defined(__x86_64__)
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0 && ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx &&
+         edx == signature_INTEL_edx;
+#else
+  return false;
+#endif
+}
+
 std::string CpuName() {
   std::string name;
 #if defined(__x86_64__)
@@ -93,7 +107,12 @@ std::optional<Isa> ParseIsa(const std::string& name) {
 }
 
 Isa DetectIsa() {
-  static const Isa isa = core::HighestIsa(core::ReadCpuFeatureWords());
+  static const Isa isa = [] {
+    const Isa reported = core::HighestIsa(core::ReadCpuFeatureWords());
+    const char* text = std::getenv("FA_ASSUME_ISA");
+    const std::optional<Isa> assumed = text == nullptr ? std::nullopt : ParseIsa(text);
+    return assumed ? std::max(reported, *assumed) : reported;
+  }();
   return isa;
 }
 

@@ -23,10 +23,10 @@ class BackwardPlanImpl final : public Plan::Impl {
   BackwardPlanImpl(Context& context, ops::BoundAttentionGrad bound)
       : Impl(context),
         bound_(std::move(bound)),
-        table_(ops::KernelsOf(context)),
+        table_(ops::KernelsOf(context, bound_.forward.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
         plan_(tiling::MakeBackwardPlan(bound_.forward.problem, machine_)),
-        buffers_(bound_, plan_, workspace_) {}
+        buffers_(bound_, plan_, table_, workspace_) {}
 
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
 

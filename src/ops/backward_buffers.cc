@@ -11,7 +11,7 @@ bool DenseF32(const layout::Rows& rows, int64_t columns) { return rows.dtype == 
 }  // namespace
 
 BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
-                                 tiling::WorkspacePlan& workspace)
+                                 const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace)
     : columns_q_(bound.forward.problem.d),
       columns_rope_(bound.forward.problem.d_rope),
       columns_qk_(bound.forward.problem.d + bound.forward.problem.d_rope),
@@ -20,8 +20,9 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       slot_keys_(plan.slot_keys),
       tile_floats_((plan.block_q + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth * plan.block_k),
       strip_floats_(kMaxStripWidth * plan.block_k),
-      copies_k_(bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
-      copies_v_(!DenseF32(bound.forward.v, columns_v_)),
+      pairs_(table.pairs()),
+      copies_k_(pairs_ || bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
+      copies_v_(!pairs_ && !DenseF32(bound.forward.v, columns_v_)),
       softcap_(bound.forward.softcap > 0),
       stage_bias_(bound.forward.pse.compressed) {
   Carver slot(nullptr);
@@ -65,7 +66,7 @@ BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
           .d_out = carver.Floats(slot_rows_ * PanelColumns(columns_v_)),
           .dk = carver.Floats(slot_keys_ * columns_qk_),
           .dv = carver.Floats(slot_keys_ * columns_v_),
-          .k = carver.Floats(copies_k_ ? slot_keys_ * columns_qk_ : 0),
+          .k = carver.Floats(copies_k_ ? KeyOffset(slot_keys_ + slot_keys_ % 2) : 0),
           .v = carver.Floats(copies_v_ ? slot_keys_ * columns_v_ : 0)};
 }
 
@@ -73,7 +74,8 @@ BackwardScratch BackwardBuffers::LayScratch(Carver& carver) const {
   return {.s = carver.Floats(tile_floats_),
           .dp = carver.Floats(tile_floats_),
           .capped = carver.Floats(softcap_ ? strip_floats_ : 0),
-          .bias = carver.Floats(stage_bias_ ? strip_floats_ : 0)};
+          .bias = carver.Floats(stage_bias_ ? strip_floats_ : 0),
+          .pairs = carver.Floats(pairs_ ? strip_floats_ / 2 : 0)};
 }
 
 BackwardSlot BackwardBuffers::Slot(std::byte* workspace, int32_t slot) const {

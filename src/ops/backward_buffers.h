@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/kernels/kernel_types.h"
 #include "ops/bind_attention_grad.h"
 #include "ops/carver.h"
 #include "tiling/backward_plan.h"
@@ -25,8 +26,8 @@ struct BackwardSlot {
   float* d_out = nullptr;     ///< likewise
   float* dk = nullptr;        ///< rows [d + d_rope]
   float* dv = nullptr;        ///< rows [dv]
-  float* k = nullptr;         ///< rows [d + d_rope], where the caller's are not dense f32
-  float* v = nullptr;         ///< rows [dv], likewise
+  float* k = nullptr;  ///< rows [d + d_rope], where the caller's are not dense f32; pairs of rows for kernels of pairs
+  float* v = nullptr;  ///< rows [dv], likewise
 };
 
 /// A worker's own memory for one tile.
@@ -35,13 +36,15 @@ struct BackwardScratch {
   float* dp = nullptr;      ///< likewise: dP, then dS
   float* capped = nullptr;  ///< one strip's scores after the softcap
   float* bias = nullptr;    ///< staged rows of a compressed pse
+  float* pairs = nullptr;   ///< one strip's dS in pairs of keys, for kernels of pairs
 };
 
 /// Where everything of a backward plan lies in its workspace.
 class BackwardBuffers {
  public:
   /// Books into `workspace`.
-  BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan, tiling::WorkspacePlan& workspace);
+  BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
+                  const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
@@ -51,6 +54,8 @@ class BackwardBuffers {
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return (columns + 15) / 16 * 16; }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
+  /// Where key `begin`, an even one, of a column starts in BackwardSlot::k.
+  [[nodiscard]] int64_t KeyOffset(int64_t begin) const { return (pairs_ ? begin / 2 : begin) * columns_qk_; }
 
   /// Sums that cross slots, f32, null when the call does not ask for them.
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
@@ -72,7 +77,7 @@ class BackwardBuffers {
 
   int64_t columns_q_, columns_rope_, columns_qk_, columns_v_;
   int64_t slot_rows_, slot_keys_, tile_floats_, strip_floats_;
-  bool copies_k_, copies_v_, softcap_, stage_bias_;
+  bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
   std::vector<int64_t> row_base_, key_base_;

@@ -59,9 +59,12 @@ std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n
 
 bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
                int64_t columns) {
-  const auto* data = static_cast<const float*>(rows.data);
-  for (int64_t r = 0; r < count; ++r) {
-    if (!kernels.all_finite(data + r * rows.stride, columns)) return false;
+  // A row of pairs holds twice the columns.
+  const int64_t step = rows.paired ? 2 : 1, elements = step * columns;
+  const int64_t bytes = step * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
+  const auto* data = static_cast<const std::byte*>(rows.data);
+  for (int64_t r = 0; r < count; r += step, data += bytes) {
+    if (!kernels.all_finite(data, rows.dtype, elements)) return false;
   }
   return true;
 }
@@ -90,7 +93,9 @@ struct BackwardTile::Tile {
   GradStrip strips[kMaxStrips] = {};
   int64_t strip_count = 0;
   KeyRows keys = {};
-  float* q = nullptr;  ///< panels of pack_rows, as long as the tile's rows
+  KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
+  bool exact_sums = false;  ///< dV and dK skip masked pairs
+  float* q = nullptr;       ///< panels of pack_rows, as long as the tile's rows
   float* q_rope = nullptr;
   float* d_out = nullptr;
 
@@ -215,11 +220,12 @@ void BackwardTile::OpenColumn(const Tile& tile) const {
   std::memset(tile.slot.dv + begin * problem.dv, 0, sizeof(float) * static_cast<size_t>(keys * problem.dv));
   const int64_t row = tile.sequence.k_offset + begin;
   const auto copy = [&](const void* data, const layout::Rows& layout, int64_t width, float* to, int64_t stride) {
-    table_.rows->widen({RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype, layout.row},
-                       keys, width, to, stride);
+    (table_.pairs() ? table_.rows->pair_rows : table_.rows->widen)(
+        {RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype, layout.row}, keys, width,
+        to, stride);
   };
   if (buffers_.copies_k()) {
-    float* to = tile.slot.k + begin * columns;
+    float* to = tile.slot.k + buffers_.KeyOffset(begin);
     copy(args_.k.data, forward.k, problem.d, to, columns);
     if (forward.has_rope) copy(args_.k_rope.data, forward.k_rope, problem.d_rope, to + problem.d, columns);
   }
@@ -227,29 +233,40 @@ void BackwardTile::OpenColumn(const Tile& tile) const {
 }
 
 void BackwardTile::Accumulate(Tile& tile) const {
-  const BoundAttention& forward = bound_.forward;
-  const auto& problem = forward.problem;
-  const int64_t columns = problem.d + problem.d_rope, begin = tile.column.begin;
-  const int64_t row = tile.sequence.k_offset + begin;
-  const auto in_place = [&](const void* data, const layout::Rows& layout) {
-    return reinterpret_cast<const float*>(RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row));
-  };
-  KeyRows& keys = tile.keys;
-  keys.first = begin;
-  const float* k = buffers_.copies_k() ? tile.slot.k + begin * columns : in_place(args_.k.data, forward.k);
-  const float* v = buffers_.copies_v() ? tile.slot.v + begin * problem.dv : in_place(args_.v.data, forward.v);
-  keys.k = {k, DType::kF32, buffers_.copies_k() ? columns : forward.k.row};
-  keys.k_rope = {k + problem.d, DType::kF32, columns};
-  keys.v = {v, DType::kF32, buffers_.copies_v() ? problem.dv : forward.v.row};
-
+  BindKeys(tile);
   for (int64_t s = 0; s < tile.strip_count; ++s) {
     if (!tile.strips[s].keys.empty()) StripGradients(tile, tile.strips[s]);
   }
   ColumnGradients(tile);
 }
 
+/// Where K and V of the tile's column lie for each product.
+void BackwardTile::BindKeys(Tile& tile) const {
+  const BoundAttention& forward = bound_.forward;
+  const auto& problem = forward.problem;
+  const int64_t columns = problem.d + problem.d_rope, begin = tile.column.begin;
+  const int64_t row = tile.sequence.k_offset + begin;
+  const auto in_place = [&](const void* data, const layout::Rows& layout) -> core::kernels::RowBlock {
+    return {RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype, layout.row};
+  };
+  KeyRows& keys = tile.keys;
+  keys.first = tile.keys_of_dq.first = begin;
+  const float* k = tile.slot.k + buffers_.KeyOffset(begin);
+  keys.v = buffers_.copies_v() ? core::kernels::RowBlock{tile.slot.v + begin * problem.dv, DType::kF32, problem.dv}
+                               : in_place(args_.v.data, forward.v);
+  if (table_.pairs()) {
+    keys.k = in_place(args_.k.data, forward.k);
+    if (forward.has_rope) keys.k_rope = in_place(args_.k_rope.data, forward.k_rope);
+    tile.keys_of_dq.k = {.data = k, .dtype = DType::kBF16, .stride = columns, .paired = true};
+    return;
+  }
+  keys.k = buffers_.copies_k() ? core::kernels::RowBlock{k, DType::kF32, columns} : in_place(args_.k.data, forward.k);
+  keys.k_rope = {k + problem.d, DType::kF32, columns};
+  tile.keys_of_dq.k = keys.k;
+}
+
 /// P and dS of one strip, and its dQ.
-void BackwardTile::StripGradients(const Tile& tile, GradStrip& strip) const {
+void BackwardTile::StripGradients(Tile& tile, GradStrip& strip) const {
   const auto& problem = bound_.forward.problem;
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -271,11 +288,49 @@ void BackwardTile::StripGradients(const Tile& tile, GradStrip& strip) const {
   }
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, s);
 
-  const int64_t columns = problem.d + problem.d_rope;
-  const core::kernels::RowBlock k = tile.keys.K(strip.keys.begin);
-  const bool exact = strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns);
-  if (exact) score_tile_.MarkMasked(strip, strip.keys, dp);
-  (exact ? kernels.product_exact : kernels.product)(k, n, dp, columns, kOnes.data(), strip.dq);
+  QueryGradients(tile, strip, dp);
+  if (strip.may_meet_masked) {
+    tile.exact_sums = tile.exact_sums || !QueryPanelsFinite(tile);
+    if (tile.exact_sums) {
+      score_tile_.MarkMasked(strip, strip.keys, s);
+      score_tile_.MarkMasked(strip, strip.keys, dp);
+    }
+  }
+  if (!table_.pairs()) return;
+  const int64_t paired = (strip.keys.begin - tile.column.begin) * kernels.OuterWidth();
+  kernels.pair_lanes(s, n, strip.s + paired);
+  kernels.pair_lanes(dp, n, strip.dp + paired);
+}
+
+/// dQ^T += K^T dS^T of one strip.
+void BackwardTile::QueryGradients(const Tile& tile, const GradStrip& strip, float* dp) const {
+  const auto& problem = bound_.forward.problem;
+  const StripKernels& kernels = *strip.kernels;
+  const int64_t n = strip.keys.size(), columns = problem.d + problem.d_rope;
+  const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
+  if (strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns)) {
+    score_tile_.MarkMasked(strip, strip.keys, dp);
+    kernels.product_exact(k, n, dp, columns, kOnes.data(), strip.dq);
+    return;
+  }
+  const float* ds = dp;
+  if (table_.pairs()) {
+    kernels.pair_keys(dp, n, tile.scratch.pairs);
+    ds = tile.scratch.pairs;
+  }
+  kernels.product(k, n, ds, columns, kOnes.data(), strip.dq);
+}
+
+/// Whether no element of the tile's Q and dO is infinite or NaN.
+bool BackwardTile::QueryPanelsFinite(const Tile& tile) const {
+  const auto& problem = bound_.forward.problem;
+  const bool pairs = table_.pairs();
+  const int64_t rows = pairs ? (tile.rows() + 1) / 2 * 2 : tile.rows();
+  const auto finite = [&](const float* panel, int64_t columns) {
+    return table_.rows->all_finite(panel, pairs ? DType::kBF16 : DType::kF32,
+                                   rows * table_.rows->panel_columns(columns));
+  };
+  return finite(tile.q, problem.d) && finite(tile.q_rope, problem.d_rope) && finite(tile.d_out, problem.dv);
 }
 
 void BackwardTile::OptionalGradients(const Tile& tile, const GradStrip& strip) const {
@@ -327,23 +382,7 @@ void BackwardTile::BiasGradient(const Tile& tile, const GradStrip& strip) const 
 void BackwardTile::ColumnGradients(const Tile& tile) const {
   const auto& problem = bound_.forward.problem;
   const int64_t columns = problem.d + problem.d_rope;
-  bool may_meet_masked = false;
-  for (int64_t s = 0; s < tile.strip_count; ++s) may_meet_masked |= tile.strips[s].may_meet_masked;
-  const auto finite = [&](const float* panel, int64_t panel_columns) {
-    return table_.rows->all_finite(panel, tile.rows() * table_.rows->panel_columns(panel_columns));
-  };
-  const bool exact = may_meet_masked && !(finite(tile.q, problem.d) && finite(tile.q_rope, problem.d_rope) &&
-                                          finite(tile.d_out, problem.dv));
-  const auto outer = exact ? table_.rows->outer_exact : table_.rows->outer;
-  if (exact) {
-    for (int64_t s = 0; s < tile.strip_count; ++s) {
-      const GradStrip& strip = tile.strips[s];
-      if (!strip.may_meet_masked) continue;
-      const int64_t offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
-      score_tile_.MarkMasked(strip, strip.keys, strip.s + offset);
-      score_tile_.MarkMasked(strip, strip.keys, strip.dp + offset);
-    }
-  }
+  const auto outer = tile.exact_sums ? table_.rows->outer_exact : table_.rows->outer;
   for (int64_t key = tile.column.begin; key < tile.column.end;) {
     int64_t from = tile.strip_count, to = 0, next = tile.column.end;
     for (int64_t s = 0; s < tile.strip_count; ++s) {
@@ -359,7 +398,7 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       const GradStrip& strip = tile.strips[first];
       const GradStrip& last = tile.strips[end - 1];
       const int64_t at = key - tile.column.begin;
-      OuterArgs args{.a = strip.s + at * strip.lanes.width,
+      OuterArgs args{.a = strip.s + at * strip.kernels->OuterWidth(),
                      .strip_stride = plan_.block_k * strip.lanes.width,
                      .width = strip.lanes.width,
                      .rows = last.first + last.lanes.count - strip.first,
@@ -372,7 +411,7 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
                      .c_stride = problem.dv,
                      .accumulate = true};
       outer(args);
-      args.a = strip.dp + at * strip.lanes.width;
+      args.a = strip.dp + at * strip.kernels->OuterWidth();
       args.b = tile.q;
       args.columns = problem.d;
       args.c = tile.slot.dk + key * columns;

@@ -29,7 +29,10 @@ class BackwardTile {
   void OpenRows(Tile& tile) const;
   void OpenColumn(const Tile& tile) const;
   void Accumulate(Tile& tile) const;
-  void StripGradients(const Tile& tile, GradStrip& strip) const;
+  void BindKeys(Tile& tile) const;
+  void StripGradients(Tile& tile, GradStrip& strip) const;
+  void QueryGradients(const Tile& tile, const GradStrip& strip, float* dp) const;
+  [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
   void OptionalGradients(const Tile& tile, const GradStrip& strip) const;
   void BiasGradient(const Tile& tile, const GradStrip& strip) const;
   void ColumnGradients(const Tile& tile) const;

@@ -215,8 +215,8 @@ void FillRows(Binding& call, const Axes& axes, const Axes& out_axes) {
     bound.k_rope = layout::RowsOf(args.k_rope, axes, problem.d_rope);
   }
   problem.dtype = args.q.dtype;
-  problem.k_rows_dense = DenseF32(bound.k, problem.d);
-  problem.v_rows_dense = DenseF32(bound.v, problem.dv);
+  problem.k_in_place = DenseF32(bound.k, problem.d);
+  problem.v_in_place = DenseF32(bound.v, problem.dv);
   bound.scale =
       call.options.scale.value_or(static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.d + problem.d_rope))));
 }

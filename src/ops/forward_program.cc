@@ -9,17 +9,30 @@
 #include "tiling/describe.h"
 
 namespace fa::ops {
+namespace {
+
+/// Says in the problem what the kernels read in place: pairs of bf16 along the head lie in every row of K; pairs of
+/// keys are packed.
+BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
+  if (table.pairs()) {
+    bound.problem.k_in_place = true;
+    bound.problem.v_in_place = false;
+  }
+  return bound;
+}
+
+}  // namespace
 
 ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAttention bound)
     : op_(op),
-      bound_(std::move(bound)),
-      table_(KernelsOf(context)),
+      table_(KernelsOf(context, bound.problem.dtype)),
+      bound_(ReadBy(table_, std::move(bound))),
       machine_(MachineOf(context, table_)),
       plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
   const bool convert = bound_.problem.dtype != DType::kF32;
   buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
-  buffers_.slots = workspace_.Book("packed K and V",
-                                   static_cast<size_t>(plan_.kv_slots) * KeyPanels::SlotBytes(bound_.problem, plan_));
+  buffers_.slots = workspace_.Book(
+      "packed K and V", static_cast<size_t>(plan_.kv_slots) * KeyPanels::SlotBytes(bound_.problem, plan_, table_));
   buffers_.scratch_bytes =
       TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k, convert, bound_.pse.compressed);
   buffers_.scratch =

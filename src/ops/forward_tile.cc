@@ -130,7 +130,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& sc
   for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
     const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
                          std::min(begin + block_k, item.keys.end)};
-    KeyRows rows = panels_.Block(item, block, strips[0].kernels->any_dtype, scratch);
+    KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
       VisitBlock(strips[s], block, rows, scratch);
       // The first strip has fetched the next block into L2; the others need not.
@@ -225,10 +225,13 @@ void ForwardTile::Product(const RunningStrip& strip, Interval keys, bool may_mee
   const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
   const core::kernels::RowBlock v = rows.V(keys.begin);
+  const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
+  if (pairs) kernels.pair_keys(scratch.scores, keys.size(), scratch.scores);
   kernels.product(v, keys.size(), scratch.scores, dv, alpha, strip.state);
-  if (!may_meet_masked || table_.rows->all_finite(strip.state, size)) return;
+  if (!may_meet_masked || table_.rows->all_finite(strip.state, DType::kF32, size)) return;
   if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
+  if (pairs) kernels.unpair_keys(scratch.scores, keys.size());
   score_tile_.MarkMasked(strip, keys, scratch.scores);
   kernels.product_exact(v, keys.size(), scratch.scores, dv, alpha, strip.state);
 }

@@ -20,11 +20,13 @@ KeyPanels::KeyPanels(const BoundAttention& bound, const tiling::ForwardPlan& pla
       table_(table),
       args_(args),
       slots_(slots),
-      slot_bytes_(SlotBytes(bound.problem, plan)) {}
+      slot_bytes_(SlotBytes(bound.problem, plan, table)) {}
 
-size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
+size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+                            const core::kernels::KernelTable& table) {
   const int64_t columns = PackedKColumns(problem, plan) + (plan.pack_v ? problem.dv : 0);
-  return static_cast<size_t>(plan.slot_rows * columns) * sizeof(float);
+  const int64_t rows = table.pairs() ? plan.slot_rows / 2 : plan.slot_rows;
+  return static_cast<size_t>(rows * columns) * sizeof(float);
 }
 
 float* KeyPanels::SlotK(int32_t slot) const {
@@ -46,6 +48,12 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
                      source.columns, to, source.columns);
 }
 
+void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
+                         float* to) const {
+  table_.rows->pair_rows({RowOf(source, sequence, head_kv, keys.begin), source.rows.dtype, source.rows.row},
+                         keys.size(), source.columns, to, source.columns);
+}
+
 void KeyPanels::Pack(const tiling::PackItem& item) const {
   const auto& problem = bound_.problem;
   const tiling::Interval rows{item.row_begin, item.row_end};
@@ -55,28 +63,48 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
       Widen(KRope(), item.sequence, item.head_kv, rows, SlotKRope(item.slot) + rows.begin * problem.d_rope);
     }
   }
-  if (plan_.pack_v) Widen(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin * problem.dv);
+  if (!plan_.pack_v) return;
+  if (table_.pairs()) {
+    PairRows(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin / 2 * problem.dv);
+  } else {
+    Widen(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin * problem.dv);
+  }
 }
 
-KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys, bool any_dtype,
-                         const TileScratch& scratch) const {
+KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
+                         const core::kernels::StripKernels& kernels, const TileScratch& scratch) const {
   const auto& problem = bound_.problem;
-  const bool packed = item.slot >= 0, in_place = any_dtype || problem.dtype == DType::kF32;
-  const int64_t ahead = any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
+  const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
+  const bool in_place = kernels.any_dtype || problem.dtype == DType::kF32;
+  const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
+  const auto caller = [&](const Source& source) -> core::kernels::RowBlock {
+    return {RowOf(source, item.sequence, item.head_kv, keys.begin), source.rows.dtype, source.rows.row, ahead};
+  };
   const auto pick = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
     if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns, ahead};
-    if (in_place) {
-      return {RowOf(source, item.sequence, item.head_kv, keys.begin), source.rows.dtype, source.rows.row, ahead};
-    }
+    if (in_place) return caller(source);
     Widen(source, item.sequence, item.head_kv, keys, block);
     return {block, DType::kF32, source.columns};
   };
-  const bool k_packed = packed && plan_.pack_k, v_packed = packed && plan_.pack_v;
+  const auto paired = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
+    if (slot != nullptr) return {slot + keys.begin / 2 * source.columns, DType::kBF16, source.columns, ahead, true};
+    PairRows(source, item.sequence, item.head_kv, keys, block);
+    return {block, DType::kBF16, source.columns, 0, true};
+  };
   KeyRows rows;
   rows.first = keys.begin;
+  const bool packed = item.slot >= 0;
+  float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
+  if (pairs) {
+    rows.k = caller(K());
+    if (bound_.has_rope) rows.k_rope = caller(KRope());
+    rows.v = paired(V(), slot_v, scratch.v_block);
+    return rows;
+  }
+  const bool k_packed = packed && plan_.pack_k;
   rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, scratch.k_block);
   if (bound_.has_rope) rows.k_rope = pick(KRope(), k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block);
-  rows.v = pick(V(), v_packed ? SlotV(item.slot) : nullptr, scratch.v_block);
+  rows.v = pick(V(), slot_v, scratch.v_block);
   return rows;
 }
 

@@ -13,22 +13,24 @@
 
 namespace fa::ops {
 
-/// The three ways K and V reach the kernels as f32 rows: where the caller has them; packed once a head into a slot of
-/// the workspace; or converted block by block in a tile's own scratch, when a head serves too few tiles to pack it.
+/// The three ways K and V reach the kernels as the rows these take: where the caller has them; packed once a head into
+/// a slot of the workspace; or converted block by block in a tile's own scratch, when a head serves too few tiles to
+/// pack it.
 class KeyPanels {
  public:
   KeyPanels(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
             const AttentionArgs& args, std::byte* slots);
 
   /// Bytes of one slot.
-  static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan);
+  static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+                          const core::kernels::KernelTable& table);
 
   /// A pack task.
   void Pack(const tiling::PackItem& item) const;
-  /// Rows for the keys of one block of a tile; converts into scratch where the item has no slot.
-  /// @param any_dtype  the kernels take rows of every type: they stay where they are
-  [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys, bool any_dtype,
-                              const TileScratch& scratch) const;
+  /// Rows for the keys of one block of a tile, as `kernels` take them; converts into scratch where the item has no slot
+  /// and they do not take the caller's.
+  [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
+                              const core::kernels::StripKernels& kernels, const TileScratch& scratch) const;
 
  private:
   struct Source {
@@ -41,6 +43,7 @@ class KeyPanels {
   [[nodiscard]] Source V() const { return {args_.v.data, bound_.v, bound_.problem.dv}; }
   [[nodiscard]] const void* RowOf(const Source& source, int32_t sequence, int64_t head_kv, int64_t key) const;
   void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
+  void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
   /// Slot pointers of key 0.
   [[nodiscard]] float* SlotK(int32_t slot) const;
   [[nodiscard]] float* SlotKRope(int32_t slot) const;

@@ -8,7 +8,7 @@
 
 namespace fa::ops {
 
-/// Rows of K, its rope part and V for the keys from `first` on: f32, or of the caller's type for kernels that take any.
+/// Rows of K, its rope part and V for the keys from `first` on: as the kernels take them.
 struct KeyRows {
   core::kernels::RowBlock k, k_rope, v;
   int64_t first = 0;
@@ -19,7 +19,10 @@ struct KeyRows {
 
  private:
   [[nodiscard]] static core::kernels::RowBlock From(core::kernels::RowBlock rows, int64_t row) {
-    rows.data = static_cast<const std::byte*>(rows.data) + row * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
+    // Blocks begin at a whole pair of rows.
+    const int64_t bytes = rows.paired ? row / 2 * 2 : row;
+    rows.data =
+        static_cast<const std::byte*>(rows.data) + bytes * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
     return rows;
   }
 };

@@ -2,10 +2,10 @@
 
 namespace fa::ops {
 
-const core::kernels::KernelTable& KernelsOf(const Context& context) {
+const core::kernels::KernelTable& KernelsOf(const Context& context, DType dtype) {
   const Context::Impl& impl = context.impl();
   const bool blas = impl.portable_blas() && impl.isa() == Isa::kPortable;
-  return blas ? core::kernels::PortableBlasKernels() : core::kernels::Kernels(impl.isa());
+  return blas ? core::kernels::PortableBlasKernels() : core::kernels::Kernels(impl.isa(), dtype);
 }
 
 tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTable& table) {

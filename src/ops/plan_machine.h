@@ -15,8 +15,8 @@
 
 namespace fa::ops {
 
-/// The kernels of a context's instruction set.
-[[nodiscard]] const core::kernels::KernelTable& KernelsOf(const Context& context);
+/// The kernels of a context's instruction set for operands of a type.
+[[nodiscard]] const core::kernels::KernelTable& KernelsOf(const Context& context, DType dtype);
 /// The context's machine as the planner sees it.
 [[nodiscard]] tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTable& table);
 

@@ -15,7 +15,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   const bool rope = bound_.has_rope;
   kernels.scores(rows.K(keys.begin), keys.size(), strip.panel, bound_.problem.d, false, s, rope ? nullptr : row_max);
   if (!rope) return;
-  kernels.scores(rows.KRope(keys.begin), keys.size(), strip.panel + bound_.problem.d * strip.lanes.width,
+  kernels.scores(rows.KRope(keys.begin), keys.size(), strip.panel + kernels.PanelRows(bound_.problem.d) * strip.lanes.width,
                  bound_.problem.d_rope, true, s, row_max);
 }
 

@@ -45,7 +45,7 @@ void PackQueries(const BoundAttention& bound, const AttentionArgs& args, float m
   if (!bound.has_rope) return;
   RowAddresses(args.q_rope.data, bound.q_rope, strip, offset, rows);
   strip.kernels->pack_queries({rows, problem.dtype, strip.lanes.count}, problem.d_rope, multiplier,
-                              strip.panel + problem.d * strip.lanes.width);
+                              strip.panel + strip.kernels->PanelRows(problem.d) * strip.lanes.width);
 }
 
 }  // namespace fa::ops

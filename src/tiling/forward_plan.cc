@@ -47,8 +47,8 @@ class ItemMaker {
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
       if (problem_.sequences[s].sq > 0) AddSequence(static_cast<int32_t>(s), problem_.sequences[s]);
     }
-    plan_.pack_k = plan_.slot_rows > 0 && !problem_.k_rows_dense;
-    plan_.pack_v = plan_.slot_rows > 0 && !problem_.v_rows_dense;
+    plan_.pack_k = plan_.slot_rows > 0 && !problem_.k_in_place;
+    plan_.pack_v = plan_.slot_rows > 0 && !problem_.v_in_place;
   }
 
   std::vector<HeadTiles> heads;
@@ -89,7 +89,7 @@ class ItemMaker {
   // Rows to pack of every head of the sequence: those that a tile may read, which is what a strip visits.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
     const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
-    const bool dense = problem_.k_rows_dense && problem_.v_rows_dense;
+    const bool dense = problem_.k_in_place && problem_.v_in_place;
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
     if (dense || strips < kPackStrips || cut_.tiles() < 2 || keys.empty()) return {};
     return {keys.begin / kKeyStep * kKeyStep, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};

@@ -26,8 +26,8 @@ struct AttentionProblem {
   bool score_passes = false;  ///< pse, slopes, softcap or dropout touch every score
   /// Backward: its tiles add to a sum over the batch (a bias shared by it), so (sequence, kv head) pairs go one by one.
   bool one_pair_at_a_time = false;
-  bool k_rows_dense = true;  ///< k rows are f32 and lie d apart: readable where they are
-  bool v_rows_dense = true;
+  bool k_in_place = true;  ///< the kernels read rows of K where they are; else they are packed
+  bool v_in_place = true;
   std::vector<Sequence> sequences;
 
   [[nodiscard]] int64_t group() const { return heads / heads_kv; }

@@ -30,6 +30,16 @@ TEST(ResolveContext, TakesEveryCoreAndTheHighestLevelByDefault) {
   EXPECT_FALSE(settings->portable_blas);
 }
 
+TEST(ResolveContext, TakesThePreferredLevelUnlessAHigherOneIsAsked) {
+  const auto isa_of = [](std::optional<Isa> asked) {
+    ContextOptions options;
+    options.isa = asked;
+    return ResolveContext(options, {}, TwoNodesOf64(), Isa::kAvx512Bf16, Isa::kAvx512Vnni)->isa;
+  };
+  EXPECT_EQ(isa_of({}), Isa::kAvx512Vnni);
+  EXPECT_EQ(isa_of(Isa::kAvx512Bf16), Isa::kAvx512Bf16);
+}
+
 TEST(ResolveContext, LetsTheEnvironmentSetThreadsLevelAndBlas) {
   const ContextEnvironment environment{.num_threads = "3", .force_isa = "avx2", .portable_blas = "1"};
   const Result<ContextSettings> settings = ResolveContext({}, environment, TwoNodesOf64(), Isa::kAvx512);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace fa::core {
 namespace {
 
@@ -49,7 +51,15 @@ TEST(HighestIsa, CountsOnlyRegistersThatTheOperatingSystemSaves) {
   EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);
 }
 
+TEST(PreferredIsa, LeavesOutPairsOfBf16OnIntelOnly) {
+  EXPECT_EQ(PreferredIsa(Isa::kAvx512Bf16, true), Isa::kAvx512Vnni);
+  EXPECT_EQ(PreferredIsa(Isa::kAvx512Bf16, false), Isa::kAvx512Bf16);
+  EXPECT_EQ(PreferredIsa(Isa::kAvx2, true), Isa::kAvx2);
+}
+
 TEST(DetectIsa, AgreesWithTheCompilersOwnDetection) {
+  if (std::getenv("FA_ASSUME_ISA") != nullptr)
+    GTEST_SKIP() << "FA_ASSUME_ISA is set, perhaps by this program: the level is not detected";
   const Isa isa = DetectIsa();
   EXPECT_EQ(isa >= Isa::kAvx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
   EXPECT_EQ(isa >= Isa::kAvx512, __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&

@@ -361,15 +361,15 @@ TEST(BindShapes, SoftcapTouchesEveryScore) {
 }
 
 TEST(BindShapes, RowsAreDenseWhereF32AndHeadSizeApart) {
-  EXPECT_TRUE(BindCall().Bind()->problem.k_rows_dense);
-  EXPECT_TRUE(BindCall().Bind()->problem.v_rows_dense);
-  EXPECT_FALSE(BindCall({.dtype = DType::kBF16}).Bind()->problem.k_rows_dense);
-  EXPECT_FALSE(BindCall({.layout = Layout::kBSND}).Bind()->problem.k_rows_dense);
-  EXPECT_TRUE(BindCall({.layout = Layout::kBSND, .heads_kv = 1}).Bind()->problem.k_rows_dense);
+  EXPECT_TRUE(BindCall().Bind()->problem.k_in_place);
+  EXPECT_TRUE(BindCall().Bind()->problem.v_in_place);
+  EXPECT_FALSE(BindCall({.dtype = DType::kBF16}).Bind()->problem.k_in_place);
+  EXPECT_FALSE(BindCall({.layout = Layout::kBSND}).Bind()->problem.k_in_place);
+  EXPECT_TRUE(BindCall({.layout = Layout::kBSND, .heads_kv = 1}).Bind()->problem.k_in_place);
   BindCall call;
   call.args.v.stride = {300, 100, 10, 1};
-  EXPECT_TRUE(call.Bind()->problem.k_rows_dense);
-  EXPECT_FALSE(call.Bind()->problem.v_rows_dense);
+  EXPECT_TRUE(call.Bind()->problem.k_in_place);
+  EXPECT_FALSE(call.Bind()->problem.v_in_place);
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ TEST(PackOrder, PacksCoverOnceWhatTheStripsOfTheHeadVisit) {
 
 TEST(PackOrder, DenseRowsAreNotPacked) {
   AttentionProblem problem = PackedProblem({{1024, 1024}}, 4);
-  problem.k_rows_dense = problem.v_rows_dense = true;
+  problem.k_in_place = problem.v_in_place = true;
   const ForwardPlan plan = MakeForwardPlan(problem, MakeMachine(4));
   EXPECT_TRUE(plan.packs.empty());
   EXPECT_FALSE(plan.pack_k || plan.pack_v || plan.graph.has_edges());
@@ -160,7 +160,7 @@ TEST(PackOrder, DenseRowsAreNotPacked) {
 
 TEST(PackOrder, OnlyWhatIsNotDenseIsPacked) {
   AttentionProblem problem = PackedProblem({{1024, 1024}}, 4);
-  problem.k_rows_dense = true;
+  problem.k_in_place = true;
   const ForwardPlan plan = MakeForwardPlan(problem, MakeMachine(4));
   EXPECT_FALSE(plan.pack_k);
   EXPECT_TRUE(plan.pack_v);

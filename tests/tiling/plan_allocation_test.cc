@@ -43,7 +43,7 @@ TEST(PlanAllocation, AHundredThousandItemsTakeFarFewer) {
       {.lengths = {{131072, 131072}}, .heads = 100, .heads_kv = 100, .d = 128, .dv = 128, .mask = Mask::Causal()});
   EXPECT_LE(AllocationsOfPlanning(causal, MakeMachine(64, 2), 102400), 200);
   AttentionProblem packed = causal;
-  packed.k_rows_dense = false;
+  packed.k_in_place = false;
   EXPECT_LE(AllocationsOfPlanning(packed, MakeMachine(64, 2), 102400), 3000);
 }
 

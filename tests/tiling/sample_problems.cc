@@ -25,8 +25,8 @@ AttentionProblem MakeProblem(const Sizes& sizes) {
                            .d = sizes.d,
                            .d_rope = sizes.d_rope,
                            .dv = sizes.dv,
-                           .k_rows_dense = sizes.dense,
-                           .v_rows_dense = sizes.dense,
+                           .k_in_place = sizes.dense,
+                           .v_in_place = sizes.dense,
                            .sequences = {}};
   const auto has_rows = [](const auto& length) { return length.first > 0; };
   const auto& lengths = sizes.lengths;
@@ -67,7 +67,7 @@ Machine MakeMachine(int workers, int nodes) { return {.isa = Isa::kAvx512, .work
 std::string Text(const AttentionProblem& problem) {
   std::string text = "heads " + std::to_string(problem.heads) + "/" + std::to_string(problem.heads_kv) + " d " +
                      std::to_string(problem.d) + "," + std::to_string(problem.dv) +
-                     (problem.k_rows_dense ? " dense" : " packs");
+                     (problem.k_in_place ? " dense" : " packs");
   for (const Sequence& s : problem.sequences) {
     text += " (" + std::to_string(s.sq) + "," + std::to_string(s.sk) + " lo " + std::to_string(s.rule.lo) + " hi " +
             std::to_string(s.rule.hi) + " prefix " + std::to_string(s.rule.prefix) + ")";

@@ -25,6 +25,9 @@ const KernelTable& Table();
 namespace avx512 {
 const KernelTable& Table();
 }
+namespace avx512_bf16 {
+const KernelTable& Table();
+}
 }  // namespace fa::core::kernels
 
 #endif  // FA_CORE_KERNELS_KERNEL_LEVEL_H_

@@ -25,6 +25,8 @@ struct RowBlock {
   int64_t stride = 0;
   /// Scores and products fetch into L2 what lies this many rows behind the row they read; 0: nothing.
   int64_t fetch_ahead = 0;
+  /// Pairs of rows as pair_rows lays them: word [row / 2][column], `stride` words apart.
+  bool paired = false;
 };
 
 struct RowTarget {
@@ -40,6 +42,14 @@ struct LaneRows {
   int64_t count = 0;  ///< lanes in use; the others read nothing
 };
 
+/// What the products multiply.
+enum class Operands : uint8_t {
+  kF32,
+  /// Words of two bf16 that follow each other along the product's sum: rows of K stay as they are; rows whose sum runs
+  /// over keys are laid by pair_rows, probabilities by pair_keys or pair_lanes. Scores, sums and states are f32.
+  kBF16Pairs,
+};
+
 /// Kernels of one strip width on one level: one line of kernels.inc.
 struct StripKernels {
   const char* name;  ///< states the facts: "f32_8x32_avx512"
@@ -47,10 +57,11 @@ struct StripKernels {
   int64_t width;   ///< lanes of its tiles
   int64_t rows;    ///< query rows it computes: `width`, or the first few lanes; scores of the others are 0
   bool any_dtype;  ///< takes rows of K and V of every type; else f32
+  Operands operands;
 
   // Of few rows, panel and output state are [row][d] and [row][dv] instead.
 
-  /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0.
+  /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0. Pairs: rows of bf16, multiplier 1, 0 or -1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
   /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]; with `row_max`, row_max[lane] = max(row_max[lane],
@@ -65,7 +76,8 @@ struct StripKernels {
 
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]; alpha null: o starts at 0.
   void (*product)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
-  /// The same, skipping every pair whose p is kMaskedProbability. Slow; for blocks whose V is not finite.
+  /// The same, skipping every pair whose p is kMaskedProbability; p is an f32 tile with all operands. Slow; for blocks
+  /// whose V is not finite.
   void (*product_exact)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
   /// o[c][lane] = own_weight[lane] * o[c][lane] + from_weight[lane] * from[c][lane].
   void (*add_state)(const float* from, const float* from_weight, const float* own_weight, int64_t dv, float* o);
@@ -102,12 +114,26 @@ struct StripKernels {
                         DType dtype, int64_t count);
   /// sum[lane] += sum over keys of ds * f(|distance[lane] + key|), f as in add_slopes.
   void (*slope_gradient)(const float* ds, int64_t keys, const int32_t* distance, bool square_root, float* sum);
+
+  // Pairs only: a tile s[keys][width] rounded to bf16.
+
+  /// pairs[key / 2][lane] = s[key][lane], s[key + 1][lane]; pairs may be s.
+  void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
+  /// Back to s[key][lane] in place.
+  void (*unpair_keys)(float* s, int64_t keys) = nullptr;
+  /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin behind it.
+  void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
+
+  /// Rows of `width` floats that a panel of d columns takes.
+  [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? (d + 1) / 2 : d; }
+  /// Floats a key of a tile takes, as outer reads it.
+  [[nodiscard]] int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
 };
 
 /// c[key][column] (+)= sum over rows of a(key, row) * b[row][column]: the products of the backward whose sum runs along
 /// the lanes of several strips. a is the strips' tile [strip][key][width], row = strip * width + lane.
 struct OuterArgs {
-  const float* a = nullptr;
+  const float* a = nullptr;  ///< pairs: of bf16, as pair_lanes leaves it
   int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
   int64_t width = 0;         ///< of the strips; the last may be in use only in part
   int64_t rows = 0;          ///< lanes in use of all strips together
@@ -132,9 +158,10 @@ struct RowKernels {
   int64_t (*panel_columns)(int64_t columns);
   /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
+  /// Pairs: [(rows + 1) / 2][columns of the group] words of two rows.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
   uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);
-  bool (*all_finite)(const float* x, int64_t n);
+  bool (*all_finite)(const void* x, DType dtype, int64_t n);
   /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.
   void (*exp2)(const float* x, int64_t n, float* y);
   void (*outer)(const OuterArgs& args);
@@ -142,6 +169,8 @@ struct RowKernels {
   void (*outer_exact)(const OuterArgs& args);
   /// sum a[i] * b[i] in f32, of rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
+  /// Pairs only: dst[r / 2][c] = src(r)[c], src(r + 1)[c]; an odd last row stands beside 0.
+  void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
 };
 
 /// What a level offers: strips from wide to narrow, and kernels of few rows from few to more.
@@ -153,6 +182,8 @@ struct KernelTable {
   int few_count;
   const RowKernels* rows;
 
+  /// Whether the strips multiply bf16 pairs.
+  [[nodiscard]] bool pairs() const { return strips[0].operands == Operands::kBF16Pairs; }
   [[nodiscard]] const StripKernels& widest() const { return strips[0]; }
   [[nodiscard]] const StripKernels& narrowest() const { return strips[strip_count - 1]; }
   /// The strip for the first of `rows` rows: as few strips as the widest would need, of about equal width. 64 rows are
@@ -174,8 +205,9 @@ struct KernelTable {
   }
 };
 
-/// The kernels for a level: the portable table stands first, a level overrides it when it was built for this target.
-[[nodiscard]] const KernelTable& Kernels(Isa isa);
+/// The kernels of a level for operands of a type: the portable table stands first, a level overrides it when it was
+/// built for this target. Types without kernels of their own are widened to f32.
+[[nodiscard]] const KernelTable& Kernels(Isa isa, DType dtype = DType::kF32);
 /// The portable level with OpenBLAS sgemm as product engine. Its bits are OpenBLAS's.
 [[nodiscard]] const KernelTable& PortableBlasKernels();
 

@@ -5,6 +5,8 @@ namespace {
 
 #include "core/kernels/vec_portable.h"
 // The kernels stand on the vocabulary above.
+#include "core/kernels/register_blocks.inc"
+// And on those.
 #include "core/kernels/strip_kernels.inc"
 // And on those.
 #include "core/kernels/few_row_kernels.inc"

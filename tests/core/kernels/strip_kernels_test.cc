@@ -371,12 +371,12 @@ TEST_P(StripKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
 TEST_P(StripKernelsTest, RowKernelsWidenTestAndCount) {
   for (const int64_t n : {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 65}) {
     std::vector<float> x(static_cast<size_t>(n), 1.0f);
-    EXPECT_TRUE(row_kernels().all_finite(x.data(), n));
+    EXPECT_TRUE(row_kernels().all_finite(x.data(), DType::kF32, n));
     for (const float bad : {kInf, -kInf, kNan}) {
       for (const size_t at : {size_t{0}, x.size() / 2, x.size() - 1}) {
         std::vector<float> y = x;
         y[at] = bad;
-        EXPECT_FALSE(row_kernels().all_finite(y.data(), n)) << n << " " << at;
+        EXPECT_FALSE(row_kernels().all_finite(y.data(), DType::kF32, n)) << n << " " << at;
       }
     }
     if (n <= 32) {

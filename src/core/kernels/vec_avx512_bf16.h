@@ -1,0 +1,38 @@
+// What the level of VDPBF16PS adds to the vocabulary of AVX-512: words of two bf16. Included after vec_avx512.h.
+
+inline constexpr int64_t kWordBytes = 4;
+
+FA_INLINE I AsI(F x) { return _mm512_castps_si512(x); }
+FA_INLINE F AsF(I x) { return _mm512_castsi512_ps(x); }
+FA_INLINE I AndI(I a, I b) { return _mm512_and_si512(a, b); }
+FA_INLINE I XorI(I a, I b) { return _mm512_xor_si512(a, b); }
+
+/// acc + lower(a) * lower(b) + upper(a) * upper(b); subnormal operands count as 0.
+FA_INLINE F DotPairs(F a, F b, F acc) {
+  return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(AsI(a)), reinterpret_cast<__m512bh>(AsI(b)));
+}
+/// 16 words from 2 n elements or fewer, the rest 0.
+FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
+  const __mmask32 lanes = elements >= 32 ? 0xffffffffu : (1u << elements) - 1u;
+  return AsF(_mm512_maskz_loadu_epi16(lanes, p));
+}
+FA_INLINE F Widened(uint16_t x) { return AsF(SetI(static_cast<int32_t>(uint32_t{x} << 16))); }
+FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
+FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
+/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one.
+FA_INLINE F RoundToPairs(F even, F odd) {
+  const I lower = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(even)));
+  const I upper = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(odd)));
+  return AsF(_mm512_or_si512(lower, _mm512_slli_epi32(upper, 16)));
+}
+FA_INLINE void StoreRounded(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+/// Words of lower[i], upper[i] for i < n; upper null: 0.
+FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) {
+  const __mmask16 lanes = FirstLanes(n);
+  const I low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, lower));
+  if (upper == nullptr) return AsF(low);
+  const I high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, upper));
+  return AsF(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
