@@ -8,4 +8,4 @@ mode="--dry-run -Werror"
 [ "${1:-}" = --fix ] && mode="-i"
 
 # shellcheck disable=SC2086  # two words
-find include src tests benchmarks examples tools -name '*.h' -o -name '*.cc' -o -name '*.inc' | sort | xargs "$format" $mode
+find include src tests benchmarks examples tools python -name '*.h' -o -name '*.cc' -o -name '*.inc' | sort | xargs "$format" $mode

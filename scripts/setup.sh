@@ -8,6 +8,7 @@ packages="
   libgtest-dev libgmock-dev libbenchmark-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev
   clang-format-14
+  python3-dev python3-venv
 "
 
 missing=""

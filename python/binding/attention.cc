@@ -1,0 +1,177 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings.h"
+#include "fa/merge.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fa::python {
+namespace {
+
+constexpr std::array kLayouts = {Layout::kBNSD, Layout::kBSND, Layout::kBSH,
+                                 Layout::kSBH,  Layout::kTND,  Layout::kBNSD_BSND};
+
+Layout LayoutOf(const std::string& name) { return Named<Layout>("layout", name, kLayouts); }
+
+AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<float> scale, const Mask& mask,
+                             int64_t pse_type, int64_t q_start, int64_t kv_start, float softcap, float keep_prob,
+                             std::optional<uint64_t> seed, uint64_t offset) {
+  if (pse_type < 0 || pse_type > 3) {
+    Raise(Status::InvalidArgument("pse_type=" + std::to_string(pse_type) + ", want 0..3"));
+  }
+  AttentionOptions options;
+  options.layout = LayoutOf(layout);
+  options.heads = heads;
+  options.scale = scale;
+  options.mask = mask;
+  options.pse_type = static_cast<PseType>(pse_type);
+  options.q_start = q_start;
+  options.kv_start = kv_start;
+  options.softcap = softcap;
+  options.keep_prob = keep_prob;
+  if (seed) options.dropout = PhiloxState{*seed, offset};
+  return options;
+}
+
+Mask MaskOfSparseMode(int64_t sparse_mode, int64_t pre, int64_t next, std::vector<int64_t> prefix, bool dense_mask) {
+  auto mask = Mask::FromSparseMode(sparse_mode, pre, next, std::move(prefix), dense_mask);
+  Raise(mask.status());
+  return std::move(*mask);
+}
+
+// What forward and backward share. Both argument structures name these members alike.
+template <typename Args>
+void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, Args* args) {
+  args->q = arrays.In("query");
+  args->k = arrays.In("key");
+  args->v = arrays.In("value");
+  args->q_rope = arrays.In("query_rope");
+  args->k_rope = arrays.In("key_rope");
+  args->pse = arrays.In("pse");
+  args->dense_mask = arrays.In("dense_mask");
+  args->drop_mask = arrays.In("drop_mask");
+  args->sink = arrays.In("sink");
+  args->cu_q = cu_q;
+  args->cu_kv = cu_kv;
+}
+
+void Forward(nb::dict tensors, const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv,
+             Context* context) {
+  CallArrays arrays(std::move(tensors));
+  const AttentionArgs args = ForwardArgs(arrays, cu_q, cu_kv);
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = FlashAttention(args, options, context);
+  }
+  Raise(status);
+}
+
+void Backward(nb::dict tensors, const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv,
+              Context* context) {
+  CallArrays arrays(std::move(tensors));
+  const AttentionGradArgs args = BackwardArgs(arrays, cu_q, cu_kv);
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = FlashAttentionGrad(args, options, context);
+  }
+  Raise(status);
+}
+
+void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
+  CallArrays arrays(std::move(tensors));
+  MergeArgs args;
+  args.prev_out = arrays.In("prev_out");
+  args.prev_max = arrays.Statistics("prev_max");
+  args.prev_sum = arrays.Statistics("prev_sum");
+  args.cur_out = arrays.In("cur_out");
+  args.cur_max = arrays.Statistics("cur_max");
+  args.cur_sum = arrays.Statistics("cur_sum");
+  args.out = arrays.Out("out");
+  args.softmax_max = arrays.Out("softmax_max");
+  args.softmax_sum = arrays.Out("softmax_sum");
+  const MergeOptions options = {LayoutOf(layout), heads};
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = MergePartials(args, options, context);
+  }
+  Raise(status);
+}
+
+void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, float keep_prob, int64_t bits, Context* context) {
+  CallArrays arrays(std::move(tensors));
+  const MutableTensorView mask = arrays.Out("mask");
+  const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), static_cast<size_t>(mask.shape[0]));
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = GenerateDropoutMask({seed, offset}, keep_prob, bits, bytes, context);
+  }
+  Raise(status);
+}
+
+void BindMask(nb::module_& module) {
+  nb::class_<Mask>(module, "Mask", "Which keys a query row keeps, as a rule.")
+      .def_static("none", &Mask::None, "Every key.")
+      .def_static("causal", &Mask::Causal, "j <= i + Sk - Sq: the last query sees every key.")
+      .def_static("causal_top_left", &Mask::CausalTopLeft, "j <= i.")
+      .def_static("band", &Mask::Band, "pre"_a, "next"_a, "i + Sk - Sq - pre <= j <= i + Sk - Sq + next.")
+      .def_static("band_top_left", &Mask::BandTopLeft, "pre"_a, "next"_a, "i - pre <= j <= i + next.")
+      .def_static("prefix", &Mask::Prefix, "prefix"_a, "j < prefix[b] or j <= i + Sk - Sq.")
+      .def_static("from_sparse_mode", &MaskOfSparseMode, "sparse_mode"_a, "pre_tokens"_a = Mask::kUnlimited,
+                  "next_tokens"_a = Mask::kUnlimited, "prefix"_a = Lengths(), "dense_mask_given"_a = false,
+                  "The device's modes 0..8, with the device's checks. ValueError for another mode.");
+}
+
+}  // namespace
+
+AttentionArgs ForwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv) {
+  AttentionArgs args;
+  FillInputs(arrays, cu_q, cu_kv, &args);
+  args.out = arrays.Out("out");
+  args.softmax_max = arrays.Out("softmax_max");
+  args.softmax_sum = arrays.Out("softmax_sum");
+  return args;
+}
+
+AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv) {
+  AttentionGradArgs args;
+  FillInputs(arrays, cu_q, cu_kv, &args);
+  args.out = arrays.In("out");
+  args.d_out = arrays.In("d_out");
+  args.softmax_max = arrays.Statistics("softmax_max");
+  args.softmax_sum = arrays.Statistics("softmax_sum");
+  args.dq = arrays.Out("dq");
+  args.dk = arrays.Out("dk");
+  args.dv = arrays.Out("dv");
+  args.dq_rope = arrays.Out("dq_rope");
+  args.dk_rope = arrays.Out("dk_rope");
+  args.dpse = arrays.Out("dpse");
+  args.dslopes = arrays.Out("dslopes");
+  args.dsink = arrays.Out("dsink");
+  return args;
+}
+
+void BindAttention(nb::module_& module) {
+  BindMask(module);
+  nb::class_<AttentionOptions>(module, "AttentionOptions")
+      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "scale"_a.none(), "mask"_a, "pse_type"_a,
+           "q_start"_a, "kv_start"_a, "softcap"_a, "keep_prob"_a, "seed"_a.none(), "offset"_a);
+  module.def("forward", &Forward, "arrays"_a, "options"_a, "cu_q"_a, "cu_kv"_a, "context"_a.none());
+  module.def("backward", &Backward, "arrays"_a, "options"_a, "cu_q"_a, "cu_kv"_a, "context"_a.none());
+  module.def("merge", &Merge, "arrays"_a, "layout"_a, "heads"_a, "context"_a.none());
+  module.def("dropout_mask", &DropoutMask, "arrays"_a, "seed"_a, "offset"_a, "keep_prob"_a, "bits"_a,
+             "context"_a.none());
+}
+
+}  // namespace fa::python

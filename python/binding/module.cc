@@ -1,0 +1,75 @@
+// The extension module fa._fa: arrays and options to the library's calls, and nothing else. What Python sees is in
+// src/fa.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "fa/context.h"
+#include "fa/version.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fa::python {
+namespace {
+
+const char* Name(Accumulation accumulation) {
+  return accumulation == Accumulation::kDeterministic ? "deterministic" : "atomic-free";
+}
+
+std::unique_ptr<Context> MakeContext(int threads, const std::optional<std::string>& isa,
+                                     const std::string& accumulation) {
+  ContextOptions options;
+  options.threads = threads;
+  if (isa) {
+    options.isa = ParseIsa(*isa);
+    if (!options.isa) {
+      Raise(Status::InvalidArgument("isa=\"" + *isa + "\", want portable, avx2, avx512, avx512_vnni or avx512_bf16"));
+    }
+  }
+  if (accumulation == Name(Accumulation::kAtomicFree)) {
+    options.accumulation = Accumulation::kAtomicFree;
+  } else if (accumulation != Name(Accumulation::kDeterministic)) {
+    Raise(Status::InvalidArgument("accumulation=\"" + accumulation + "\", want deterministic or atomic-free"));
+  }
+  auto context = Context::Create(options);
+  Raise(context.status());
+  return std::move(*context);
+}
+
+void BindContext(nb::module_& module) {
+  nb::class_<Context>(
+      module, "Context",
+      "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
+      "threads: 0 = every core of the process' affinity mask. isa: \"portable\", \"avx2\", \"avx512\", "
+      "\"avx512_vnni\" or\n\"avx512_bf16\"; None = the highest this CPU has. accumulation: "
+      "\"deterministic\" (the bits of a result do not\ndepend on the number of threads) or "
+      "\"atomic-free\".\n\nRaises ValueError for a bad argument, RuntimeError where this CPU lacks isa.")
+      .def(nb::new_(&MakeContext), nb::kw_only(), "threads"_a = 0, "isa"_a = nb::none(),
+           "accumulation"_a = "deterministic")
+      .def_prop_ro("threads", &Context::threads)
+      .def_prop_ro("isa", [](const Context& context) { return fa::Name(context.isa()); })
+      .def_prop_ro("accumulation", [](const Context& context) { return Name(context.accumulation()); })
+      .def("__str__", &Context::Describe);
+}
+
+}  // namespace
+}  // namespace fa::python
+
+NB_MODULE(_fa, module) {
+  // What a program still holds when it ends, a default context for example, is no defect worth a report on stderr.
+  nb::set_leak_warnings(false);
+  module.attr("__version__") = FA_VERSION_STRING;
+  fa::python::BindContext(module);
+  fa::python::BindAttention(module);
+  fa::python::BindPlan(module);
+}

@@ -1,0 +1,66 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fa::python {
+namespace {
+
+/// What a plan says. The plan itself is gone: a call makes its own.
+struct PlanDescription {
+  PlanInfo info;
+  std::string text;
+};
+
+PlanDescription Describe(const std::string& op, nb::dict tensors, const std::string& dtype,
+                         const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv, Context* context) {
+  constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16};
+  CallArrays arrays(std::move(tensors), Named<DType>("dtype", dtype, kTypes));
+  if (op != "forward" && op != "backward") {
+    Raise(Status::InvalidArgument("op=\"" + op + "\", want \"forward\" or \"backward\""));
+  }
+  auto plan = op == "forward" ? PlanFlashAttention(ForwardArgs(arrays, cu_q, cu_kv), options, context)
+                              : PlanFlashAttentionGrad(BackwardArgs(arrays, cu_q, cu_kv), options, context);
+  Raise(plan.status());
+  return {plan->info(), plan->Describe()};
+}
+
+/// A read-only property: a member of PlanInfo.
+template <auto member>
+auto Get(const PlanDescription& plan) {
+  return plan.info.*member;
+}
+
+}  // namespace
+
+void BindPlan(nb::module_& module) {
+  nb::class_<PlanDescription>(module, "PlanDescription", "What a call would run, and why. str() says it in words.")
+      .def("__str__", [](const PlanDescription& plan) { return plan.text; })
+      .def_prop_ro("op", &Get<&PlanInfo::op>)
+      .def_prop_ro("isa", &Get<&PlanInfo::isa>, "instruction-set level of the kernels")
+      .def_prop_ro("kernels", &Get<&PlanInfo::kernels>, "registry names, in order of use")
+      .def_prop_ro("reason", &Get<&PlanInfo::reason>, "why this tile shape")
+      .def_prop_ro("block_q", &Get<&PlanInfo::block_q>, "rows of a tile")
+      .def_prop_ro("block_k", &Get<&PlanInfo::block_k>, "keys of a block")
+      .def_prop_ro("tasks", &Get<&PlanInfo::tasks>)
+      .def_prop_ro("edges", &Get<&PlanInfo::edges>)
+      .def_prop_ro("workers", &Get<&PlanInfo::workers>)
+      .def_prop_ro("flops", &Get<&PlanInfo::flops>, "of kept pairs")
+      .def_prop_ro("flops_full", &Get<&PlanInfo::flops_full>, "were nothing masked")
+      .def_prop_ro("flops_visited", &Get<&PlanInfo::flops_visited>, "of the pairs in visited blocks")
+      .def_prop_ro("workspace_bytes", &Get<&PlanInfo::workspace_bytes>)
+      .def_prop_ro("load", &Get<&PlanInfo::load>, "predicted busy share of each worker, 1 = the longest")
+      .def_prop_ro("efficiency", &Get<&PlanInfo::efficiency>, "simulated: work / (workers * makespan)");
+  module.def("plan", &Describe, "op"_a, "arrays"_a, "dtype"_a, "options"_a, "cu_q"_a, "cu_kv"_a, "context"_a.none());
+}
+
+}  // namespace fa::python

@@ -1,0 +1,35 @@
+"""Attention on CPUs: forward and backward, reproducible to the bit.
+
+The functions take NumPy arrays and CPU tensors of any library with DLPack (float32, float16; bfloat16 through PyTorch)
+and share their memory; results are of the query's kind. Bad input raises ValueError with the library's message. The GIL
+is released while the library works, and every function may be called from many threads at once.
+
+`fa.torch` has PyTorch's scaled_dot_product_attention, `fa.torch_npu` the functions of torch_npu, both with autograd.
+"""
+
+from ._attention import (
+    AttentionGradients,
+    AttentionOutput,
+    flash_attention,
+    flash_attention_grad,
+    generate_dropout_mask,
+    plan,
+    ring_attention_update,
+)
+from ._context import set_default_context
+from ._fa import Context, Mask, PlanDescription, __version__
+
+__all__ = [
+    "AttentionGradients",
+    "AttentionOutput",
+    "Context",
+    "Mask",
+    "PlanDescription",
+    "__version__",
+    "flash_attention",
+    "flash_attention_grad",
+    "generate_dropout_mask",
+    "plan",
+    "ring_attention_update",
+    "set_default_context",
+]

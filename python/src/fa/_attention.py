@@ -1,0 +1,351 @@
+"""The operators on arrays: allocates results, and hands everything to the extension."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _fa
+from ._context import chosen_context
+from ._fa import Context, Mask, PlanDescription
+from ._layout import output_shape, statistics_shape
+
+
+class AttentionOutput(NamedTuple):
+    out: Any
+    """The query's type, [B, N, Sq, Dv] in the call's layout."""
+    softmax_max: Any
+    """float32 [B, N, Sq], TND [T, N]; natural-log domain."""
+    softmax_sum: Any
+    """float32 [B, N, Sq], TND [T, N]; before dropout."""
+
+
+class AttentionGradients(NamedTuple):
+    """Of the arguments' shapes and types; None where there is no such argument, or it was not asked for."""
+
+    dq: Any
+    dk: Any
+    dv: Any
+    dq_rope: Any
+    dk_rope: Any
+    dpse: Any
+    dsink: Any
+
+
+def flash_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    layout: str = "BNSD",
+    head_num: int = 0,
+    scale: float | None = None,
+    mask: Mask | None = None,
+    dense_mask: Any = None,
+    query_rope: Any = None,
+    key_rope: Any = None,
+    pse: Any = None,
+    pse_type: int = 1,
+    q_start: int = 0,
+    kv_start: int = 0,
+    keep_prob: float = 1.0,
+    drop_mask: Any = None,
+    seed: int | None = None,
+    offset: int = 0,
+    sink: Any = None,
+    softcap: float = 0.0,
+    cu_q: Iterable[int] | None = None,
+    cu_kv: Iterable[int] | None = None,
+    context: Context | None = None,
+) -> AttentionOutput:
+    """out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
+
+    Arrays have the layout's own shape: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N*D], SBH [S,B,N*D], TND [T,N,D]
+    (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Strides may be anything; an input whose innermost stride
+    is not 1, or that has a negative one, is copied.
+
+    Args:
+        q: [B, N, Sq, D]; float32, bfloat16 or float16.
+        k, v: [B, Nkv, Sk, D] and [B, Nkv, Sk, Dv], type of q; N a multiple of Nkv.
+        head_num: N; needed for BSH and SBH, checked elsewhere if > 0.
+        scale: any finite number; None: 1 / sqrt(D + Drope).
+        mask: the rule that gives a row its keys; None: all of them.
+        dense_mask: uint8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
+        query_rope, key_rope: [B, N, Sq, Drope], [B, Nkv, Sk, Drope]: scores are Q K^T + Qr Kr^T.
+        pse: position bias. Types 0 (scale * QK + pse) and 1 (scale * (QK + pse)): [B|1, N, Sq|1, Sk], or compressed
+            [B|1, N, 1024, Sk], type of q or float32; TND: flat. Types 2 and 3: slopes, float32 [N] or [B, N], of the
+            distance of key j + kv_start from query i + q_start, or of its square root.
+        keep_prob: dropout, in (0, 1]; below 1 it takes drop_mask or seed.
+        drop_mask: uint8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk].
+        seed, offset: Philox state that stands for a mask (`generate_dropout_mask` writes it).
+        sink: float32 [N]: a virtual key of that score and value 0.
+        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0: off.
+        cu_q, cu_kv: TND: inclusive prefix sums of the lengths, without leading 0.
+        context: threads and instruction set; None: see `set_default_context`.
+
+    Returns:
+        Output and statistics, of q's kind (NumPy or PyTorch). A row without keys: out 0, max -FLT_MAX, sum FLT_MAX. The
+        bits do not depend on the number of threads, the batch or the layout.
+
+    Raises:
+        ValueError: an argument is wrong; the message names it, what it is and what is wanted.
+        TypeError: an argument is no array. MemoryError: out of memory.
+    """
+    call = _Call(**locals())  # every argument, and nothing else yet
+    out, softmax_max, softmax_sum = call.results()
+    _fa.forward({**call.arrays, "out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}, *call.rest)
+    return AttentionOutput(out, softmax_max, softmax_sum)
+
+
+def flash_attention_grad(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    d_out: Any,
+    softmax_max: Any,
+    softmax_sum: Any,
+    *,
+    need_dpse: bool = False,
+    need_dsink: bool = False,
+    **keywords: Any,
+) -> AttentionGradients:
+    """Gradients of `flash_attention`, with the same keywords (the same seed and offset give the same dropout).
+
+    Args:
+        out, softmax_max, softmax_sum: what the forward call returned; statistics [B,N,Sq] or [B,N,Sq,8].
+        d_out: gradient of out, its shape and type.
+        need_dpse: also the gradient of pse (of the slopes for pse types 2 and 3); not for compressed pse.
+        need_dsink: also the gradient of sink.
+
+    Returns:
+        dk and dv are summed over the query heads that share a head of k and v. With the context's default accumulation
+        the bits do not depend on the number of threads.
+
+    Raises:
+        As `flash_attention`.
+    """
+    call = _Call(q, k, v, **keywords)
+    gradients = AttentionGradients(
+        *(
+            None if source is None else call.empty(source.shape, source.dtype)
+            for source in (
+                q,
+                k,
+                v,
+                call.arrays["query_rope"],
+                call.arrays["key_rope"],
+                call.arrays["pse"] if need_dpse else None,
+                call.arrays["sink"] if need_dsink else None,
+            )
+        )
+    )
+    _fa.backward(
+        {
+            **call.arrays,
+            "out": out,
+            "d_out": d_out,
+            "softmax_max": softmax_max,
+            "softmax_sum": softmax_sum,
+            **call.named(gradients),
+        },
+        *call.rest,
+    )
+    return gradients
+
+
+def ring_attention_update(
+    prev_out: Any,
+    prev_softmax_max: Any,
+    prev_softmax_sum: Any,
+    cur_out: Any,
+    cur_softmax_max: Any,
+    cur_softmax_sum: Any,
+    *,
+    layout: str = "SBH",
+    head_num: int = 0,
+    context: Context | None = None,
+) -> AttentionOutput:
+    """Merges two partial results of attention, over disjoint sets of keys, into that over their union.
+
+    Args:
+        prev_out, cur_out: the layout's shape; float32, bfloat16 or float16.
+        prev_softmax_max, ...: float32 [B, N, S] (TND [T, N]), or with a last dimension of 8 equal copies.
+        head_num: for BSH and SBH; 0: taken from the statistics.
+
+    Returns:
+        Of prev_out's kind. A partial whose rows have no keys leaves the other unchanged.
+
+    Raises:
+        As `flash_attention`.
+    """
+    empty = _empty_like_of(prev_out)
+    out = empty(prev_out.shape, prev_out.dtype)
+    softmax_max = empty(prev_softmax_max.shape, None)
+    softmax_sum = empty(prev_softmax_sum.shape, None)
+    arrays = {
+        "prev_out": prev_out,
+        "prev_max": prev_softmax_max,
+        "prev_sum": prev_softmax_sum,
+        "cur_out": cur_out,
+        "cur_max": cur_softmax_max,
+        "cur_sum": cur_softmax_sum,
+        "out": out,
+        "softmax_max": softmax_max,
+        "softmax_sum": softmax_sum,
+    }
+    _fa.merge(arrays, layout, head_num, chosen_context(context))
+    return AttentionOutput(out, softmax_max, softmax_sum)
+
+
+def generate_dropout_mask(
+    seed: int, offset: int, keep_prob: float, bits: int, *, context: Context | None = None
+) -> np.ndarray:
+    """The keep bits that a call with this seed and offset uses: uint8, LSB first, ceil(bits / 8) bytes.
+
+    Bit f is that of flat element f of [B, N, Sq, Sk] (TND: sequence after sequence). Raises ValueError.
+    """
+    if bits < 0:
+        raise ValueError(f"invalid argument: bits={bits}, want >= 0")
+    mask = np.empty((bits + 7) // 8, np.uint8)
+    _fa.dropout_mask({"mask": mask}, seed, offset, keep_prob, bits, chosen_context(context))
+    return mask
+
+
+def plan(op: str, q: Any, k: Any, v: Any, *, dtype: str = "f32", **keywords: Any) -> PlanDescription:
+    """What a call would run and why: kernels, tile shape, tasks, FLOPs, memory, load. Nothing is computed.
+
+    Args:
+        op: "forward" or "backward".
+        q, k, v: arrays, or their shapes as tuples; so are the arrays among the keywords.
+        dtype: "f32", "bf16" or "f16", of shapes.
+        keywords: those of `flash_attention`.
+
+    Raises:
+        As `flash_attention`.
+    """
+    call = _Call(q, k, v, shapes=True, **keywords)
+    if not isinstance(q, tuple):
+        dtype = _DTYPE_NAMES.get(str(q.dtype).removeprefix("torch."), str(q.dtype))
+    out, statistics = call.result_shapes()
+    arrays = {**call.arrays, "out": out, "softmax_max": statistics, "softmax_sum": statistics}
+    if op == "backward":
+        gradients = {"dq": "query", "dk": "key", "dv": "value", "dq_rope": "query_rope", "dk_rope": "key_rope"}
+        arrays["d_out"] = out
+        arrays |= {name: _shape(arrays[source]) for name, source in gradients.items() if arrays[source] is not None}
+    return _fa.plan(op, arrays, dtype, *call.rest)
+
+
+_DTYPE_NAMES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    return array if isinstance(array, tuple) else tuple(array.shape)
+
+
+def _check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for name, array in arrays.items():
+        if isinstance(array, torch.Tensor) and array.requires_grad:
+            raise ValueError(
+                f"invalid argument: {name}: requires a gradient, which fa.torch and fa.torch_npu compute; "
+                "here want a detached tensor, or torch.no_grad()"
+            )
+
+
+def _empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
+    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype or torch.float32)
+    return lambda shape, dtype: np.empty(tuple(shape), np.float32 if dtype is None else dtype)
+
+
+class _Call:
+    """The arguments that all attention calls share, as the extension takes them."""
+
+    def __init__(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        layout: str = "BNSD",
+        head_num: int = 0,
+        scale: float | None = None,
+        mask: Mask | None = None,
+        dense_mask: Any = None,
+        query_rope: Any = None,
+        key_rope: Any = None,
+        pse: Any = None,
+        pse_type: int = 1,
+        q_start: int = 0,
+        kv_start: int = 0,
+        keep_prob: float = 1.0,
+        drop_mask: Any = None,
+        seed: int | None = None,
+        offset: int = 0,
+        sink: Any = None,
+        softcap: float = 0.0,
+        cu_q: Iterable[int] | None = None,
+        cu_kv: Iterable[int] | None = None,
+        context: Context | None = None,
+        shapes: bool = False,
+    ) -> None:
+        for name, array in (("q", q), ("k", k), ("v", v)):
+            if not (hasattr(array, "shape") and hasattr(array, "dtype")) and not (shapes and isinstance(array, tuple)):
+                raise TypeError(f"{name}: want an array, got {type(array).__name__}")
+        self.layout, self.heads = layout, head_num
+        self.arrays = {
+            "query": q,
+            "key": k,
+            "value": v,
+            "query_rope": query_rope,
+            "key_rope": key_rope,
+            "pse": pse,
+            "dense_mask": dense_mask,
+            "drop_mask": drop_mask,
+            "sink": sink,
+        }
+        _check_no_gradient_is_lost(self.arrays)
+        options = _fa.AttentionOptions(
+            layout=layout,
+            heads=head_num,
+            scale=scale,
+            mask=Mask.none() if mask is None else mask,
+            pse_type=pse_type,
+            q_start=q_start,
+            kv_start=kv_start,
+            softcap=softcap,
+            keep_prob=keep_prob,
+            seed=seed,
+            offset=offset,
+        )
+        lengths = ([] if cu is None else [int(end) for end in cu] for cu in (cu_q, cu_kv))
+        self.rest = (options, *lengths, chosen_context(context))
+        self.empty = _empty_like_of(q)
+        self.pse_is_slopes = pse_type >= 2
+
+    def result_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of out, and of the statistics."""
+        query, key, value = (_shape(self.arrays[name]) for name in ("query", "key", "value"))
+        return output_shape(self.layout, self.heads, query, key, value), statistics_shape(
+            self.layout, self.heads, query
+        )
+
+    def results(self) -> tuple[Any, Any, Any]:
+        out, statistics = self.result_shapes()
+        dtype = self.arrays["query"].dtype
+        return self.empty(out, dtype), self.empty(statistics, None), self.empty(statistics, None)
+
+    def named(self, gradients: AttentionGradients) -> dict[str, Any]:
+        """By the library's names: the gradient of pse has two."""
+        named = gradients._asdict()
+        if self.pse_is_slopes:
+            named["dslopes"] = named.pop("dpse")
+        return named

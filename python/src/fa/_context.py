@@ -1,0 +1,23 @@
+"""The context of calls that name none."""
+
+from __future__ import annotations
+
+from ._fa import Context
+
+_default: Context | None = None
+
+
+def set_default_context(context: Context | None) -> Context | None:
+    """Makes `context` the one of every call without one, in all threads; None: the library's own, with every core.
+
+    It is also the way to give `fa.torch` and `fa.torch_npu` a context: their signatures have no place for one.
+
+    Returns the context that was the default before.
+    """
+    global _default
+    before, _default = _default, context
+    return before
+
+
+def chosen_context(context: Context | None) -> Context | None:
+    return _default if context is None else context

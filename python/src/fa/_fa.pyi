@@ -1,0 +1,115 @@
+from collections.abc import Sequence
+from typing import Any
+
+__version__: str
+
+class Context:
+    """Threads, instruction set and accumulation mode of the calls made with it."""
+    def __init__(self, *, threads: int = 0, isa: str | None = None, accumulation: str = "deterministic") -> None: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def accumulation(self) -> str: ...
+
+class Mask:
+    """Which keys a query row keeps, as a rule."""
+    @staticmethod
+    def none() -> Mask: ...
+    @staticmethod
+    def causal() -> Mask: ...
+    @staticmethod
+    def causal_top_left() -> Mask: ...
+    @staticmethod
+    def band(pre: int, next: int) -> Mask: ...
+    @staticmethod
+    def band_top_left(pre: int, next: int) -> Mask: ...
+    @staticmethod
+    def prefix(prefix: Sequence[int]) -> Mask: ...
+    @staticmethod
+    def from_sparse_mode(
+        sparse_mode: int,
+        pre_tokens: int = ...,
+        next_tokens: int = ...,
+        prefix: Sequence[int] = ...,
+        dense_mask_given: bool = False,
+    ) -> Mask: ...
+
+class AttentionOptions:
+    def __init__(
+        self,
+        *,
+        layout: str,
+        heads: int,
+        scale: float | None,
+        mask: Mask,
+        pse_type: int,
+        q_start: int,
+        kv_start: int,
+        softcap: float,
+        keep_prob: float,
+        seed: int | None,
+        offset: int,
+    ) -> None: ...
+
+class PlanDescription:
+    """What a call would run, and why. str() says it in words."""
+    @property
+    def op(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def kernels(self) -> list[str]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def block_q(self) -> int: ...
+    @property
+    def block_k(self) -> int: ...
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def edges(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def flops(self) -> float: ...
+    @property
+    def flops_full(self) -> float: ...
+    @property
+    def flops_visited(self) -> float: ...
+    @property
+    def workspace_bytes(self) -> int: ...
+    @property
+    def load(self) -> list[float]: ...
+    @property
+    def efficiency(self) -> float: ...
+
+def forward(
+    arrays: dict[str, Any],
+    options: AttentionOptions,
+    cu_q: Sequence[int],
+    cu_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def backward(
+    arrays: dict[str, Any],
+    options: AttentionOptions,
+    cu_q: Sequence[int],
+    cu_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> None: ...
+def dropout_mask(
+    arrays: dict[str, Any], seed: int, offset: int, keep_prob: float, bits: int, context: Context | None
+) -> None: ...
+def plan(
+    op: str,
+    arrays: dict[str, Any],
+    dtype: str,
+    options: AttentionOptions,
+    cu_q: Sequence[int],
+    cu_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...

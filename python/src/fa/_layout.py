@@ -1,0 +1,34 @@
+"""Shapes of results. A shape that fits no layout is not judged here: the library names what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Shape = tuple[int, ...]
+
+
+def output_shape(layout: str, heads: int, query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> Shape:
+    """Of the attention output: the query's, with the value's head size."""
+    try:
+        if layout in ("BSH", "SBH"):
+            heads_kv = key[2] // (query[2] // heads)
+            return query[0], query[1], heads * (value[2] // heads_kv)
+        if layout == "BNSD_BSND":
+            return query[0], query[2], query[1], value[3]
+    except (IndexError, ZeroDivisionError):
+        return tuple(query)
+    return (*query[:-1], *value[-1:])
+
+
+def statistics_shape(layout: str, heads: int, query: Sequence[int]) -> Shape:
+    """Of softmax_max and softmax_sum: [B, N, Sq], TND [T, N]."""
+    try:
+        if layout == "BSND":
+            return query[0], query[2], query[1]
+        if layout == "BSH":
+            return query[0], heads, query[1]
+        if layout == "SBH":
+            return query[1], heads, query[0]
+    except IndexError:
+        pass
+    return tuple(query[:-1])

@@ -1,0 +1,230 @@
+"""The operators as PyTorch's custom operators, with autograd and with kernels for tensors without contents.
+
+`fa::attention` and `fa::attention_backward` speak the device's vocabulary of masks (`sparse_mode`), which has all that
+`fa.torch` and `fa.torch_npu` need; sparse_mode 2 without a mask is the top-left causal rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from . import _attention
+from ._fa import Mask
+from ._layout import output_shape, statistics_shape
+
+UNSIGNED_64 = (1 << 64) - 1
+
+_library = torch.library.Library("fa", "FRAGMENT")
+
+
+class Call(NamedTuple):
+    """Everything of an attention call but query, key and value, in the order of the operators' arguments."""
+
+    query_rope: Optional[Tensor]
+    key_rope: Optional[Tensor]
+    pse: Optional[Tensor]
+    dense_mask: Optional[Tensor]
+    drop_mask: Optional[Tensor]
+    dropout_state: Optional[Tensor]  # int64 [2]: seed, offset
+    sink: Optional[Tensor]
+    layout: str
+    heads: int
+    scale: Optional[float]
+    sparse_mode: int
+    pre_tokens: int
+    next_tokens: int
+    prefix: list[int]
+    cu_q: list[int]
+    cu_kv: list[int]
+    pse_type: int
+    q_start: int
+    kv_start: int
+    keep_prob: float
+    statistics: str
+
+    def keywords(self) -> dict[str, Any]:
+        """Those of `fa.flash_attention`."""
+        seed, offset = (None, 0) if self.dropout_state is None else self.dropout_state.tolist()
+        return {
+            "layout": self.layout,
+            "head_num": self.heads,
+            "scale": self.scale,
+            "mask": Mask.from_sparse_mode(
+                self.sparse_mode, self.pre_tokens, self.next_tokens, self.prefix, self.dense_mask is not None
+            ),
+            "dense_mask": self.dense_mask,
+            "query_rope": self.query_rope,
+            "key_rope": self.key_rope,
+            "pse": self.pse,
+            "pse_type": self.pse_type,
+            "q_start": self.q_start,
+            "kv_start": self.kv_start,
+            "keep_prob": self.keep_prob,
+            "drop_mask": self.drop_mask,
+            "seed": None if seed is None else seed & UNSIGNED_64,
+            "offset": offset & UNSIGNED_64,
+            "sink": self.sink,
+            "cu_q": self.cu_q,
+            "cu_kv": self.cu_kv,
+        }
+
+
+# Names and types of the operators' arguments after query, key and value: those of Call.
+_CALL_SCHEMA = (
+    "Tensor? query_rope, Tensor? key_rope, Tensor? pse, Tensor? dense_mask, Tensor? drop_mask, Tensor? dropout_state, "
+    "Tensor? sink, str layout, SymInt heads, float? scale, SymInt sparse_mode, SymInt pre_tokens, SymInt next_tokens, "
+    "SymInt[] prefix, SymInt[] cu_q, SymInt[] cu_kv, SymInt pse_type, SymInt q_start, SymInt kv_start, "
+    "float keep_prob, str statistics"
+)
+_COPIES = 8  # of the device's statistics
+
+
+def _expanded_statistics(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape if call.statistics == "rows" else (*shape, _COPIES)
+
+
+def by_sequence(rows: Tensor, cu_q: list[int]) -> Tensor:
+    """[T,N,8] in the device's order: a block [N,Sq_b,8] a sequence, one after another."""
+    blocks = torch.empty_like(rows)
+    begin = 0
+    for end in cu_q:
+        blocks[begin:end].view(-1).copy_(rows[begin:end].transpose(0, 1).reshape(-1))
+        begin = end
+    blocks[begin:] = rows[begin:]
+    return blocks
+
+
+def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
+    """The reverse of `by_sequence`."""
+    blocks = blocks.contiguous()
+    rows = torch.empty_like(blocks)
+    begin = 0
+    for end in cu_q:
+        _, heads, copies = blocks.shape
+        rows[begin:end] = blocks[begin:end].view(heads, end - begin, copies).transpose(0, 1)
+        begin = end
+    rows[begin:] = blocks[begin:]
+    return rows
+
+
+def _operator(schema: str) -> Callable[[Callable], Any]:
+    """Defines fa::NAME, and makes the decorated function its CPU kernel. (torch.library.custom_op would import
+    torch._dynamo in the first call: a second.)"""
+    _library.define(schema)
+    name = schema[: schema.index("(")]
+
+    def register(kernel: Callable) -> Any:
+        _library.impl(name, kernel, "CPU")
+        return getattr(torch.ops.fa, name).default
+
+    return register
+
+
+@_operator(f"attention(Tensor query, Tensor key, Tensor value, {_CALL_SCHEMA}) -> (Tensor, Tensor, Tensor)")
+def attention(query, key, value, *arguments):
+    """out, softmax_max, softmax_sum; statistics [B,N,Sq] ("rows"), with 8 copies ("copies"), or those "by_sequence"."""
+    call = Call(*arguments)
+    out, softmax_max, softmax_sum = _attention.flash_attention(query, key, value, **call.keywords())
+    if call.statistics != "rows":
+        softmax_max, softmax_sum = (s.unsqueeze(-1).repeat(*[1] * s.dim(), _COPIES) for s in (softmax_max, softmax_sum))
+    if call.statistics == "by_sequence":
+        softmax_max, softmax_sum = (by_sequence(s, call.cu_q) for s in (softmax_max, softmax_sum))
+    return out, softmax_max, softmax_sum
+
+
+@torch.library.register_fake("fa::attention", lib=_library)
+def _(query, key, value, *arguments):
+    call = Call(*arguments)
+    statistics = _expanded_statistics(call, statistics_shape(call.layout, call.heads, query.shape))
+    out = query.new_empty(output_shape(call.layout, call.heads, query.shape, key.shape, value.shape))
+    return out, *(query.new_empty(statistics, dtype=torch.float32) for _ in range(2))
+
+
+@_operator(
+    "attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor d_out, Tensor softmax_max, "
+    f"Tensor softmax_sum, bool need_dpse, bool need_dsink, {_CALL_SCHEMA}) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+def attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *arguments):
+    """dq, dk, dv, dq_rope, dk_rope, dpse, dsink; those without an argument, or not asked for, have no elements."""
+    call = Call(*arguments)
+    if call.statistics == "by_sequence":
+        softmax_max, softmax_sum = (by_row(s, call.cu_q) for s in (softmax_max, softmax_sum))
+    gradients = _attention.flash_attention_grad(
+        query,
+        key,
+        value,
+        out,
+        d_out,
+        softmax_max,
+        softmax_sum,
+        need_dpse=need_dpse,
+        need_dsink=need_dsink,
+        **call.keywords(),
+    )
+    return tuple(query.new_empty(0) if gradient is None else gradient for gradient in gradients)
+
+
+@torch.library.register_fake("fa::attention_backward", lib=_library)
+def _(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *arguments):
+    call = Call(*arguments)
+    wanted = (
+        query,
+        key,
+        value,
+        call.query_rope,
+        call.key_rope,
+        call.pse if need_dpse else None,
+        call.sink if need_dsink else None,
+    )
+    return tuple(query.new_empty(0) if source is None else source.new_empty(source.shape) for source in wanted)
+
+
+_FIRST_OF_CALL = 3  # query, key and value come before
+_ROPES_AND_BIASES = {"query_rope": 3, "key_rope": 4, "pse": 5, "sink": 6}  # their places among the gradients
+
+
+def _setup_context(ctx, inputs, output):
+    query, key, value, *arguments = inputs
+    call = Call(*arguments)
+    tensors = (call.query_rope, call.key_rope, call.pse, call.dense_mask, call.drop_mask, call.dropout_state, call.sink)
+    ctx.save_for_backward(query, key, value, *output, *tensors)
+    ctx.call = call._replace(**dict.fromkeys(Call._fields[: len(tensors)]))
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _backward(ctx, d_out, *_):
+    query, key, value, out, softmax_max, softmax_sum, *tensors = ctx.saved_tensors
+    call = Call(*tensors, *ctx.call[len(tensors) :])
+    needs = dict(zip(Call._fields, ctx.needs_input_grad[_FIRST_OF_CALL:], strict=True))
+    gradients = attention_backward(
+        query, key, value, out, d_out, softmax_max, softmax_sum, needs["pse"], needs["sink"], *call
+    )
+    places = (_ROPES_AND_BIASES.get(name) if needs[name] else None for name in Call._fields)
+    return *gradients[:3], *(None if place is None else gradients[place] for place in places)
+
+
+torch.library.register_autograd("fa::attention", _backward, setup_context=_setup_context, lib=_library)
+
+
+@_operator(
+    "ring_attention_update(Tensor prev_out, Tensor prev_max, Tensor prev_sum, Tensor cur_out, Tensor cur_max, "
+    "Tensor cur_sum, Tensor? cu_q, str layout, bool by_sequence) -> (Tensor, Tensor, Tensor)"
+)
+def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence_):
+    """out, softmax_max, softmax_sum; `cu_q`: prefix sums with a leading 0, for statistics by sequence."""
+    statistics = prev_max, prev_sum, cur_max, cur_sum
+    lengths = cu_q.tolist()[1:] if by_sequence_ else []
+    if by_sequence_:
+        statistics = [by_row(s, lengths) for s in statistics]
+    out, *merged = _attention.ring_attention_update(prev_out, *statistics[:2], cur_out, *statistics[2:], layout=layout)
+    return out, *(by_sequence(s, lengths) if by_sequence_ else s for s in merged)
+
+
+@torch.library.register_fake("fa::ring_attention_update", lib=_library)
+def _(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence_):
+    return tuple(t.new_empty(t.shape) for t in (prev_out, prev_max, prev_sum))

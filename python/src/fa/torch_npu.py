@@ -1,0 +1,423 @@
+"""The attention functions of torch_npu on CPU tensors: `import fa.torch_npu as torch_npu` is the line a model changes.
+
+Names, arguments, defaults and returns are torch_npu's, and gradients come by autograd. What an argument means is on the
+device's pages; what is different here:
+
+* Sizes have no limits; float32 works wherever the 16-bit types do; layouts are taken in any case.
+* A row without keys gives out 0, softmax_max -FLT_MAX, softmax_sum FLT_MAX, whatever inner_precise says.
+* Dropout draws other bits than the device's generator. seed = offset = 0 takes a seed from PyTorch's generator; others
+  are used as given. The seed and offset returned make the backward drop the same pairs.
+* Gradients of pse and sink, which the device leaves unwritten in part, are computed where autograd asks for them.
+* padding_mask, inner_precise, gen_mask_parallel and sync are accepted and have no effect.
+* A bad argument raises ValueError that names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from . import _torch_ops
+from ._torch_ops import UNSIGNED_64, Call
+
+__all__ = [
+    "npu_fusion_attention",
+    "npu_fusion_attention_grad",
+    "npu_fusion_attention_grad_v2",
+    "npu_fusion_attention_v2",
+    "npu_ring_attention_update",
+]
+
+Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
+MAX_TOKENS = 2147483647
+
+
+def npu_fusion_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = MAX_TOKENS,
+    next_tockens: int = MAX_TOKENS,
+    inner_precise: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None,
+    seed: int = 0,
+    offset: int = 0,
+) -> Forward:
+    """attention_out, softmax_max, softmax_sum, softmax_out (empty), seed, offset, numels.
+
+    Args:
+        query: [B,N,Sq,D] in input_layout "BNSD", "BSND", "BSH", "SBH" or "TND"; float32, bfloat16, float16.
+        key, value: [B,Nkv,Sk,D], [B,Nkv,Sk,Dv].
+        atten_mask: bool or uint8, 1 = drop; without it every sparse_mode computes all pairs. Modes 2, 3, 4, 6, 7 and 8
+            take the compressed masks ([2048,2048], mode 6 [3072,2048]), which are verified.
+        actual_seq_qlen, actual_seq_kvlen: TND: inclusive prefix sums of the lengths.
+        softmax_layout: TND: "" returns the statistics by sequence, a block [N,Sq_b,8] after another;
+            "same_as_input" returns [T,N,8].
+
+    Returns:
+        Statistics are float32 [B,N,Sq,8], TND [T,N,8].
+
+    Raises:
+        ValueError: an argument is wrong; the device's checks of sparse_mode, pre_tockens, next_tockens and prefix hold.
+    """
+    return _forward(
+        query,
+        key,
+        value,
+        head_num,
+        input_layout,
+        _biases(pse, atten_mask, sink),
+        _scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
+        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        dropout=(dropout_mask, seed, offset),
+        softmax_layout=softmax_layout,
+    )
+
+
+def npu_fusion_attention_v2(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_num: int,
+    input_layout: str,
+    *,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tokens: int = MAX_TOKENS,
+    next_tokens: int = MAX_TOKENS,
+    inner_precise: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    pse_type: int = 1,
+    q_start_idx: Sequence[int] | None = None,
+    kv_start_idx: Sequence[int] | None = None,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None,
+    seed: int = 0,
+    offset: int = 0,
+) -> Forward:
+    """`npu_fusion_attention` with split heads and position biases by slopes.
+
+    Args:
+        query_rope, key_rope: [B,N,Sq,Drope], [B,Nkv,Sk,Drope]: scores are Q K^T + Qr Kr^T.
+        pse_type: 0 scale * QK + pse; 1 scale * (QK + pse); 2 and 3: pse holds slopes, float32 [N] or [B,N], of the
+            distance of key and query or of its square root.
+        q_start_idx, kv_start_idx: the first entries are added to the positions, where both are given.
+    """
+    return _forward(
+        query,
+        key,
+        value,
+        head_num,
+        input_layout,
+        _biases(pse, atten_mask, sink, query_rope, key_rope),
+        _scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
+        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        dropout=(dropout_mask, seed, offset),
+        softmax_layout=softmax_layout,
+    )
+
+
+def npu_fusion_attention_grad(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dy: Tensor,
+    head_num: int,
+    input_layout: str,
+    *,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None,
+    softmax_sum: Tensor | None = None,
+    softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None,
+    scale_value: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = MAX_TOKENS,
+    next_tockens: int = MAX_TOKENS,
+    inner_precise: int = 0,
+    seed: int = 0,
+    offset: int = 0,
+    numels: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """dq, dk, dv, dpse, dsink of `npu_fusion_attention`; the last two are None without pse and sink.
+
+    Args:
+        dy: gradient of attention_out.
+        softmax_max, softmax_sum, attention_in: what the forward returned; attention_in is its attention_out.
+        seed, offset: what the forward returned, when keep_prob < 1.
+    """
+    dq, dk, dv, dpse, _, _, dsink = _backward(
+        (query, key, value, attention_in, dy, softmax_max, softmax_sum),
+        head_num,
+        input_layout,
+        _biases(pse, atten_mask, sink),
+        _scalars(scale_value, keep_prob, sparse_mode, pre_tockens, next_tockens),
+        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        seed_and_offset=(seed, offset),
+        softmax_layout=softmax_layout,
+    )
+    return dq, dk, dv, dpse, dsink
+
+
+def npu_fusion_attention_grad_v2(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dy: Tensor,
+    head_num: int,
+    input_layout: str,
+    *,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None,
+    softmax_sum: Tensor | None = None,
+    softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    scale_value: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tokens: int = MAX_TOKENS,
+    next_tokens: int = MAX_TOKENS,
+    inner_precise: int = 0,
+    seed: int = 0,
+    offset: int = 0,
+    numels: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    pse_type: int = 1,
+    q_start_idx: Sequence[int] | None = None,
+    kv_start_idx: Sequence[int] | None = None,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`; those without an argument are None."""
+    return _backward(
+        (query, key, value, attention_in, dy, softmax_max, softmax_sum),
+        head_num,
+        input_layout,
+        _biases(pse, atten_mask, sink, query_rope, key_rope),
+        _scalars(scale_value, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
+        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        seed_and_offset=(seed, offset),
+        softmax_layout=softmax_layout,
+    )
+
+
+def npu_ring_attention_update(
+    prev_attn_out: Tensor,
+    prev_softmax_max: Tensor,
+    prev_softmax_sum: Tensor,
+    cur_attn_out: Tensor,
+    cur_softmax_max: Tensor,
+    cur_softmax_sum: Tensor,
+    *,
+    actual_seq_qlen: Tensor | None = None,
+    input_layout: str = "SBH",
+    input_softmax_layout: str = "",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """attn_out, softmax_max, softmax_sum over the keys of both partial results.
+
+    Args:
+        prev_attn_out, cur_attn_out: input_layout "SBH" [S,B,N*D] or "TND" [T,N,D].
+        prev_softmax_max, ...: float32 [B,N,S,8], TND [T,N,8]: "" and "SBH" by sequence, "TND" as declared.
+        actual_seq_qlen: int64, for statistics by sequence: prefix sums of the lengths with a leading 0.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    if input_layout not in ("SBH", "TND"):
+        raise ValueError(f'invalid argument: input_layout="{input_layout}", want "SBH" or "TND"')
+    if input_softmax_layout not in ("", "SBH", "TND"):
+        raise ValueError(f'invalid argument: input_softmax_layout="{input_softmax_layout}", want "", "SBH" or "TND"')
+    by_sequence = input_layout == "TND" and input_softmax_layout != "TND"
+    if by_sequence and actual_seq_qlen is None:
+        raise ValueError("invalid argument: actual_seq_qlen: missing, want prefix sums with a leading 0")
+    return _torch_ops.merge(
+        prev_attn_out,
+        prev_softmax_max,
+        prev_softmax_sum,
+        cur_attn_out,
+        cur_softmax_max,
+        cur_softmax_sum,
+        actual_seq_qlen,
+        input_layout,
+        by_sequence,
+    )
+
+
+# The library's names of arguments, and torch_npu's.
+_NAMES = {
+    "dense_mask": "atten_mask",
+    "drop_mask": "dropout_mask",
+    "heads": "head_num",
+    "layout": "input_layout",
+    "mask.pre": "pre_tokens",
+    "mask.next": "next_tokens",
+    "mask.prefix": "prefix",
+    "q_start": "q_start_idx",
+    "kv_start": "kv_start_idx",
+    "cu_q": "actual_seq_qlen",
+    "cu_kv": "actual_seq_kvlen",
+    "out": "attention_in",
+    "d_out": "dy",
+}
+_NAME = re.compile(r"\b(" + "|".join(map(re.escape, _NAMES)) + r")(?=[.=:\[)])")
+
+
+@contextlib.contextmanager
+def _own_names() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(_NAME.sub(lambda match: _NAMES[match[1]], str(error))) from None
+
+
+def _biases(pse, atten_mask, sink, query_rope=None, key_rope=None):
+    return {"pse": pse, "dense_mask": atten_mask, "sink": sink, "query_rope": query_rope, "key_rope": key_rope}
+
+
+def _scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, q_start_idx=None, kv_start_idx=None):
+    starts = q_start_idx and kv_start_idx and pse_type >= 2
+    return {
+        "scale": scale,
+        "keep_prob": keep_prob,
+        "sparse_mode": sparse_mode,
+        "pre_tokens": pre_tokens,
+        "next_tokens": next_tokens,
+        "pse_type": pse_type,
+        "q_start": q_start_idx[0] if starts else 0,
+        "kv_start": kv_start_idx[0] if starts else 0,
+    }
+
+
+def _lengths(prefix, actual_seq_qlen, actual_seq_kvlen):
+    def integers(values: Iterable[int] | None) -> list[int]:
+        return [] if values is None else [int(value) for value in values]
+
+    return {"prefix": integers(prefix), "cu_q": integers(actual_seq_qlen), "cu_kv": integers(actual_seq_kvlen)}
+
+
+def _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, dropout_state):
+    layout = input_layout.upper()
+    if layout not in ("BNSD", "BSND", "BSH", "SBH", "TND"):
+        raise ValueError(f'invalid argument: input_layout="{input_layout}", want BNSD, BSND, BSH, SBH or TND')
+    if softmax_layout not in ("", "same_as_input"):
+        raise ValueError(f'invalid argument: softmax_layout="{softmax_layout}", want "" or "same_as_input"')
+    if head_num <= 0:
+        raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
+    if not 0 <= scalars["sparse_mode"] <= 8:
+        raise ValueError(f"invalid argument: sparse_mode={scalars['sparse_mode']}, want 0..8")
+    biases = {**biases, "pse": _pse(biases["pse"], layout, scalars["pse_type"])}
+    if biases["dense_mask"] is None:
+        # The device's rule: without a mask no mode means anything.
+        scalars = {**scalars, "sparse_mode": 0}
+        lengths = {**lengths, "prefix": []}
+    return Call(
+        **biases,
+        **scalars,
+        **lengths,
+        layout=layout,
+        heads=head_num,
+        drop_mask=None if drop_mask is None else drop_mask.reshape(-1),
+        dropout_state=dropout_state,
+        statistics="by_sequence" if layout == "TND" and softmax_layout == "" else "copies",
+    )
+
+
+def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
+    """TND takes its flat forms in any shape."""
+    compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
+    return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as an int64."""
+    value &= UNSIGNED_64
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _numels(call: Call, query: Tensor, key: Tensor) -> int:
+    """Pairs of all heads: bits of a dropout mask."""
+    if call.layout == "TND":
+        ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
+        return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)
+    batch_axis, sequence_axis = {"BNSD": (0, 2), "BSND": (0, 1), "BSH": (0, 1), "SBH": (1, 0)}[call.layout]
+    return query.shape[batch_axis] * call.heads * query.shape[sequence_axis] * key.shape[sequence_axis]
+
+
+def _forward(
+    query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout
+) -> Forward:
+    drop_mask, seed, offset = dropout
+    state = None
+    if scalars["keep_prob"] == 1 or drop_mask is not None:
+        seed = offset = 0
+    else:
+        if seed == 0 and offset == 0:
+            seed = int(torch.randint(1, 1 << 62, ()))
+        state = torch.tensor([_signed(seed), _signed(offset)], dtype=torch.int64)
+    with _own_names():
+        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
+        out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
+    return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
+
+
+def _backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_and_offset, softmax_layout):
+    for name, tensor in zip(("attention_in", "dy", "softmax_max", "softmax_sum"), tensors[3:], strict=True):
+        if tensor is None:
+            raise ValueError(f"invalid argument: {name}: missing")
+    state = None
+    if scalars["keep_prob"] != 1:
+        state = torch.tensor([_signed(value) for value in seed_and_offset], dtype=torch.int64)
+    needs = biases["pse"] is not None, biases["sink"] is not None
+    with _own_names():
+        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
+        dq, dk, dv, dq_rope, dk_rope, dpse, dsink = _torch_ops.attention_backward(*tensors, *needs, *call)
+    dq_rope, dk_rope = (None if call.query_rope is None else rope for rope in (dq_rope, dk_rope))
+    return dq, dk, dv, dpse if needs[0] else None, dq_rope, dk_rope, dsink if needs[1] else None

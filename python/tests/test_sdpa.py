@@ -1,0 +1,258 @@
+"""fa.torch.scaled_dot_product_attention against PyTorch's own in float64: semantics, gradients, and its replacement."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reference import assert_within, summed_to, tolerances
+
+import fa
+from fa.torch import replace_scaled_dot_product_attention, scaled_dot_product_attention
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def bounds_of(query, key, value, attn_mask, d_out, is_causal=False, scale=None, enable_gqa=False):
+    """Of out, dq, dk, dv and dmask, in the shapes of the call."""
+
+    def bnsd(t):
+        return t.reshape(-1, *(t.shape[-3:] if t.dim() > 2 else (1, *t.shape)))
+
+    pairs = (*query.shape[:-1], key.shape[-2])
+    keep = bias = None
+    if is_causal:
+        keep = torch.ones(pairs[-2:], dtype=torch.bool).tril()
+    elif attn_mask is not None and attn_mask.dtype == torch.bool:
+        keep = bnsd(attn_mask.expand(pairs))
+    elif attn_mask is not None:
+        bias = bnsd(attn_mask.detach().expand(pairs))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    tensors = (bnsd(t) for t in (query, key, value, d_out))
+    bounds = tolerances(*tensors, query.dtype, scale=scale, keep=keep, bias=bias)
+    shapes = {"out": d_out.shape, "dq": query.shape, "dk": key.shape, "dv": value.shape, "dbias": pairs}
+    return [bounds[name].reshape(shape) for name, shape in shapes.items()]
+
+
+def check(query, key, value, attn_mask=None, **keywords):
+    """Output and gradients, of a mask that requires one too, against PyTorch's in float64."""
+    results = []
+    d_out = None
+    functions = {torch.float64: F.scaled_dot_product_attention, query.dtype: scaled_dot_product_attention}
+    for dtype, function in functions.items():
+        leaves = [t.detach().to(dtype).requires_grad_() for t in (query, key, value)]
+        mask, sources = attn_mask, leaves
+        if mask is not None and mask.is_floating_point():
+            mask = mask.detach().to(torch.promote_types(mask.dtype, dtype)).requires_grad_(attn_mask.requires_grad)
+            sources = [*leaves, mask] if mask.requires_grad else leaves
+        out = function(*leaves, mask, **keywords)
+        d_out = torch.randn(out.shape).to(query.dtype) if d_out is None else d_out
+        results.append([out, *torch.autograd.grad(out, sources, d_out.to(dtype))])
+    want, got = results
+    bounds = bounds_of(query, key, value, attn_mask, d_out, **keywords)
+    if len(got) > 4:
+        bounds[4] = summed_to(bounds[4], attn_mask.shape, bounds[4])
+    for name, g, w, bound in zip(["out", "dq", "dk", "dv", "dmask"], got, want, bounds, strict=False):
+        assert g.dtype == (attn_mask.dtype if name == "dmask" else query.dtype)
+        assert_within(g, w, bound, name)
+
+
+def random_qkv(*, heads=4, heads_kv=4, sq=19, sk=31, d=16, dv=16, dtype=torch.float32, leading=(2,)):
+    shapes = (*leading, heads, sq, d), (*leading, heads_kv, sk, d), (*leading, heads_kv, sk, dv)
+    return [torch.randn(shape).to(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_plain(dtype):
+    check(*random_qkv(dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("sq", "sk"), [(24, 24), (19, 31), (31, 19), (1, 33)])
+def test_causal_is_top_left_also_where_lengths_differ(sq, sk, dtype):
+    check(*random_qkv(sq=sq, sk=sk, dtype=dtype), is_causal=True)
+
+
+@pytest.mark.parametrize("heads_kv", [1, 2, 4])
+def test_grouped_heads(heads_kv):
+    check(*random_qkv(heads_kv=heads_kv), is_causal=True, enable_gqa=True)
+
+
+def test_scale_and_value_size():
+    check(*random_qkv(dv=40), scale=0.3)
+
+
+MASK_SHAPES = [(19, 31), (1, 31), (19, 1), (4, 19, 31), (1, 1, 31), (2, 1, 19, 31), (2, 4, 19, 31), (2, 1, 1, 31)]
+
+
+@pytest.mark.parametrize("shape", MASK_SHAPES, ids=str)
+def test_boolean_masks_broadcast(shape):
+    mask = torch.rand(shape) < 0.7
+    check(*random_qkv(), mask)
+
+
+@pytest.mark.parametrize("shape", MASK_SHAPES, ids=str)
+def test_float_masks_broadcast_and_have_gradients(shape):
+    check(*random_qkv(), torch.randn(shape).requires_grad_())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_float_masks_of_the_query_type(dtype):
+    mask = torch.randn(19, 31).masked_fill(torch.rand(19, 31) < 0.3, -torch.inf).to(dtype)
+    check(*random_qkv(dtype=dtype), mask)
+
+
+def test_float32_mask_beside_bfloat16():
+    q, k, v = random_qkv(dtype=torch.bfloat16)
+    mask = torch.randn(19, 31)
+    check(q, k, v, mask)
+
+
+def test_rows_that_look_at_no_key_are_zero_and_have_no_gradient():
+    q, k, v = (t.requires_grad_() for t in random_qkv())
+    mask = torch.ones(19, 31, dtype=torch.bool)
+    mask[3] = False
+    out = scaled_dot_product_attention(q, k, v, mask)
+    assert (out[:, :, 3] == 0).all()
+    out.sum().backward()
+    assert (q.grad[:, :, 3] == 0).all() and torch.isfinite(k.grad).all()
+
+
+@pytest.mark.parametrize("leading", [(), (2, 3)], ids=str)
+def test_other_numbers_of_leading_dimensions(leading):
+    check(*random_qkv(leading=leading), is_causal=True)
+    check(*random_qkv(leading=leading), torch.randn(*leading, 1, 19, 31))
+
+
+def test_two_dimensions():
+    check(*(t[0, 0] for t in random_qkv()))
+
+
+def test_keys_broadcast_over_leading_dimensions():
+    q, k, v = random_qkv()
+    got = scaled_dot_product_attention(q, k[:1], v[:1])
+    want = scaled_dot_product_attention(q, k[:1].repeat(2, 1, 1, 1), v[:1].repeat(2, 1, 1, 1))
+    assert torch.equal(got, want)
+
+
+def test_heads_of_a_projection_are_used_where_they_lie():
+    x = torch.randn(2, 19, 3, 4, 16)
+    q, k, v = x.permute(2, 0, 3, 1, 4)
+    out = scaled_dot_product_attention(q, k, v)
+    assert torch.equal(out, scaled_dot_product_attention(*(t.contiguous() for t in (q, k, v))))
+    assert out.transpose(1, 2).is_contiguous()  # the next projection needs no copy
+
+
+def test_dropout_keeps_the_share_and_backward_drops_the_same_pairs():
+    q, k, _ = random_qkv(sq=64, sk=64, heads=2, heads_kv=2)
+    v = torch.eye(64).expand(2, 2, 64, 64).contiguous().requires_grad_()  # out is then the dropped P itself
+    out = scaled_dot_product_attention(q, k, v, dropout_p=0.4)
+    p = torch.softmax(q.double() @ k.double().transpose(-2, -1) / 4, -1)
+    kept = out.detach() != 0
+    assert abs(kept.double().mean().item() - 0.6) < 5 * (0.24 / kept.numel()) ** 0.5
+    assert torch.allclose(out.detach().double(), torch.where(kept, p / 0.6, 0.0), atol=1e-6)
+    d_out = torch.randn_like(out)
+    (dv,) = torch.autograd.grad(out, v, d_out)
+    want = torch.where(kept, p / 0.6, 0.0).transpose(-2, -1) @ d_out.double()
+    assert torch.allclose(dv.double(), want, atol=64 * 2**-23 * d_out.abs().max().item())
+
+
+def test_dropout_follows_the_generator_of_torch():
+    q, k, v = random_qkv()
+
+    def run(seed):
+        torch.manual_seed(seed)
+        return scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+
+
+def test_gradcheck_on_emulated_float64():
+    """Finite differences of a function that computes in float32: h = 1e-2 balances its rounding, 2^-24 / h, against the
+    third derivative times h^2 (inputs are small, so that it is below 1)."""
+
+    def function(q, k, v, mask):
+        return scaled_dot_product_attention(q.float(), k.float(), v.float(), mask.float()).double()
+
+    q, k, v = (0.5 * t.double() for t in random_qkv(leading=(1,), heads=2, heads_kv=2, sq=3, sk=4, d=5, dv=3))
+    inputs = [t.requires_grad_() for t in (q, k, v, 0.5 * torch.randn(3, 4, dtype=torch.float64))]
+    torch.autograd.gradcheck(function, inputs, eps=1e-2, atol=3e-4, rtol=0)
+
+
+def test_autocast_computes_in_its_type():
+    q, k, v = random_qkv()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = scaled_dot_product_attention(q, k, v)
+        assert F.scaled_dot_product_attention(q, k, v).dtype == out.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"attn_mask": torch.ones(19, 31, dtype=torch.bool), "is_causal": True}, "attn_mask: given together"),
+        ({"attn_mask": torch.ones(19, 31, dtype=torch.int32)}, "attn_mask.dtype"),
+        ({"dropout_p": 1.0}, "dropout_p=1.0"),
+        ({"scale": float("inf")}, "scale"),
+    ],
+)
+def test_bad_arguments(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        scaled_dot_product_attention(*random_qkv(), **keywords)
+
+
+def test_bad_tensors():
+    q, k, v = random_qkv(heads_kv=2)
+    with pytest.raises(ValueError, match="see enable_gqa"):
+        scaled_dot_product_attention(q, k, v)
+    with pytest.raises(ValueError, match="float of 64 bits"):
+        scaled_dot_product_attention(*(t.double() for t in random_qkv()))
+    with pytest.raises(ValueError, match="at least 2 dimensions"):
+        scaled_dot_product_attention(torch.zeros(3), k, v)
+
+
+def test_replaced_within_the_context_only():
+    own = F.scaled_dot_product_attention
+    with replace_scaled_dot_product_attention():
+        assert F.scaled_dot_product_attention is scaled_dot_product_attention
+        with replace_scaled_dot_product_attention():
+            pass
+        assert F.scaled_dot_product_attention is scaled_dot_product_attention
+    assert F.scaled_dot_product_attention is own
+
+
+def test_a_module_of_torch_trains_with_it(monkeypatch):
+    """nn.MultiheadAttention in both ways: the same output and gradients but for rounding, and fa was called."""
+    module = torch.nn.MultiheadAttention(32, 4, batch_first=True)
+    x = torch.randn(2, 9, 32)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(9)
+
+    def run():
+        module.zero_grad()
+        out, _ = module(x, x, x, attn_mask=mask, need_weights=False)
+        out.square().sum().backward()
+        return [out.detach(), *(p.grad.clone() for p in module.parameters())]
+
+    calls = []
+    forward = fa._attention._fa.forward
+    monkeypatch.setattr(fa._attention._fa, "forward", lambda *a: (calls.append(1), forward(*a))[1])
+    want = run()
+    assert not calls
+    with replace_scaled_dot_product_attention():
+        got = run()
+    assert len(calls) == 1
+    for g, w in zip(got, want, strict=True):
+        assert torch.allclose(g, w, rtol=0, atol=1e-5 * w.abs().max().item())
+
+
+def test_two_threads_train_at_once():
+    import concurrent.futures
+
+    q, k, v = random_qkv(sq=100, sk=100)
+
+    def gradients():
+        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+        return torch.autograd.grad(scaled_dot_product_attention(*leaves, is_causal=True).square().sum(), leaves)
+
+    want = gradients()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for got in [pool.submit(gradients) for _ in range(12)]:
+            assert all(torch.equal(g, w) for g, w in zip(got.result(), want, strict=True))
