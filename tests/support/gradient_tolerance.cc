@@ -1,5 +1,6 @@
 #include "support/gradient_tolerance.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -21,6 +22,7 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 struct Factor {
   double systematic = 0;
   double rounding = 0;
+  double flushed = 0;  ///< what a product or a sum may lose where it is subnormal
 };
 
 /// Errors of one gradient: those that may all point one way, and independent ones by their squares.
@@ -29,7 +31,7 @@ struct Errors {
   void Add(int64_t first, const Factor& factor, const double* x, int64_t size) {
     for (int64_t c = 0; c < size; ++c) {
       const double magnitude = std::fabs(x[c]);
-      linear[first + c] += factor.systematic * magnitude;
+      linear[first + c] += factor.systematic * magnitude + factor.flushed;
       squares[first + c] += factor.rounding * factor.rounding * magnitude * magnitude;
     }
   }
@@ -57,6 +59,7 @@ class ToleranceOfRows {
         format_(FormatOf(dtype)),
         score_unit_(OfSum(p_.d + p_.d_rope)),
         exp_relative_(dtype == DType::kF32 ? 4 * kUnit : 4e-6),
+        flushed_(dtype == DType::kBF16 ? kFlushed : 0),
         dq_(exact.dq),
         dk_(exact.dk),
         dv_(exact.dv),
@@ -93,7 +96,8 @@ class ToleranceOfRows {
                               4 * kUnit * std::fabs(ds) + kFlushed * magnitude;
       const double dropped = score.drop * probability;
       const Factor of_values{.systematic = (relative + OfSum(RowsOfKey(b))) * dropped + kFlushed * score.drop,
-                             .rounding = Rounding(dropped)};
+                             .rounding = Rounding(dropped),
+                             .flushed = flushed_};
       if (score.drop != 0) dv_.Add(v, of_values, &d_out_[o], p_.dv);
       AddScore(b, n, i, score, ds, ds_error);
     }
@@ -116,7 +120,7 @@ class ToleranceOfRows {
 
   [[nodiscard]] double Rounding(double x) const {
     if (format_ == reference::Format::kF32) return 0;
-    return reference::UnitRoundoff(format_) * std::fabs(x) + reference::SmallestError(format_);
+    return reference::UnitRoundoff(format_) * std::fabs(x) + std::max(reference::SmallestError(format_), flushed_);
   }
 
   void AddScore(int64_t b, int64_t n, int64_t i, const reference::Score<double>& score, double ds, double ds_error) {
@@ -137,8 +141,9 @@ class ToleranceOfRows {
     product *= std::fabs(p_.scale);
     error *= std::fabs(p_.scale);
     const double rounding = std::fabs(p_.scale) * Rounding(ds * score.cap_slope);
+    const double flushed = flushed_ * std::max(1.0, std::fabs(p_.scale));
     const auto factor = [&](int64_t count) {
-      return Factor{.systematic = error + OfSum(count) * std::fabs(product), .rounding = rounding};
+      return Factor{.systematic = error + OfSum(count) * std::fabs(product), .rounding = rounding, .flushed = flushed};
     };
     const int64_t n_kv = n / (p_.heads / p_.heads_kv);
     const Factor of_row = factor(static_cast<int64_t>(scores_.size())), of_key = factor(RowsOfKey(b));
@@ -159,6 +164,7 @@ class ToleranceOfRows {
   reference::Format format_;
   double score_unit_;  ///< error of a score of magnitude 1
   double exp_relative_;
+  double flushed_;
   Errors dq_, dk_, dv_, dq_rope_, dk_rope_, dpse_, dslopes_, dsink_;
   std::vector<reference::Score<double>> scores_;
 };

@@ -17,7 +17,8 @@ namespace fa::test {
 ///   e_P |dS| + P e_(dP, delta) + 4 u |dS|, and by FLT_MIN (|dP| + |delta|) where P is flushed.
 /// - Softcap: dS (1 - t^2), t off by 8 u + e_s / cap.
 /// - 16-bit types: z P and dS may be rounded before they meet dO, K and Q: independent errors of U |x| (f16: at least
-///   half the smallest number) each.
+///   half the smallest number) each. bf16: VDPBF16PS takes subnormal operands and sums as 0, so each of them, and each
+///   product, may also be off by FLT_MIN.
 /// - dQ, dK, dV, dpse, dslopes: the sums of all these, plus the error of the additions, plus the output's own rounding.
 ///
 /// An element to which nothing contributes may not be off at all: 0.

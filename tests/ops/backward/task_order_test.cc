@@ -42,9 +42,9 @@ class ShuffledBackward {
   ShuffledBackward(const BackwardProblem& problem, Context* context)
       : args_(problem.args()),
         bound_(ops::BindAttentionGrad(args_, problem.options()).value()),
-        table_(ops::KernelsOf(*context)),
+        table_(ops::KernelsOf(*context, bound_.forward.problem.dtype)),
         plan_(tiling::MakeBackwardPlan(bound_.forward.problem, ops::MachineOf(*context, table_))),
-        buffers_(bound_, plan_, workspace_plan_) {}
+        buffers_(bound_, plan_, table_, workspace_plan_) {}
 
   [[nodiscard]] int32_t tasks() const { return plan_.graph.task_count; }
 
