@@ -54,8 +54,13 @@ class Case:
     def key_value_bytes(self):
         return 2.0 * self.batch * self.heads_kv * self.sk * self.d * ELEMENT_BYTES[self.dtype]
 
+    def tensor_bytes(self):
+        """Of queries, keys, values and output; for the backward also of the gradients of all four."""
+        one_direction = 2.0 * self.batch * self.d * (self.heads * self.sq + self.heads_kv * self.sk)
+        return (1 if self.operation == "forward" else 2) * one_direction * ELEMENT_BYTES[self.dtype]
+
     def request(self):
-        """As a peer is told."""
+        """As a peer is told and the results keep it: Case(**request) is the case again."""
         return asdict(self)
 
 

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Tables and plots of what compare.py measured.
+
+    report.py build/benchmarks/results.json docs/benchmarks
+
+Writes README.md and .png files into the folder, and a copy of the results. Plots need matplotlib.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+
+import results as store
+from cases import DECODE, SHAPES, Case
+
+NAMES = {"fa": "fa", "torch": "PyTorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
+OTHERS = tuple(name for name in NAMES if name != "fa")
+
+
+def table(header, rows):
+    """A Markdown table: the first column left, figures right."""
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def entries_of(results):
+    """(case, entry) pairs in the order of shapes."""
+    pairs = [(Case(**entry["case"]), entry) for entry in results["cases"].values()]
+    shapes = list(SHAPES)
+    return sorted(pairs, key=lambda pair: (shapes.index(pair[0].shape) if pair[0].shape in shapes else len(shapes),
+                                           pair[0].sk, pair[0].mask != "full", pair[0].mask, pair[0].threads))
+
+
+def chosen(results, **wanted):
+    """The pairs whose case has these attributes; a tuple lets any of its values pass."""
+    def fits(case):
+        return all(getattr(case, name) in (value if isinstance(value, tuple) else (value,))
+                   for name, value in wanted.items())
+
+    return [pair for pair in entries_of(results) if fits(pair[0])]
+
+
+def peers_of(pairs):
+    """Those that have a figure anywhere, in the order of NAMES."""
+    return [name for name in NAMES if any(store.seconds(entry, name) for _, entry in pairs)]
+
+
+def best_other(entry):
+    """GFLOP/s of the fastest peer, or None."""
+    return max((rate for name in OTHERS if (rate := store.gflops(entry, name))), default=None)
+
+
+def rate_text(entry, name):
+    """Best (median) in GFLOP/s; how a peer that has none failed."""
+    best, middle = store.gflops(entry, name), store.gflops(entry, name, "median")
+    if best is None:
+        return "wrong" if "wrong" in entry["peers"].get(name, {}) else "–"
+    return f"{best:.0f} ({middle:.0f})"
+
+
+def ratio_text(entry):
+    other, own = best_other(entry), store.gflops(entry, "fa")
+    return f"{own / other:.2f}" if other and own else "–"
+
+
+def fraction(entry):
+    return store.gflops(entry, "fa") / entry["peak_gflops"]
+
+
+def shape_text(case):
+    heads = f"{case.heads}" if case.heads == case.heads_kv else f"{case.heads}/{case.heads_kv}"
+    return f"{case.shape}: B {case.batch}, N {heads}, S {case.sq}, D {case.d}"
+
+
+def rates_table(pairs):
+    """GFLOP/s of kept work, shape by shape."""
+    names = peers_of(pairs)
+    header = ["shape", "mask", "fa", "of peak", *(NAMES[name] for name in names if name != "fa"), "fa / best other"]
+    rows = []
+    for case, entry in pairs:
+        others = [rate_text(entry, name) for name in names if name != "fa"]
+        rows.append([shape_text(case), case.mask, rate_text(entry, "fa"), f"{100 * fraction(entry):.0f} %", *others,
+                     ratio_text(entry)])
+    return table(header, rows)
+
+
+def headline_table(results, threads):
+    """A few cells of all: for a README."""
+    columns = [("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
+               ("forward", "bf16", "causal"), ("backward", "f32", "full"), ("backward", "f32", "causal"),
+               ("backward", "bf16", "full")]
+    picks = []
+    for operation, dtype, mask in columns:
+        pairs = chosen(results, operation=operation, dtype=dtype, mask=mask, shape=("B",), threads=threads)
+        picks += [(f"{operation} {dtype}, {mask}", entry) for _, entry in pairs]
+    names = peers_of([(None, entry) for _, entry in picks])
+    header = ["B 1, N 16, S 2048, D 128", *(NAMES[name] for name in names), "fa of peak"]
+    rows = []
+    for title, entry in picks:
+        rates = [store.gflops(entry, name) for name in names]
+        rows.append([title, *(f"{rate:.0f}" if rate else "–" for rate in rates), f"{100 * fraction(entry):.0f} %"])
+    return table(header, rows)
+
+
+def decode_table(pairs):
+    """Milliseconds of a step, and how fast K and V were read."""
+    names = peers_of(pairs)
+    header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "of memory's read rate"]
+    rows = []
+    for case, entry in pairs:
+        own = case.key_value_bytes() / store.seconds(entry, "fa") * 1e-9
+        times = [store.seconds(entry, name) for name in names]
+        rows.append([f"{case.dtype}, {case.threads} threads", *(f"{1e3 * time:.1f}" if time else "–" for time in times),
+                     f"{own:.1f}", f"{100 * own / entry['peak_gbytes']:.0f} %"])
+    return table(header, rows)
+
+
+def milliseconds_table(pairs):
+    """Time against S, mask by mask."""
+    names = peers_of(pairs)
+    rows = []
+    for case, entry in pairs:
+        times = [store.seconds(entry, name) for name in names]
+        rows.append([f"{case.sq}, {case.mask}", *(f"{1e3 * time:.2f}" if time else "–" for time in times),
+                     f"{store.gflops(entry, 'fa'):.0f}"])
+    return table(["S, mask", *(f"{NAMES[name]}, ms" for name in names), "fa, GFLOP/s"], rows)
+
+
+def scaling_rows(results):
+    """(case at n threads, entry at n, entry at 1): what was measured with one thread and with more."""
+    for case, entry in entries_of(results):
+        if case.threads == 1:
+            continue
+        alone = [one for other, one in entries_of(results) if other.threads == 1 and
+                 other.key.rsplit("/", 1)[0] == case.key.rsplit("/", 1)[0]]
+        if alone:
+            yield case, entry, alone[0]
+
+
+def scaling_table(results):
+    """How much faster n threads are than one, and how much faster the peak is."""
+    rows = []
+    for case, entry, alone in scaling_rows(results):
+        own = store.gflops(entry, "fa") / store.gflops(alone, "fa")
+        peak = entry["peak_gflops"] / alone["peak_gflops"]
+        rows.append([case.key.rsplit("/", 1)[0], str(case.threads), f"{own:.2f}", f"{peak:.2f}", f"{own / peak:.2f}"])
+    return table(["case", "threads", "fa against 1 thread", "peak against 1 thread", "ratio"], rows)
+
+
+def checks_text(results):
+    """What the check against double found, peer by peer."""
+    worst, wrong = {}, []
+    for key, entry in results["cases"].items():
+        for name, peer in entry["peers"].items():
+            if "share_of_bound" in peer:
+                worst[name] = max(worst.get(name, 0), peer["share_of_bound"])
+            if "wrong" in peer:
+                wrong.append(f"- {key}: {NAMES[name]}, {peer['wrong']}")
+    shares = ", ".join(f"{NAMES[name]} {worst[name]:.2f}" for name in NAMES if name in worst)
+    text = ("Rows of every result were compared with double before it was timed. The largest share of the rounding "
+            f"bound that an error took: {shares}.")
+    return text + ("\n\nNot timed, because the result was wrong:\n\n" + "\n".join(sorted(wrong)) if wrong else "")
+
+
+def machine_text(results):
+    machine = results["machine"]
+    dates = sorted({entry["date"] for entry in results["cases"].values()})
+    rejected = sum(peer.get("rejected", 0) for entry in results["cases"].values() for peer in entry["peers"].values())
+    counted = sum(peer.get("rounds", 0) for entry in results["cases"].values() for peer in entry["peers"].values())
+    versions = ", ".join(f"{NAMES[name]} {about['version'].split(' NO_')[0]}"
+                         for name, about in sorted(results["versions"].items(), key=lambda item: list(NAMES).index(item[0])))
+    day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return (f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, {machine['system']}; "
+            f"{', '.join(machine['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
+            "away because other programs were busy.")
+
+
+def sections_of(results):
+    """(title, text) pairs."""
+    most = max(case.threads for case, _ in entries_of(results))
+    yield f"Headline, {most} threads, GFLOP/s", headline_table(results, most)
+    shapes = tuple(name for name in SHAPES if name != DECODE)
+    for threads in sorted({case.threads for case, _ in entries_of(results)}, reverse=True):
+        for operation in ("forward", "backward"):
+            for dtype in ("f32", "bf16", "f16"):
+                pairs = chosen(results, operation=operation, dtype=dtype, threads=threads, shape=shapes)
+                if pairs:
+                    title = f"{operation.capitalize()}, {dtype}, {threads} {'threads' if threads > 1 else 'thread'}"
+                    yield title, "GFLOP/s of kept work, best (median).\n\n" + rates_table(pairs)
+    decode = chosen(results, shape=DECODE)
+    if decode:
+        case = decode[0][0]
+        yield (f"Decode: B {case.batch}, N {case.heads}/{case.heads_kv}, one row against {case.sk} keys of {case.d}",
+               decode_table(decode))
+    lengths = [pair for pair in entries_of(results) if pair[0].shape not in SHAPES and pair[0].threads == most]
+    if lengths:
+        yield f"Cost against S: forward, f32, 2 heads of 128, {most} threads", milliseconds_table(lengths)
+    if any(True for _ in scaling_rows(results)):
+        yield "Threads", scaling_table(results)
+    yield "Checks", checks_text(results)
+
+
+PLOTS = {
+    "forward.png": "Forward: GFLOP/s by shape; black lines are the machine's peak, figures what fa reaches of it",
+    "backward.png": "Backward: GFLOP/s by shape",
+    "roofline.png": "Roofline",
+    "lengths.png": "Cost against S",
+    "threads.png": "Speed against threads",
+}
+
+
+def document(results, plots):
+    """The page. @param plots  files that were drawn"""
+    parts = ["# fa beside its peers", "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) "
+             "says how it is measured and how to repeat it.", machine_text(results)]
+    parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in plots]
+    for title, text in sections_of(results):
+        parts += [f"## {title}", text]
+    return "\n\n".join(parts) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results")
+    parser.add_argument("folder")
+    parser.add_argument("--tables-only", action="store_true", help="no plots, no matplotlib")
+    args = parser.parse_args()
+    results = store.load(args.results)
+    if not results["cases"]:
+        sys.exit(f"report: {args.results} has no cases")
+    os.makedirs(args.folder, exist_ok=True)
+    plots = []
+    if not args.tables_only:
+        import plots as drawing  # pylint: disable=import-outside-toplevel  # tables need no matplotlib
+
+        plots = drawing.draw_all(results, args.folder)
+    with open(os.path.join(args.folder, "README.md"), "w", encoding="utf-8") as file:
+        file.write(document(results, plots))
+    copy = os.path.join(args.folder, "results.json")
+    if os.path.abspath(copy) != os.path.abspath(args.results):
+        shutil.copyfile(args.results, copy)
+
+
+if __name__ == "__main__":
+    main()
