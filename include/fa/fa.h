@@ -3,6 +3,7 @@
 
 /// Everything of `fa`: attention on CPUs.
 #include "fa/context.h"
+#include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 #include "fa/mask.h"

@@ -17,6 +17,7 @@ namespace fa {
 struct AttentionArgs;
 struct AttentionGradArgs;
 struct PromptAttentionArgs;
+struct DecodeAttentionArgs;
 
 /// Memory for one Run at a time; grows to what the plan wants and is reused. Not for concurrent calls.
 class FA_API Workspace {
@@ -81,14 +82,17 @@ class FA_API Plan {
   Status Run(const AttentionArgs& args, Workspace& workspace) const;
   Status Run(const AttentionGradArgs& args, Workspace& workspace) const;
   Status Run(const PromptAttentionArgs& args, Workspace& workspace) const;
+  Status Run(const DecodeAttentionArgs& args, Workspace& workspace) const;
   /// As above, in memory of the caller's: workspace_bytes(), 64-byte aligned.
   Status Run(const AttentionArgs& args, std::span<std::byte> workspace) const;
   Status Run(const AttentionGradArgs& args, std::span<std::byte> workspace) const;
   Status Run(const PromptAttentionArgs& args, std::span<std::byte> workspace) const;
+  Status Run(const DecodeAttentionArgs& args, std::span<std::byte> workspace) const;
   /// As above, with a workspace of the context's pool.
   Status Run(const AttentionArgs& args) const;
   Status Run(const AttentionGradArgs& args) const;
   Status Run(const PromptAttentionArgs& args) const;
+  Status Run(const DecodeAttentionArgs& args) const;
 
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;

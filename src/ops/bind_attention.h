@@ -54,7 +54,11 @@ struct BoundAttention {
   std::vector<PlannedTensor> planned;          ///< TensorsOf the planned call
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given
+  bool decode = false;                ///< K and V lie as a KeyStorage says: tiles may have to copy them, to f32 rows
   int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
+
+  /// Whether a tile needs memory for f32 rows of a key block.
+  [[nodiscard]] bool converts_keys() const { return problem.dtype != DType::kF32 || decode; }
 };
 
 /// Rows in use of each batch element of a padded layout, from row 0 on. One entry: of all; none: S; past the last batch

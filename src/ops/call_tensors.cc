@@ -64,6 +64,21 @@ std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args
   };
 }
 
+CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Input(name, tensor); }
+
+std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args) {
+  return {
+      Input("query", args.q),
+      Optional(Input("block_table", args.block_table)),
+      Optional(Input("antiquant_scale", args.antiquant_scale)),
+      Optional(Input("antiquant_offset", args.antiquant_offset)),
+      Optional(Input("pse", args.pse)),
+      Optional(Input("dense_mask", args.dense_mask)),
+      Output("out", args.out),
+      Optional(Output("lse", args.lse)),
+  };
+}
+
 std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {
   std::vector<PlannedTensor> planned(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -7,8 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
+#include "fa/status.h"
 #include "fa/tensor.h"
 
 namespace fa::ops {
@@ -35,14 +37,28 @@ struct PlannedTensor {
 
 inline constexpr size_t kForwardTensors = 13;
 inline constexpr size_t kBackwardTensors = 21;
-inline constexpr size_t kMaxCallTensors = kBackwardTensors;
+inline constexpr size_t kDecodeTensors = 8;
 
 /// All tensors of a call, inputs before outputs.
 [[nodiscard]] std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args);
 [[nodiscard]] std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args);
+/// All but the lists of keys and values.
+[[nodiscard]] std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args);
+/// One tensor of these lists.
+[[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
 
 /// Of checked tensors, in their order.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
+
+// Checks in Run.
+
+/// The tensor is the planned one: shape, stride, type, presence.
+[[nodiscard]] Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned);
+[[nodiscard]] Status CheckPlannedLengths(const char* name, std::span<const int64_t> got,
+                                         std::span<const int64_t> planned);
+/// The output shares no element with the other tensor.
+[[nodiscard]] Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
+                                const PlannedTensor& other_planned);
 
 }  // namespace fa::ops
 

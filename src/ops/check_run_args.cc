@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <span>
 #include <string>
 
@@ -41,7 +40,9 @@ Status Differs(const CallTensor& got, const PlannedTensor& planned) {
                                  Text(layout::FilledStride(planned.shape, planned.stride)) + " (as planned)");
 }
 
-Status CheckTensor(const CallTensor& got, const PlannedTensor& planned) {
+}  // namespace
+
+Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned) {
   if (got.data == nullptr) {
     if (!planned.present) return Status::Ok();
     if (!got.required) {
@@ -57,7 +58,7 @@ Status CheckTensor(const CallTensor& got, const PlannedTensor& planned) {
   return Differs(got, planned);
 }
 
-Status CheckLengths(const char* name, std::span<const int64_t> got, const std::vector<int64_t>& planned) {
+Status CheckPlannedLengths(const char* name, std::span<const int64_t> got, std::span<const int64_t> planned) {
   if (got.size() != planned.size()) {
     return Status::InvalidArgument(std::string(name) + " has " + std::to_string(got.size()) + " entries, want " +
                                    std::to_string(planned.size()) + " (as planned)");
@@ -71,6 +72,8 @@ Status CheckLengths(const char* name, std::span<const int64_t> got, const std::v
   return Status::Ok();
 }
 
+namespace {
+
 // As Overlap wants it, with all strides.
 TensorView View(const CallTensor& tensor) {
   return {tensor.data, tensor.dtype, *tensor.shape, layout::FilledStride(*tensor.shape, *tensor.stride)};
@@ -80,25 +83,35 @@ struct ByteRange {
   uintptr_t begin = 0, end = 0;  // equal: nothing to share
 };
 
+ByteRange RangeOf(const CallTensor& tensor, const PlannedTensor& planned) {
+  if (tensor.data == nullptr) return {};
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
+  return {begin, begin + static_cast<uintptr_t>(planned.span_bytes)};
+}
+
 bool Intersect(const ByteRange& a, const ByteRange& b) {
   return a.begin < b.end && b.begin < a.end && a.begin != a.end && b.begin != b.end;
 }
 
-// Every output against every input and every earlier output: byte ranges first, exactly only where those intersect.
+}  // namespace
+
+Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
+                  const PlannedTensor& other_planned) {
+  // Byte ranges first, exactly only where those intersect.
+  if (!Intersect(RangeOf(output, planned), RangeOf(other, other_planned))) return Status::Ok();
+  if (!layout::Overlap(View(output), View(other))) return Status::Ok();
+  return Status::InvalidArgument(std::string(output.name) + ": shares memory with " + other.name);
+}
+
+namespace {
+
+// Every output against every input and every earlier output.
 Status CheckOverlaps(std::span<const PlannedTensor> planned, std::span<const CallTensor> tensors) {
-  std::array<ByteRange, kMaxCallTensors> range;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].data == nullptr) continue;
-    range[i].begin = reinterpret_cast<uintptr_t>(tensors[i].data);
-    range[i].end = range[i].begin + static_cast<uintptr_t>(planned[i].span_bytes);
-  }
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].output) continue;
     for (size_t other = 0; other < i; ++other) {
-      if (!Intersect(range[i], range[other])) continue;
-      if (layout::Overlap(View(tensors[i]), View(tensors[other]))) {
-        return Status::InvalidArgument(std::string(tensors[i].name) + ": shares memory with " + tensors[other].name);
-      }
+      Status status = CheckApart(tensors[i], planned[i], tensors[other], planned[other]);
+      if (!status.ok()) return status;
     }
   }
   return Status::Ok();
@@ -109,10 +122,10 @@ template <typename Args>
 Status CheckCall(const BoundAttention& bound, const Args& args) {
   const auto tensors = TensorsOf(args);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (Status status = CheckTensor(tensors[i], bound.planned[i]); !status.ok()) return status;
+    if (Status status = CheckPlanned(tensors[i], bound.planned[i]); !status.ok()) return status;
   }
-  if (Status status = CheckLengths("cu_q", args.cu_q, bound.cu_q); !status.ok()) return status;
-  if (Status status = CheckLengths("cu_kv", args.cu_kv, bound.cu_kv); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_q", args.cu_q, bound.cu_q); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_kv", args.cu_kv, bound.cu_kv); !status.ok()) return status;
   if (Status status = CheckOverlaps(bound.planned, tensors); !status.ok()) return status;
   if (bound.compressed_mask_mode < 0) return Status::Ok();
   return VerifyCompressedMask(args.dense_mask, bound.compressed_mask_mode);
@@ -123,8 +136,8 @@ Status CheckCall(const BoundAttention& bound, const Args& args) {
 Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) { return CheckCall(bound, args); }
 
 Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
-  if (Status status = CheckLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
-  return CheckLengths("lengths_kv", lengths.kv, bound.lengths_kv);
+  if (Status status = CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
+  return CheckPlannedLengths("lengths_kv", lengths.kv, bound.lengths_kv);
 }
 
 Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {

@@ -25,16 +25,15 @@ BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bo
 
 ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAttention bound)
     : op_(op),
-      table_(KernelsOf(context, bound.problem.dtype)),
+      table_(KernelsOf(context, bound.decode ? DType::kF32 : bound.problem.dtype)),
       bound_(ReadBy(table_, std::move(bound))),
       machine_(MachineOf(context, table_)),
       plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
-  const bool convert = bound_.problem.dtype != DType::kF32;
   buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
   buffers_.slots = workspace_.Book(
       "packed K and V", static_cast<size_t>(plan_.kv_slots) * KeyPanels::SlotBytes(bound_.problem, plan_, table_));
-  buffers_.scratch_bytes =
-      TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k, convert, bound_.pse.compressed);
+  buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
+                                              bound_.converts_keys(), bound_.pse.compressed);
   buffers_.scratch =
       workspace_.Book("tile scratch", buffers_.scratch_bytes * static_cast<size_t>(plan_.graph.workers()));
   if (plan_.merges == 0) return;
@@ -44,10 +43,11 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
                                     static_cast<size_t>(plan_.states) * buffers_.state_floats * sizeof(float));
 }
 
-Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace) const {
+Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
+                           const KeySource* keys) const {
   WriteUnusedRows(bound_, args);
   std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
-  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace);
+  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace, keys);
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 

@@ -9,6 +9,7 @@
 #include "fa/context.h"
 #include "ops/bind_attention.h"
 #include "ops/forward_tile.h"
+#include "ops/key_storage.h"
 #include "ops/plan_impl.h"
 #include "tiling/forward_plan.h"
 #include "tiling/workspace_plan.h"
@@ -26,7 +27,9 @@ class ForwardProgram {
   [[nodiscard]] PlanInfo info() const;
   [[nodiscard]] std::string Describe() const;
   /// Runs on checked arguments, as a graph of `plan`.
-  [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace) const;
+  /// @param keys  of a decode: where K and V lie instead of in `args`
+  [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
+                           const KeySource* keys = nullptr) const;
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;

@@ -14,6 +14,7 @@
 #include "ops/forward_tile.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -78,7 +79,7 @@ size_t PartStateFloats(int64_t rows, int64_t dv) {
 
 ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
                          const core::kernels::KernelTable& table, const AttentionArgs& args,
-                         const ForwardBuffers& buffers, std::byte* workspace)
+                         const ForwardBuffers& buffers, std::byte* workspace, const KeySource* keys)
     : bound_(bound),
       plan_(plan),
       table_(table),
@@ -86,15 +87,14 @@ ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan&
       buffers_(buffers),
       workspace_(workspace),
       score_tile_(bound, table, args),
-      panels_(bound, plan, table, args, workspace + buffers.slots) {}
+      panels_(bound, plan, table, args, workspace + buffers.slots, keys) {}
 
 void ForwardTile::operator()(int32_t task, int worker) {
   const auto tiles = static_cast<int64_t>(plan_.items.size()), packs = static_cast<int64_t>(plan_.packs.size());
   if (task < tiles) {
     std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
-    const bool convert = bound_.problem.dtype != DType::kF32;
     RunTile(plan_.items[static_cast<size_t>(task)],
-            TileScratch::Carve(memory, bound_.problem, plan_.shape.block_q, plan_.shape.block_k, convert,
+            TileScratch::Carve(memory, bound_.problem, plan_.shape.block_q, plan_.shape.block_k, bound_.converts_keys(),
                                bound_.pse.compressed));
   } else if (task < tiles + packs) {
     panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
@@ -224,16 +224,32 @@ void ForwardTile::Product(const RunningStrip& strip, Interval keys, bool may_mee
   const StripKernels& kernels = *strip.kernels;
   const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
-  const core::kernels::RowBlock v = rows.V(keys.begin);
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
   if (pairs) kernels.pair_keys(scratch.scores, keys.size(), scratch.scores);
-  kernels.product(v, keys.size(), scratch.scores, dv, alpha, strip.state);
+  MultiplyRuns(kernels.product, strip, keys, rows, scratch.scores, alpha);
   if (!may_meet_masked || table_.rows->all_finite(strip.state, DType::kF32, size)) return;
   if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
   if (pairs) kernels.unpair_keys(scratch.scores, keys.size());
   score_tile_.MarkMasked(strip, keys, scratch.scores);
-  kernels.product_exact(v, keys.size(), scratch.scores, dv, alpha, strip.state);
+  MultiplyRuns(kernels.product_exact, strip, keys, rows, scratch.scores, alpha);
+}
+
+/// The product over keys whose values may lie in pages. Every further run goes on where the one before left off, which
+/// gives the bits of one product over all.
+void ForwardTile::MultiplyRuns(ProductKernel* product, const RunningStrip& strip, Interval keys, const KeyRows& rows,
+                               const float* p, const float* alpha) const {
+  alignas(64) static constexpr auto kOnes = [] {
+    std::array<float, kMaxStripWidth> ones{};
+    ones.fill(1);
+    return ones;
+  }();
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t end = rows.VRunEnd(key, keys.end);
+    product(rows.V(key), end - key, p + (key - keys.begin) * strip.lanes.width, bound_.problem.dv, alpha, strip.state);
+    alpha = kOnes.data();
+    key = end;
+  }
 }
 
 void ForwardTile::Finish(const RunningStrip& strip) const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/kernels/kernel_types.h"
 #include "fa/flash_attention.h"
@@ -38,7 +39,8 @@ struct ForwardBuffers {
 class ForwardTile {
  public:
   ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
-              const AttentionArgs& args, const ForwardBuffers& buffers, std::byte* workspace);
+              const AttentionArgs& args, const ForwardBuffers& buffers, std::byte* workspace,
+              const KeySource* keys = nullptr);
 
   /// Runs one task with the worker's own scratch.
   void operator()(int32_t task, int worker);
@@ -57,6 +59,9 @@ class ForwardTile {
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch) const;
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, const float* alpha) const;
+  using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
+  void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
+                    const float* p, const float* alpha) const;
   bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;
   void AddPart(const float* part, RunningStrip& strip) const;
   void Finish(const RunningStrip& strip) const;

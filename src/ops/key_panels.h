@@ -8,6 +8,8 @@
 #include "fa/flash_attention.h"
 #include "ops/bind_attention.h"
 #include "ops/key_rows.h"
+#include "ops/key_storage.h"
+#include "ops/page_table.h"
 #include "ops/tile_scratch.h"
 #include "tiling/forward_plan.h"
 
@@ -19,7 +21,7 @@ namespace fa::ops {
 class KeyPanels {
  public:
   KeyPanels(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
-            const AttentionArgs& args, std::byte* slots);
+            const AttentionArgs& args, std::byte* slots, const KeySource* keys);
 
   /// Bytes of one slot.
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
@@ -37,12 +39,20 @@ class KeyPanels {
     const void* data;
     layout::Rows rows;
     int64_t columns;
+    bool values = false;
+  };
+  /// The rows of one head from key 0 on; in pages, those of page 0.
+  struct HeadRows {
+    core::kernels::RowBlock rows;
+    PageTable pages;
   };
   [[nodiscard]] Source K() const { return {args_.k.data, bound_.k, bound_.problem.d}; }
   [[nodiscard]] Source KRope() const { return {args_.k_rope.data, bound_.k_rope, bound_.problem.d_rope}; }
-  [[nodiscard]] Source V() const { return {args_.v.data, bound_.v, bound_.problem.dv}; }
-  [[nodiscard]] const void* RowOf(const Source& source, int32_t sequence, int64_t head_kv, int64_t key) const;
+  [[nodiscard]] Source V() const { return {args_.v.data, bound_.v, bound_.problem.dv, true}; }
+  [[nodiscard]] HeadRows Locate(const Source& source, int32_t sequence, int64_t head_kv) const;
   void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
+  void Dequantize(const Source& source, int32_t sequence, int64_t head_kv, int64_t key,
+                  const core::kernels::RowBlock& rows, int64_t count, float* to) const;
   void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
   /// Slot pointers of key 0.
   [[nodiscard]] float* SlotK(int32_t slot) const;
@@ -55,6 +65,7 @@ class KeyPanels {
   const AttentionArgs& args_;
   std::byte* slots_;
   size_t slot_bytes_;
+  const KeySource* keys_;  // null: K and V are those of args_
 };
 
 }  // namespace fa::ops

@@ -33,6 +33,7 @@ Status Plan::Impl::MadeForAnother() const {
 Status Plan::Impl::Run(const AttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
 Status Plan::Impl::Run(const AttentionGradArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
 Status Plan::Impl::Run(const PromptAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const DecodeAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
 
 namespace {
 
@@ -82,6 +83,11 @@ Status Plan::Run(const AttentionGradArgs& args, std::span<std::byte> workspace) 
 Status Plan::Run(const PromptAttentionArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
 Status Plan::Run(const PromptAttentionArgs& args) const { return RunPooled(*impl_, args); }
 Status Plan::Run(const PromptAttentionArgs& args, std::span<std::byte> workspace) const {
+  return RunGiven(*impl_, args, workspace);
+}
+Status Plan::Run(const DecodeAttentionArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
+Status Plan::Run(const DecodeAttentionArgs& args) const { return RunPooled(*impl_, args); }
+Status Plan::Run(const DecodeAttentionArgs& args, std::span<std::byte> workspace) const {
   return RunGiven(*impl_, args, workspace);
 }
 

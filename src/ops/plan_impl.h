@@ -31,6 +31,7 @@ class Plan::Impl {
   [[nodiscard]] virtual Status Run(const AttentionArgs& args, std::byte* workspace) const;
   [[nodiscard]] virtual Status Run(const AttentionGradArgs& args, std::byte* workspace) const;
   [[nodiscard]] virtual Status Run(const PromptAttentionArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const;
 
   [[nodiscard]] Context& context() const { return context_; }
   /// On the caller for a graph of one task, else on an executor of the context.

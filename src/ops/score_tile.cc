@@ -13,10 +13,16 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
   const bool rope = bound_.has_rope;
-  kernels.scores(rows.K(keys.begin), keys.size(), strip.panel, bound_.problem.d, false, s, rope ? nullptr : row_max);
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t end = rows.KRunEnd(key, keys.end);
+    kernels.scores(rows.K(key), end - key, strip.panel, bound_.problem.d, false,
+                   s + (key - keys.begin) * strip.lanes.width, rope ? nullptr : row_max);
+    key = end;
+  }
   if (!rope) return;
-  kernels.scores(rows.KRope(keys.begin), keys.size(), strip.panel + kernels.PanelRows(bound_.problem.d) * strip.lanes.width,
-                 bound_.problem.d_rope, true, s, row_max);
+  kernels.scores(rows.KRope(keys.begin), keys.size(),
+                 strip.panel + kernels.PanelRows(bound_.problem.d) * strip.lanes.width, bound_.problem.d_rope, true, s,
+                 row_max);
 }
 
 bool ScoreTile::Fill(const Strip& strip, Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,

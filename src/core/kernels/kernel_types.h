@@ -146,6 +146,13 @@ struct OuterArgs {
   bool accumulate = false;  ///< else c starts at 0
 };
 
+/// What int8 values stand for: (x + offset) * scale.
+struct Antiquantization {
+  const float* scale = nullptr;
+  const float* offset = nullptr;
+  int64_t row_step = 0;  ///< 1: scale and offset of each row; 0: of each column
+};
+
 /// Kernels that do not depend on a strip.
 struct RowKernels {
   /// dst[r][c] = src(r)[c] as f32, r < rows, c < columns.
@@ -169,6 +176,9 @@ struct RowKernels {
   void (*outer_exact)(const OuterArgs& args);
   /// sum a[i] * b[i] in f32, of rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
+  /// dst[r][c] = what src(r)[c], int8, stands for; fetches ahead as scores do.
+  void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
+                     int64_t dst_stride);
   /// Pairs only: dst[r / 2][c] = src(r)[c], src(r + 1)[c]; an odd last row stands beside 0.
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
 };

@@ -5,6 +5,7 @@ namespace {
 
 #include "core/kernels/vec_avx512.h"
 // The kernels stand on the vocabulary above.
+#include "core/kernels/dequantize.inc"
 #include "core/kernels/register_blocks.inc"
 // And on those.
 #include "core/kernels/strip_kernels.inc"

@@ -65,6 +65,14 @@ FA_INLINE F LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(
 FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(Load16N(p, n)); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
+FA_INLINE F LoadI8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
+  alignas(8) int8_t staged[8] = {};
+  for (int64_t i = 0; i < n && i < 8; ++i) staged[i] = p[i];
+  return LoadI8(staged);
+}
 FA_INLINE __m128i ToF16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// Round to nearest even; a NaN stays one (its payload is made quiet).
 FA_INLINE __m128i ToBF16(F x) {

@@ -55,6 +55,12 @@ FA_INLINE F LoadBF16(const uint16_t* p) {
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(FirstLanes(n), p)), 16));
 }
+FA_INLINE F LoadI8(const int8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(FirstLanes(n), p)));
+}
 FA_INLINE __m256i ToF16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// Round to nearest even; a NaN stays one (its payload is made quiet).
 FA_INLINE __m256i ToBF16(F x) {

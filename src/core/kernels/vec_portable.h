@@ -102,6 +102,12 @@ FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
 }
 FA_INLINE F LoadF16(const uint16_t* p) { return LoadF16N(p, 4); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return LoadBF16N(p, 4); }
+FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
+  F x = {};
+  for (int i = 0; i < 4; ++i) x[i] = i < n ? static_cast<float>(p[i]) : 0.0f;
+  return x;
+}
+FA_INLINE F LoadI8(const int8_t* p) { return LoadI8N(p, 4); }
 FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) {
   for (int i = 0; i < 4 && i < n; ++i) p[i] = FloatToF16(x[i]);
 }

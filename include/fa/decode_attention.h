@@ -1,0 +1,78 @@
+#ifndef FA_DECODE_ATTENTION_H_
+#define FA_DECODE_ATTENTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/mask.h"
+#include "fa/plan.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// What the scales and offsets of int8 keys and values belong to.
+enum class Antiquant : uint8_t {
+  kPerTensorOrChannel,  ///< [2], or one a column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
+  kPerToken,            ///< one a key: [2, B, S]
+};
+
+/// Tensors of a decode: few query rows against long keys. Shapes are written for BNSD; q and out have the shape of
+/// DecodeAttentionOptions::layout. Null data = absent.
+struct DecodeAttentionArgs {
+  TensorView q;  ///< [B, N, Sq, D]; f32, bf16 or f16
+  /// Keys and values, in one of three forms, each of the type of q or i8; N % Nkv == 0:
+  /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
+  /// - a tensor a batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each where and as long as it is;
+  /// - with block_table, one tensor of pages of any size: [pages, page size, Nkv * D], and for BNSD also
+  ///   [pages, Nkv, page size, D], for BSND [pages, page size, Nkv, D].
+  std::span<const TensorView> k;
+  std::span<const TensorView> v;
+  /// Keys of each batch element, the first ones; 1 entry: of all. Empty: S. Needed with block_table.
+  std::span<const int64_t> lengths_kv;
+  /// Likewise queries; rows of `out` past the length are written 0. Empty: Sq.
+  std::span<const int64_t> lengths_q;
+  /// i32 [B, n], n * page size >= the longest length: key j of element b is row j % page size of page
+  /// block_table[b][j / page size]. Entries of pages without a key in use are not looked at.
+  TensorView block_table;
+  TensorView antiquant_scale;   ///< of i8 keys and values, f32, f16 or bf16: x stands for (x + offset) * scale;
+                                ///< entry 0 for keys, 1 for values, shapes as Antiquant says
+  TensorView antiquant_offset;  ///< optional, likewise; absent: 0
+  TensorView pse;               ///< optional bias, type of q or f32, [B|1, N, 1|Sq, >= S]: scale * QK + pse
+  TensorView dense_mask;  ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
+  MutableTensorView out;  ///< [B, N, Sq, Dv], type of q
+  MutableTensorView lse;  ///< optional, f32 [B, N, Sq]: max + ln(sum), -inf for a row without keys
+};
+
+/// Everything of a decode that is not a tensor.
+struct DecodeAttentionOptions {
+  Layout layout = Layout::kBNSD;  ///< any but TND
+  int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
+  std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
+  Mask mask = {};                   ///< by the lengths in use: Causal() lets the last query see the last key
+  float softcap = 0;                ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse; 0: off
+  Antiquant antiquant = Antiquant::kPerTensorOrChannel;
+};
+
+/// out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention computes it; keys of up to 16 query rows are cut into
+/// parts by Sq and the element's own length alone. A batch element gives the same bits in all three forms of keys, in
+/// any order of pages, alone or in any batch, with any number of threads. Inner products, softmax and output are
+/// accumulated in f32 and rounded once.
+///
+/// Rows and pages that no query looks at are not read. A row without keys gives out = 0.
+/// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)"), kOutOfMemory; then nothing was written.
+/// Re-entrant. Follows IncreFlashAttention of CANN, without its limits of sizes.
+FA_API Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
+                              Context* context = nullptr);
+
+/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present,
+/// never their contents. Tensors of k and v may have null data.
+FA_API Result<Plan> PlanDecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
+                                        Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_DECODE_ATTENTION_H_

@@ -1,0 +1,82 @@
+#ifndef FA_TESTS_OPS_DECODE_DECODE_CASE_H_
+#define FA_TESTS_OPS_DECODE_DECODE_CASE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "fa/decode_attention.h"
+#include "support/compare.h"
+#include "support/forward_problem.h"
+
+namespace fa::test {
+
+enum class KeyForm : uint8_t { kOneTensor, kList, kPages, kPagesOfHeads };
+enum class Quantization : uint8_t { kNone, kPerTensor, kPerChannel, kPerToken };
+
+/// One decode call as a value. The same case gives the same numbers whatever the form of its keys.
+struct DecodeCase {
+  ForwardCase dense;  ///< sizes, values, options; its lengths are those in use
+  KeyForm keys = KeyForm::kOneTensor;
+  int64_t page_rows = 16;
+  uint64_t page_order = 1;           ///< another order of pages
+  int64_t spare_q = 0, spare_k = 0;  ///< rows of the tensors past the longest element
+  int mask_rank = 4;                 ///< of a dense mask without heads: 2, 3 or 4
+  Quantization quantization = Quantization::kNone;
+  bool antiquant_offset = true;
+  DType antiquant_dtype = DType::kF32;
+};
+
+/// `batch` elements of these lengths.
+[[nodiscard]] DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vector<int64_t> sk,
+                                        DType dtype = DType::kF32);
+std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
+
+/// The tensors of a case in guarded buffers: values in their places; everything else is NaN, "drop", or a page that
+/// does not exist.
+class DecodeProblem {
+ public:
+  explicit DecodeProblem(const DecodeCase& c);
+  DecodeProblem(const DecodeProblem&) = delete;
+  DecodeProblem& operator=(const DecodeProblem&) = delete;
+
+  [[nodiscard]] const DecodeCase& decode_case() const { return case_; }
+  [[nodiscard]] const reference::Problem& values() const { return values_; }
+  [[nodiscard]] DecodeAttentionArgs args() const;
+  [[nodiscard]] DecodeAttentionOptions options() const;
+  /// `tail`: rows past the lengths.
+  [[nodiscard]] ForwardOutputs Outputs() const;
+  [[nodiscard]] Snapshot TakeSnapshot() const;
+  void SetTableEntry(int64_t b, int64_t page, int32_t value) const;
+
+ private:
+  struct Place {
+    const Tensor* tensor;
+    int64_t offset;
+  };
+  void MakeKeys(bool values);
+  void MakeTable();
+  void PlaceKeys(bool values);
+  void Quantize(bool values);
+  void PlaceMask();
+  void PlacePse();
+  [[nodiscard]] Place PlaceOf(bool values, int64_t b, int64_t n, int64_t j) const;
+  [[nodiscard]] int64_t PagesOf(int64_t b) const;
+
+  DecodeCase case_;
+  reference::Problem values_;
+  std::vector<HeadTensor> k_, v_;
+  std::vector<TensorView> k_views_, v_views_;
+  std::vector<std::vector<int32_t>> pages_;
+  HeadTensor q_, out_, lse_;
+  Tensor table_, scale_, offset_, pse_, mask_;
+};
+
+/// Runs the case and compares it with the reference in double; nothing but the outputs is written.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const DecodeCase& c, Context* context);
+[[nodiscard]] ForwardOutputs OutputsOf(const DecodeCase& c, Context* context);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_DECODE_DECODE_CASE_H_

@@ -1,0 +1,204 @@
+// Decode attention against the reference in double: forms of keys, pages, lengths, int8, masks and biases.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "ops/decode/decode_case.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr KeyForm kForms[] = {KeyForm::kOneTensor, KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads};
+constexpr Layout kLayouts[] = {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kBNSD_BSND};
+
+bool HeadsInOneDimension(Layout layout) { return layout == Layout::kBSH || layout == Layout::kSBH; }
+
+class Decode : public ::testing::TestWithParam<Isa> {
+ protected:
+  static void Check(const DecodeCase& c) { EXPECT_TRUE(RunsLikeTheReference(c, ContextOf(GetParam()))); }
+};
+
+TEST_P(Decode, EveryFormOfKeysInEveryLayoutAndType) {
+  for (const KeyForm form : kForms) {
+    for (const Layout layout : kLayouts) {
+      if (form == KeyForm::kPagesOfHeads && HeadsInOneDimension(layout)) continue;
+      for (const DType dtype : kDTypes) {
+        DecodeCase c = MakeDecodeCase(6, 2, 1, {600, 0, 37, 1}, dtype);
+        c.dense.layout = layout;
+        c.dense.dv = 40;
+        c.keys = form;
+        c.spare_k = 9;
+        Check(c);
+      }
+    }
+  }
+}
+
+// Groups of 1 to 24 query rows: kernels of few rows, strips, and a head that is packed for several tiles.
+TEST_P(Decode, EveryNumberOfRowsOfAGroup) {
+  int n = 0;
+  for (const int64_t group : {1, 2, 5, 8, 24}) {
+    for (const int64_t sq : {1, 3, 16, 17}) {
+      DecodeCase c = MakeDecodeCase(group, 1, sq, {530 + n, 40}, kDTypes[n % 3]);
+      c.keys = kForms[n % 4];
+      c.page_rows = 1 + n % 20;
+      ++n;
+      Check(c);
+    }
+  }
+}
+
+TEST_P(Decode, PagesOfEverySize) {
+  for (const int64_t page_rows : {1, 2, 3, 7, 8, 16, 31, 32, 33, 100, 128, 2000}) {
+    for (const int64_t sk : {page_rows, page_rows + 1, int64_t{1030}}) {
+      DecodeCase c = MakeDecodeCase(4, 2, 1, {sk, 1}, kDTypes[sk % 3]);
+      c.keys = sk % 2 == 0 ? KeyForm::kPages : KeyForm::kPagesOfHeads;
+      c.page_rows = page_rows;
+      Check(c);
+    }
+  }
+}
+
+TEST_P(Decode, EveryHeadSize) {
+  for (const int64_t d : {1, 5, 16, 31, 64, 72, 128, 576}) {
+    for (const Quantization quantization : {Quantization::kNone, Quantization::kPerChannel}) {
+      DecodeCase c = MakeDecodeCase(4, 2, 1, {90}, kDTypes[d % 3]);
+      c.dense.d = c.dense.dv = d;
+      c.keys = KeyForm::kPages;
+      c.quantization = quantization;
+      Check(c);
+    }
+  }
+}
+
+TEST_P(Decode, Int8KeysOfEveryFormAndQuantization) {
+  for (const Quantization quantization :
+       {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken}) {
+    int n = 0;
+    for (const KeyForm form : kForms) {
+      for (const DType dtype : kDTypes) {
+        DecodeCase c = MakeDecodeCase(4, 2, 1, {700, 3, 0, 65}, dtype);
+        c.keys = form;
+        c.quantization = quantization;
+        c.antiquant_offset = n % 2 == 0;
+        c.antiquant_dtype = kDTypes[n % 3];
+        c.spare_k = n % 4;
+        ++n;
+        Check(c);
+        c.dense.lengths.sq.assign(4, 7);  // strips
+        c.dense.heads = 6;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST_P(Decode, LengthsOfQueriesLeaveTheOtherRowsZero) {
+  for (const KeyForm form : kForms) {
+    DecodeCase c = MakeDecodeCase(4, 2, 5, {70, 20, 600, 0});
+    c.dense.lengths.sq = {5, 0, 2, 1};
+    c.spare_q = 2;
+    c.keys = form;
+    Check(c);
+  }
+}
+
+TEST_P(Decode, MasksCountFromTheLengthsInUse) {
+  for (const KeyForm form : kForms) {
+    for (const int64_t sq : {1, 4, 20}) {
+      for (const int mode : {1, 2, 3, 4}) {
+        DecodeCase c = MakeDecodeCase(4, 2, sq, {900, 13, 120});
+        c.keys = form;
+        c.spare_k = 11;
+        c.dense.mask.mode = mode;
+        c.dense.mask.pre = 100;
+        c.dense.mask.next = mode == 4 ? -3 : 0;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST_P(Decode, DenseMasksOfEveryShape) {
+  for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kPages}) {
+    for (const int64_t sq : {1, 3}) {
+      for (const int rank : {2, 3, 4}) {
+        if (rank == 2 && sq != 1) continue;
+        DecodeCase c = MakeDecodeCase(4, 2, sq, {300, 40});
+        c.keys = form;
+        c.spare_k = 5;
+        c.mask_rank = rank;
+        c.dense.dense_mask = MaskForm::kPerBatch;
+        Check(c);
+        c.dense.dense_mask = MaskForm::kPerHead;
+        c.mask_rank = 4;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST_P(Decode, BiasesAreAddedAfterTheScale) {
+  for (const PseForm form : {PseForm::kFull, PseForm::kRow}) {
+    for (const DType dtype : kDTypes) {
+      for (const bool f32 : {false, true}) {
+        DecodeCase c = MakeDecodeCase(4, 2, 2, {300, 300}, dtype);
+        c.keys = f32 ? KeyForm::kPages : KeyForm::kList;
+        c.dense.pse = form;
+        c.dense.pse_f32 = f32;
+        c.dense.pse_type = reference::PseType::kScaleThenAdd;
+        c.dense.scale = 0.7f;
+        c.spare_k = 4;
+        Check(c);
+        c.dense.pse_broadcast_batch = true;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST_P(Decode, SoftcapAndScale) {
+  DecodeCase c = MakeDecodeCase(4, 2, 1, {300, 20});
+  c.keys = KeyForm::kPages;
+  c.dense.softcap = 3;
+  Check(c);
+  c.dense.scale = -0.4f;
+  Check(c);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, Decode, ::testing::ValuesIn(IsaLevels()),
+                         [](const auto& info) { return IsaName(info.param); });
+
+TEST(DecodeLengths, OneEntryStandsForAllAndNoneForWholeTensors) {
+  DecodeCase c = MakeDecodeCase(2, 1, 1, {33, 33, 33});
+  const ForwardOutputs want = OutputsOf(c, nullptr);
+  const DecodeProblem problem(c);
+  DecodeAttentionArgs args = problem.args();
+  args.lengths_kv = args.lengths_q = {};
+  ASSERT_TRUE(DecodeAttention(args, problem.options()).ok());
+  EXPECT_TRUE(SameBits(problem.Outputs(), want));
+  c.spare_k = 8;
+  const DecodeProblem longer(c);
+  args = longer.args();
+  const int64_t length = 33;
+  args.lengths_kv = {&length, 1};
+  ASSERT_TRUE(DecodeAttention(args, longer.options()).ok());
+  EXPECT_TRUE(SameBits(longer.Outputs(), want));
+}
+
+TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
+  DecodeCase c = MakeDecodeCase(2, 1, 1, {200});
+  c.keys = KeyForm::kPages;
+  c.dense.mask = {.mode = 4, .pre = 30, .next = 0};
+  const ForwardOutputs want = OutputsOf(c, nullptr);
+  const DecodeProblem problem(c);
+  for (int64_t page = 0; page < (200 - 31) / 16; ++page) problem.SetTableEntry(0, page, -1);
+  ASSERT_TRUE(DecodeAttention(problem.args(), problem.options()).ok());
+  EXPECT_TRUE(SameBits(problem.Outputs(), want));
+}
+
+}  // namespace
+}  // namespace fa::test
