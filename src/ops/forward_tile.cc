@@ -210,8 +210,13 @@ void ForwardTile::VisitBlock(RunningStrip& strip, Interval block, const KeyRows&
   alignas(64) float alpha[kMaxStripWidth];
   float* s = scratch.scores;
   const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr);
-  kernels.softmax(s, keys.size(), passes.scale().exp2_factor, block_max, strip.row_max, strip.row_sum, alpha);
-  if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
+  const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
+  const auto softmax = pairs && !passes.has_dropout() ? kernels.softmax_pairs : kernels.softmax;
+  softmax(s, keys.size(), passes.scale().exp2_factor, block_max, strip.row_max, strip.row_sum, alpha);
+  if (passes.has_dropout()) {
+    passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
+    if (pairs) kernels.pair_keys(s, keys.size(), s);
+  }
   Product(strip, keys, may_meet_masked, rows, scratch, strip.started ? alpha : nullptr);
   strip.started = true;
 }
@@ -224,13 +229,11 @@ void ForwardTile::Product(const RunningStrip& strip, Interval keys, bool may_mee
   const StripKernels& kernels = *strip.kernels;
   const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
-  const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
-  if (pairs) kernels.pair_keys(scratch.scores, keys.size(), scratch.scores);
   MultiplyRuns(kernels.product, strip, keys, rows, scratch.scores, alpha);
   if (!may_meet_masked || table_.rows->all_finite(strip.state, DType::kF32, size)) return;
   if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
-  if (pairs) kernels.unpair_keys(scratch.scores, keys.size());
+  if (kernels.unpair_keys != nullptr) kernels.unpair_keys(scratch.scores, keys.size());
   score_tile_.MarkMasked(strip, keys, scratch.scores);
   MultiplyRuns(kernels.product_exact, strip, keys, rows, scratch.scores, alpha);
 }

@@ -117,6 +117,9 @@ struct StripKernels {
 
   // Pairs only: a tile s[keys][width] rounded to bf16.
 
+  /// softmax and pair_keys in place at once.
+  void (*softmax_pairs)(float* s, int64_t keys, float factor, const float* block_max, float* row_max, float* row_sum,
+                        float* alpha) = nullptr;
   /// pairs[key / 2][lane] = s[key][lane], s[key + 1][lane]; pairs may be s.
   void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
   /// Back to s[key][lane] in place.

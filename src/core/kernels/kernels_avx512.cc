@@ -8,6 +8,8 @@ namespace {
 #include "core/kernels/dequantize.inc"
 #include "core/kernels/register_blocks.inc"
 // And on those.
+#include "core/kernels/exp2.inc"
+// And on those.
 #include "core/kernels/strip_kernels.inc"
 // And on those.
 #include "core/kernels/few_row_kernels.inc"

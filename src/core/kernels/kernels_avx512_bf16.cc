@@ -9,6 +9,8 @@ namespace {
 // The kernels stand on both vocabularies.
 #include "core/kernels/register_blocks.inc"
 // And on those.
+#include "core/kernels/exp2.inc"
+// And on those.
 #include "core/kernels/pair_kernels.inc"
 
 }  // namespace
