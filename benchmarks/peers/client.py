@@ -43,6 +43,10 @@ class Peer:
         # Whatever pool a library has, it is to have this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         environment = {**os.environ, **{pool: str(threads) for pool in pools}}
+        # PyPI's oneDNN runs CPU code through an OpenCL driver that it brings along and does not find by itself.
+        libraries = os.path.join(sys.prefix, "lib")
+        if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):
+            environment |= {"OCL_ICD_FILENAMES": driver, "LD_LIBRARY_PATH": libraries}
         self.process = subprocess.Popen(command_of(name, build), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=log, env=environment, text=True,
                                         preexec_fn=lambda: os.sched_setaffinity(0, cpus))
