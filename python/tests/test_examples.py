@@ -1,0 +1,25 @@
+"""What the documents and the training example show, run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
+def test_python_in_documents(document, capsys):
+    for program in re.findall(r"^```python\n(.*?)^```", (REPOSITORY / document).read_text(), re.MULTILINE | re.DOTALL):
+        exec(compile(program, document, "exec"), {"__name__": "__main__"})
+        assert capsys.readouterr().out
+
+
+def test_train_gpt_is_reproducible():
+    sizes = "--steps 3 --batch 2 --context 64 --layers 2 --heads 2 --width 32"
+    command = [sys.executable, REPOSITORY / "examples/python/train_gpt.py", "--text", REPOSITORY / "LICENSE"]
+    done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same bits in all runs" in done.stdout
