@@ -1,0 +1,35 @@
+"""Readings of /proc."""
+
+import os
+import time
+import unittest
+
+import machine
+
+
+class ParseTest(unittest.TestCase):
+    def test_busy_ticks_leave_out_idle_and_waiting(self):
+        stat = "cpu  1 20 300 4000 50000 600000 7000000 80000000 9 9\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+        self.assertEqual(machine.parse_busy_ticks(stat), 87600321)
+
+    def test_the_name_of_a_process_may_hold_brackets_and_spaces(self):
+        stat = "7 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 1100 22 33 44"
+        self.assertEqual(machine.parse_process_ticks(stat), 1122)
+
+
+class ReadTest(unittest.TestCase):
+    def test_own_work_is_seen(self):
+        before = machine.cpu_use([os.getpid()])
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+        after = machine.cpu_use([os.getpid()])
+        self.assertGreaterEqual(after.own - before.own, 0.05)
+        self.assertGreater(after.wall, before.wall)
+
+    def test_the_description_names_the_cpu(self):
+        self.assertTrue(machine.describe()["cpu"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,123 @@
+"""fa_peer and naive_peer answer compare.py's requests, and their results are those of plain loops. No numpy."""
+
+import ast
+import math
+import os
+import random
+import struct
+import tempfile
+import unittest
+
+from cases import make
+from peers.client import Peer, PeerError, why_missing
+
+BUILD = os.environ["FA_PEERS_BUILD"]
+
+
+def save(path, shape, values):
+    """An f32 .npy file."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        file.write(struct.pack(f"<{len(values)}f", *values))
+
+
+def load(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    length = struct.unpack("<H", data[8:10])[0]
+    shape = ast.literal_eval(data[10 : 10 + length].decode())["shape"]
+    return shape, struct.unpack(f"<{math.prod(shape)}f", data[10 + length :])
+
+
+def rows(values, d):
+    return [values[i : i + d] for i in range(0, len(values), d)]
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b))
+
+
+def plain(case, tensors):
+    """Output and gradients by plain loops, flat as in a file."""
+    q, k, v, d_out = (rows(tensors[name], case.d) for name in ("q", "k", "v", "d_out"))
+    out = []
+    dq, dk, dv = ([[0.0] * case.d for _ in like] for like in (q, k, v))
+    scale = 1 / math.sqrt(case.d)
+    for index, row in enumerate(q):
+        head, i = divmod(index, case.sq)
+        batch, n = divmod(head, case.heads)
+        first = (batch * case.heads_kv + n * case.heads_kv // case.heads) * case.sk
+        kept = case.sk if case.mask == "full" else i + case.sk - case.sq + 1
+        weights = [math.exp(scale * dot(row, k[first + j])) for j in range(kept)]
+        p = [weight / sum(weights) for weight in weights]
+        out.append([sum(p[j] * v[first + j][c] for j in range(kept)) for c in range(case.d)])
+        delta = dot(d_out[index], out[-1])
+        for j in range(kept):
+            ds = p[j] * (dot(d_out[index], v[first + j]) - delta)
+            for c in range(case.d):
+                dq[index][c] += scale * ds * k[first + j][c]
+                dk[first + j][c] += scale * ds * row[c]
+                dv[first + j][c] += p[j] * d_out[index][c]
+    return {name: sum(map(list, tensor), []) for name, tensor in (("out", out), ("dq", dq), ("dk", dk), ("dv", dv))}
+
+
+class PeersTest(unittest.TestCase):
+    def run_case(self, peer, case, folder):
+        """@return its results, flat"""
+        generator = random.Random(case.key)
+        query, key = (case.batch, case.heads, case.sq, case.d), (case.batch, case.heads_kv, case.sk, case.d)
+        tensors = {}
+        for name, shape in (("q", query), ("k", key), ("v", key), ("d_out", query)):
+            values = [generator.choice(range(-16, 17)) / 16 for _ in range(math.prod(shape))]
+            tensors[name] = values
+            save(f"{folder}/{name}.npy", shape, values)
+        self.assertEqual(peer.ask("prepare", folder=folder, **case.request()), {"ok": True})
+        self.assertEqual(peer.ask("check"), {"ok": True})
+        names = ("out",) if case.operation == "forward" else ("dq", "dk", "dv")
+        return {name: load(f"{folder}/{name}.npy")[1] for name in names}, plain(case, tensors)
+
+    def test_results_are_those_of_plain_loops(self):
+        for name in ("fa", "naive"):
+            with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as log:
+                peer = Peer(name, BUILD, 1, log)
+                for operation in ("forward", "backward"):
+                    for mask in ("full", "causal"):
+                        case = make("x", (2, 4, 2, 3, 5, 4), operation, "f32", mask, 1)
+                        got, want = self.run_case(peer, case, folder)
+                        for tensor, values in got.items():
+                            self.assertEqual(len(values), len(want[tensor]))
+                            for value, expected in zip(values, want[tensor]):
+                                self.assertAlmostEqual(value, expected, delta=2e-6, msg=f"{name} {case.key} {tensor}")
+                        samples = peer.ask("time", seconds=0.001)["seconds"]
+                        self.assertTrue(samples and all(0 < sample < 1 for sample in samples))
+                peer.close()
+
+    def test_a_peer_says_what_it_cannot_do_and_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as log:
+            peer = Peer("naive", BUILD, 1, log)
+            case = make("x", (1, 1, 1, 2, 2, 2), "forward", "bf16", "full", 1)
+            self.assertEqual(peer.ask("prepare", folder=folder, **case.request()), {"unsupported": "f32 only"})
+            with self.assertRaisesRegex(PeerError, "naive: .*q.npy"):
+                case = make("x", (1, 1, 1, 2, 2, 2), "forward", "f32", "full", 1)
+                peer.ask("prepare", folder=folder, **case.request())
+            with self.assertRaisesRegex(PeerError, "unknown request"):
+                peer.ask("dance")
+            self.assertIn("version", peer.ask("about"))
+            peer.close()
+
+    def test_fa_measures_the_peak(self):
+        with open(os.devnull, "w", encoding="utf-8") as log:
+            peer = Peer("fa", BUILD, 1, log)
+            answer = peer.ask("peak", dtype="f32", threads=1, seconds=0.01, round=0.001)
+            self.assertGreater(answer["gflops"], 0.1)
+            peer.close()
+
+    def test_a_peer_that_is_not_built_is_told_of(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIn("is not built", why_missing("fa", folder))
+        self.assertIsNone(why_missing("fa", BUILD))
+
+
+if __name__ == "__main__":
+    unittest.main()

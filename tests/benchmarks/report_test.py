@@ -1,0 +1,98 @@
+"""Tables: figures, ratios, order, what is told of peers that have no figure."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import report
+import results as store
+from cases import SHAPES, make
+
+
+def peer(best):
+    return {"best": best, "median": 2 * best, "rounds": 3, "calls": 3, "rejected": 1, "error": 1e-7,
+            "share_of_bound": 0.25}
+
+
+def collection(*entries):
+    """(case, peers, peak) triples as results; F also gets a read rate."""
+    cases = {}
+    for case, peers, peak in entries:
+        cases[case.key] = {"case": case.request(), "flops": case.flops(), "peers": peers, "peak_gflops": peak,
+                           "kernels": ["k"], "date": "2026-01-02"}
+        if case.shape == "F":
+            cases[case.key]["peak_gbytes"] = 40.0
+    machine = {"cpu": "A CPU", "cpus": 2, "memory_gb": 8, "system": "Linux 6", "instructions": ["avx2"]}
+    return {"format": store.FORMAT, "machine": machine, "versions": {"fa": {"version": "1"}}, "cases": cases}
+
+
+def case_of(shape, operation="forward", dtype="f32", mask="full", threads=2):
+    return make(shape, SHAPES[shape], operation, dtype, mask, threads)
+
+
+class TableTest(unittest.TestCase):
+    def test_a_row_has_rates_fraction_and_the_ratio_to_the_best_other(self):
+        case = case_of("B")
+        unit = case.flops() * 1e-9  # 1 GFLOP/s takes so many seconds
+        results = collection((case, {"fa": peer(unit / 300), "torch": peer(unit / 200), "naive": peer(unit / 150)}, 400))
+        text = report.rates_table(report.entries_of(results))
+        self.assertIn("| B: B 1, N 16, S 2048, D 128 | full | 300 (150) | 75 % | 200 (100) | 150 (75) | 1.50 |", text)
+        self.assertNotIn("ONNX", text)
+
+    def test_peers_without_a_figure_are_told_apart(self):
+        case = case_of("B")
+        peers = {"fa": peer(1), "torch": {"unsupported": "mask"}, "onnxruntime": {"wrong": "error 3", "error": 3}}
+        entry = collection((case, peers, 400))["cases"][case.key]
+        self.assertEqual(report.rate_text(entry, "torch"), "–")
+        self.assertEqual(report.rate_text(entry, "onnxruntime"), "wrong")
+        self.assertEqual(report.ratio_text(entry), "–")
+
+    def test_a_wrong_result_is_listed(self):
+        case = case_of("B")
+        results = collection((case, {"fa": peer(1), "torch": {"wrong": "error 3", "error": 3}}, 400))
+        self.assertIn("forward/f32/B/full/2: PyTorch, error 3", report.checks_text(results))
+        self.assertIn("fa 0.25", report.checks_text(results))
+
+    def test_shapes_come_in_their_order_and_full_before_causal(self):
+        results = collection(*((case_of(shape, mask=mask), {"fa": peer(1)}, 400)
+                               for shape in "HBA" for mask in ("causal", "full")))
+        order = [(case.shape, case.mask) for case, _ in report.entries_of(results)]
+        self.assertEqual(order, [(shape, mask) for shape in "ABH" for mask in ("full", "causal")])
+
+    def test_decoding_is_told_in_bytes_of_keys_and_values(self):
+        case = case_of("F")
+        results = collection((case, {"fa": peer(case.key_value_bytes() / 30e9)}, 400))
+        text = report.decode_table(report.entries_of(results))
+        self.assertIn("| f32, 2 threads | 8.9 | 30.0 | 75 % |", text)
+
+    def test_scaling_is_held_against_that_of_the_peak(self):
+        results = collection((case_of("B", threads=1), {"fa": peer(1.0)}, 100),
+                             (case_of("B", threads=2), {"fa": peer(0.5)}, 160),
+                             (case_of("G", threads=2), {"fa": peer(0.5)}, 160))
+        self.assertIn("| forward/f32/B/full | 2 | 2.00 | 1.60 | 1.25 |", report.scaling_table(results))
+        self.assertNotIn("/G/", report.scaling_table(results))
+
+    def test_rounds_thrown_away_are_told(self):
+        results = collection((case_of("B"), {"fa": peer(1), "torch": peer(2)}, 400))
+        self.assertIn("6 rounds count, 2 were thrown away", report.machine_text(results))
+
+
+class ProgramTest(unittest.TestCase):
+    def test_tables_need_no_matplotlib(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "in.json")
+            store.save(path, collection((case_of("B"), {"fa": peer(1)}, 400), (case_of("F"), {"fa": peer(1)}, 400)))
+            out = os.path.join(folder, "out")
+            subprocess.run([sys.executable, "-B", report.__file__, "--tables-only", path, out], check=True)
+            with open(os.path.join(out, "README.md"), encoding="utf-8") as file:
+                page = file.read()
+            self.assertIn("## Forward, f32, 2 threads", page)
+            self.assertIn("## Decode", page)
+            self.assertNotIn("png", page)
+            self.assertEqual(store.load(os.path.join(out, "results.json")), store.load(path))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,42 @@
+"""Rounds: which count, in which order, what they say."""
+
+import unittest
+
+from rounds import TICKS_SECONDS, CpuUse, foreign_seconds, is_quiet, order_of, summarize
+
+
+class QuietTest(unittest.TestCase):
+    def test_what_the_peers_use_is_not_foreign(self):
+        before, after = CpuUse(100, 10, 0), CpuUse(102, 12, 1)
+        self.assertEqual(foreign_seconds(before, after), 0)
+        self.assertTrue(is_quiet(before, after, 0.05))
+
+    def test_a_busy_neighbour_is_noticed(self):
+        before, after = CpuUse(100, 10, 0), CpuUse(102, 11.5, 1)
+        self.assertEqual(foreign_seconds(before, after), 0.5)
+        self.assertFalse(is_quiet(before, after, 0.05))
+        self.assertTrue(is_quiet(before, after, 0.6))
+
+    def test_the_coarseness_of_ticks_is_not_foreign(self):
+        self.assertTrue(is_quiet(CpuUse(0, 0, 0), CpuUse(TICKS_SECONDS, 0, 0.01), 0))
+        self.assertFalse(is_quiet(CpuUse(0, 0, 0), CpuUse(3 * TICKS_SECONDS, 0, 0.01), 0.05))
+
+    def test_own_time_ahead_of_the_total_is_no_negative_load(self):
+        self.assertEqual(foreign_seconds(CpuUse(0, 0, 0), CpuUse(1, 1.01, 1)), 0)
+
+
+class OrderTest(unittest.TestCase):
+    def test_each_peer_leads_and_each_follows_once_in_as_many_rounds(self):
+        peers = ["a", "b", "c"]
+        self.assertEqual([order_of(peers, n)[0] for n in range(4)], ["a", "b", "c", "a"])
+        self.assertEqual([sorted(order_of(peers, n)) for n in range(3)], [peers] * 3)
+
+
+class SummaryTest(unittest.TestCase):
+    def test_best_and_median_are_of_all_samples(self):
+        self.assertEqual(summarize([[3.0, 1.0], [2.0], [10.0, 5.0]]),
+                         {"best": 1.0, "median": 3.0, "rounds": 3, "calls": 5})
+
+
+if __name__ == "__main__":
+    unittest.main()
