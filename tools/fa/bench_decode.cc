@@ -4,27 +4,34 @@
 
 #include "bench_report.h"
 #include "commands.h"
+#include "decode_data.h"
 #include "failure.h"
-#include "forward_data.h"
 
 namespace fa::tool {
 namespace {
 
-void Run(const BenchFlags& flags) {
-  const std::unique_ptr<Context> context = MakeContext(flags.context);
-  const ForwardCase decode(flags.forward);
-  Result<Plan> plan = PlanFlashAttention(decode.args, decode.options, context.get());
+struct Flags {
+  DecodeCaseFlags decode;
+  BenchFlags bench;
+};
+
+void Run(const Flags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.bench.context);
+  const DecodeCase decode(flags.decode);
+  Result<Plan> plan = PlanDecodeAttention(decode.args, decode.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
-  ForwardData data(decode);
-  const AttentionArgs args = data.Args();
+  DecodeData data(decode);
+  const DecodeAttentionArgs args = data.Args();
   Workspace workspace;
   MeasureAndReport({.op = "decode",
-                    .flags = flags,
-                    .forward = decode,
+                    .flags = flags.bench,
+                    .forward = decode.forward,
                     .context = *context,
                     .info = plan->info(),
                     .bytes = data.key_value_bytes(),
                     .against_memory = true,
+                    .dtype = flags.decode.forward.dtype,
+                    .block_size = decode.block_size,
                     .call = [&] { ThrowUnlessOk(plan->Run(args, workspace)); },
                     .check = [&] { data.CheckRows(); }});
 }
@@ -32,7 +39,12 @@ void Run(const BenchFlags& flags) {
 }  // namespace
 
 void AddBenchDecode(CLI::App& bench) {
-  AddBench(bench, "decode", "Time few queries against long keys; the result is checked first", Run);
+  CLI::App* command = bench.add_subcommand("decode", "Time few queries against long keys; the result is checked first");
+  const auto flags = std::make_shared<Flags>();
+  AddDecodeCaseFlags(*command, flags->decode);
+  AddContextFlags(*command, flags->bench.context);
+  command->add_flag("--json", flags->bench.json, "Print one JSON object");
+  command->callback([flags] { Run(*flags); });
 }
 
 }  // namespace fa::tool

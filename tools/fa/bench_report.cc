@@ -55,7 +55,7 @@ nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measure
   const double bytes_per_second = bench.bytes / measured.seconds.best;
   nlohmann::ordered_json json = {{"op", bench.op},
                                  {"shape", bench.forward.Shape()},
-                                 {"dtype", Name(bench.forward.dtype)},
+                                 {"dtype", bench.dtype.empty() ? Name(bench.forward.dtype) : bench.dtype},
                                  {"mask", bench.forward.mask_text},
                                  {"layout", Name(bench.forward.options.layout)},
                                  {"threads", bench.context.threads()},
@@ -67,6 +67,7 @@ nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measure
                                  {"peak_gflops", measured.peak_gflops},
                                  {"fraction", gflops / measured.peak_gflops},
                                  {"bytes_per_second", bytes_per_second}};
+  if (bench.block_size > 0) json["block_size"] = bench.block_size;
   if (bench.against_memory) {
     json["read_bytes_per_second"] = measured.read_gbps * 1e9;
     json["read_fraction"] = bytes_per_second / (measured.read_gbps * 1e9);

@@ -32,6 +32,8 @@ struct BenchCall {
   PlanInfo info;
   double bytes = 0;             ///< of inputs and outputs, each once
   bool against_memory = false;  ///< also measure the machine's read rate, which `bytes` are held against
+  std::string dtype = {};       ///< where it is not the forward's
+  int64_t block_size = 0;       ///< of pages
   std::function<void()> call;
   std::function<void()> check;  ///< of the results of a call, before any is timed; throws Failure
 };

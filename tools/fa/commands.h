@@ -10,9 +10,11 @@ namespace fa::tool {
 
 void AddRunForward(CLI::App& run);
 void AddRunBackward(CLI::App& run);
+void AddRunDecode(CLI::App& run);
 void AddRunMerge(CLI::App& run);
 void AddPlanForward(CLI::App& plan);
 void AddPlanBackward(CLI::App& plan);
+void AddPlanDecode(CLI::App& plan);
 void AddBenchForward(CLI::App& bench);
 void AddBenchBackward(CLI::App& bench);
 void AddBenchDecode(CLI::App& bench);

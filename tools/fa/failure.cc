@@ -11,7 +11,7 @@ namespace fa::tool {
 namespace {
 
 // Names of the C++ interface that are not the flag's words with underscores.
-constexpr std::array<std::pair<std::string_view, const char*>, 9> kFlags = {{
+constexpr std::array<std::pair<std::string_view, const char*>, 11> kFlags = {{
     {"mask.pre", "--pre-tokens"},
     {"mask.next", "--next-tokens"},
     {"mask.prefix", "--prefix"},
@@ -19,6 +19,8 @@ constexpr std::array<std::pair<std::string_view, const char*>, 9> kFlags = {{
     {"heads", "--head-num"},
     {"cu_q", "--actual-seq-qlen"},
     {"cu_kv", "--actual-seq-kvlen"},
+    {"lengths_q", "--actual-seq-lengths"},
+    {"lengths_kv", "--actual-seq-lengths-kv"},
     {"dropout", "--seed"},
     {"d_out", "--dout"},
 }};

@@ -17,6 +17,8 @@ class ForwardData {
   [[nodiscard]] AttentionArgs Args();
   /// Bytes of the inputs and the output, each once.
   [[nodiscard]] double bytes() const;
+  [[nodiscard]] Tensor& key() { return k_; }
+  [[nodiscard]] Tensor& value() { return v_; }
   /// Of keys and values alone.
   [[nodiscard]] double key_value_bytes() const;
 

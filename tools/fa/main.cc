@@ -37,9 +37,11 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddRunForward(run);
   fa::tool::AddRunBackward(run);
   fa::tool::AddRunMerge(run);
+  fa::tool::AddRunDecode(run);
   CLI::App& plan = group("plan", "Show what would run and why");
   fa::tool::AddPlanForward(plan);
   fa::tool::AddPlanBackward(plan);
+  fa::tool::AddPlanDecode(plan);
   CLI::App& bench = group("bench", "Measure against this machine's peak");
   fa::tool::AddBenchForward(bench);
   fa::tool::AddBenchBackward(bench);

@@ -1,13 +1,16 @@
-// fa plan forward, fa plan backward: what would run, in words, as JSON or as a picture. Nothing is computed.
+// fa plan forward, fa plan backward, fa plan decode: what would run, in words, as JSON or as a picture. Nothing is
+// computed.
 
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "commands.h"
 #include "context_flags.h"
+#include "decode_case.h"
 #include "fa/plan.h"
 #include "failure.h"
 #include "forward_case.h"
@@ -20,7 +23,7 @@ namespace fa::tool {
 namespace {
 
 struct Flags {
-  ForwardCaseFlags forward;
+  DecodeCaseFlags call;  ///< block_size: decode alone
   ContextFlags context;
   std::string svg;
   bool json = false;
@@ -29,27 +32,31 @@ struct Flags {
 /// One operator that takes these flags.
 struct Operator {
   const char* name;
-  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);
+  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null: decode
 };
 
-Plan MakePlan(const Operator& op, const ForwardCase& forward, Context& context) {
+Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* decode, Context& context) {
   const Progress progress(fmt::format("fa plan {}: {} workers", op.name, context.threads()));
-  Result<Plan> plan = op.plan(forward, context);
+  Result<Plan> plan =
+      decode != nullptr ? PlanDecodeAttention(decode->args, decode->options, &context) : op.plan(forward, context);
   ThrowUnlessOkFromShape(plan.status());
   return std::move(*plan);
 }
 
 void Run(const Operator& op, const Flags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
-  const ForwardCase forward(flags.forward);
+  std::optional<DecodeCase> decode;
+  std::optional<ForwardCase> dense;
+  const ForwardCase& forward =
+      op.plan == nullptr ? decode.emplace(flags.call).forward : dense.emplace(flags.call.forward);
   OutputFiles files;
   const size_t svg_file = flags.svg.empty() ? 0 : files.Add("--svg", flags.svg);
-  const Plan plan = MakePlan(op, forward, *context);
+  const Plan plan = MakePlan(op, forward, decode ? &*decode : nullptr, *context);
   const PlanInfo info = plan.info();
   std::string svg;
   if (!flags.svg.empty()) {
-    svg = DrawPlan(info, {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.forward.shape, Name(forward.dtype),
-                                               forward.mask_text),
+    svg = DrawPlan(info, {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.call.forward.shape,
+                                               Name(forward.dtype), forward.mask_text),
                           .batch = forward.batch,
                           .heads = forward.heads,
                           .sq = forward.sq,
@@ -69,7 +76,11 @@ void Run(const Operator& op, const Flags& flags) {
 void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
   CLI::App* command = plan.add_subcommand(op.name, text);
   const auto flags = std::make_shared<Flags>();
-  AddForwardCaseFlags(*command, flags->forward);
+  if (op.plan == nullptr) {
+    AddDecodeCaseFlags(*command, flags->call);
+  } else {
+    AddForwardCaseFlags(*command, flags->call.forward);
+  }
   AddContextFlags(*command, flags->context);
   command->add_option("--svg", flags->svg, "Draw the (row x key) area, tiles coloured by worker")->type_name("FILE");
   command->add_flag("--json", flags->json, "Print one JSON object");
@@ -90,6 +101,10 @@ void AddPlanBackward(CLI::App& plan) {
           {"backward", [](const ForwardCase& forward, Context& context) {
              return PlanFlashAttentionGrad(forward.GradArgs(), forward.options, &context);
            }});
+}
+
+void AddPlanDecode(CLI::App& plan) {
+  AddPlan(plan, "Plan of a decode: few queries against long keys", {"decode", nullptr});
 }
 
 }  // namespace fa::tool

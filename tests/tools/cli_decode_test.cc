@@ -1,0 +1,197 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "npy/npy_file.h"
+#include "support/random_values.h"
+#include "tools/cli_run.h"
+#include "tools/scratch_folder.h"
+
+namespace fa::test {
+namespace {
+
+using nlohmann::json;
+using npy::ElementType;
+using ::testing::HasSubstr;
+
+constexpr int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kKeys = 50, kD = 8;
+
+/// Files of one decode in BNSD, and the output of `fa run forward` on them.
+class CliDecode : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Save("q.npy", {kBatch, kHeads, 1, kD}, Tag::kQ);
+    k_ = Save("k.npy", {kBatch, kHeadsKv, kKeys, kD}, Tag::kK);
+    v_ = Save("v.npy", {kBatch, kHeadsKv, kKeys, kD}, Tag::kV);
+  }
+
+  npy::Array Save(const std::string& name, std::vector<int64_t> shape, Tag tag) const {
+    npy::Array array(ElementType::kF32, std::move(shape));
+    int64_t i = 0;
+    for (float& x : array.as<float>()) x = static_cast<float>(RandomNormal(1, tag, {i++}));
+    npy::Save(Path(name), array);
+    return array;
+  }
+
+  /// Rows of [B,Nkv,S,D] as pages [pages, page size, Nkv*D]; element b has pages of every second number.
+  void SavePages(const std::string& name, const npy::Array& dense, int64_t page_size) const {
+    const int64_t pages = (kKeys + page_size - 1) / page_size;
+    npy::Array array(ElementType::kF32, {kBatch * pages, page_size, kHeadsKv * kD});
+    for (float& x : array.as<float>()) x = NAN;
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t n = 0; n < kHeadsKv; ++n) {
+        for (int64_t j = 0; j < kKeys; ++j) {
+          const int64_t page = j / page_size * kBatch + b;
+          for (int64_t c = 0; c < kD; ++c) {
+            array.as<float>()[((page * page_size + j % page_size) * kHeadsKv + n) * kD + c] =
+                dense.as<float>()[((b * kHeadsKv + n) * kKeys + j) * kD + c];
+          }
+        }
+      }
+    }
+    npy::Save(Path(name), array);
+    npy::Array table(ElementType::kI32, {kBatch, pages});
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t page = 0; page < pages; ++page) {
+        table.as<int32_t>()[b * pages + page] = static_cast<int32_t>(page * kBatch + b);
+      }
+    }
+    npy::Save(Path("table.npy"), table);
+  }
+
+  [[nodiscard]] std::string Path(const std::string& name) const { return scratch_.Path(name); }
+  [[nodiscard]] CliResult Run(const std::string& command, const std::string& key, const std::string& value,
+                              const std::string& flags) const {
+    return RunCli("run " + command + " --layout BNSD --query " + Path("q.npy") + " --key " + Path(key) + " --value " +
+                  Path(value) + " " + flags);
+  }
+  [[nodiscard]] std::string ForwardBytes() const {
+    const CliResult result = Run("forward", "k.npy", "v.npy", "--out " + Path("want.npy"));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return scratch_.Read("want.npy");
+  }
+
+  ScratchFolder scratch_;
+  npy::Array k_, v_;
+};
+
+TEST_F(CliDecode, GivesTheBytesOfForwardOnOneTensor) {
+  const CliResult result =
+      Run("decode", "k.npy", "v.npy", "--out " + Path("out.npy") + " --lse " + Path("lse.npy") + " --threads 2");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("out.npy"), ForwardBytes());
+  EXPECT_EQ(npy::Load(Path("lse.npy")).shape(), (std::vector<int64_t>{kBatch, kHeads, 1}));
+}
+
+TEST_F(CliDecode, ReadsPages) {
+  for (const int64_t page_size : {1, 16, 64}) {
+    SavePages("kp.npy", k_, page_size);
+    SavePages("vp.npy", v_, page_size);
+    const CliResult result = Run("decode", "kp.npy", "vp.npy",
+                                 "--block-table " + Path("table.npy") + " --block-size " + std::to_string(page_size) +
+                                     " --actual-seq-lengths-kv 50 --out " + Path("out.npy"));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(scratch_.Read("out.npy"), ForwardBytes()) << page_size;
+  }
+}
+
+TEST_F(CliDecode, ReadsInt8Keys) {
+  // What int8 stands for as a float file gives the same output.
+  npy::Array scale(ElementType::kF32, {2}), offset(ElementType::kF32, {2});
+  scale.as<float>()[0] = 0.5F;
+  scale.as<float>()[1] = 0.25F;
+  offset.as<float>()[0] = 3;
+  offset.as<float>()[1] = -7;
+  npy::Save(Path("scale.npy"), scale);
+  npy::Save(Path("offset.npy"), offset);
+  for (int side = 0; side < 2; ++side) {
+    npy::Array bytes(ElementType::kI8, k_.shape()), floats(ElementType::kF32, k_.shape());
+    for (int64_t i = 0; i < bytes.size(); ++i) {
+      const auto value = static_cast<int8_t>(RandomBits(2, Tag::kK, {side, i}) % 21);
+      bytes.as<int8_t>()[i] = value;
+      floats.as<float>()[i] = (static_cast<float>(value) + offset.as<float>()[side]) * scale.as<float>()[side];
+    }
+    npy::Save(Path(side == 0 ? "k8.npy" : "v8.npy"), bytes);
+    npy::Save(Path(side == 0 ? "k.npy" : "v.npy"), floats);
+  }
+  const CliResult result = Run("decode", "k8.npy", "v8.npy",
+                               "--antiquant-scale " + Path("scale.npy") + " --antiquant-offset " + Path("offset.npy") +
+                                   " --out " + Path("out.npy"));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("out.npy"), ForwardBytes());
+}
+
+TEST_F(CliDecode, LengthsCountFromTheFront) {
+  const std::string out = " --out " + Path("out.npy");
+  ASSERT_EQ(Run("decode", "k.npy", "v.npy", "--actual-seq-lengths-kv 50,50 --causal" + out).exit_code, 0);
+  EXPECT_EQ(scratch_.Read("out.npy"), ForwardBytes());
+  ASSERT_EQ(Run("decode", "k.npy", "v.npy", "--actual-seq-lengths-kv 0,0" + out).exit_code, 0);
+  const npy::Array empty = npy::Load(Path("out.npy"));
+  for (const float x : empty.as<float>()) EXPECT_EQ(x, 0);
+}
+
+TEST_F(CliDecode, BadArgumentsNameTheFlagAndWriteNothing) {
+  SavePages("kp.npy", k_, 16);
+  SavePages("vp.npy", v_, 16);
+  const std::string table = "--block-table " + Path("table.npy");
+  struct Case {
+    std::string key, value, flags, message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"k.npy", "v.npy", "--actual-seq-lengths-kv 51", "--actual-seq-lengths-kv: lengths_kv[0]=51, want 0..50"},
+           {"k.npy", "v.npy", "--actual-seq-lengths 2", "--actual-seq-lengths: lengths_q[0]=2, want 0..1"},
+           {"k.npy", "v.npy", "--block-size 16", "--block-size: needs --block-table"},
+           {"kp.npy", "vp.npy", table + " --block-size 15 --actual-seq-lengths-kv 50", "--block-size: 15"},
+           {"kp.npy", "vp.npy", table, "--actual-seq-lengths-kv: "},
+           {"kp.npy", "vp.npy", table + " --actual-seq-lengths-kv 65", "--actual-seq-lengths-kv: "},
+           {"kp.npy", "vp.npy", "--block-table " + Path("q.npy") + " --actual-seq-lengths-kv 9", "--block-table: "},
+           {"k.npy", "v.npy", "--antiquant-scale " + Path("q.npy"), "--antiquant-scale: "}}) {
+    const CliResult result = Run("decode", c.key, c.value, c.flags + " --out " + Path("none.npy"));
+    EXPECT_EQ(result.exit_code, 2) << c.flags;
+    EXPECT_TRUE(result.HasOneLineOfError()) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(c.message));
+    EXPECT_EQ(scratch_.Read("none.npy"), "");
+  }
+}
+
+TEST_F(CliDecode, APageThatDoesNotExistIsRefused) {
+  SavePages("kp.npy", k_, 16);
+  SavePages("vp.npy", v_, 16);
+  npy::Array table = npy::Load(Path("table.npy"));
+  table.as<int32_t>()[1] = 8;
+  npy::Save(Path("table.npy"), table);
+  const CliResult result =
+      Run("decode", "kp.npy", "vp.npy",
+          "--block-table " + Path("table.npy") + " --actual-seq-lengths-kv 50 --out " + Path("none.npy"));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--block-table: block_table[0][1]=8, want 0..7 (pages)"));
+}
+
+TEST(CliDecodePlan, TellsHowKeysAreCut) {
+  const CliResult result = RunCli("plan decode --shape 2,8,2,1,3000,64 --block-size 16 --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json plan = json::parse(result.out);
+  EXPECT_EQ(plan["op"], "decode");
+  EXPECT_EQ(plan["tiles"].size(), 4U * 6) << "parts of 512 keys";
+  const CliResult text = RunCli("plan decode --shape 2,8,2,1,3000,64 --dtype int8");
+  EXPECT_THAT(text.out, HasSubstr("the keys of 4 tiles are cut into 24 parts"));
+}
+
+TEST(CliDecodeBench, ChecksPagesAndInt8BeforeTiming) {
+  const CliResult result =
+      RunCli("bench decode --shape 2,4,2,1,300,64 --dtype int8 --block-size 16 --threads 1 --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json bench = json::parse(result.out);
+  EXPECT_EQ(bench["dtype"], "int8");
+  EXPECT_EQ(bench["block_size"], 16);
+  const double best = bench["seconds"]["best"];
+  EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), 2.0 * 2 * 2 * 300 * 64 / best);
+}
+
+}  // namespace
+}  // namespace fa::test
