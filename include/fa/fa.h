@@ -10,6 +10,7 @@
 #include "fa/merge.h"
 #include "fa/options.h"
 #include "fa/plan.h"
+#include "fa/prompt_flash_attention.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "fa/version.h"

@@ -90,6 +90,22 @@ constexpr Rename kMergeNames[] = {
     {"layout", "inputLayout"},
 };
 
+constexpr Rename kPromptNames[] = {
+    {"pse", "pseShift"},
+    {"out", "attentionOut"},
+    {"heads", "numHeads"},
+    {"heads_kv", "numKeyValueHeads"},
+    {"lengths_q", "actualSeqLengths"},
+    {"lengths_kv", "actualSeqLengthsKv"},
+    {"cu_q", "actualSeqLengths"},
+    {"cu_kv", "actualSeqLengthsKv"},
+    {"deq_scale1", "deqScale1"},
+    {"quant_scale1", "quantScale1"},
+    {"deq_scale2", "deqScale2"},
+    {"quant_scale2", "quantScale2"},
+    {"quant_offset2", "quantOffset2"},
+};
+
 template <size_t size>
 const Rename* Find(const Rename (&table)[size], std::string_view word) {
   for (const Rename& rename : table) {
@@ -100,7 +116,9 @@ const Rename* Find(const Rename (&table)[size], std::string_view word) {
 
 const Rename* Find(Names names, std::string_view word) {
   if (names == Names::kMerge) return Find(kMergeNames, word);
-  const Rename* own = names == Names::kForward ? Find(kForwardNames, word) : Find(kBackwardNames, word);
+  const Rename* own = names == Names::kForward    ? Find(kForwardNames, word)
+                      : names == Names::kBackward ? Find(kBackwardNames, word)
+                                                  : Find(kPromptNames, word);
   return own != nullptr ? own : Find(kAttentionNames, word);
 }
 

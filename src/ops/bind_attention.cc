@@ -42,8 +42,8 @@ Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionO
 }
 
 Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
-                                     const ActualLengths& lengths) {
-  const Inference inference{lengths};
+                                     const ActualLengths& lengths, bool own_types) {
+  const Inference inference{.lengths = lengths, .own_types = own_types};
   return Bind(args, options, &inference);
 }
 

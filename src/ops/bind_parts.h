@@ -23,6 +23,7 @@ enum class Direction : uint8_t { kForward, kBackward };
 /// mask and pse that are larger than the call in their last two dimensions.
 struct Inference {
   ActualLengths lengths;
+  bool own_types = false;  ///< the operator has checked the types of query, key, value and out
 };
 
 /// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.

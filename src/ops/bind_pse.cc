@@ -176,7 +176,8 @@ Status BindPse(Binding& call) {
   if (call.options.pse_type >= PseType::kSlopes) return BindSlopes(call);
   const TensorView& pse = call.args.pse;
   if (pse.data == nullptr) return Status::Ok();
-  const DType dtype = call.bound.problem.dtype;
+  // Beside int8, the type of the products' results on the device.
+  const DType dtype = call.bound.problem.dtype == DType::kI8 ? DType::kF16 : call.bound.problem.dtype;
   if (pse.dtype != dtype && pse.dtype != DType::kF32) {
     return WrongType("pse", pse.dtype,
                      std::string(Name(dtype)) + " (query.dtype)" + (dtype != DType::kF32 ? " or f32" : ""));

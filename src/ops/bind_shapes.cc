@@ -232,7 +232,9 @@ Status BindShapes(Binding& call) {
   if (Status status = CheckRank("key", args.k, layout, axes); !status.ok()) return status;
   if (Status status = CheckRank("value", args.v, layout, axes); !status.ok()) return status;
   if (Status status = CheckRank("out", args.out, layout, out_axes); !status.ok()) return status;
-  if (Status status = CheckTypes(args); !status.ok()) return status;
+  if (call.inference == nullptr || !call.inference->own_types) {
+    if (Status status = CheckTypes(args); !status.ok()) return status;
+  }
   if (Status status = BindQuery(call, axes); !status.ok()) return status;
   if (Status status = BindKey(call, axes); !status.ok()) return status;
   if (Status status = BindValue(call, axes); !status.ok()) return status;

@@ -79,6 +79,22 @@ std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args
   };
 }
 
+std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("value", args.v),
+      Optional(Input("pse", args.pse)),
+      Optional(Input("dense_mask", args.dense_mask)),
+      Optional(Input("deq_scale1", args.deq_scale1)),
+      Optional(Input("quant_scale1", args.quant_scale1)),
+      Optional(Input("deq_scale2", args.deq_scale2)),
+      Optional(Input("quant_scale2", args.quant_scale2)),
+      Optional(Input("quant_offset2", args.quant_offset2)),
+      Output("out", args.out),
+  };
+}
+
 std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {
   std::vector<PlannedTensor> planned(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {

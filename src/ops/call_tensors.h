@@ -10,6 +10,7 @@
 #include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
+#include "fa/prompt_flash_attention.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -38,6 +39,7 @@ struct PlannedTensor {
 inline constexpr size_t kForwardTensors = 13;
 inline constexpr size_t kBackwardTensors = 21;
 inline constexpr size_t kDecodeTensors = 8;
+inline constexpr size_t kPromptTensors = 11;
 
 /// All tensors of a call, inputs before outputs.
 [[nodiscard]] std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args);
@@ -46,6 +48,7 @@ inline constexpr size_t kDecodeTensors = 8;
 [[nodiscard]] std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args);
 /// One tensor of these lists.
 [[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
+[[nodiscard]] std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args);
 
 /// Of checked tensors, in their order.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);

@@ -11,10 +11,12 @@ class Carver {
  public:
   explicit Carver(std::byte* memory) : memory_(memory) {}
 
-  float* Floats(int64_t count) {
+  float* Floats(int64_t count) { return Array<float>(count); }
+  template <typename T>
+  T* Array(int64_t count) {
     const size_t offset = used_;
-    used_ += (static_cast<size_t>(count) * sizeof(float) + 63) & ~size_t{63};
-    return memory_ == nullptr ? nullptr : reinterpret_cast<float*>(memory_ + offset);
+    used_ += (static_cast<size_t>(count) * sizeof(T) + 63) & ~size_t{63};
+    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + offset);
   }
   [[nodiscard]] size_t used() const { return used_; }
 

@@ -8,6 +8,7 @@
 #include "ops/argument_error.h"
 #include "ops/bind_attention.h"
 #include "ops/bind_attention_grad.h"
+#include "ops/bind_prompt.h"
 #include "ops/call_tensors.h"
 
 namespace fa::ops {
@@ -138,6 +139,11 @@ Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) { re
 Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
   if (Status status = CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
   return CheckPlannedLengths("lengths_kv", lengths.kv, bound.lengths_kv);
+}
+
+Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args) {
+  if (Status status = CheckRunLengths(bound, {args.lengths_q, args.lengths_kv}); !status.ok()) return status;
+  return CheckCall(bound, args);
 }
 
 Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {

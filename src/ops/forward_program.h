@@ -27,9 +27,10 @@ class ForwardProgram {
   [[nodiscard]] PlanInfo info() const;
   [[nodiscard]] std::string Describe() const;
   /// Runs on checked arguments, as a graph of `plan`.
-  /// @param keys  of a decode: where K and V lie instead of in `args`
+  /// @param keys          of a decode: where K and V lie instead of in `args`
+  /// @param quantisation  of an int8 output
   [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
-                           const KeySource* keys = nullptr) const;
+                           const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr) const;
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;

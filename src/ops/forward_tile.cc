@@ -79,13 +79,15 @@ size_t PartStateFloats(int64_t rows, int64_t dv) {
 
 ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
                          const core::kernels::KernelTable& table, const AttentionArgs& args,
-                         const ForwardBuffers& buffers, std::byte* workspace, const KeySource* keys)
+                         const ForwardBuffers& buffers, std::byte* workspace, const KeySource* keys,
+                         const OutputQuantisation* quantisation)
     : bound_(bound),
       plan_(plan),
       table_(table),
       args_(args),
       buffers_(buffers),
       workspace_(workspace),
+      quantisation_(quantisation),
       score_tile_(bound, table, args),
       panels_(bound, plan, table, args, workspace + buffers.slots, keys) {}
 
@@ -138,7 +140,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& sc
     }
   }
   if (item.parts > 1 && !MergeParts(item, strips, count)) return;
-  for (int64_t s = 0; s < count; ++s) Finish(strips[s]);
+  for (int64_t s = 0; s < count; ++s) Finish(strips[s], scratch);
 }
 
 /// Leaves this part's state for the task that comes last, which adds them all up in the order of the parts; returns
@@ -255,13 +257,12 @@ void ForwardTile::MultiplyRuns(ProductKernel* product, const RunningStrip& strip
   }
 }
 
-void ForwardTile::Finish(const RunningStrip& strip) const {
+void ForwardTile::Finish(const RunningStrip& strip, const TileScratch& scratch) const {
   const StripRows& lanes = strip.lanes;
   const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];
   const auto* sinks = static_cast<const float*>(args_.sink.data);
   alignas(64) float multiplier[kMaxStripWidth] = {};
   alignas(64) int32_t zero[kMaxStripWidth] = {};
-  void* out[kMaxStripWidth];
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
     const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], score_tile_.passes().scale().unit,
@@ -271,10 +272,11 @@ void ForwardTile::Finish(const RunningStrip& strip) const {
     if (bound_.has_max) WriteStatistic(args_.softmax_max, bound_.softmax_max, lanes.sequence, head, row, stats.max);
     if (bound_.has_sum) WriteStatistic(args_.softmax_sum, bound_.softmax_sum, lanes.sequence, head, row, stats.sum);
     if (bound_.has_lse) WriteStatistic(args_.lse, bound_.lse, lanes.sequence, head, row, stats.lse);
-    out[i] = static_cast<std::byte*>(args_.out.data) +
-             bound_.out.Offset(lanes.sequence, head, row) * static_cast<int64_t>(SizeOf(bound_.out.dtype));
   }
-  strip.kernels->write_output(strip.state, bound_.problem.dv, multiplier, zero, out, bound_.out.dtype, lanes.count);
+  // The backup has served: it lies beside the state, and an int8 output is staged there.
+  WriteOutputRows(bound_, args_, strip,
+                  {.state = strip.state, .multiplier = multiplier, .zero = zero, .staging = scratch.backup},
+                  quantisation_);
 }
 
 void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args) {

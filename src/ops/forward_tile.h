@@ -9,6 +9,7 @@
 #include "fa/flash_attention.h"
 #include "ops/bind_attention.h"
 #include "ops/key_panels.h"
+#include "ops/output_rows.h"
 #include "ops/score_tile.h"
 #include "ops/tile_scratch.h"
 #include "tiling/forward_plan.h"
@@ -40,7 +41,7 @@ class ForwardTile {
  public:
   ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
               const AttentionArgs& args, const ForwardBuffers& buffers, std::byte* workspace,
-              const KeySource* keys = nullptr);
+              const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr);
 
   /// Runs one task with the worker's own scratch.
   void operator()(int32_t task, int worker);
@@ -64,7 +65,7 @@ class ForwardTile {
                     const float* p, const float* alpha) const;
   bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;
   void AddPart(const float* part, RunningStrip& strip) const;
-  void Finish(const RunningStrip& strip) const;
+  void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
 
   const BoundAttention& bound_;
   const tiling::ForwardPlan& plan_;
@@ -72,6 +73,7 @@ class ForwardTile {
   const AttentionArgs& args_;
   ForwardBuffers buffers_;
   std::byte* workspace_;
+  const OutputQuantisation* quantisation_;
   ScoreTile score_tile_;
   KeyPanels panels_;
 };

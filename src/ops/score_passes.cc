@@ -30,15 +30,15 @@ int32_t SaturateToInt32(int64_t x) {
 
 }  // namespace
 
-ScoreScale::ScoreScale(const BoundAttention& bound) {
-  const float magnitude = bound.scale == 0 ? 1.0f : std::fabs(bound.scale);
-  const float sign = bound.scale > 0 ? 1.0f : bound.scale < 0 ? -1.0f : 0.0f;
+ScoreScale::ScoreScale(const BoundAttention& bound, float scale) {
+  const float magnitude = scale == 0 ? 1.0f : std::fabs(scale);
+  const float sign = scale > 0 ? 1.0f : scale < 0 ? -1.0f : 0.0f;
   q_multiplier = sign;
-  const bool capped = bound.softcap > 0;
+  scale_first = bound.softcap > 0 || (bound.problem.dtype == DType::kI8 && bound.has_pse);
   const bool scale_in_exponent =
-      !capped && !bound.has_slopes && (!bound.has_pse || bound.pse_type == PseType::kAddThenScale);
+      !scale_first && !bound.has_slopes && (!bound.has_pse || bound.pse_type == PseType::kAddThenScale);
   cap_scale = magnitude;
-  bias_pre = capped || scale_in_exponent ? 1.0f : magnitude;
+  bias_pre = scale_first || scale_in_exponent ? 1.0f : magnitude;
   bias_post = scale_in_exponent ? sign : 1.0f;
   unit = scale_in_exponent ? magnitude : 1.0f;
   exp2_factor = static_cast<float>(unit * kLog2E);
@@ -46,7 +46,7 @@ ScoreScale::ScoreScale(const BoundAttention& bound) {
 
 void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                              int64_t keys, float* staging, float* capped, float* s) const {
-  if (bound_.softcap > 0) {
+  if (scale_.scale_first) {
     kernels.scale_scores(s, keys, scale_.cap_scale, bound_.softcap);
     if (capped != nullptr) std::memcpy(capped, s, sizeof(float) * static_cast<size_t>(keys * strip.width));
   }

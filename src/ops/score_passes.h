@@ -14,10 +14,13 @@ namespace fa::ops {
 /// How raw inner products become the base-2 exponent, derived once a call from scale, softcap and pse type. Q is packed
 /// times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
 struct ScoreScale {
-  explicit ScoreScale(const BoundAttention& bound);
+  ScoreScale(const BoundAttention& bound, float scale);
 
   float q_multiplier;
-  float cap_scale;    ///< with softcap: what the inner product is scaled by before the cap
+  /// The inner product is scaled by cap_scale in a pass of its own: before a softcap; and before pse where the levels
+  /// must agree to the bit, since a product added in one step is rounded once on some and twice on others.
+  bool scale_first;
+  float cap_scale;
   float bias_pre;     ///< factor of the inner product when a bias or slope is added
   float bias_post;    ///< factor of pse
   float unit;         ///< tile score * unit = natural-log score
@@ -28,7 +31,8 @@ struct ScoreScale {
 /// backward run the same ones.
 class ScorePasses {
  public:
-  ScorePasses(const BoundAttention& bound, const AttentionArgs& args) : bound_(bound), args_(args), scale_(bound) {}
+  ScorePasses(const BoundAttention& bound, const AttentionArgs& args, float scale)
+      : bound_(bound), args_(args), scale_(bound, scale) {}
 
   [[nodiscard]] const ScoreScale& scale() const { return scale_; }
   /// Whether BiasAndCap has anything to do.

@@ -1,6 +1,8 @@
 #ifndef FA_OPS_SCORE_TILE_H_
 #define FA_OPS_SCORE_TILE_H_
 
+#include <algorithm>
+
 #include "core/kernels/kernel_types.h"
 #include "ops/key_rows.h"
 #include "ops/score_passes.h"
@@ -13,7 +15,11 @@ namespace fa::ops {
 class ScoreTile {
  public:
   ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args)
-      : bound_(bound), table_(table), passes_(bound, args) {}
+      : ScoreTile(bound, table, args, bound.scale) {}
+  /// @param scale  instead of the call's, where a factor of it is known in Run only
+  ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
+            float scale)
+      : bound_(bound), table_(table), passes_(bound, args, scale) {}
 
   [[nodiscard]] const ScorePasses& passes() const { return passes_; }
 
@@ -23,7 +29,17 @@ class ScoreTile {
   /// @param capped     optional: with softcap, the capped score before any bias
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
-            float* capped) const;
+            float* capped) const {
+    const auto products = [&](tiling::Interval part, float* to, float* row_max) {
+      InnerProducts(strip, part, rows, to, row_max);
+    };
+    return Fill(strip, keys, products, staging, s, block_max, capped);
+  }
+  /// The same from any `products(keys, s, row_max)`, which writes inner products of not empty keys and, with row_max,
+  /// raises that.
+  template <typename Products>
+  bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
+            float* block_max, float* capped) const;
 
   /// x = kMaskedProbability at every masked pair: the mark that the exact products skip.
   void MarkMasked(const Strip& strip, tiling::Interval keys, float* x) const;
@@ -35,6 +51,42 @@ class ScoreTile {
   const core::kernels::KernelTable& table_;
   ScorePasses passes_;
 };
+
+template <typename Products>
+bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
+                     float* block_max, float* capped) const {
+  using core::kernels::kMaskedScore;
+  using tiling::Interval;
+  const core::kernels::StripKernels& kernels = *strip.kernels;
+  const auto at = [&](int64_t key) { return s + (key - keys.begin) * strip.lanes.width; };
+  if (block_max != nullptr) std::fill_n(block_max, strip.lanes.width, kMaskedScore);
+
+  // [keys.begin, middle.begin) and [middle.end, keys.end) hold masked pairs; the middle does not.
+  Interval middle{std::clamp((strip.full.begin + kKeyStep - 1) / kKeyStep * kKeyStep, keys.begin, keys.end),
+                  std::clamp(strip.full.end / kKeyStep * kKeyStep, keys.begin, keys.end)};
+  if (strip.full.end >= keys.end) middle.end = keys.end;
+  if (middle.empty()) middle = {keys.end, keys.end};
+  const Interval left{keys.begin, middle.begin}, right{middle.end, keys.end};
+
+  const bool whole = bound_.has_dense_mask || passes_.changes_scores();
+  if (whole) {
+    products(keys, s, nullptr);
+    passes_.BiasAndCap(kernels, strip.lanes, keys.begin, keys.size(), staging, capped, s);
+    if (bound_.has_dense_mask) {
+      passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedScore, s);
+    }
+  } else if (!middle.empty()) {
+    products(middle, at(middle.begin), block_max);
+  }
+  for (const Interval edge : {left, right}) {
+    if (edge.empty()) continue;
+    if (!whole) products(edge, at(edge.begin), nullptr);
+    passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
+    if (!whole && block_max != nullptr) kernels.block_max(at(edge.begin), edge.size(), block_max);
+  }
+  if (whole && block_max != nullptr) kernels.block_max(s, keys.size(), block_max);
+  return bound_.has_dense_mask || !left.empty() || !right.empty();
+}
 
 }  // namespace fa::ops
 

@@ -59,12 +59,16 @@ class ItemMaker {
     return CutRows(sequence.sq, problem_.group(), plan_.shape.block_q, strip_rows_);
   }
 
+  [[nodiscard]] int64_t PartKeys(const Sequence& sequence) const {
+    return problem_.whole_rows ? std::max<int64_t>(sequence.sk, 1) : KeysOfAPart(sequence.sq, sequence.sk);
+  }
+
   void Reserve() {
     double items = 0;
     size_t sequences = 0;
     for (const Sequence& sequence : problem_.sequences) {
       if (sequence.sq == 0) continue;
-      const int64_t parts = CeilDiv(sequence.sk, KeysOfAPart(sequence.sq, sequence.sk));
+      const int64_t parts = CeilDiv(sequence.sk, PartKeys(sequence));
       items += static_cast<double>(problem_.heads_kv) * static_cast<double>(Cut(sequence).tiles()) *
                static_cast<double>(std::max<int64_t>(parts, 1));
       ++sequences;
@@ -91,7 +95,8 @@ class ItemMaker {
     const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
-    if (dense || strips < kPackStrips || cut_.tiles() < 2 || keys.empty()) return {};
+    const bool pays = strips >= kPackStrips && cut_.tiles() >= 2;
+    if (dense || keys.empty() || !(pays || problem_.whole_rows)) return {};
     return {keys.begin / kKeyStep * kKeyStep, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
@@ -102,11 +107,11 @@ class ItemMaker {
       plan_.slot_rows = std::max(plan_.slot_rows, CeilDiv(sequence.sk, kKeyStep) * kKeyStep);
     }
     for (int64_t head_kv = 0; head_kv < problem_.heads_kv; ++head_kv) {
-      HeadTiles head{.item_begin = std::ssize(plan_.items),
-                     .row_blocks = cut_.row_blocks,
-                     .uneven_rows = KeysOfAPart(sequence.sq, sequence.sk) >= sequence.sk &&
-                                    blocks_.back().weight != blocks_.front().weight,
-                     .pack_keys = pack_keys};
+      HeadTiles head{
+          .item_begin = std::ssize(plan_.items),
+          .row_blocks = cut_.row_blocks,
+          .uneven_rows = PartKeys(sequence) >= sequence.sk && blocks_.back().weight != blocks_.front().weight,
+          .pack_keys = pack_keys};
       for (int64_t chunk = 0; chunk < cut_.head_chunks; ++chunk) AddRows(index, sequence, head_kv, chunk);
       head.item_end = std::ssize(plan_.items);
       heads.push_back(head);
@@ -144,7 +149,7 @@ class ItemMaker {
 
   // The tile, or one item for each part of its keys that it touches.
   void AddParts(const Sequence& sequence, ForwardItem item, int64_t weight) {
-    const int64_t part_keys = KeysOfAPart(sequence.sq, sequence.sk);
+    const int64_t part_keys = PartKeys(sequence);
     const Interval hull = item.keys;
     const int64_t first = hull.begin / part_keys;
     const int64_t parts = hull.empty() ? 1 : (hull.end - 1) / part_keys - first + 1;

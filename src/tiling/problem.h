@@ -28,6 +28,8 @@ struct AttentionProblem {
   bool one_pair_at_a_time = false;
   bool k_in_place = true;  ///< the kernels read rows of K where they are; else they are packed
   bool v_in_place = true;
+  /// int8: the scores of a row are kept until its maximum is known, so its keys are never cut; they are always packed.
+  bool whole_rows = false;
   std::vector<Sequence> sequences;
 
   [[nodiscard]] int64_t group() const { return heads / heads_kv; }

@@ -59,6 +59,7 @@ double Tensor::Get(int64_t offset) const {
       std::memcpy(&value, at, sizeof value);
       return static_cast<double>(value);
     }
+    case DType::kI8: return static_cast<int8_t>(*at);
     default: return std::to_integer<int>(*at);
   }
 }
@@ -77,6 +78,7 @@ void Tensor::Set(int64_t offset, double value) const {
       std::memcpy(at, &narrow, sizeof narrow);
       break;
     }
+    case DType::kI8: *at = static_cast<std::byte>(static_cast<int8_t>(value)); break;
     default: *at = static_cast<std::byte>(value);
   }
 }

@@ -1,0 +1,21 @@
+#ifndef FA_CORE_KERNELS_INT8_KERNEL_LEVEL_H_
+#define FA_CORE_KERNELS_INT8_KERNEL_LEVEL_H_
+
+/// What every level's int8 source needs around the shared text.
+
+#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/kernel_level.h"
+
+namespace fa::core::kernels {
+namespace portable {
+const Int8Table& Int8();
+}
+namespace avx2 {
+const Int8Table& Int8();
+}
+namespace avx512_vnni {
+const Int8Table& Int8();
+}
+}  // namespace fa::core::kernels
+
+#endif  // FA_CORE_KERNELS_INT8_KERNEL_LEVEL_H_

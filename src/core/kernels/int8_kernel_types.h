@@ -1,0 +1,73 @@
+#ifndef FA_CORE_KERNELS_INT8_KERNEL_TYPES_H_
+#define FA_CORE_KERNELS_INT8_KERNEL_TYPES_H_
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/context.h"
+
+/// The contracts of the int8 kernels. Strips and transposed tiles are those of kernel_types.h; operands are *words* of
+/// `group` elements, 4 bytes or 2 16-bit integers, whose inner products are exact in int32. Everything that is not
+/// exact adds and multiplies apart, in one order, so that all levels give the same bits.
+namespace fa::core::kernels {
+
+/// The products add at most this many keys in int32: 2^16 * 2^7 * 2^7 fits.
+inline constexpr int64_t kInt8ProductKeys = int64_t{1} << 16;
+
+/// Kernels of one strip width on one level: one line of int8_kernels.inc.
+struct Int8Kernels {
+  const char* name;  ///< states the facts: "i8_8x32_avx512_vnni"
+  Isa isa;
+  int64_t width;  ///< lanes; the level's StripKernels of this width do the passes over the scores
+
+  /// panel[word][lane] = sign * row(lane), in groups along d, as `scores` wants it; sign is -1, 0 or 1.
+  void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
+
+  /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32; with `row_max`, row_max[lane] = max(row_max,
+  /// s). `k` are packed rows of `words` words, `start` their starts.
+  void (*scores)(const uint32_t* k, const int32_t* start, int64_t keys, int64_t words, const uint32_t* panel, float* s,
+                 float* row_max);
+
+  /// p = 2^(factor * (s - row_max)), row_sum = sum p, and in place of s, p8 = min(rint(quant * p), limit) in groups
+  /// along the keys, the last one padded with 0. quant >= 0, limit <= 128; a row_max of -inf counts as 0.
+  void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
+
+  /// o[column][lane] = sum_key v[key][column] * p8[key][lane]; keys <= kInt8ProductKeys, from the panel's first on.
+  /// @param v_stride  words from one block of columns to the next
+  void (*product)(const uint32_t* v, int64_t v_stride, int64_t keys, const uint32_t* p, int64_t dv, int32_t* o);
+};
+
+/// Where the output of an int8 call gets its scales: x * scale + offset.
+struct Quantisation {
+  const void* scale = nullptr;   ///< of the row's first column
+  const void* offset = nullptr;  ///< null: 0
+  DType dtype = DType::kF32;     ///< f32 or bf16
+  bool per_column = false;       ///< else one value for all
+};
+
+/// What a level offers.
+struct Int8Table {
+  Isa isa;
+  const Int8Kernels* strips;  ///< from wide to narrow
+  int strip_count;
+  int64_t group;    ///< elements of a word
+  int64_t columns;  ///< of a block of the panel of V
+
+  /// k[row][word] = the row in groups along d, padded with 0; start[row] = what `scores` starts at.
+  void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start);
+  /// panel[block][group of keys][column]: the rows in groups along the keys, in blocks of `columns` columns, both
+  /// padded with 0. @param v_stride  words from one block to the next
+  void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel);
+  /// y = saturate(rint(x * scale + offset)), a NaN -128.
+  void (*quantise)(const float* x, int64_t n, const Quantisation& quantisation, int8_t* y);
+
+  [[nodiscard]] int64_t Words(int64_t elements) const { return (elements + group - 1) / group; }
+  [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return (dv + columns - 1) / columns; }
+};
+
+/// The kernels for a level; avx512 without VNNI has those of avx2.
+[[nodiscard]] const Int8Table& Int8KernelsFor(Isa isa);
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_CORE_KERNELS_INT8_KERNEL_TYPES_H_

@@ -1,0 +1,32 @@
+// Words of two 16-bit integers over the AVX2 vocabulary: VPMADDWD is exact, where VPMADDUBSW saturates. Included after
+// vec_avx2.h.
+
+inline constexpr int kGroup = 2;
+
+FA_INLINE I LoadWords(const uint32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+FA_INLINE void StoreWords(uint32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
+FA_INLINE void StoreI(int32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
+FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+x"(x)); }
+
+/// c + the inner product of the two halves of each word.
+FA_INLINE I DotWords(I c, I a, I b) { return _mm256_add_epi32(c, _mm256_madd_epi16(a, b)); }
+/// Rounded to nearest even; |x| < 2^22.
+FA_INLINE I ToInt(F x) { return _mm256_cvtps_epi32(x); }
+/// Four rows of numbers in 0..128, rounded, to words of pairs along the rows.
+FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
+  StoreWords(p, _mm256_or_si256(ToInt(rows[0]), _mm256_slli_epi32(ToInt(rows[1]), 16)));
+  StoreWords(p + stride, _mm256_or_si256(ToInt(rows[2]), _mm256_slli_epi32(ToInt(rows[3]), 16)));
+}
+/// Rounded; x is in -128..127.
+FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
+  const __m256i words = ToInt(x);
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  const __m128i bytes = _mm_packs_epi16(halves, halves);
+  if (n >= kLanes) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bytes);
+    return;
+  }
+  int8_t staged[16];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(staged), bytes);
+  for (int64_t i = 0; i < n; ++i) p[i] = staged[i];
+}

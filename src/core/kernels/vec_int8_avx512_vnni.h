@@ -1,0 +1,23 @@
+// Words of four bytes over the AVX-512 vocabulary: VPDPBUSD multiplies unsigned by signed bytes, exactly. Included
+// after vec_avx512.h.
+
+inline constexpr int kGroup = 4;
+
+FA_INLINE I LoadWords(const uint32_t* p) { return _mm512_loadu_si512(p); }
+FA_INLINE void StoreWords(uint32_t* p, I x) { _mm512_storeu_si512(p, x); }
+FA_INLINE void StoreI(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
+FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+v"(x)); }
+
+/// c + the inner product of a's unsigned with b's signed bytes of each word.
+FA_INLINE I DotWords(I c, I a, I b) { return _mm512_dpbusd_epi32(c, a, b); }
+/// Rounded to nearest even; |x| < 2^22.
+FA_INLINE I ToInt(F x) { return _mm512_cvtps_epi32(x); }
+/// Four rows of numbers in 0..128, rounded, to words of four bytes along the rows.
+FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
+  const I order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  const I low = _mm512_packus_epi32(ToInt(rows[0]), ToInt(rows[1]));
+  const I high = _mm512_packus_epi32(ToInt(rows[2]), ToInt(rows[3]));
+  StoreWords(p, _mm512_shuffle_epi8(_mm512_packus_epi16(low, high), order));
+}
+/// Rounded; x is in -128..127.
+FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) { _mm512_mask_cvtepi32_storeu_epi8(p, FirstLanes(n), ToInt(x)); }

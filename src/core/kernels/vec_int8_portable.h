@@ -1,0 +1,29 @@
+// Words of two 16-bit integers over the portable vocabulary. Included after vec_portable.h.
+
+inline constexpr int kGroup = 2;
+
+FA_INLINE I LoadWords(const uint32_t* p) {
+  I x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+FA_INLINE void StoreWords(uint32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
+FA_INLINE void StoreI(int32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
+FA_INLINE void KeepWordsInRegister(I& /*x*/) {}
+
+/// c + the inner product of the two halves of each word; wraps, but cannot overflow here.
+FA_INLINE I DotWords(I c, I a, I b) {
+  const I low = ((a << 16) >> 16) * ((b << 16) >> 16), high = (a >> 16) * (b >> 16);
+  return c + low + high;
+}
+/// Rounded to nearest even; |x| < 2^22.
+FA_INLINE I ToInt(F x) { return __builtin_convertvector(RoundToInteger(x), I); }
+/// Four rows of numbers in 0..128, rounded, to words of pairs along the rows.
+FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
+  StoreWords(p, ToInt(rows[0]) | (ToInt(rows[1]) << 16));
+  StoreWords(p + stride, ToInt(rows[2]) | (ToInt(rows[3]) << 16));
+}
+/// Rounded; x is in -128..127.
+FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
+  for (int i = 0; i < kLanes && i < n; ++i) p[i] = static_cast<int8_t>(ToInt(x)[i]);
+}

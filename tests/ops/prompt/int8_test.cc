@@ -1,0 +1,182 @@
+// Prompt attention of int8: the formula step by step in double, on every level, with the same integers on all.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "prompt_case.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+PromptCase Int8Case(DType out) {
+  PromptCase c;
+  c.dtype = DType::kI8;
+  c.out_dtype = out;
+  c.heads = 4;
+  c.heads_kv = 2;
+  c.sq = 45;
+  c.sk = 83;
+  c.d = 32;
+  c.dv = 32;
+  c.deq1 = 1.0F / 2000;
+  c.quant2 = 60;
+  return c;
+}
+
+class PromptInt8 : public ::testing::TestWithParam<Isa> {
+ protected:
+  [[nodiscard]] static Context* context() { return ContextOf(GetParam()); }
+};
+
+TEST_P(PromptInt8, EveryHeadSize) {
+  for (const int64_t d : {1, 2, 3, 4, 5, 7, 8, 16, 17, 63, 64, 65, 100, 128, 257}) {
+    for (const DType out : {DType::kF16, DType::kI8}) {
+      PromptCase c = Int8Case(out);
+      c.d = d;
+      c.dv = d % 2 == 0 ? d : d + 3;
+      c.deq1 = 1.0F / (300 * std::sqrt(static_cast<float>(d)));
+      EXPECT_TRUE(RunsLikeTheReference(c, context())) << "d " << d << ", " << Name(out);
+    }
+  }
+}
+
+TEST_P(PromptInt8, EveryTailOfRowsAndKeys) {
+  for (int64_t rows = 1; rows <= 70; rows += rows < 20 ? 1 : 7) {
+    PromptCase c = Int8Case(DType::kI8);
+    c.heads = c.heads_kv;
+    c.sq = rows;
+    c.sk = 71 - rows;
+    EXPECT_TRUE(RunsLikeTheReference(c, context())) << "Sq " << rows;
+  }
+}
+
+TEST_P(PromptInt8, EveryLayoutWithLengths) {
+  for (const Layout layout : {Layout::kBSH, Layout::kBSND, Layout::kBNSD, Layout::kBNSD_BSND, Layout::kTND}) {
+    PromptCase c = Int8Case(DType::kF16);
+    c.layout = layout;
+    c.batch = 3;
+    c.lengths_q = {45, 0, 20};
+    c.lengths_kv = {30, 83, 83};
+    if (layout != Layout::kBSH) c.padding = {.inner = 3, .middle = 5, .outer = 7};
+    c.placement = {.place = Place::kAtEnd, .misalignment = 0};
+    EXPECT_TRUE(RunsLikeTheReference(c, context())) << Name(layout);
+  }
+}
+
+TEST_P(PromptInt8, EveryMask) {
+  for (const int mode : {0, 2, 3, 4}) {
+    PromptCase c = Int8Case(DType::kI8);
+    c.batch = 2;
+    c.lengths_q = {45, 30};
+    c.lengths_kv = {83, 20};
+    c.mask = {.mode = mode, .band = false, .pre = 11, .next = 4};
+    EXPECT_TRUE(RunsLikeTheReference(c, context())) << "mode " << mode;
+  }
+  for (const PromptMask mask : {PromptMask::kPlane, PromptMask::kBatch, PromptMask::kHeads}) {
+    PromptCase c = Int8Case(DType::kF16);
+    c.batch = 2;
+    c.dense_mask = mask;
+    c.wider = 9;
+    EXPECT_TRUE(RunsLikeTheReference(c, context())) << "dense mask " << static_cast<int>(mask);
+  }
+}
+
+TEST_P(PromptInt8, ABias) {
+  PromptCase c = Int8Case(DType::kF16);
+  c.pse = true;
+  c.wider = 2;
+  c.mask.mode = 3;
+  EXPECT_TRUE(RunsLikeTheReference(c, context()));
+}
+
+TEST_P(PromptInt8, ScalesOfEverySignAndForm) {
+  for (const float deq1 : {1.0F / 2000, -1.0F / 2000, 0.0F}) {
+    for (const float quant1 : {127.0F, -127.0F, 255.0F, -300.0F, 100.5F, 0.0F, 3.0F}) {
+      for (const DType out : {DType::kF16, DType::kI8}) {
+        PromptCase c = Int8Case(out);
+        c.deq1 = deq1;
+        c.quant1 = quant1;
+        c.deq2 = -c.deq2;
+        c.packed_deq = quant1 > 0;
+        EXPECT_TRUE(RunsLikeTheReference(c, context())) << deq1 << " " << quant1 << " " << Name(out);
+      }
+    }
+  }
+}
+
+TEST_P(PromptInt8, OutputScalesAndOffsets) {
+  for (const bool per_column : {false, true}) {
+    for (const bool with_offset : {false, true}) {
+      PromptCase c = Int8Case(DType::kI8);
+      c.batch = 2;
+      c.lengths_q = {45, 12};
+      c.per_column = per_column;
+      c.with_offset = with_offset;
+      c.offset2 = 5.25F;
+      EXPECT_TRUE(RunsLikeTheReference(c, context())) << per_column << with_offset;
+    }
+  }
+}
+
+// The maximum is the row's own and the products are exact, so nothing depends on where keys lie: 70000 keys are more
+// than one product takes.
+TEST_P(PromptInt8, LongRows) {
+  PromptCase c = Int8Case(DType::kF16);
+  c.heads = c.heads_kv = 1;
+  c.sq = 3;
+  c.sk = 70000;
+  c.d = 4;
+  c.dv = 5;
+  c.deq1 = 1e-6F;
+  EXPECT_TRUE(RunsLikeTheReference(c, context()));
+}
+
+TEST_P(PromptInt8, RowsOfManyKeysTakeNarrowStrips) {
+  PromptCase c = Int8Case(DType::kI8);
+  c.heads = c.heads_kv = 1;
+  c.sq = 40;
+  c.sk = 5000;
+  c.d = c.dv = 8;
+  EXPECT_TRUE(RunsLikeTheReference(c, context()));
+}
+
+TEST_P(PromptInt8, GivesTheIntegersOfTheOtherLevels) {
+  for (const bool pse : {false, true}) {
+    for (const DType out : {DType::kF16, DType::kI8}) {
+      PromptCase c = Int8Case(out);
+      c.sq = 150;
+      c.sk = 333;
+      c.d = 72;
+      c.dv = 40;
+      c.deq1 = 1.0F / 3000;
+      c.pse = pse;
+      c.mask.mode = 3;
+      const PromptProblem here(c), portable(c);
+      ASSERT_TRUE(here.Run(context()).ok());
+      ASSERT_TRUE(portable.Run(ContextOf(Isa::kPortable)).ok());
+      EXPECT_EQ(here.Outputs(), portable.Outputs()) << Name(out) << (pse ? ", pse" : "");
+    }
+  }
+}
+
+TEST_P(PromptInt8, RowsThatADenseMaskEmptiesAreZeroBeforeTheOffset) {
+  PromptCase c = Int8Case(DType::kI8);
+  c.heads = c.heads_kv = 1;
+  c.dense_mask = PromptMask::kPlane;
+  c.with_offset = true;
+  c.offset2 = 9;
+  const PromptProblem problem(c);
+  const PromptAttentionArgs args = problem.args();
+  std::memset(const_cast<void*>(args.dense_mask.data), 1, static_cast<size_t>(c.sq * c.sk));
+  ASSERT_TRUE(PromptFlashAttention(args, problem.options(), context()).ok());
+  for (const double value : problem.Outputs()) EXPECT_EQ(value, 9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, PromptInt8, ::testing::ValuesIn(IsaLevels()),
+                         [](const auto& info) { return IsaName(info.param); });
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,323 @@
+#include "prompt_case.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "support/random_values.h"
+#include "support/tolerance.h"
+
+namespace fa::test {
+namespace {
+
+constexpr double kDropShare = 0.25;
+
+std::vector<int64_t> InUse(const std::vector<int64_t>& lengths, int64_t batch, int64_t rows) {
+  return lengths.empty() ? std::vector<int64_t>(static_cast<size_t>(batch), rows) : lengths;
+}
+
+std::vector<int64_t> PrefixSums(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> sums;
+  int64_t sum = 0;
+  for (const int64_t length : lengths) sums.push_back(sum += length);
+  return sums;
+}
+
+int64_t Sum(const std::vector<int64_t>& lengths) { return lengths.empty() ? 0 : PrefixSums(lengths).back(); }
+
+int64_t Largest(const std::vector<int64_t>& lengths) {
+  return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+}
+
+/// An element: int8 of all values, or normal.
+double Draw(const PromptCase& c, Tag tag, std::initializer_list<int64_t> place) {
+  if (c.dtype == DType::kI8) return static_cast<double>(RandomBits(c.seed, tag, place) % 256) - 128;
+  return RoundTo(c.dtype, RandomNormal(c.seed, tag, place));
+}
+
+template <typename T>
+Tensor Scalar(DType dtype, T value) {
+  Tensor tensor(dtype, {1}, {});
+  std::copy_n(reinterpret_cast<const std::byte*>(&value), sizeof value, tensor.Address(0));
+  return tensor;
+}
+
+Mask MaskOf(const PromptCase& c) {
+  if (c.sparse_mode) {
+    return *Mask::FromSparseMode(c.mask.mode, c.mask.pre, c.mask.next, {}, c.dense_mask != PromptMask::kNone);
+  }
+  switch (c.mask.mode) {
+    case 0: return c.mask.band ? Mask::BandTopLeft(c.mask.pre, c.mask.next) : Mask::None();
+    case 2: return Mask::CausalTopLeft();
+    case 3: return Mask::Causal();
+    case 4: return Mask::Band(c.mask.pre, c.mask.next);
+    default: return Mask::None();
+  }
+}
+
+}  // namespace
+
+PromptProblem::PromptProblem(const PromptCase& c) : case_(c) {
+  values_.heads = c.heads;
+  values_.heads_kv = c.heads_kv;
+  values_.d = c.d;
+  values_.dv = c.dv;
+  values_.lengths = {InUse(c.lengths_q, c.batch, c.sq), InUse(c.lengths_kv, c.batch, c.sk)};
+  values_.scale = static_cast<double>(c.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(c.d)))));
+  values_.mask = c.mask;
+  if (c.packed()) {
+    cu_q_ = PrefixSums(c.lengths_q);
+    cu_kv_ = PrefixSums(c.lengths_kv);
+  } else {
+    given_q_ = c.lengths_q;
+    given_kv_ = c.lengths_kv;
+    if (c.one_length && !given_q_.empty()) given_q_.resize(1);
+    if (c.one_length && !given_kv_.empty()) given_kv_.resize(1);
+  }
+  DrawValues();
+  PlaceHeads();
+  PlacePairs();
+  PlaceScales();
+}
+
+void PromptProblem::DrawValues() {
+  const auto draw = [this](Tag tag, const std::vector<int64_t>& rows, int64_t heads, int64_t size,
+                           std::vector<double>* to) {
+    for (int64_t b = 0; b < values_.batch(); ++b) {
+      for (int64_t n = 0; n < heads; ++n) {
+        for (int64_t s = 0; s < rows[static_cast<size_t>(b)]; ++s) {
+          for (int64_t x = 0; x < size; ++x) to->push_back(Draw(case_, tag, {b, n, s, x}));
+        }
+      }
+    }
+  };
+  draw(Tag::kQ, values_.lengths.sq, case_.heads, case_.d, &values_.q);
+  draw(Tag::kK, values_.lengths.sk, case_.heads_kv, case_.d, &values_.k);
+  draw(Tag::kV, values_.lengths.sk, case_.heads_kv, case_.dv, &values_.v);
+}
+
+void PromptProblem::PlaceHeads() {
+  const PromptCase& c = case_;
+  const int64_t batch = c.packed() ? 1 : c.batch;
+  const int64_t rows_q = c.packed() ? Sum(c.lengths_q) : c.sq, rows_k = c.packed() ? Sum(c.lengths_kv) : c.sk;
+  const auto make = [&](DType dtype, Layout layout, int64_t heads, int64_t rows, int64_t size) {
+    return MakeHeadTensor(dtype, layout, {.batch = batch, .heads = heads, .rows = rows, .size = size}, c.padding,
+                          c.placement);
+  };
+  q_ = make(c.dtype, c.layout, c.heads, rows_q, c.d);
+  k_ = make(c.dtype, c.layout, c.heads_kv, rows_k, c.d);
+  v_ = make(c.dtype, c.layout, c.heads_kv, rows_k, c.dv);
+  out_ = make(c.out_dtype, c.layout == Layout::kBNSD_BSND ? Layout::kBSND : c.layout, c.heads, rows_q, c.dv);
+  const auto scatter = [&](const HeadTensor& to, const std::vector<double>& from, const std::vector<int64_t>& rows,
+                           int64_t heads, int64_t size) {
+    size_t next = 0;
+    for (int64_t b = 0; b < values_.batch(); ++b) {
+      for (int64_t n = 0; n < heads; ++n) {
+        for (int64_t s = 0; s < rows[static_cast<size_t>(b)]; ++s) {
+          const int64_t at = c.packed() ? to.Offset(0, n, values_.RowsBefore(rows, b) + s) : to.Offset(b, n, s);
+          for (int64_t x = 0; x < size; ++x) to.tensor.Set(at + x, from[next++]);
+        }
+      }
+    }
+  };
+  scatter(q_, values_.q, values_.lengths.sq, c.heads, c.d);
+  scatter(k_, values_.k, values_.lengths.sk, c.heads_kv, c.d);
+  scatter(v_, values_.v, values_.lengths.sk, c.heads_kv, c.dv);
+}
+
+void PromptProblem::PlacePairs() {
+  const PromptCase& c = case_;
+  const int64_t batch = values_.batch();
+  const int64_t rows = (c.packed() ? Largest(c.lengths_q) : c.sq) + c.wider;
+  const int64_t keys = (c.packed() ? Largest(c.lengths_kv) : c.sk) + c.wider;
+  const auto fill = [&](auto* pairs, int64_t batches, int64_t heads, const auto& draw) {
+    pairs->values.resize(static_cast<size_t>(batches * heads * rows * keys));
+    for (size_t x = 0; x < pairs->values.size(); ++x) pairs->values[x] = draw(static_cast<int64_t>(x));
+    for (int64_t b = 0; b < batch; ++b) {
+      pairs->offset.push_back(batches == 1 ? 0 : b * heads * rows * keys);
+      pairs->head.push_back(heads == 1 ? 0 : rows * keys);
+      pairs->row.push_back(keys);
+    }
+  };
+  const auto place = [](const auto& values, const Tensor& to) {
+    for (size_t x = 0; x < values.size(); ++x) to.Set(static_cast<int64_t>(x), static_cast<double>(values[x]));
+  };
+  if (c.dense_mask != PromptMask::kNone) {
+    const bool per_batch = c.dense_mask != PromptMask::kPlane && !c.packed();
+    const int64_t heads = c.dense_mask == PromptMask::kHeads ? c.heads : 1;
+    fill(&values_.dense_mask, per_batch ? batch : 1, heads,
+         [&](int64_t x) { return static_cast<uint8_t>(RandomUniform(c.seed, Tag::kDenseMask, {x}) < kDropShare); });
+    Dims shape = {rows, keys};
+    if (per_batch)
+      shape = c.dense_mask == PromptMask::kBatch ? Dims{batch, rows, keys} : Dims{batch, heads, rows, keys};
+    dense_mask_ = Tensor(DType::kBool, shape, {}, c.placement);
+    place(values_.dense_mask.values, dense_mask_);
+  }
+  if (!c.pse) return;
+  const DType dtype = c.dtype == DType::kI8 ? DType::kF16 : c.dtype;
+  const int64_t batches = c.pse_broadcast ? 1 : batch;
+  values_.pse_type = reference::PseType::kScaleThenAdd;
+  fill(&values_.pse, batches, c.heads, [&](int64_t x) { return RoundTo(dtype, RandomNormal(c.seed, Tag::kPse, {x})); });
+  pse_ = Tensor(dtype, {batches, c.heads, rows, keys}, {}, c.placement);
+  place(values_.pse.values, pse_);
+}
+
+void PromptProblem::PlaceScales() {
+  const PromptCase& c = case_;
+  if (c.dtype == DType::kI8) {
+    // What the device's tool for this adds to the upper half does not count.
+    const auto packed = [](float value) { return uint64_t{0x40001234} << 32 | std::bit_cast<uint32_t>(value); };
+    deq1_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq1)) : Scalar(DType::kF32, c.deq1);
+    deq2_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq2)) : Scalar(DType::kF32, c.deq2);
+    quant1_ = Scalar(DType::kF32, c.quant1);
+  }
+  if (c.out_dtype != DType::kI8) return;
+  const DType dtype = c.bf16_scales ? DType::kBF16 : DType::kF32;
+  const int64_t columns = c.per_column ? c.heads * c.dv : 1;
+  quant2_ = Tensor(dtype, {columns}, {}, c.placement);
+  if (c.with_offset) offset2_ = Tensor(dtype, {columns}, {}, c.placement);
+  for (int64_t x = 0; x < columns; ++x) {
+    const double vary = c.per_column ? RandomUniform(c.seed, Tag::kChoice, {x}) : 0;
+    quant2_.Set(x, static_cast<double>(c.quant2) * (1 + vary));
+    if (c.with_offset) offset2_.Set(x, static_cast<double>(c.offset2) + 10 * vary);
+  }
+}
+
+PromptAttentionArgs PromptProblem::args() const {
+  PromptAttentionArgs args;
+  args.q = q_.tensor.view();
+  args.k = k_.tensor.view();
+  args.v = v_.tensor.view();
+  args.pse = pse_.view();
+  args.dense_mask = dense_mask_.view();
+  args.deq_scale1 = deq1_.view();
+  args.quant_scale1 = quant1_.view();
+  args.deq_scale2 = deq2_.view();
+  args.quant_scale2 = quant2_.view();
+  args.quant_offset2 = offset2_.view();
+  args.lengths_q = given_q_;
+  args.lengths_kv = given_kv_;
+  args.cu_q = cu_q_;
+  args.cu_kv = cu_kv_;
+  args.out = out_.tensor.mutable_view();
+  return args;
+}
+
+PromptAttentionOptions PromptProblem::options() const {
+  PromptAttentionOptions options;
+  options.layout = case_.layout;
+  options.heads = case_.heads;
+  options.heads_kv = case_.heads_kv;
+  options.scale = case_.scale;
+  options.mask = MaskOf(case_);
+  return options;
+}
+
+std::vector<double> PromptProblem::Outputs() const {
+  std::vector<double> values;
+  for (int64_t b = 0; b < values_.batch(); ++b) {
+    for (int64_t n = 0; n < case_.heads; ++n) {
+      for (int64_t s = 0; s < values_.lengths.sq[static_cast<size_t>(b)]; ++s) {
+        const int64_t at =
+            case_.packed() ? out_.Offset(0, n, values_.RowsBefore(values_.lengths.sq, b) + s) : out_.Offset(b, n, s);
+        for (int64_t x = 0; x < case_.dv; ++x) values.push_back(out_.tensor.Get(at + x));
+      }
+    }
+  }
+  return values;
+}
+
+std::vector<double> PromptProblem::UnusedOutputs() const {
+  std::vector<double> values;
+  if (case_.packed()) return values;
+  for (int64_t b = 0; b < case_.batch; ++b) {
+    for (int64_t n = 0; n < case_.heads; ++n) {
+      for (int64_t s = values_.lengths.sq[static_cast<size_t>(b)]; s < case_.sq; ++s) {
+        for (int64_t x = 0; x < case_.dv; ++x) values.push_back(out_.tensor.Get(out_.Offset(b, n, s) + x));
+      }
+    }
+  }
+  return values;
+}
+
+double PromptProblem::Quantised(double x, int64_t head, int64_t column) const {
+  const int64_t at = case_.per_column ? head * case_.dv + column : 0;
+  return reference::Quantise(x, quant2_.Get(at), case_.with_offset ? offset2_.Get(at) : 0);
+}
+
+PromptProblem::Expected PromptProblem::MakeExpected() const {
+  Expected expected;
+  if (case_.dtype == DType::kI8) {
+    const reference::PromptResult exact = reference::PromptInt8(values_, {.deq1 = static_cast<double>(case_.deq1),
+                                                                          .quant1 = static_cast<double>(case_.quant1),
+                                                                          .deq2 = static_cast<double>(case_.deq2)});
+    expected = {exact.out, exact.slack};
+  } else {
+    const reference::ForwardResult exact = reference::Forward(values_);
+    const ForwardTolerance tolerance(values_, exact, case_.dtype);
+    expected.out = exact.out;
+    for (size_t x = 0; x < exact.out.size(); ++x) {
+      const auto element = static_cast<int64_t>(x);
+      expected.tolerance.push_back(tolerance.Out(element / case_.dv, element));
+    }
+  }
+  size_t x = 0;
+  for (int64_t b = 0; b < values_.batch(); ++b) {
+    for (int64_t n = 0; n < case_.heads; ++n) {
+      for (int64_t i = 0; i < values_.lengths.sq[static_cast<size_t>(b)] * case_.dv; ++i, ++x) {
+        if (case_.out_dtype == DType::kI8) {
+          const double exact = expected.out[x], far = expected.tolerance[x];
+          const auto quantised = [&](double value) { return Quantised(value, n, i % case_.dv); };
+          expected.out[x] = quantised(exact);
+          expected.tolerance[x] = case_.dtype == DType::kI8
+                                      ? 1
+                                      : std::max(std::fabs(quantised(exact + far) - expected.out[x]),
+                                                 std::fabs(quantised(exact - far) - expected.out[x]));
+        } else if (case_.dtype == DType::kI8) {  // the output's own rounding, to f16
+          expected.tolerance[x] += 0x1p-11 * std::fabs(expected.out[x]) + 0x1p-25;
+        }
+      }
+    }
+  }
+  return expected;
+}
+
+Snapshot PromptProblem::TakeSnapshot() const {
+  Snapshot snapshot;
+  for (const Tensor* tensor :
+       {&q_.tensor, &k_.tensor, &v_.tensor, &pse_, &dense_mask_, &deq1_, &quant1_, &deq2_, &quant2_, &offset2_}) {
+    snapshot.Add(*tensor);
+  }
+  snapshot.Allow(out_.tensor);
+  return snapshot;
+}
+
+::testing::AssertionResult RunsLikeTheReference(const PromptCase& c, Context* context) {
+  const PromptProblem problem(c);
+  const Snapshot before = problem.TakeSnapshot();
+  if (const Status status = problem.Run(context); !status.ok())
+    return ::testing::AssertionFailure() << status.message();
+  if (const int64_t byte = before.FirstChange(); byte >= 0) {
+    return ::testing::AssertionFailure() << "wrote byte " << byte << " of a buffer, which is no output";
+  }
+  for (const double value : problem.UnusedOutputs()) {
+    if (value != 0) return ::testing::AssertionFailure() << "a row that is not in use holds " << value;
+  }
+  const PromptProblem::Expected expected = problem.MakeExpected();
+  const std::vector<double> got = problem.Outputs();
+  if (got.size() != expected.out.size()) return ::testing::AssertionFailure() << "sizes of the test's own differ";
+  size_t unequal = 0;
+  for (size_t x = 0; x < got.size(); ++x) {
+    if (!(std::fabs(got[x] - expected.out[x]) <= expected.tolerance[x])) {
+      return ::testing::AssertionFailure()
+             << "out[" << x << "]=" << got[x] << ", want " << expected.out[x] << " +- " << expected.tolerance[x];
+    }
+    if (c.dtype == DType::kI8 && c.out_dtype == DType::kI8 && got[x] != expected.out[x]) ++unequal;
+  }
+  if (unequal > std::max<size_t>(got.size() / 1000, 1)) {
+    return ::testing::AssertionFailure() << unequal << " of " << got.size() << " int8 outputs differ";
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace fa::test

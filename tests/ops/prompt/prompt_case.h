@@ -1,0 +1,94 @@
+#ifndef FA_TESTS_OPS_PROMPT_PROMPT_CASE_H_
+#define FA_TESTS_OPS_PROMPT_PROMPT_CASE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fa/prompt_flash_attention.h"
+#include "reference/attention.h"
+#include "reference/prompt.h"
+#include "support/tensor.h"
+
+namespace fa::test {
+
+enum class PromptMask : uint8_t { kNone, kPlane, kBatch, kBatch4d, kHeads };
+
+/// One prompt call as a value.
+struct PromptCase {
+  uint64_t seed = 1;
+  DType dtype = DType::kF32, out_dtype = DType::kF32;
+  Layout layout = Layout::kBNSD;
+  int64_t heads = 2, heads_kv = 1, d = 16, dv = 16;
+  int64_t batch = 1, sq = 16, sk = 16;  ///< of the tensors; TND: see lengths
+  /// Rows in use of each batch element; empty: all. TND: of each sequence, never empty.
+  std::vector<int64_t> lengths_q = {}, lengths_kv = {};
+  bool one_length = false;  ///< hands over one entry for all (they are equal)
+
+  reference::MaskRule mask = {};
+  bool sparse_mode = false;  ///< Mask::FromSparseMode, else the constructor of that rule
+  PromptMask dense_mask = PromptMask::kNone;
+  int64_t wider = 0;  ///< rows and columns of dense mask and pse past the tensors'
+  bool pse = false;
+  bool pse_broadcast = false;
+  std::optional<float> scale = {};
+
+  /// int8 inputs. With the scale of the output an integer of P8 more or less moves an int8 output by at most one.
+  float deq1 = 1.0F / 512, quant1 = 127, deq2 = 1.0F / 16384;
+  bool packed_deq = false;         ///< as u64
+  float quant2 = 20, offset2 = 0;  ///< int8 output; varied about these per column
+  bool per_column = false, with_offset = false, bf16_scales = false;
+
+  Padding padding = {};
+  Placement placement = {};
+
+  [[nodiscard]] bool packed() const { return layout == Layout::kTND; }
+};
+
+/// The tensors of a case in guarded buffers.
+class PromptProblem {
+ public:
+  explicit PromptProblem(const PromptCase& c);
+  PromptProblem(const PromptProblem&) = delete;
+  PromptProblem& operator=(const PromptProblem&) = delete;
+
+  [[nodiscard]] PromptAttentionArgs args() const;
+  [[nodiscard]] PromptAttentionOptions options() const;
+  [[nodiscard]] const reference::Problem& values() const { return values_; }
+  [[nodiscard]] Status Run(Context* context) const { return PromptFlashAttention(args(), options(), context); }
+
+  /// [sequence][head][row in use][column].
+  [[nodiscard]] std::vector<double> Outputs() const;
+  /// Every element of out in rows that are not in use.
+  [[nodiscard]] std::vector<double> UnusedOutputs() const;
+  /// What the outputs should be, and how far each may be away: of int8 inputs 1, of an int8 output of others as far as
+  /// the float may be away before it is quantised.
+  struct Expected {
+    std::vector<double> out, tolerance;
+  };
+  [[nodiscard]] Expected MakeExpected() const;
+  [[nodiscard]] Snapshot TakeSnapshot() const;
+
+ private:
+  void DrawValues();
+  void PlaceHeads();
+  void PlacePairs();
+  void PlaceScales();
+  [[nodiscard]] double Quantised(double x, int64_t head, int64_t column) const;
+
+  PromptCase case_;
+  reference::Problem values_;
+  std::vector<int64_t> cu_q_, cu_kv_, given_q_, given_kv_;
+  HeadTensor q_, k_, v_, out_;
+  Tensor pse_, dense_mask_, deq1_, quant1_, deq2_, quant2_, offset2_;
+};
+
+/// Runs the case: every output within its tolerance of the reference; int8 outputs of int8 inputs equal to it in 99.9 %
+/// of elements (all but one where there are fewer than 1000); unused rows 0; nothing else written.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const PromptCase& c, Context* context);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_PROMPT_PROMPT_CASE_H_

@@ -1,0 +1,33 @@
+#ifndef FA_TESTS_REFERENCE_PROMPT_H_
+#define FA_TESTS_REFERENCE_PROMPT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/attention.h"
+
+namespace reference {
+
+/// Scales of int8 attention.
+struct ProductScales {
+  double deq1 = 1, quant1 = 1, deq2 = 1;
+};
+
+struct PromptResult {
+  std::vector<double> out;    ///< like Forward's, before any rounding
+  std::vector<double> slack;  ///< how far a result may be away whose exponentials and sums are those of f32
+};
+
+/// Attention of int8 values, in double and step by step: S = QK deq1 scale + pse; P = exp(S - max of the row);
+/// P8 = saturate(rint(P quant1)), ties to even; out = sum(P8 V) deq2 / sum(P). A row without keys is 0.
+///
+/// The slack: f32 moves P by a few parts in a million, so that a product P quant1 next to a half may round to the other
+/// integer, which moves the output by |V| deq2 / sum(P); and it scales the output by as much.
+[[nodiscard]] PromptResult PromptInt8(const Problem& problem, const ProductScales& scales);
+
+/// saturate(rint(x * scale + offset)), ties to even.
+[[nodiscard]] double Quantise(double x, double scale, double offset);
+
+}  // namespace reference
+
+#endif  // FA_TESTS_REFERENCE_PROMPT_H_
