@@ -145,9 +145,9 @@ def text_of(entry):
 
 
 def estimate(case, peers, round_count):
-    """Seconds that a case will about take: a call to check and a round or more of each peer, slow ones at a third of
-    fast ones' speed; start and reference."""
-    call = case.flops() / (50e9 * case.threads)
+    """Seconds that a case will about take: start and reference, then of each peer two calls besides the rounds, at a
+    speed that slow ones reach."""
+    call = case.flops() / (75e9 * case.threads)
     return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + SETTLE_SECONDS))
 
 

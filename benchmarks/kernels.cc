@@ -9,6 +9,7 @@
 #include <ctime>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/cpu.h"
@@ -22,10 +23,15 @@ constexpr int64_t kKeys = 256;
 constexpr int64_t kHeadSizes[] = {64, 128, 256};
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-double Peak(Isa isa) {
-  static std::map<Isa, double> peaks;
-  const auto [it, fresh] = peaks.try_emplace(isa, 0.0);
-  if (fresh) it->second = bench::MeasureFmaPeakGflops(1, isa);
+/// Of what the kernels multiply: f32, or bf16 pairs.
+double Peak(const StripKernels& kernels) {
+  static std::map<std::pair<Isa, Operands>, double> peaks;
+  const auto [it, fresh] = peaks.try_emplace({kernels.isa, kernels.operands}, 0.0);
+  const bool pairs = kernels.operands == Operands::kBF16Pairs;
+  if (fresh) {
+    it->second = pairs ? bench::MeasurePeakGflops(1, Isa::kAvx512Bf16, DType::kBF16)
+                       : bench::MeasureFmaPeakGflops(1, kernels.isa);
+  }
   return it->second;
 }
 
@@ -38,12 +44,13 @@ struct Rows {
   RowBlock block;
 };
 
-/// Operands of one strip against one key block. Values are small and positive, so that no arithmetic is unusual.
+/// Operands of one strip against one key block. Values are zero, where they stand for pairs, or small and positive, so
+/// that no arithmetic is unusual.
 struct Block {
   Block(const StripKernels& kernels, DType dtype, int64_t d)
       : rows(dtype, kKeys, d),
-        panel(static_cast<size_t>(d * kernels.width), 0.01f),
-        tile(static_cast<size_t>(kKeys * kernels.width), 0.01f),
+        panel(static_cast<size_t>(d * kernels.width), kernels.operands == Operands::kF32 ? 0.01f : 0.0f),
+        tile(static_cast<size_t>(kKeys * kernels.width), panel[0]),
         gradient(tile),
         lane(static_cast<size_t>(kernels.width), 1.0f),
         sums(lane),
@@ -63,9 +70,9 @@ double SecondsOfACall(benchmark::State& state, const Call& call) {
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / static_cast<double>(state.iterations());
 }
 
-void ReportProduct(benchmark::State& state, double seconds, Isa isa, double flops, double bytes) {
+void ReportProduct(benchmark::State& state, double seconds, const StripKernels& kernels, double flops, double bytes) {
   state.counters["GFLOP/s"] = flops / seconds * 1e-9;
-  state.counters["of_peak"] = flops / seconds * 1e-9 / Peak(isa);
+  state.counters["of_peak"] = flops / seconds * 1e-9 / Peak(kernels);
   state.counters["GB/s"] = bytes / seconds * 1e-9;
 }
 
@@ -75,30 +82,31 @@ void ReportElements(benchmark::State& state, double seconds, int64_t elements) {
 
 double BytesOf(const RowBlock& rows, int64_t d) { return static_cast<double>(kKeys * d) * SizeOf(rows.dtype); }
 
-void Scores(benchmark::State& state, const StripKernels& kernels, DType dtype, int64_t d) {
+void Scores(benchmark::State& state, const KernelTable&, const StripKernels& kernels, DType dtype, int64_t d) {
   Block block(kernels, dtype, d);
   const double seconds = SecondsOfACall(state, [&] {
     kernels.scores(block.rows.block, kKeys, block.panel.data(), d, false, block.tile.data(), block.lane.data());
   });
-  ReportProduct(state, seconds, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
+  ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
                 BytesOf(block.rows.block, d));
 }
 
-void Product(benchmark::State& state, const StripKernels& kernels, DType dtype, int64_t d) {
+void Product(benchmark::State& state, const KernelTable&, const StripKernels& kernels, DType dtype, int64_t d) {
   Block block(kernels, dtype, d);
+  block.rows.block.paired = kernels.operands == Operands::kBF16Pairs;
   const double seconds = SecondsOfACall(state, [&] {
     kernels.product(block.rows.block, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data());
   });
-  ReportProduct(state, seconds, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
+  ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
                 BytesOf(block.rows.block, d));
 }
 
-void Outer(benchmark::State& state, const StripKernels& kernels, DType dtype, int64_t d) {
-  Block block(kernels, dtype, d);
-  const RowKernels& rows = *Kernels(kernels.isa).rows;
-  std::vector<float> panel(static_cast<size_t>(kernels.width * rows.panel_columns(d)), 0.01f);
+void Outer(benchmark::State& state, const KernelTable& table, const StripKernels& kernels, DType, int64_t d) {
+  Block block(kernels, DType::kF32, d);
+  const RowKernels& rows = *table.rows;
+  std::vector<float> panel(static_cast<size_t>(kernels.width * rows.panel_columns(d)), block.tile[0]);
   const OuterArgs args{.a = block.tile.data(),
-                       .strip_stride = kKeys * kernels.width,
+                       .strip_stride = kKeys * kernels.OuterWidth(),
                        .width = kernels.width,
                        .rows = kernels.width,
                        .b = panel.data(),
@@ -109,16 +117,17 @@ void Outer(benchmark::State& state, const StripKernels& kernels, DType dtype, in
                        .c_stride = d,
                        .accumulate = true};
   const double seconds = SecondsOfACall(state, [&] { rows.outer(args); });
-  ReportProduct(state, seconds, kernels.isa, 2.0 * static_cast<double>(kKeys * d * kernels.width),
+  ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.width),
                 BytesOf(block.rows.block, d));
 }
 
 void Softmax(benchmark::State& state, const StripKernels& kernels) {
   Block block(kernels, DType::kF32, 1);
   // Its own output is its next input: 2^(s - 1) stays between 1/2 and 1.
+  const auto softmax = kernels.operands == Operands::kBF16Pairs ? kernels.softmax_pairs : kernels.softmax;
   const double seconds = SecondsOfACall(state, [&] {
-    kernels.softmax(block.tile.data(), kKeys, 1.0f, block.lane.data(), block.alpha.data(), block.sums.data(),
-                    block.panel.data());
+    softmax(block.tile.data(), kKeys, 1.0f, block.lane.data(), block.alpha.data(), block.sums.data(),
+            block.panel.data());
   });
   ReportElements(state, seconds, kKeys * kernels.width);
 }
@@ -164,6 +173,15 @@ void PackRows(benchmark::State& state, const KernelTable& table, DType dtype, in
   ReportElements(state, seconds, kKeys * d);
 }
 
+void PairRows(benchmark::State& state, const KernelTable& table) {
+  constexpr int64_t kColumns = 128;
+  Rows rows(DType::kBF16, kKeys, kColumns);
+  std::vector<float> pairs(static_cast<size_t>(kKeys / 2 * kColumns));
+  const double seconds =
+      SecondsOfACall(state, [&] { table.rows->pair_rows(rows.block, kKeys, kColumns, pairs.data(), kColumns); });
+  ReportElements(state, seconds, kKeys * kColumns);
+}
+
 void Exp2(benchmark::State& state, const KernelTable& table) {
   const std::vector<float> x(2048, -1.5f);
   std::vector<float> y(x.size());
@@ -182,21 +200,22 @@ std::string CaseName(const char* kernel, const std::string& set, DType dtype, in
 }
 
 /// One line of kernels.inc. A kernel of few rows shares every pass with the strip it is built on.
-void RegisterLine(const StripKernels& kernels) {
-  using Run = void (*)(benchmark::State&, const StripKernels&, DType, int64_t);
+void RegisterLine(const KernelTable& table, const StripKernels& kernels) {
+  using Run = void (*)(benchmark::State&, const KernelTable&, const StripKernels&, DType, int64_t);
   std::vector<std::pair<const char*, Run>> products = {{"scores", Scores}, {"product", Product}};
-  const bool few = kernels.rows < kernels.width || kernels.any_dtype;
-  if (!few) products.emplace_back("outer", Outer);
+  const bool pairs = kernels.operands == Operands::kBF16Pairs;
+  if (!kernels.any_dtype) products.emplace_back("outer", Outer);
   for (const auto& [name, run] : products) {
     for (const DType dtype : kDTypes) {
-      if (dtype != DType::kF32 && !kernels.any_dtype) continue;
+      if (!kernels.any_dtype && dtype != (pairs ? DType::kBF16 : DType::kF32)) continue;
       for (const int64_t d : kHeadSizes) {
-        Register(CaseName(name, kernels.name, dtype, d),
-                 [run = run, &kernels, dtype, d](benchmark::State& state) { run(state, kernels, dtype, d); });
+        Register(
+            CaseName(name, kernels.name, dtype, d),
+            [run = run, &table, &kernels, dtype, d](benchmark::State& state) { run(state, table, kernels, dtype, d); });
       }
     }
   }
-  if (few) return;
+  if (kernels.any_dtype) return;
   const std::string set = kernels.name;
   Register("BM_softmax/" + set, [&kernels](benchmark::State& state) { Softmax(state, kernels); });
   Register("BM_backward_softmax/" + set, [&kernels](benchmark::State& state) { BackwardSoftmax(state, kernels); });
@@ -221,10 +240,14 @@ void RegisterAll() {
     const KernelTable& table = Kernels(isa);
     if (isa > DetectIsa() || &table == last) continue;
     last = &table;
-    for (int s = 0; s < table.strip_count; ++s) RegisterLine(table.strips[s]);
-    for (int s = 0; s < table.few_count; ++s) RegisterLine(table.few[s]);
+    for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
+    for (int s = 0; s < table.few_count; ++s) RegisterLine(table, table.few[s]);
     RegisterRowKernels(table);
   }
+  if (DetectIsa() < Isa::kAvx512Bf16) return;
+  const KernelTable& pairs = Kernels(Isa::kAvx512Bf16, DType::kBF16);
+  for (int s = 0; s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.strips[s]);
+  Register("BM_pair_rows/avx512_bf16", [&pairs](benchmark::State& state) { PairRows(state, pairs); });
 }
 
 }  // namespace
