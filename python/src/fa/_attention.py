@@ -246,6 +246,10 @@ def _shape(array: Any) -> tuple[int, ...]:
     return array if isinstance(array, tuple) else tuple(array.shape)
 
 
+def integers(values: Iterable[int] | None) -> list[int]:
+    return [] if values is None else [int(value) for value in values]
+
+
 def _check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
@@ -326,8 +330,7 @@ class _Call:
             seed=seed,
             offset=offset,
         )
-        lengths = ([] if cu is None else [int(end) for end in cu] for cu in (cu_q, cu_kv))
-        self.rest = (options, *lengths, chosen_context(context))
+        self.rest = options, integers(cu_q), integers(cu_kv), chosen_context(context)
         self.empty = _empty_like_of(q)
         self.pse_is_slopes = pse_type >= 2
 

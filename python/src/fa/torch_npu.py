@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from . import _torch_ops
+from ._attention import integers
 from ._torch_ops import UNSIGNED_64, Call
 
 __all__ = [
@@ -337,9 +338,6 @@ def _scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1,
 
 
 def _lengths(prefix, actual_seq_qlen, actual_seq_kvlen):
-    def integers(values: Iterable[int] | None) -> list[int]:
-        return [] if values is None else [int(value) for value in values]
-
     return {"prefix": integers(prefix), "cu_q": integers(actual_seq_qlen), "cu_kv": integers(actual_seq_kvlen)}
 
 
