@@ -90,6 +90,16 @@ constexpr Rename kMergeNames[] = {
     {"layout", "inputLayout"},
 };
 
+constexpr Rename kDecodeNames[] = {
+    {"dense_mask", "attenMask"},
+    {"pse", "pseShift"},
+    {"out", "attentionOut"},
+    {"heads", "numHeads"},
+    {"lengths_kv", "actualSeqLengths"},
+    {"block_table", "blocktable"},
+    {"antiquant_scale", "antiquantScale"},
+    {"antiquant_offset", "antiquantOffset"},
+};
 constexpr Rename kPromptNames[] = {
     {"pse", "pseShift"},
     {"out", "attentionOut"},
@@ -118,7 +128,8 @@ const Rename* Find(Names names, std::string_view word) {
   if (names == Names::kMerge) return Find(kMergeNames, word);
   const Rename* own = names == Names::kForward    ? Find(kForwardNames, word)
                       : names == Names::kBackward ? Find(kBackwardNames, word)
-                                                  : Find(kPromptNames, word);
+                      : names == Names::kPrompt   ? Find(kPromptNames, word)
+                                                  : Find(kDecodeNames, word);
   return own != nullptr ? own : Find(kAttentionNames, word);
 }
 

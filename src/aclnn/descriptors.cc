@@ -60,6 +60,14 @@ Result<std::vector<int64_t>> ValuesOf(const char* name, const aclIntArray* array
   return found->values;
 }
 
+Result<std::vector<const aclTensor*>> TensorsOf(const char* name, const aclTensorList* list) {
+  const auto found = Table<aclTensorList>().Find(list);
+  if (found == nullptr) return Status::InvalidArgument(std::string(name) + ": not created, or destroyed");
+  std::vector<const aclTensor*> tensors;
+  for (const auto& tensor : found->tensors) tensors.push_back(tensor.get());
+  return tensors;
+}
+
 std::optional<DType> DTypeOf(aclDataType dtype) {
   switch (dtype) {
     case ACL_FLOAT: return DType::kF32;

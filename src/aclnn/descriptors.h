@@ -43,6 +43,9 @@ namespace fa::aclnn {
 /// Empty for null; kInvalidArgument for a handle that is not alive.
 [[nodiscard]] Result<std::vector<int64_t>> ValuesOf(const char* name, const aclIntArray* array);
 
+/// The tensors of a list; kInvalidArgument for a handle that is not alive.
+[[nodiscard]] Result<std::vector<const aclTensor*>> TensorsOf(const char* name, const aclTensorList* list);
+
 /// Nothing for a type that no operator takes.
 [[nodiscard]] std::optional<DType> DTypeOf(aclDataType dtype);
 

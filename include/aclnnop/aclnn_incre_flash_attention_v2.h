@@ -1,0 +1,25 @@
+#ifndef FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V2_H_
+#define FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V2_H_
+
+/// aclnnIncreFlashAttention (aclnn_incre_flash_attention.h) with the scales of int8 queries and results, which must be
+/// null or empty here.
+#include "aclnn/aclnn_base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+ACL_FUNC_VISIBILITY aclnnStatus aclnnIncreFlashAttentionV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensorList* key, const aclTensorList* value, const aclTensor* pseShift,
+    const aclTensor* attenMask, const aclIntArray* actualSeqLengths, const aclTensor* dequantScale1,
+    const aclTensor* quantScale1, const aclTensor* dequantScale2, const aclTensor* quantScale2,
+    const aclTensor* quantOffset2, int64_t numHeads, double scaleValue, char* inputLayout, int64_t numKeyValueHeads,
+    const aclTensor* attentionOut, uint64_t* workspaceSize, aclOpExecutor** executor);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnIncreFlashAttentionV2(void* workspace, uint64_t workspaceSize,
+                                                           aclOpExecutor* executor, aclrtStream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V2_H_
