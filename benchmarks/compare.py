@@ -24,7 +24,7 @@ import results as store
 import rounds
 from cases import SETS, select
 from peers.client import PEERS, Peer, PeerError, why_missing
-from torch_install import offer_torch
+from torch_install import offer_torch, why_unusable
 
 # Between two peers: threads of the one before may spin for some milliseconds.
 SETTLE_SECONDS = 0.03
@@ -191,6 +191,9 @@ def parse_arguments():
         for name in given:
             if name not in known:
                 parser.error(f"{name}: want {', '.join(known)}")
+    cpus = len(os.sched_getaffinity(0))
+    if not all(0 < count <= cpus for count in args.threads):
+        parser.error(f"--threads: want 1 to {cpus}, the CPUs of this process")
     if "fa" not in args.peers:
         parser.error("--peers: fa is not among them; it also measures the peak")
     return args
@@ -201,7 +204,7 @@ def leave_out_missing(args):
     if "torch" in args.peers:
         offer_torch()
     for name in list(args.peers):
-        if reason := why_missing(name, args.build):
+        if reason := why_unusable() if name == "torch" else why_missing(name, args.build):
             print(f"{name} is left out: {reason}", file=sys.stderr)
             args.peers.remove(name)
     if "fa" not in args.peers:

@@ -11,7 +11,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 def parse_busy_ticks(stat):
     """Ticks of all CPUs that are not idle, from the text of /proc/stat: user, nice, system, irq, softirq and steal."""
-    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(word) for word in stat.split("\n", 1)[0].split()[1:9])
+    ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
     return user + nice + system + irq + softirq + steal
 
 

@@ -54,10 +54,11 @@ def by_shape(results, operation):
         bars(panel, pairs, title)
     for panel in axes.flat[len(panels):]:
         panel.set_axis_off()
-    handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in peers_of([p for _, ps in panels for p in ps])]
-    labels = [NAMES[name] for name in peers_of([p for _, ps in panels for p in ps])]
+    names = peers_of([pair for _, pairs in panels for pair in pairs])
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in names]
     handles.append(plt.Line2D([], [], color="black", linewidth=1))
-    figure.legend(handles, [*labels, "peak of multiply-adds, same run"], loc="upper center", ncol=len(handles))
+    labels = [*(NAMES[name] for name in names), "peak of multiply-adds, same run"]
+    figure.legend(handles, labels, loc="upper center", ncol=len(handles))
     figure.tight_layout(rect=(0, 0, 1, 0.94 if lines > 1 else 0.88))
     return figure
 
@@ -95,7 +96,7 @@ def lengths(results):
         return None
     lines = {"full": "-", "causal": "--"}
     figure, axes = plt.subplots(figsize=(6.4, 4))
-    for mask in sorted({case.mask for case, _ in pairs}, key=lambda mask: list(lines).index(mask) if mask in lines else 9):
+    for mask in sorted({case.mask for case, _ in pairs}, key=lambda mask: (mask not in lines, mask == "causal")):
         of_mask = [pair for pair in pairs if pair[0].mask == mask]
         for name in peers_of(of_mask):
             points = [(case.sq, 1e3 * seconds) for case, entry in of_mask if (seconds := store.seconds(entry, name))]
@@ -135,9 +136,13 @@ def threads(results):
 
 def draw_all(results, folder):
     """Writes what the results suffice for. @return the files"""
-    drawings = {"forward.png": lambda: by_shape(results, "forward"), "backward.png": lambda: by_shape(results, "backward"),
-                "roofline.png": lambda: roofline(results), "lengths.png": lambda: lengths(results),
-                "threads.png": lambda: threads(results)}
+    drawings = {
+        "forward.png": lambda: by_shape(results, "forward"),
+        "backward.png": lambda: by_shape(results, "backward"),
+        "roofline.png": lambda: roofline(results),
+        "lengths.png": lambda: lengths(results),
+        "threads.png": lambda: threads(results),
+    }
     drawn = []
     with plt.rc_context(STYLE):
         for name, draw in drawings.items():

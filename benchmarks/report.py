@@ -87,11 +87,11 @@ def rates_table(pairs):
 
 def headline_table(results, threads):
     """A few cells of all: for a README."""
-    columns = [("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
+    lines = [("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
                ("forward", "bf16", "causal"), ("backward", "f32", "full"), ("backward", "f32", "causal"),
                ("backward", "bf16", "full")]
     picks = []
-    for operation, dtype, mask in columns:
+    for operation, dtype, mask in lines:
         pairs = chosen(results, operation=operation, dtype=dtype, mask=mask, shape=("B",), threads=threads)
         picks += [(f"{operation} {dtype}, {mask}", entry) for _, entry in pairs]
     names = peers_of([(None, entry) for _, entry in picks])
@@ -168,8 +168,8 @@ def machine_text(results):
     dates = sorted({entry["date"] for entry in results["cases"].values()})
     rejected = sum(peer.get("rejected", 0) for entry in results["cases"].values() for peer in entry["peers"].values())
     counted = sum(peer.get("rounds", 0) for entry in results["cases"].values() for peer in entry["peers"].values())
-    versions = ", ".join(f"{NAMES[name]} {about['version'].split(' NO_')[0]}"
-                         for name, about in sorted(results["versions"].items(), key=lambda item: list(NAMES).index(item[0])))
+    known = [(NAMES[name], results["versions"][name]["version"]) for name in NAMES if name in results["versions"]]
+    versions = ", ".join(f"{name} {version.split(' NO_')[0]}" for name, version in known)
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return (f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, {machine['system']}; "
             f"{', '.join(machine['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
@@ -212,8 +212,10 @@ PLOTS = {
 
 def document(results, plots):
     """The page. @param plots  files that were drawn"""
-    parts = ["# fa beside its peers", "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) "
-             "says how it is measured and how to repeat it.", machine_text(results)]
+    parts = ["# fa beside its peers",
+             "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is measured "
+             "and how to repeat it.",
+             machine_text(results)]
     parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in plots]
     for title, text in sections_of(results):
         parts += [f"## {title}", text]

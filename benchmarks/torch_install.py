@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.request
 
-MINIMUM = (2, 2)  # the first with a flash kernel for CPUs
+MINIMUM = (2, 2)  # the first whose scaled_dot_product_attention has a flash kernel for CPUs
 REQUIREMENT = "torch==2.13.0"
 
 
@@ -19,6 +19,16 @@ def installed_version():
     except importlib.metadata.PackageNotFoundError:
         return None
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def why_unusable():
+    """What is wrong with the torch that this Python imports, or None."""
+    version = installed_version()
+    if version is None:
+        return f"no module torch for {sys.executable}"
+    if version < MINIMUM:
+        return f"torch {'.'.join(map(str, version))}, want {'.'.join(map(str, MINIMUM))} for its flash kernel"
+    return None
 
 
 def size_of(url):
@@ -46,10 +56,10 @@ def download_text():
 
 def offer_torch():
     """Asks and installs where no torch that will do can be imported."""
-    version = installed_version()
-    if version is not None and version >= MINIMUM:
+    reason = why_unusable()
+    if reason is None:
         return
-    print(f"PyTorch {'.'.join(map(str, MINIMUM))} or later is not installed for {sys.executable}.")
+    print(f"PyTorch: {reason}.")
     if sys.prefix == sys.base_prefix or not sys.stdin.isatty():
         print(f"In a virtual environment: pip install {REQUIREMENT}")
     elif input(f"Install {REQUIREMENT} into {sys.prefix} ({download_text()})? [y/N] ").strip().lower() == "y":

@@ -1,5 +1,5 @@
-"""ONNX Runtime's CPU attention as a peer: MultiHeadAttention for equal heads and no mask, else GroupQueryAttention, which
-is always causal. Both take [B, S, N * D]; inputs are laid out so before anything is timed."""
+"""ONNX Runtime's CPU attention as a peer: MultiHeadAttention for equal heads and no mask, else GroupQueryAttention,
+which is always causal. Both take [B, S, N * D]; inputs are laid out so before anything is timed."""
 
 import os
 

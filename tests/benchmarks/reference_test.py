@@ -31,8 +31,8 @@ def attention(q, k, v, mask):
 class ReferenceTest(unittest.TestCase):
     def setUp(self):
         random = np.random.default_rng(7)
-        self.q, self.k, self.v = random.standard_normal((4, 3)), random.standard_normal((6, 3)), random.standard_normal((6, 3))
-        self.d_out = random.standard_normal((4, 3))
+        self.q, self.d_out = random.standard_normal((2, 4, 3))
+        self.k, self.v = random.standard_normal((2, 6, 3))
 
     def head(self, mask, q=None, k=None, v=None):
         q, k, v = self.q if q is None else q, self.k if k is None else k, self.v if v is None else v

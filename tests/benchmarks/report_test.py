@@ -36,7 +36,8 @@ class TableTest(unittest.TestCase):
     def test_a_row_has_rates_fraction_and_the_ratio_to_the_best_other(self):
         case = case_of("B")
         unit = case.flops() * 1e-9  # 1 GFLOP/s takes so many seconds
-        results = collection((case, {"fa": peer(unit / 300), "torch": peer(unit / 200), "naive": peer(unit / 150)}, 400))
+        peers = {"fa": peer(unit / 300), "torch": peer(unit / 200), "naive": peer(unit / 150)}
+        results = collection((case, peers, 400))
         text = report.rates_table(report.entries_of(results))
         self.assertIn("| B: B 1, N 16, S 2048, D 128 | full | 300 (150) | 75 % | 200 (100) | 150 (75) | 1.50 |", text)
         self.assertNotIn("ONNX", text)
