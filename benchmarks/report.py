@@ -166,8 +166,8 @@ def checks_text(results):
 def machine_text(results):
     machine = results["machine"]
     dates = sorted({entry["date"] for entry in results["cases"].values()})
-    rejected = sum(peer.get("rejected", 0) for entry in results["cases"].values() for peer in entry["peers"].values())
-    counted = sum(peer.get("rounds", 0) for entry in results["cases"].values() for peer in entry["peers"].values())
+    peers = [peer for entry in results["cases"].values() for peer in entry["peers"].values()]
+    counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
     known = [(NAMES[name], results["versions"][name]["version"]) for name in NAMES if name in results["versions"]]
     versions = ", ".join(f"{name} {version.split(' NO_')[0]}" for name, version in known)
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
@@ -213,8 +213,8 @@ PLOTS = {
 def document(results, plots):
     """The page. @param plots  files that were drawn"""
     parts = ["# fa beside its peers",
-             "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is measured "
-             "and how to repeat it.",
+             "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is "
+             "measured and how to repeat it.",
              machine_text(results)]
     parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in plots]
     for title, text in sections_of(results):
