@@ -19,8 +19,6 @@ namespace {
 constexpr std::array kLayouts = {Layout::kBNSD, Layout::kBSND, Layout::kBSH,
                                  Layout::kSBH,  Layout::kTND,  Layout::kBNSD_BSND};
 
-Layout LayoutOf(const std::string& name) { return Named<Layout>("layout", name, kLayouts); }
-
 AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<float> scale, const Mask& mask,
                              int64_t pse_type, int64_t q_start, int64_t kv_start, float softcap, float keep_prob,
                              std::optional<uint64_t> seed, uint64_t offset) {
@@ -134,6 +132,8 @@ void BindMask(nb::module_& module) {
 }
 
 }  // namespace
+
+Layout LayoutOf(const std::string& name) { return Named<Layout>("layout", name, kLayouts); }
 
 AttentionArgs ForwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv) {
   AttentionArgs args;

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "arrays.h"
@@ -19,9 +20,13 @@ using Lengths = std::vector<int64_t>;
 AttentionArgs ForwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
 
-/// Adds to the module: Mask, AttentionOptions, the operators / plans.
+/// The layout of that name. ValueError for another.
+Layout LayoutOf(const std::string& name);
+
+/// Adds to the module: Mask, AttentionOptions, the operators / plans / prompt attention.
 void BindAttention(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
+void BindPrompt(nanobind::module_& module);
 
 }  // namespace fa::python
 

@@ -72,4 +72,5 @@ NB_MODULE(_fa, module) {
   fa::python::BindContext(module);
   fa::python::BindAttention(module);
   fa::python::BindPlan(module);
+  fa::python::BindPrompt(module);
 }

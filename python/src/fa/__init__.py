@@ -18,6 +18,7 @@ from ._attention import (
 )
 from ._context import set_default_context
 from ._fa import Context, Mask, PlanDescription, __version__
+from ._prompt import prompt_flash_attention
 
 __all__ = [
     "AttentionGradients",
@@ -30,6 +31,7 @@ __all__ = [
     "flash_attention_grad",
     "generate_dropout_mask",
     "plan",
+    "prompt_flash_attention",
     "ring_attention_update",
     "set_default_context",
 ]

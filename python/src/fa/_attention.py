@@ -182,7 +182,7 @@ def ring_attention_update(
     Raises:
         As `flash_attention`.
     """
-    empty = _empty_like_of(prev_out)
+    empty = empty_like_of(prev_out)
     out = empty(prev_out.shape, prev_out.dtype)
     softmax_max = empty(prev_softmax_max.shape, None)
     softmax_sum = empty(prev_softmax_sum.shape, None)
@@ -246,6 +246,13 @@ def _shape(array: Any) -> tuple[int, ...]:
     return array if isinstance(array, tuple) else tuple(array.shape)
 
 
+def check_arrays(*, shapes: bool = False, **arrays: Any) -> None:
+    """Those whose shapes are looked at here. shapes: a tuple will do."""
+    for name, array in arrays.items():
+        if not (hasattr(array, "shape") and hasattr(array, "dtype")) and not (shapes and isinstance(array, tuple)):
+            raise TypeError(f"{name}: want an array, got {type(array).__name__}")
+
+
 def integers(values: Iterable[int] | None) -> list[int]:
     return [] if values is None else [int(value) for value in values]
 
@@ -262,10 +269,16 @@ def _check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
             )
 
 
-def _empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
-    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's."""
+def torch_of(array: Any) -> Any:
+    """The module torch if the array is its, else None. PyTorch is never imported for the question."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
+    return torch if torch is not None and isinstance(array, torch.Tensor) else None
+
+
+def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
+    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's."""
+    torch = torch_of(array)
+    if torch is not None:
         return lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype or torch.float32)
     return lambda shape, dtype: np.empty(tuple(shape), np.float32 if dtype is None else dtype)
 
@@ -301,9 +314,7 @@ class _Call:
         context: Context | None = None,
         shapes: bool = False,
     ) -> None:
-        for name, array in (("q", q), ("k", k), ("v", v)):
-            if not (hasattr(array, "shape") and hasattr(array, "dtype")) and not (shapes and isinstance(array, tuple)):
-                raise TypeError(f"{name}: want an array, got {type(array).__name__}")
+        check_arrays(shapes=shapes, q=q, k=k, v=v)
         self.layout, self.heads = layout, head_num
         self.arrays = {
             "query": q,
@@ -331,7 +342,7 @@ class _Call:
             offset=offset,
         )
         self.rest = options, integers(cu_q), integers(cu_kv), chosen_context(context)
-        self.empty = _empty_like_of(q)
+        self.empty = empty_like_of(q)
         self.pse_is_slopes = pse_type >= 2
 
     def result_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

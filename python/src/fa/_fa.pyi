@@ -53,6 +53,9 @@ class AttentionOptions:
         offset: int,
     ) -> None: ...
 
+class PromptAttentionOptions:
+    def __init__(self, *, layout: str, heads: int, heads_kv: int, scale: float | None, mask: Mask) -> None: ...
+
 class PlanDescription:
     """What a call would run, and why. str() says it in words."""
     @property
@@ -103,6 +106,13 @@ def backward(
 def merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> None: ...
 def dropout_mask(
     arrays: dict[str, Any], seed: int, offset: int, keep_prob: float, bits: int, context: Context | None
+) -> None: ...
+def prompt(
+    arrays: dict[str, Any],
+    options: PromptAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
 ) -> None: ...
 def plan(
     op: str,

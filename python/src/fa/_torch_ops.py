@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from . import _attention
+from . import _attention, _prompt
 from ._fa import Mask
 from ._layout import output_shape, statistics_shape
 
@@ -228,3 +228,60 @@ def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout,
 @torch.library.register_fake("fa::ring_attention_update", lib=_library)
 def _(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence_):
     return tuple(t.new_empty(t.shape) for t in (prev_out, prev_max, prev_sum))
+
+
+class PromptCall(NamedTuple):
+    """Everything of a prompt call but query, key and value, in the order of the operator's arguments."""
+
+    pse: Optional[Tensor]
+    dense_mask: Optional[Tensor]
+    deq_scale1: Optional[Tensor]
+    quant_scale1: Optional[Tensor]
+    deq_scale2: Optional[Tensor]
+    quant_scale2: Optional[Tensor]
+    quant_offset2: Optional[Tensor]
+    layout: str
+    heads: int
+    heads_kv: int
+    scale: float
+    sparse_mode: int
+    pre_tokens: int
+    next_tokens: int
+    lengths_q: list[int]
+    lengths_kv: list[int]
+
+
+@_operator(
+    "prompt_attention(Tensor query, Tensor key, Tensor value, Tensor? pse, Tensor? dense_mask, Tensor? deq_scale1, "
+    "Tensor? quant_scale1, Tensor? deq_scale2, Tensor? quant_scale2, Tensor? quant_offset2, str layout, SymInt heads, "
+    "SymInt heads_kv, float scale, SymInt sparse_mode, SymInt pre_tokens, SymInt next_tokens, SymInt[] lengths_q, "
+    "SymInt[] lengths_kv) -> Tensor"
+)
+def prompt_attention(query, key, value, *arguments):
+    """The output. There is no gradient."""
+    call = PromptCall(*arguments)
+    mask = Mask.from_sparse_mode(call.sparse_mode, call.pre_tokens, call.next_tokens, [], call.dense_mask is not None)
+    return _prompt.prompt_flash_attention(
+        *(t.detach() for t in (query, key, value)),
+        layout=call.layout,
+        head_num=call.heads,
+        head_num_kv=call.heads_kv,
+        scale=call.scale,
+        mask=mask,
+        dense_mask=call.dense_mask,
+        pse=call.pse,
+        lengths_q=call.lengths_q,
+        lengths_kv=call.lengths_kv,
+        deq_scale1=call.deq_scale1,
+        quant_scale1=call.quant_scale1,
+        deq_scale2=call.deq_scale2,
+        quant_scale2=call.quant_scale2,
+        quant_offset2=call.quant_offset2,
+    )
+
+
+@torch.library.register_fake("fa::prompt_attention", lib=_library)
+def _(query, key, value, *arguments):
+    call = PromptCall(*arguments)
+    shape = output_shape(call.layout, call.heads, query.shape, key.shape, value.shape)
+    return query.new_empty(shape, dtype=_prompt.output_dtype(query, call.quant_scale2))

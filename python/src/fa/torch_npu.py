@@ -23,13 +23,14 @@ from torch import Tensor
 
 from . import _torch_ops
 from ._attention import integers
-from ._torch_ops import UNSIGNED_64, Call
+from ._torch_ops import UNSIGNED_64, Call, PromptCall
 
 __all__ = [
     "npu_fusion_attention",
     "npu_fusion_attention_grad",
     "npu_fusion_attention_grad_v2",
     "npu_fusion_attention_v2",
+    "npu_prompt_flash_attention",
     "npu_ring_attention_update",
 ]
 
@@ -250,6 +251,71 @@ def npu_fusion_attention_grad_v2(
     )
 
 
+def npu_prompt_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    pse_shift: Tensor | None = None,
+    actual_seq_lengths: Sequence[int] | None = None,
+    deq_scale1: Tensor | None = None,
+    quant_scale1: Tensor | None = None,
+    deq_scale2: Tensor | None = None,
+    quant_scale2: Tensor | None = None,
+    quant_offset2: Tensor | None = None,
+    num_heads: int = 1,
+    scale_value: float = 1.0,
+    pre_tokens: int = MAX_TOKENS,
+    next_tokens: int = 0,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    actual_seq_lengths_kv: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+) -> Tensor:
+    """Attention over a prompt, in inference; there is no gradient.
+
+    Args:
+        query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
+        atten_mask: bool, int8 or uint8, 1 = drop, may be wider than [Sq,Sk]; modes 2, 3 and 4 take [2048,2048].
+        pse_shift: added to the scaled scores.
+        actual_seq_lengths, actual_seq_lengths_kv: rows in use of each batch element, one entry for all; TND: inclusive
+            prefix sums. Rows past them are 0.
+        deq_scale1, quant_scale1, deq_scale2: needed with int8 inputs. quant_scale2, quant_offset2: of an int8 output.
+
+    Returns:
+        int8 with quant_scale2; without it float16 for int8 inputs, else query's type.
+
+    Raises:
+        ValueError: an argument is wrong, or the device's checks of sparse_mode, pre_tokens and next_tokens fail.
+    """
+    if not 0 <= sparse_mode <= 4:
+        raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..4")
+    if sparse_mode >= 2 and atten_mask is None:
+        raise ValueError(f"invalid argument: atten_mask: missing, want [2048,2048] (sparse_mode {sparse_mode})")
+    call = PromptCall(
+        pse=pse_shift,
+        dense_mask=atten_mask,
+        deq_scale1=deq_scale1,
+        quant_scale1=quant_scale1,
+        deq_scale2=deq_scale2,
+        quant_scale2=quant_scale2,
+        quant_offset2=quant_offset2,
+        layout=input_layout.upper(),
+        heads=num_heads,
+        heads_kv=num_key_value_heads,
+        scale=scale_value,
+        sparse_mode=sparse_mode,
+        pre_tokens=pre_tokens,
+        next_tokens=next_tokens,
+        lengths_q=integers(actual_seq_lengths),
+        lengths_kv=integers(actual_seq_lengths_kv),
+    )
+    with _own_names(_PROMPT_NAMES):
+        return _torch_ops.prompt_attention(query, key, value, *call)
+
+
 def npu_ring_attention_update(
     prev_attn_out: Tensor,
     prev_softmax_max: Tensor,
@@ -308,15 +374,26 @@ _NAMES = {
     "out": "attention_in",
     "d_out": "dy",
 }
-_NAME = re.compile(r"\b(" + "|".join(map(re.escape, _NAMES)) + r")(?=[.=:\[)])")
+_PROMPT_NAMES = _NAMES | {
+    "heads": "num_heads",
+    "heads_kv": "num_key_value_heads",
+    "pse": "pse_shift",
+    "cu_q": "actual_seq_lengths",
+    "cu_kv": "actual_seq_lengths_kv",
+    "lengths_q": "actual_seq_lengths",
+    "lengths_kv": "actual_seq_lengths_kv",
+    "scale": "scale_value",
+}
 
 
 @contextlib.contextmanager
-def _own_names() -> Iterator[None]:
+def _own_names(names: dict[str, str] = _NAMES) -> Iterator[None]:
+    """A message of the library's calls an argument by its name in `names`."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(_NAME.sub(lambda match: _NAMES[match[1]], str(error))) from None
+        words = "|".join(map(re.escape, names))
+        raise ValueError(re.sub(rf"\b({words})(?=[.=:\[)])", lambda word: names[word[1]], str(error))) from None
 
 
 def _biases(pse, atten_mask, sink, query_rope=None, key_rope=None):

@@ -1,0 +1,64 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings.h"
+#include "fa/prompt_flash_attention.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fa::python {
+namespace {
+
+PromptAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int64_t heads_kv,
+                                   std::optional<float> scale, const Mask& mask) {
+  PromptAttentionOptions options;
+  options.layout = LayoutOf(layout);
+  options.heads = heads;
+  options.heads_kv = heads_kv;
+  options.scale = scale;
+  options.mask = mask;
+  return options;
+}
+
+/// Packed layouts take both as prefix sums, the others as lengths.
+void Prompt(nb::dict tensors, const PromptAttentionOptions& options, const Lengths& query, const Lengths& key,
+            Context* context) {
+  CallArrays arrays(std::move(tensors));
+  PromptAttentionArgs args;
+  args.q = arrays.In("query");
+  args.k = arrays.In("key");
+  args.v = arrays.In("value");
+  args.pse = arrays.In("pse");
+  args.dense_mask = arrays.In("dense_mask");
+  args.deq_scale1 = arrays.In("deq_scale1");
+  args.quant_scale1 = arrays.In("quant_scale1");
+  args.deq_scale2 = arrays.In("deq_scale2");
+  args.quant_scale2 = arrays.In("quant_scale2");
+  args.quant_offset2 = arrays.In("quant_offset2");
+  const bool packed = options.layout == Layout::kTND;
+  (packed ? args.cu_q : args.lengths_q) = query;
+  (packed ? args.cu_kv : args.lengths_kv) = key;
+  args.out = arrays.Out("out");
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = PromptFlashAttention(args, options, context);
+  }
+  Raise(status);
+}
+
+}  // namespace
+
+void BindPrompt(nb::module_& module) {
+  nb::class_<PromptAttentionOptions>(module, "PromptAttentionOptions")
+      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "heads_kv"_a, "scale"_a.none(), "mask"_a);
+  module.def("prompt", &Prompt, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
+}
+
+}  // namespace fa::python

@@ -1,0 +1,97 @@
+"""Attention of inference over a prompt: padded batches, and int8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from . import _fa
+from ._attention import check_arrays, empty_like_of, integers, torch_of
+from ._context import chosen_context
+from ._fa import Context, Mask
+from ._layout import output_shape
+
+
+def output_dtype(q: Any, quant_scale2: Any) -> Any:
+    """int8 with quant_scale2; without it float16 where q is int8, else q's."""
+    library = torch_of(q) or np
+    if quant_scale2 is not None:
+        return library.int8
+    return library.float16 if str(q.dtype).removeprefix("torch.") == "int8" else q.dtype
+
+
+def _unsigned(scale: Any) -> Any:
+    """torch_npu packs a scale's bits into int64, which the library takes as uint64."""
+    if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
+        return scale
+    return scale.view((torch_of(scale) or np).uint64)
+
+
+def prompt_flash_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    layout: str = "BNSD",
+    head_num: int = 0,
+    head_num_kv: int = 0,
+    scale: float | None = None,
+    mask: Mask | None = None,
+    dense_mask: Any = None,
+    pse: Any = None,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    deq_scale1: Any = None,
+    quant_scale1: Any = None,
+    deq_scale2: Any = None,
+    quant_scale2: Any = None,
+    quant_offset2: Any = None,
+    context: Context | None = None,
+) -> Any:
+    """softmax(mask(scale * Q K^T + pse)) V over the rows in use; the bits of `flash_attention` but for int8.
+
+    Args:
+        q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
+        head_num: N; needed for BSH and SBH, checked elsewhere if > 0. head_num_kv: checked if > 0.
+        mask: anchored bottom-right at the lengths; by sparse mode: 0 to 4.
+        dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
+            [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
+        pse: [B|1, N, >=Sq, >=Sk], type of q or float32.
+        lengths_q, lengths_kv: rows in use of each batch element, one entry for all; None: all rows. TND: inclusive
+            prefix sums. Rows past the length are written 0, keys past it are never read.
+        deq_scale1, deq_scale2: one element, float32, or (u)int64 whose low 32 bits are those of a float32: of Q K^T
+            and of P V. quant_scale1: one element, float32: of the probabilities. All three with int8 inputs only.
+        quant_scale2, quant_offset2: one element or N * Dv, float32 (bfloat16 beside such a q): of an int8 output.
+
+    Returns:
+        int8 with quant_scale2; without it float16 where q is int8, else q's type. Of q's kind.
+
+    Raises:
+        As `flash_attention`.
+    """
+    check_arrays(q=q, k=k, v=v)
+    empty = empty_like_of(q)
+    arrays = {
+        "query": q,
+        "key": k,
+        "value": v,
+        "pse": pse,
+        "dense_mask": dense_mask,
+        "deq_scale1": _unsigned(deq_scale1),
+        "quant_scale1": quant_scale1,
+        "deq_scale2": _unsigned(deq_scale2),
+        "quant_scale2": quant_scale2,
+        "quant_offset2": quant_offset2,
+    }
+    options = _fa.PromptAttentionOptions(
+        layout=layout,
+        heads=head_num,
+        heads_kv=head_num_kv,
+        scale=scale,
+        mask=Mask.none() if mask is None else mask,
+    )
+    out = empty(output_shape(layout, head_num, q.shape, k.shape, v.shape), output_dtype(q, quant_scale2))
+    _fa.prompt({**arrays, "out": out}, options, integers(lengths_q), integers(lengths_kv), chosen_context(context))
+    return out
