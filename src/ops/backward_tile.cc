@@ -90,8 +90,7 @@ struct BackwardTile::Tile {
   BackwardScratch scratch;
   int64_t slot_row = 0;  ///< of row_begin
   Interval column;
-  GradStrip strips[kMaxStrips] = {};
-  int64_t strip_count = 0;
+  StripArray<GradStrip, kMaxStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
   bool exact_sums = false;  ///< dV and dK skip masked pairs
@@ -142,8 +141,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   const FoldedRows rows{item.sequence, item.head, 1, item.row_begin, item.row_end};
   const int64_t q_row = tile.sequence.q_offset + item.row_begin;
   for (int64_t first = 0; first < rows.size();) {
-    GradStrip& strip = tile.strips[tile.strip_count++];
-    strip = {MakeStrip(forward, table_.ForRows(rows.size() - first), rows, first)};
+    GradStrip& strip = tile.strips.Add({MakeStrip(forward, table_.ForRows(rows.size() - first), rows, first)});
     const int64_t width = strip.lanes.width, at = tile.slot_row + first;
     strip.first = first;
     strip.panel = tile.slot.q_panel + at * columns;
@@ -161,7 +159,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem.dv);
   if (!item.first_of_rows) return;
 
-  for (int64_t s = 0; s < tile.strip_count; ++s) {
+  for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const GradStrip& strip = tile.strips[s];
     PackQueries(forward, forward_, score_tile_.passes().scale().q_multiplier, strip);
     const void* d_out[kMaxStripWidth];
@@ -234,7 +232,7 @@ void BackwardTile::OpenColumn(const Tile& tile) const {
 
 void BackwardTile::Accumulate(Tile& tile) const {
   BindKeys(tile);
-  for (int64_t s = 0; s < tile.strip_count; ++s) {
+  for (int64_t s = 0; s < tile.strips.size(); ++s) {
     if (!tile.strips[s].keys.empty()) StripGradients(tile, tile.strips[s]);
   }
   ColumnGradients(tile);
@@ -384,8 +382,8 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
   const int64_t columns = problem.d + problem.d_rope;
   const auto outer = tile.exact_sums ? table_.rows->outer_exact : table_.rows->outer;
   for (int64_t key = tile.column.begin; key < tile.column.end;) {
-    int64_t from = tile.strip_count, to = 0, next = tile.column.end;
-    for (int64_t s = 0; s < tile.strip_count; ++s) {
+    int64_t from = tile.strips.size(), to = 0, next = tile.column.end;
+    for (int64_t s = 0; s < tile.strips.size(); ++s) {
       const Interval keys = tile.strips[s].keys;
       if (keys.empty()) continue;
       if (keys.begin > key) next = std::min(next, keys.begin);
@@ -438,7 +436,7 @@ void BackwardTile::CloseRows(const Tile& tile) const {
   alignas(64) float multiplier[kMaxStripWidth];
   alignas(64) const int32_t zero[kMaxStripWidth] = {};
   std::fill_n(multiplier, kMaxStripWidth, forward.scale);
-  for (int64_t s = 0; s < tile.strip_count; ++s) {
+  for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const GradStrip& strip = tile.strips[s];
     const auto write = [&](void* data, const layout::Rows& layout, int64_t columns, const float* panel) {
       const void* rows[kMaxStripWidth];

@@ -27,8 +27,6 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// More strips than any tile has: tile rows <= kMaxTileRows, strips >= 4 lanes wide only in the last position.
-constexpr int kMaxStrips = 72;
 constexpr float kMax = std::numeric_limits<float>::max();
 
 struct Statistics {
@@ -103,15 +101,15 @@ void ForwardTile::operator()(int32_t task, int worker) {
   }
 }
 
-int64_t ForwardTile::MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch,
-                                RunningStrip* strips) const {
+void ForwardTile::MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch,
+                             StripArray<RunningStrip, kMaxStrips>& strips) const {
   const auto& problem = bound_.problem;
   const FoldedRows rows{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
-  int64_t count = 0, lane_base = 0;
-  for (int64_t first = 0; first < rows.size(); first += strips[count++].lanes.count) {
-    RunningStrip& strip = strips[count];
-    strip = {
-        MakeStrip(bound_, ForwardKernels(table_, bound_.problem, item.sequence, rows.size() - first), rows, first)};
+  int64_t lane_base = 0;
+  for (int64_t first = 0; first < rows.size();) {
+    RunningStrip& strip = strips.Add(
+        {MakeStrip(bound_, ForwardKernels(table_, bound_.problem, item.sequence, rows.size() - first), rows, first)});
+    first += strip.lanes.count;
     const int64_t width = strip.lanes.width;
     strip.panel = scratch.panels + lane_base * (problem.d + problem.d_rope);
     strip.state = scratch.state + lane_base * problem.dv;
@@ -122,12 +120,12 @@ int64_t ForwardTile::MakeStrips(const tiling::ForwardItem& item, const TileScrat
     lane_base += width;
     if (!strip.hull.empty()) PackQueries(bound_, args_, score_tile_.passes().scale().q_multiplier, strip);
   }
-  return count;
 }
 
 void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const {
-  RunningStrip strips[kMaxStrips];
-  const int64_t count = MakeStrips(item, scratch, strips);
+  StripArray<RunningStrip, kMaxStrips> strips;
+  MakeStrips(item, scratch, strips);
+  const int64_t count = strips.size();
   const int64_t block_k = plan_.shape.block_k;
   for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
     const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
@@ -139,7 +137,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& sc
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
   }
-  if (item.parts > 1 && !MergeParts(item, strips, count)) return;
+  if (item.parts > 1 && !MergeParts(item, strips.data(), count)) return;
   for (int64_t s = 0; s < count; ++s) Finish(strips[s], scratch);
 }
 

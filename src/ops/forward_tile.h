@@ -56,7 +56,11 @@ class ForwardTile {
   };
 
   void RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const;
-  int64_t MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch, RunningStrip* strips) const;
+  /// More than any tile has: strips are narrower than the narrowest widest one, 8 lanes, in the last position only.
+  static constexpr int64_t kMaxStrips = 72;
+
+  void MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch,
+                  StripArray<RunningStrip, kMaxStrips>& strips) const;
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch) const;
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, const float* alpha) const;

@@ -1,7 +1,10 @@
 #ifndef FA_OPS_STRIP_H_
 #define FA_OPS_STRIP_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 
 #include "core/kernels/kernel_types.h"
 #include "fa/flash_attention.h"
@@ -48,6 +51,25 @@ struct FoldedRows {
   int64_t row_begin = 0, row_end = 0;
 
   [[nodiscard]] int64_t size() const { return (row_end - row_begin) * heads; }
+};
+
+/// Room for the strips of a tile, made one after the other: to initialise as many as a tile may have would take as long
+/// as a short sequence's products.
+template <typename T, int64_t Most>
+class StripArray {
+ public:
+  static_assert(std::is_trivially_destructible_v<T>);
+  StripArray() {}  // not defaulted: `= {}` would clear the memory
+  T& Add(const T& strip) { return *std::construct_at(data() + count_++, strip); }
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(memory_); }
+  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(memory_); }
+  [[nodiscard]] T& operator[](int64_t i) { return data()[i]; }
+  [[nodiscard]] const T& operator[](int64_t i) const { return data()[i]; }
+  [[nodiscard]] int64_t size() const { return count_; }
+
+ private:
+  alignas(T) std::byte memory_[static_cast<size_t>(Most) * sizeof(T)];
+  int64_t count_ = 0;
 };
 
 /// The strip of these kernels that starts at folded row `first`; panel is left to the caller.
