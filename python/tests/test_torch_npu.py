@@ -177,7 +177,8 @@ def test_dropout_seeds():
     negative = run(seed=-3, offset=2)
     assert negative[4] == -3 and torch.equal(negative[0], run(seed=2**64 - 3, offset=2)[0])
     mask = torch.from_numpy(fa.generate_dropout_mask(drawn[4], drawn[5], 0.5, drawn[6]))
-    assert torch.equal(run(dropout_mask=mask)[0], drawn[0])
+    masked = run(dropout_mask=mask, seed=5, offset=6)
+    assert torch.equal(masked[0], drawn[0]) and masked[4:6] == (5, 6)
 
 
 @pytest.mark.parametrize("keep_prob", [1.0, 0.7])

@@ -14,16 +14,14 @@ device's pages; what is different here:
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from . import _torch_ops
 from ._attention import integers
-from ._torch_ops import UNSIGNED_64, Call, PromptCall
+from ._npu_calls import PROMPT_NAMES, Forward, backward, biases, forward, lengths, own_names, scalars
+from ._torch_ops import PromptCall
 
 __all__ = [
     "npu_fusion_attention",
@@ -34,8 +32,7 @@ __all__ = [
     "npu_ring_attention_update",
 ]
 
-Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
-MAX_TOKENS = 2147483647
+_MAX_TOKENS = 2147483647
 
 
 def npu_fusion_attention(
@@ -49,8 +46,8 @@ def npu_fusion_attention(
     atten_mask: Tensor | None = None,
     scale: float = 1.0,
     keep_prob: float = 1.0,
-    pre_tockens: int = MAX_TOKENS,
-    next_tockens: int = MAX_TOKENS,
+    pre_tockens: int = _MAX_TOKENS,
+    next_tockens: int = _MAX_TOKENS,
     inner_precise: int = 0,
     prefix: Sequence[int] | None = None,
     actual_seq_qlen: Sequence[int] | None = None,
@@ -81,15 +78,15 @@ def npu_fusion_attention(
     Raises:
         ValueError: an argument is wrong; the device's checks of sparse_mode, pre_tockens, next_tockens and prefix hold.
     """
-    return _forward(
+    return forward(
         query,
         key,
         value,
         head_num,
         input_layout,
-        _biases(pse, atten_mask, sink),
-        _scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
-        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        biases(pse, atten_mask, sink),
+        scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
+        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
         dropout=(dropout_mask, seed, offset),
         softmax_layout=softmax_layout,
     )
@@ -109,8 +106,8 @@ def npu_fusion_attention_v2(
     key_rope: Tensor | None = None,
     scale: float = 1.0,
     keep_prob: float = 1.0,
-    pre_tokens: int = MAX_TOKENS,
-    next_tokens: int = MAX_TOKENS,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
     inner_precise: int = 0,
     prefix: Sequence[int] | None = None,
     actual_seq_qlen: Sequence[int] | None = None,
@@ -135,15 +132,15 @@ def npu_fusion_attention_v2(
             distance of key and query or of its square root.
         q_start_idx, kv_start_idx: the first entries are added to the positions, where both are given.
     """
-    return _forward(
+    return forward(
         query,
         key,
         value,
         head_num,
         input_layout,
-        _biases(pse, atten_mask, sink, query_rope, key_rope),
-        _scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
-        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        biases(pse, atten_mask, sink, query_rope, key_rope),
+        scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
+        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
         dropout=(dropout_mask, seed, offset),
         softmax_layout=softmax_layout,
     )
@@ -166,8 +163,8 @@ def npu_fusion_attention_grad(
     attention_in: Tensor | None = None,
     scale_value: float = 1.0,
     keep_prob: float = 1.0,
-    pre_tockens: int = MAX_TOKENS,
-    next_tockens: int = MAX_TOKENS,
+    pre_tockens: int = _MAX_TOKENS,
+    next_tockens: int = _MAX_TOKENS,
     inner_precise: int = 0,
     seed: int = 0,
     offset: int = 0,
@@ -188,13 +185,13 @@ def npu_fusion_attention_grad(
         softmax_max, softmax_sum, attention_in: what the forward returned; attention_in is its attention_out.
         seed, offset: what the forward returned, when keep_prob < 1.
     """
-    dq, dk, dv, dpse, _, _, dsink = _backward(
+    dq, dk, dv, dpse, _, _, dsink = backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
         head_num,
         input_layout,
-        _biases(pse, atten_mask, sink),
-        _scalars(scale_value, keep_prob, sparse_mode, pre_tockens, next_tockens),
-        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        biases(pse, atten_mask, sink),
+        scalars(scale_value, keep_prob, sparse_mode, pre_tockens, next_tockens),
+        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
         seed_and_offset=(seed, offset),
         softmax_layout=softmax_layout,
     )
@@ -220,8 +217,8 @@ def npu_fusion_attention_grad_v2(
     key_rope: Tensor | None = None,
     scale_value: float = 1.0,
     keep_prob: float = 1.0,
-    pre_tokens: int = MAX_TOKENS,
-    next_tokens: int = MAX_TOKENS,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
     inner_precise: int = 0,
     seed: int = 0,
     offset: int = 0,
@@ -239,13 +236,13 @@ def npu_fusion_attention_grad_v2(
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`; those without an argument are None."""
-    return _backward(
+    return backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
         head_num,
         input_layout,
-        _biases(pse, atten_mask, sink, query_rope, key_rope),
-        _scalars(scale_value, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
-        _lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        biases(pse, atten_mask, sink, query_rope, key_rope),
+        scalars(scale_value, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
+        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
         seed_and_offset=(seed, offset),
         softmax_layout=softmax_layout,
     )
@@ -267,7 +264,7 @@ def npu_prompt_flash_attention(
     quant_offset2: Tensor | None = None,
     num_heads: int = 1,
     scale_value: float = 1.0,
-    pre_tokens: int = MAX_TOKENS,
+    pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = 0,
     input_layout: str = "BSH",
     num_key_value_heads: int = 0,
@@ -312,7 +309,7 @@ def npu_prompt_flash_attention(
         lengths_q=integers(actual_seq_lengths),
         lengths_kv=integers(actual_seq_lengths_kv),
     )
-    with _own_names(_PROMPT_NAMES):
+    with own_names(PROMPT_NAMES):
         return _torch_ops.prompt_attention(query, key, value, *call)
 
 
@@ -356,143 +353,3 @@ def npu_ring_attention_update(
         input_layout,
         by_sequence,
     )
-
-
-# The library's names of arguments, and torch_npu's.
-_NAMES = {
-    "dense_mask": "atten_mask",
-    "drop_mask": "dropout_mask",
-    "heads": "head_num",
-    "layout": "input_layout",
-    "mask.pre": "pre_tokens",
-    "mask.next": "next_tokens",
-    "mask.prefix": "prefix",
-    "q_start": "q_start_idx",
-    "kv_start": "kv_start_idx",
-    "cu_q": "actual_seq_qlen",
-    "cu_kv": "actual_seq_kvlen",
-    "out": "attention_in",
-    "d_out": "dy",
-}
-_PROMPT_NAMES = _NAMES | {
-    "heads": "num_heads",
-    "heads_kv": "num_key_value_heads",
-    "pse": "pse_shift",
-    "cu_q": "actual_seq_lengths",
-    "cu_kv": "actual_seq_lengths_kv",
-    "lengths_q": "actual_seq_lengths",
-    "lengths_kv": "actual_seq_lengths_kv",
-    "scale": "scale_value",
-}
-
-
-@contextlib.contextmanager
-def _own_names(names: dict[str, str] = _NAMES) -> Iterator[None]:
-    """A message of the library's calls an argument by its name in `names`."""
-    try:
-        yield
-    except ValueError as error:
-        words = "|".join(map(re.escape, names))
-        raise ValueError(re.sub(rf"\b({words})(?=[.=:\[)])", lambda word: names[word[1]], str(error))) from None
-
-
-def _biases(pse, atten_mask, sink, query_rope=None, key_rope=None):
-    return {"pse": pse, "dense_mask": atten_mask, "sink": sink, "query_rope": query_rope, "key_rope": key_rope}
-
-
-def _scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, q_start_idx=None, kv_start_idx=None):
-    starts = q_start_idx and kv_start_idx and pse_type >= 2
-    return {
-        "scale": scale,
-        "keep_prob": keep_prob,
-        "sparse_mode": sparse_mode,
-        "pre_tokens": pre_tokens,
-        "next_tokens": next_tokens,
-        "pse_type": pse_type,
-        "q_start": q_start_idx[0] if starts else 0,
-        "kv_start": kv_start_idx[0] if starts else 0,
-    }
-
-
-def _lengths(prefix, actual_seq_qlen, actual_seq_kvlen):
-    return {"prefix": integers(prefix), "cu_q": integers(actual_seq_qlen), "cu_kv": integers(actual_seq_kvlen)}
-
-
-def _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, dropout_state):
-    layout = input_layout.upper()
-    if layout not in ("BNSD", "BSND", "BSH", "SBH", "TND"):
-        raise ValueError(f'invalid argument: input_layout="{input_layout}", want BNSD, BSND, BSH, SBH or TND')
-    if softmax_layout not in ("", "same_as_input"):
-        raise ValueError(f'invalid argument: softmax_layout="{softmax_layout}", want "" or "same_as_input"')
-    if head_num <= 0:
-        raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
-    if not 0 <= scalars["sparse_mode"] <= 8:
-        raise ValueError(f"invalid argument: sparse_mode={scalars['sparse_mode']}, want 0..8")
-    biases = {**biases, "pse": _pse(biases["pse"], layout, scalars["pse_type"])}
-    if biases["dense_mask"] is None:
-        # The device's rule: without a mask no mode means anything.
-        scalars = {**scalars, "sparse_mode": 0}
-        lengths = {**lengths, "prefix": []}
-    return Call(
-        **biases,
-        **scalars,
-        **lengths,
-        layout=layout,
-        heads=head_num,
-        drop_mask=None if drop_mask is None else drop_mask.reshape(-1),
-        dropout_state=dropout_state,
-        statistics="by_sequence" if layout == "TND" and softmax_layout == "" else "copies",
-    )
-
-
-def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
-    """TND takes its flat forms in any shape."""
-    compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
-    return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
-
-
-def _signed(value: int) -> int:
-    """The same 64 bits as an int64."""
-    value &= UNSIGNED_64
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _numels(call: Call, query: Tensor, key: Tensor) -> int:
-    """Pairs of all heads: bits of a dropout mask."""
-    if call.layout == "TND":
-        ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
-        return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)
-    batch_axis, sequence_axis = {"BNSD": (0, 2), "BSND": (0, 1), "BSH": (0, 1), "SBH": (1, 0)}[call.layout]
-    return query.shape[batch_axis] * call.heads * query.shape[sequence_axis] * key.shape[sequence_axis]
-
-
-def _forward(
-    query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout
-) -> Forward:
-    drop_mask, seed, offset = dropout
-    state = None
-    if scalars["keep_prob"] == 1 or drop_mask is not None:
-        seed = offset = 0
-    else:
-        if seed == 0 and offset == 0:
-            seed = int(torch.randint(1, 1 << 62, ()))
-        state = torch.tensor([_signed(seed), _signed(offset)], dtype=torch.int64)
-    with _own_names():
-        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
-        out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
-    return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
-
-
-def _backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_and_offset, softmax_layout):
-    for name, tensor in zip(("attention_in", "dy", "softmax_max", "softmax_sum"), tensors[3:], strict=True):
-        if tensor is None:
-            raise ValueError(f"invalid argument: {name}: missing")
-    state = None
-    if scalars["keep_prob"] != 1:
-        state = torch.tensor([_signed(value) for value in seed_and_offset], dtype=torch.int64)
-    needs = biases["pse"] is not None, biases["sink"] is not None
-    with _own_names():
-        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
-        dq, dk, dv, dq_rope, dk_rope, dpse, dsink = _torch_ops.attention_backward(*tensors, *needs, *call)
-    dq_rope, dk_rope = (None if call.query_rope is None else rope for rope in (dq_rope, dk_rope))
-    return dq, dk, dv, dpse if needs[0] else None, dq_rope, dk_rope, dsink if needs[1] else None

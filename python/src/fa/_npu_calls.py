@@ -1,0 +1,153 @@
+"""torch_npu's arguments in the words of the library's operators."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from . import _torch_ops
+from ._attention import integers
+from ._torch_ops import UNSIGNED_64, Call
+
+Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
+
+# The library's names of arguments, and torch_npu's.
+_NAMES = {
+    "dense_mask": "atten_mask",
+    "drop_mask": "dropout_mask",
+    "heads": "head_num",
+    "layout": "input_layout",
+    "mask.pre": "pre_tokens",
+    "mask.next": "next_tokens",
+    "mask.prefix": "prefix",
+    "q_start": "q_start_idx",
+    "kv_start": "kv_start_idx",
+    "cu_q": "actual_seq_qlen",
+    "cu_kv": "actual_seq_kvlen",
+    "out": "attention_in",
+    "d_out": "dy",
+}
+PROMPT_NAMES = _NAMES | {
+    "heads": "num_heads",
+    "heads_kv": "num_key_value_heads",
+    "pse": "pse_shift",
+    "cu_q": "actual_seq_lengths",
+    "cu_kv": "actual_seq_lengths_kv",
+    "lengths_q": "actual_seq_lengths",
+    "lengths_kv": "actual_seq_lengths_kv",
+    "scale": "scale_value",
+}
+
+
+@contextlib.contextmanager
+def own_names(names: dict[str, str] = _NAMES) -> Iterator[None]:
+    """A message of the library's calls an argument by its name in `names`."""
+    try:
+        yield
+    except ValueError as error:
+        words = "|".join(map(re.escape, names))
+        raise ValueError(re.sub(rf"\b({words})(?=[.=:\[)])", lambda word: names[word[1]], str(error))) from None
+
+
+def biases(pse, atten_mask, sink, query_rope=None, key_rope=None):
+    return {"pse": pse, "dense_mask": atten_mask, "sink": sink, "query_rope": query_rope, "key_rope": key_rope}
+
+
+def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, q_start_idx=None, kv_start_idx=None):
+    starts = q_start_idx and kv_start_idx and pse_type >= 2
+    return {
+        "scale": scale,
+        "keep_prob": keep_prob,
+        "sparse_mode": sparse_mode,
+        "pre_tokens": pre_tokens,
+        "next_tokens": next_tokens,
+        "pse_type": pse_type,
+        "q_start": q_start_idx[0] if starts else 0,
+        "kv_start": kv_start_idx[0] if starts else 0,
+    }
+
+
+def lengths(prefix, actual_seq_qlen, actual_seq_kvlen):
+    return {"prefix": integers(prefix), "cu_q": integers(actual_seq_qlen), "cu_kv": integers(actual_seq_kvlen)}
+
+
+def _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, dropout_state):
+    layout = input_layout.upper()
+    if layout not in ("BNSD", "BSND", "BSH", "SBH", "TND"):
+        raise ValueError(f'invalid argument: input_layout="{input_layout}", want BNSD, BSND, BSH, SBH or TND')
+    if softmax_layout not in ("", "same_as_input"):
+        raise ValueError(f'invalid argument: softmax_layout="{softmax_layout}", want "" or "same_as_input"')
+    if head_num <= 0:
+        raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
+    if not 0 <= scalars["sparse_mode"] <= 8:
+        raise ValueError(f"invalid argument: sparse_mode={scalars['sparse_mode']}, want 0..8")
+    biases = {**biases, "pse": _pse(biases["pse"], layout, scalars["pse_type"])}
+    if biases["dense_mask"] is None:
+        # The device's rule: without a mask no mode means anything.
+        scalars = {**scalars, "sparse_mode": 0}
+        lengths = {**lengths, "prefix": []}
+    return Call(
+        **biases,
+        **scalars,
+        **lengths,
+        layout=layout,
+        heads=head_num,
+        drop_mask=None if drop_mask is None else drop_mask.reshape(-1),
+        dropout_state=dropout_state,
+        statistics="by_sequence" if layout == "TND" and softmax_layout == "" else "copies",
+    )
+
+
+def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
+    """TND takes its flat forms in any shape."""
+    compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
+    return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as an int64."""
+    value &= UNSIGNED_64
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _numels(call: Call, query: Tensor, key: Tensor) -> int:
+    """Pairs of all heads: bits of a dropout mask."""
+    if call.layout == "TND":
+        ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
+        return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)
+    batch_axis, sequence_axis = {"BNSD": (0, 2), "BSND": (0, 1), "BSH": (0, 1), "SBH": (1, 0)}[call.layout]
+    return query.shape[batch_axis] * call.heads * query.shape[sequence_axis] * key.shape[sequence_axis]
+
+
+def forward(query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout) -> Forward:
+    drop_mask, seed, offset = dropout
+    state = None
+    if scalars["keep_prob"] == 1:
+        seed = offset = 0
+    elif drop_mask is None:
+        if seed == 0 and offset == 0:
+            seed = int(torch.randint(1, 1 << 62, ()))
+        state = torch.tensor([_signed(seed), _signed(offset)], dtype=torch.int64)
+    with own_names():
+        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
+        out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
+    return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
+
+
+def backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_and_offset, softmax_layout):
+    for name, tensor in zip(("attention_in", "dy", "softmax_max", "softmax_sum"), tensors[3:], strict=True):
+        if tensor is None:
+            raise ValueError(f"invalid argument: {name}: missing")
+    state = None
+    if scalars["keep_prob"] != 1:
+        state = torch.tensor([_signed(value) for value in seed_and_offset], dtype=torch.int64)
+    needs = biases["pse"] is not None, biases["sink"] is not None
+    with own_names():
+        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
+        dq, dk, dv, dq_rope, dk_rope, dpse, dsink = _torch_ops.attention_backward(*tensors, *needs, *call)
+    dq_rope, dk_rope = (None if call.query_rope is None else rope for rope in (dq_rope, dk_rope))
+    return dq, dk, dv, dpse if needs[0] else None, dq_rope, dk_rope, dsink if needs[1] else None
