@@ -182,7 +182,7 @@ def parse_arguments():
                         default=[len(os.sched_getaffinity(0))])
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each peer that count")
     parser.add_argument("--tries", type=int, default=8, help="rounds until one counts, before a case is given up")
-    parser.add_argument("--foreign", type=float, default=0.05, help="share of one CPU that others may use in a round")
+    parser.add_argument("--foreign", type=float, default=0.1, help="share of one CPU that others may use in a round")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no case is begun")
     parser.add_argument("--again", action="store_true", help="measure what was measured already")
     parser.add_argument("--out", default="build/benchmarks/results.json")
