@@ -99,6 +99,8 @@ constexpr Rename kDecodeNames[] = {
     {"block_table", "blocktable"},
     {"antiquant_scale", "antiquantScale"},
     {"antiquant_offset", "antiquantOffset"},
+    {"quant_scale2", "quantScale2"},
+    {"quant_offset2", "quantOffset2"},
 };
 constexpr Rename kPromptNames[] = {
     {"pse", "pseShift"},

@@ -22,7 +22,7 @@ namespace {
 using Slot = Operands::Slot;
 
 struct DecodeSlots {
-  Slot q, pse, mask, antiquant_scale, antiquant_offset, block_table, kv_padding, out;
+  Slot q, pse, mask, quant_scale, quant_offset, antiquant_scale, antiquant_offset, block_table, kv_padding, out;
   std::vector<Slot> k, v;
 };
 
@@ -43,7 +43,7 @@ std::vector<Slot> AddList(const char* name, const aclTensorList* list, Operands&
   return slots;
 }
 
-// int8 queries and results are the prompt's.
+// int8 queries are the prompt's.
 Status RefuseScales(const DecodeTensors& tensors) {
   struct Scale {
     const char* name;
@@ -51,17 +51,14 @@ Status RefuseScales(const DecodeTensors& tensors) {
   };
   for (const Scale& scale : {Scale{"dequantScale1", tensors.dequant_scale1},
                              {"quantScale1", tensors.quant_scale1},
-                             {"dequantScale2", tensors.dequant_scale2},
-                             {"quantScale2", tensors.quant_scale2},
-                             {"quantOffset2", tensors.quant_offset2}}) {
+                             {"dequantScale2", tensors.dequant_scale2}}) {
     if (scale.tensor == nullptr) continue;
     const auto found = FindTensor(scale.tensor);
     if (found == nullptr) return Status::InvalidArgument(std::string(scale.name) + ": not created, or destroyed");
     bool empty = false;
     for (const int64_t size : found->shape) empty = empty || size == 0;
     if (!empty) {
-      return Status::InvalidArgument(std::string(scale.name) +
-                                     ": given, want none (query and attentionOut are floats)");
+      return Status::InvalidArgument(std::string(scale.name) + ": given, want none (query is of a float type)");
     }
   }
   return Status::Ok();
@@ -76,6 +73,8 @@ Result<DecodeSlots> AddOperands(const DecodeTensors& tensors, Operands& operands
   slots.v = AddList("value", tensors.value, operands, &status);
   slots.pse = operands.OptionalInput("pseShift", tensors.pse_shift);
   slots.mask = operands.OptionalInput("attenMask", tensors.atten_mask);
+  slots.quant_scale = operands.OptionalInput("quantScale2", tensors.quant_scale2);
+  slots.quant_offset = operands.OptionalInput("quantOffset2", tensors.quant_offset2);
   slots.antiquant_scale = operands.OptionalInput("antiquantScale", tensors.antiquant_scale);
   slots.antiquant_offset = operands.OptionalInput("antiquantOffset", tensors.antiquant_offset);
   slots.block_table = operands.OptionalInput("blocktable", tensors.block_table);
@@ -268,6 +267,8 @@ class DecodeOperation final : public Operation {
     args.block_table = operands_.In(slots_.block_table, memory);
     args.antiquant_scale = operands_.In(slots_.antiquant_scale, memory);
     args.antiquant_offset = operands_.In(slots_.antiquant_offset, memory);
+    args.quant_scale2 = operands_.In(slots_.quant_scale, memory);
+    args.quant_offset2 = operands_.In(slots_.quant_offset, memory);
     args.pse = operands_.In(slots_.pse, memory);
     args.dense_mask = operands_.In(slots_.mask, memory);
     args.out = operands_.Out(slots_.out, memory);

@@ -11,6 +11,7 @@
 
 #include "layout/bind_layout.h"
 #include "ops/argument_error.h"
+#include "ops/bind_prompt.h"
 #include "ops/strip.h"
 
 namespace fa::ops {
@@ -51,6 +52,7 @@ class DecodeBinding {
   Status CheckPages(const char* name, const TensorView& pages, const Axes& axes) const;
   void FillStorage();
   Status BindAntiquant();
+  Status BindOutput();
   Status CheckAntiquant(const char* name, const TensorView& tensor) const;
   void KeepTensors();
 
@@ -65,6 +67,7 @@ class DecodeBinding {
   const DecodeAttentionOptions& options_;
   BoundDecode& bound_;
   const Axes axes_;
+  bool own_types_ = false;
   AttentionArgs dense_;
 };
 
@@ -79,6 +82,7 @@ Status DecodeBinding::Bind() {
   }
   if (Status status = CheckCounts(); !status.ok()) return status;
   if (Status status = CheckTypes(); !status.ok()) return status;
+  own_types_ = true;
   dense_.dense_mask = WithRows(args_.dense_mask);
   if (args_.pse.shape.rank() == 4) dense_.pse = WithRows(args_.pse);
   bound_.storage.quantized = args_.k[0].dtype == DType::kI8;
@@ -86,6 +90,7 @@ Status DecodeBinding::Bind() {
   if (!status.ok()) return status;
   FillStorage();
   if (Status antiquant = BindAntiquant(); !antiquant.ok()) return antiquant;
+  if (Status output = BindOutput(); !output.ok()) return output;
   KeepTensors();
   return Status::Ok();
 }
@@ -98,7 +103,7 @@ Status DecodeBinding::BindDense(std::span<const int64_t> lengths_kv) {
   options.mask = options_.mask;
   options.softcap = options_.softcap;
   options.pse_type = PseType::kScaleThenAdd;
-  auto bound = BindInference(dense_, options, {.q = args_.lengths_q, .kv = lengths_kv});
+  auto bound = BindInference(dense_, options, {.q = args_.lengths_q, .kv = lengths_kv}, own_types_);
   if (!bound.ok()) return bound.status();
   bound_.attention = std::move(*bound);
   return Status::Ok();
@@ -118,6 +123,9 @@ Status DecodeBinding::CheckCounts() const {
 
 Status DecodeBinding::CheckTypes() const {
   const DType first = args_.k[0].dtype, query = args_.q.dtype;
+  if (args_.out.dtype != query && args_.out.dtype != DType::kI8) {
+    return WrongType("out", args_.out.dtype, std::string(Name(query)) + " (query.dtype) or i8");
+  }
   for (const auto& [list, tensors] : {std::pair{"key", args_.k}, std::pair{"value", args_.v}}) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const DType dtype = tensors[i].dtype;
@@ -371,6 +379,29 @@ Status DecodeBinding::BindAntiquant() {
   if (offset.shape == scale.shape) return Status::Ok();
   return Status::InvalidArgument("antiquant_offset.shape=" + Text(offset.shape) + ", want " + Text(scale.shape) +
                                  " (antiquant_scale)");
+}
+
+// As the device, an offset is refused where the rule leaves rows without keys, whose 0 it would move.
+Status DecodeBinding::BindOutput() {
+  const tiling::AttentionProblem& problem = bound_.attention.problem;
+  const OutputScales scales{args_.q.dtype, args_.out.dtype, args_.quant_scale2, args_.quant_offset2};
+  if (Status status = BindOutputScales(scales, problem.heads * problem.dv, &bound_.quantised, &bound_.scale_per_column);
+      !status.ok()) {
+    return status;
+  }
+  const Mask::Kind kind = options_.mask.kind();
+  if (args_.quant_offset2.data == nullptr || kind == Mask::Kind::kNone || kind == Mask::Kind::kCausalTopLeft) {
+    return Status::Ok();
+  }
+  for (size_t b = 0; b < problem.sequences.size(); ++b) {
+    const tiling::Sequence& sequence = problem.sequences[b];
+    if (sequence.sq == 0) continue;
+    if (!sequence.rule.Keys(0).empty() && !sequence.rule.Keys(sequence.sq - 1).empty()) continue;
+    return Status::InvalidArgument("quant_offset2: given, want none where rows have no keys (batch " +
+                                   std::to_string(b) + ", Sq=" + std::to_string(sequence.sq) +
+                                   ", Sk=" + std::to_string(sequence.sk) + ")");
+  }
+  return Status::Ok();
 }
 
 void DecodeBinding::KeepTensors() {

@@ -15,8 +15,9 @@ namespace fa::ops {
 struct BoundDecode {
   BoundAttention attention;
   KeyStorage storage;
-  int64_t pages = 0;                   ///< of k and v
-  std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
+  bool quantised = false, scale_per_column = false;  ///< int8 output, as BoundPrompt
+  int64_t pages = 0;                                 ///< of k and v
+  std::vector<PlannedTensor> planned;                ///< TensorsOf the planned call
   std::vector<PlannedTensor> planned_k, planned_v;
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given
 };

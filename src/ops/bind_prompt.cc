@@ -81,23 +81,24 @@ Status CheckDense(const char* name, const TensorView& tensor) {
   return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) + ", want dense");
 }
 
-// quant_scale2 and quant_offset2; `columns` of all heads.
-Status CheckOutputScales(const PromptAttentionArgs& args, int64_t columns, BoundPrompt& bound) {
-  const std::string reason = std::string("out.dtype=") + Name(args.out.dtype);
-  bound.quantised = args.out.dtype == DType::kI8;
-  const Need need = bound.quantised ? Need::kRequired : Need::kForbidden;
-  const Need offset_need = bound.quantised ? Need::kOptional : Need::kForbidden;
-  if (Status status = CheckPresence({"quant_scale2", args.quant_scale2, need, reason.c_str()}); !status.ok()) {
+}  // namespace
+
+Status BindOutputScales(const OutputScales& args, int64_t columns, bool* quantised, bool* per_column) {
+  const std::string reason = std::string("out.dtype=") + Name(args.out);
+  *quantised = args.out == DType::kI8;
+  const Need need = *quantised ? Need::kRequired : Need::kForbidden;
+  const Need offset_need = *quantised ? Need::kOptional : Need::kForbidden;
+  if (Status status = CheckPresence({"quant_scale2", args.scale, need, reason.c_str()}); !status.ok()) {
     return status;
   }
-  if (Status status = CheckPresence({"quant_offset2", args.quant_offset2, offset_need, reason.c_str()}); !status.ok()) {
+  if (Status status = CheckPresence({"quant_offset2", args.offset, offset_need, reason.c_str()}); !status.ok()) {
     return status;
   }
-  if (!bound.quantised) return Status::Ok();
-  const TensorView& scale = args.quant_scale2;
-  const bool bf16 = scale.dtype == DType::kBF16 && args.q.dtype == DType::kBF16;
+  if (!*quantised) return Status::Ok();
+  const TensorView& scale = args.scale;
+  const bool bf16 = scale.dtype == DType::kBF16 && args.q == DType::kBF16;
   if (scale.dtype != DType::kF32 && !bf16) {
-    return WrongType("quant_scale2", scale.dtype, args.q.dtype == DType::kBF16 ? "f32 or bf16" : "f32");
+    return WrongType("quant_scale2", scale.dtype, args.q == DType::kBF16 ? "f32 or bf16" : "f32");
   }
   if (Status status = CheckDense("quant_scale2", scale); !status.ok()) return status;
   const int64_t elements = Elements(scale);
@@ -105,8 +106,8 @@ Status CheckOutputScales(const PromptAttentionArgs& args, int64_t columns, Bound
     return Status::InvalidArgument("quant_scale2.shape=" + Text(scale.shape) + ", want 1 element or " +
                                    std::to_string(columns) + " (query heads times the head size of value)");
   }
-  bound.scale_per_column = elements != 1;
-  const TensorView& offset = args.quant_offset2;
+  *per_column = elements != 1;
+  const TensorView& offset = args.offset;
   if (offset.data == nullptr) return Status::Ok();
   if (offset.dtype != scale.dtype) {
     return WrongType("quant_offset2", offset.dtype, std::string(Name(scale.dtype)) + " (quant_scale2.dtype)");
@@ -116,6 +117,8 @@ Status CheckOutputScales(const PromptAttentionArgs& args, int64_t columns, Bound
   return Status::InvalidArgument("quant_offset2.shape=" + Text(offset.shape) + ", want " + std::to_string(elements) +
                                  " elements (quant_scale2)");
 }
+
+namespace {
 
 /// Whether the rule leaves a row without keys. Rows' ends do not decrease, so such rows begin or end the sequence. With
 /// no rule, and with a diagonal from the top left, it takes a sequence without keys, which the device lets pass.
@@ -195,7 +198,11 @@ Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAtte
   BoundPrompt bound{.attention = std::move(*attention)};
   tiling::AttentionProblem& problem = bound.attention.problem;
   if (Status status = CheckHeadsKv(options, problem.heads_kv); !status.ok()) return status;
-  if (Status status = CheckOutputScales(args, problem.heads * problem.dv, bound); !status.ok()) return status;
+  const OutputScales scales{args.q.dtype, args.out.dtype, args.quant_scale2, args.quant_offset2};
+  if (Status status = BindOutputScales(scales, problem.heads * problem.dv, &bound.quantised, &bound.scale_per_column);
+      !status.ok()) {
+    return status;
+  }
   if (bound.quantised) {
     if (Status status = CheckQuantisedRows(args, options.mask, bound.attention); !status.ok()) return status;
   }

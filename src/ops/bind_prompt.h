@@ -19,6 +19,15 @@ struct BoundPrompt {
 /// Finds every user error of the prompt call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options);
 
+/// What says how an output is quantised: quant_scale2 and quant_offset2 beside the types of q and out.
+struct OutputScales {
+  DType q, out;
+  const TensorView &scale, &offset;
+};
+
+/// Checks them for `columns` of all heads; *quantised: an int8 output, *per_column: one scale a column.
+[[nodiscard]] Status BindOutputScales(const OutputScales& args, int64_t columns, bool* quantised, bool* per_column);
+
 /// Checks in Run, as CheckRunArgs.
 [[nodiscard]] Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args);
 

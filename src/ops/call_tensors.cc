@@ -72,6 +72,8 @@ std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args
       Optional(Input("block_table", args.block_table)),
       Optional(Input("antiquant_scale", args.antiquant_scale)),
       Optional(Input("antiquant_offset", args.antiquant_offset)),
+      Optional(Input("quant_scale2", args.quant_scale2)),
+      Optional(Input("quant_offset2", args.quant_offset2)),
       Optional(Input("pse", args.pse)),
       Optional(Input("dense_mask", args.dense_mask)),
       Output("out", args.out),

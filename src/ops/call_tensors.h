@@ -38,7 +38,7 @@ struct PlannedTensor {
 
 inline constexpr size_t kForwardTensors = 13;
 inline constexpr size_t kBackwardTensors = 21;
-inline constexpr size_t kDecodeTensors = 8;
+inline constexpr size_t kDecodeTensors = 10;
 inline constexpr size_t kPromptTensors = 11;
 
 /// All tensors of a call, inputs before outputs.

@@ -6,6 +6,7 @@
 #include "ops/antiquant.h"
 #include "ops/bind_decode.h"
 #include "ops/forward_program.h"
+#include "ops/output_rows.h"
 #include "ops/plan_impl.h"
 #include "ops/plan_machine.h"
 
@@ -38,7 +39,12 @@ class DecodePlanImpl final : public Plan::Impl {
     if (bound_.storage.quantized) {
       ops::ReadAntiquant(bound_, args, reinterpret_cast<float*>(workspace + antiquant_at_), source);
     }
-    return program_.Run(*this, ops::DenseArgs(args), workspace, &source);
+    const ops::OutputQuantisation quantisation{.values = {.scale = args.quant_scale2.data,
+                                                          .offset = args.quant_offset2.data,
+                                                          .dtype = args.quant_scale2.dtype,
+                                                          .per_column = bound_.scale_per_column},
+                                               .kernels = &core::kernels::Int8KernelsFor(context().isa())};
+    return program_.Run(*this, ops::DenseArgs(args), workspace, &source, bound_.quantised ? &quantisation : nullptr);
   }
 
  private:

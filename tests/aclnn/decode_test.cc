@@ -185,6 +185,26 @@ TEST(IncreBits, Int8KeysAndPages) {
   }
 }
 
+TEST(IncreBits, Int8Results) {
+  for (const DecodeVersion version : {DecodeVersion::kV2, DecodeVersion::kV3, DecodeVersion::kV4}) {
+    const DecodeProblem problem(Usual());
+    std::vector<int8_t> want(size_t{2} * 6 * 24), got(want.size());
+    float scale = 90, offset = -3;
+    DecodeAttentionArgs args = problem.args();
+    args.quant_scale2 = {&scale, DType::kF32, {1}, {}};
+    args.quant_offset2 = {&offset, DType::kF32, {1}, {}};
+    args.out = {want.data(), DType::kI8, {2, 6, 1, 24}, {}};
+    const Status status = DecodeAttention(args, problem.options());
+    ASSERT_TRUE(status.ok()) << status.message();
+    DecodeFace face(problem);
+    face.p.quant2 = face.handles().Tensor(&scale, ACL_FLOAT, {1});
+    face.p.offset2 = face.handles().Tensor(&offset, ACL_FLOAT, {1});
+    face.p.out = face.handles().Tensor(got.data(), ACL_INT8, {2, 6, 1, 24});
+    ASSERT_EQ(RunFace(version, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
+    EXPECT_EQ(got, want);
+  }
+}
+
 // Keys that end before the end of their tensor are those of a list whose tensors begin later.
 TEST(IncreBits, PaddedKeys) {
   constexpr int64_t kPadding = 3;

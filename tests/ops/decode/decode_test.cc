@@ -1,6 +1,8 @@
 // Decode attention against the reference in double: forms of keys, pages, lengths, int8, masks and biases.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -187,6 +189,40 @@ TEST(DecodeLengths, OneEntryStandsForAllAndNoneForWholeTensors) {
   args.lengths_kv = {&length, 1};
   ASSERT_TRUE(DecodeAttention(args, longer.options()).ok());
   EXPECT_TRUE(SameBits(longer.Outputs(), want));
+}
+
+TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
+  for (const KeyForm form : {KeyForm::kList, KeyForm::kPages}) {
+    for (const bool per_column : {false, true}) {
+      for (const bool with_offset : {false, true}) {
+        DecodeCase c = MakeDecodeCase(4, 2, 1, {600, 70});
+        c.keys = form;
+        const DecodeProblem problem(c);
+        const std::vector<double> want = OutputsOf(c, nullptr).out;
+        std::vector<float> scale, offset;
+        for (int i = 0; i < (per_column ? 4 * 24 : 1); ++i) {
+          scale.push_back(100.0F + static_cast<float>(7 * i % 90));
+          offset.push_back(static_cast<float>(i % 31) - 11.5F);
+        }
+        const Dims shape{static_cast<int64_t>(scale.size())};
+        std::vector<int8_t> out(want.size());
+        DecodeAttentionArgs args = problem.args();
+        args.quant_scale2 = {scale.data(), DType::kF32, shape, {}};
+        if (with_offset) args.quant_offset2 = {offset.data(), DType::kF32, shape, {}};
+        args.out = {out.data(), DType::kI8, {2, 4, 1, 24}, {}};
+        const Status status = DecodeAttention(args, problem.options());
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (size_t i = 0; i < out.size(); ++i) {
+          const size_t at = per_column ? i % (4 * 24) : 0;
+          const double exact =
+              want[i] * static_cast<double>(scale[at]) + (with_offset ? static_cast<double>(offset[at]) : 0.0);
+          // Half a step, and two roundings in f32.
+          const double half = 0.5 + 2 * std::fabs(exact) * 0x1p-23;
+          ASSERT_LE(std::fabs(out[i] - std::clamp(exact, -128.0, 127.0)), half) << i << c;
+        }
+      }
+    }
+  }
 }
 
 TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {

@@ -165,6 +165,14 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        c->args.pse = {c->args.q.data, DType::kI8, {2, 4, 1, 40}, {}};
      }},
+    {"OutOfAnotherType", kOne, "out.dtype=f32, want f16 (query.dtype) or i8",
+     [](Call* c) { c->args.out.dtype = DType::kF32; }},
+    {"Int8OutWithoutScale", kOne, "quant_scale2: missing, want it (out.dtype=i8)",
+     [](Call* c) { c->args.out.dtype = DType::kI8; }},
+    {"ScaleOfAFloatOut", kPages, "quant_scale2: given, want none (out.dtype=f16)",
+     [](Call* c) {
+       c->args.quant_scale2 = {c->args.q.data, DType::kF32, {1}, {}};
+     }},
     {"LseOfAnotherType", kOne, "lse.dtype=f16, want f32", [](Call* c) { c->args.lse.dtype = DType::kF16; }},
     {"OutOfAnotherHeadSize", kOne, "out.shape[3]=23, want 24", [](Call* c) { c->args.out.shape[3] = 23; }},
     {"OutIsQuery", kOne, "out: shares memory with query",

@@ -27,19 +27,17 @@ TEST_P(DecodeBits, DoNotDependOnWhereKeysLie) {
       for (const Quantization quantization : {Quantization::kNone, Quantization::kPerToken}) {
         const DecodeCase c = Usual(sq, dtype, quantization);
         const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
-        for (const KeyForm form : {KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads}) {
-          for (const int64_t page_rows : {1, 16, 50}) {
-            for (const uint64_t order : {1, 2}) {
-              DecodeCase other = c;
-              other.keys = form;
-              other.page_rows = page_rows;
-              other.page_order = order;
-              EXPECT_TRUE(SameBits(OutputsOf(other, ContextOf(GetParam(), 2)), want)) << other;
-              if (form == KeyForm::kList) break;
-            }
-            if (form == KeyForm::kList) break;
-          }
-        }
+        const auto check = [&](KeyForm form, int64_t page_rows, uint64_t order) {
+          DecodeCase other = c;
+          other.keys = form;
+          other.page_rows = page_rows;
+          other.page_order = order;
+          EXPECT_TRUE(SameBits(OutputsOf(other, ContextOf(GetParam(), 2)), want)) << other;
+        };
+        check(KeyForm::kList, 16, 1);
+        for (const uint64_t order : {1, 2}) check(KeyForm::kPages, 16, order);
+        for (const int64_t page_rows : {1, 50}) check(KeyForm::kPages, page_rows, 1);
+        check(KeyForm::kPagesOfHeads, 16, 2);
       }
     }
   }
