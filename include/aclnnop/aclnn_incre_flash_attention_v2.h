@@ -2,8 +2,8 @@
 #define FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V2_H_
 
 /// aclnnIncreFlashAttention (aclnn_incre_flash_attention.h) with the scale and offset of an int8 attentionOut
-/// (quantScale2, quantOffset2: one element or N * D). dequantScale1, quantScale1 and dequantScale2 belong to int8 queries
-/// and must be null or empty here.
+/// (quantScale2, quantOffset2: one element or N * D). dequantScale1, quantScale1 and dequantScale2 belong to int8
+/// queries and must be null or empty here.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus
