@@ -19,7 +19,7 @@ def test_python_in_documents(document, capsys):
 
 def test_train_gpt_is_reproducible():
     sizes = "--steps 3 --batch 2 --context 64 --layers 2 --heads 2 --width 32"
-    command = [sys.executable, REPOSITORY / "examples/python/train_gpt.py", "--text", REPOSITORY / "LICENSE"]
+    command = [sys.executable, REPOSITORY / "examples/train_gpt.py", "--text", REPOSITORY / "LICENSE"]
     done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same bits in all runs" in done.stdout

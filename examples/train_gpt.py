@@ -2,7 +2,7 @@
 """Trains a small GPT with fa's attention, forward and backward, and shows that it is reproducible to the bit.
 
     pip install torch==2.13.0 ./python
-    python examples/python/train_gpt.py
+    python examples/train_gpt.py
 
 The text is what every Debian machine has: the licences in /usr/share/common-licenses (package base-files), as
 characters. The model trains four times from the same start: with PyTorch's own attention, to compare speed and loss,

