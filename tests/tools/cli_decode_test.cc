@@ -126,6 +126,23 @@ TEST_F(CliDecode, ReadsInt8Keys) {
   EXPECT_EQ(scratch_.Read("out.npy"), ForwardBytes());
 }
 
+TEST_F(CliDecode, WritesInt8) {
+  static_cast<void>(ForwardBytes());
+  const npy::Array want = npy::Load(Path("want.npy"));
+  npy::Array scale(ElementType::kF32, {1});
+  scale.as<float>()[0] = 64;
+  npy::Save(Path("scale.npy"), scale);
+  const CliResult result = Run("decode", "k.npy", "v.npy",
+                               "--out-dtype int8 --quant-scale2 " + Path("scale.npy") + " --out " + Path("out.npy"));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const npy::Array out = npy::Load(Path("out.npy"));
+  ASSERT_EQ(out.shape(), want.shape());
+  for (int64_t i = 0; i < out.size(); ++i) {
+    // Half a step; a power of two times a float is exact.
+    EXPECT_LE(std::fabs(static_cast<float>(out.as<int8_t>()[i]) - 64 * want.as<float>()[i]), 0.5F) << i;
+  }
+}
+
 TEST_F(CliDecode, LengthsCountFromTheFront) {
   const std::string out = " --out " + Path("out.npy");
   ASSERT_EQ(Run("decode", "k.npy", "v.npy", "--actual-seq-lengths-kv 50,50 --causal" + out).exit_code, 0);

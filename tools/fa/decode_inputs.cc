@@ -39,6 +39,9 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--antiquant-scale", flags.antiquant_scale,
        "int8 keys stand for (x + offset) * scale: [2], or a column each [2,Nkv,D]; entry 0 for keys, 1 for values");
   file("--antiquant-offset", flags.antiquant_offset, "Its offset, likewise, default 0");
+  command.add_option("--out-dtype", flags.out_dtype, "int8: quantised by --quant-scale2; default the query's type");
+  file("--quant-scale2", flags.quant_scale2, "Of an int8 output: one value or one a column [N,Dv]");
+  file("--quant-offset2", flags.quant_offset2, "Added after it, likewise, default 0");
 }
 
 DecodeInputs::DecodeInputs(const DecodeFlags& flags) {
@@ -64,6 +67,12 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) {
   args.block_table = Load("--block-table", flags.block_table);
   args.antiquant_scale = Load("--antiquant-scale", flags.antiquant_scale);
   args.antiquant_offset = Load("--antiquant-offset", flags.antiquant_offset);
+  args.quant_scale2 = Load("--quant-scale2", flags.quant_scale2);
+  args.quant_offset2 = Load("--quant-offset2", flags.quant_offset2);
+  if (!flags.out_dtype.empty() && flags.out_dtype != "int8" && flags.out_dtype != Name(args.q.dtype)) {
+    throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(args.q.dtype)));
+  }
+  out_dtype = flags.out_dtype == "int8" ? DType::kI8 : args.q.dtype;
   MaskInputs mask = LoadMask(flags.mask);
   options.mask = std::move(mask.rule);
   if (mask.dense) args.dense_mask = tensors_.emplace_back(std::move(*mask.dense)).View();

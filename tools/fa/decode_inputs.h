@@ -28,6 +28,7 @@ struct DecodeFlags {
   std::string block_table;
   std::optional<int64_t> block_size;
   std::string antiquant_scale, antiquant_offset;
+  std::string quant_scale2, quant_offset2, out_dtype;
 };
 
 void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
@@ -44,6 +45,7 @@ class DecodeInputs {
   DecodeAttentionOptions options;
   TensorSizes query;  ///< of the tensor, for the shapes of outputs
   int64_t dv = 0;
+  DType out_dtype;
 
  private:
   TensorView Load(const char* flag, const std::string& path);
