@@ -99,6 +99,24 @@ def test_numpy_in_numpy_out_and_the_same_bits_as_torch():
         assert np.array_equal(a, t.numpy())
 
 
+def test_any_array_with_dlpack():
+    class Array:
+        """What a library's array must have, and no more."""
+
+        def __init__(self, array):
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __dlpack__(self, **keywords):
+            return self.array.__dlpack__(**keywords)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    arrays = [t.numpy() for t in random_qkv()]
+    out = fa.flash_attention(*map(Array, arrays)).out
+    assert isinstance(out, np.ndarray) and np.array_equal(out, fa.flash_attention(*arrays).out)
+
+
 def test_float16_numpy():
     q, k, v = (t.numpy() for t in random_qkv(torch.float16))
     assert fa.flash_attention(q, k, v).out.dtype == np.float16
