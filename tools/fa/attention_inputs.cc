@@ -14,19 +14,26 @@ std::vector<int64_t> Sizes(const TensorView& view) { return {view.shape.begin(),
 
 }  // namespace
 
-void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
+void AddOperandFlags(CLI::App& command, AttentionFlags& flags) {
   const auto file = [&command](const char* flag, std::string& path, const char* text) {
-    return command.add_option(flag, path, text)->type_name("NPY");
+    command.add_option(flag, path, text)->type_name("NPY")->required();
   };
-  file("--query", flags.query, "Queries, in the layout's own shape")->required();
-  file("--key", flags.key, "Keys")->required();
-  file("--value", flags.value, "Values")->required();
-  file("--query-rope", flags.query_rope, "Second part of the query heads");
-  file("--key-rope", flags.key_rope, "Second part of the key heads");
+  file("--query", flags.query, "Queries, in the layout's own shape");
+  file("--key", flags.key, "Keys");
+  file("--value", flags.value, "Values");
   command.add_option("--layout", flags.layout, "BNSD, BSND, BSH, SBH, TND or BNSD_BSND")->required();
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
   command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
   command.add_option("--scale", flags.scale, "Default 1/sqrt(D + Drope)");
+}
+
+void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
+  const auto file = [&command](const char* flag, std::string& path, const char* text) {
+    return command.add_option(flag, path, text)->type_name("NPY");
+  };
+  AddOperandFlags(command, flags);
+  file("--query-rope", flags.query_rope, "Second part of the query heads");
+  file("--key-rope", flags.key_rope, "Second part of the key heads");
   AddMaskFlags(command, flags.mask);
   file("--pse", flags.pse, "Position bias (types 0, 1) or slopes (types 2, 3)");
   command.add_option("--pse-type", flags.pse_type, "0: scale QK + pse; 1 (default): scale (QK + pse); 2, 3: slopes")
@@ -65,9 +72,13 @@ TensorView AttentionInputs::LoadFloats(const char* flag, const std::string& path
 }
 
 void AttentionInputs::LoadTensors(const AttentionFlags& flags) {
-  args.q = LoadFloats("--query", flags.query);
-  args.k = LoadFloats("--key", flags.key);
-  args.v = LoadFloats("--value", flags.value);
+  const auto operand = [&](const char* flag, const std::string& path) {
+    if (!flags.takes_int8) return LoadFloats(flag, path);
+    return tensors_.emplace_back(LoadActivations(flag, path, dtype_, /*int8_too=*/true)).View();
+  };
+  args.q = operand("--query", flags.query);
+  args.k = operand("--key", flags.key);
+  args.v = operand("--value", flags.value);
   args.q_rope = LoadFloats("--query-rope", flags.query_rope);
   args.k_rope = LoadFloats("--key-rope", flags.key_rope);
   args.pse = Load("--pse", flags.pse);

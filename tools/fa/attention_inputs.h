@@ -28,8 +28,12 @@ struct AttentionFlags {
   float keep_prob = 1, softcap = 0;
   std::string sink;
   std::string actual_seq_qlen, actual_seq_kvlen;
+  bool takes_int8 = false;  ///< query, key and value may be int8 too
 };
 
+/// --query, --key, --value, --layout, --head-num, --dtype, --scale: what every attention has.
+void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
+/// All.
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 
 /// The files read and the flags understood. `args` points into this object, which therefore stays where it is.

@@ -95,14 +95,16 @@ void PrintText(const nlohmann::ordered_json& result) {
 
 }  // namespace
 
-void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run) {
+void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
+              bool takes_int8) {
   CLI::App* command = bench.add_subcommand(name, text);
   const auto flags = std::make_shared<BenchFlags>();
+  flags->forward.takes_int8 = takes_int8;
   AddForwardCaseFlags(*command, flags->forward);
   AddContextFlags(*command, flags->context);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([name, flags, run = std::move(run)] {
-    if (flags->forward.dtype == "int8") {
+    if (flags->forward.dtype == "int8" && !flags->forward.takes_int8) {
       throw UsageError(fmt::format("--dtype: int8 is for prompt, {} takes f32, f16 or bf16", name));
     }
     run(*flags);

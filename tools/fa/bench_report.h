@@ -21,7 +21,8 @@ struct BenchFlags {
 };
 
 /// Adds `name` with these flags; `run` gets them.
-void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run);
+void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
+              bool takes_int8 = false);
 
 /// A call to measure.
 struct BenchCall {

@@ -12,12 +12,15 @@ void AddRunForward(CLI::App& run);
 void AddRunBackward(CLI::App& run);
 void AddRunDecode(CLI::App& run);
 void AddRunMerge(CLI::App& run);
+void AddRunPrompt(CLI::App& run);
 void AddPlanForward(CLI::App& plan);
 void AddPlanBackward(CLI::App& plan);
 void AddPlanDecode(CLI::App& plan);
+void AddPlanPrompt(CLI::App& plan);
 void AddBenchForward(CLI::App& bench);
 void AddBenchBackward(CLI::App& bench);
 void AddBenchDecode(CLI::App& bench);
+void AddBenchPrompt(CLI::App& bench);
 void AddInfo(CLI::App& app);
 
 }  // namespace fa::tool

@@ -18,18 +18,23 @@ std::vector<int64_t> PrefixSums(int64_t count, int64_t length) {
   return sums;
 }
 
+DType ParseType(const ForwardCaseFlags& flags) {
+  return flags.takes_int8 && flags.dtype == "int8" ? DType::kI8 : ParseFloatType(flags.dtype);
+}
+
 }  // namespace
 
 void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags) {
   command.add_option("--shape", flags.shape, "B,N,Nkv,Sq,Sk,D[,Dv]; TND: B sequences of Sq and Sk rows")
       ->type_name("N,N,...")
       ->required();
-  command.add_option("--dtype", flags.dtype, "f32 (default), f16 or bf16");
+  command.add_option("--dtype", flags.dtype,
+                     flags.takes_int8 ? "f32 (default), f16, bf16 or int8" : "f32 (default), f16 or bf16");
   command.add_option("--layout", flags.layout, "BNSD (default), BSND, BSH, SBH, TND or BNSD_BSND");
   AddMaskFlags(command, flags.mask);
 }
 
-ForwardCase::ForwardCase(const ForwardCaseFlags& flags) : dtype(ParseFloatType(flags.dtype)) {
+ForwardCase::ForwardCase(const ForwardCaseFlags& flags) : dtype(ParseType(flags)) {
   const std::vector<int64_t> shape = ParseIntegers("--shape", flags.shape);
   if (shape.size() != 6 && shape.size() != 7) {
     throw UsageError(fmt::format("--shape: {} sizes, want B,N,Nkv,Sq,Sk,D[,Dv]", shape.size()));

@@ -19,6 +19,7 @@ namespace fa::tool {
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";
+  bool takes_int8 = false;  ///< of prompt
   MaskFlags mask;
 };
 

@@ -40,21 +40,25 @@ double ForwardData::key_value_bytes() const {
   return static_cast<double>(k_.array.size_bytes() + v_.array.size_bytes());
 }
 
-bool ForwardData::Keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const {
+bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key) {
   // All sequences are equally long, hence all empty or none.
   const check::SequenceFacts sequence = {.index = batch,
-                                         .sq = case_.sq,
-                                         .sk = case_.sk,
+                                         .sq = forward.sq,
+                                         .sk = forward.sk,
                                          .first_non_empty = batch == 0,
-                                         .last_non_empty = batch == case_.batch - 1};
-  if (!check::Keeps(case_.options.mask, sequence, row, key)) return false;
-  const Tensor* mask = case_.dense_mask();
+                                         .last_non_empty = batch == forward.batch - 1};
+  if (!check::Keeps(forward.options.mask, sequence, row, key)) return false;
+  const Tensor* mask = forward.dense_mask();
   if (mask == nullptr) return true;
   const std::vector<int64_t>& shape = mask->array.shape();
   int64_t matrix = 0;
   if (shape.size() == 4) matrix = (shape[0] > 1 ? batch : 0) * shape[1] + (shape[1] > 1 ? head : 0);
   const int64_t rows = shape[shape.size() - 2], keys = shape.back();
   return mask->array.bytes()[(matrix * rows + row) * keys + key] == std::byte{0};
+}
+
+bool ForwardData::Keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const {
+  return KeepsPair(case_, batch, head, row, key);
 }
 
 check::HeadRows ForwardData::QueryRows(int64_t batch, int64_t head) const {

@@ -40,6 +40,9 @@ class ForwardData {
   Tensor q_, k_, v_, out_;
 };
 
+/// Whether query row `row` of that case sees the key: its rule and its dense mask.
+[[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
+
 }  // namespace fa::tool
 
 #endif  // FA_TOOLS_FA_FORWARD_DATA_H_

@@ -38,14 +38,17 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddRunBackward(run);
   fa::tool::AddRunMerge(run);
   fa::tool::AddRunDecode(run);
+  fa::tool::AddRunPrompt(run);
   CLI::App& plan = group("plan", "Show what would run and why");
   fa::tool::AddPlanForward(plan);
   fa::tool::AddPlanBackward(plan);
   fa::tool::AddPlanDecode(plan);
+  fa::tool::AddPlanPrompt(plan);
   CLI::App& bench = group("bench", "Measure against this machine's peak");
   fa::tool::AddBenchForward(bench);
   fa::tool::AddBenchBackward(bench);
   fa::tool::AddBenchDecode(bench);
+  fa::tool::AddBenchPrompt(bench);
   fa::tool::AddInfo(app);
 }
 

@@ -1,5 +1,4 @@
-// fa plan forward, fa plan backward, fa plan decode: what would run, in words, as JSON or as a picture. Nothing is
-// computed.
+// fa plan forward, backward, decode, prompt: what would run, in words, as JSON or as a picture. Nothing is computed.
 
 #include <fmt/format.h>
 
@@ -18,6 +17,7 @@
 #include "plan_json.h"
 #include "plan_svg.h"
 #include "progress.h"
+#include "prompt_case.h"
 
 namespace fa::tool {
 namespace {
@@ -33,6 +33,7 @@ struct Flags {
 struct Operator {
   const char* name;
   Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null: decode
+  bool takes_int8 = false;
 };
 
 Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* decode, Context& context) {
@@ -76,6 +77,7 @@ void Run(const Operator& op, const Flags& flags) {
 void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
   CLI::App* command = plan.add_subcommand(op.name, text);
   const auto flags = std::make_shared<Flags>();
+  flags->call.forward.takes_int8 = op.takes_int8;
   if (op.plan == nullptr) {
     AddDecodeCaseFlags(*command, flags->call);
   } else {
@@ -105,6 +107,15 @@ void AddPlanBackward(CLI::App& plan) {
 
 void AddPlanDecode(CLI::App& plan) {
   AddPlan(plan, "Plan of a decode: few queries against long keys", {"decode", nullptr});
+}
+
+void AddPlanPrompt(CLI::App& plan) {
+  AddPlan(plan, "Plan of prompt attention, int8 too; --threads may exceed the machine",
+          {"prompt",
+           [](const ForwardCase& forward, Context& context) {
+             return PlanPromptFlashAttention(PromptArgsOf(forward), PromptOptionsOf(forward), &context);
+           },
+           /*takes_int8=*/true});
 }
 
 }  // namespace fa::tool

@@ -68,12 +68,14 @@ Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType
   return {std::move(array), type};
 }
 
-Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype) {
+Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype, bool int8_too) {
   Tensor tensor = LoadTensor(flag, path, dtype);
+  if (int8_too && tensor.dtype == DType::kI8) return tensor;
   const bool is_float = tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16;
   if (!is_float || (dtype && *dtype != tensor.dtype)) {
     throw UsageError(fmt::format("{}: elements are {}, want {}", flag, npy::Name(tensor.array.type()),
-                                 !dtype                   ? "float32, float16, or uint16 with --dtype bf16"
+                                 !dtype && int8_too       ? "float32, float16, int8, or uint16 with --dtype bf16"
+                                 : !dtype                 ? "float32, float16, or uint16 with --dtype bf16"
                                  : *dtype == DType::kBF16 ? "uint16 (--dtype bf16)"
                                  : *dtype == DType::kF16  ? "float16 (--dtype f16)"
                                                           : "float32 (--dtype f32)"));

@@ -21,8 +21,9 @@ struct Tensor {
 
 /// Reads the file of `flag`. uint16 is bf16 if `dtype` says so, and an error otherwise.
 [[nodiscard]] Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType> dtype);
-/// The same for query, key and value: f32, f16 or bf16, and `dtype` where it is given.
-[[nodiscard]] Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype);
+/// The same for query, key and value: f32, f16 or bf16, and `dtype` where it is given; or int8.
+[[nodiscard]] Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype,
+                                     bool int8_too = false);
 /// A tensor that is not initialised.
 [[nodiscard]] Tensor NewTensor(DType dtype, std::vector<int64_t> shape);
 

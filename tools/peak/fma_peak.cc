@@ -37,8 +37,10 @@ double MeasureFmaPeakGflops(int threads, Isa isa, double seconds, double round_s
 }
 
 double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds, double round_seconds) {
-  const bool dot = dtype == DType::kBF16 && isa == Isa::kAvx512Bf16;
-  return MeasureLoop(dot ? Bf16DotLoop() : F32Loop(isa), threads, seconds, round_seconds);
+  PeakLoop loop = F32Loop(isa);
+  if (dtype == DType::kBF16 && isa == Isa::kAvx512Bf16) loop = Bf16DotLoop();
+  if (dtype == DType::kI8 && isa >= Isa::kAvx512Vnni) loop = Int8DotLoop();
+  return MeasureLoop(loop, threads, seconds, round_seconds);
 }
 
 }  // namespace fa::bench
