@@ -12,7 +12,7 @@ import shutil
 import sys
 
 import results as store
-from cases import DECODE, SHAPES, Case
+from cases import DECODE, SHAPES, Case, headline
 
 NAMES = {"fa": "fa", "torch": "PyTorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
 OTHERS = tuple(name for name in NAMES if name != "fa")
@@ -169,11 +169,24 @@ def machine_text(results):
     peers = [peer for entry in results["cases"].values() for peer in entry["peers"].values()]
     counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
     known = [(NAMES[name], results["versions"][name]["version"]) for name in NAMES if name in results["versions"]]
-    versions = ", ".join(f"{name} {version.split(' NO_')[0]}" for name, version in known)
+    # OpenBLAS tells its name and its build options too.
+    versions = ", ".join(f"{name} {version.split(' NO_')[0].removeprefix('OpenBLAS ')}" for name, version in known)
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return (f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, {machine['system']}; "
             f"{', '.join(machine['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
             "away because other programs were busy.")
+
+
+def missing_text(results, threads):
+    """Which cases of the headline have no figures, or None."""
+    missing = [case for case in headline(threads) if case.key not in results["cases"]]
+    if not missing:
+        return None
+    rows = {}
+    for case in missing:
+        rows.setdefault((case.operation, case.dtype, case.mask), []).append(case.shape)
+    lists = [f"- {operation} {dtype}, {mask}: {', '.join(shapes)}" for (operation, dtype, mask), shapes in rows.items()]
+    return "These cases found no quiet rounds on this machine yet:\n\n" + "\n".join(lists)
 
 
 def sections_of(results):
@@ -199,6 +212,8 @@ def sections_of(results):
     if any(True for _ in scaling_rows(results)):
         yield "Threads", scaling_table(results)
     yield "Checks", checks_text(results)
+    if text := missing_text(results, most):
+        yield "Not measured", text
 
 
 PLOTS = {

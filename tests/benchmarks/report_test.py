@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 
+import cases
 import report
 import results as store
 from cases import SHAPES, make
@@ -18,14 +19,14 @@ def peer(best):
 
 def collection(*entries):
     """(case, peers, peak) triples as results; F also gets a read rate."""
-    cases = {}
+    measured = {}
     for case, peers, peak in entries:
-        cases[case.key] = {"case": case.request(), "flops": case.flops(), "peers": peers, "peak_gflops": peak,
+        measured[case.key] = {"case": case.request(), "flops": case.flops(), "peers": peers, "peak_gflops": peak,
                            "kernels": ["k"], "date": "2026-01-02"}
         if case.shape == "F":
-            cases[case.key]["peak_gbytes"] = 40.0
+            measured[case.key]["peak_gbytes"] = 40.0
     machine = {"cpu": "A CPU", "cpus": 2, "memory_gb": 8, "system": "Linux 6", "instructions": ["avx2"]}
-    return {"format": store.FORMAT, "machine": machine, "versions": {"fa": {"version": "1"}}, "cases": cases}
+    return {"format": store.FORMAT, "machine": machine, "versions": {"fa": {"version": "1"}}, "cases": measured}
 
 
 def case_of(shape, operation="forward", dtype="f32", mask="full", threads=2):
@@ -78,6 +79,13 @@ class TableTest(unittest.TestCase):
     def test_rounds_thrown_away_are_told(self):
         results = collection((case_of("B"), {"fa": peer(1), "torch": peer(2)}, 400))
         self.assertIn("6 rounds count, 2 were thrown away", report.machine_text(results))
+
+
+    def test_what_is_missing_is_listed_until_all_is_there(self):
+        some = collection((case_of("B"), {"fa": peer(1)}, 400))
+        self.assertIn("- forward f32, full: A, C, D, E, F, G, H\n", report.missing_text(some, 2))
+        every = collection(*((case, {"fa": peer(1)}, 400) for case in cases.headline(2)))
+        self.assertIsNone(report.missing_text(every, 2))
 
 
 class ProgramTest(unittest.TestCase):
