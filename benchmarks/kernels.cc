@@ -6,6 +6,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <ctime>
 #include <map>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/cpu.h"
+#include "core/kernels/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 #include "peak/fma_peak.h"
 
@@ -132,6 +134,51 @@ void Softmax(benchmark::State& state, const StripKernels& kernels) {
   ReportElements(state, seconds, kKeys * kernels.width);
 }
 
+/// int8 products are held against int8 dot products where the level has them.
+double Int8Peak(Isa isa) {
+  static std::map<Isa, double> peaks;
+  const auto [it, fresh] = peaks.try_emplace(isa, 0.0);
+  if (fresh) it->second = bench::MeasurePeakGflops(1, isa, DType::kI8);
+  return it->second;
+}
+
+void ReportInt8(benchmark::State& state, double seconds, const Int8Kernels& kernels, int64_t d) {
+  const double rate = 2.0 * static_cast<double>(kKeys * d * kernels.width) / seconds * 1e-9;
+  state.counters["GOP/s"] = rate;
+  state.counters["of_peak"] = rate / Int8Peak(kernels.isa);
+}
+
+void Int8Scores(benchmark::State& state, const Int8Table& table, const Int8Kernels& kernels, int64_t d) {
+  const int64_t words = table.Words(d);
+  const std::vector<uint32_t> k(static_cast<size_t>(kKeys * words)), panel(static_cast<size_t>(words * kernels.width));
+  const std::vector<int32_t> start(static_cast<size_t>(kKeys));
+  std::vector<float> s(static_cast<size_t>(kKeys * kernels.width)), max(static_cast<size_t>(kernels.width));
+  const double seconds = SecondsOfACall(
+      state, [&] { kernels.scores(k.data(), start.data(), kKeys, words, panel.data(), s.data(), max.data()); });
+  ReportInt8(state, seconds, kernels, d);
+}
+
+void Int8Product(benchmark::State& state, const Int8Table& table, const Int8Kernels& kernels, int64_t d) {
+  const int64_t stride = kKeys / table.group * table.columns;
+  const std::vector<uint32_t> v(static_cast<size_t>(table.PanelBlocks(d) * stride));
+  const std::vector<uint32_t> p(static_cast<size_t>(kKeys / table.group * kernels.width));
+  std::vector<int32_t> o(static_cast<size_t>(d * kernels.width));
+  const double seconds =
+      SecondsOfACall(state, [&] { kernels.product(v.data(), stride, kKeys, p.data(), d, o.data()); });
+  ReportInt8(state, seconds, kernels, d);
+}
+
+void Int8Softmax(benchmark::State& state, const Int8Kernels& kernels) {
+  const std::vector<float> scores(static_cast<size_t>(kKeys * kernels.width), -1);
+  std::vector<float> s(scores), lane(static_cast<size_t>(kernels.width)), sum(lane);
+  // It leaves words where the scores were; read as floats they would be subnormal.
+  const double seconds = SecondsOfACall(state, [&] {
+    std::copy(scores.begin(), scores.end(), s.begin());
+    kernels.softmax(s.data(), kKeys, 1.0f, 127, 127, lane.data(), sum.data());
+  });
+  ReportElements(state, seconds, kKeys * kernels.width);
+}
+
 void BackwardSoftmax(benchmark::State& state, const StripKernels& kernels) {
   Block block(kernels, DType::kF32, 1);
   const double seconds = SecondsOfACall(state, [&] {
@@ -222,6 +269,18 @@ void RegisterLine(const KernelTable& table, const StripKernels& kernels) {
   Register("BM_mask_interval/" + set, [&kernels](benchmark::State& state) { MaskInterval(state, kernels); });
 }
 
+/// One line of int8_kernels.inc.
+void RegisterInt8Line(const Int8Table& table, const Int8Kernels& kernels) {
+  for (const int64_t d : kHeadSizes) {
+    Register(CaseName("scores", kernels.name, DType::kI8, d),
+             [&table, &kernels, d](benchmark::State& state) { Int8Scores(state, table, kernels, d); });
+    Register(CaseName("product", kernels.name, DType::kI8, d),
+             [&table, &kernels, d](benchmark::State& state) { Int8Product(state, table, kernels, d); });
+  }
+  Register(std::string("BM_softmax/") + kernels.name,
+           [&kernels](benchmark::State& state) { Int8Softmax(state, kernels); });
+}
+
 void RegisterRowKernels(const KernelTable& table) {
   using Run = void (*)(benchmark::State&, const KernelTable&, DType, int64_t);
   const std::pair<const char*, Run> runs[] = {{"widen", Widen}, {"narrow", Narrow}, {"pack_rows", PackRows}};
@@ -243,6 +302,11 @@ void RegisterAll() {
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
     for (int s = 0; s < table.few_count; ++s) RegisterLine(table, table.few[s]);
     RegisterRowKernels(table);
+  }
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Vnni}) {
+    if (isa > DetectIsa()) continue;
+    const Int8Table& table = Int8KernelsFor(isa);
+    for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
   if (DetectIsa() < Isa::kAvx512Bf16) return;
   const KernelTable& pairs = Kernels(Isa::kAvx512Bf16, DType::kBF16);

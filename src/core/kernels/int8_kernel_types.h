@@ -24,7 +24,7 @@ struct Int8Kernels {
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
   /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32; with `row_max`, row_max[lane] = max(row_max,
-  /// s). `k` are packed rows of `words` words, `start` their starts.
+  /// s). `k` are packed rows of `words` words from a multiple of 8 on, `start` their starts.
   void (*scores)(const uint32_t* k, const int32_t* start, int64_t keys, int64_t words, const uint32_t* panel, float* s,
                  float* row_max);
 
@@ -53,7 +53,9 @@ struct Int8Table {
   int64_t group;    ///< elements of a word
   int64_t columns;  ///< of a block of the panel of V
 
-  /// k[row][word] = the row in groups along d, padded with 0; start[row] = what `scores` starts at.
+  /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8], of 8 rows at the end too,
+  /// as the level's `scores` wants it; start[row] = what that starts at. Rows of one panel may be packed from multiples
+  /// of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start);
   /// panel[block][group of keys][column]: the rows in groups along the keys, in blocks of `columns` columns, both
   /// padded with 0. @param v_stride  words from one block to the next

@@ -1,6 +1,8 @@
 // Words of two 16-bit integers over the portable vocabulary. Included after vec_portable.h.
 
 inline constexpr int kGroup = 2;
+/// Rows of K stay as they are.
+inline constexpr int kKeyBlock = 1;
 
 FA_INLINE I LoadWords(const uint32_t* p) {
   I x;

@@ -60,7 +60,8 @@ TEST_P(Int8KernelsTest, ScoresAreExact) {
           std::vector<const void*> rows;
           for (int64_t i = 0; i < count; ++i) rows.push_back(q.row(i));
           const int64_t words = table().Words(d);
-          std::vector<uint32_t> panel(static_cast<size_t>(words * width)), packed(static_cast<size_t>(words * keys));
+          std::vector<uint32_t> panel(static_cast<size_t>(words * width)),
+              packed(static_cast<size_t>(words * ((keys + 7) / 8 * 8)));
           std::vector<int32_t> start(static_cast<size_t>(keys));
           std::vector<float> s(static_cast<size_t>(keys * width)), max(static_cast<size_t>(width), -5);
           kernels().pack_queries({rows.data(), DType::kI8, count}, d, sign, panel.data());
