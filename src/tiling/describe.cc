@@ -8,7 +8,7 @@
 namespace fa::tiling {
 namespace {
 
-void AddTasks(const ForwardPlan& plan, PlanText& text) {
+void AddTasks(const AttentionProblem& problem, const ForwardPlan& plan, PlanText& text) {
   const size_t gates = static_cast<size_t>(plan.graph.task_count) - plan.items.size() - plan.packs.size();
   text.AddLine("tasks: %lld tiles, %lld packs, %lld gates, %lld edges", Count(plan.items.size()),
                Count(plan.packs.size()), Count(gates), Count(plan.graph.successors.size()));
@@ -19,9 +19,9 @@ void AddTasks(const ForwardPlan& plan, PlanText& text) {
   if (plan.packs.empty()) {
     text.AddLine("k and v: read where they are");
   } else {
-    text.AddLine("k and v: %s packed to f32 once a head, %lld slots of %lld rows",
-                 plan.pack_k && plan.pack_v ? "both" : (plan.pack_k ? "k" : "v"), Wide(plan.kv_slots),
-                 Wide(plan.slot_rows));
+    text.AddLine("k and v: %s packed to %s once a head, %lld slots of %lld rows",
+                 plan.pack_k && plan.pack_v ? "both" : (plan.pack_k ? "k" : "v"),
+                 problem.dtype == DType::kI8 ? "words" : "f32", Wide(plan.kv_slots), Wide(plan.slot_rows));
   }
 }
 
@@ -45,7 +45,7 @@ std::string DescribeForward(const AttentionProblem& problem, const Machine& mach
   text.AddKernels(machine, kernels);
   text.AddLine("tile: %lld rows x %lld keys: %s", Wide(plan.shape.block_q), Wide(plan.shape.block_k),
                plan.shape.reason.c_str());
-  AddTasks(plan, text);
+  AddTasks(problem, plan, text);
   text.AddFlops(plan.flops, plan.flops_full, plan.flops_visited);
   text.AddWorkspace(workspace);
   text.AddWorkers(machine, plan.efficiency);
