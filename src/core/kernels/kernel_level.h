@@ -17,16 +17,16 @@
 
 namespace fa::core::kernels {
 namespace portable {
-const KernelTable& Table();
+const KernelTable& Table() noexcept;
 }
 namespace avx2 {
-const KernelTable& Table();
+const KernelTable& Table() noexcept;
 }
 namespace avx512 {
-const KernelTable& Table();
+const KernelTable& Table() noexcept;
 }
 namespace avx512_bf16 {
-const KernelTable& Table();
+const KernelTable& Table() noexcept;
 }
 }  // namespace fa::core::kernels
 

@@ -15,7 +15,7 @@ namespace {
 
 }  // namespace
 
-const KernelTable& Table() {
+const KernelTable& Table() noexcept {
   // Everything but the products is the level below.
   static const KernelTable& f32 = avx512::Table();
 #define FA_PAIR_KERNELS_AVX512_BF16

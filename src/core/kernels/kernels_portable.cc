@@ -32,7 +32,7 @@ constexpr StripKernels kFew[] = {
 
 }  // namespace
 
-const KernelTable& Table() {
+const KernelTable& Table() noexcept {
   static constexpr KernelTable kTable = {
       Isa::kPortable, kStrips, sizeof(kStrips) / sizeof(kStrips[0]), kFew, sizeof(kFew) / sizeof(kFew[0]),
       &kRowKernels};
