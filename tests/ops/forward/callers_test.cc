@@ -18,10 +18,10 @@ constexpr int kRepeats = 8;
 /// One problem and its outputs for each caller.
 class Callers {
  public:
-  Callers() {
+  explicit Callers(Isa isa = DetectIsa()) {
     for (int caller = 0; caller < kCallers; ++caller) {
       problems_.push_back(std::make_unique<ForwardProblem>(RandomForwardCase(static_cast<uint64_t>(20001 + caller))));
-      alone_.push_back(OutputsOf(*problems_.back(), ContextOf(DetectIsa(), 1)));
+      alone_.push_back(OutputsOf(*problems_.back(), ContextOf(isa, 1)));
       problems_.back()->ForgetOutputs();
     }
   }
@@ -50,8 +50,7 @@ TEST(ForwardCallers, ThreadsShareAContext) {
 }
 
 TEST(ForwardCallers, ThreadsShareTheDefaultContext) {
-  if (Context::Default().isa() != DetectIsa()) GTEST_SKIP() << "FA_FORCE_ISA is set";
-  const Callers callers;
+  const Callers callers(Context::Default().isa());
   GoodCallers good(kCallers);
   OnThreads([&](int caller) { good[static_cast<size_t>(caller)] = callers.Call(caller, nullptr) ? 1 : 0; });
   ExpectAll(good);
