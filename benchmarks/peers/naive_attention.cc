@@ -1,5 +1,5 @@
-// Built for the machine it runs on and with -ffast-math, so that the exponentials are vectors: the baseline shall lose
-// to its memory traffic, not to its libm.
+// Built with -ffast-math and, where it computes exponentials, once for each vector width, so that they are vectors: the
+// baseline shall lose to its memory traffic, not to its libm.
 
 #include "peers/naive_attention.h"
 
@@ -8,6 +8,13 @@
 
 #include <algorithm>
 #include <cmath>
+
+// The loader picks the widest form that the CPU has.
+#if defined(__x86_64__)
+#define FA_EVERY_WIDTH __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FA_EVERY_WIDTH
+#endif
 
 namespace fa::peers {
 namespace {
@@ -31,7 +38,7 @@ void Multiply(const Product& p) {
 }
 
 /// Turns `kept` scores into probabilities and the others into 0. @return the log-sum-exp
-float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
+FA_EVERY_WIDTH float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
   float max = s[0], sum = 0;
   for (int64_t j = 1; j < kept; ++j) max = std::max(max, s[j]);
   for (int64_t j = 0; j < kept; ++j) {
@@ -42,6 +49,16 @@ float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
   for (int64_t j = 0; j < kept; ++j) s[j] *= scale;
   std::fill(s + kept, s + keys, 0.0f);
   return max + std::log(sum);
+}
+
+/// p: `kept` scores, then probabilities; ds: their gradients before the softmax, then behind it. The others become 0.
+FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys, float lse, float delta) {
+  for (int64_t j = 0; j < kept; ++j) {
+    p[j] = std::exp(p[j] - lse);
+    ds[j] = p[j] * (ds[j] - delta);
+  }
+  std::fill(p + kept, p + keys, 0.0f);
+  std::fill(ds + kept, ds + keys, 0.0f);
 }
 
 }  // namespace
@@ -90,15 +107,7 @@ void NaiveAttention::BackwardGroup(const Group& group, const Gradients& tensors,
     const float lse = tensors.lse[group.query / d + row];
     float delta = 0;
     for (int64_t c = 0; c < d; ++c) delta += d_out[row * d + c] * out[row * d + c];
-    float* p_row = p + row * keys;
-    float* ds_row = ds + row * keys;
-    const int64_t kept = Kept(row);
-    for (int64_t j = 0; j < kept; ++j) {
-      p_row[j] = std::exp(p_row[j] - lse);
-      ds_row[j] = p_row[j] * (ds_row[j] - delta);
-    }
-    std::fill(p_row + kept, p_row + keys, 0.0f);
-    std::fill(ds_row + kept, ds_row + keys, 0.0f);
+    GradientRow(p + row * keys, ds + row * keys, Kept(row), keys, lse, delta);
   }
   Multiply({keys, d, rows_, p, true, d_out, false, tensors.dv + group.key});
   Multiply({rows_, d, keys, ds, false, group.k, false, tensors.dq + group.query, scale});
