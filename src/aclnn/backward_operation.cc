@@ -2,11 +2,11 @@
 #include "aclnn/backward_operation.h"
 
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "aclnn/executor.h"
 #include "aclnn/operands.h"
+#include "aclnn/planned_operation.h"
 #include "aclnn/report.h"
 #include "aclnn/sequence_statistics.h"
 #include "fa/flash_attention_grad.h"
@@ -59,10 +59,10 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
   return slots;
 }
 
-class BackwardOperation final : public Operation {
+class BackwardOperation final : public PlannedOperation {
  public:
   BackwardOperation(Operands operands, const BackwardSlots& slots, AttentionSettings settings)
-      : Operation(std::move(operands)), slots_(slots), settings_(std::move(settings)) {}
+      : PlannedOperation(std::move(operands), Names::kBackward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
     // The device does nothing, and checks nothing, when there is nothing to write.
@@ -73,19 +73,15 @@ class BackwardOperation final : public Operation {
       Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), Blocks(nullptr), settings_.cu_q, operands_);
       if (!status.ok()) return status;
     }
-    auto plan = PlanFlashAttentionGrad(Args(nullptr), settings_.options);
-    if (!plan.ok()) return Renamed(plan.status(), Names::kBackward);
-    plan_at_ = operands_.Book(plan->workspace_bytes());
-    plan_ = std::move(*plan);
-    return Status::Ok();
+    return Keep(PlanFlashAttentionGrad(Args(nullptr), settings_.options));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    if (!plan_) return Status::Ok();
+    if (!planned()) return Status::Ok();
     operands_.PackInputs(memory);
     if (settings_.statistics_by_sequence) statistics_.ReadBlocks(Blocks(&memory), memory);
-    Status status = plan_->Run(Args(&memory), {memory.workspace + plan_at_, plan_->workspace_bytes()});
-    if (!status.ok()) return Renamed(status, Names::kBackward);
+    Status status = RunPlan(Args(&memory), memory);
+    if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);
     return status;
   }
@@ -128,8 +124,6 @@ class BackwardOperation final : public Operation {
   BackwardSlots slots_;
   AttentionSettings settings_;
   SequenceStatistics statistics_;
-  size_t plan_at_ = 0;
-  std::optional<Plan> plan_;  // none: nothing to do
 };
 
 }  // namespace

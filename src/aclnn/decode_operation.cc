@@ -2,7 +2,6 @@
 #include "aclnn/decode_operation.h"
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "aclnn/descriptors.h"
 #include "aclnn/executor.h"
 #include "aclnn/operands.h"
+#include "aclnn/planned_operation.h"
 #include "aclnn/report.h"
 #include "aclnn/strided_copy.h"
 #include "fa/decode_attention.h"
@@ -113,10 +113,12 @@ Result<DecodeSettings> SettingsOf(const DecodeCall& call) {
   return settings;
 }
 
-class DecodeOperation final : public Operation {
+class DecodeOperation final : public PlannedOperation {
  public:
   DecodeOperation(Operands operands, DecodeSlots slots, DecodeSettings settings)
-      : Operation(std::move(operands)), slots_(std::move(slots)), settings_(std::move(settings)) {}
+      : PlannedOperation(std::move(operands), Names::kDecode),
+        slots_(std::move(slots)),
+        settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare(int64_t block_size) {
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
@@ -124,15 +126,11 @@ class DecodeOperation final : public Operation {
     if (Status status = CheckBlockSize(block_size); !status.ok()) return status;
     if (Status status = CheckPadding(); !status.ok()) return status;
     const Keys keys = KeysOf(nullptr, 0);
-    auto plan = PlanDecodeAttention(Args(nullptr, keys), settings_.options);
-    if (!plan.ok()) return Renamed(plan.status(), Names::kDecode);
-    plan_at_ = operands_.Book(plan->workspace_bytes());
-    plan_ = std::move(*plan);
-    return Status::Ok();
+    return Keep(PlanDecodeAttention(Args(nullptr, keys), settings_.options));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    if (!plan_) return Status::Ok();
+    if (!planned()) return Status::Ok();
     operands_.PackInputs(memory);
     int64_t padding = 0;
     if (padded()) {
@@ -140,8 +138,8 @@ class DecodeOperation final : public Operation {
       if (Status status = CheckPaddingValue(padding); !status.ok()) return status;
     }
     const Keys keys = KeysOf(&memory, padding);
-    Status status = plan_->Run(Args(&memory, keys), {memory.workspace + plan_at_, plan_->workspace_bytes()});
-    if (!status.ok()) return Renamed(status, Names::kDecode);
+    Status status = RunPlan(Args(&memory, keys), memory);
+    if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);
     return status;
   }
@@ -277,8 +275,6 @@ class DecodeOperation final : public Operation {
 
   DecodeSlots slots_;
   DecodeSettings settings_;
-  size_t plan_at_ = 0;
-  std::optional<Plan> plan_;  // none: nothing to do
 };
 
 }  // namespace

@@ -2,11 +2,11 @@
 #include "aclnn/forward_operation.h"
 
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "aclnn/executor.h"
 #include "aclnn/operands.h"
+#include "aclnn/planned_operation.h"
 #include "aclnn/report.h"
 #include "aclnn/sequence_statistics.h"
 #include "fa/flash_attention.h"
@@ -39,10 +39,10 @@ ForwardSlots AddOperands(const ForwardTensors& tensors, const AttentionCall& cal
   return slots;
 }
 
-class ForwardOperation final : public Operation {
+class ForwardOperation final : public PlannedOperation {
  public:
   ForwardOperation(Operands operands, const ForwardSlots& slots, AttentionSettings settings)
-      : Operation(std::move(operands)), slots_(slots), settings_(std::move(settings)) {}
+      : PlannedOperation(std::move(operands), Names::kForward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
     // The device does nothing, and checks nothing, when there is nothing to write.
@@ -56,18 +56,14 @@ class ForwardOperation final : public Operation {
       Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), blocks, settings_.cu_q, operands_);
       if (!status.ok()) return status;
     }
-    auto plan = PlanFlashAttention(Args(nullptr), settings_.options);
-    if (!plan.ok()) return Renamed(plan.status(), Names::kForward);
-    plan_at_ = operands_.Book(plan->workspace_bytes());
-    plan_ = std::move(*plan);
-    return Status::Ok();
+    return Keep(PlanFlashAttention(Args(nullptr), settings_.options));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    if (!plan_) return Status::Ok();
+    if (!planned()) return Status::Ok();
     operands_.PackInputs(memory);
-    Status status = plan_->Run(Args(&memory), {memory.workspace + plan_at_, plan_->workspace_bytes()});
-    if (!status.ok()) return Renamed(status, Names::kForward);
+    Status status = RunPlan(Args(&memory), memory);
+    if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);
     if (settings_.statistics_by_sequence) {
       statistics_.WriteBlocks(operands_.Out(slots_.softmax_max, &memory), operands_.Out(slots_.softmax_sum, &memory),
@@ -100,8 +96,6 @@ class ForwardOperation final : public Operation {
   ForwardSlots slots_;
   AttentionSettings settings_;
   SequenceStatistics statistics_;
-  size_t plan_at_ = 0;
-  std::optional<Plan> plan_;  // none: nothing to do
 };
 
 }  // namespace

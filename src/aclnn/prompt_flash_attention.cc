@@ -12,6 +12,7 @@
 #include "aclnn/descriptors.h"
 #include "aclnn/executor.h"
 #include "aclnn/operands.h"
+#include "aclnn/planned_operation.h"
 #include "aclnn/report.h"
 #include "aclnnop/aclnn_prompt_flash_attention.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v2.h"
@@ -122,26 +123,22 @@ Result<PromptSettings> SettingsOf(const PromptCall& call, bool mask_given) {
   return settings;
 }
 
-class PromptOperation final : public Operation {
+class PromptOperation final : public PlannedOperation {
  public:
   PromptOperation(Operands operands, const PromptSlots& slots, PromptSettings settings)
-      : Operation(std::move(operands)), slots_(slots), settings_(std::move(settings)) {}
+      : PlannedOperation(std::move(operands), Names::kPrompt), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
     // The device does nothing, and checks nothing, when there is nothing to write.
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
-    auto plan = PlanPromptFlashAttention(Args(nullptr), settings_.options);
-    if (!plan.ok()) return Renamed(plan.status(), Names::kPrompt);
-    plan_at_ = operands_.Book(plan->workspace_bytes());
-    plan_ = std::move(*plan);
-    return Status::Ok();
+    return Keep(PlanPromptFlashAttention(Args(nullptr), settings_.options));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    if (!plan_) return Status::Ok();
+    if (!planned()) return Status::Ok();
     operands_.PackInputs(memory);
-    Status status = plan_->Run(Args(&memory), {memory.workspace + plan_at_, plan_->workspace_bytes()});
-    if (!status.ok()) return Renamed(status, Names::kPrompt);
+    Status status = RunPlan(Args(&memory), memory);
+    if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);
     return status;
   }
@@ -168,8 +165,6 @@ class PromptOperation final : public Operation {
 
   PromptSlots slots_;
   PromptSettings settings_;
-  size_t plan_at_ = 0;
-  std::optional<Plan> plan_;  // none: nothing to do
 };
 
 aclnnStatus PreparePrompt(const PromptTensors& tensors, const PromptCall& call, uint64_t* workspace_size,

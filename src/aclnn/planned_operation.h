@@ -1,0 +1,42 @@
+#ifndef FA_ACLNN_PLANNED_OPERATION_H_
+#define FA_ACLNN_PLANNED_OPERATION_H_
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "aclnn/attention_call.h"
+#include "aclnn/executor.h"
+#include "fa/plan.h"
+
+namespace fa::aclnn {
+
+/// An operator call that a plan of the library runs, in the program's workspace.
+class PlannedOperation : public Operation {
+ protected:
+  PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
+
+  /// Keeps the plan and books its memory, or says in the operator's terms why there is none.
+  [[nodiscard]] Status Keep(Result<Plan> plan) {
+    if (!plan.ok()) return Renamed(plan.status(), names_);
+    plan_at_ = operands_.Book(plan->workspace_bytes());
+    plan_ = std::move(*plan);
+    return Status::Ok();
+  }
+  /// Whether there is anything to do.
+  [[nodiscard]] bool planned() const { return plan_.has_value(); }
+  template <typename Args>
+  [[nodiscard]] Status RunPlan(const Args& args, const CallMemory& memory) const {
+    const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
+    return status.ok() ? status : Renamed(status, names_);
+  }
+
+ private:
+  Names names_;
+  size_t plan_at_ = 0;
+  std::optional<Plan> plan_;
+};
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_PLANNED_OPERATION_H_
