@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "fa/context.h"
@@ -18,6 +20,28 @@ struct AttentionArgs;
 struct AttentionGradArgs;
 struct PromptAttentionArgs;
 struct DecodeAttentionArgs;
+struct SparseAttentionArgs;
+struct SparseAttentionGradArgs;
+struct LightningIndexerArgs;
+struct LightningIndexerGradArgs;
+struct SparseIndexerLossArgs;
+struct DenseIndexerLossArgs;
+
+/// The tensors of a call of any operator, by reference.
+class CallArgs {
+ public:
+  using Any = std::variant<const AttentionArgs*, const AttentionGradArgs*, const PromptAttentionArgs*,
+                           const DecodeAttentionArgs*, const SparseAttentionArgs*, const SparseAttentionGradArgs*,
+                           const LightningIndexerArgs*, const LightningIndexerGradArgs*, const SparseIndexerLossArgs*,
+                           const DenseIndexerLossArgs*>;
+  template <typename Args>
+  requires std::is_constructible_v<Any, const Args*> CallArgs(const Args& args)
+      : any_(&args) {}  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] const Any& any() const { return any_; }
+
+ private:
+  Any any_;
+};
 
 /// Memory for one Run at a time; grows to what the plan wants and is reused. Not for concurrent calls.
 class FA_API Workspace {
@@ -78,21 +102,13 @@ class FA_API Plan {
 
   /// Runs on tensors of exactly the planned shapes, strides, types and lengths. Allocates nothing from the second
   /// call with the same workspace on.
+  /// @param args  the XArgs of the operator that the plan was made for
   /// @return kInvalidArgument (a tensor differs from the plan, null data, overlapping output), kOutOfMemory
-  Status Run(const AttentionArgs& args, Workspace& workspace) const;
-  Status Run(const AttentionGradArgs& args, Workspace& workspace) const;
-  Status Run(const PromptAttentionArgs& args, Workspace& workspace) const;
-  Status Run(const DecodeAttentionArgs& args, Workspace& workspace) const;
+  Status Run(CallArgs args, Workspace& workspace) const;
   /// As above, in memory of the caller's: workspace_bytes(), 64-byte aligned.
-  Status Run(const AttentionArgs& args, std::span<std::byte> workspace) const;
-  Status Run(const AttentionGradArgs& args, std::span<std::byte> workspace) const;
-  Status Run(const PromptAttentionArgs& args, std::span<std::byte> workspace) const;
-  Status Run(const DecodeAttentionArgs& args, std::span<std::byte> workspace) const;
+  Status Run(CallArgs args, std::span<std::byte> workspace) const;
   /// As above, with a workspace of the context's pool.
-  Status Run(const AttentionArgs& args) const;
-  Status Run(const AttentionGradArgs& args) const;
-  Status Run(const PromptAttentionArgs& args) const;
-  Status Run(const DecodeAttentionArgs& args) const;
+  Status Run(CallArgs args) const;
 
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;

@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "core/context_impl.h"
 #include "ops/plan_impl.h"
@@ -34,20 +35,40 @@ Status Plan::Impl::Run(const AttentionArgs& /*args*/, std::byte* /*workspace*/) 
 Status Plan::Impl::Run(const AttentionGradArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
 Status Plan::Impl::Run(const PromptAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
 Status Plan::Impl::Run(const DecodeAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const SparseAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const SparseAttentionGradArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const LightningIndexerArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const LightningIndexerGradArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const SparseIndexerLossArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const DenseIndexerLossArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
 
 namespace {
 
-template <typename Args>
-Status RunIn(const Plan::Impl& impl, const Args& args, Workspace& workspace) {
-  if (Status status = workspace.Reserve(impl.workspace_bytes()); !status.ok()) return status;
-  return impl.Run(args, workspace.data());
-}
-
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
-template <typename Args>
-Status RunGiven(const Plan::Impl& impl, const Args& args, std::span<std::byte> workspace) {
-  const size_t want = impl.workspace_bytes();
+Status RunOn(const Plan::Impl& impl, const CallArgs& args, std::byte* workspace) {
+  return std::visit([&](const auto* of_operator) { return impl.Run(*of_operator, workspace); }, args.any());
+}
+
+}  // namespace
+
+Status Plan::Run(CallArgs args, Workspace& workspace) const {
+  if (Status status = workspace.Reserve(impl_->workspace_bytes()); !status.ok()) return status;
+  return RunOn(*impl_, args, workspace.data());
+}
+
+Status Plan::Run(CallArgs args, std::span<std::byte> workspace) const {
+  const size_t want = impl_->workspace_bytes();
   if (workspace.size() < want) {
     return Status::InvalidArgument("workspace has " + std::to_string(workspace.size()) + " bytes, want " +
                                    std::to_string(want));
@@ -55,40 +76,16 @@ Status RunGiven(const Plan::Impl& impl, const Args& args, std::span<std::byte> w
   if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0) {
     return Status::InvalidArgument("workspace: want an address that is a multiple of 64");
   }
-  return impl.Run(args, workspace.data());
+  return RunOn(*impl_, args, workspace.data());
 }
 
-template <typename Args>
-Status RunPooled(const Plan::Impl& impl, const Args& args) {
+Status Plan::Run(CallArgs args) const {
   try {
-    auto workspace = impl.context().impl().BorrowWorkspace();
-    return RunIn(impl, args, *workspace);
+    auto workspace = impl_->context().impl().BorrowWorkspace();
+    return Run(args, *workspace);
   } catch (const std::bad_alloc&) {
     return Status::OutOfMemory("a workspace of the context");
   }
-}
-
-}  // namespace
-
-Status Plan::Run(const AttentionArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
-Status Plan::Run(const AttentionArgs& args) const { return RunPooled(*impl_, args); }
-Status Plan::Run(const AttentionGradArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
-Status Plan::Run(const AttentionGradArgs& args) const { return RunPooled(*impl_, args); }
-Status Plan::Run(const AttentionArgs& args, std::span<std::byte> workspace) const {
-  return RunGiven(*impl_, args, workspace);
-}
-Status Plan::Run(const AttentionGradArgs& args, std::span<std::byte> workspace) const {
-  return RunGiven(*impl_, args, workspace);
-}
-Status Plan::Run(const PromptAttentionArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
-Status Plan::Run(const PromptAttentionArgs& args) const { return RunPooled(*impl_, args); }
-Status Plan::Run(const PromptAttentionArgs& args, std::span<std::byte> workspace) const {
-  return RunGiven(*impl_, args, workspace);
-}
-Status Plan::Run(const DecodeAttentionArgs& args, Workspace& workspace) const { return RunIn(*impl_, args, workspace); }
-Status Plan::Run(const DecodeAttentionArgs& args) const { return RunPooled(*impl_, args); }
-Status Plan::Run(const DecodeAttentionArgs& args, std::span<std::byte> workspace) const {
-  return RunGiven(*impl_, args, workspace);
 }
 
 size_t Plan::workspace_bytes() const { return impl_->workspace_bytes(); }

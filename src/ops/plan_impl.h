@@ -32,6 +32,12 @@ class Plan::Impl {
   [[nodiscard]] virtual Status Run(const AttentionGradArgs& args, std::byte* workspace) const;
   [[nodiscard]] virtual Status Run(const PromptAttentionArgs& args, std::byte* workspace) const;
   [[nodiscard]] virtual Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const SparseAttentionArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const LightningIndexerArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const SparseIndexerLossArgs& args, std::byte* workspace) const;
+  [[nodiscard]] virtual Status Run(const DenseIndexerLossArgs& args, std::byte* workspace) const;
 
   [[nodiscard]] Context& context() const { return context_; }
   /// On the caller for a graph of one task, else on an executor of the context.
