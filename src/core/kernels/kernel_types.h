@@ -70,7 +70,8 @@ struct StripKernels {
                  float* row_max);
 
   /// Online softmax of one key block, in base 2: with new_max = max(row_max, block_max) the scores become
-  /// p = 2^(factor * (s - new_max)), alpha = 2^(factor * (row_max - new_max)), row_sum = row_sum * alpha + sum p.
+  /// p = 2^(factor * (s - new_max)), alpha = 2^(factor * (row_max - new_max)), row_sum = row_sum * alpha + sum p. A
+  /// power below 2^-126 is 0, so that no product meets a subnormal.
   void (*softmax)(float* s, int64_t keys, float factor, const float* block_max, float* row_max, float* row_sum,
                   float* alpha);
 
@@ -105,7 +106,8 @@ struct StripKernels {
 
   // The backward's epilogue over s[keys][width] and dp[keys][width].
 
-  /// s = p = 2^(factor * s - shift[lane]), dp = ds = p * (dp - delta[lane]); both 0 where s is kMaskedScore.
+  /// s = p = 2^(factor * s - shift[lane]), 0 below 2^-126, dp = ds = p * (dp - delta[lane]); both 0 where s is
+  /// kMaskedScore.
   void (*backward_softmax)(float* s, float* dp, int64_t keys, float factor, const float* shift, const float* delta);
   /// ds *= 1 - (capped / softcap)^2.
   void (*softcap_gradient)(float* ds, const float* capped, int64_t keys, float softcap);
@@ -147,6 +149,8 @@ struct OuterArgs {
   float* c = nullptr;
   int64_t c_stride = 0;
   bool accumulate = false;  ///< else c starts at 0
+  /// Instead of c and c_stride: the row of each key, no two alike.
+  float* const* c_rows = nullptr;
 };
 
 /// What int8 values stand for: (x + offset) * scale.

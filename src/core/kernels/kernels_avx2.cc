@@ -12,6 +12,8 @@ namespace {
 // And on those.
 #include "core/kernels/strip_kernels.inc"
 // And on those.
+#include "core/kernels/row_kernels.inc"
+// And on those.
 #include "core/kernels/few_row_kernels.inc"
 
 #define FA_STRIP_KERNELS_AVX2

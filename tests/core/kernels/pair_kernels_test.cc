@@ -164,6 +164,26 @@ TEST_P(PairKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
   }
 }
 
+TEST_P(PairKernelsTest, SoftmaxWritesZeroForASubnormalProbability) {
+  constexpr float kScores[] = {0.0f, -126.0f, -126.01f, -149.0f};
+  constexpr int64_t kKeys = 4;
+  Matrix s(kKeys, width(), width(), 30), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
+  std::vector<float> block_max(static_cast<size_t>(width()), 0.0f);
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kScores[r];
+    row_max.at(0, lane) = 0.0f;
+    row_sum.at(0, lane) = 0.0f;
+  }
+  kernels().softmax_pairs(s.data(), kKeys, 1.0f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+  kernels().unpair_keys(s.data(), kKeys);
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    EXPECT_EQ(s.at(0, lane), 1.0f);
+    EXPECT_EQ(s.at(1, lane), 0x1p-126f);
+    EXPECT_EQ(s.at(2, lane), 0.0f);
+    EXPECT_EQ(s.at(3, lane), 0.0f);
+  }
+}
+
 TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   Matrix s(2, width(), width(), 15);
   s.at(0, 0) = 1.0f + 0x1p-8f;             // half way, down to even

@@ -337,6 +337,40 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
   }
 }
 
+TEST_P(StripKernelsTest, SoftmaxWritesZeroForASubnormalProbability) {
+  // Row 0 is the largest; the others lie at 2^-126, just below, at the smallest subnormal, and far below.
+  constexpr float kScores[] = {0.0f, -126.0f, -126.01f, -149.0f, -200.0f};
+  constexpr int64_t kKeys = 5;
+  Matrix s(kKeys, width(), width(), 30), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
+  Matrix block_max(1, width(), width(), 0);
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kScores[r];
+    row_max.at(0, lane) = -130.0f;  // of earlier keys: alpha is subnormal too
+    block_max.at(0, lane) = 0.0f;
+    row_sum.at(0, lane) = 1.0f;
+  }
+  Matrix gradient = s;
+  const Matrix scores = s;
+  kernels().softmax(s.data(), kKeys, 1.0f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    EXPECT_EQ(s.at(0, lane), 1.0f);
+    EXPECT_EQ(s.at(1, lane), 0x1p-126f);
+    for (int64_t r = 2; r < kKeys; ++r) EXPECT_EQ(s.at(r, lane), 0.0f) << r;
+    EXPECT_EQ(alpha.at(0, lane), 0.0f);
+    EXPECT_EQ(row_sum.at(0, lane), 1.0f);
+  }
+  s = scores;
+  std::vector<float> none(static_cast<size_t>(width()), 0.0f);
+  kernels().backward_softmax(s.data(), gradient.data(), kKeys, 1.0f, none.data(), none.data());
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    EXPECT_EQ(s.at(1, lane), 0x1p-126f);
+    for (int64_t r = 2; r < kKeys; ++r) {
+      EXPECT_EQ(s.at(r, lane), 0.0f) << r;
+      EXPECT_EQ(gradient.at(r, lane), 0.0f) << r;
+    }
+  }
+}
+
 TEST_P(StripKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
   std::vector<float> x, y;
   // Every 4096th float of [-160, 127] and the special values.

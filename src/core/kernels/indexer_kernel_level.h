@@ -1,0 +1,21 @@
+#ifndef FA_CORE_KERNELS_INDEXER_KERNEL_LEVEL_H_
+#define FA_CORE_KERNELS_INDEXER_KERNEL_LEVEL_H_
+
+/// What every level's indexer source needs around the shared text.
+
+#include "core/kernels/indexer_kernel_types.h"
+#include "core/kernels/kernel_level.h"
+
+namespace fa::core::kernels {
+namespace portable {
+const IndexerKernels& Indexer() noexcept;
+}
+namespace avx2 {
+const IndexerKernels& Indexer() noexcept;
+}
+namespace avx512 {
+const IndexerKernels& Indexer() noexcept;
+}
+}  // namespace fa::core::kernels
+
+#endif  // FA_CORE_KERNELS_INDEXER_KERNEL_LEVEL_H_

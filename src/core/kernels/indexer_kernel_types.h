@@ -1,0 +1,39 @@
+#ifndef FA_CORE_KERNELS_INDEXER_KERNEL_TYPES_H_
+#define FA_CORE_KERNELS_INDEXER_KERNEL_TYPES_H_
+
+#include <cstdint>
+
+#include "fa/context.h"
+
+/// The contracts of the kernels between the products of the indexer, over the score tiles of kernel_types.h. Sums over
+/// heads are one chain in ascending order in either form, so a key's score has the same bits whether keys or heads lie
+/// along the lanes, and whatever the width. max(0, NaN) is NaN.
+namespace fa::core::kernels {
+
+/// What a level offers. Widths are multiples of its vectors.
+struct IndexerKernels {
+  const char* name;  ///< "indexer_avx512"
+  Isa isa;
+
+  /// Lanes are keys: sum[lane] (+)= sum over heads of weight[head] * max(0, s[head][lane]).
+  void (*add_heads)(const float* s, int64_t heads, int64_t width, const float* weight, bool accumulate, float* sum);
+
+  // Lanes are heads: s[key][width], of which the first `heads` lanes are in use.
+
+  /// sum[key] (+)= sum over lanes of weight[lane] * f(s[key][lane]); f is max(0, .) or the identity.
+  void (*sum_lanes)(const float* s, int64_t keys, int64_t width, int64_t heads, const float* weight, bool relu,
+                    bool accumulate, float* sum);
+  /// s = 2^(factor * s - shift[lane]), of all lanes; 0 for an infinite shift.
+  void (*probabilities)(float* s, int64_t keys, int64_t width, float factor, const float* shift);
+  /// d_weight[lane] += sum over keys of d_value[key] * max(0, s), and s = s > 0 ? weight[lane] * d_value[key] : 0; of
+  /// all lanes.
+  void (*relu_gradient)(float* s, int64_t keys, int64_t width, const float* weight, const float* d_value,
+                        float* d_weight);
+};
+
+/// The kernels for a level; a level without its own has those of the one below.
+[[nodiscard]] const IndexerKernels& IndexerKernelsFor(Isa isa);
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_CORE_KERNELS_INDEXER_KERNEL_TYPES_H_

@@ -1,0 +1,19 @@
+#include "core/kernels/indexer_kernel_level.h"
+
+namespace fa::core::kernels::portable {
+namespace {
+
+#include "core/kernels/vec_portable.h"
+// The exponential stands on the vocabulary above.
+#include "core/kernels/exp2.inc"
+// The kernels stand on both.
+#include "core/kernels/indexer_kernels.inc"
+
+}  // namespace
+
+const IndexerKernels& Indexer() noexcept {
+  static constexpr IndexerKernels kKernels = IndexerTable("indexer_portable", Isa::kPortable);
+  return kKernels;
+}
+
+}  // namespace fa::core::kernels::portable
