@@ -1,0 +1,88 @@
+#ifndef FA_OPS_ORDERED_COMMIT_H_
+#define FA_OPS_ORDERED_COMMIT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace fa::ops {
+
+/// The order in which tokens add to sums that they share: every key's sum takes the tokens of its sequence in ascending
+/// order, whoever runs them and however many do. Each token walks its keys in ascending order and publishes how far it
+/// has come; before it adds to a tile of keys it waits until every earlier token of its sequence is past them.
+///
+/// Nobody waits for ever: tasks must claim tokens in ascending order from one list (TaskGraph::shared_claims, no edges)
+/// and run each as soon as it is claimed, so every token before a waiting one is finished or being run, and the lowest
+/// of them waits for nobody. A task that throws finishes its token on the way out (Turn). Waiting costs little: a token
+/// starts right behind the one before, and their tiles then move in step.
+///
+/// Nothing is atomic but one word a token, no sum exists twice, and no product is done twice. The alternatives, for K
+/// of 2048 entries and rows of 576 + 512 f32 (device-sparse.md, section 8): R partial sums added up in order take
+/// R - 1 times 36 MB at 8K keys and 285 MB at 64K; owners of key ranges read every token's Q and dO once a range (80 to
+/// 91 % of peak, measured, against 92 %); staged slabs write and read 9 MB a token (83 to 88 %).
+class OrderedCommit {
+ public:
+  /// Bytes of progress words.
+  [[nodiscard]] static size_t Bytes(int64_t tokens, int64_t sequences) {
+    return static_cast<size_t>(sequences) * sizeof(int64_t) + static_cast<size_t>(tokens) * sizeof(int32_t);
+  }
+  /// Lays out `memory`, 8-byte aligned, for one run. Tokens count through all sequences.
+  OrderedCommit(std::byte* memory, int64_t tokens, int64_t sequences);
+
+  /// One token's turn, from its first key to its last. The end of its life finishes the token.
+  class Turn {
+   public:
+    /// @param first  the first token of its sequence
+    /// @param token  this one
+    Turn(const OrderedCommit& commit, int64_t sequence, int64_t first, int64_t token);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    /// Until every earlier token of the sequence has added to its keys below `end`.
+    void WaitFor(int32_t end);
+    /// This one has added to its keys below `end`.
+    void Publish(int32_t end) { Store(token_, end); }
+
+   private:
+    void Store(int64_t token, int32_t progress) const;
+
+    const OrderedCommit& commit_;
+    int64_t sequence_, first_, token_;
+    int64_t unfinished_;  ///< of the sequence, counted from first: those before it are finished
+  };
+
+ private:
+  int64_t* finished_;  ///< of each sequence: so many of its first tokens are finished, at least
+  int32_t* progress_;  ///< of each token: keys below have been added to
+};
+
+/// A number of tasks that others wait for: phases of one list of tasks. The rule against waiting for ever is that of
+/// OrderedCommit: those that are waited for stand before those that wait.
+class PhaseGate {
+ public:
+  /// `word`: int64_t, 0 before a run.
+  PhaseGate(int64_t* word, int64_t tasks) : word_(word), tasks_(tasks) {}
+  void Arrive() const { std::atomic_ref<int64_t>(*word_).fetch_add(1, std::memory_order_acq_rel); }
+  void Wait() const;
+
+ private:
+  int64_t* word_;
+  int64_t tasks_;
+};
+
+/// Arrives on the way out, whatever happens.
+class PhaseArrival {
+ public:
+  explicit PhaseArrival(const PhaseGate& gate) : gate_(gate) {}
+  ~PhaseArrival() { gate_.Arrive(); }
+  PhaseArrival(const PhaseArrival&) = delete;
+  PhaseArrival& operator=(const PhaseArrival&) = delete;
+
+ private:
+  const PhaseGate& gate_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_ORDERED_COMMIT_H_
