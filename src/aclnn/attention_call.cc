@@ -118,6 +118,36 @@ constexpr Rename kPromptNames[] = {
     {"quant_offset2", "quantOffset2"},
 };
 
+// Of the whole family, then what one of its operators calls otherwise.
+constexpr Rename kSparseNames[] = {
+    {"query_rope", "queryRope"},
+    {"key_rope", "keyRope"},
+    {"query_index", "queryIndex"},
+    {"key_index", "keyIndex"},
+    {"sparse_indices", "sparseIndices"},
+    {"sparse_values", "sparseValues"},
+    {"block_table", "blockTable"},
+    {"softmax_max", "softmaxMax"},
+    {"softmax_sum", "softmaxSum"},
+    {"softmax_max_index", "softmaxMaxIndex"},
+    {"softmax_sum_index", "softmaxSumIndex"},
+    {"lengths_q", "actualSeqLengthsQuery"},
+    {"lengths_kv", "actualSeqLengthsKey"},
+    {"scale", "scaleValue"},
+    {"block_size", "sparseBlockSize"},
+};
+constexpr Rename kSparseForwardNames[] = {{"out", "attentionOut"}, {"lengths_kv", "actualSeqLengthsKv"}};
+constexpr Rename kSparseBackwardNames[] = {
+    {"d_out", "dOut"},       {"lengths_kv", "actualSeqLengthsKv"},
+    {"dq", "dQuery"},        {"dk", "dKey"},
+    {"dv", "dValue"},        {"dq_rope", "dQueryRope"},
+    {"dk_rope", "dKeyRope"},
+};
+constexpr Rename kIndexerGradNames[] = {
+    {"d_values", "dy"}, {"lengths_q", "actualSeqQLen"}, {"lengths_kv", "actualSeqKvLen"}};
+constexpr Rename kIndexerLossNames[] = {
+    {"dq_index", "dQueryIndex"}, {"dk_index", "dKeyIndex"}, {"dweights", "dWeights"}};
+
 template <size_t size>
 const Rename* Find(const Rename (&table)[size], std::string_view word) {
   for (const Rename& rename : table) {
@@ -126,13 +156,27 @@ const Rename* Find(const Rename (&table)[size], std::string_view word) {
   return nullptr;
 }
 
+// Of one operator alone.
+const Rename* FindOwn(Names names, std::string_view word) {
+  switch (names) {
+    case Names::kForward: return Find(kForwardNames, word);
+    case Names::kBackward: return Find(kBackwardNames, word);
+    case Names::kMerge: return Find(kMergeNames, word);
+    case Names::kPrompt: return Find(kPromptNames, word);
+    case Names::kDecode: return Find(kDecodeNames, word);
+    case Names::kSparseForward: return Find(kSparseForwardNames, word);
+    case Names::kSparseBackward: return Find(kSparseBackwardNames, word);
+    case Names::kIndexer: return nullptr;
+    case Names::kIndexerGrad: return Find(kIndexerGradNames, word);
+    case Names::kIndexerLoss: return Find(kIndexerLossNames, word);
+  }
+  return nullptr;
+}
+
 const Rename* Find(Names names, std::string_view word) {
-  if (names == Names::kMerge) return Find(kMergeNames, word);
-  const Rename* own = names == Names::kForward    ? Find(kForwardNames, word)
-                      : names == Names::kBackward ? Find(kBackwardNames, word)
-                      : names == Names::kPrompt   ? Find(kPromptNames, word)
-                                                  : Find(kDecodeNames, word);
-  return own != nullptr ? own : Find(kAttentionNames, word);
+  const Rename* own = FindOwn(names, word);
+  if (own != nullptr || names == Names::kMerge) return own;
+  return names < Names::kSparseForward ? Find(kAttentionNames, word) : Find(kSparseNames, word);
 }
 
 bool InWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

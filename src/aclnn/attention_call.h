@@ -45,7 +45,18 @@ struct AttentionSettings {
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
 /// A message of the library with the parameters' names of an operator instead of its own.
-enum class Names : uint8_t { kForward, kBackward, kMerge, kPrompt, kDecode };
+enum class Names : uint8_t {
+  kForward,
+  kBackward,
+  kMerge,
+  kPrompt,
+  kDecode,
+  kSparseForward,
+  kSparseBackward,
+  kIndexer,
+  kIndexerGrad,
+  kIndexerLoss,
+};
 [[nodiscard]] Status Renamed(const Status& status, Names names);
 
 }  // namespace fa::aclnn

@@ -30,6 +30,16 @@ class PlannedOperation : public Operation {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
+  /// A plan of the same call that the first phase could not make, in the memory it booked. A plan that wants more than
+  /// the one kept takes it from the library.
+  template <typename Args>
+  [[nodiscard]] Status RunOtherPlan(const Result<Plan>& plan, const Args& args, const CallMemory& memory) const {
+    if (!plan.ok()) return Renamed(plan.status(), names_);
+    const size_t bytes = plan->workspace_bytes();
+    const Status status =
+        bytes <= plan_->workspace_bytes() ? plan->Run(args, {memory.workspace + plan_at_, bytes}) : plan->Run(args);
+    return status.ok() ? status : Renamed(status, names_);
+  }
 
  private:
   Names names_;

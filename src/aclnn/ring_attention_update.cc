@@ -12,6 +12,7 @@
 #include "aclnn/executor.h"
 #include "aclnn/operands.h"
 #include "aclnn/report.h"
+#include "aclnn/sequence_lengths.h"
 #include "aclnn/strided_copy.h"
 #include "aclnnop/aclnn_ring_attention_update.h"
 #include "fa/merge.h"
@@ -158,12 +159,9 @@ class MergeOperation final : public Operation {
   }
 
   [[nodiscard]] Result<std::vector<int64_t>> PrefixSums(int64_t tokens, const CallMemory& memory) const {
-    const TensorView lengths = operands_.In(slots_.lengths, &memory);
-    std::vector<int64_t> sums(static_cast<size_t>(lengths.shape[0]));
+    std::vector<int64_t> sums = IntegersOf(operands_.In(slots_.lengths, &memory));
     int64_t before = 0;
     for (size_t i = 0; i < sums.size(); ++i) {
-      sums[i] = lengths.dtype == DType::kI64 ? static_cast<const int64_t*>(lengths.data)[i]
-                                             : static_cast<const int32_t*>(lengths.data)[i];
       const int64_t most = i == 0 ? 0 : tokens;
       if (sums[i] < before || sums[i] > most) {
         return Status::InvalidArgument("actualSeqQlen[" + std::to_string(i) + "]=" + std::to_string(sums[i]) +
