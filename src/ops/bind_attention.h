@@ -54,6 +54,7 @@ struct BoundAttention {
   std::vector<PlannedTensor> planned;          ///< TensorsOf the planned call
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given
+  bool selected_keys = false;                  ///< a row without keys has statistics 0, not those of a masked row
   bool decode = false;                ///< K and V lie as a KeyStorage says: tiles may have to copy them, to f32 rows
   int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
 

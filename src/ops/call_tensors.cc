@@ -97,6 +97,110 @@ std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args
   };
 }
 
+std::array<CallTensor, kIndexerTensors> TensorsOf(const LightningIndexerArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("weights", args.weights),
+      Optional(Input("block_table", args.block_table)),
+      Output("sparse_indices", args.sparse_indices),
+      Optional(Output("sparse_values", args.sparse_values)),
+  };
+}
+
+std::array<CallTensor, kIndexerGradTensors> TensorsOf(const LightningIndexerGradArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("weights", args.weights),
+      Input("sparse_indices", args.sparse_indices),
+      Input("d_values", args.d_values),
+      Output("dq", args.dq),
+      Output("dk", args.dk),
+      Output("dweights", args.dweights),
+  };
+}
+
+std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs& args) {
+  // With p_head_mean the attention's tensors are not read.
+  const auto of_attention = [&](const char* name, const TensorView& tensor) {
+    return args.p_head_mean.data == nullptr ? Input(name, tensor) : Optional(Input(name, tensor));
+  };
+  return {
+      of_attention("query", args.q),
+      of_attention("key", args.k),
+      Optional(Input("query_rope", args.q_rope)),
+      Optional(Input("key_rope", args.k_rope)),
+      Input("query_index", args.q_index),
+      Input("key_index", args.k_index),
+      Input("weights", args.weights),
+      Input("sparse_indices", args.sparse_indices),
+      of_attention("softmax_max", args.softmax_max),
+      of_attention("softmax_sum", args.softmax_sum),
+      Optional(Input("p_head_mean", args.p_head_mean)),
+      Output("dq_index", args.dq_index),
+      Output("dk_index", args.dk_index),
+      Output("dweights", args.dweights),
+      Output("loss", args.loss),
+  };
+}
+
+std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Optional(Input("query_rope", args.q_rope)),
+      Optional(Input("key_rope", args.k_rope)),
+      Input("query_index", args.q_index),
+      Input("key_index", args.k_index),
+      Input("weights", args.weights),
+      Input("softmax_max", args.softmax_max),
+      Input("softmax_sum", args.softmax_sum),
+      Input("softmax_max_index", args.softmax_max_index),
+      Input("softmax_sum_index", args.softmax_sum_index),
+      Output("dq_index", args.dq_index),
+      Output("dk_index", args.dk_index),
+      Output("dweights", args.dweights),
+      Output("loss", args.loss),
+  };
+}
+
+std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Optional(Input("value", args.v)),
+      Optional(Input("query_rope", args.q_rope)),
+      Optional(Input("key_rope", args.k_rope)),
+      Input("sparse_indices", args.sparse_indices),
+      Optional(Input("block_table", args.block_table)),
+      Output("out", args.out),
+      Optional(Output("softmax_max", args.softmax_max)),
+      Optional(Output("softmax_sum", args.softmax_sum)),
+      Optional(Output("p_head_mean", args.p_head_mean)),
+  };
+}
+
+std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Optional(Input("value", args.v)),
+      Optional(Input("query_rope", args.q_rope)),
+      Optional(Input("key_rope", args.k_rope)),
+      Input("sparse_indices", args.sparse_indices),
+      Input("out", args.out),
+      Input("d_out", args.d_out),
+      Input("softmax_max", args.softmax_max),
+      Input("softmax_sum", args.softmax_sum),
+      Output("dq", args.dq),
+      Output("dk", args.dk),
+      Optional(Output("dv", args.dv)),
+      Optional(Output("dq_rope", args.dq_rope)),
+      Optional(Output("dk_rope", args.dk_rope)),
+  };
+}
+
 std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {
   std::vector<PlannedTensor> planned(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -10,7 +10,12 @@
 #include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
+#include "fa/indexer_loss.h"
+#include "fa/lightning_indexer.h"
+#include "fa/lightning_indexer_grad.h"
 #include "fa/prompt_flash_attention.h"
+#include "fa/sparse_flash_attention.h"
+#include "fa/sparse_flash_attention_grad.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -40,6 +45,12 @@ inline constexpr size_t kForwardTensors = 13;
 inline constexpr size_t kBackwardTensors = 21;
 inline constexpr size_t kDecodeTensors = 10;
 inline constexpr size_t kPromptTensors = 11;
+inline constexpr size_t kSparseTensors = 11;
+inline constexpr size_t kSparseGradTensors = 15;
+inline constexpr size_t kIndexerTensors = 6;
+inline constexpr size_t kIndexerGradTensors = 8;
+inline constexpr size_t kSparseLossTensors = 15;
+inline constexpr size_t kDenseLossTensors = 15;
 
 /// All tensors of a call, inputs before outputs.
 [[nodiscard]] std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args);
@@ -49,6 +60,12 @@ inline constexpr size_t kPromptTensors = 11;
 /// One tensor of these lists.
 [[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
 [[nodiscard]] std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args);
+[[nodiscard]] std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args);
+[[nodiscard]] std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args);
+[[nodiscard]] std::array<CallTensor, kIndexerTensors> TensorsOf(const LightningIndexerArgs& args);
+[[nodiscard]] std::array<CallTensor, kIndexerGradTensors> TensorsOf(const LightningIndexerGradArgs& args);
+[[nodiscard]] std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs& args);
+[[nodiscard]] std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& args);
 
 /// Of checked tensors, in their order.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);

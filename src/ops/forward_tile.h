@@ -3,14 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "core/kernels/kernel_types.h"
 #include "fa/flash_attention.h"
 #include "ops/bind_attention.h"
+#include "ops/forward_strips.h"
 #include "ops/key_panels.h"
 #include "ops/output_rows.h"
-#include "ops/score_tile.h"
 #include "ops/tile_scratch.h"
 #include "tiling/forward_plan.h"
 
@@ -47,43 +46,18 @@ class ForwardTile {
   void operator()(int32_t task, int worker);
 
  private:
-  /// A strip with its state of the online softmax.
-  struct RunningStrip : Strip {
-    float* state = nullptr;
-    float* row_max = nullptr;
-    float* row_sum = nullptr;
-    bool started = false;  ///< state holds something
-  };
-
   void RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const;
-  /// More than any tile has: strips are narrower than the narrowest widest one, 8 lanes, in the last position only.
-  static constexpr int64_t kMaxStrips = 72;
-
-  void MakeStrips(const tiling::ForwardItem& item, const TileScratch& scratch,
-                  StripArray<RunningStrip, kMaxStrips>& strips) const;
-  void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch) const;
-  void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
-               const TileScratch& scratch, const float* alpha) const;
-  using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
-  void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
-                    const float* p, const float* alpha) const;
   bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;
   void AddPart(const float* part, RunningStrip& strip) const;
-  void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
 
   const BoundAttention& bound_;
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
-  const AttentionArgs& args_;
   ForwardBuffers buffers_;
   std::byte* workspace_;
-  const OutputQuantisation* quantisation_;
-  ScoreTile score_tile_;
+  ForwardStrips strips_;
   KeyPanels panels_;
 };
-
-/// Rows past the last packed sequence, and past the length of a padded batch element, are written 0 in every output.
-void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args);
 
 }  // namespace fa::ops
 

@@ -185,6 +185,22 @@ layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed) {
   return {.batch = packed ? 0 : stride[0], .head = stride[kv + 2], .row = stride[kv + 1], .copy_stride = stride[kv]};
 }
 
+Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,
+                        const SparseSequences& sequences) {
+  for (size_t b = 0; b < sequences.list.size(); ++b) {
+    const SparseSequence& sequence = sequences.list[b];
+    if (sequence.sq == 0) continue;
+    const int32_t* row = table + static_cast<int64_t>(b) * table_row;
+    for (int64_t page = 0; page * page_rows < sequence.sk; ++page) {
+      if (row[page] >= 0 && row[page] < blocks) continue;
+      return Status::InvalidArgument("block_table[" + std::to_string(b) + "][" + std::to_string(page) +
+                                     "]=" + std::to_string(row[page]) + ", want 0.." + std::to_string(blocks - 1) +
+                                     " (key.shape[0])");
+    }
+  }
+  return Status::Ok();
+}
+
 Result<float> BindSparseScale(const float* given, int64_t columns) {
   if (given == nullptr) return static_cast<float>(1.0 / std::sqrt(static_cast<double>(columns)));
   if (std::isfinite(*given)) return *given;

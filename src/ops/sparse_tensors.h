@@ -11,6 +11,7 @@
 #include "layout/rows.h"
 #include "ops/argument_error.h"
 #include "ops/call_tensors.h"
+#include "ops/sparse_sequences.h"
 
 namespace fa::ops {
 
@@ -36,7 +37,7 @@ class SparseTensors {
   /// [B, S2, heads, columns], type of the query.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns);
 
-  /// [B, S1, trailing...] (TND: [T, trailing...]) of the type; `text` writes the wanted shape in BSND.
+  /// [B, S1, trailing...] (TND: [T, trailing...]) of the type.
   [[nodiscard]] Status CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
                                       std::initializer_list<WantedSize> trailing) const;
   /// Likewise, of keys.
@@ -88,6 +89,10 @@ class SparseTensors {
 [[nodiscard]] layout::Stats SparseValuesOf(const TensorView& tensor, bool packed);
 /// Of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one along Nkv.
 [[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
+
+/// The pages that keys of the sequences may lie in exist. @return kInvalidArgument: "block_table[0][3]=12, want 0..11"
+[[nodiscard]] Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,
+                                      const SparseSequences& sequences);
 
 /// The scale, or its default 1 / sqrt(columns). @return kInvalidArgument where it is not finite
 [[nodiscard]] Result<float> BindSparseScale(const float* given, int64_t columns);

@@ -1,0 +1,80 @@
+#ifndef FA_OPS_FORWARD_STRIPS_H_
+#define FA_OPS_FORWARD_STRIPS_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind_attention.h"
+#include "ops/gathered_keys.h"
+#include "ops/key_rows.h"
+#include "ops/output_rows.h"
+#include "ops/score_tile.h"
+#include "ops/strip.h"
+#include "ops/tile_scratch.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// A strip with its state of the online softmax.
+struct RunningStrip : Strip {
+  float* state = nullptr;
+  float* row_max = nullptr;
+  float* row_sum = nullptr;
+  bool started = false;  ///< state holds something
+};
+
+/// What a block of keys may do beside its own work.
+struct BlockExtras {
+  float* raw_scores = nullptr;  ///< receives the inner products [keys][width] with every pass applied
+  KeyFetch* fetch = nullptr;    ///< rows that the next block wants
+  int64_t fetch_lines = 0;      ///< of them, in this block
+};
+
+/// Scores, online softmax, product and result of the strips of a tile: what every forward shares, wherever its keys
+/// come from.
+class ForwardStrips {
+ public:
+  /// More than any tile has: strips are narrower than the narrowest widest one, 8 lanes, in the last position only.
+  static constexpr int64_t kMaxStrips = 72;
+  using Strips = StripArray<RunningStrip, kMaxStrips>;
+
+  ForwardStrips(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
+                const OutputQuantisation* quantisation)
+      : bound_(bound), table_(table), args_(args), quantisation_(quantisation), score_tile_(bound, table, args) {}
+
+  [[nodiscard]] const ScoreTile& score_tile() const { return score_tile_; }
+
+  /// Cuts the rows into strips and packs their queries.
+  /// @param few   the kernels of few rows where the whole group has few, else null
+  /// @param keys  kept by all rows, instead of what the sequence's rule says
+  void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
+            const TileScratch& scratch, Strips& strips) const;
+  void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
+                  const BlockExtras& extras = {}) const;
+  /// Writes output and statistics.
+  void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
+
+ private:
+  void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
+               const TileScratch& scratch, const float* alpha, const BlockExtras& extras) const;
+  void FetchingProduct(const RunningStrip& strip, const core::kernels::RowBlock& v, int64_t keys, const float* p,
+                       const float* alpha, const BlockExtras& extras) const;
+  using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
+  void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
+                    const float* p, const float* alpha) const;
+
+  const BoundAttention& bound_;
+  const core::kernels::KernelTable& table_;
+  const AttentionArgs& args_;
+  const OutputQuantisation* quantisation_;
+  ScoreTile score_tile_;
+};
+
+/// Rows past the last packed sequence, and past the length of a padded batch element, are written 0 in every output.
+void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_FORWARD_STRIPS_H_
