@@ -19,9 +19,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "ops/row_probability.h"
 
 namespace fa::ops {
 namespace {
@@ -33,22 +34,12 @@ using tiling::Interval;
 /// Strips of a tile: block_q / (the narrowest widest strip: 8) is 16 at 128 rows; a tail adds one.
 constexpr int64_t kMaxStrips = 33;
 
-constexpr double kLog2E = 1.4426950408889634;
-
 /// alpha of a product that only adds.
 alignas(64) constexpr auto kOnes = [] {
   std::array<float, kMaxStripWidth> ones{};
   ones.fill(1.0f);
   return ones;
 }();
-
-/// log2 of max and sum together, such that P = 2^(score log2(e) - shift); a row without keys has P = 0 everywhere.
-float Shift(float max, float sum) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  const bool empty = sum == 0 || (sum == kMax && max == -kMax);
-  if (empty) return std::numeric_limits<float>::infinity();
-  return static_cast<float>(max * kLog2E + std::log2(static_cast<double>(sum)));
-}
 
 const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
   return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
@@ -179,8 +170,8 @@ void BackwardTile::OpenRows(Tile& tile) const {
       const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
         return static_cast<const float*>(tensor.data)[where.Offset(item.sequence, item.head, row)];
       };
-      shift[i] =
-          Shift(statistic(args_.softmax_max, forward.softmax_max), statistic(args_.softmax_sum, forward.softmax_sum));
+      shift[i] = RowShift(statistic(args_.softmax_max, forward.softmax_max),
+                          statistic(args_.softmax_sum, forward.softmax_sum));
       delta[i] = table_.rows->dot(d_out[i], bound_.d_out.dtype, out[i], forward.out.dtype, problem.dv);
     }
   }

@@ -1,0 +1,19 @@
+#ifndef FA_OPS_ROW_PROBABILITY_H_
+#define FA_OPS_ROW_PROBABILITY_H_
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+
+namespace fa::ops {
+
+/// log2 of a row's maximum and sum together, natural-log statistics, such that P = 2^(score log2(e) - shift); infinite
+/// for a row without keys, whose P is then 0 everywhere.
+[[nodiscard]] float RowShift(float max, float sum);
+
+/// sums[key] += the sum over lanes [0, count) of p[key][width], in one fixed order of the lanes.
+void AddLanes(const float* p, int64_t keys, int64_t width, int64_t count, float* sums);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_ROW_PROBABILITY_H_
