@@ -13,6 +13,13 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
+/// alpha of a product that goes on.
+alignas(64) constexpr auto kOnes = [] {
+  std::array<float, kMaxStripWidth> ones{};
+  ones.fill(1);
+  return ones;
+}();
+
 constexpr float kMax = std::numeric_limits<float>::max();
 
 struct Statistics {
@@ -114,22 +121,30 @@ void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_m
   MultiplyRuns(kernels.product_exact, strip, keys, rows, scratch.scores, alpha);
 }
 
-/// The product some columns at a time, a few lines of the next block's rows between them.
+/// The product piece by piece, a few lines of the next block's rows between them. The bits are those of one product:
+/// columns do not depend on one another, and further keys go on where those before left off.
 void ForwardStrips::FetchingProduct(const RunningStrip& strip, const core::kernels::RowBlock& v, int64_t keys,
                                     const float* p, const float* alpha, const BlockExtras& extras) const {
-  // 128 keys of 48 lanes take half a microsecond, the time of some lines from memory.
-  constexpr int64_t kColumns = 16;
-  const int64_t dv = bound_.problem.dv, steps = (dv + kColumns - 1) / kColumns;
+  const StripKernels& kernels = *strip.kernels;
+  const int64_t dv = bound_.problem.dv, width = strip.lanes.width;
+  // Kernels of few rows have no columns apart. 16 keys are what they take at a time at least; 16 columns of 128 keys
+  // and 48 lanes take half a microsecond: each the time of some lines from memory.
+  constexpr int64_t kPiece = 16;
+  const bool by_keys = kernels.any_dtype;
+  const int64_t whole = by_keys ? keys : dv, pieces = (whole + kPiece - 1) / kPiece;
   // Pairs of rows are words.
   const auto element = static_cast<int64_t>(v.paired ? sizeof(float) : SizeOf(v.dtype));
   int64_t fetched = 0;
-  for (int64_t step = 0; step < steps; ++step) {
-    const int64_t column = step * kColumns;
-    core::kernels::RowBlock columns = v;
-    columns.data = static_cast<const std::byte*>(v.data) + column * element;
-    strip.kernels->product(columns, keys, p, std::min(kColumns, dv - column), alpha,
-                           strip.state + column * strip.lanes.width);
-    const int64_t due = extras.fetch_lines * (step + 1) / steps;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    const int64_t first = piece * kPiece, size = std::min(kPiece, whole - first);
+    if (by_keys) {
+      kernels.product(RowsFrom(v, first), size, p + first * width, dv, piece == 0 ? alpha : kOnes.data(), strip.state);
+    } else {
+      core::kernels::RowBlock columns = v;
+      columns.data = static_cast<const std::byte*>(v.data) + first * element;
+      kernels.product(columns, keys, p, size, alpha, strip.state + first * width);
+    }
+    const int64_t due = extras.fetch_lines * (piece + 1) / pieces;
     extras.fetch->Fetch(due - fetched);
     fetched = due;
   }
@@ -139,11 +154,6 @@ void ForwardStrips::FetchingProduct(const RunningStrip& strip, const core::kerne
 /// gives the bits of one product over all.
 void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& strip, Interval keys, const KeyRows& rows,
                                  const float* p, const float* alpha) const {
-  alignas(64) static constexpr auto kOnes = [] {
-    std::array<float, kMaxStripWidth> ones{};
-    ones.fill(1);
-    return ones;
-  }();
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.VRunEnd(key, keys.end);
     product(rows.V(key), end - key, p + (key - keys.begin) * strip.lanes.width, bound_.problem.dv, alpha, strip.state);
