@@ -18,10 +18,10 @@
 #include "ops/backward_tile.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 
+#include "ops/product_pieces.h"
 #include "ops/row_probability.h"
 
 namespace fa::ops {
@@ -33,13 +33,6 @@ using tiling::Interval;
 
 /// Strips of a tile: block_q / (the narrowest widest strip: 8) is 16 at 128 rows; a tail adds one.
 constexpr int64_t kMaxStrips = 33;
-
-/// alpha of a product that only adds.
-alignas(64) constexpr auto kOnes = [] {
-  std::array<float, kMaxStripWidth> ones{};
-  ones.fill(1.0f);
-  return ones;
-}();
 
 const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
   return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
@@ -299,7 +292,7 @@ void BackwardTile::QueryGradients(const Tile& tile, const GradStrip& strip, floa
   const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
   if (strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns)) {
     score_tile_.MarkMasked(strip, strip.keys, dp);
-    kernels.product_exact(k, n, dp, columns, kOnes.data(), strip.dq);
+    kernels.product_exact(k, n, dp, columns, kUnitAlpha.data(), strip.dq);
     return;
   }
   const float* ds = dp;
@@ -307,7 +300,7 @@ void BackwardTile::QueryGradients(const Tile& tile, const GradStrip& strip, floa
     kernels.pair_keys(dp, n, tile.scratch.pairs);
     ds = tile.scratch.pairs;
   }
-  kernels.product(k, n, ds, columns, kOnes.data(), strip.dq);
+  kernels.product(k, n, ds, columns, kUnitAlpha.data(), strip.dq);
 }
 
 /// Whether no element of the tile's Q and dO is infinite or NaN.

@@ -1,10 +1,11 @@
 #include "ops/forward_strips.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "ops/product_pieces.h"
 
 namespace fa::ops {
 namespace {
@@ -12,13 +13,6 @@ namespace {
 using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
-
-/// alpha of a product that goes on.
-alignas(64) constexpr auto kOnes = [] {
-  std::array<float, kMaxStripWidth> ones{};
-  ones.fill(1);
-  return ones;
-}();
 
 constexpr float kMax = std::numeric_limits<float>::max();
 
@@ -109,7 +103,20 @@ void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_m
   const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
   if (extras.fetch != nullptr) {
-    FetchingProduct(strip, rows.V(keys.begin), keys.size(), scratch.scores, alpha, extras);
+    int64_t fetched = 0;
+    const auto fetch = [&](int64_t pieces, int64_t of) {
+      const int64_t due = extras.fetch_lines * pieces / of;
+      extras.fetch->Fetch(due - fetched);
+      fetched = due;
+    };
+    ProductInPieces(kernels,
+                    {.rows = rows.V(keys.begin),
+                     .keys = keys.size(),
+                     .p = scratch.scores,
+                     .columns = dv,
+                     .alpha = alpha,
+                     .o = strip.state},
+                    fetch);
     return;
   }
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
@@ -121,35 +128,6 @@ void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_m
   MultiplyRuns(kernels.product_exact, strip, keys, rows, scratch.scores, alpha);
 }
 
-/// The product piece by piece, a few lines of the next block's rows between them. The bits are those of one product:
-/// columns do not depend on one another, and further keys go on where those before left off.
-void ForwardStrips::FetchingProduct(const RunningStrip& strip, const core::kernels::RowBlock& v, int64_t keys,
-                                    const float* p, const float* alpha, const BlockExtras& extras) const {
-  const StripKernels& kernels = *strip.kernels;
-  const int64_t dv = bound_.problem.dv, width = strip.lanes.width;
-  // Kernels of few rows have no columns apart. 16 keys are what they take at a time at least; 16 columns of 128 keys
-  // and 48 lanes take half a microsecond: each the time of some lines from memory.
-  constexpr int64_t kPiece = 16;
-  const bool by_keys = kernels.any_dtype;
-  const int64_t whole = by_keys ? keys : dv, pieces = (whole + kPiece - 1) / kPiece;
-  // Pairs of rows are words.
-  const auto element = static_cast<int64_t>(v.paired ? sizeof(float) : SizeOf(v.dtype));
-  int64_t fetched = 0;
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    const int64_t first = piece * kPiece, size = std::min(kPiece, whole - first);
-    if (by_keys) {
-      kernels.product(RowsFrom(v, first), size, p + first * width, dv, piece == 0 ? alpha : kOnes.data(), strip.state);
-    } else {
-      core::kernels::RowBlock columns = v;
-      columns.data = static_cast<const std::byte*>(v.data) + first * element;
-      kernels.product(columns, keys, p, size, alpha, strip.state + first * width);
-    }
-    const int64_t due = extras.fetch_lines * (piece + 1) / pieces;
-    extras.fetch->Fetch(due - fetched);
-    fetched = due;
-  }
-}
-
 /// The product over keys whose values may lie in pages. Every further run goes on where the one before left off, which
 /// gives the bits of one product over all.
 void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& strip, Interval keys, const KeyRows& rows,
@@ -157,7 +135,7 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.VRunEnd(key, keys.end);
     product(rows.V(key), end - key, p + (key - keys.begin) * strip.lanes.width, bound_.problem.dv, alpha, strip.state);
-    alpha = kOnes.data();
+    alpha = kUnitAlpha.data();
     key = end;
   }
 }

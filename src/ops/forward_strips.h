@@ -59,8 +59,6 @@ class ForwardStrips {
  private:
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, const float* alpha, const BlockExtras& extras) const;
-  void FetchingProduct(const RunningStrip& strip, const core::kernels::RowBlock& v, int64_t keys, const float* p,
-                       const float* alpha, const BlockExtras& extras) const;
   using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
   void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
                     const float* p, const float* alpha) const;

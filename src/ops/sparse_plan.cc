@@ -84,8 +84,7 @@ SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound, const tiling::Machin
   // One token a task: a task of several would hold up the tokens behind it.
   plan.tokens_per_task = std::max<int64_t>(CeilDiv(bound.sequences.tokens, kMaxTasks), 1);
   plan.token_tasks = CeilDiv(bound.sequences.tokens, plan.tokens_per_task);
-  int64_t keys = 0;
-  for (const SparseSequence& sequence : bound.sequences.list) keys += sequence.sk;
+  const int64_t keys = bound.sequences.keys;
   plan.keys_per_task = std::max(kKeysPerTask, CeilDiv(keys, kMaxTasks / 4));
   plan.key_tasks = CeilDiv(keys, plan.keys_per_task);
   OneList(2 * plan.key_tasks + plan.token_tasks, machine.workers, plan.graph);

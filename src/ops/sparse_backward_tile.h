@@ -1,0 +1,75 @@
+#ifndef FA_OPS_SPARSE_BACKWARD_TILE_H_
+#define FA_OPS_SPARSE_BACKWARD_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/sparse_flash_attention_grad.h"
+#include "ops/bind_sparse.h"
+#include "ops/carver.h"
+#include "ops/gathered_keys.h"
+#include "ops/key_selection.h"
+#include "ops/ordered_commit.h"
+#include "ops/score_tile.h"
+#include "ops/sparse_plan.h"
+
+namespace fa::ops {
+
+/// Where a sparse backward's buffers lie in the workspace.
+struct SparseBackwardBuffers {
+  SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
+                        tiling::WorkspacePlan& workspace);
+
+  GatherShape gather;
+  int64_t dk_columns, dv_columns;  ///< floats from row to row of the sums; dv 0: it is added to dk
+  size_t run_state, progress, gates, dk, dv, scratch;
+  size_t scratch_bytes;  ///< of one worker
+};
+
+/// The sparse backward's tile program: runs any task of its plan. One per Run, shared by all workers.
+class SparseBackwardTile {
+ public:
+  /// `dense`: DenseArgs(args), kept by the caller.
+  SparseBackwardTile(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
+                     const SparseAttentionGradArgs& args, const AttentionArgs& dense,
+                     const SparseBackwardBuffers& buffers, std::byte* workspace);
+
+  void operator()(int32_t task, int worker);
+
+ private:
+  friend struct SparseBackwardBuffers;
+  struct Scratch;
+  struct GradStrip;
+  struct Tile;
+
+  void ClearKeys(int64_t task) const;
+  void WriteKeys(int64_t task) const;
+  void RunToken(const SparseToken& token, const Scratch& scratch) const;
+  void WriteEmpty(const SparseToken& token) const;
+  void Open(Tile& tile) const;
+  void Accumulate(Tile& tile, int64_t begin, std::span<const int32_t> block) const;
+  void StripGradients(Tile& tile, GradStrip& strip, const GatheredBlock& rows, int64_t count) const;
+  void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
+  void WriteQueries(const Tile& tile) const;
+  void AimAt(const Tile& tile, std::span<const int32_t> block) const;
+
+  const BoundSparseGrad& bound_;
+  const SparsePlan& plan_;
+  const core::kernels::KernelTable& table_;
+  const SparseAttentionGradArgs& args_;
+  const AttentionArgs& dense_;
+  const SparseBackwardBuffers& buffers_;
+  std::byte* workspace_;
+  ScoreTile score_tile_;
+  GatheredKeys gathered_;
+  OrderedCommit commit_;
+  PhaseGate cleared_, added_;
+};
+
+/// Rows that no sequence uses: 0 in every gradient.
+void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SPARSE_BACKWARD_TILE_H_
