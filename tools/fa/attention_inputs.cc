@@ -52,29 +52,17 @@ void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
       ->type_name("N,N,...");
 }
 
-AttentionInputs::AttentionInputs(const AttentionFlags& flags) {
+AttentionInputs::AttentionInputs(const AttentionFlags& flags) : files_(flags.dtype) {
   options.layout = ParseLayout(flags.layout);
-  if (!flags.dtype.empty()) dtype_ = ParseFloatType(flags.dtype);
   ReadOptions(flags);
   ReadLengths(flags);
   LoadTensors(flags);
   ReadSizes(flags.head_num);
 }
 
-TensorView AttentionInputs::Load(const char* flag, const std::string& path) {
-  if (path.empty()) return {};
-  return tensors_.emplace_back(LoadTensor(flag, path, dtype_)).View();
-}
-
-TensorView AttentionInputs::LoadFloats(const char* flag, const std::string& path) {
-  if (path.empty()) return {};
-  return tensors_.emplace_back(LoadActivations(flag, path, dtype_)).View();
-}
-
 void AttentionInputs::LoadTensors(const AttentionFlags& flags) {
   const auto operand = [&](const char* flag, const std::string& path) {
-    if (!flags.takes_int8) return LoadFloats(flag, path);
-    return tensors_.emplace_back(LoadActivations(flag, path, dtype_, /*int8_too=*/true)).View();
+    return files_.LoadFloats(flag, path, flags.takes_int8);
   };
   args.q = operand("--query", flags.query);
   args.k = operand("--key", flags.key);
@@ -86,7 +74,7 @@ void AttentionInputs::LoadTensors(const AttentionFlags& flags) {
   args.sink = Load("--sink", flags.sink);
   MaskInputs mask = LoadMask(flags.mask);
   options.mask = std::move(mask.rule);
-  if (mask.dense) args.dense_mask = tensors_.emplace_back(std::move(*mask.dense)).View();
+  if (mask.dense) args.dense_mask = files_.Keep(std::move(*mask.dense));
 }
 
 void AttentionInputs::ReadSizes(int64_t head_num) {

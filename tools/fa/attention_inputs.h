@@ -3,15 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "fa/flash_attention.h"
+#include "input_files.h"
 #include "layout_shapes.h"
 #include "mask_flags.h"
-#include "tensors.h"
 
 namespace fa::tool {
 
@@ -49,8 +48,8 @@ class AttentionInputs {
   TensorSizes query, value;  ///< of the tensors, for the shapes of outputs
 
   /// Reads a file of the call into this object; absent for an empty path. Floats: f32, f16 or bf16 like the query.
-  TensorView Load(const char* flag, const std::string& path);
-  TensorView LoadFloats(const char* flag, const std::string& path);
+  TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
+  TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
 
  private:
   void LoadTensors(const AttentionFlags& flags);
@@ -58,8 +57,7 @@ class AttentionInputs {
   void ReadLengths(const AttentionFlags& flags);
   void ReadOptions(const AttentionFlags& flags);
 
-  std::optional<DType> dtype_;
-  std::deque<Tensor> tensors_;  // a deque, because views point into its elements
+  InputFiles files_;
   std::vector<int64_t> cu_q_, cu_kv_;
 };
 

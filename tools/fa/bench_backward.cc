@@ -19,8 +19,8 @@ void Run(const BenchFlags& flags) {
   const AttentionGradArgs args = data.Args();
   Workspace workspace;
   MeasureAndReport({.op = "backward",
-                    .flags = flags,
-                    .forward = forward,
+                    .json = flags.json,
+                    .subject = SubjectOf(forward),
                     .context = *context,
                     .info = plan->info(),
                     .bytes = data.bytes(),

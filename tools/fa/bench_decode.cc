@@ -24,11 +24,12 @@ void Run(const Flags& flags) {
   const DecodeAttentionArgs args = data.Args();
   Workspace workspace;
   MeasureAndReport({.op = "decode",
-                    .flags = flags.bench,
-                    .forward = decode.forward,
+                    .json = flags.bench.json,
+                    .subject = SubjectOf(decode.forward),
                     .context = *context,
                     .info = plan->info(),
                     .bytes = data.key_value_bytes(),
+                    .bytes_of = "keys and values",
                     .against_memory = true,
                     .dtype = flags.decode.forward.dtype,
                     .block_size = decode.block_size,

@@ -19,8 +19,8 @@ void Run(const BenchFlags& flags) {
   const AttentionArgs args = data.Args();
   Workspace workspace;
   MeasureAndReport({.op = "forward",
-                    .flags = flags,
-                    .forward = forward,
+                    .json = flags.json,
+                    .subject = SubjectOf(forward),
                     .context = *context,
                     .info = plan->info(),
                     .bytes = data.bytes(),

@@ -105,8 +105,8 @@ void Run(const BenchFlags& flags) {
   Workspace workspace;
   const auto measure = [&](const PromptAttentionArgs& args, double bytes, const std::function<void()>& check) {
     MeasureAndReport({.op = "prompt",
-                      .flags = flags,
-                      .forward = prompt,
+                      .json = flags.json,
+                      .subject = SubjectOf(prompt),
                       .context = *context,
                       .info = plan->info(),
                       .bytes = bytes,

@@ -41,7 +41,7 @@ Measurement MeasureCall(const BenchCall& bench) {
                    [&](double call_seconds) {
                      const double round = std::clamp(call_seconds, kShortestRound, kLongestRound);
                      const double peak =
-                         bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.forward.dtype,
+                         bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.subject.dtype,
                                                   std::max(kPeakSeconds, 2 * round), round);
                      measured.peak_gflops = std::max(measured.peak_gflops, peak);
                      if (memory) measured.read_gbps = std::max(measured.read_gbps, memory->Measure(kReadSeconds));
@@ -54,10 +54,10 @@ nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measure
   const double gflops = bench.info.flops / measured.seconds.best * 1e-9;
   const double bytes_per_second = bench.bytes / measured.seconds.best;
   nlohmann::ordered_json json = {{"op", bench.op},
-                                 {"shape", bench.forward.Shape()},
-                                 {"dtype", bench.dtype.empty() ? Name(bench.forward.dtype) : bench.dtype},
-                                 {"mask", bench.forward.mask_text},
-                                 {"layout", Name(bench.forward.options.layout)},
+                                 {"shape", bench.subject.shape},
+                                 {"dtype", bench.dtype.empty() ? Name(bench.subject.dtype) : bench.dtype},
+                                 {"mask", bench.subject.mask},
+                                 {"layout", Name(bench.subject.layout)},
                                  {"threads", bench.context.threads()},
                                  {"isa", Name(bench.context.isa())},
                                  {"kernel", fmt::format("{}", fmt::join(bench.info.kernels, "+"))},
@@ -75,7 +75,7 @@ nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measure
   return json;
 }
 
-void PrintText(const nlohmann::ordered_json& result) {
+void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
   const auto number = [&result](const char* key) { return result[key].get<double>(); };
   const auto text = [&result](const char* key) { return result[key].get<std::string>(); };
   fmt::print("{} {} {} {}, mask {}, {} threads, {}\n", text("op"), result["shape"].dump(), text("dtype"),
@@ -86,14 +86,19 @@ void PrintText(const nlohmann::ordered_json& result) {
   fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", number("gflops"),
              100 * number("fraction"), number("peak_gflops"));
   if (!result.contains("read_fraction")) {
-    fmt::print("memory   {:.2f} GB/s of inputs and outputs\n", number("bytes_per_second") * 1e-9);
+    fmt::print("memory   {:.2f} GB/s of {}\n", number("bytes_per_second") * 1e-9, bytes_of);
     return;
   }
-  fmt::print("memory   {:.2f} GB/s of keys and values, {:.1f} % of the read rate of {:.2f}\n",
-             number("bytes_per_second") * 1e-9, 100 * number("read_fraction"), number("read_bytes_per_second") * 1e-9);
+  fmt::print("memory   {:.2f} GB/s of {}, {:.1f} % of the read rate of {:.2f}\n", number("bytes_per_second") * 1e-9,
+             bytes_of, 100 * number("read_fraction"), number("read_bytes_per_second") * 1e-9);
 }
 
 }  // namespace
+
+BenchSubject SubjectOf(const ForwardCase& forward) {
+  return {
+      .shape = forward.Shape(), .dtype = forward.dtype, .layout = forward.options.layout, .mask = forward.mask_text};
+}
 
 void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
               bool takes_int8) {
@@ -113,10 +118,10 @@ void AddBench(CLI::App& bench, const char* name, const char* text, std::function
 
 void MeasureAndReport(const BenchCall& bench) {
   const nlohmann::ordered_json result = ToJson(bench, MeasureCall(bench));
-  if (bench.flags.json) {
+  if (bench.json) {
     fmt::print("{}\n", result.dump(2));
   } else {
-    PrintText(result);
+    PrintText(result, bench.bytes_of);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "context_flags.h"
 #include "fa/plan.h"
@@ -24,16 +25,26 @@ struct BenchFlags {
 void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
               bool takes_int8 = false);
 
+/// Which call was measured.
+struct BenchSubject {
+  std::vector<int64_t> shape;
+  DType dtype = DType::kF32;
+  Layout layout = Layout::kBNSD;
+  std::string mask;
+};
+[[nodiscard]] BenchSubject SubjectOf(const ForwardCase& forward);
+
 /// A call to measure.
 struct BenchCall {
   const char* op = "";
-  const BenchFlags& flags;
-  const ForwardCase& forward;
+  bool json = false;
+  BenchSubject subject;
   const Context& context;
   PlanInfo info;
-  double bytes = 0;             ///< of inputs and outputs, each once
+  double bytes = 0;  ///< of what follows
+  const char* bytes_of = "inputs and outputs";
   bool against_memory = false;  ///< also measure the machine's read rate, which `bytes` are held against
-  std::string dtype = {};       ///< where it is not the forward's
+  std::string dtype = {};       ///< where it is not the subject's
   int64_t block_size = 0;       ///< of pages
   std::function<void()> call;
   std::function<void()> check;  ///< of the results of a call, before any is timed; throws Failure

@@ -44,12 +44,11 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--quant-offset2", flags.quant_offset2, "Added after it, likewise, default 0");
 }
 
-DecodeInputs::DecodeInputs(const DecodeFlags& flags) {
+DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   options.layout = ParseLayout(flags.layout);
   if (options.layout == Layout::kTND) {
     throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode");
   }
-  if (!flags.dtype.empty()) dtype_ = ParseFloatType(flags.dtype);
   options.scale = flags.scale;
   options.softcap = flags.softcap;
   if (!flags.actual_seq_lengths.empty()) lengths_q_ = ParseIntegers("--actual-seq-lengths", flags.actual_seq_lengths);
@@ -58,31 +57,26 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) {
   }
   args.lengths_q = lengths_q_;
   args.lengths_kv = lengths_kv_;
-  args.q = tensors_.emplace_back(LoadActivations("--query", flags.query, dtype_)).View();
-  k_ = Load("--key", flags.key);
-  v_ = Load("--value", flags.value);
+  args.q = files_.LoadFloats("--query", flags.query);
+  k_ = files_.Load("--key", flags.key);
+  v_ = files_.Load("--value", flags.value);
   args.k = {&k_, 1};
   args.v = {&v_, 1};
-  args.pse = Load("--pse", flags.pse);
-  args.block_table = Load("--block-table", flags.block_table);
-  args.antiquant_scale = Load("--antiquant-scale", flags.antiquant_scale);
-  args.antiquant_offset = Load("--antiquant-offset", flags.antiquant_offset);
-  args.quant_scale2 = Load("--quant-scale2", flags.quant_scale2);
-  args.quant_offset2 = Load("--quant-offset2", flags.quant_offset2);
+  args.pse = files_.Load("--pse", flags.pse);
+  args.block_table = files_.Load("--block-table", flags.block_table);
+  args.antiquant_scale = files_.Load("--antiquant-scale", flags.antiquant_scale);
+  args.antiquant_offset = files_.Load("--antiquant-offset", flags.antiquant_offset);
+  args.quant_scale2 = files_.Load("--quant-scale2", flags.quant_scale2);
+  args.quant_offset2 = files_.Load("--quant-offset2", flags.quant_offset2);
   if (!flags.out_dtype.empty() && flags.out_dtype != "int8" && flags.out_dtype != Name(args.q.dtype)) {
     throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(args.q.dtype)));
   }
   out_dtype = flags.out_dtype == "int8" ? DType::kI8 : args.q.dtype;
   MaskInputs mask = LoadMask(flags.mask);
   options.mask = std::move(mask.rule);
-  if (mask.dense) args.dense_mask = tensors_.emplace_back(std::move(*mask.dense)).View();
+  if (mask.dense) args.dense_mask = files_.Keep(std::move(*mask.dense));
   CheckBlockSize(flags);
   ReadSizes(flags.head_num);
-}
-
-TensorView DecodeInputs::Load(const char* flag, const std::string& path) {
-  if (path.empty()) return {};
-  return tensors_.emplace_back(LoadTensor(flag, path, dtype_)).View();
 }
 
 void DecodeInputs::CheckBlockSize(const DecodeFlags& flags) const {

@@ -3,15 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "fa/decode_attention.h"
+#include "input_files.h"
 #include "layout_shapes.h"
 #include "mask_flags.h"
-#include "tensors.h"
 
 namespace fa::tool {
 
@@ -48,12 +47,10 @@ class DecodeInputs {
   DType out_dtype;
 
  private:
-  TensorView Load(const char* flag, const std::string& path);
   void ReadSizes(int64_t head_num);
   void CheckBlockSize(const DecodeFlags& flags) const;
 
-  std::optional<DType> dtype_;
-  std::deque<Tensor> tensors_;  // a deque, because views point into its elements
+  InputFiles files_;
   TensorView k_, v_;
   std::vector<int64_t> lengths_q_, lengths_kv_;
 };

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <utility>
 
 namespace fa::tool {
 namespace {
 
 // Names of the C++ interface that are not the flag's words with underscores.
-constexpr std::array<std::pair<std::string_view, const char*>, 11> kFlags = {{
+constexpr FlagName kFlags[] = {
     {"mask.pre", "--pre-tokens"},
     {"mask.next", "--next-tokens"},
     {"mask.prefix", "--prefix"},
@@ -23,12 +22,14 @@ constexpr std::array<std::pair<std::string_view, const char*>, 11> kFlags = {{
     {"lengths_kv", "--actual-seq-lengths-kv"},
     {"dropout", "--seed"},
     {"d_out", "--dout"},
-}};
+};
 
 /// "key.shape[2]=5, want ...": --key.
-std::string FlagOf(std::string_view message) {
-  for (const auto& [name, flag] : kFlags) {
-    if (message.starts_with(name) && message.find_first_of(".=:[ ", name.size()) == name.size()) return flag;
+std::string FlagOf(std::string_view message, std::span<const FlagName> names = {}) {
+  for (const std::span<const FlagName> table : {names, std::span<const FlagName>(kFlags)}) {
+    for (const auto& [name, flag] : table) {
+      if (message.starts_with(name) && message.find_first_of(".=:[ ", name.size()) == name.size()) return flag;
+    }
   }
   std::string flag = "--" + std::string(message.substr(0, message.find_first_of(".=:[ ")));
   std::replace(flag.begin(), flag.end(), '_', '-');
@@ -59,7 +60,11 @@ void ThrowUnlessOk(const char* flag, const Status& status) {
   }
 }
 
-void ThrowUnlessOk(const Status& status) { ThrowUnlessOk(FlagOf(WithoutClass(status)).c_str(), status); }
+void ThrowUnlessOk(const Status& status) { ThrowUnlessOk(status, {}); }
+
+void ThrowUnlessOk(const Status& status, std::span<const FlagName> names) {
+  ThrowUnlessOk(FlagOf(WithoutClass(status), names).c_str(), status);
+}
 
 void ThrowUnlessOkFromShape(const Status& status) {
   const std::string flag = FlagOf(WithoutClass(status));

@@ -1,8 +1,10 @@
 #ifndef FA_TOOLS_FA_FAILURE_H_
 #define FA_TOOLS_FA_FAILURE_H_
 
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "fa/status.h"
 
@@ -23,6 +25,12 @@ class Failure : public std::runtime_error {
 /// Throws what a status says: UsageError for bad arguments and for what this machine cannot do, else Failure. The flag
 /// is found from the argument that the message begins with.
 void ThrowUnlessOk(const Status& status);
+/// The same where flags are called otherwise than by default: names of the C++ interface and their flags.
+struct FlagName {
+  std::string_view argument;
+  const char* flag;
+};
+void ThrowUnlessOk(const Status& status, std::span<const FlagName> names);
 /// The same with this flag.
 void ThrowUnlessOk(const char* flag, const Status& status);
 /// The same where --shape stands for all tensors.

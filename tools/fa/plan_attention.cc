@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -65,13 +64,7 @@ void Run(const Operator& op, const Flags& flags) {
     files.Set(svg_file, svg);
   }
   files.Commit();
-  if (flags.json) {
-    nlohmann::ordered_json json = PlanToJson(info);
-    fmt::print("{}\n", json.dump(2));
-  } else {
-    const std::string text = plan.Describe();
-    fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
-  }
+  PrintPlan(plan, flags.json);
 }
 
 void AddPlan(CLI::App& plan, const char* text, const Operator& op) {

@@ -1,5 +1,9 @@
 #include "plan_json.h"
 
+#include <fmt/format.h>
+
+#include <string>
+
 namespace fa::tool {
 
 nlohmann::ordered_json PlanToJson(const PlanInfo& info) {
@@ -32,6 +36,11 @@ nlohmann::ordered_json PlanToJson(const PlanInfo& info) {
                      {"worker", tile.worker}});
   }
   return json;
+}
+
+void PrintPlan(const Plan& plan, bool json) {
+  const std::string text = json ? PlanToJson(plan.info()).dump(2) : plan.Describe();
+  fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
 }
 
 }  // namespace fa::tool
