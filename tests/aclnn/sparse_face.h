@@ -1,0 +1,60 @@
+#ifndef FA_TESTS_ACLNN_SPARSE_FACE_H_
+#define FA_TESTS_ACLNN_SPARSE_FACE_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "aclnn/face_call.h"
+#include "fa/indexer_loss.h"
+#include "fa/lightning_indexer.h"
+#include "fa/lightning_indexer_grad.h"
+#include "fa/sparse_flash_attention.h"
+#include "fa/sparse_flash_attention_grad.h"
+
+namespace fa::test {
+
+enum class SparseOperator : uint8_t { kForward, kBackward, kIndexer, kIndexerGrad, kSparseLoss, kDenseLoss };
+
+/// All parameters of the family; an operator has some of them.
+struct SparseParameters {
+  const aclTensor *query = nullptr, *key = nullptr, *value = nullptr, *query_rope = nullptr, *key_rope = nullptr;
+  const aclTensor *indices = nullptr, *block_table = nullptr, *q_lengths = nullptr, *kv_lengths = nullptr;
+  const aclIntArray *q_array = nullptr, *kv_array = nullptr;
+  const aclTensor *out = nullptr, *max = nullptr, *sum = nullptr, *d_out = nullptr;
+  const aclTensor *dq = nullptr, *dk = nullptr, *dv = nullptr, *dq_rope = nullptr, *dk_rope = nullptr;
+  const aclTensor *weights = nullptr, *values = nullptr, *dy = nullptr, *dweights = nullptr;
+  const aclTensor *query_index = nullptr, *key_index = nullptr, *max_index = nullptr, *sum_index = nullptr;
+  const aclTensor *dq_index = nullptr, *dk_index = nullptr, *loss = nullptr;
+  double scale = 1;
+  int64_t block_size = 1, sparse_mode = 3, pre = -5, next = 9, attention_mode = 2, count = 0, head_num = 0;
+  bool return_lse = true, return_values = true, deterministic = true;
+  std::string layout = "BSND", layout_kv = "BSND";
+  bool no_layout = false;  ///< null strings
+};
+
+[[nodiscard]] aclnnStatus GetWorkspaceSize(SparseOperator op, const SparseParameters& p, uint64_t* size,
+                                           aclOpExecutor** executor);
+aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExecutor* executor, aclrtStream stream);
+
+/// A C++ call in the face's terms. Lengths of the attention and the indexer become tensors of that type.
+[[nodiscard]] SparseParameters ParametersOf(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
+                                            Handles& handles, aclDataType lengths = ACL_INT64);
+[[nodiscard]] SparseParameters ParametersOf(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
+                                            Handles& handles, aclDataType lengths = ACL_INT64);
+[[nodiscard]] SparseParameters ParametersOf(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
+                                            Handles& handles, aclDataType lengths = ACL_INT64);
+[[nodiscard]] SparseParameters ParametersOf(const LightningIndexerGradArgs& args,
+                                            const LightningIndexerOptions& options, Handles& handles,
+                                            aclDataType lengths = ACL_INT64);
+[[nodiscard]] SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
+                                            Handles& handles);
+[[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
+                                            Handles& handles);
+
+/// A tensor of lengths; null for none.
+[[nodiscard]] aclTensor* LengthTensor(std::span<const int64_t> values, aclDataType dtype, Handles& handles);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_ACLNN_SPARSE_FACE_H_
