@@ -35,7 +35,7 @@ struct Sums {
 };
 
 /// Every token of two sequences adds to keys of its own choice, some of them twice, in tiles of three.
-Sums Run() {
+Sums AddInTurns() {
   constexpr int64_t kFirst = kTokens / 3;  // of the second sequence
   Sums sums{std::vector<std::byte>(OrderedCommit::Bytes(kTokens, 2)),
             std::vector<std::vector<int64_t>>(static_cast<size_t>(2 * kKeys))};
@@ -65,7 +65,7 @@ Sums Run() {
 
 TEST(OrderedCommit, EveryKeyTakesTheTokensOfItsSequenceInAscendingOrder) {
   for (int repeat = 0; repeat < 20; ++repeat) {
-    const Sums sums = Run();
+    const Sums sums = AddInTurns();
     size_t additions = 0;
     for (const auto& tokens : sums.tokens_of_key) {
       EXPECT_TRUE(std::is_sorted(tokens.begin(), tokens.end()));
