@@ -44,6 +44,27 @@ ScoreScale::ScoreScale(const BoundAttention& bound, float scale) {
   exp2_factor = static_cast<float>(unit * kLog2E);
 }
 
+void ScorePasses::Fetch(const StripRows& strip, tiling::Interval keys) const {
+  constexpr int64_t kLine = 64;
+  const auto fetch = [](const std::byte* row, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
+  };
+  if (bound_.has_pse && !bound_.pse.compressed) {
+    const auto& rows = bound_.pse.sequences[static_cast<size_t>(strip.sequence)];
+    const auto element = static_cast<int64_t>(SizeOf(bound_.pse.dtype));
+    const auto* base = static_cast<const std::byte*>(args_.pse.data) + (rows.offset + keys.begin) * element;
+    for (int64_t i = 0; i < strip.count; ++i) {
+      fetch(base + (strip.head[i] * rows.head + strip.row[i] * rows.row) * element, keys.size() * element);
+    }
+  }
+  if (bound_.has_dense_mask) {
+    const auto* mask = static_cast<const std::byte*>(args_.dense_mask.data) + keys.begin;
+    for (int64_t i = 0; i < strip.count; ++i) {
+      fetch(mask + bound_.dense_mask.Offset(strip.sequence, strip.head[i], strip.row[i]), keys.size());
+    }
+  }
+}
+
 void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                              int64_t keys, float* staging, float* capped, float* s) const {
   if (scale_.scale_first) {

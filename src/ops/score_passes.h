@@ -39,6 +39,8 @@ class ScorePasses {
   [[nodiscard]] bool changes_scores() const { return bound_.softcap > 0 || bound_.has_pse || bound_.has_slopes; }
   [[nodiscard]] bool has_dropout() const { return bound_.has_drop_mask || bound_.has_philox; }
 
+  /// Fetches what the other passes will read of these keys: rows too far apart for the hardware to follow.
+  void Fetch(const StripRows& strip, tiling::Interval keys) const;
   /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
   /// @param staging  kMaxStripWidth * keys floats, used by a compressed pse
   /// @param capped   optional: receives the scores after the cap

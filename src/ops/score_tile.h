@@ -45,6 +45,9 @@ class ScoreTile {
   void MarkMasked(const Strip& strip, tiling::Interval keys, float* x) const;
 
  private:
+  /// Keys that the passes work on at a time: a multiple of the mask's words.
+  static constexpr int64_t kPassKeys = 64;
+
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max) const;
 
   const BoundAttention& bound_;
@@ -68,24 +71,35 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
   if (middle.empty()) middle = {keys.end, keys.end};
   const Interval left{keys.begin, middle.begin}, right{middle.end, keys.end};
 
-  const bool whole = bound_.has_dense_mask || passes_.changes_scores();
-  if (whole) {
-    products(keys, s, nullptr);
-    passes_.BiasAndCap(kernels, strip.lanes, keys.begin, keys.size(), staging, capped, s);
-    if (bound_.has_dense_mask) {
-      passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedScore, s);
+  if (bound_.has_dense_mask || passes_.changes_scores()) {
+    // A part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives while it is multiplied.
+    for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
+      part.end = std::min(part.begin + kPassKeys, keys.end);
+      float* to = at(part.begin);
+      passes_.Fetch(strip.lanes, part);
+      products(part, to, nullptr);
+      passes_.BiasAndCap(kernels, strip.lanes, part.begin, part.size(), staging,
+                         capped == nullptr ? nullptr : capped + (to - s), to);
+      if (bound_.has_dense_mask) {
+        passes_.MaskDense(table_, kernels, strip.lanes, part.begin, part.size(), kMaskedScore, to);
+      }
+      for (const Interval whole_edge : {left, right}) {
+        const Interval edge{std::max(part.begin, whole_edge.begin), std::min(part.end, whole_edge.end)};
+        if (edge.empty()) continue;
+        passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
+      }
+      if (block_max != nullptr) kernels.block_max(to, part.size(), block_max);
     }
-  } else if (!middle.empty()) {
-    products(middle, at(middle.begin), block_max);
+    return bound_.has_dense_mask || !left.empty() || !right.empty();
   }
+  if (!middle.empty()) products(middle, at(middle.begin), block_max);
   for (const Interval edge : {left, right}) {
     if (edge.empty()) continue;
-    if (!whole) products(edge, at(edge.begin), nullptr);
+    products(edge, at(edge.begin), nullptr);
     passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
-    if (!whole && block_max != nullptr) kernels.block_max(at(edge.begin), edge.size(), block_max);
+    if (block_max != nullptr) kernels.block_max(at(edge.begin), edge.size(), block_max);
   }
-  if (whole && block_max != nullptr) kernels.block_max(s, keys.size(), block_max);
-  return bound_.has_dense_mask || !left.empty() || !right.empty();
+  return !left.empty() || !right.empty();
 }
 
 }  // namespace fa::ops
