@@ -1,6 +1,6 @@
 #include "ops/bind_indexer.h"
 
-#include <string>
+#include <exception>
 #include <utility>
 
 #include "layout/bind_layout.h"
@@ -26,22 +26,6 @@ Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensor
   return status;
 }
 
-Status CheckBlockTable(const BoundIndexer& bound, const LightningIndexerArgs& args) {
-  const auto* table = static_cast<const int32_t*>(args.block_table.data);
-  const auto& sequences = bound.shape.sequences.list;
-  for (size_t b = 0; b < sequences.size(); ++b, table += bound.table_row) {
-    if (sequences[b].sq == 0) continue;
-    const int64_t used = (sequences[b].sk + bound.page_rows - 1) / bound.page_rows;
-    for (int64_t page = 0; page < used; ++page) {
-      if (table[page] >= 0 && table[page] < bound.pages) continue;
-      return Status::InvalidArgument("block_table[" + std::to_string(b) + "][" + std::to_string(page) +
-                                     "]=" + std::to_string(table[page]) + ", want 0.." +
-                                     std::to_string(bound.pages - 1) + " (pages)");
-    }
-  }
-  return Status::Ok();
-}
-
 }  // namespace
 
 KeySources BoundIndexer::Sources(const LightningIndexerArgs& args) const {
@@ -63,14 +47,19 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
   Status weights = tensors.CheckQuerySide("weights", inputs.weights, weights_type,
                                           {{tensors.heads(), {inputs.q_name, tensors.leading()}}});
   if (!weights.ok()) return weights;
-  auto sequences = BindSparseSequences({.layout = inputs.layout,
-                                        .paged = tensors.paged(),
-                                        .batch = tensors.batch(),
-                                        .q_rows = tensors.q_rows(),
-                                        .k_rows = tensors.k_rows(),
-                                        .lengths_q = inputs.lengths_q,
-                                        .lengths_kv = inputs.lengths_kv,
-                                        .mask = inputs.mask});
+  Result<SparseSequences> sequences{SparseSequences{}};
+  try {
+    sequences = BindSparseSequences({.layout = inputs.layout,
+                                     .paged = tensors.paged(),
+                                     .batch = tensors.batch(),
+                                     .q_rows = tensors.q_rows(),
+                                     .k_rows = tensors.k_rows(),
+                                     .lengths_q = inputs.lengths_q,
+                                     .lengths_kv = inputs.lengths_kv,
+                                     .mask = inputs.mask});
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
+    return Status::OutOfMemory("description of the batch");
+  }
   if (!sequences.ok()) return sequences.status();
   return IndexerShape{.sequences = std::move(*sequences),
                       .dtype = tensors.dtype(),
@@ -116,7 +105,9 @@ Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs
   if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
   Status lengths = CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
   if (!lengths.ok()) return lengths;
-  return bound.paged ? CheckBlockTable(bound, args) : Status::Ok();
+  if (!bound.paged) return Status::Ok();
+  return CheckSparsePages(static_cast<const int32_t*>(args.block_table.data), bound.table_row, bound.page_rows,
+                          bound.pages, bound.shape.sequences);
 }
 
 }  // namespace fa::ops

@@ -141,6 +141,13 @@ Status SparseTensors::CheckStatistic(const char* name, const TensorView& tensor,
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, kv, {q_rows_, {query_, 1}}}, {g});
 }
 
+Status SparseTensors::CheckRowStatistic(const char* name, const TensorView& tensor) const {
+  if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
+  const WantedSize one{1, {"one value a token"}};
+  if (packed()) return CheckShape(name, tensor, {one}, {{q_rows_, {query_, 0}}});
+  return CheckShape(name, tensor, {{batch_, {query_, 0}}, one}, {{q_rows_, {query_, 1}}});
+}
+
 Status SparseTensors::CheckIndices(const TensorView& indices) const {
   constexpr const char* kName = "sparse_indices";
   if (indices.dtype != DType::kI32 && indices.dtype != DType::kI64)
@@ -183,6 +190,11 @@ layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed) {
   const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
   const int kv = packed ? 0 : 1;
   return {.batch = packed ? 0 : stride[0], .head = stride[kv + 2], .row = stride[kv + 1], .copy_stride = stride[kv]};
+}
+
+layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed) {
+  const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
+  return {.batch = packed ? 0 : stride[0], .row = stride[packed ? 1 : 2]};
 }
 
 Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,

@@ -46,6 +46,8 @@ class SparseTensors {
   /// f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
   [[nodiscard]] Status CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
                                       int64_t group) const;
+  /// f32 [B, 1, S1] (TND [1, T]).
+  [[nodiscard]] Status CheckRowStatistic(const char* name, const TensorView& tensor) const;
   /// i32 or i64 [B, S1, 1, K]; K in any size.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
   /// As CheckQuerySide, and no two elements are one.
@@ -89,6 +91,8 @@ class SparseTensors {
 [[nodiscard]] layout::Stats SparseValuesOf(const TensorView& tensor, bool packed);
 /// Of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one along Nkv.
 [[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
+/// Of a checked row statistic [B, 1, S] or [1, T].
+[[nodiscard]] layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed);
 
 /// The pages that keys of the sequences may lie in exist. @return kInvalidArgument: "block_table[0][3]=12, want 0..11"
 [[nodiscard]] Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,

@@ -1,0 +1,26 @@
+#ifndef FA_OPS_LOSS_ROW_H_
+#define FA_OPS_LOSS_ROW_H_
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+
+namespace fa::ops {
+
+/// y = exp(scores - max) / sum of the first n. y may be scores.
+void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float max, double sum,
+                float* y);
+/// The same by their own maximum and sum.
+void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float* y);
+
+/// Sum of the terms p' (ln p' - ln y') with p' = max(p, 1e-8), y' = max(y, 1e-8); y becomes the gradient of its score,
+/// y - p.
+[[nodiscard]] double RowLoss(const float* p, int64_t n, float* y);
+
+[[nodiscard]] double RowSum(const float* p, int64_t n);
+/// p *= 1 / sum; nothing where the sum is 0: a row without probabilities stays one.
+void NormaliseRow(double sum, int64_t n, float* p);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_LOSS_ROW_H_
