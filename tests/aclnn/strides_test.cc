@@ -4,65 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "aclnn/backward_face.h"
 #include "aclnn/forward_face.h"
+#include "aclnn/spread.h"
 #include "support/compare.h"
 #include "support/compare_gradients.h"
 
 namespace fa::test {
 namespace {
-
-constexpr float kUntouched = -77;
-
-/// A copy of an f32 tensor in which elements of a row lie three apart, from element 5 of its memory on.
-class Spread {
- public:
-  explicit Spread(const TensorView& dense) : shape_(dense.shape.begin(), dense.shape.end()) {
-    size_t elements = 1;
-    stride_.resize(shape_.size());
-    for (size_t i = shape_.size(); i-- > 0;) {
-      stride_[i] = static_cast<int64_t>(elements * kStep);
-      elements *= static_cast<size_t>(shape_[i]);
-    }
-    values_.assign(elements * kStep + kOffset, kUntouched);
-    const auto* from = static_cast<const float*>(dense.data);
-    for (size_t x = 0; x < elements; ++x) values_[kOffset + x * kStep] = from[x];
-    tensor_ = aclCreateTensor(shape_.data(), shape_.size(), ACL_FLOAT, stride_.data(), kOffset, ACL_FORMAT_ND,
-                              shape_.data(), shape_.size(), values_.data());
-  }
-  ~Spread() { aclDestroyTensor(tensor_); }
-  Spread(const Spread&) = delete;
-  Spread& operator=(const Spread&) = delete;
-
-  [[nodiscard]] aclTensor* tensor() const { return tensor_; }
-  /// The elements, after a check that nothing was written between them.
-  [[nodiscard]] std::vector<float> Values() const {
-    std::vector<float> values;
-    for (size_t x = 0; x < values_.size(); ++x) {
-      if (x >= kOffset && (x - kOffset) % kStep == 0) {
-        values.push_back(values_[x]);
-      } else {
-        EXPECT_EQ(values_[x], kUntouched) << "memory between the elements, at " << x;
-      }
-    }
-    return values;
-  }
-
- private:
-  static constexpr size_t kStep = 3, kOffset = 5;
-  std::vector<int64_t> shape_, stride_;
-  std::vector<float> values_;
-  aclTensor* tensor_ = nullptr;
-};
-
-std::vector<float> DenseValues(const TensorView& dense) {
-  const auto* data = static_cast<const float*>(dense.data);
-  const int64_t elements = std::accumulate(dense.shape.begin(), dense.shape.end(), int64_t{1}, std::multiplies<>());
-  return {data, data + elements};
-}
 
 ForwardCase Small() {
   ForwardCase c;
