@@ -80,6 +80,7 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   GatheredBlock block;
   block.rows.k = {panels.k, type, k_stride};
   block.rows.k_rope = {panels.k + shape.d * element, type, k_stride};
+  block.rows.rope_behind = true;
   block.k_of_product = block.rows.k;
   if (shape.form == KeyForm::kPairs && shape.pair_k) {
     kernels_.pair_rows(block.rows.k, count, shape.columns(), panels.k_pairs, shape.columns());
@@ -121,14 +122,12 @@ void KeyFetch::OpenRow() {
 }
 
 void KeyFetch::Fetch(int64_t lines) {
-  for (int64_t i = 0; i < lines && key_ < keys_.size(); ++i) {
-    while (at_ >= end_) {
-      side_ = (side_ + 1) % 3;
-      if (side_ == 0 && ++key_ == keys_.size()) return;
-      OpenRow();
-    }
-    __builtin_prefetch(at_, 0, 2);
-    at_ += kLineBytes;
+  while (lines > 0 && key_ < keys_.size()) {
+    for (; lines > 0 && at_ < end_; --lines, at_ += kLineBytes) __builtin_prefetch(at_, 0, 2);
+    if (at_ < end_) return;
+    side_ = (side_ + 1) % 3;
+    if (side_ == 0 && ++key_ == keys_.size()) return;
+    OpenRow();
   }
 }
 

@@ -21,6 +21,7 @@ namespace fa::ops {
 struct KeyRows {
   core::kernels::RowBlock k, k_rope, v;
   int64_t first = 0;
+  bool rope_behind = false;    ///< each row of k_rope follows the one of k: one product may run over both
   PageTable k_pages, v_pages;  ///< decode: k and v are row 0 of page 0
 
   /// Evenly apart up to KRunEnd.

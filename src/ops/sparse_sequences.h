@@ -82,7 +82,7 @@ struct SparseLengths {
   bool paged = false;             ///< keys lie in pages
   int64_t batch = 0;              ///< BSND
   int64_t q_rows = 0, k_rows = 0;
-  std::span<const int64_t> lengths_q, lengths_kv;
+  std::span<const int64_t> lengths_q = {}, lengths_kv = {};
   SparseMask mask = SparseMask::kRightDownCausal;
 };
 

@@ -110,14 +110,17 @@ TEST(KeySelection, TheCheckNamesTheFirstEntryThatIsNoBlock) {
   list[40 + 4] = 99;  // behind the end
   EXPECT_TRUE(CheckKeyLists(lists, list.data(), sequences).ok());
   list[20 + 9] = 10;
-  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(), "sparse_indices[0][1][0][9]=10, want -1..9");
+  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(),
+            "invalid argument: sparse_indices[0][1][0][9]=10, want -1..9");
   list[20 + 9] = 9;
   list[40 + 2] = -2;
-  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(), "sparse_indices[1][0][0][2]=-2, want -1..6");
+  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(),
+            "invalid argument: sparse_indices[1][0][0][2]=-2, want -1..6");
   lists.block_size = 4;
   list[40 + 2] = 0;
   list[40 + 1] = 2;
-  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(), "sparse_indices[1][0][0][1]=2, want -1..1");
+  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(),
+            "invalid argument: sparse_indices[1][0][0][1]=2, want -1..1");
 }
 
 TEST(KeySelection, TheCheckNamesRowsOfPackedTensors) {
@@ -129,7 +132,8 @@ TEST(KeySelection, TheCheckNamesRowsOfPackedTensors) {
   lists.row = 2;
   lists.entries = 2;
   const std::vector<int32_t> list = {0, 1, 2, 1, 1, 2};
-  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(), "sparse_indices[2][0][1]=2, want -1..1");
+  EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(),
+            "invalid argument: sparse_indices[2][0][1]=2, want -1..1");
 }
 
 }  // namespace
