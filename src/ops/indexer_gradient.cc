@@ -1,9 +1,9 @@
 #include "ops/indexer_gradient.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
+#include "ops/product_pieces.h"
 #include "ops/strip.h"
 
 namespace fa::ops {
@@ -11,13 +11,6 @@ namespace {
 
 using core::kernels::RowBlock;
 using core::kernels::StripKernels;
-
-/// alpha of a product that only adds.
-alignas(64) constexpr auto kOnes = [] {
-  std::array<float, kMaxStripWidth> ones{};
-  ones.fill(1);
-  return ones;
-}();
 
 }  // namespace
 
@@ -111,7 +104,7 @@ void IndexerGradient::AddQuerySide(const RowBlock& rows, int64_t keys, const flo
       kernels.pair_keys(s, keys, token.pairs);
       e = token.pairs;
     }
-    kernels.product(rows, keys, e, shape_.d, kOnes.data(), token.dq + first * shape_.d);
+    kernels.product(rows, keys, e, shape_.d, kUnitAlpha.data(), token.dq + first * shape_.d);
     if (table_.pairs()) kernels.pair_lanes(s, keys, s);
   }
 }

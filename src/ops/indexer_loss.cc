@@ -134,7 +134,7 @@ class LossTile {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
   }
   /// After the tasks.
-  void WriteLoss() const;
+  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, args_.loss.data); }
 
  private:
   void RunToken(int64_t number, int worker) const;
@@ -248,12 +248,6 @@ void LossTile::RunToken(int64_t number, int worker) const {
                          scratch.token, run_, at.sequence, turn);
   });
   gradient.Finish(at, bound_.gradients, bound_.multiplier, args_.dq_index.data, args_.dweights.data, scratch.token);
-}
-
-void LossTile::WriteLoss() const {
-  double loss = 0;
-  for (int64_t token = 0; token < bound_.shape.sequences.tokens; ++token) loss += losses_[token];
-  *static_cast<float*>(args_.loss.data) = static_cast<float>(loss * bound_.multiplier);
 }
 
 class LossPlanImpl final : public Plan::Impl {

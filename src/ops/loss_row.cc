@@ -51,9 +51,14 @@ double RowSum(const float* p, int64_t n) {
 }
 
 void NormaliseRow(double sum, int64_t n, float* p) {
-  if (sum == 0) return;
-  const auto factor = static_cast<float>(1 / sum);
+  const float factor = sum == 0 ? 0.0F : static_cast<float>(1 / sum);
   for (int64_t i = 0; i < n; ++i) p[i] *= factor;
+}
+
+void WriteLoss(const double* losses, int64_t tokens, float multiplier, void* loss) {
+  double sum = 0;
+  for (int64_t token = 0; token < tokens; ++token) sum += losses[token];
+  *static_cast<float*>(loss) = static_cast<float>(sum * multiplier);
 }
 
 }  // namespace fa::ops

@@ -18,8 +18,11 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
 [[nodiscard]] double RowLoss(const float* p, int64_t n, float* y);
 
 [[nodiscard]] double RowSum(const float* p, int64_t n);
-/// p *= 1 / sum; nothing where the sum is 0: a row without probabilities stays one.
+/// p *= 1 / sum, and 0 where the sum is 0, as that of statistics of a row without keys.
 void NormaliseRow(double sum, int64_t n, float* p);
+
+/// The loss of a call from those of its tokens, in their order.
+void WriteLoss(const double* losses, int64_t tokens, float multiplier, void* loss);
 
 }  // namespace fa::ops
 
