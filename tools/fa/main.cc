@@ -39,16 +39,31 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddRunMerge(run);
   fa::tool::AddRunDecode(run);
   fa::tool::AddRunPrompt(run);
+  fa::tool::AddRunSparseForward(run);
+  fa::tool::AddRunSparseBackward(run);
+  fa::tool::AddRunIndexer(run);
+  fa::tool::AddRunIndexerBackward(run);
+  fa::tool::AddRunIndexerLoss(run);
   CLI::App& plan = group("plan", "Show what would run and why");
   fa::tool::AddPlanForward(plan);
   fa::tool::AddPlanBackward(plan);
   fa::tool::AddPlanDecode(plan);
   fa::tool::AddPlanPrompt(plan);
+  fa::tool::AddPlanSparseForward(plan);
+  fa::tool::AddPlanSparseBackward(plan);
+  fa::tool::AddPlanIndexer(plan);
+  fa::tool::AddPlanIndexerBackward(plan);
+  fa::tool::AddPlanIndexerLoss(plan);
   CLI::App& bench = group("bench", "Measure against this machine's peak");
   fa::tool::AddBenchForward(bench);
   fa::tool::AddBenchBackward(bench);
   fa::tool::AddBenchDecode(bench);
   fa::tool::AddBenchPrompt(bench);
+  fa::tool::AddBenchSparseForward(bench);
+  fa::tool::AddBenchSparseBackward(bench);
+  fa::tool::AddBenchIndexer(bench);
+  fa::tool::AddBenchIndexerBackward(bench);
+  fa::tool::AddBenchIndexerLoss(bench);
   fa::tool::AddInfo(app);
 }
 
