@@ -23,10 +23,12 @@ AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Le
 /// The layout of that name. ValueError for another.
 Layout LayoutOf(const std::string& name);
 
-/// Adds to the module: Mask, AttentionOptions, the operators / plans / prompt attention.
+/// Adds to the module: Mask, AttentionOptions, the operators / plans / prompt attention /
+/// sparse attention, indexer and losses.
 void BindAttention(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
 void BindPrompt(nanobind::module_& module);
+void BindSparse(nanobind::module_& module);
 
 }  // namespace fa::python
 

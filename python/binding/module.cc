@@ -73,4 +73,5 @@ NB_MODULE(_fa, module) {
   fa::python::BindAttention(module);
   fa::python::BindPlan(module);
   fa::python::BindPrompt(module);
+  fa::python::BindSparse(module);
 }

@@ -19,19 +19,41 @@ from ._attention import (
 from ._context import set_default_context
 from ._fa import Context, Mask, PlanDescription, __version__
 from ._prompt import prompt_flash_attention
+from ._sparse import (
+    IndexerGradients,
+    IndexerLoss,
+    SparseAttentionGradients,
+    SparseAttentionOutput,
+    dense_lightning_indexer_grad_kl_loss,
+    lightning_indexer,
+    lightning_indexer_grad,
+    sparse_flash_attention,
+    sparse_flash_attention_grad,
+    sparse_lightning_indexer_grad_kl_loss,
+)
 
 __all__ = [
     "AttentionGradients",
     "AttentionOutput",
     "Context",
+    "IndexerGradients",
+    "IndexerLoss",
     "Mask",
     "PlanDescription",
+    "SparseAttentionGradients",
+    "SparseAttentionOutput",
     "__version__",
+    "dense_lightning_indexer_grad_kl_loss",
     "flash_attention",
     "flash_attention_grad",
     "generate_dropout_mask",
+    "lightning_indexer",
+    "lightning_indexer_grad",
     "plan",
     "prompt_flash_attention",
     "ring_attention_update",
     "set_default_context",
+    "sparse_flash_attention",
+    "sparse_flash_attention_grad",
+    "sparse_lightning_indexer_grad_kl_loss",
 ]

@@ -257,7 +257,7 @@ def integers(values: Iterable[int] | None) -> list[int]:
     return [] if values is None else [int(value) for value in values]
 
 
-def _check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
+def check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return
@@ -327,7 +327,7 @@ class _Call:
             "drop_mask": drop_mask,
             "sink": sink,
         }
-        _check_no_gradient_is_lost(self.arrays)
+        check_no_gradient_is_lost(self.arrays)
         options = _fa.AttentionOptions(
             layout=layout,
             heads=head_num,

@@ -56,6 +56,26 @@ class AttentionOptions:
 class PromptAttentionOptions:
     def __init__(self, *, layout: str, heads: int, heads_kv: int, scale: float | None, mask: Mask) -> None: ...
 
+class SparseAttentionOptions:
+    def __init__(
+        self, *, layout: str, scale: float | None, block_size: int, sparse_mode: int, check_indices: bool
+    ) -> None: ...
+
+class LightningIndexerOptions:
+    def __init__(self, *, layout: str, sparse_mode: int, check_indices: bool) -> None: ...
+
+class IndexerLossOptions:
+    def __init__(
+        self,
+        *,
+        layout: str,
+        scale: float | None,
+        sparse_mode: int,
+        reduction: str,
+        target: str,
+        check_indices: bool,
+    ) -> None: ...
+
 class PlanDescription:
     """What a call would run, and why. str() says it in words."""
     @property
@@ -110,6 +130,48 @@ def dropout_mask(
 def prompt(
     arrays: dict[str, Any],
     options: PromptAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def sparse_forward(
+    arrays: dict[str, Any],
+    options: SparseAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def sparse_backward(
+    arrays: dict[str, Any],
+    options: SparseAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def indexer(
+    arrays: dict[str, Any],
+    options: LightningIndexerOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def indexer_backward(
+    arrays: dict[str, Any],
+    options: LightningIndexerOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def sparse_indexer_loss(
+    arrays: dict[str, Any],
+    options: IndexerLossOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def dense_indexer_loss(
+    arrays: dict[str, Any],
+    options: IndexerLossOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,

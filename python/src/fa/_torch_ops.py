@@ -18,7 +18,7 @@ from ._layout import output_shape, statistics_shape
 
 UNSIGNED_64 = (1 << 64) - 1
 
-_library = torch.library.Library("fa", "FRAGMENT")
+LIBRARY = torch.library.Library("fa", "FRAGMENT")
 
 
 class Call(NamedTuple):
@@ -111,20 +111,20 @@ def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
     return rows
 
 
-def _operator(schema: str) -> Callable[[Callable], Any]:
+def operator(schema: str) -> Callable[[Callable], Any]:
     """Defines fa::NAME, and makes the decorated function its CPU kernel. (torch.library.custom_op would import
     torch._dynamo in the first call: a second.)"""
-    _library.define(schema)
+    LIBRARY.define(schema)
     name = schema[: schema.index("(")]
 
     def register(kernel: Callable) -> Any:
-        _library.impl(name, kernel, "CPU")
+        LIBRARY.impl(name, kernel, "CPU")
         return getattr(torch.ops.fa, name).default
 
     return register
 
 
-@_operator(f"attention(Tensor query, Tensor key, Tensor value, {_CALL_SCHEMA}) -> (Tensor, Tensor, Tensor)")
+@operator(f"attention(Tensor query, Tensor key, Tensor value, {_CALL_SCHEMA}) -> (Tensor, Tensor, Tensor)")
 def attention(query, key, value, *arguments):
     """out, softmax_max, softmax_sum; statistics [B,N,Sq] ("rows"), with 8 copies ("copies"), or those "by_sequence"."""
     call = Call(*arguments)
@@ -136,7 +136,7 @@ def attention(query, key, value, *arguments):
     return out, softmax_max, softmax_sum
 
 
-@torch.library.register_fake("fa::attention", lib=_library)
+@torch.library.register_fake("fa::attention", lib=LIBRARY)
 def _(query, key, value, *arguments):
     call = Call(*arguments)
     statistics = _expanded_statistics(call, statistics_shape(call.layout, call.heads, query.shape))
@@ -144,7 +144,7 @@ def _(query, key, value, *arguments):
     return out, *(query.new_empty(statistics, dtype=torch.float32) for _ in range(2))
 
 
-@_operator(
+@operator(
     "attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor d_out, Tensor softmax_max, "
     f"Tensor softmax_sum, bool need_dpse, bool need_dsink, {_CALL_SCHEMA}) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
@@ -169,7 +169,7 @@ def attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, 
     return tuple(query.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
-@torch.library.register_fake("fa::attention_backward", lib=_library)
+@torch.library.register_fake("fa::attention_backward", lib=LIBRARY)
 def _(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *arguments):
     call = Call(*arguments)
     wanted = (
@@ -208,10 +208,10 @@ def _backward(ctx, d_out, *_):
     return *gradients[:3], *(None if place is None else gradients[place] for place in places)
 
 
-torch.library.register_autograd("fa::attention", _backward, setup_context=_setup_context, lib=_library)
+torch.library.register_autograd("fa::attention", _backward, setup_context=_setup_context, lib=LIBRARY)
 
 
-@_operator(
+@operator(
     "ring_attention_update(Tensor prev_out, Tensor prev_max, Tensor prev_sum, Tensor cur_out, Tensor cur_max, "
     "Tensor cur_sum, Tensor? cu_q, str layout, bool by_sequence) -> (Tensor, Tensor, Tensor)"
 )
@@ -225,7 +225,7 @@ def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout,
     return out, *(by_sequence(s, lengths) if by_sequence_ else s for s in merged)
 
 
-@torch.library.register_fake("fa::ring_attention_update", lib=_library)
+@torch.library.register_fake("fa::ring_attention_update", lib=LIBRARY)
 def _(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence_):
     return tuple(t.new_empty(t.shape) for t in (prev_out, prev_max, prev_sum))
 
@@ -251,7 +251,7 @@ class PromptCall(NamedTuple):
     lengths_kv: list[int]
 
 
-@_operator(
+@operator(
     "prompt_attention(Tensor query, Tensor key, Tensor value, Tensor? pse, Tensor? dense_mask, Tensor? deq_scale1, "
     "Tensor? quant_scale1, Tensor? deq_scale2, Tensor? quant_scale2, Tensor? quant_offset2, str layout, SymInt heads, "
     "SymInt heads_kv, float scale, SymInt sparse_mode, SymInt pre_tokens, SymInt next_tokens, SymInt[] lengths_q, "
@@ -280,7 +280,7 @@ def prompt_attention(query, key, value, *arguments):
     )
 
 
-@torch.library.register_fake("fa::prompt_attention", lib=_library)
+@torch.library.register_fake("fa::prompt_attention", lib=LIBRARY)
 def _(query, key, value, *arguments):
     call = PromptCall(*arguments)
     shape = output_shape(call.layout, call.heads, query.shape, key.shape, value.shape)

@@ -9,6 +9,8 @@ device's pages; what is different here:
   are used as given. The seed and offset returned make the backward drop the same pairs.
 * Gradients of pse and sink, which the device leaves unwritten in part, are computed where autograd asks for them.
 * padding_mask, inner_precise, gen_mask_parallel and sync are accepted and have no effect.
+* Sparse attention reads a value that is given; where it is the key itself, its gradient is part of the key's. Entries
+  beyond the limit count neither forward nor backward; sinks are refused.
 * A bad argument raises ValueError that names it.
 """
 
@@ -21,6 +23,12 @@ from torch import Tensor
 from . import _torch_ops
 from ._attention import integers
 from ._npu_calls import PROMPT_NAMES, Forward, backward, biases, forward, lengths, own_names, scalars
+from ._npu_sparse import (
+    npu_lightning_indexer,
+    npu_sparse_flash_attention,
+    npu_sparse_flash_attention_grad,
+    npu_sparse_lightning_indexer_grad_kl_loss,
+)
 from ._torch_ops import PromptCall
 
 __all__ = [
@@ -28,8 +36,12 @@ __all__ = [
     "npu_fusion_attention_grad",
     "npu_fusion_attention_grad_v2",
     "npu_fusion_attention_v2",
+    "npu_lightning_indexer",
     "npu_prompt_flash_attention",
     "npu_ring_attention_update",
+    "npu_sparse_flash_attention",
+    "npu_sparse_flash_attention_grad",
+    "npu_sparse_lightning_indexer_grad_kl_loss",
 ]
 
 _MAX_TOKENS = 2147483647

@@ -1,0 +1,208 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings.h"
+#include "fa/indexer_loss.h"
+#include "fa/lightning_indexer.h"
+#include "fa/lightning_indexer_grad.h"
+#include "fa/sparse_flash_attention.h"
+#include "fa/sparse_flash_attention_grad.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fa::python {
+namespace {
+
+SparseMask MaskOf(int64_t sparse_mode) {
+  if (sparse_mode != 0 && sparse_mode != 3) {
+    Raise(Status::InvalidArgument("sparse_mode=" + std::to_string(sparse_mode) + ", want 0 or 3"));
+  }
+  return sparse_mode == 0 ? SparseMask::kNone : SparseMask::kRightDownCausal;
+}
+
+/// Whether `name` is the second of two choices; ValueError if it is neither.
+bool IsSecond(const char* argument, const std::string& name, const std::string& first, const std::string& second) {
+  if (name != first && name != second) {
+    Raise(Status::InvalidArgument(std::string(argument) + "=\"" + name + "\", want " + first + " or " + second));
+  }
+  return name == second;
+}
+
+SparseAttentionOptions MakeAttentionOptions(const std::string& layout, std::optional<float> scale, int64_t block_size,
+                                            int64_t sparse_mode, bool check_indices) {
+  return {.layout = LayoutOf(layout),
+          .scale = scale,
+          .block_size = block_size,
+          .mask = MaskOf(sparse_mode),
+          .check_indices = check_indices};
+}
+
+LightningIndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sparse_mode, bool check_indices) {
+  return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode), .check_indices = check_indices};
+}
+
+IndexerLossOptions MakeLossOptions(const std::string& layout, std::optional<float> scale, int64_t sparse_mode,
+                                   const std::string& reduction, const std::string& target, bool check_indices) {
+  const bool mean = IsSecond("reduction", reduction, "sum", "mean");
+  const bool l1 = IsSecond("target", target, "head-mean", "l1");
+  return {.layout = LayoutOf(layout),
+          .scale = scale,
+          .mask = MaskOf(sparse_mode),
+          .reduction = mean ? LossReduction::kMean : LossReduction::kSum,
+          .target = l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean,
+          .check_indices = check_indices};
+}
+
+/// Runs `call` without the interpreter's lock.
+template <typename Args, typename Options>
+void Run(Status (*call)(const Args&, const Options&, Context*), const Args& args, const Options& options,
+         Context* context) {
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = call(args, options, context);
+  }
+  Raise(status);
+}
+
+// Both argument structures name these members alike.
+template <typename Args>
+void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
+  args->q = arrays.In("query");
+  args->k = arrays.In("key");
+  args->q_rope = arrays.In("query_rope");
+  args->k_rope = arrays.In("key_rope");
+  args->lengths_q = lengths_q;
+  args->lengths_kv = lengths_kv;
+}
+
+void SparseForward(nb::dict tensors, const SparseAttentionOptions& options, const Lengths& lengths_q,
+                   const Lengths& lengths_kv, Context* context) {
+  CallArrays arrays(std::move(tensors));
+  SparseAttentionArgs args;
+  FillAttention(arrays, lengths_q, lengths_kv, &args);
+  args.v = arrays.In("value");
+  args.sparse_indices = arrays.In("sparse_indices");
+  args.block_table = arrays.In("block_table");
+  args.out = arrays.Out("out");
+  args.softmax_max = arrays.Out("softmax_max");
+  args.softmax_sum = arrays.Out("softmax_sum");
+  args.p_head_mean = arrays.Out("p_head_mean");
+  Run(&SparseFlashAttention, args, options, context);
+}
+
+void SparseBackward(nb::dict tensors, const SparseAttentionOptions& options, const Lengths& lengths_q,
+                    const Lengths& lengths_kv, Context* context) {
+  CallArrays arrays(std::move(tensors));
+  SparseAttentionGradArgs args;
+  FillAttention(arrays, lengths_q, lengths_kv, &args);
+  args.v = arrays.In("value");
+  args.sparse_indices = arrays.In("sparse_indices");
+  args.out = arrays.In("out");
+  args.d_out = arrays.In("d_out");
+  args.softmax_max = arrays.In("softmax_max");
+  args.softmax_sum = arrays.In("softmax_sum");
+  args.dq = arrays.Out("dq");
+  args.dk = arrays.Out("dk");
+  args.dv = arrays.Out("dv");
+  args.dq_rope = arrays.Out("dq_rope");
+  args.dk_rope = arrays.Out("dk_rope");
+  Run(&SparseFlashAttentionGrad, args, options, context);
+}
+
+void Indexer(nb::dict tensors, const LightningIndexerOptions& options, const Lengths& lengths_q,
+             const Lengths& lengths_kv, Context* context) {
+  CallArrays arrays(std::move(tensors));
+  LightningIndexerArgs args;
+  args.q = arrays.In("query");
+  args.k = arrays.In("key");
+  args.weights = arrays.In("weights");
+  args.block_table = arrays.In("block_table");
+  args.lengths_q = lengths_q;
+  args.lengths_kv = lengths_kv;
+  args.sparse_indices = arrays.Out("sparse_indices");
+  args.sparse_values = arrays.Out("sparse_values");
+  Run(&LightningIndexer, args, options, context);
+}
+
+void IndexerBackward(nb::dict tensors, const LightningIndexerOptions& options, const Lengths& lengths_q,
+                     const Lengths& lengths_kv, Context* context) {
+  CallArrays arrays(std::move(tensors));
+  LightningIndexerGradArgs args;
+  args.q = arrays.In("query");
+  args.k = arrays.In("key");
+  args.weights = arrays.In("weights");
+  args.sparse_indices = arrays.In("sparse_indices");
+  args.d_values = arrays.In("d_values");
+  args.lengths_q = lengths_q;
+  args.lengths_kv = lengths_kv;
+  args.dq = arrays.Out("dq");
+  args.dk = arrays.Out("dk");
+  args.dweights = arrays.Out("dweights");
+  Run(&LightningIndexerGrad, args, options, context);
+}
+
+// Both argument structures name these members alike.
+template <typename Args>
+void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
+  FillAttention(arrays, lengths_q, lengths_kv, args);
+  args->q_index = arrays.In("query_index");
+  args->k_index = arrays.In("key_index");
+  args->weights = arrays.In("weights");
+  args->softmax_max = arrays.In("softmax_max");
+  args->softmax_sum = arrays.In("softmax_sum");
+  args->dq_index = arrays.Out("dq_index");
+  args->dk_index = arrays.Out("dk_index");
+  args->dweights = arrays.Out("dweights");
+  args->loss = arrays.Out("loss");
+}
+
+void SparseLoss(nb::dict tensors, const IndexerLossOptions& options, const Lengths& lengths_q,
+                const Lengths& lengths_kv, Context* context) {
+  CallArrays arrays(std::move(tensors));
+  SparseIndexerLossArgs args;
+  FillLoss(arrays, lengths_q, lengths_kv, &args);
+  args.sparse_indices = arrays.In("sparse_indices");
+  args.p_head_mean = arrays.In("p_head_mean");
+  Run(&SparseLightningIndexerGradKLLoss, args, options, context);
+}
+
+void DenseLoss(nb::dict tensors, const IndexerLossOptions& options, const Lengths& lengths_q, const Lengths& lengths_kv,
+               Context* context) {
+  CallArrays arrays(std::move(tensors));
+  DenseIndexerLossArgs args;
+  FillLoss(arrays, lengths_q, lengths_kv, &args);
+  args.softmax_max_index = arrays.In("softmax_max_index");
+  args.softmax_sum_index = arrays.In("softmax_sum_index");
+  Run(&DenseLightningIndexerGradKLLoss, args, options, context);
+}
+
+}  // namespace
+
+void BindSparse(nb::module_& module) {
+  nb::class_<SparseAttentionOptions>(module, "SparseAttentionOptions")
+      .def(nb::new_(&MakeAttentionOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "block_size"_a,
+           "sparse_mode"_a, "check_indices"_a);
+  nb::class_<LightningIndexerOptions>(module, "LightningIndexerOptions")
+      .def(nb::new_(&MakeIndexerOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a, "check_indices"_a);
+  nb::class_<IndexerLossOptions>(module, "IndexerLossOptions")
+      .def(nb::new_(&MakeLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a, "reduction"_a,
+           "target"_a, "check_indices"_a);
+  const auto define = [&module](const char* name, auto function) {
+    module.def(name, function, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
+  };
+  define("sparse_forward", &SparseForward);
+  define("sparse_backward", &SparseBackward);
+  define("indexer", &Indexer);
+  define("indexer_backward", &IndexerBackward);
+  define("sparse_indexer_loss", &SparseLoss);
+  define("dense_indexer_loss", &DenseLoss);
+}
+
+}  // namespace fa::python

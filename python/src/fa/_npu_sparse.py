@@ -1,0 +1,265 @@
+"""torch_npu's sparse attention, lightning indexer and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from . import _torch_sparse_ops
+from ._npu_calls import own_names
+from ._torch_sparse_ops import LossCall, SparseCall
+
+_MAX_TOKENS = 9223372036854775807
+
+# The library's names of arguments, and torch_npu's.
+_NAMES = {
+    "block_size": "sparse_block_size",
+    "scale": "scale_value",
+    "lengths_q": "actual_seq_lengths_query",
+    "lengths_kv": "actual_seq_lengths_kv",
+    "layout": "layout_query",
+}
+_INDEXER_NAMES = _NAMES | {"lengths_kv": "actual_seq_lengths_key"}
+_GRAD_NAMES = _NAMES | {"lengths_q": "actual_seq_qlen", "lengths_kv": "actual_seq_kvlen", "layout": "layout"}
+_LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
+
+
+def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
+    """The layout of queries; keys have the same, or lie in pages."""
+    layout = _check_layout("layout_query", layout_query)
+    want = layout if block_table is None else "PA_BSND"
+    if layout_kv.upper() != want:
+        reason = "layout_query" if block_table is None else "with block_table"
+        raise ValueError(f'invalid argument: {name_kv}="{layout_kv}", want {want} ({reason})')
+    return layout
+
+
+def _check_layout(name: str, layout: str) -> str:
+    if layout.upper() not in ("BSND", "TND"):
+        raise ValueError(f'invalid argument: {name}="{layout}", want BSND or TND')
+    return layout.upper()
+
+
+def _check_attention(attention_mode: int, sinks: Tensor | None = None) -> None:
+    if attention_mode not in (0, 2):
+        raise ValueError(f"invalid argument: attention_mode={attention_mode}, want 0 or 2")
+    if sinks is not None:
+        raise ValueError("invalid argument: sinks: want None")
+
+
+def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
+    """None where the value is the key: its gradient is then part of the key's."""
+    if value is None or value is key:
+        return None
+    same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
+    return None if same and not value.requires_grad else value
+
+
+def _lengths(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
+    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
+
+
+def npu_sparse_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sparse_indices: Tensor,
+    scale_value: float,
+    *,
+    block_table: Tensor | None = None,
+    actual_seq_lengths_query: Tensor | None = None,
+    actual_seq_lengths_kv: Tensor | None = None,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    sparse_block_size: int = 1,
+    layout_query: str = "BSND",
+    layout_kv: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    attention_mode: int = 0,
+    return_softmax_lse: bool = False,
+    sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """attention_out, softmax_max, softmax_sum; the statistics have no elements without return_softmax_lse.
+
+    Args:
+        query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
+        key, value: [B,S2,1,D], or in layout_kv "PA_BSND" pages [blocks,block size,1,D]. value may be key or None.
+        sparse_indices: int32 [B,S1,1,K], up to the first -1: blocks of sparse_block_size keys.
+        actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64: rows in use; TND: inclusive prefix sums.
+        sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key. pre_tokens, next_tokens: unused.
+        attention_mode: 2; 0 is taken for it.
+
+    Returns:
+        attention_out as query; softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N].
+
+    Raises:
+        ValueError: an argument is wrong; sinks are not None.
+    """
+    _check_attention(attention_mode, sinks)
+    call = SparseCall(
+        query_rope=query_rope,
+        key_rope=key_rope,
+        sparse_indices=sparse_indices,
+        block_table=block_table,
+        lengths_q=_lengths(actual_seq_lengths_query),
+        lengths_kv=_lengths(actual_seq_lengths_kv),
+        layout=_check_layouts(layout_query, layout_kv, "layout_kv", block_table),
+        scale=scale_value,
+        block_size=sparse_block_size,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_NAMES):
+        out, *statistics = _torch_sparse_ops.sparse_attention(query, key, _own_value(key, value), *call)
+    if not return_softmax_lse:
+        statistics = [query.new_empty(0, dtype=torch.float32) for _ in statistics]
+    return out, *statistics
+
+
+def npu_sparse_flash_attention_grad(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sparse_indices: Tensor,
+    d_out: Tensor,
+    out: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    scale_value: float,
+    sparse_block_size: int,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    actual_seq_qlen: Tensor | None = None,
+    actual_seq_kvlen: Tensor | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    attention_mode: int = 0,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`; those without an argument are None. Without a
+    value, dk holds the value's gradient too."""
+    _check_attention(attention_mode)
+    call = SparseCall(
+        query_rope=query_rope,
+        key_rope=key_rope,
+        sparse_indices=sparse_indices,
+        block_table=None,
+        lengths_q=_lengths(actual_seq_qlen),
+        lengths_kv=_lengths(actual_seq_kvlen),
+        layout=_check_layout("layout", layout),
+        scale=scale_value,
+        block_size=sparse_block_size,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_GRAD_NAMES):
+        gradients = _torch_sparse_ops.sparse_attention_backward(
+            query, key, value, out, d_out, softmax_max, softmax_sum, *call
+        )
+    arguments = (query, key, value, query_rope, key_rope)
+    return tuple(None if of is None else gradient for gradient, of in zip(gradients, arguments, strict=True))
+
+
+def npu_lightning_indexer(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    *,
+    actual_seq_lengths_query: Tensor | None = None,
+    actual_seq_lengths_key: Tensor | None = None,
+    block_table: Tensor | None = None,
+    layout_query: str = "BSND",
+    layout_key: str = "BSND",
+    sparse_count: int = 2048,
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    return_value: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """sparse_indices, int32 [B,S1,1,K], and sparse_values, their scores (no elements without return_value).
+
+    The keys of the largest sum over heads of weights * relu(query . key), by descending score, equal ones by ascending
+    key; -1 and -inf where unused. The values have a gradient.
+
+    Args:
+        query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
+        key: [B,S2,1,D], or in layout_key "PA_BSND" pages [blocks,block size,1,D].
+        weights: [B,S1,N], type of query or float32.
+        actual_seq_lengths_query, ..., sparse_mode: as in `npu_sparse_flash_attention`.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    if sparse_count < 1:
+        raise ValueError(f"invalid argument: sparse_count={sparse_count}, want >= 1")
+    layout = _check_layouts(layout_query, layout_key, "layout_key", block_table)
+    with own_names(_INDEXER_NAMES):
+        indices, values = _torch_sparse_ops.lightning_indexer(
+            query,
+            key,
+            weights,
+            block_table,
+            _lengths(actual_seq_lengths_query),
+            _lengths(actual_seq_lengths_key),
+            layout,
+            sparse_count,
+            sparse_mode,
+        )
+    return indices, values if return_value else query.new_empty(0)
+
+
+def npu_sparse_lightning_indexer_grad_kl_loss(
+    query: Tensor,
+    key: Tensor,
+    query_index: Tensor,
+    key_index: Tensor,
+    weights: Tensor,
+    sparse_indices: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    scale_value: float,
+    *,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_klen: Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """d_query_index, d_key_index, d_weights and the loss (float32, one element), summed over tokens.
+
+    KL divergence between the mean of the heads' probabilities over the selection and the indexer's softmax there.
+
+    Args:
+        query, key, sparse_indices, softmax_max, softmax_sum, scale_value: of `npu_sparse_flash_attention`.
+        query_index, key_index, weights: of `npu_lightning_indexer`.
+
+    Raises:
+        ValueError: an argument is wrong; sinks are not None.
+    """
+    _check_attention(2, sinks)
+    call = LossCall(
+        query=query,
+        key=key,
+        query_index=query_index,
+        key_index=key_index,
+        weights=weights,
+        sparse_indices=sparse_indices,
+        softmax_max=softmax_max,
+        softmax_sum=softmax_sum,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        lengths_q=_lengths(actual_seq_qlen),
+        lengths_kv=_lengths(actual_seq_klen),
+        layout=_check_layout("layout", layout),
+        scale=scale_value,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_LOSS_NAMES):
+        return _torch_sparse_ops.sparse_indexer_loss(*call)

@@ -1,0 +1,417 @@
+"""Sparse top-k attention, the lightning indexer, and the loss that trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from . import _fa
+from ._attention import check_arrays, check_no_gradient_is_lost, empty_like_of, integers, torch_of
+from ._context import chosen_context
+from ._fa import Context
+
+
+class SparseAttentionOutput(NamedTuple):
+    out: Any
+    """The query's type, [B, S1, N, Dv], TND [T, N, Dv]."""
+    softmax_max: Any
+    """float32 [B, 1, S1, N], TND [1, T, N]; natural-log domain, 0 for a row without keys."""
+    softmax_sum: Any
+    """float32, likewise."""
+    p_head_mean: Any = None
+    """float32 [B, S1, K], TND [T, K], or None: not asked for."""
+
+
+class SparseAttentionGradients(NamedTuple):
+    """Of the arguments' shapes and types; None where there is no such argument."""
+
+    dq: Any
+    dk: Any
+    """Without a value it holds the value's gradient too."""
+    dv: Any
+    dq_rope: Any
+    dk_rope: Any
+
+
+class IndexerGradients(NamedTuple):
+    """Of the arguments' shapes and types."""
+
+    dq: Any
+    dk: Any
+    dweights: Any
+
+
+class IndexerLoss(NamedTuple):
+    dq_index: Any
+    dk_index: Any
+    dweights: Any
+    loss: Any
+    """float32, one element."""
+
+
+class _Results:
+    """The arrays of a call, inputs first; results are made as `out`."""
+
+    def __init__(self, like: Any, **inputs: Any) -> None:
+        self.arrays = inputs
+        self._empty: Callable[[Iterable[int], Any], Any] = empty_like_of(like)
+
+    def out(self, name: str, shape: Iterable[int], dtype: Any = None) -> Any:
+        self.arrays[name] = self._empty(shape, dtype)
+        return self.arrays[name]
+
+    def out_like(self, name: str, source: Any) -> Any:
+        return None if source is None else self.out(name, source.shape, source.dtype)
+
+    def run(
+        self,
+        call: Callable,
+        options: Any,
+        lengths_q: Iterable[int] | None,
+        lengths_kv: Iterable[int] | None,
+        context: Context | None,
+    ) -> None:
+        check_no_gradient_is_lost(self.arrays)
+        call(self.arrays, options, integers(lengths_q), integers(lengths_kv), chosen_context(context))
+
+
+def _integer_type(like: Any) -> Any:
+    torch = torch_of(like)
+    return "int32" if torch is None else torch.int32
+
+
+def statistics_shape(q: Any) -> tuple[int, ...]:
+    """[B, 1, S1, N]; TND [1, T, N]."""
+    *batch, rows, heads, _ = q.shape if len(q.shape) >= 3 else (1, 1, 1)
+    return (*batch, 1, rows, heads)
+
+
+def sparse_flash_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    sparse_indices: Any,
+    *,
+    layout: str = "BSND",
+    scale: float | None = None,
+    block_size: int = 1,
+    sparse_mode: int = 3,
+    query_rope: Any = None,
+    key_rope: Any = None,
+    block_table: Any = None,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    value_size: int | None = None,
+    need_p_head_mean: bool = False,
+    check_indices: bool = True,
+    context: Context | None = None,
+) -> SparseAttentionOutput:
+    """softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list, all its heads alike.
+
+    Args:
+        q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
+        k: [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D].
+        v: as k with Dv columns; None: the first Dv columns of k.
+        sparse_indices: int32 or int64 [B, S1, 1, K]: blocks of block_size keys, local to the batch element, up to the
+            first -1. One that stands twice counts twice, one beyond the limit is skipped.
+        scale: default 1/sqrt(D + Drope).
+        block_size: 1 to 128.
+        sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key.
+        query_rope, key_rope: [B, S1, N, Drope] and [B, S2, 1, Drope]: scores are Q K^T + Qr Kr^T.
+        block_table: int32 [B, n]; key j lies in page block_table[b][j // block size].
+        lengths_q, lengths_kv: rows in use: TND inclusive prefix sums, else of each batch element, of pages too.
+        value_size: Dv without v; default D.
+        need_p_head_mean: the mean over the heads of each entry's probability, for the indexer's loss; block_size 1.
+        check_indices: False: an entry that is no block of the sequence is skipped instead of refused.
+
+    Raises:
+        As `flash_attention`.
+    """
+    check_arrays(q=q, k=k, sparse_indices=sparse_indices)
+    results = _Results(
+        q,
+        query=q,
+        key=k,
+        value=v,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        sparse_indices=sparse_indices,
+        block_table=block_table,
+    )
+    size = v.shape[-1] if v is not None else q.shape[-1] if value_size is None else value_size
+    indices = tuple(sparse_indices.shape)
+    output = SparseAttentionOutput(
+        results.out("out", (*q.shape[:-1], size), q.dtype),
+        results.out("softmax_max", statistics_shape(q)),
+        results.out("softmax_sum", statistics_shape(q)),
+        results.out("p_head_mean", (*indices[:-2], *indices[-1:])) if need_p_head_mean else None,
+    )
+    options = _fa.SparseAttentionOptions(
+        layout=layout, scale=scale, block_size=block_size, sparse_mode=sparse_mode, check_indices=check_indices
+    )
+    results.run(_fa.sparse_forward, options, lengths_q, lengths_kv, context)
+    return output
+
+
+def sparse_flash_attention_grad(
+    q: Any,
+    k: Any,
+    v: Any,
+    sparse_indices: Any,
+    out: Any,
+    d_out: Any,
+    softmax_max: Any,
+    softmax_sum: Any,
+    *,
+    layout: str = "BSND",
+    scale: float | None = None,
+    block_size: int = 1,
+    sparse_mode: int = 3,
+    query_rope: Any = None,
+    key_rope: Any = None,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    check_indices: bool = True,
+    context: Context | None = None,
+) -> SparseAttentionGradients:
+    """Gradients of `sparse_flash_attention`, whose arguments and results it takes; the same bits for any threads.
+
+    Args:
+        out, softmax_max, softmax_sum: of the forward call.
+        d_out: gradient of out; its shape and type.
+
+    Raises:
+        As `flash_attention`.
+    """
+    check_arrays(q=q, k=k, sparse_indices=sparse_indices)
+    results = _Results(
+        q,
+        query=q,
+        key=k,
+        value=v,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        sparse_indices=sparse_indices,
+        out=out,
+        d_out=d_out,
+        softmax_max=softmax_max,
+        softmax_sum=softmax_sum,
+    )
+    gradients = SparseAttentionGradients(
+        results.out_like("dq", q),
+        results.out_like("dk", k),
+        results.out_like("dv", v),
+        results.out_like("dq_rope", query_rope),
+        results.out_like("dk_rope", key_rope),
+    )
+    options = _fa.SparseAttentionOptions(
+        layout=layout, scale=scale, block_size=block_size, sparse_mode=sparse_mode, check_indices=check_indices
+    )
+    results.run(_fa.sparse_backward, options, lengths_q, lengths_kv, context)
+    return gradients
+
+
+def lightning_indexer(
+    q: Any,
+    k: Any,
+    weights: Any,
+    *,
+    sparse_count: int = 2048,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    block_table: Any = None,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    need_values: bool = True,
+    context: Context | None = None,
+) -> tuple[Any, Any]:
+    """The sparse_count keys of the largest sum over heads of weights * max(0, q . k), for every query token.
+
+    Args:
+        q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
+        k: [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D].
+        weights: [B, S1, N], type of q or float32. There is no scale: fold it in here.
+        sparse_mode, block_table, lengths_q, lengths_kv: as in `sparse_flash_attention`.
+
+    Returns:
+        sparse_indices, int32 [B, S1, 1, K], by descending score, equal ones by ascending key, -1 where unused; and
+        their scores, the type of q, -inf where unused (None without need_values).
+
+    Raises:
+        As `flash_attention`.
+    """
+    check_arrays(q=q, k=k, weights=weights)
+    results = _Results(q, query=q, key=k, weights=weights, block_table=block_table)
+    shape = (*q.shape[:-2], 1, sparse_count)
+    indices = results.out("sparse_indices", shape, _integer_type(q))
+    values = results.out("sparse_values", shape, q.dtype) if need_values else None
+    options = _fa.LightningIndexerOptions(layout=layout, sparse_mode=sparse_mode, check_indices=True)
+    results.run(_fa.indexer, options, lengths_q, lengths_kv, context)
+    return indices, values
+
+
+def lightning_indexer_grad(
+    q: Any,
+    k: Any,
+    weights: Any,
+    sparse_indices: Any,
+    d_values: Any,
+    *,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    check_indices: bool = True,
+    context: Context | None = None,
+) -> IndexerGradients:
+    """Gradients of the values of `lightning_indexer`, whose arguments and indices it takes.
+
+    Args:
+        d_values: gradient of the values, [B, S1, 1, K] or [B, S1, K], type of q or float32.
+
+    Raises:
+        As `flash_attention`.
+    """
+    check_arrays(q=q, k=k, weights=weights)
+    results = _Results(q, query=q, key=k, weights=weights, sparse_indices=sparse_indices, d_values=d_values)
+    gradients = IndexerGradients(
+        results.out_like("dq", q), results.out_like("dk", k), results.out_like("dweights", weights)
+    )
+    options = _fa.LightningIndexerOptions(layout=layout, sparse_mode=sparse_mode, check_indices=check_indices)
+    results.run(_fa.indexer_backward, options, lengths_q, lengths_kv, context)
+    return gradients
+
+
+def _loss(
+    call: Callable,
+    inputs: dict[str, Any],
+    options: dict[str, Any],
+    lengths_q: Iterable[int] | None,
+    lengths_kv: Iterable[int] | None,
+    context: Context | None,
+) -> IndexerLoss:
+    check_arrays(**{name: inputs[name] for name in ("query_index", "key_index", "weights")})
+    results = _Results(inputs["query_index"], **inputs)
+    loss = IndexerLoss(
+        results.out_like("dq_index", inputs["query_index"]),
+        results.out_like("dk_index", inputs["key_index"]),
+        results.out_like("dweights", inputs["weights"]),
+        results.out("loss", (1,)),
+    )
+    results.run(call, _fa.IndexerLossOptions(**options), lengths_q, lengths_kv, context)
+    return loss
+
+
+def sparse_lightning_indexer_grad_kl_loss(
+    q: Any,
+    k: Any,
+    query_index: Any,
+    key_index: Any,
+    weights: Any,
+    sparse_indices: Any,
+    softmax_max: Any,
+    softmax_sum: Any,
+    *,
+    layout: str = "BSND",
+    scale: float | None = None,
+    sparse_mode: int = 3,
+    query_rope: Any = None,
+    key_rope: Any = None,
+    p_head_mean: Any = None,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    reduction: str = "sum",
+    target: str = "head-mean",
+    check_indices: bool = True,
+    context: Context | None = None,
+) -> IndexerLoss:
+    """KL loss between the attention's distribution over a selection and the indexer's, with its gradients.
+
+    Args:
+        q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: of `sparse_flash_attention`,
+            block_size 1.
+        query_index, key_index, weights: of `lightning_indexer`.
+        p_head_mean: of `sparse_flash_attention`; its scores are then not computed again.
+        reduction: "sum" over tokens or "mean".
+        target: "head-mean", the mean of the heads' probabilities, or "l1", that divided by its sum over the selection.
+
+    Raises:
+        As `flash_attention`.
+    """
+    inputs = {
+        "query": q,
+        "key": k,
+        "query_rope": query_rope,
+        "key_rope": key_rope,
+        "query_index": query_index,
+        "key_index": key_index,
+        "weights": weights,
+        "sparse_indices": sparse_indices,
+        "softmax_max": softmax_max,
+        "softmax_sum": softmax_sum,
+        "p_head_mean": p_head_mean,
+    }
+    options = {
+        "layout": layout,
+        "scale": scale,
+        "sparse_mode": sparse_mode,
+        "reduction": reduction,
+        "target": target,
+        "check_indices": check_indices,
+    }
+    return _loss(_fa.sparse_indexer_loss, inputs, options, lengths_q, lengths_kv, context)
+
+
+def dense_lightning_indexer_grad_kl_loss(
+    q: Any,
+    k: Any,
+    query_index: Any,
+    key_index: Any,
+    weights: Any,
+    softmax_max: Any,
+    softmax_sum: Any,
+    softmax_max_index: Any,
+    softmax_sum_index: Any,
+    *,
+    layout: str = "BSND",
+    scale: float | None = None,
+    sparse_mode: int = 3,
+    query_rope: Any = None,
+    key_rope: Any = None,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    reduction: str = "sum",
+    target: str = "head-mean",
+    context: Context | None = None,
+) -> IndexerLoss:
+    """`sparse_lightning_indexer_grad_kl_loss` over every key below the limit, for attention with key heads of its own.
+
+    Args:
+        q, k: [B, S1, N, D] and [B, S2, Nkv, D]; softmax_max, softmax_sum: float32 [B, Nkv, S1, N / Nkv].
+        softmax_max_index, softmax_sum_index: of the indexer's scores, float32 [B, 1, S1], TND [1, T].
+
+    Raises:
+        As `flash_attention`.
+    """
+    inputs = {
+        "query": q,
+        "key": k,
+        "query_rope": query_rope,
+        "key_rope": key_rope,
+        "query_index": query_index,
+        "key_index": key_index,
+        "weights": weights,
+        "softmax_max": softmax_max,
+        "softmax_sum": softmax_sum,
+        "softmax_max_index": softmax_max_index,
+        "softmax_sum_index": softmax_sum_index,
+    }
+    options = {
+        "layout": layout,
+        "scale": scale,
+        "sparse_mode": sparse_mode,
+        "reduction": reduction,
+        "target": target,
+        "check_indices": True,
+    }
+    return _loss(_fa.dense_indexer_loss, inputs, options, lengths_q, lengths_kv, context)

@@ -1,0 +1,325 @@
+"""Sparse attention, the indexer and its loss against float64: fa's functions, torch_npu's face, autograd, opcheck."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from reference import ROUNDOFF, assert_no_worse_than_naive, assert_within, attention, bnsd, tolerances
+from sparse_reference import counts, indexer_scores, indexer_size, kl_loss
+
+import fa
+import fa.torch_npu as torch_npu
+from fa import _torch_sparse_ops
+
+B, S1, S2, N, D, ROPE, K = 2, 24, 40, 8, 16, 8, 12
+SCALE = (D + ROPE) ** -0.5
+_TOKENS = "pre_tokens=9223372036854775807, next_tokens=9223372036854775807"
+FACES = {
+    "npu_sparse_flash_attention": "query, key, value, sparse_indices, scale_value, *, block_table=None, "
+    "actual_seq_lengths_query=None, actual_seq_lengths_kv=None, query_rope=None, key_rope=None, sparse_block_size=1, "
+    f"layout_query='BSND', layout_kv='BSND', sparse_mode=3, {_TOKENS}, attention_mode=0, return_softmax_lse=False, "
+    "sinks=None",
+    "npu_sparse_flash_attention_grad": "query, key, value, sparse_indices, d_out, out, softmax_max, softmax_sum, "
+    "scale_value, sparse_block_size, query_rope=None, key_rope=None, actual_seq_qlen=None, actual_seq_kvlen=None, "
+    f"layout='BSND', sparse_mode=3, {_TOKENS}, attention_mode=0",
+    "npu_lightning_indexer": "query, key, weights, *, actual_seq_lengths_query=None, actual_seq_lengths_key=None, "
+    f"block_table=None, layout_query='BSND', layout_key='BSND', sparse_count=2048, sparse_mode=3, {_TOKENS}, "
+    "return_value=False",
+    "npu_sparse_lightning_indexer_grad_kl_loss": "query, key, query_index, key_index, weights, sparse_indices, "
+    "softmax_max, softmax_sum, scale_value, *, query_rope=None, key_rope=None, actual_seq_qlen=None, "
+    f"actual_seq_klen=None, layout='BSND', sparse_mode=3, {_TOKENS}, sinks=None",
+}
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_signatures(name):
+    signature = inspect.signature(getattr(torch_npu, name))
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    assert str(inspect.Signature(bare)) == f"({FACES[name]})"
+
+
+def tensors(dtype=torch.float32, **keywords):
+    """query, key, query_rope, key_rope."""
+    shapes = (B, S1, N, D), (B, S2, 1, D), (B, S1, N, ROPE), (B, S2, 1, ROPE)
+    return [torch.randn(shape).to(dtype).requires_grad_(**keywords) for shape in shapes]
+
+
+def selection(dtype=torch.int32):
+    """Rows of random keys below their limits, one twice, one empty, one that ends early."""
+    indices = torch.full((B, S1, 1, K), -1)
+    for b in range(B):
+        for t in range(S1):
+            keys = torch.randperm(S2 - S1 + t + 1)[:K]
+            indices[b, t, 0, : len(keys)] = keys
+    indices[0, 3, 0, 1] = indices[0, 3, 0, 0]
+    indices[0, 5] = -1
+    indices[1, 7, 0, 4] = -1
+    return indices.to(dtype)
+
+
+def dense(wide, count, requires_grad=False):
+    """q, k with their ropes, and v, seen as BNSD in float64, and the keywords of the selection."""
+    q, k, q_rope, k_rope = (bnsd(t.detach().double(), "BSND", t.shape[2]) for t in wide)
+    inputs = [torch.cat([q, q_rope], -1), torch.cat([k, k_rope], -1), k.clone()]
+    keywords = {"scale": SCALE, "keep": (count > 0)[:, None], "bias": count.clamp_min(1).log()[:, None]}
+    return [t.requires_grad_(requires_grad) for t in inputs], keywords
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", ["the key", "of its own"])
+def test_attention_and_its_gradients(dtype, value):
+    leaves = tensors(dtype)
+    query, key, query_rope, key_rope = leaves
+    v = key if value == "the key" else key.detach().clone().requires_grad_()
+    indices = selection()
+    out, top, total = torch_npu.npu_sparse_flash_attention(
+        query, key, v, indices, SCALE, query_rope=query_rope, key_rope=key_rope, return_softmax_lse=True
+    )
+    d_out = torch.randn(out.shape).to(dtype)
+    gradients = torch.autograd.grad(out, leaves if v is key else [*leaves, v], d_out)
+    count = counts(indices, S2)
+    inputs, keywords = dense(leaves, count, requires_grad=True)
+    want, _, _ = attention(*inputs, **keywords)
+    dq, dk, dv = torch.autograd.grad(want, inputs, bnsd(d_out, "BSND", N).double())
+    bounds = tolerances(*inputs, bnsd(d_out, "BSND", N), dtype, **keywords)
+    assert_within(bnsd(out, "BSND", N), want, bounds["out"], "out")
+    if v is key:
+        dk, bounds["dk"] = dk.clone(), bounds["dk"].clone()
+        dk[..., :D] += dv
+        bounds["dk"][..., :D] += bounds["dv"] + torch.finfo(dtype).eps * dk[..., :D].abs()
+    else:
+        assert_within(bnsd(gradients[4], "BSND", 1), dv, bounds["dv"], "dv")
+    for i, (name, all_columns, heads) in enumerate([("dq", dq, N), ("dk", dk, 1)]):
+        for got, columns in ((gradients[i], slice(0, D)), (gradients[i + 2], slice(D, None))):
+            assert_within(bnsd(got, "BSND", heads), all_columns[..., columns], bounds[name][..., columns], name)
+    empty = count.sum(-1) == 0
+    assert top.shape == total.shape == (B, 1, S1, N)
+    assert (out[empty] == 0).all() and (top[:, 0][empty] == 0).all() and (total[:, 0][empty] == 0).all()
+
+
+def test_the_grad_function_gives_autograd_s_bits():
+    query, key, query_rope, key_rope = leaves = tensors()
+    indices = selection()
+    call = {"query_rope": query_rope, "key_rope": key_rope}
+    out, top, total = torch_npu.npu_sparse_flash_attention(
+        query, key, key, indices, SCALE, **call, return_softmax_lse=True
+    )
+    d_out = torch.randn_like(out)
+    want = torch.autograd.grad(out, leaves, d_out)
+    with torch.no_grad():
+        dq, dk, dv, dq_rope, dk_rope = torch_npu.npu_sparse_flash_attention_grad(
+            query, key, None, indices, d_out, out, top, total, SCALE, 1, **call
+        )
+    assert dv is None
+    assert all(torch.equal(got, w) for got, w in zip((dq, dk, dq_rope, dk_rope), want, strict=True))
+
+
+def test_arrays_of_numpy_blocks_lengths_and_packed_tokens():
+    query, key, query_rope, key_rope = (t.detach().numpy() for t in tensors())
+    blocks = np.full((B, S1, 1, 3), -1, np.int64)
+    blocks[..., 0], blocks[..., 1] = 1, 0
+    call = {"query_rope": query_rope, "key_rope": key_rope, "block_size": 8, "scale": SCALE}
+    padded = fa.sparse_flash_attention(query, key, None, blocks, **call, lengths_q=[S1, 20], lengths_kv=[S2, 30])
+    assert isinstance(padded.out, np.ndarray) and (padded.out[1, 20:] == 0).all()
+    packed = fa.sparse_flash_attention(
+        *(np.concatenate([t[0], t[1][:rows]]) for t, rows in ((query, 20), (key, 30))),
+        None,
+        np.concatenate([blocks[0], blocks[1][:20]]),
+        **call
+        | {
+            "query_rope": np.concatenate([query_rope[0], query_rope[1][:20]]),
+            "key_rope": np.concatenate([key_rope[0], key_rope[1][:30]]),
+        },
+        layout="TND",
+        lengths_q=[S1, S1 + 20],
+        lengths_kv=[S2, S2 + 30],
+    )
+    assert np.array_equal(packed.out, np.concatenate([padded.out[0], padded.out[1][:20]]))
+    count = counts(torch.from_numpy(blocks[:1]), S2, block_size=8)
+    inputs, keywords = dense([torch.from_numpy(t[:1]) for t in (query, key, query_rope, key_rope)], count)
+    want, _, _ = attention(*inputs, **keywords)
+    bounds = tolerances(*inputs, torch.zeros_like(want), torch.float32, **keywords)
+    assert_within(bnsd(torch.from_numpy(padded.out[:1]), "BSND", N), want, bounds["out"], "out")
+
+
+def indexer_tensors(dtype=torch.float32, heads=4, size=16, keys=S2):
+    shapes = (B, S1, heads, size), (B, keys, 1, size), (B, S1, heads)
+    return [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_indexer_and_its_gradients(dtype):
+    leaves = indexer_tensors(dtype)
+    indices, values = torch_npu.npu_lightning_indexer(*leaves, sparse_count=K, return_value=True)
+    assert indices.dtype == torch.int32 and values.dtype == dtype and not indices.requires_grad
+    wide = [t.detach().double().requires_grad_() for t in leaves]
+    scores, size = indexer_scores(*wide), indexer_size(*wide)
+    unit = torch.finfo(dtype).eps / 2 if dtype != torch.float32 else 0.0
+    bound = ROUNDOFF * (4 * (16 * 4) ** 0.5 + 8) * size
+    limit = (S2 - S1 + 1 + torch.arange(S1))[None, :, None]
+    visible = torch.arange(S2)[None, None, :] < limit
+    flat = indices[:, :, 0].long()
+    assert (flat >= 0).all() and (flat < limit).all()
+    picked = torch.gather(scores, -1, flat)
+    assert_within(values[:, :, 0], picked, torch.gather(bound, -1, flat) + unit * picked.abs(), "values")
+    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, flat, True)
+    assert (chosen.sum(-1) == K).all(), "a key stands twice"
+    worst = torch.where(chosen, scores + bound, torch.inf).amin(-1)
+    best = torch.where(visible & ~chosen, scores - bound, -torch.inf).amax(-1)
+    assert (worst >= best).all()
+    assert (picked[..., 1:] <= picked[..., :-1] + 2 * torch.gather(bound, -1, flat)[..., 1:]).all()
+
+    d_values = torch.randn(values.shape).to(dtype)
+    gradients = torch.autograd.grad(values, leaves, d_values)
+    want = torch.autograd.grad(picked, wide, d_values[:, :, 0].double())
+    magnitude = torch.autograd.grad(
+        torch.gather(indexer_size(*(t.abs() for t in wide)), -1, flat),
+        wide,
+        d_values[:, :, 0].double().abs(),
+    )
+    for name, got, w, m in zip(("dq", "dk", "dweights"), gradients, want, magnitude, strict=True):
+        sums = ROUNDOFF * (4 * (16 * K * S1) ** 0.5 + 8)
+        # Kernels of bf16 pairs round w * d_values once, others not.
+        assert_within(got, w, (sums + unit) * m.abs() + unit * w.abs(), name)
+
+
+def attention_and_indexer():
+    """The arguments of the loss, in float32, and the target in float64; tensors of 4096 elements or more."""
+    keys = 260
+    shapes = (B, S1, N, D), (B, keys, 1, D), (B, S1, 16, 16), (B, keys, 1, 16), (B, S1, 16)
+    query, key, query_index, key_index, weights = (torch.randn(shape) for shape in shapes)
+    weights /= 32  # no probability of the indexer is so small that the loss clamps it, which its gradient does not
+    indices, _ = fa.lightning_indexer(query_index, key_index, weights, sparse_count=64)
+    forward = fa.sparse_flash_attention(query, key, None, indices, scale=0.25, need_p_head_mean=True)
+    inputs = query, key, query_index, key_index, weights, indices, forward.softmax_max, forward.softmax_sum
+    return inputs, forward.p_head_mean
+
+
+def loss_and_gradients(inputs, dtype):
+    query, key, *index, indices, _, _ = inputs
+    index = [t.to(dtype, copy=True).requires_grad_() for t in index]
+    keys = key.shape[1]
+    count = counts(indices, keys).to(dtype)
+    attention_scores = torch.einsum("bthd,bsd->bths", query.to(dtype), key[:, :, 0].to(dtype)) * 0.25
+    p = torch.softmax(torch.where((count > 0)[:, :, None], attention_scores, -torch.inf), -1).mean(2)
+    loss = kl_loss(p, indexer_scores(*index), count)
+    return [*torch.autograd.grad(loss, index), loss.detach().reshape(1)]
+
+
+@pytest.mark.parametrize("given", ["statistics", "p_head_mean"])
+def test_loss_and_its_gradients(given):
+    inputs, p_head_mean = attention_and_indexer()
+    keywords = {"p_head_mean": p_head_mean} if given == "p_head_mean" else {}
+    got = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=0.25, **keywords)
+    want, naive = loss_and_gradients(inputs, torch.float64), loss_and_gradients(inputs, torch.float32)
+    for name, g, w, n in zip(got._fields[:2], got, want, naive, strict=False):
+        assert_no_worse_than_naive(g, w, n, 3, name)
+    # Fewer elements: the largest error of the naive one is not yet a bound.
+    assert torch.allclose(got.dweights.double(), want[2], rtol=0, atol=1e-5 * want[2].abs().max().item())
+    # dI = y - p is the gradient where p adds up to 1, which only rounding keeps it from.
+    assert got.loss.shape == (1,) and got.loss.item() == pytest.approx(want[3].item(), rel=1e-5)
+    face = torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(*inputs, 0.25)
+    if given == "statistics":
+        assert all(torch.equal(a, b) for a, b in zip(face, got, strict=True))
+    mean = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=0.25, reduction="mean", target="l1", **keywords)
+    assert mean.loss.item() == pytest.approx(want[3].item() / (B * S1), rel=1e-5)
+
+
+def test_the_dense_loss_is_the_sparse_one_over_all_keys():
+    inputs, _ = attention_and_indexer()
+    query, key, query_index, key_index, weights = inputs[:5]
+    keys = key.shape[1]
+    everything = torch.arange(keys, dtype=torch.int32).expand(B, S1, 1, keys).contiguous()
+    forward = fa.sparse_flash_attention(query, key, None, everything, scale=0.25)
+    sparse = fa.sparse_lightning_indexer_grad_kl_loss(
+        query, key, query_index, key_index, weights, everything, forward.softmax_max, forward.softmax_sum, scale=0.25
+    )
+    scores = indexer_scores(query_index.double(), key_index.double(), weights.double())
+    limit = (keys - S1 + 1 + torch.arange(S1))[None, :, None]
+    scores = torch.where(torch.arange(keys)[None, None, :] < limit, scores, -torch.inf)
+    top = scores.amax(-1)
+    total = (scores - top[..., None]).exp().sum(-1)
+    dense_loss = fa.dense_lightning_indexer_grad_kl_loss(
+        query,
+        key,
+        query_index,
+        key_index,
+        weights,
+        forward.softmax_max,
+        forward.softmax_sum,
+        *(t.float()[:, None] for t in (top, total)),
+        scale=0.25,
+    )
+    for name, a, b in zip(sparse._fields, sparse, dense_loss, strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=2e-5 * a.abs().max().item()), name
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    query, key, query_rope, key_rope = (t.detach() for t in tensors())
+    indices, results = selection(), []
+    for threads in (1, 3):
+        context = fa.Context(threads=threads)
+        call = {"query_rope": query_rope, "key_rope": key_rope, "context": context}
+        forward = fa.sparse_flash_attention(query, key, None, indices, **call)
+        out = forward.out
+        grads = fa.sparse_flash_attention_grad(query, key, None, indices, out, out, *forward[1:3], **call)
+        results.append([*forward[:3], *(g for g in grads if g is not None)])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_opcheck():
+    query, key, query_rope, key_rope = tensors()
+    lengths = torch.tensor([S1, 9], dtype=torch.int32), torch.tensor([S2, 30], dtype=torch.int32)
+    call = _torch_sparse_ops.SparseCall(
+        query_rope, key_rope, selection(), None, *lengths, "BSND", SCALE, block_size=1, sparse_mode=0
+    )
+    torch.library.opcheck(_torch_sparse_ops.sparse_attention, (query, key, None, *call))
+    # Its check of the ahead-of-time graph adds up all outputs, which indices beside values do not allow.
+    utils = ("test_schema", "test_autograd_registration", "test_faketensor")
+    arguments = (*indexer_tensors(), None, None, None, "BSND", K, 3)
+    torch.library.opcheck(_torch_sparse_ops.lightning_indexer, arguments, test_utils=utils)
+    inputs, _ = attention_and_indexer()
+    loss = _torch_sparse_ops.LossCall(*inputs, None, None, None, None, "BSND", 0.25, 3)
+    torch.library.opcheck(
+        _torch_sparse_ops.sparse_indexer_loss, tuple(loss), test_utils=("test_schema", "test_faketensor")
+    )
+
+
+def test_torch_compile_gives_eager_s_bits():
+    """The step of a sparse model in one graph: the indexer chooses, attention attends, both have gradients."""
+    query, key, query_rope, key_rope = tensors()
+    indexer = indexer_tensors()
+
+    def step(query, key, query_rope, key_rope, *indexer):
+        indices, values = torch_npu.npu_lightning_indexer(*indexer, sparse_count=K, return_value=True)
+        out, *_ = torch_npu.npu_sparse_flash_attention(
+            query, key, key, indices, SCALE, query_rope=query_rope, key_rope=key_rope
+        )
+        return out.square().sum() + values.square().sum()
+
+    leaves = [query, key, query_rope, key_rope, *indexer]
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    for eager, other in zip(*(torch.autograd.grad(f(*leaves), leaves) for f in (step, compiled)), strict=True):
+        assert torch.equal(eager, other)
+
+
+def test_messages_use_the_names_of_the_face():
+    query, key, *_ = (t.detach() for t in tensors())
+    indices = selection()
+    with pytest.raises(ValueError, match=r"sparse_block_size=0"):
+        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sparse_block_size=0)
+    with pytest.raises(ValueError, match=r"sparse_mode=1, want 0 or 3"):
+        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sparse_mode=1)
+    with pytest.raises(ValueError, match=r"actual_seq_lengths_kv\[1\]=99"):
+        torch_npu.npu_sparse_flash_attention(
+            query, key, key, indices, SCALE, actual_seq_lengths_kv=torch.tensor([S2, 99])
+        )
+    with pytest.raises(ValueError, match="sinks"):
+        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sinks=torch.zeros(N))
+    bad = indices.clone()
+    bad[1, 2, 0, 3] = S2
+    with pytest.raises(ValueError, match=rf"sparse_indices\[1\]\[2\]\[0\]\[3\]={S2}"):
+        torch_npu.npu_sparse_flash_attention(query, key, key, bad, SCALE)
+    with pytest.raises(ValueError, match="target="):
+        fa.sparse_lightning_indexer_grad_kl_loss(*[query] * 8, target="max")
