@@ -34,10 +34,9 @@ LossRow RowOfLoss(const LossProblem& problem, int64_t b, int64_t t) {
   }
   if (row.p.empty()) return row;
 
-  double total = 0;
-  for (const double p : row.p) total += p;
+  for (const double p : row.p) row.p_sum += p;
   if (problem.l1) {
-    for (double& p : row.p) p /= total;
+    for (double& p : row.p) p /= row.p_sum;
   }
   double max = *std::max_element(row.score.begin(), row.score.end());
   double sum = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace reference {
 namespace {
@@ -42,15 +41,16 @@ SparseResult SparseForward(const SparseProblem& p) {
       const int64_t token = s.FirstToken(b) + t;
       for (int64_t n = 0; n < p.heads; ++n) {
         const int64_t row = token * p.heads + n;
-        double max = -std::numeric_limits<double>::infinity();
+        std::vector<double> scores;
+        for (const SelectedKey& at : keys) scores.push_back(p.Score(token, n, s.FirstKey(b) + at.key));
+        const double max = *std::max_element(scores.begin(), scores.end());
         double sum = 0;
-        for (const SelectedKey& at : keys) max = std::max(max, p.Score(token, n, s.FirstKey(b) + at.key));
-        for (const SelectedKey& at : keys) sum += std::exp(p.Score(token, n, s.FirstKey(b) + at.key) - max);
-        for (const SelectedKey& at : keys) {
-          const int64_t key = s.FirstKey(b) + at.key;
-          const double probability = std::exp(p.Score(token, n, key) - max) / sum;
-          for (int64_t x = 0; x < p.dv; ++x) result.out[row * p.dv + x] += probability * p.Value(key)[x];
-          result.p_head_mean[token * s.slots + at.slot] += probability / static_cast<double>(p.heads);
+        for (const double score : scores) sum += std::exp(score - max);
+        for (size_t i = 0; i < keys.size(); ++i) {
+          const double* value = p.Value(s.FirstKey(b) + keys[i].key);
+          const double probability = std::exp(scores[i] - max) / sum;
+          for (int64_t x = 0; x < p.dv; ++x) result.out[row * p.dv + x] += probability * value[x];
+          result.p_head_mean[token * s.slots + keys[i].slot] += probability / static_cast<double>(p.heads);
         }
         result.max[row] = max;
         result.sum[row] = sum;

@@ -7,7 +7,24 @@
 namespace fa::test {
 
 /// Names of the tensors of a case, so that each draws values of its own.
-enum class Tag : uint8_t { kQ, kK, kV, kQRope, kKRope, kPse, kDenseMask, kDropMask, kSink, kSlopes, kDOut, kChoice };
+enum class Tag : uint8_t {
+  kQ,
+  kK,
+  kV,
+  kQRope,
+  kKRope,
+  kPse,
+  kDenseMask,
+  kDropMask,
+  kSink,
+  kSlopes,
+  kDOut,
+  kChoice,
+  kLists,
+  kQIndex,
+  kKIndex,
+  kWeights,
+};
 
 /// 64 random bits that depend on the arguments alone: the value of an element is a function of its logical place,
 /// never of layout, batch size or order.

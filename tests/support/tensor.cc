@@ -60,6 +60,16 @@ double Tensor::Get(int64_t offset) const {
       return static_cast<double>(value);
     }
     case DType::kI8: return static_cast<int8_t>(*at);
+    case DType::kI32: {
+      int32_t value = 0;
+      std::memcpy(&value, at, sizeof value);
+      return value;
+    }
+    case DType::kI64: {
+      int64_t value = 0;
+      std::memcpy(&value, at, sizeof value);
+      return static_cast<double>(value);
+    }
     default: return std::to_integer<int>(*at);
   }
 }
@@ -79,6 +89,16 @@ void Tensor::Set(int64_t offset, double value) const {
       break;
     }
     case DType::kI8: *at = static_cast<std::byte>(static_cast<int8_t>(value)); break;
+    case DType::kI32: {
+      const auto narrow = static_cast<int32_t>(value);
+      std::memcpy(at, &narrow, sizeof narrow);
+      break;
+    }
+    case DType::kI64: {
+      const auto whole = static_cast<int64_t>(value);
+      std::memcpy(at, &whole, sizeof whole);
+      break;
+    }
     default: *at = static_cast<std::byte>(value);
   }
 }

@@ -1,0 +1,138 @@
+// A token's results have the same bits whoever computes them, wherever its keys lie, in whatever order its list names
+// them, and whatever else is in the call.
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <map>
+#include <utility>
+
+#include "ops/sparse/sparse_case.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+// oneTBB would give no more workers than the machine has cores.
+const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
+
+class SparseBits : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
+ protected:
+  static Context* ContextWith(int threads) { return ContextOf(std::get<0>(GetParam()), threads); }
+
+  static SparseCase Usual(bool merged) {
+    SparseCase c{.heads = 18, .d = 40, .d_rope = 8, .dv = 40, .merged = merged};
+    c.tokens.dtype = std::get<1>(GetParam());
+    c.tokens.lengths = {{9, 0, 14, 5}, {300, 3, 70, 140}};
+    c.tokens.slots = 150;
+    c.tokens.lists = ListForm::kMessy;
+    return c;
+  }
+};
+
+TEST_P(SparseBits, DoNotDependOnThreads) {
+  for (const bool merged : {false, true}) {
+    const SparseCase c = Usual(merged);
+    const TokenOutputs forward = ForwardOf(c, ContextWith(1));
+    const TokenOutputs backward = BackwardOf(c, ContextWith(1));
+    for (const int threads : {1, 2, 3, 4}) {
+      EXPECT_TRUE(SameBits(ForwardOf(c, ContextWith(threads)), forward)) << threads << " threads " << c;
+      EXPECT_TRUE(SameBits(BackwardOf(c, ContextWith(threads)), backward)) << threads << " threads " << c;
+    }
+  }
+}
+
+// Tokens that wait for one another at every key: any order but one would show.
+TEST_P(SparseBits, OfManyTokensOnTheSameKeysDoNotDependOnThreads) {
+  SparseCase c = Usual(true);
+  c.tokens.lengths = {{80}, {12}};
+  c.tokens.causal = false;
+  c.tokens.slots = 12;
+  const TokenOutputs want = BackwardOf(c, ContextWith(1));
+  for (int run = 0; run < 6; ++run) EXPECT_TRUE(SameBits(BackwardOf(c, ContextWith(2 + run % 3)), want)) << run;
+}
+
+TEST_P(SparseBits, DoNotDependOnTheOrderOfTheList) {
+  for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
+    for (const int64_t block_size : {1, 8}) {
+      SparseCase c = Usual(false);
+      c.head_mean = false;
+      c.tokens.lists = lists;
+      c.tokens.block_size = block_size;
+      const TokenOutputs forward = ForwardOf(c, ContextWith(2));
+      const TokenOutputs backward = BackwardOf(c, ContextWith(2));
+      for (const uint64_t order : {1, 2}) {
+        c.tokens.list_order = order;
+        EXPECT_TRUE(SameBits(ForwardOf(c, ContextWith(2)), forward)) << c;
+        EXPECT_TRUE(SameBits(BackwardOf(c, ContextWith(2)), backward)) << c;
+      }
+    }
+  }
+}
+
+// The head mean follows its entry.
+TEST_P(SparseBits, OfTheHeadMeanMoveWithTheEntries) {
+  SparseCase c = Usual(true);
+  c.tokens.lists = ListForm::kDistinct;
+  const auto mean_of_keys = [&] {
+    const SparseCall call(c);
+    EXPECT_TRUE(call.Run(ContextWith(2)).ok());
+    const std::vector<double> means = ValuesOf(call.Outputs(), "p_head_mean");
+    std::map<std::pair<int64_t, int64_t>, double> of_keys;
+    for (int64_t x = 0; x < std::ssize(means); ++x) {
+      const int64_t key = call.values().selection.indices[x];
+      if (key >= 0) of_keys[{x / c.tokens.slots, key}] = means[x];
+    }
+    return of_keys;
+  };
+  const auto want = mean_of_keys();
+  c.tokens.list_order = 3;
+  EXPECT_EQ(mean_of_keys(), want);
+}
+
+TEST_P(SparseBits, DoNotDependOnLayoutAndPages) {
+  const SparseCase c = Usual(false);
+  const TokenOutputs forward = ForwardOf(c, ContextWith(2));
+  const TokenOutputs backward = BackwardOf(c, ContextWith(2));
+  SparseCase packed = c;
+  packed.tokens.layout = Layout::kTND;
+  const auto same_values = [](const TokenOutputs& got, const TokenOutputs& want) {
+    for (const TokenOutput& output : want) EXPECT_EQ(ValuesOf(got, output.name), output.rows.values) << output.name;
+  };
+  same_values(ForwardOf(packed, ContextWith(2)), forward);
+  same_values(BackwardOf(packed, ContextWith(2)), backward);
+  for (const int64_t page_rows : {1, 16, 50}) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      SparseCase paged = c;
+      paged.tokens.layout = layout;
+      paged.tokens.page_rows = page_rows;
+      paged.tokens.page_order = static_cast<uint64_t>(page_rows);
+      same_values(ForwardOf(paged, ContextWith(2)), forward);
+    }
+  }
+}
+
+TEST_P(SparseBits, DoNotDependOnTheOtherSequences) {
+  const SparseCase c = Usual(true);
+  const std::vector<double> out = ValuesOf(ForwardOf(c, ContextWith(2)), "out");
+  const TokenOutputs backward = BackwardOf(c, ContextWith(2));
+  size_t at_query = 0, at_dq = 0, at_dk = 0;
+  for (int64_t b = 0; b < c.tokens.batch(); ++b) {
+    SparseCase alone = c;
+    alone.tokens.lengths = {{c.tokens.lengths.sq[b]}, {c.tokens.lengths.sk[b]}};
+    alone.tokens.first_sequence = b;
+    for (const double value : ValuesOf(ForwardOf(alone, ContextWith(3)), "out")) ASSERT_EQ(value, out[at_query++]) << b;
+    const TokenOutputs gradients = BackwardOf(alone, ContextWith(3));
+    for (const double value : ValuesOf(gradients, "dq")) ASSERT_EQ(value, ValuesOf(backward, "dq")[at_dq++]) << b;
+    for (const double value : ValuesOf(gradients, "dk")) ASSERT_EQ(value, ValuesOf(backward, "dk")[at_dk++]) << b;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, SparseBits,
+                         ::testing::Combine(::testing::ValuesIn(IsaLevels()),
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16)),
+                         [](const auto& info) {
+                           return IsaName(std::get<0>(info.param)) + "_" + Name(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace fa::test

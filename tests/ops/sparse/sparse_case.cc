@@ -1,0 +1,249 @@
+#include "ops/sparse/sparse_case.h"
+
+#include <cmath>
+
+#include "ops/sparse/sparse_expectation.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::AssertionFailure;
+using ::testing::AssertionResult;
+using ::testing::AssertionSuccess;
+
+double ScaleOf(const SparseCase& c) {
+  const auto usual = static_cast<float>(1 / std::sqrt(static_cast<double>(c.d + c.d_rope)));
+  return static_cast<double>(c.scale.value_or(usual));
+}
+
+bool WantsHeadMean(const SparseCase& c) { return c.head_mean && c.tokens.block_size == 1; }
+
+/// Runs on every level; Call is SparseCall or SparseGradCall.
+template <typename Call>
+AssertionResult MatchesOnEveryLevel(const Call& call, const std::vector<ExpectedOutput>& expected, int threads) {
+  for (const Isa isa : IsaLevels()) {
+    const Snapshot before = call.TakeSnapshot();
+    const Status status = call.Run(ContextOf(isa, threads));
+    AssertionResult matches =
+        status.ok() ? MatchesExpected(call.Outputs(), expected) : AssertionFailure() << status.message();
+    if (matches && before.FirstChange() >= 0) {
+      matches = AssertionFailure() << "byte " << before.FirstChange() << " of a buffer was overwritten";
+    }
+    if (!matches) return matches << "\n " << IsaName(isa) << " " << call.sparse_case();
+  }
+  return AssertionSuccess();
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const SparseCase& c) {
+  out << c.tokens << " heads " << c.heads << " of " << c.d << "+" << c.d_rope << "," << c.dv;
+  if (c.merged) out << " merged";
+  if (c.scale) out << " scale " << *c.scale;
+  if (!c.check_indices) out << " unchecked";
+  return out;
+}
+
+SparseAttentionOptions OptionsOf(const SparseCase& c) {
+  SparseAttentionOptions options;
+  options.layout = c.tokens.layout;
+  options.scale = c.scale;
+  options.block_size = c.tokens.block_size;
+  options.mask = c.tokens.mask();
+  options.check_indices = c.check_indices;
+  return options;
+}
+
+reference::SparseProblem MakeReferenceProblem(const SparseCase& c) {
+  const TokenCase& t = c.tokens;
+  reference::SparseProblem p{.heads = c.heads, .d = c.d, .d_rope = c.d_rope, .dv = c.dv};
+  p.selection = MakeSelection(t);
+  p.scale = ScaleOf(c);
+  p.merged = c.merged;
+  p.q = DrawRows(t, t.lengths.sq, c.heads, c.d, Tag::kQ, t.dtype);
+  p.k = DrawRows(t, t.lengths.sk, 1, c.d, Tag::kK, t.dtype);
+  if (!c.merged) p.v = DrawRows(t, t.lengths.sk, 1, c.dv, Tag::kV, t.dtype);
+  p.q_rope = DrawRows(t, t.lengths.sq, c.heads, c.d_rope, Tag::kQRope, t.dtype);
+  p.k_rope = DrawRows(t, t.lengths.sk, 1, c.d_rope, Tag::kKRope, t.dtype);
+  return p;
+}
+
+SparseCall::SparseCall(const SparseCase& c, reference::SparseProblem values)
+    : case_(c), values_(std::move(values)), tensors_(c.tokens) {
+  const DType dtype = c.tokens.dtype;
+  q_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
+  tensors_.FillQueries(values_.q, q_);
+  k_ = tensors_.MakeKeySide(dtype, 1, c.d);
+  tensors_.FillKeys(values_.k, k_);
+  if (!c.merged) {
+    v_ = tensors_.MakeKeySide(dtype, 1, c.dv);
+    tensors_.FillKeys(values_.v, v_);
+  }
+  if (c.d_rope > 0) {
+    q_rope_ = tensors_.MakeQuerySide(dtype, c.heads, c.d_rope);
+    tensors_.FillQueries(values_.q_rope, q_rope_);
+    k_rope_ = tensors_.MakeKeySide(dtype, 1, c.d_rope);
+    tensors_.FillKeys(values_.k_rope, k_rope_);
+  }
+  lists_ = tensors_.MakeLists(values_.selection.indices);
+  out_ = tensors_.MakeQuerySide(dtype, c.heads, c.dv);
+  if (c.statistics) {
+    max_ = tensors_.MakeStatistic(1, c.heads);
+    sum_ = tensors_.MakeStatistic(1, c.heads);
+  }
+  if (WantsHeadMean(c)) head_mean_ = tensors_.MakeFlatQuerySide(DType::kF32, c.tokens.slots);
+}
+
+SparseAttentionArgs SparseCall::args() const {
+  SparseAttentionArgs args;
+  args.q = q_.tensor.view();
+  args.k = k_.tensor.view();
+  args.v = v_.tensor.view();
+  args.q_rope = q_rope_.tensor.view();
+  args.k_rope = k_rope_.tensor.view();
+  args.sparse_indices = lists_.tensor.view();
+  args.block_table = tensors_.block_table().view();
+  args.lengths_q = tensors_.lengths_q();
+  args.lengths_kv = tensors_.lengths_kv();
+  args.out = out_.tensor.mutable_view();
+  args.softmax_max = max_.tensor.mutable_view();
+  args.softmax_sum = sum_.tensor.mutable_view();
+  args.p_head_mean = head_mean_.tensor.mutable_view();
+  return args;
+}
+
+TokenOutputs SparseCall::Outputs() const {
+  TokenOutputs outputs = {{"out", tensors_.Queries(out_)}};
+  if (case_.statistics) {
+    outputs.push_back({"max", tensors_.Queries(max_)});
+    outputs.push_back({"sum", tensors_.Queries(sum_)});
+  }
+  if (WantsHeadMean(case_)) outputs.push_back({"p_head_mean", tensors_.Queries(head_mean_)});
+  return outputs;
+}
+
+Snapshot SparseCall::TakeSnapshot(bool outputs_may_change) const {
+  Snapshot snapshot;
+  for (const RowTensor* input : {&q_, &k_, &v_, &q_rope_, &k_rope_, &lists_}) snapshot.Add(input->tensor);
+  snapshot.Add(tensors_.block_table());
+  for (const RowTensor* output : {&out_, &max_, &sum_, &head_mean_}) {
+    snapshot.Add(output->tensor);
+    if (outputs_may_change) snapshot.Allow(output->tensor);
+  }
+  return snapshot;
+}
+
+SparseGradCall::SparseGradCall(const SparseCase& c, reference::SparseProblem values)
+    : case_(c), values_(std::move(values)), forward_(reference::SparseForward(values_)), tensors_(c.tokens) {
+  const DType dtype = c.tokens.dtype;
+  for (double& value : forward_.out) value = RoundTo(dtype, value);
+  for (auto* statistic : {&forward_.max, &forward_.sum}) {
+    for (double& value : *statistic) value = RoundTo(DType::kF32, value);
+  }
+  d_out_values_ = DrawRows(c.tokens, c.tokens.lengths.sq, c.heads, c.dv, Tag::kDOut, dtype);
+  q_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
+  dq_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
+  tensors_.FillQueries(values_.q, q_);
+  k_ = tensors_.MakeKeySide(dtype, 1, c.d);
+  dk_ = tensors_.MakeKeySide(dtype, 1, c.d);
+  tensors_.FillKeys(values_.k, k_);
+  if (!c.merged) {
+    v_ = tensors_.MakeKeySide(dtype, 1, c.dv);
+    dv_ = tensors_.MakeKeySide(dtype, 1, c.dv);
+    tensors_.FillKeys(values_.v, v_);
+  }
+  if (c.d_rope > 0) {
+    q_rope_ = tensors_.MakeQuerySide(dtype, c.heads, c.d_rope);
+    dq_rope_ = tensors_.MakeQuerySide(dtype, c.heads, c.d_rope);
+    tensors_.FillQueries(values_.q_rope, q_rope_);
+    k_rope_ = tensors_.MakeKeySide(dtype, 1, c.d_rope);
+    dk_rope_ = tensors_.MakeKeySide(dtype, 1, c.d_rope);
+    tensors_.FillKeys(values_.k_rope, k_rope_);
+  }
+  lists_ = tensors_.MakeLists(values_.selection.indices);
+  out_ = tensors_.MakeQuerySide(dtype, c.heads, c.dv);
+  tensors_.FillQueries(forward_.out, out_);
+  d_out_ = tensors_.MakeQuerySide(dtype, c.heads, c.dv);
+  tensors_.FillQueries(d_out_values_, d_out_);
+  max_ = tensors_.MakeStatistic(1, c.heads);
+  tensors_.FillQueries(forward_.max, max_);
+  sum_ = tensors_.MakeStatistic(1, c.heads);
+  tensors_.FillQueries(forward_.sum, sum_);
+}
+
+SparseAttentionGradArgs SparseGradCall::args() const {
+  SparseAttentionGradArgs args;
+  args.q = q_.tensor.view();
+  args.k = k_.tensor.view();
+  args.v = v_.tensor.view();
+  args.q_rope = q_rope_.tensor.view();
+  args.k_rope = k_rope_.tensor.view();
+  args.sparse_indices = lists_.tensor.view();
+  args.lengths_q = tensors_.lengths_q();
+  args.lengths_kv = tensors_.lengths_kv();
+  args.out = out_.tensor.view();
+  args.d_out = d_out_.tensor.view();
+  args.softmax_max = max_.tensor.view();
+  args.softmax_sum = sum_.tensor.view();
+  args.dq = dq_.tensor.mutable_view();
+  args.dk = dk_.tensor.mutable_view();
+  args.dv = dv_.tensor.mutable_view();
+  args.dq_rope = dq_rope_.tensor.mutable_view();
+  args.dk_rope = dk_rope_.tensor.mutable_view();
+  return args;
+}
+
+TokenOutputs SparseGradCall::Outputs() const {
+  TokenOutputs outputs = {{"dq", tensors_.Queries(dq_)}, {"dk", tensors_.Keys(dk_)}};
+  if (!case_.merged) outputs.push_back({"dv", tensors_.Keys(dv_)});
+  if (case_.d_rope > 0) {
+    outputs.push_back({"dq_rope", tensors_.Queries(dq_rope_)});
+    outputs.push_back({"dk_rope", tensors_.Keys(dk_rope_)});
+  }
+  return outputs;
+}
+
+Snapshot SparseGradCall::TakeSnapshot(bool outputs_may_change) const {
+  Snapshot snapshot;
+  for (const RowTensor* input : {&q_, &k_, &v_, &q_rope_, &k_rope_, &lists_, &out_, &d_out_, &max_, &sum_}) {
+    snapshot.Add(input->tensor);
+  }
+  for (const RowTensor* output : {&dq_, &dk_, &dv_, &dq_rope_, &dk_rope_}) {
+    snapshot.Add(output->tensor);
+    if (outputs_may_change) snapshot.Allow(output->tensor);
+  }
+  return snapshot;
+}
+
+AssertionResult ForwardIsTheReference(const SparseCall& call, int threads) {
+  return MatchesOnEveryLevel(call, ExpectForward(call), threads);
+}
+
+AssertionResult ForwardIsTheReference(const SparseCase& c, int threads) {
+  return ForwardIsTheReference(SparseCall(c), threads);
+}
+
+AssertionResult BackwardIsTheReference(const SparseGradCall& call, int threads) {
+  return MatchesOnEveryLevel(call, ExpectBackward(call), threads);
+}
+
+AssertionResult BackwardIsTheReference(const SparseCase& c, int threads) {
+  return BackwardIsTheReference(SparseGradCall(c), threads);
+}
+
+TokenOutputs ForwardOf(const SparseCase& c, Context* context) {
+  const SparseCall call(c);
+  const Status status = call.Run(context);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n " << c;
+  return call.Outputs();
+}
+
+TokenOutputs BackwardOf(const SparseCase& c, Context* context) {
+  const SparseGradCall call(c);
+  const Status status = call.Run(context);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n " << c;
+  return call.Outputs();
+}
+
+}  // namespace fa::test

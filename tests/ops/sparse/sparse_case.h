@@ -1,0 +1,103 @@
+#ifndef FA_TESTS_OPS_SPARSE_SPARSE_CASE_H_
+#define FA_TESTS_OPS_SPARSE_SPARSE_CASE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <vector>
+
+#include "fa/sparse_flash_attention.h"
+#include "fa/sparse_flash_attention_grad.h"
+#include "reference/sparse_attention.h"
+#include "support/token_case.h"
+#include "support/token_outputs.h"
+
+namespace fa::test {
+
+/// One call of sparse attention, forward or backward, as a value.
+struct SparseCase {
+  TokenCase tokens = {};
+  int64_t heads = 2, d = 16, d_rope = 0, dv = 16;
+  bool merged = false;  ///< no v
+  std::optional<float> scale = {};
+  bool statistics = true, head_mean = true;  ///< forward: wanted; the head mean of block size 1 only
+  bool check_indices = true;
+};
+
+std::ostream& operator<<(std::ostream& out, const SparseCase& c);
+[[nodiscard]] SparseAttentionOptions OptionsOf(const SparseCase& c);
+/// The case in the reference's terms: values drawn and rounded to their types.
+[[nodiscard]] reference::SparseProblem MakeReferenceProblem(const SparseCase& c);
+
+/// The tensors of a forward call. Everything but the values is NaN or invalid, outputs included.
+class SparseCall {
+ public:
+  explicit SparseCall(const SparseCase& c) : SparseCall(c, MakeReferenceProblem(c)) {}
+  /// As the case, with other values (poisoned ones, say).
+  SparseCall(const SparseCase& c, reference::SparseProblem values);
+  // The arguments point into it.
+  SparseCall(const SparseCall&) = delete;
+  SparseCall& operator=(const SparseCall&) = delete;
+
+  [[nodiscard]] const SparseCase& sparse_case() const { return case_; }
+  [[nodiscard]] const reference::SparseProblem& values() const { return values_; }
+  [[nodiscard]] SparseAttentionArgs args() const;
+  [[nodiscard]] SparseAttentionOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] Status Run(Context* context) const { return SparseFlashAttention(args(), options(), context); }
+  [[nodiscard]] TokenOutputs Outputs() const;
+  [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
+  [[nodiscard]] const RowTensor& lists() const { return lists_; }
+  [[nodiscard]] const Tensor& block_table() const { return tensors_.block_table(); }
+
+ private:
+  SparseCase case_;
+  reference::SparseProblem values_;
+  TokenTensors tensors_;
+  RowTensor q_, k_, v_, q_rope_, k_rope_, lists_, out_, max_, sum_, head_mean_;
+};
+
+/// The tensors of a backward call, with the reference's forward, rounded as a forward rounds it.
+class SparseGradCall {
+ public:
+  explicit SparseGradCall(const SparseCase& c) : SparseGradCall(c, MakeReferenceProblem(c)) {}
+  SparseGradCall(const SparseCase& c, reference::SparseProblem values);
+  SparseGradCall(const SparseGradCall&) = delete;
+  SparseGradCall& operator=(const SparseGradCall&) = delete;
+
+  [[nodiscard]] const SparseCase& sparse_case() const { return case_; }
+  [[nodiscard]] const reference::SparseProblem& values() const { return values_; }
+  [[nodiscard]] const reference::SparseResult& forward() const { return forward_; }
+  [[nodiscard]] const std::vector<double>& d_out() const { return d_out_values_; }
+  [[nodiscard]] SparseAttentionGradArgs args() const;
+  [[nodiscard]] SparseAttentionOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] Status Run(Context* context) const { return SparseFlashAttentionGrad(args(), options(), context); }
+  [[nodiscard]] TokenOutputs Outputs() const;
+  [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
+  [[nodiscard]] const RowTensor& lists() const { return lists_; }
+
+ private:
+  SparseCase case_;
+  reference::SparseProblem values_;
+  reference::SparseResult forward_;
+  std::vector<double> d_out_values_;
+  TokenTensors tensors_;
+  RowTensor q_, k_, v_, q_rope_, k_rope_, lists_, out_, d_out_, max_, sum_, dq_, dk_, dv_, dq_rope_, dk_rope_;
+};
+
+/// Runs the case forward on every level of this machine and compares it with the reference; nothing but the outputs is
+/// written.
+[[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const SparseCall& call, int threads = 2);
+[[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const SparseCase& c, int threads = 2);
+/// Likewise backward.
+[[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseGradCall& call, int threads = 2);
+[[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseCase& c, int threads = 2);
+
+/// Outputs of a call that must succeed, into fresh tensors.
+[[nodiscard]] TokenOutputs ForwardOf(const SparseCase& c, Context* context);
+[[nodiscard]] TokenOutputs BackwardOf(const SparseCase& c, Context* context);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_SPARSE_SPARSE_CASE_H_

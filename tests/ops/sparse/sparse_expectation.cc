@@ -1,0 +1,154 @@
+#include "ops/sparse/sparse_expectation.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include "support/gradient_tolerance.h"
+#include "support/tolerance.h"
+
+namespace fa::test {
+namespace {
+
+constexpr double kUnit = 0x1p-24;
+
+double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) + 8); }
+
+void Append(const double* from, int64_t count, std::vector<double>* to) { to->insert(to->end(), from, from + count); }
+
+/// All that tokens have in common; the query heads of a token become rows, which is how they lie.
+reference::Problem DenseOf(const reference::SparseProblem& p) {
+  reference::Problem dense{.d = p.d, .d_rope = p.d_rope, .dv = p.dv};
+  dense.q = p.q;
+  dense.q_rope = p.q_rope;
+  dense.scale = p.scale;
+  return dense;
+}
+
+/// Every token by itself, with the keys of its list.
+reference::Problem GatheredProblem(const reference::SparseProblem& p) {
+  const reference::Selection& s = p.selection;
+  reference::Problem dense = DenseOf(p);
+  for (int64_t b = 0; b < s.batch(); ++b) {
+    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
+      const std::vector<reference::SelectedKey> keys = s.KeysOf(b, t);
+      dense.lengths.sq.push_back(p.heads);
+      dense.lengths.sk.push_back(std::ssize(keys));
+      for (const reference::SelectedKey& at : keys) {
+        const int64_t key = s.FirstKey(b) + at.key;
+        Append(&p.k[key * p.d], p.d, &dense.k);
+        Append(p.Value(key), p.dv, &dense.v);
+        if (p.d_rope > 0) Append(&p.k_rope[key * p.d_rope], p.d_rope, &dense.k_rope);
+      }
+    }
+  }
+  return dense;
+}
+
+/// Every sequence by itself, with all its keys under a mask and a bias.
+reference::Problem MaskedProblem(const reference::SparseProblem& p) {
+  const reference::Selection& s = p.selection;
+  reference::Problem dense = DenseOf(p);
+  dense.k = p.k;
+  dense.k_rope = p.k_rope;
+  for (int64_t key = 0; key < s.keys(); ++key) Append(p.Value(key), p.dv, &dense.v);
+  dense.pse_type = reference::PseType::kScaleThenAdd;
+  for (int64_t b = 0; b < s.batch(); ++b) {
+    const int64_t sk = s.lengths.sk[b];
+    dense.lengths.sq.push_back(s.lengths.sq[b] * p.heads);
+    dense.lengths.sk.push_back(sk);
+    const auto first = static_cast<int64_t>(dense.dense_mask.values.size());
+    for (auto* offsets : {&dense.dense_mask.offset, &dense.pse.offset}) offsets->push_back(first);
+    for (auto* strides : {&dense.dense_mask.head, &dense.pse.head}) strides->push_back(0);
+    for (auto* strides : {&dense.dense_mask.row, &dense.pse.row}) strides->push_back(sk);
+    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
+      std::vector<double> times(static_cast<size_t>(sk));
+      for (const reference::SelectedKey& at : s.KeysOf(b, t)) times[at.key] += 1;
+      for (int64_t n = 0; n < p.heads; ++n) {
+        for (const double count : times) {
+          dense.dense_mask.values.push_back(count == 0 ? 1 : 0);
+          dense.pse.values.push_back(count == 0 ? 0 : std::log(count));
+        }
+      }
+    }
+  }
+  return dense;
+}
+
+ExpectedOutput ExpectHeadMean(const reference::SparseProblem& p, const reference::SparseResult& want,
+                              const reference::ForwardResult& gathered, const ForwardTolerance& tolerance,
+                              DType dtype) {
+  const reference::Selection& s = p.selection;
+  ExpectedOutput expected{"p_head_mean", want.p_head_mean, std::vector<double>(want.p_head_mean.size())};
+  const double exp_relative = dtype == DType::kF32 ? 4 * kUnit : 4e-6;
+  for (int64_t b = 0; b < s.batch(); ++b) {
+    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
+      const int64_t token = s.FirstToken(b) + t;
+      for (const reference::SelectedKey& at : s.KeysOf(b, t)) {
+        double& allowed = expected.allowed[token * s.slots + at.slot];
+        for (int64_t n = 0; n < p.heads; ++n) {
+          const int64_t row = token * p.heads + n;
+          double magnitude = 0;
+          const double score = p.Score(token, n, s.FirstKey(b) + at.key, &magnitude);
+          const double probability = std::exp(score - want.max[row]) / want.sum[row];
+          const double relative = OfSum(p.d + p.d_rope) * magnitude + exp_relative +
+                                  tolerance.Sum(row) / gathered.sum[row] + OfSum(p.heads);
+          allowed += (probability * relative + static_cast<double>(FLT_MIN)) / static_cast<double>(p.heads);
+        }
+      }
+    }
+  }
+  return expected;
+}
+
+}  // namespace
+
+std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
+  const reference::SparseProblem& p = call.values();
+  const DType dtype = call.sparse_case().tokens.dtype;
+  const reference::SparseResult want = reference::SparseForward(p);
+  const reference::Problem gathered = GatheredProblem(p);
+  const reference::ForwardResult exact = reference::Forward(gathered);
+  const ForwardTolerance tolerance(gathered, exact, dtype);
+  ExpectedOutput out{"out", want.out, std::vector<double>(want.out.size())};
+  ExpectedOutput max{"max", want.max, std::vector<double>(want.max.size())};
+  ExpectedOutput sum{"sum", want.sum, std::vector<double>(want.sum.size())};
+  for (int64_t row = 0; row < std::ssize(want.max); ++row) {
+    if (exact.magnitudes.keys[row] == 0) continue;
+    for (int64_t x = row * p.dv; x < (row + 1) * p.dv; ++x) out.allowed[x] = tolerance.Out(row, x);
+    max.allowed[row] = tolerance.Max(row);
+    sum.allowed[row] = tolerance.Sum(row);
+  }
+  std::vector<ExpectedOutput> expected = {std::move(out)};
+  if (call.sparse_case().statistics) {
+    expected.push_back(std::move(max));
+    expected.push_back(std::move(sum));
+  }
+  if (call.args().p_head_mean.data != nullptr) {
+    expected.push_back(ExpectHeadMean(p, want, exact, tolerance, dtype));
+  }
+  return expected;
+}
+
+std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
+  const reference::SparseProblem& p = call.values();
+  reference::SparseGradients want = reference::SparseBackward(p, call.forward(), call.d_out());
+  BackwardValues dense{.problem = MaskedProblem(p), .forward = {}, .d_out = call.d_out()};
+  dense.forward.out = call.forward().out;
+  dense.forward.max = call.forward().max;
+  dense.forward.sum = call.forward().sum;
+  const reference::Gradients exact = reference::Backward(dense.problem, dense.forward, dense.d_out);
+  reference::Gradients allowed = GradientTolerance(dense, call.sparse_case().tokens.dtype, DType::kF32, exact);
+  if (p.merged) {
+    for (int64_t x = 0; x < std::ssize(allowed.dv); ++x) allowed.dk[x / p.dv * p.d + x % p.dv] += allowed.dv[x];
+  }
+  std::vector<ExpectedOutput> expected = {{"dq", std::move(want.dq), std::move(allowed.dq)},
+                                          {"dk", std::move(want.dk), std::move(allowed.dk)}};
+  if (!p.merged) expected.push_back({"dv", std::move(want.dv), std::move(allowed.dv)});
+  if (p.d_rope > 0) {
+    expected.push_back({"dq_rope", std::move(want.dq_rope), std::move(allowed.dq_rope)});
+    expected.push_back({"dk_rope", std::move(want.dk_rope), std::move(allowed.dk_rope)});
+  }
+  return expected;
+}
+
+}  // namespace fa::test

@@ -1,0 +1,22 @@
+#ifndef FA_TESTS_OPS_SPARSE_SPARSE_EXPECTATION_H_
+#define FA_TESTS_OPS_SPARSE_SPARSE_EXPECTATION_H_
+
+#include <vector>
+
+#include "ops/sparse/sparse_case.h"
+
+namespace fa::test {
+
+/// The reference's outputs with the tolerances of dense attention (support/tolerance.h, support/gradient_tolerance.h),
+/// which sparse attention is of other keys. Forward: every token is a batch element whose keys are those of its list,
+/// one after the other. Backward: every sequence is a batch element under a dense mask; a key that a list names m times
+/// has the bias ln m, which multiplies its probability by m.
+///
+/// p_head_mean is a mean of N probabilities: each is off by the error of its score, of the exponential and of the sum,
+/// and the additions by u (4 sqrt(N) + 8) of the mean.
+[[nodiscard]] std::vector<ExpectedOutput> ExpectForward(const SparseCall& call);
+[[nodiscard]] std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_SPARSE_SPARSE_EXPECTATION_H_
