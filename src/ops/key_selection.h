@@ -28,6 +28,7 @@ struct KeyLists {
   [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
   /// The list of a token.
   [[nodiscard]] const void* List(const void* indices, int64_t b, int64_t row_of_tensor) const {
+    if (entries == 0) return indices;  // may be null
     return static_cast<const std::byte*>(indices) +
            (b * batch + row_of_tensor * row) * static_cast<int64_t>(SizeOf(dtype));
   }
