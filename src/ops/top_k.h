@@ -19,11 +19,16 @@ class TopK {
   int64_t Select(const float* scores, int64_t count, int32_t* indices) const;
 
  private:
+  struct Range {
+    uint32_t least, greatest;
+  };
   /// The keys up to `value`, of those that equal it only the first `equal`.
   struct Cut {
     uint32_t value;
     int64_t equal;
   };
+  static constexpr int64_t kAllEqual = -1;
+  [[nodiscard]] Range Order(const float* scores, int64_t count) const;
   [[nodiscard]] Cut FindCut(int64_t count, uint32_t least, uint32_t greatest) const;
   void Collect(int64_t count, uint32_t least, Cut cut) const;
   [[nodiscard]] const uint64_t* Sort(int64_t count, uint32_t range) const;
