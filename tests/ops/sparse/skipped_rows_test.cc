@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "fa/sparse_flash_attention_grad.h"
+#include "support/contexts.h"
+
+namespace fa {
+namespace {
+
+constexpr int64_t kTokens = 3, kHeads = 20, kKeys = 9, kColumns = 8;
+
+/// A backward of three tokens of twenty heads; `element` writes f32 or bf16 (the upper half of it).
+struct Call {
+  explicit Call(DType type) : dtype(type) {
+    for (int64_t i = 0; i < kTokens * kHeads * kColumns; ++i) {
+      Set(q, i, static_cast<float>(i % 7) - 3);
+      Set(d_out, i, static_cast<float>(i % 5) - 2);
+    }
+    for (int64_t i = 0; i < kKeys * kColumns; ++i) Set(k, i, static_cast<float>(i % 3) - 1);
+    for (size_t i = 0; i < lists.size(); ++i) lists[i] = static_cast<int32_t>(i * 5 % kKeys);
+  }
+
+  void Set(std::vector<uint8_t>& tensor, int64_t i, float value) const {
+    const auto size = SizeOf(dtype);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&value) + sizeof(float) - size;
+    std::copy_n(bytes, size, tensor.begin() + i * static_cast<int64_t>(size));
+  }
+  [[nodiscard]] float Get(const std::vector<uint8_t>& tensor, int64_t i) const {
+    const auto size = SizeOf(dtype);
+    float value = 0;
+    std::copy_n(tensor.begin() + i * static_cast<int64_t>(size), size,
+                reinterpret_cast<uint8_t*>(&value) + sizeof(float) - size);
+    return value;
+  }
+  /// The row of a head holds NaN and infinities, and counts as one without keys.
+  void Skip(int64_t token, int64_t head) {
+    const int64_t row = token * kHeads + head;
+    sum[static_cast<size_t>(row)] = 0;
+    for (int64_t c = 0; c < kColumns; ++c) {
+      Set(q, row * kColumns + c, c % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : 3);
+      Set(d_out, row * kColumns + c, std::numeric_limits<float>::infinity());
+    }
+  }
+  /// The row adds nothing, by ordinary means: dO = 0.
+  void Silence(int64_t token, int64_t head) {
+    for (int64_t c = 0; c < kColumns; ++c) Set(d_out, (token * kHeads + head) * kColumns + c, 0);
+  }
+  [[nodiscard]] Status Run(Context* context) {
+    const auto in = [&](const std::vector<uint8_t>& tensor, const Dims& shape) {
+      return TensorView{tensor.data(), dtype, shape, {}};
+    };
+    const Dims rows = {1, kTokens, kHeads, kColumns}, keys = {1, kKeys, 1, kColumns},
+               statistic = {1, 1, kTokens, kHeads};
+    SparseAttentionGradArgs args;
+    args.q = in(q, rows);
+    args.k = in(k, keys);
+    args.sparse_indices = {lists.data(), DType::kI32, {1, kTokens, 1, 4}, {}};
+    args.out = in(out, rows);
+    args.d_out = in(d_out, rows);
+    args.softmax_max = {max.data(), DType::kF32, statistic, {}};
+    args.softmax_sum = {sum.data(), DType::kF32, statistic, {}};
+    args.dq = {dq.data(), dtype, rows, {}};
+    args.dk = {dk.data(), dtype, keys, {}};
+    SparseAttentionOptions options;
+    options.mask = SparseMask::kNone;
+    return SparseFlashAttentionGrad(args, options, context);
+  }
+
+  static std::vector<uint8_t> Rows() { return std::vector<uint8_t>(kTokens * kHeads * kColumns * 4, 0); }
+  static std::vector<uint8_t> Keys() { return std::vector<uint8_t>(kKeys * kColumns * 4, 0); }
+
+  DType dtype;
+  std::vector<uint8_t> q = Rows(), d_out = Rows(), out = Rows(), dq = Rows(), k = Keys(), dk = Keys();
+  std::vector<float> max = std::vector<float>(kTokens * kHeads, 1), sum = std::vector<float>(kTokens * kHeads, 4);
+  std::vector<int32_t> lists = std::vector<int32_t>(kTokens * 4);
+};
+
+class SparseSkippedRows : public testing::TestWithParam<Isa> {};
+
+TEST_P(SparseSkippedRows, AddNothingWhateverTheyHold) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Call skipped(dtype), silent(dtype);
+    for (const int64_t head : {0, 7, 19}) {
+      skipped.Skip(1, head);
+      silent.Silence(1, head);
+    }
+    ASSERT_TRUE(skipped.Run(test::ContextOf(GetParam())).ok());
+    ASSERT_TRUE(silent.Run(test::ContextOf(GetParam())).ok());
+    bool any = false;
+    for (int64_t i = 0; i < kKeys * kColumns; ++i) {
+      // Adding 0 or nothing differs in the sign of a zero at most.
+      EXPECT_EQ(skipped.Get(skipped.dk, i), silent.Get(silent.dk, i)) << Name(dtype) << " dk " << i;
+      any = any || skipped.Get(skipped.dk, i) != 0;
+    }
+    EXPECT_TRUE(any);
+    for (int64_t row = 0; row < kTokens * kHeads; ++row) {
+      const bool skips = skipped.sum[static_cast<size_t>(row)] == 0;
+      for (int64_t c = 0; c < kColumns; ++c) {
+        const float want = skips ? 0 : silent.Get(silent.dq, row * kColumns + c);
+        EXPECT_EQ(skipped.Get(skipped.dq, row * kColumns + c), want) << Name(dtype) << " dq " << row << ", " << c;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, SparseSkippedRows, testing::ValuesIn(test::IsaLevels()),
+                         [](const auto& info) { return test::IsaName(info.param); });
+
+}  // namespace
+}  // namespace fa
