@@ -1,0 +1,187 @@
+#include "ops/indexer/indexer_case.h"
+
+#include <limits>
+
+#include "ops/indexer/indexer_expectation.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::AssertionFailure;
+using ::testing::AssertionResult;
+using ::testing::AssertionSuccess;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+std::vector<double> Draw(const IndexerCase& c, const std::vector<int64_t>& rows, int64_t heads, int64_t size, Tag tag,
+                         DType dtype) {
+  std::vector<double> values = DrawRows(c.tokens, rows, heads, size, tag, dtype);
+  if (c.values == IndexerValues::kNormal) return values;
+  // Normal values, cut into integers: a function of the place as they are.
+  for (double& value : values) value = static_cast<double>(static_cast<int>(1.2 * value));
+  return values;
+}
+
+template <typename Call, typename Check>
+AssertionResult OnEveryLevel(const Call& call, int threads, const Check& check) {
+  for (const Isa isa : IsaLevels()) {
+    const Snapshot before = call.TakeSnapshot();
+    const Status status = call.Run(ContextOf(isa, threads));
+    AssertionResult matches = status.ok() ? check(call.Outputs()) : AssertionFailure() << status.message();
+    if (matches && before.FirstChange() >= 0) {
+      matches = AssertionFailure() << "byte " << before.FirstChange() << " of a buffer was overwritten";
+    }
+    if (!matches) return matches << "\n " << IsaName(isa) << " " << call.indexer_case();
+  }
+  return AssertionSuccess();
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const IndexerCase& c) {
+  out << c.tokens << " heads " << c.heads << " of " << c.d;
+  if (c.f32_weights) out << " f32 weights";
+  if (c.f32_values) out << " f32 values";
+  if (c.values == IndexerValues::kSmallIntegers) out << " integers";
+  return out;
+}
+
+LightningIndexerOptions OptionsOf(const IndexerCase& c) {
+  return {.layout = c.tokens.layout, .mask = c.tokens.mask(), .check_indices = c.check_indices};
+}
+
+reference::IndexerProblem MakeReferenceProblem(const IndexerCase& c) {
+  const TokenCase& t = c.tokens;
+  reference::IndexerProblem p{.heads = c.heads, .d = c.d, .selection = MakeSelection(t)};
+  p.q = Draw(c, t.lengths.sq, c.heads, c.d, Tag::kQIndex, t.dtype);
+  p.k = Draw(c, t.lengths.sk, 1, c.d, Tag::kKIndex, t.dtype);
+  p.weights = Draw(c, t.lengths.sq, 1, c.heads, Tag::kWeights, c.weights_dtype());
+  return p;
+}
+
+std::vector<double> DrawValueGradients(const IndexerCase& c) {
+  return Draw(c, c.tokens.lengths.sq, 1, c.tokens.slots, Tag::kDOut, c.values_dtype());
+}
+
+IndexerCall::IndexerCall(const IndexerCase& c, reference::IndexerProblem values)
+    : case_(c), values_(std::move(values)), tensors_(c.tokens) {
+  q_ = tensors_.MakeQuerySide(c.tokens.dtype, c.heads, c.d);
+  tensors_.FillQueries(values_.q, q_);
+  k_ = tensors_.MakeKeySide(c.tokens.dtype, 1, c.d);
+  tensors_.FillKeys(values_.k, k_);
+  weights_ = tensors_.MakeFlatQuerySide(c.weights_dtype(), c.heads);
+  tensors_.FillQueries(values_.weights, weights_);
+  indices_ = tensors_.MakeQuerySide(DType::kI32, 1, c.tokens.slots);
+  if (c.wants_values) sparse_values_ = tensors_.MakeQuerySide(c.values_dtype(), 1, c.tokens.slots);
+}
+
+LightningIndexerArgs IndexerCall::args() const {
+  LightningIndexerArgs args;
+  args.q = q_.tensor.view();
+  args.k = k_.tensor.view();
+  args.weights = weights_.tensor.view();
+  args.block_table = tensors_.block_table().view();
+  args.lengths_q = tensors_.lengths_q();
+  args.lengths_kv = tensors_.lengths_kv();
+  args.sparse_indices = indices_.tensor.mutable_view();
+  args.sparse_values = sparse_values_.tensor.mutable_view();
+  return args;
+}
+
+TokenOutputs IndexerCall::Outputs() const {
+  TokenOutputs outputs = {{"sparse_indices", tensors_.Queries(indices_), -1}};
+  if (case_.wants_values) outputs.push_back({"sparse_values", tensors_.Queries(sparse_values_), -kInf});
+  return outputs;
+}
+
+Snapshot IndexerCall::TakeSnapshot(bool outputs_may_change) const {
+  Snapshot snapshot;
+  for (const RowTensor* input : {&q_, &k_, &weights_}) snapshot.Add(input->tensor);
+  snapshot.Add(tensors_.block_table());
+  for (const RowTensor* output : {&indices_, &sparse_values_}) {
+    snapshot.Add(output->tensor);
+    if (outputs_may_change) snapshot.Allow(output->tensor);
+  }
+  return snapshot;
+}
+
+IndexerGradCall::IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
+    : case_(c), values_(std::move(values)), d_values_values_(DrawValueGradients(c)), tensors_(c.tokens) {
+  const DType dtype = c.tokens.dtype;
+  q_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
+  tensors_.FillQueries(values_.q, q_);
+  k_ = tensors_.MakeKeySide(dtype, 1, c.d);
+  tensors_.FillKeys(values_.k, k_);
+  weights_ = tensors_.MakeFlatQuerySide(c.weights_dtype(), c.heads);
+  tensors_.FillQueries(values_.weights, weights_);
+  lists_ = tensors_.MakeLists(values_.selection.indices);
+  d_values_ = c.flat_d_values ? tensors_.MakeFlatQuerySide(c.values_dtype(), c.tokens.slots)
+                              : tensors_.MakeQuerySide(c.values_dtype(), 1, c.tokens.slots);
+  tensors_.FillQueries(d_values_values_, d_values_);
+  dq_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
+  dk_ = tensors_.MakeKeySide(dtype, 1, c.d);
+  dweights_ = tensors_.MakeFlatQuerySide(c.weights_dtype(), c.heads);
+}
+
+LightningIndexerGradArgs IndexerGradCall::args() const {
+  LightningIndexerGradArgs args;
+  args.q = q_.tensor.view();
+  args.k = k_.tensor.view();
+  args.weights = weights_.tensor.view();
+  args.sparse_indices = lists_.tensor.view();
+  args.d_values = d_values_.tensor.view();
+  args.lengths_q = tensors_.lengths_q();
+  args.lengths_kv = tensors_.lengths_kv();
+  args.dq = dq_.tensor.mutable_view();
+  args.dk = dk_.tensor.mutable_view();
+  args.dweights = dweights_.tensor.mutable_view();
+  return args;
+}
+
+TokenOutputs IndexerGradCall::Outputs() const {
+  return {{"dq", tensors_.Queries(dq_)}, {"dk", tensors_.Keys(dk_)}, {"dweights", tensors_.Queries(dweights_)}};
+}
+
+Snapshot IndexerGradCall::TakeSnapshot(bool outputs_may_change) const {
+  Snapshot snapshot;
+  for (const RowTensor* input : {&q_, &k_, &weights_, &lists_, &d_values_}) snapshot.Add(input->tensor);
+  for (const RowTensor* output : {&dq_, &dk_, &dweights_}) {
+    snapshot.Add(output->tensor);
+    if (outputs_may_change) snapshot.Allow(output->tensor);
+  }
+  return snapshot;
+}
+
+AssertionResult ForwardIsTheReference(const IndexerCall& call, int threads) {
+  return OnEveryLevel(call, threads, [&](const TokenOutputs& got) { return IsSelection(call, got); });
+}
+
+AssertionResult ForwardIsTheReference(const IndexerCase& c, int threads) {
+  return ForwardIsTheReference(IndexerCall(c), threads);
+}
+
+AssertionResult BackwardIsTheReference(const IndexerGradCall& call, int threads) {
+  const std::vector<ExpectedOutput> expected = ExpectBackward(call);
+  return OnEveryLevel(call, threads, [&](const TokenOutputs& got) { return MatchesExpected(got, expected); });
+}
+
+AssertionResult BackwardIsTheReference(const IndexerCase& c, int threads) {
+  return BackwardIsTheReference(IndexerGradCall(c), threads);
+}
+
+TokenOutputs ForwardOf(const IndexerCase& c, Context* context) {
+  const IndexerCall call(c);
+  const Status status = call.Run(context);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n " << c;
+  return call.Outputs();
+}
+
+TokenOutputs BackwardOf(const IndexerCase& c, Context* context) {
+  const IndexerGradCall call(c);
+  const Status status = call.Run(context);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n " << c;
+  return call.Outputs();
+}
+
+}  // namespace fa::test

@@ -1,0 +1,110 @@
+#ifndef FA_TESTS_OPS_INDEXER_INDEXER_CASE_H_
+#define FA_TESTS_OPS_INDEXER_INDEXER_CASE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <vector>
+
+#include "fa/lightning_indexer.h"
+#include "fa/lightning_indexer_grad.h"
+#include "reference/indexer.h"
+#include "support/token_case.h"
+#include "support/token_outputs.h"
+
+namespace fa::test {
+
+/// What is drawn for q, k, weights and d_values.
+enum class IndexerValues : uint8_t {
+  kNormal,
+  kSmallIntegers,  ///< -2..2: sums are exact in every type, scores often equal, 0 or -0
+};
+
+/// One call of the lightning indexer, forward or backward, as a value.
+struct IndexerCase {
+  TokenCase tokens = {};
+  int64_t heads = 4, d = 16;
+  bool f32_weights = false;    ///< else the type of q
+  bool f32_values = false;     ///< sparse_values and d_values; else the type of q
+  bool wants_values = true;    ///< forward
+  bool flat_d_values = false;  ///< backward: [B, S1, K], else [B, S1, 1, K]
+  IndexerValues values = IndexerValues::kNormal;
+  bool check_indices = true;
+
+  [[nodiscard]] DType weights_dtype() const { return f32_weights ? DType::kF32 : tokens.dtype; }
+  [[nodiscard]] DType values_dtype() const { return f32_values ? DType::kF32 : tokens.dtype; }
+};
+
+std::ostream& operator<<(std::ostream& out, const IndexerCase& c);
+[[nodiscard]] LightningIndexerOptions OptionsOf(const IndexerCase& c);
+/// The case in the reference's terms, with the case's lists.
+[[nodiscard]] reference::IndexerProblem MakeReferenceProblem(const IndexerCase& c);
+/// Gradients of the values, [tokens, slots].
+[[nodiscard]] std::vector<double> DrawValueGradients(const IndexerCase& c);
+
+/// The tensors of a forward call. Everything but the values is NaN or invalid, outputs included.
+class IndexerCall {
+ public:
+  explicit IndexerCall(const IndexerCase& c) : IndexerCall(c, MakeReferenceProblem(c)) {}
+  IndexerCall(const IndexerCase& c, reference::IndexerProblem values);
+  // The arguments point into it.
+  IndexerCall(const IndexerCall&) = delete;
+  IndexerCall& operator=(const IndexerCall&) = delete;
+
+  [[nodiscard]] const IndexerCase& indexer_case() const { return case_; }
+  [[nodiscard]] const reference::IndexerProblem& values() const { return values_; }
+  [[nodiscard]] LightningIndexerArgs args() const;
+  [[nodiscard]] LightningIndexerOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] Status Run(Context* context) const { return LightningIndexer(args(), options(), context); }
+  [[nodiscard]] TokenOutputs Outputs() const;
+  [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
+  [[nodiscard]] const Tensor& block_table() const { return tensors_.block_table(); }
+
+ private:
+  IndexerCase case_;
+  reference::IndexerProblem values_;
+  TokenTensors tensors_;
+  RowTensor q_, k_, weights_, indices_, sparse_values_;
+};
+
+/// The tensors of a backward call.
+class IndexerGradCall {
+ public:
+  explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
+  IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values);
+  IndexerGradCall(const IndexerGradCall&) = delete;
+  IndexerGradCall& operator=(const IndexerGradCall&) = delete;
+
+  [[nodiscard]] const IndexerCase& indexer_case() const { return case_; }
+  [[nodiscard]] const reference::IndexerProblem& values() const { return values_; }
+  [[nodiscard]] const std::vector<double>& d_values() const { return d_values_values_; }
+  [[nodiscard]] LightningIndexerGradArgs args() const;
+  [[nodiscard]] LightningIndexerOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] Status Run(Context* context) const { return LightningIndexerGrad(args(), options(), context); }
+  [[nodiscard]] TokenOutputs Outputs() const;
+  [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
+  [[nodiscard]] const RowTensor& lists() const { return lists_; }
+
+ private:
+  IndexerCase case_;
+  reference::IndexerProblem values_;
+  std::vector<double> d_values_values_;
+  TokenTensors tensors_;
+  RowTensor q_, k_, weights_, lists_, d_values_, dq_, dk_, dweights_;
+};
+
+/// Runs the case forward on every level of this machine and checks the selection (indexer_expectation.h).
+[[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const IndexerCall& call, int threads = 2);
+[[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const IndexerCase& c, int threads = 2);
+/// Likewise backward.
+[[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerGradCall& call, int threads = 2);
+[[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerCase& c, int threads = 2);
+
+/// Outputs of a call that must succeed, into fresh tensors.
+[[nodiscard]] TokenOutputs ForwardOf(const IndexerCase& c, Context* context);
+[[nodiscard]] TokenOutputs BackwardOf(const IndexerCase& c, Context* context);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_INDEXER_INDEXER_CASE_H_

@@ -1,0 +1,174 @@
+// The indexer's backward against the reference in double, on every instruction-set level.
+#include <gtest/gtest.h>
+
+#include "ops/indexer/indexer_case.h"
+#include "support/contexts.h"
+#include "support/random_token_case.h"
+
+namespace fa::test {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr IndexerValues kValues[] = {IndexerValues::kNormal, IndexerValues::kSmallIntegers};
+
+void Check(const IndexerCase& c) { EXPECT_TRUE(BackwardIsTheReference(c)); }
+
+TEST(IndexerGrad, EveryTypeAndLayout) {
+  for (const DType dtype : kDTypes) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
+        for (const IndexerValues values : kValues) {
+          IndexerCase c{.heads = 5, .d = 40, .values = values};
+          c.tokens.dtype = dtype;
+          c.tokens.layout = layout;
+          c.tokens.lists = lists;
+          c.tokens.slots = 12;
+          c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+          c.tokens.spare_q = c.tokens.spare_k = 2;
+          Check(c);
+        }
+      }
+    }
+  }
+}
+
+TEST(IndexerGrad, TypesOfWeightsValuesAndLists) {
+  for (const DType dtype : kDTypes) {
+    for (const bool f32_weights : {false, true}) {
+      for (const bool f32_values : {false, true}) {
+        IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values, .flat_d_values = f32_weights};
+        c.tokens.dtype = dtype;
+        c.tokens.index_dtype = f32_values ? DType::kI64 : DType::kI32;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(IndexerGrad, EverySizeOfHeads) {
+  for (const int64_t d : {1, 16, 33, 64, 128}) {
+    for (const int64_t heads : {1, 3, 8, 16, 20, 64}) {
+      IndexerCase c{.heads = heads, .d = d, .values = kValues[heads % 2]};
+      c.tokens.dtype = kDTypes[(d + heads) % 3];
+      c.tokens.lengths = {{3}, {40}};
+      c.tokens.slots = 35;
+      Check(c);
+    }
+  }
+}
+
+TEST(IndexerGrad, ListsOfEveryLength) {
+  for (const int64_t slots : {1, 2, 31, 33, 64, 65, 127, 129, 256, 300, 700}) {
+    IndexerCase c{.heads = 5, .d = 32, .values = kValues[slots % 2]};
+    c.tokens.dtype = kDTypes[slots % 3];
+    c.tokens.lengths = {{3}, {600}};
+    c.tokens.slots = slots;
+    c.tokens.lists = slots % 2 == 0 ? ListForm::kDistinct : ListForm::kMessy;
+    Check(c);
+  }
+}
+
+// A product of exactly 0 has no gradient. Half the products of these are 0, the others 1.
+TEST(IndexerGrad, ProductsOfZeroGiveNothing) {
+  for (const DType dtype : kDTypes) {
+    IndexerCase c{.heads = 17, .d = 8, .values = IndexerValues::kSmallIntegers};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{2}, {30}};
+    c.tokens.slots = 30;
+    reference::IndexerProblem values = MakeReferenceProblem(c);
+    for (size_t x = 0; x < values.q.size(); ++x) values.q[x] = x % 8 < 2 ? 1 : 0;
+    for (size_t x = 0; x < values.k.size(); ++x) {
+      const size_t key = x / 8;
+      values.k[x] = x % 8 == 0 ? 1 : x % 8 == 1 ? (key % 2 == 0 ? -1 : 0) : 2;
+    }
+    EXPECT_TRUE(BackwardIsTheReference(IndexerGradCall(c, std::move(values))));
+  }
+}
+
+TEST(IndexerGrad, SequencesWithoutQueriesOrKeys) {
+  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+    for (const reference::Lengths& lengths :
+         {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}, {{0, 0, 4}, {0, 3, 6}}, {{9}, {4}}}) {
+      for (const bool causal : {false, true}) {
+        IndexerCase c;
+        c.tokens.layout = layout;
+        c.tokens.lengths = lengths;
+        c.tokens.causal = causal;
+        Check(c);
+        c.tokens.spare_q = c.tokens.spare_k = 2;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(IndexerGrad, ManyTokensOfFewKeys) {
+  for (const DType dtype : kDTypes) {
+    IndexerCase c{.heads = 16, .d = 32};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{60, 30}, {9, 70}};
+    c.tokens.causal = false;
+    c.tokens.slots = 9;
+    Check(c);
+  }
+}
+
+TEST(IndexerGrad, StridesAndPlacesOfTensors) {
+  for (const DType dtype : kDTypes) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      for (const bool flat : {false, true}) {
+        IndexerCase c{.heads = 3, .d = 20, .flat_d_values = flat};
+        c.tokens.dtype = dtype;
+        c.tokens.layout = layout;
+        c.tokens.lengths = {{3, 4}, {40, 20}};
+        c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
+        Check(c);
+        c.tokens.padding = {};
+        for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
+          c.tokens.placement = {.place = place};
+          Check(c);
+        }
+        c.tokens.placement = {.misalignment = 1};
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(IndexerGrad, UncheckedInvalidEntriesAreSkipped) {
+  IndexerCase c;
+  c.check_indices = false;
+  c.tokens.lists = ListForm::kMessy;
+  c.tokens.placement.place = Place::kAtEnd;
+  reference::IndexerProblem values = MakeReferenceProblem(c);
+  constexpr int64_t kInvalid[] = {-2, 0x7FFFFFFF, -0x7FFFFFFF - 1, 41, 1000};
+  for (size_t x = 0; x < values.selection.indices.size(); x += 3) {
+    values.selection.indices[x] = kInvalid[x / 3 % std::size(kInvalid)];
+  }
+  EXPECT_TRUE(BackwardIsTheReference(IndexerGradCall(c, std::move(values))));
+}
+
+TEST(IndexerGrad, RandomCases) {
+  for (int seed = 0; seed < RandomCases() / 5; ++seed) {
+    RandomChoices random(static_cast<uint64_t>(seed));
+    IndexerCase c{.tokens = RandomTokenCase(static_cast<uint64_t>(seed), false, &random)};
+    c.heads = random.OneOf<int64_t>({1, 2, 5, 8, 16, 40});
+    c.d = random.OneOf<int64_t>({1, 8, 24, 64, 128});
+    c.f32_weights = random.Pick(0, 1) == 1;
+    c.f32_values = random.Pick(0, 1) == 1;
+    c.flat_d_values = random.Pick(0, 1) == 1;
+    c.values = random.OneOf({IndexerValues::kNormal, IndexerValues::kSmallIntegers});
+    ASSERT_TRUE(BackwardIsTheReference(c, 1 + seed % 3));
+  }
+}
+
+TEST(IndexerGrad, TypicalSizeOfTheDevice) {
+  IndexerCase c{.heads = 64, .d = 128, .f32_weights = true, .f32_values = true};
+  c.tokens.dtype = DType::kBF16;
+  c.tokens.lengths = {{2}, {8192}};
+  c.tokens.slots = 2048;
+  Check(c);
+}
+
+}  // namespace
+}  // namespace fa::test

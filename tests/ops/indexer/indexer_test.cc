@@ -1,0 +1,263 @@
+// The lightning indexer's selection against the reference in double, on every instruction-set level.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "ops/indexer/indexer_case.h"
+#include "support/contexts.h"
+#include "support/random_token_case.h"
+
+namespace fa::test {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr IndexerValues kValues[] = {IndexerValues::kNormal, IndexerValues::kSmallIntegers};
+
+void Check(const IndexerCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
+
+TEST(Indexer, EveryTypeLayoutAndFormOfKeys) {
+  for (const DType dtype : kDTypes) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      for (const int64_t page_rows : {0, 7}) {
+        for (const IndexerValues values : kValues) {
+          IndexerCase c{.heads = 5, .d = 40, .values = values};
+          c.tokens.dtype = dtype;
+          c.tokens.layout = layout;
+          c.tokens.page_rows = page_rows;
+          c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+          c.tokens.spare_q = c.tokens.spare_k = 2;
+          Check(c);
+        }
+      }
+    }
+  }
+}
+
+TEST(Indexer, TypesOfWeightsAndValues) {
+  for (const DType dtype : kDTypes) {
+    for (const bool f32_weights : {false, true}) {
+      for (const bool f32_values : {false, true}) {
+        IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values};
+        c.tokens.dtype = dtype;
+        Check(c);
+        c.wants_values = false;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Indexer, EverySizeOfHeads) {
+  for (const int64_t d : {1, 16, 33, 64, 128}) {
+    for (const int64_t heads : {1, 3, 8, 16, 20, 64}) {
+      IndexerCase c{.heads = heads, .d = d, .f32_values = true, .values = kValues[heads % 2]};
+      c.tokens.dtype = kDTypes[(d + heads) % 3];
+      c.tokens.lengths = {{3}, {70}};
+      Check(c);
+    }
+  }
+}
+
+// Few and many tokens, keys round the sizes of tiles, fewer and more keys than entries.
+TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
+  for (const int64_t tokens : {1, 2, 17, 40}) {
+    for (const int64_t keys : {1, 31, 32, 33, 128, 257, 700}) {
+      for (const int64_t slots : {1, 32, 100, 300}) {
+        IndexerCase c{.heads = 2, .d = 16, .f32_values = true, .values = kValues[(tokens + slots) % 2]};
+        c.tokens.dtype = kDTypes[keys % 3];
+        c.tokens.lengths = {{tokens}, {keys}};
+        c.tokens.slots = slots;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Indexer, BothMasksWithMoreQueriesThanKeys) {
+  for (const bool causal : {false, true}) {
+    for (const IndexerValues values : kValues) {
+      IndexerCase c{.values = values};
+      c.tokens.lengths = {{9, 2}, {4, 30}};
+      c.tokens.causal = causal;
+      Check(c);
+    }
+  }
+}
+
+TEST(Indexer, SequencesWithoutQueriesOrKeys) {
+  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+    for (const reference::Lengths& lengths :
+         {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}, {{0, 0, 4}, {0, 3, 6}}}) {
+      IndexerCase c;
+      c.tokens.layout = layout;
+      c.tokens.lengths = lengths;
+      Check(c);
+      c.tokens.spare_q = c.tokens.spare_k = 2;
+      Check(c);
+    }
+  }
+}
+
+TEST(Indexer, LengthsThatAreNotGiven) {
+  IndexerCase c;
+  c.tokens.lengths = {{5, 5}, {30, 30}};
+  c.tokens.lengths_given = false;
+  Check(c);
+}
+
+TEST(Indexer, StridesAndPlacesOfTensors) {
+  for (const DType dtype : kDTypes) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      for (const int64_t page_rows : {0, 16}) {
+        IndexerCase c{.heads = 3, .d = 20};
+        c.tokens.dtype = dtype;
+        c.tokens.layout = layout;
+        c.tokens.page_rows = page_rows;
+        c.tokens.lengths = {{3, 40}, {45, 20}};
+        c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
+        Check(c);
+        c.tokens.padding = {};
+        for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
+          c.tokens.placement = {.place = place};
+          Check(c);
+        }
+        c.tokens.placement = {.misalignment = 1};
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Indexer, PagesOfEverySize) {
+  for (const int64_t page_rows : {1, 2, 7, 16, 33, 64, 128, 500}) {
+    for (const int64_t tokens : {1, 20}) {
+      IndexerCase c{.d = 24, .values = kValues[page_rows % 2]};
+      c.tokens.dtype = kDTypes[page_rows % 3];
+      c.tokens.page_rows = page_rows;
+      c.tokens.lengths = {{tokens, 3, 1}, {130, 0, 33}};
+      c.tokens.slots = 24;
+      Check(c);
+    }
+  }
+}
+
+/// One head, D = 1, weight 1 and q = 1: the score of a key is its value, or 0.
+IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double weight = 1) {
+  IndexerCase c{.heads = 1, .d = 1};
+  c.tokens.lengths = {{1}, {std::ssize(scores)}};
+  c.tokens.slots = slots;
+  reference::IndexerProblem values = MakeReferenceProblem(c);
+  values.q = {1};
+  values.k = scores;
+  values.weights = {weight};
+  return IndexerCall(c, std::move(values));
+}
+
+/// Indices that every level gives.
+void ExpectIndices(const IndexerCall& call, const std::vector<double>& want) {
+  for (const Isa isa : IsaLevels()) {
+    const Status status = call.Run(ContextOf(isa));
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(ValuesOf(call.Outputs(), "sparse_indices"), want) << IsaName(isa);
+  }
+}
+
+TEST(Indexer, EqualScoresStandInAscendingKeys) {
+  ExpectIndices(ScoresOf({2, 5, 2, 5, 5, 1, 2}, 5), {1, 3, 4, 0, 2});
+  ExpectIndices(ScoresOf({3, 3, 3, 3, 3}, 3), {0, 1, 2});
+}
+
+// Products below 0 give 0, with a negative weight -0: all of them are equal.
+TEST(Indexer, ZeroAndMinusZeroAreEqual) {
+  ExpectIndices(ScoresOf({-1, -2, 0, -3}, 4), {0, 1, 2, 3});
+  ExpectIndices(ScoresOf({-1, -2, 0, -3}, 2, -1), {0, 1});
+  ExpectIndices(ScoresOf({1, -2, 0.5, -3}, 4, -1), {1, 3, 2, 0});
+}
+
+TEST(Indexer, NanComesLastAndInfinityFirst) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  ExpectIndices(ScoresOf({1, kNan, kInf, 2, kNan}, 5), {2, 3, 0, 1, 4});
+  ExpectIndices(ScoresOf({1, kNan, kInf, 2, kNan}, 3), {2, 3, 0});
+  ExpectIndices(ScoresOf({kNan, kNan, kNan}, 2), {0, 1});
+  // -inf scores are scores: before NaN, after everything else.
+  ExpectIndices(ScoresOf({1, kNan, kInf, 2, -1}, 5, -1), {4, 0, 3, 2, 1});
+  const IndexerCall call = ScoresOf({1, kNan, 7}, 3);
+  for (const Isa isa : IsaLevels()) {
+    ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+    const std::vector<double> values = ValuesOf(call.Outputs(), "sparse_values");
+    EXPECT_EQ(values[0], 7);
+    EXPECT_EQ(values[1], 1);
+    EXPECT_TRUE(std::isnan(values[2])) << IsaName(isa);
+  }
+}
+
+// A row of nothing but equal scores, many times the entries: the cut runs through the tie.
+TEST(Indexer, AllScoresZero) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t tokens : {1, 20}) {
+      IndexerCase c{.heads = 4, .d = 16};
+      c.tokens.dtype = dtype;
+      c.tokens.lengths = {{tokens}, {500}};
+      c.tokens.slots = 100;
+      reference::IndexerProblem values = MakeReferenceProblem(c);
+      for (double& q : values.q) q = -1;
+      for (double& k : values.k) k = 1;
+      const IndexerCall call(c, std::move(values));
+      std::vector<double> want;
+      for (int64_t x = 0; x < tokens * 100; ++x) want.push_back(static_cast<double>(x % 100));
+      ExpectIndices(call, want);
+    }
+  }
+}
+
+// Keys past the limit or the length hold NaN (the buffer does): they are not read. Poison below the limit stays with
+// the rows that may see it.
+TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
+  IndexerCase c{.heads = 3, .d = 16, .values = IndexerValues::kSmallIntegers};
+  c.tokens.lengths = {{4}, {40}};
+  c.tokens.slots = 40;
+  const IndexerCall clean(c);
+  reference::IndexerProblem values = MakeReferenceProblem(c);
+  values.k[38 * c.d + 5] = std::numeric_limits<double>::quiet_NaN();
+  const IndexerCall call(c, std::move(values));
+  for (const Isa isa : IsaLevels()) {
+    ASSERT_TRUE(clean.Run(ContextOf(isa)).ok());
+    ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+    const std::vector<double> want = ValuesOf(clean.Outputs(), "sparse_indices");
+    const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_indices");
+    // Limits are 37 to 40: the last two rows see key 38, and put it last.
+    for (int64_t x = 0; x < 2 * 40; ++x) ASSERT_EQ(got[x], want[x]) << IsaName(isa) << " " << x;
+    EXPECT_EQ(got[2 * 40 + 38], 38) << IsaName(isa);
+    EXPECT_EQ(got[3 * 40 + 39], 38) << IsaName(isa);
+  }
+}
+
+TEST(Indexer, RandomCases) {
+  for (int seed = 0; seed < RandomCases() / 5; ++seed) {
+    RandomChoices random(static_cast<uint64_t>(seed));
+    IndexerCase c{.tokens = RandomTokenCase(static_cast<uint64_t>(seed), true, &random)};
+    c.heads = random.OneOf<int64_t>({1, 2, 5, 8, 16, 40});
+    c.d = random.OneOf<int64_t>({1, 8, 24, 64, 128});
+    c.f32_weights = random.Pick(0, 1) == 1;
+    c.f32_values = random.Pick(0, 1) == 1;
+    c.wants_values = random.Pick(0, 3) > 0;
+    c.values = random.OneOf({IndexerValues::kNormal, IndexerValues::kSmallIntegers});
+    ASSERT_TRUE(ForwardIsTheReference(c, 1 + seed % 3));
+  }
+}
+
+TEST(Indexer, TypicalSizeOfTheDevice) {
+  for (const IndexerValues values : kValues) {
+    IndexerCase c{.heads = 64, .d = 128, .f32_weights = true, .f32_values = true, .values = values};
+    c.tokens.dtype = DType::kBF16;
+    c.tokens.lengths = {{2}, {8192}};
+    c.tokens.slots = 2048;
+    Check(c);
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,90 @@
+#ifndef FA_TESTS_OPS_INDEXER_LOSS_CASE_H_
+#define FA_TESTS_OPS_INDEXER_LOSS_CASE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <vector>
+
+#include "fa/indexer_loss.h"
+#include "reference/indexer_loss.h"
+#include "support/token_case.h"
+#include "support/token_outputs.h"
+
+namespace fa::test {
+
+/// One call of the KL loss, sparse or dense, as a value.
+struct LossCase {
+  TokenCase tokens = {};
+  bool dense = false;
+  int64_t heads = 4, heads_kv = 1, d = 16, d_rope = 0;  ///< of the attention
+  int64_t heads_index = 3, d_index = 16;
+  bool f32_weights = false;  ///< else the type of q
+  bool head_mean = false;    ///< sparse: p_head_mean is given
+  /// The statistics belong to another selection, so that the head mean of a row does not add up to 1.
+  bool foreign_statistics = false;
+  bool l1 = false, mean = false;
+  std::optional<float> scale = {};
+  bool check_indices = true;
+
+  [[nodiscard]] DType weights_dtype() const { return f32_weights ? DType::kF32 : tokens.dtype; }
+};
+
+std::ostream& operator<<(std::ostream& out, const LossCase& c);
+[[nodiscard]] IndexerLossOptions OptionsOf(const LossCase& c);
+/// The case in the reference's terms, statistics in f32.
+[[nodiscard]] reference::LossProblem MakeReferenceProblem(const LossCase& c);
+
+/// The tensors of a call. Everything but the values is NaN or invalid, outputs included.
+class LossCall {
+ public:
+  explicit LossCall(const LossCase& c) : LossCall(c, MakeReferenceProblem(c)) {}
+  LossCall(const LossCase& c, reference::LossProblem values);
+  // The arguments point into it.
+  LossCall(const LossCall&) = delete;
+  LossCall& operator=(const LossCall&) = delete;
+
+  [[nodiscard]] const LossCase& loss_case() const { return case_; }
+  [[nodiscard]] const reference::LossProblem& values() const { return values_; }
+  [[nodiscard]] SparseIndexerLossArgs sparse_args() const;
+  [[nodiscard]] DenseIndexerLossArgs dense_args() const;
+  [[nodiscard]] IndexerLossOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] Status Run(Context* context) const;
+  [[nodiscard]] Result<Plan> MakePlan(Context* context) const;
+  [[nodiscard]] TokenOutputs Outputs() const;
+  [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
+  [[nodiscard]] const RowTensor& lists() const { return lists_; }
+
+ private:
+  template <typename Args>
+  void FillShared(Args* args) const;
+
+  LossCase case_;
+  reference::LossProblem values_;
+  TokenTensors tensors_;
+  RowTensor q_, k_, q_rope_, k_rope_, q_index_, k_index_, weights_, lists_, max_, sum_, head_mean_, max_index_,
+      sum_index_, dq_index_, dk_index_, dweights_;
+  Tensor loss_;
+};
+
+/// The reference's outputs and how far off f32 may be. With e the error of a score of the attention or of the indexer
+/// (support/tolerance.h, ScoreTolerance), u = 2^-24:
+/// - p is a mean of exponentials of given statistics, each off by e + exp's + 4 u (|max| + |ln sum| + |score|); given
+///   as a tensor it is exact. kL1 divides it by the sum of the row, which is off by its terms.
+/// - ln y is off by e of its score, by the mean of e over y, and by the rounding of the shift.
+/// - p' (ln p' - ln y') moves by e_p (|ln p' - ln y'| + 1) + p' e_(ln y); logarithms are off by 8 u of themselves.
+/// - dI = y - p is off by both; the gradients follow (IndexerGradientTolerance).
+[[nodiscard]] std::vector<ExpectedOutput> ExpectLoss(const LossCall& call);
+
+/// Runs the case on every level of this machine and compares it with the reference; nothing but the outputs is written.
+[[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCall& call, int threads = 2);
+[[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCase& c, int threads = 2);
+
+/// Outputs of a call that must succeed, into fresh tensors.
+[[nodiscard]] TokenOutputs LossOf(const LossCase& c, Context* context);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_INDEXER_LOSS_CASE_H_

@@ -1,0 +1,213 @@
+// The KL losses against the reference in double, on every instruction-set level.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "ops/indexer/loss_case.h"
+#include "support/contexts.h"
+#include "support/random_token_case.h"
+
+namespace fa::test {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+void Check(const LossCase& c) { EXPECT_TRUE(LossIsTheReference(c)); }
+
+LossCase Usual(bool dense) {
+  LossCase c{.dense = dense};
+  if (dense) {
+    c.heads = 6;
+    c.heads_kv = 3;
+  } else {
+    c.tokens.lists = ListForm::kMessy;
+    c.tokens.slots = 12;
+  }
+  c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+  return c;
+}
+
+class IndexerLoss : public ::testing::TestWithParam<bool> {};
+
+TEST_P(IndexerLoss, EveryTypeAndLayout) {
+  for (const DType dtype : kDTypes) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      for (const int64_t d_rope : {0, 8}) {
+        for (const bool f32_weights : {false, true}) {
+          LossCase c = Usual(GetParam());
+          c.d_rope = d_rope;
+          c.f32_weights = f32_weights;
+          c.tokens.dtype = dtype;
+          c.tokens.layout = layout;
+          c.tokens.spare_q = c.tokens.spare_k = 2;
+          Check(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(IndexerLoss, EveryReductionAndTarget) {
+  for (const DType dtype : kDTypes) {
+    for (const bool l1 : {false, true}) {
+      for (const bool mean : {false, true}) {
+        for (const bool foreign : {false, true}) {
+          LossCase c = Usual(GetParam());
+          c.l1 = l1;
+          c.mean = mean;
+          c.foreign_statistics = foreign;
+          c.tokens.dtype = dtype;
+          Check(c);
+          c.head_mean = !GetParam();
+          Check(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(IndexerLoss, EverySizeOfHeads) {
+  for (const int64_t d : {1, 33, 128, 512}) {
+    for (const int64_t heads : {1, 3, 16, 32}) {
+      LossCase c{.dense = GetParam(), .heads = heads, .d = d, .d_rope = d == 512 ? 64 : 0};
+      c.heads_kv = GetParam() && heads % 2 == 0 ? heads / 2 : 1;
+      c.heads_index = 1 + heads % 20;
+      c.d_index = d == 512 ? 128 : d;
+      c.tokens.dtype = kDTypes[(d + heads) % 3];
+      c.tokens.lengths = {{3}, {40}};
+      c.tokens.slots = 30;
+      Check(c);
+    }
+  }
+}
+
+TEST_P(IndexerLoss, RowsOfEveryLength) {
+  for (const int64_t keys : {1, 2, 31, 32, 33, 64, 129, 256, 300, 600}) {
+    LossCase c{.dense = GetParam(), .heads = 2};
+    c.tokens.dtype = kDTypes[keys % 3];
+    c.tokens.lengths = {{3}, {keys + 2}};
+    c.tokens.slots = keys;
+    Check(c);
+  }
+}
+
+TEST_P(IndexerLoss, BothMasksWithMoreQueriesThanKeys) {
+  for (const bool causal : {false, true}) {
+    LossCase c{.dense = GetParam()};
+    c.tokens.lengths = {{9, 2}, {4, 30}};
+    c.tokens.causal = causal;
+    Check(c);
+  }
+}
+
+TEST_P(IndexerLoss, SequencesWithoutQueriesOrKeys) {
+  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+    for (const reference::Lengths& lengths :
+         {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}, {{0, 0, 4}, {0, 3, 6}}}) {
+      for (const bool mean : {false, true}) {
+        LossCase c{.dense = GetParam(), .mean = mean};
+        c.tokens.layout = layout;
+        c.tokens.lengths = lengths;
+        Check(c);
+        c.tokens.spare_q = c.tokens.spare_k = 2;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST_P(IndexerLoss, ManyTokensOfFewKeys) {
+  for (const DType dtype : kDTypes) {
+    LossCase c{.dense = GetParam(), .heads = 2};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{60, 30}, {9, 70}};
+    c.tokens.causal = false;
+    c.tokens.slots = 9;
+    Check(c);
+  }
+}
+
+TEST_P(IndexerLoss, StridesAndPlacesOfTensors) {
+  for (const DType dtype : kDTypes) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      LossCase c = Usual(GetParam());
+      c.d_rope = 6;
+      c.tokens.dtype = dtype;
+      c.tokens.layout = layout;
+      c.tokens.lengths = {{3, 4}, {40, 20}};
+      c.tokens.index_dtype = DType::kI64;
+      c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
+      Check(c);
+      c.tokens.padding = {};
+      for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
+        c.tokens.placement = {.place = place};
+        Check(c);
+      }
+      c.tokens.placement = {.misalignment = 1};
+      Check(c);
+    }
+  }
+}
+
+TEST_P(IndexerLoss, RandomCases) {
+  for (int seed = 0; seed < RandomCases() / 5; ++seed) {
+    RandomChoices random(static_cast<uint64_t>(seed));
+    LossCase c{.tokens = RandomTokenCase(static_cast<uint64_t>(seed), false, &random), .dense = GetParam()};
+    c.heads = random.OneOf<int64_t>({1, 2, 6, 16});
+    c.heads_kv = c.dense && c.heads % 2 == 0 ? random.OneOf<int64_t>({1, 2, c.heads}) : 1;
+    c.d = random.OneOf<int64_t>({1, 8, 24, 64});
+    c.d_rope = random.OneOf<int64_t>({0, 0, 5, 16});
+    c.heads_index = random.OneOf<int64_t>({1, 2, 5, 16});
+    c.d_index = random.OneOf<int64_t>({1, 8, 24, 64, 128});
+    c.f32_weights = random.Pick(0, 1) == 1;
+    c.head_mean = !c.dense && random.Pick(0, 2) == 0;
+    c.foreign_statistics = random.Pick(0, 3) == 0;
+    c.l1 = random.Pick(0, 1) == 1;
+    c.mean = random.Pick(0, 1) == 1;
+    ASSERT_TRUE(LossIsTheReference(c, 1 + seed % 3));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kind, IndexerLoss, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Dense" : "Sparse"; });
+
+TEST(SparseIndexerLoss, UncheckedInvalidEntriesAreSkipped) {
+  LossCase c = Usual(false);
+  c.check_indices = false;
+  c.tokens.lengths = {{5}, {40}};
+  c.tokens.placement.place = Place::kAtEnd;
+  reference::LossProblem values = MakeReferenceProblem(c);
+  constexpr int64_t kInvalid[] = {-2, 0x7FFFFFFF, -0x7FFFFFFF - 1, 41, 1000};
+  std::vector<int64_t>& indices = values.attention.selection.indices;
+  for (size_t x = 0; x < indices.size(); x += 3) indices[x] = kInvalid[x / 3 % std::size(kInvalid)];
+  EXPECT_TRUE(LossIsTheReference(LossCall(c, std::move(values))));
+}
+
+// With p_head_mean the attention's tensors are not read: they may be absent or anything.
+TEST(SparseIndexerLoss, TheHeadMeanReplacesTheAttention) {
+  LossCase c = Usual(false);
+  c.head_mean = true;
+  const LossCall call(c);
+  for (const Isa isa : IsaLevels()) {
+    ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+    const TokenOutputs want = call.Outputs();
+    reference::LossProblem values = MakeReferenceProblem(c);
+    for (auto* poisoned : {&values.attention.q, &values.attention.k, &values.max, &values.sum}) {
+      for (double& value : *poisoned) value = std::numeric_limits<double>::quiet_NaN();
+    }
+    const LossCall other(c, std::move(values));
+    ASSERT_TRUE(other.Run(ContextOf(isa)).ok());
+    EXPECT_TRUE(SameBits(other.Outputs(), want)) << IsaName(isa);
+  }
+}
+
+TEST(SparseIndexerLoss, TypicalSizeOfTheDevice) {
+  LossCase c{.heads = 64, .d = 512, .d_rope = 64, .heads_index = 64, .d_index = 128, .f32_weights = true};
+  c.tokens.dtype = DType::kBF16;
+  c.tokens.lengths = {{2}, {8192}};
+  c.tokens.slots = 2048;
+  Check(c);
+}
+
+}  // namespace
+}  // namespace fa::test

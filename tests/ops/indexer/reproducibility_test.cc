@@ -1,0 +1,136 @@
+// A token's selection, and every gradient, has the same bits whoever computes it, wherever the keys lie, and whatever
+// else is in the call.
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "ops/indexer/indexer_case.h"
+#include "ops/indexer/loss_case.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+// oneTBB would give no more workers than the machine has cores.
+const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
+
+void ExpectSameValues(const TokenOutputs& got, const TokenOutputs& want) {
+  for (const TokenOutput& output : want) EXPECT_EQ(ValuesOf(got, output.name), output.rows.values) << output.name;
+}
+
+class IndexerBits : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
+ protected:
+  static Context* ContextWith(int threads) { return ContextOf(std::get<0>(GetParam()), threads); }
+
+  static TokenCase Tokens() {
+    TokenCase c;
+    c.dtype = std::get<1>(GetParam());
+    c.lengths = {{9, 0, 40, 1}, {300, 3, 170, 640}};
+    c.slots = 100;
+    return c;
+  }
+  static IndexerCase Usual() { return {.tokens = Tokens(), .heads = 6, .d = 40, .f32_values = true}; }
+  static LossCase UsualLoss(bool dense) {
+    LossCase c{.tokens = Tokens(), .dense = dense, .heads = 3, .d = 24, .heads_index = 5, .d_index = 24};
+    c.tokens.lists = ListForm::kMessy;
+    return c;
+  }
+};
+
+TEST_P(IndexerBits, DoNotDependOnThreads) {
+  const IndexerCase c = Usual();
+  const TokenOutputs forward = ForwardOf(c, ContextWith(1));
+  const TokenOutputs backward = BackwardOf(c, ContextWith(1));
+  for (const int threads : {1, 2, 3, 4}) {
+    EXPECT_TRUE(SameBits(ForwardOf(c, ContextWith(threads)), forward)) << threads;
+    EXPECT_TRUE(SameBits(BackwardOf(c, ContextWith(threads)), backward)) << threads;
+  }
+}
+
+TEST_P(IndexerBits, OfLossesDoNotDependOnThreads) {
+  for (const bool dense : {false, true}) {
+    const LossCase c = UsualLoss(dense);
+    const TokenOutputs want = LossOf(c, ContextWith(1));
+    for (const int threads : {1, 2, 3, 4}) EXPECT_TRUE(SameBits(LossOf(c, ContextWith(threads)), want)) << threads;
+  }
+}
+
+TEST_P(IndexerBits, OfManyTokensOnTheSameKeysDoNotDependOnThreads) {
+  IndexerCase c = Usual();
+  c.tokens.lengths = {{80}, {12}};
+  c.tokens.causal = false;
+  c.tokens.slots = 12;
+  LossCase loss = UsualLoss(false);
+  loss.tokens = c.tokens;
+  const TokenOutputs backward = BackwardOf(c, ContextWith(1));
+  const TokenOutputs of_loss = LossOf(loss, ContextWith(1));
+  for (int run = 0; run < 6; ++run) {
+    EXPECT_TRUE(SameBits(BackwardOf(c, ContextWith(2 + run % 3)), backward)) << run;
+    EXPECT_TRUE(SameBits(LossOf(loss, ContextWith(2 + run % 3)), of_loss)) << run;
+  }
+}
+
+TEST_P(IndexerBits, DoNotDependOnLayoutAndPages) {
+  const IndexerCase c = Usual();
+  const TokenOutputs forward = ForwardOf(c, ContextWith(2));
+  IndexerCase packed = c;
+  packed.tokens.layout = Layout::kTND;
+  ExpectSameValues(ForwardOf(packed, ContextWith(2)), forward);
+  ExpectSameValues(BackwardOf(packed, ContextWith(2)), BackwardOf(c, ContextWith(2)));
+  for (const int64_t page_rows : {1, 16, 50}) {
+    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+      IndexerCase paged = c;
+      paged.tokens.layout = layout;
+      paged.tokens.page_rows = page_rows;
+      paged.tokens.page_order = static_cast<uint64_t>(page_rows);
+      ExpectSameValues(ForwardOf(paged, ContextWith(2)), forward);
+    }
+  }
+  for (const bool dense : {false, true}) {
+    const LossCase loss = UsualLoss(dense);
+    LossCase packed_loss = loss;
+    packed_loss.tokens.layout = Layout::kTND;
+    ExpectSameValues(LossOf(packed_loss, ContextWith(2)), LossOf(loss, ContextWith(2)));
+  }
+}
+
+TEST_P(IndexerBits, DoNotDependOnTheOtherSequences) {
+  const IndexerCase c = Usual();
+  const TokenOutputs forward = ForwardOf(c, ContextWith(2)), backward = BackwardOf(c, ContextWith(2));
+  std::map<std::string, size_t> next;
+  for (int64_t b = 0; b < c.tokens.batch(); ++b) {
+    IndexerCase alone = c;
+    alone.tokens.lengths = {{c.tokens.lengths.sq[b]}, {c.tokens.lengths.sk[b]}};
+    alone.tokens.first_sequence = b;
+    for (const auto& [together, apart] :
+         {std::pair{forward, ForwardOf(alone, ContextWith(3))}, {backward, BackwardOf(alone, ContextWith(3))}}) {
+      for (const TokenOutput& output : apart) {
+        size_t& at = next[output.name];
+        for (const double value : output.rows.values) {
+          ASSERT_EQ(value, ValuesOf(together, output.name)[at++]) << output.name << " of sequence " << b;
+        }
+      }
+    }
+  }
+}
+
+// The order of a list: gradients of the values move with the entries, everything else stays.
+TEST_P(IndexerBits, OfTheSparseLossDoNotDependOnTheOrderOfTheList) {
+  LossCase c = UsualLoss(false);
+  const TokenOutputs want = LossOf(c, ContextWith(2));
+  c.tokens.list_order = 2;
+  EXPECT_TRUE(SameBits(LossOf(c, ContextWith(2)), want));
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, IndexerBits,
+                         ::testing::Combine(::testing::ValuesIn(IsaLevels()),
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16)),
+                         [](const auto& info) {
+                           return IsaName(std::get<0>(info.param)) + "_" + Name(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace fa::test
