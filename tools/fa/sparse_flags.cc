@@ -71,7 +71,10 @@ void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options) {
   options.block_size = flags.sparse_block_size;
 }
 
-void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options) { ReadSharedOptions(flags, options); }
+void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options) {
+  ReadSharedOptions(flags, options);
+  if (flags.sparse_count < 1) throw UsageError(fmt::format("--sparse-count: {}, want at least 1", flags.sparse_count));
+}
 
 void ReadOptions(const SparseFlags& flags, IndexerLossOptions& options) {
   ReadSharedOptions(flags, options);

@@ -22,7 +22,7 @@ struct SparseFlags {
   bool skip_bad_indices = false;
   std::optional<float> scale;
   int64_t sparse_block_size = 1;
-  int64_t sparse_count = 0;
+  int64_t sparse_count = 1;
   std::string reduction = "sum", target = "head-mean";
 };
 
