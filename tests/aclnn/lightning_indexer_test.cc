@@ -91,6 +91,13 @@ TEST(AclnnLightningIndexer, ValuesAndLayoutsMayBeLeftOut) {
   EXPECT_EQ(ValuesOf(face.Outputs(), "sparse_indices"), ValuesOf(cpp.Outputs(), "sparse_indices"));
 }
 
+TEST(AclnnLightningIndexer, WithoutQueriesThereIsOnlyTheGradientOfKeys) {
+  IndexerCase c = Usual();
+  c.tokens.lengths = {{0, 0}, {4, 9}};
+  ExpectBitsOfCpp<IndexerCall>(c);
+  ExpectBitsOfCpp<IndexerGradCall>(c);
+}
+
 TEST(AclnnLightningIndexerGrad, EveryCaseGivesTheBitsOfCpp) {
   for (const IndexerCase& c : Cases()) {
     ExpectBitsOfCpp<IndexerGradCall>(c);

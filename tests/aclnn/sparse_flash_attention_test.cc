@@ -106,6 +106,28 @@ TEST(AclnnSparseFlashAttention, StatisticsMayBeLeftOut) {
   EXPECT_EQ(RunFace(SparseOperator::kForward, p), ACL_SUCCESS) << aclGetRecentErrMsg();
 }
 
+TEST(AclnnSparseFlashAttention, WithoutQueriesThereIsOnlyTheGradientOfKeys) {
+  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+    SparseCase c = Usual();
+    c.tokens.layout = layout;
+    c.tokens.lengths = {{0, 0}, {4, 9}};
+    ExpectBitsOfCpp<SparseCall>(c);
+    ExpectBitsOfCpp<SparseGradCall>(c);
+  }
+}
+
+// Programs hand in arguments that their layout has no use for.
+TEST(AclnnSparseFlashAttention, ATableWithoutPagesIsNotLookedAt) {
+  const SparseCall cpp(Usual()), face(Usual());
+  ASSERT_TRUE(cpp.Run(nullptr).ok());
+  Handles handles;
+  SparseParameters p = ParametersOf(face.args(), face.options(), handles);
+  float anything = 0;
+  p.block_table = handles.Tensor(&anything, ACL_FLOAT, {1});
+  ASSERT_EQ(RunFace(SparseOperator::kForward, p), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
+}
+
 TEST(AclnnSparseFlashAttentionGrad, EveryCaseGivesTheBitsOfCpp) {
   for (const SparseCase& c : Cases()) {
     ExpectBitsOfCpp<SparseGradCall>(c);
