@@ -10,6 +10,10 @@ using core::kernels::RowBlock;
 
 constexpr int64_t kLineBytes = 64;
 
+// So many rows ahead of the one that is copied: a row of 1152 bytes takes some 50 ns, a line from L3 or memory 70 to
+// 150.
+constexpr size_t kRowsAhead = 3;
+
 /// Elements from row to row of a panel: an odd number of cache lines, so that a column of rows falls on all sets of L1.
 int64_t PanelStride(int64_t columns, int64_t element) {
   const int64_t lines = (columns * element + kLineBytes - 1) / kLineBytes;
@@ -57,8 +61,13 @@ void GatheredKeys::Copy(const KeySide& side, int64_t columns, const KeyPlace& pl
                         std::byte* to, int64_t stride) const {
   const int64_t element = ElementBytes(shape_);
   const bool widens = shape_.form == KeyForm::kF32;
-  for (const int32_t key : keys) {
-    const std::byte* from = Row(side, place, key);
+  const int64_t bytes = columns * static_cast<int64_t>(SizeOf(side.rows.dtype));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::byte* from = Row(side, place, keys[i]);
+    if (i + kRowsAhead < keys.size()) {
+      const std::byte* ahead = Row(side, place, keys[i + kRowsAhead]);
+      for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(ahead + at, 0, 3);
+    }
     if (widens) {
       kernels_.widen({from, side.rows.dtype, columns}, 1, columns, reinterpret_cast<float*>(to), columns);
     } else {

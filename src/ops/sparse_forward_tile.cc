@@ -128,6 +128,8 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
   // Packing the queries takes as long as the first rows need to arrive.
   KeyFetch first(gathered_, heads.place, block_of(0));
   first.Fetch(first.lines());
+  // With few heads there is nothing to hide the fetches behind: the copy fetches for itself.
+  const bool few = FewHeads(table_, bound_.attention.problem.heads) != nullptr;
   const Interval all{0, keys.count};
   strips_.Open(heads.rows, FewHeads(table_, bound_.attention.problem.heads), &all, scratch.tile, strips);
   for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
@@ -135,7 +137,8 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     GatheredBlock rows = gathered_.Gather(heads.place, block, scratch.panels);
     rows.rows.first = begin;
     KeyFetch next(gathered_, heads.place, block_of(begin + plan_.block_k));
-    BlockExtras extras{.fetch = next.lines() > 0 ? &next : nullptr, .fetch_lines = next.lines() / strips.size() + 1};
+    BlockExtras extras{.fetch = next.lines() > 0 && !few ? &next : nullptr,
+                       .fetch_lines = next.lines() / strips.size() + 1};
     float* raw = scratch.raw_scores;
     for (int64_t s = 0; s < strips.size(); ++s) {
       if (bound_.has_mean) extras.raw_scores = raw + begin * strips[s].lanes.width;
