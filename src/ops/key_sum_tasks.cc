@@ -1,6 +1,7 @@
 #include "ops/key_sum_tasks.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "core/executor.h"
@@ -44,15 +45,19 @@ KeySumTasks::KeySumTasks(const SparseSequences& sequences, int64_t columns, int6
 }
 
 KeySumTasks::Run::Run(const KeySumTasks& tasks, const SparseSequences& sequences,
-                      const core::kernels::RowKernels& kernels, const Target& target, std::byte* workspace)
+                      const core::kernels::RowKernels& kernels, std::span<const Target> targets, std::byte* workspace)
     : tasks_(tasks),
       sequences_(sequences),
       kernels_(kernels),
-      target_(target),
+      targets_{},
+      target_count_(targets.size()),
       sums_(reinterpret_cast<float*>(workspace + tasks.sums_)),
       cleared_(ClearedGates(workspace + tasks.gates_), tasks.key_tasks_),
       added_(reinterpret_cast<int64_t*>(workspace + tasks.gates_) + kGateStride, tasks.units_),
-      commit_(workspace + tasks.commit_, tasks.units_, std::ssize(sequences.list)) {}
+      commit_(workspace + tasks.commit_, tasks.units_, std::ssize(sequences.list)) {
+  assert(targets.size() <= kMaxTargets);
+  std::copy(targets.begin(), targets.end(), targets_.begin());
+}
 
 void KeySumTasks::Run::Clear(int64_t task) const {
   const int64_t begin = task * tasks_.keys_per_task_;
@@ -69,10 +74,14 @@ void KeySumTasks::Run::Write(int64_t task) const {
     const int64_t sequence = next - first_key.begin() - 1;
     const int64_t count = std::min(end, *next) - key;
     const int64_t row = sequences_.list[static_cast<size_t>(sequence)].k_offset + key - *(next - 1);
-    auto* to = static_cast<std::byte*>(target_.data) +
-               target_.rows.Offset(sequence, 0, row) * static_cast<int64_t>(SizeOf(target_.rows.dtype));
-    kernels_.narrow(sums_ + key * tasks_.columns_, tasks_.columns_, count, tasks_.columns_, target_.multiplier,
-                    {to, target_.rows.dtype, target_.rows.row});
+    for (size_t i = 0; i < target_count_; ++i) {
+      const Target& target = targets_[i];
+      const int64_t columns = target.columns.empty() ? tasks_.columns_ : target.columns.size();
+      auto* to = static_cast<std::byte*>(target.data) +
+                 target.rows.Offset(sequence, 0, row) * static_cast<int64_t>(SizeOf(target.rows.dtype));
+      kernels_.narrow(sums_ + key * tasks_.columns_ + target.columns.begin, tasks_.columns_, count, columns,
+                      target.multiplier, {to, target.rows.dtype, target.rows.row});
+    }
     key += count;
   }
 }

@@ -1,8 +1,10 @@
 #ifndef FA_OPS_KEY_SUM_TASKS_H_
 #define FA_OPS_KEY_SUM_TASKS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/kernels/kernel_types.h"
@@ -10,6 +12,7 @@
 #include "layout/rows.h"
 #include "ops/ordered_commit.h"
 #include "ops/sparse_sequences.h"
+#include "tiling/row_interval.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
@@ -28,18 +31,24 @@ class KeySumTasks {
   [[nodiscard]] int64_t units() const { return units_; }
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
 
-  /// Where the sums are written: rows of keys.
+  /// Where columns of the sums are written: rows of keys.
   struct Target {
     void* data = nullptr;
     layout::Rows rows;
     float multiplier = 1;
+    tiling::Interval columns = {};  ///< none: all
   };
+  static constexpr size_t kMaxTargets = 3;
 
   /// One run of them.
   class Run {
    public:
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
-        const Target& target, std::byte* workspace);
+        const Target& target, std::byte* workspace)
+        : Run(tasks, sequences, kernels, std::span(&target, 1), workspace) {}
+    /// With targets of their own for some columns, at most kMaxTargets.
+    Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
+        std::span<const Target> targets, std::byte* workspace);
 
     /// Runs a task, that of a unit by run_unit(unit).
     template <typename RunUnit>
@@ -71,7 +80,8 @@ class KeySumTasks {
     const KeySumTasks& tasks_;
     const SparseSequences& sequences_;
     const core::kernels::RowKernels& kernels_;
-    Target target_;
+    std::array<Target, kMaxTargets> targets_;
+    size_t target_count_;
     float* sums_;
     PhaseGate cleared_, added_;
     OrderedCommit commit_;

@@ -21,15 +21,15 @@ class SparseBackwardPlanImpl final : public Plan::Impl {
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.forward.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
-        plan_(ops::MakeSparseBackwardPlan(bound_.forward, machine_)),
-        buffers_(bound_, plan_, table_, workspace_) {}
+        plan_(ops::MakeSparseBackwardPlan(bound_.forward)),
+        buffers_(bound_, plan_, table_, machine_.workers, workspace_) {}
 
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
   [[nodiscard]] PlanInfo info() const override {
-    return InfoOf(plan_, bound_.forward, workspace_, KernelNames(), table_.isa);
+    return InfoOf(plan_, buffers_.sums.graph(), bound_.forward, workspace_, KernelNames(), table_.isa);
   }
   [[nodiscard]] std::string Describe() const override {
-    return ops::DescribeSparse(plan_, bound_.forward, machine_, workspace_, KernelNames());
+    return ops::DescribeSparse(plan_, buffers_.sums.graph(), bound_.forward, machine_, workspace_, KernelNames());
   }
   [[nodiscard]] const char* made_for() const override { return "the sparse backward, want SparseAttentionGradArgs"; }
 
@@ -38,7 +38,7 @@ class SparseBackwardPlanImpl final : public Plan::Impl {
     const AttentionArgs dense = ops::DenseArgs(args);
     ops::WriteUnusedGradients(bound_, args);
     ops::SparseBackwardTile tile(bound_, plan_, table_, args, dense, buffers_, workspace);
-    return RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+    return RunGraph(buffers_.sums.graph(), core::TaskFunction(tile), buffers_.sums.RunState(workspace));
   }
 
  private:

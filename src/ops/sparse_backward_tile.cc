@@ -18,10 +18,10 @@
 #include "ops/sparse_backward_tile.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
-#include "core/executor.h"
 #include "layout/bind_layout.h"
 #include "ops/product_pieces.h"
 #include "ops/row_probability.h"
@@ -138,9 +138,50 @@ struct SparseBackwardTile::Tile {
   StripArray<GradStrip, kMaxStrips> strips = {};
 };
 
+namespace {
+
+/// Rows of sums begin at whole cache lines.
+int64_t DvColumn(const BoundSparse& forward) {
+  const auto& problem = forward.attention.problem;
+  return forward.has_v ? RoundUp(problem.d + problem.d_rope, kLineFloats) : 0;
+}
+int64_t SumColumns(const BoundSparse& forward) {
+  const auto& problem = forward.attention.problem;
+  const int64_t columns = forward.has_v ? DvColumn(forward) + problem.dv : problem.d + problem.d_rope;
+  return RoundUp(columns, kLineFloats);
+}
+
+/// What the sums are written to.
+class Targets {
+ public:
+  Targets(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
+    const BoundSparse& forward = bound.forward;
+    const auto& problem = forward.attention.problem;
+    // Without V, dS was scaled.
+    const float dk_scale = forward.has_v ? forward.attention.scale : 1.0f;
+    Add(args.dk, bound.dk, dk_scale, {0, problem.d});
+    if (problem.d_rope > 0) Add(args.dk_rope, bound.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
+    const int64_t dv = DvColumn(forward);
+    if (forward.has_v) Add(args.dv, bound.dv, 1.0f, {dv, dv + problem.dv});
+  }
+  [[nodiscard]] std::span<const KeySumTasks::Target> list() const { return {list_.data(), count_}; }
+
+ private:
+  void Add(const MutableTensorView& tensor, const layout::Rows& rows, float multiplier, Interval columns) {
+    list_[count_++] = {.data = tensor.data, .rows = rows, .multiplier = multiplier, .columns = columns};
+  }
+
+  std::array<KeySumTasks::Target, KeySumTasks::kMaxTargets> list_ = {};
+  size_t count_ = 0;
+};
+
+}  // namespace
+
 SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan,
-                                             const core::kernels::KernelTable& table,
-                                             tiling::WorkspacePlan& workspace) {
+                                             const core::kernels::KernelTable& table, int workers,
+                                             tiling::WorkspacePlan& workspace)
+    : dv_column(DvColumn(bound.forward)),
+      sums(bound.forward.sequences, SumColumns(bound.forward), bound.forward.sequences.tokens, workers, workspace) {
   const BoundSparse& forward = bound.forward;
   const auto& problem = forward.attention.problem;
   gather = {.dtype = problem.dtype,
@@ -152,32 +193,11 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
             .natural_v = true,
             .pair_k = true,
             .block = plan.block_k};
-  dk_columns = RoundUp(problem.d + problem.d_rope, kLineFloats);
-  dv_columns = forward.has_v ? RoundUp(problem.dv, kLineFloats) : 0;
   Carver carver(nullptr);
   static_cast<void>(SparseBackwardTile::Scratch(carver, forward, plan, table, gather));
   scratch_bytes = carver.used();
-  const auto floats = [&](int64_t columns) {
-    return static_cast<size_t>(forward.sequences.keys * columns) * sizeof(float);
-  };
-  run_state = workspace.Book("run state", core::RunStateBytes(plan.graph));
-  progress = workspace.Book("progress of tokens",
-                            OrderedCommit::Bytes(forward.sequences.tokens, std::ssize(forward.sequences.list)));
-  gates = workspace.Book("phases", 2 * sizeof(int64_t));
-  dk = workspace.Book("sums of dK", floats(dk_columns));
-  dv = workspace.Book("sums of dV", floats(dv_columns));
-  scratch = workspace.Book("selected keys, their rows, tile scratch",
-                           scratch_bytes * static_cast<size_t>(plan.graph.workers()));
+  scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes * static_cast<size_t>(workers));
 }
-
-namespace {
-
-int64_t* Cleared(std::byte* memory) {
-  std::memset(memory, 0, 2 * sizeof(int64_t));
-  return reinterpret_cast<int64_t*>(memory);
-}
-
-}  // namespace
 
 SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const SparsePlan& plan,
                                        const core::kernels::KernelTable& table, const SparseAttentionGradArgs& args,
@@ -192,73 +212,21 @@ SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const Spars
       workspace_(workspace),
       score_tile_(bound.forward.attention, table, dense),
       gathered_(*table.rows, buffers.gather, SourcesOf(bound.forward, args)),
-      commit_(workspace + buffers.progress, bound.forward.sequences.tokens, std::ssize(bound.forward.sequences.list)),
-      cleared_(Cleared(workspace + buffers.gates), plan.key_tasks),
-      added_(reinterpret_cast<int64_t*>(workspace + buffers.gates) + 1, plan.token_tasks) {}
+      sums_(buffers.sums, bound.forward.sequences, *table.rows, Targets(bound, args).list(), workspace) {}
 
 void SparseBackwardTile::operator()(int32_t task, int worker) {
-  const int64_t token_task = task - plan_.key_tasks;
-  if (token_task < 0) {
-    const PhaseArrival arrival(cleared_);
-    ClearKeys(task);
-    return;
-  }
-  if (token_task >= plan_.token_tasks) {
-    added_.Wait();
-    WriteKeys(token_task - plan_.token_tasks);
-    return;
-  }
-  const PhaseArrival arrival(added_);
-  const BoundSparse& forward = bound_.forward;
-  Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
-  const Scratch scratch(carver, forward, plan_, table_, buffers_.gather);
-  const int64_t first = token_task * plan_.tokens_per_task;
-  const int64_t end = std::min(first + plan_.tokens_per_task, forward.sequences.tokens);
-  for (int64_t token = first; token < end; ++token) RunToken(forward.sequences.Token(token), scratch);
-}
-
-void SparseBackwardTile::ClearKeys(int64_t task) const {
-  const int64_t begin = task * plan_.keys_per_task;
-  const int64_t keys = std::min(plan_.keys_per_task, bound_.forward.sequences.keys - begin);
-  const auto clear = [&](size_t sums, int64_t columns) {
-    std::memset(workspace_ + sums + static_cast<size_t>(begin * columns) * sizeof(float), 0,
-                static_cast<size_t>(keys * columns) * sizeof(float));
-  };
-  clear(buffers_.dk, buffers_.dk_columns);
-  clear(buffers_.dv, buffers_.dv_columns);
-}
-
-void SparseBackwardTile::WriteKeys(int64_t task) const {
-  const BoundSparse& forward = bound_.forward;
-  const auto& problem = forward.attention.problem;
-  const int64_t begin = task * plan_.keys_per_task;
-  const int64_t end = std::min(begin + plan_.keys_per_task, forward.sequences.keys);
-  // Without V, dS was scaled.
-  const float dk_scale = forward.has_v ? forward.attention.scale : 1.0f;
-  const auto& list = forward.sequences.list;
-  for (size_t b = 0; b < list.size(); ++b) {
-    const int64_t from = std::max(begin, list[b].first_key), to = std::min(end, list[b].first_key + list[b].sk);
-    if (from >= to) continue;
-    const int64_t row = list[b].k_offset + from - list[b].first_key;
-    const auto write = [&](const MutableTensorView& tensor, const layout::Rows& rows, size_t sums, int64_t stride,
-                           Interval columns, float multiplier) {
-      table_.rows->narrow(reinterpret_cast<const float*>(workspace_ + sums) + from * stride + columns.begin, stride,
-                          to - from, columns.size(), multiplier,
-                          {RowAddress(tensor.data, rows, static_cast<int64_t>(b), 0, row), rows.dtype, rows.row});
-    };
-    write(args_.dk, bound_.dk, buffers_.dk, buffers_.dk_columns, {0, problem.d}, dk_scale);
-    if (problem.d_rope > 0) {
-      write(args_.dk_rope, bound_.dk_rope, buffers_.dk, buffers_.dk_columns, {problem.d, problem.d + problem.d_rope},
-            dk_scale);
-    }
-    if (forward.has_v) write(args_.dv, bound_.dv, buffers_.dv, buffers_.dv_columns, {0, problem.dv}, 1.0f);
-  }
+  sums_.RunTask(task, [&](int64_t token) {
+    const BoundSparse& forward = bound_.forward;
+    Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
+    const Scratch scratch(carver, forward, plan_, table_, buffers_.gather);
+    RunToken(forward.sequences.Token(token), scratch);
+  });
 }
 
 void SparseBackwardTile::RunToken(const SparseToken& token, const Scratch& scratch) const {
   const BoundSparse& forward = bound_.forward;
   const SparseSequence& sequence = forward.sequences.list[static_cast<size_t>(token.sequence)];
-  OrderedCommit::Turn turn(commit_, token.sequence, sequence.first_token, sequence.first_token + token.row);
+  OrderedCommit::Turn turn(sums_.commit(), token.sequence, sequence.first_token, sequence.first_token + token.row);
   const int64_t row = forward.sequences.Row(token), heads = forward.attention.problem.heads;
   const SelectedKeys keys = scratch.selection.Select(forward.lists.List(args_.sparse_indices.data, token.sequence, row),
                                                      forward.sequences.Limit(token));
@@ -400,7 +368,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin, std::span<const i
     kernels.pair_lanes(strip.s, count, strip.s);
     kernels.pair_lanes(strip.dp, count, strip.dp);
   }
-  if (begin == 0) cleared_.Wait();
+  if (begin == 0) sums_.WaitUntilCleared();
   const int32_t last = block.back();
   tile.turn.WaitFor(last + 1);
   KeyGradients(tile, block);
@@ -429,13 +397,11 @@ void SparseBackwardTile::StripGradients(Tile& tile, GradStrip& strip, const Gath
 /// Where the sums of the block's keys lie.
 void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block) const {
   const Scratch& scratch = tile.scratch;
-  auto* dk = reinterpret_cast<float*>(workspace_ + buffers_.dk);
-  auto* dv = reinterpret_cast<float*>(workspace_ + buffers_.dv);
   for (size_t i = 0; i < block.size(); ++i) {
-    const int64_t key = tile.sequence.first_key + block[i];
-    scratch.dk_rows[i] = dk + key * buffers_.dk_columns;
-    scratch.dk_rope_rows[i] = scratch.dk_rows[i] + bound_.forward.attention.problem.d;
-    scratch.dv_rows[i] = bound_.forward.has_v ? dv + key * buffers_.dv_columns : scratch.dk_rows[i];
+    float* row = sums_.Row(tile.token.sequence, block[i]);
+    scratch.dk_rows[i] = row;
+    scratch.dk_rope_rows[i] = row + bound_.forward.attention.problem.d;
+    scratch.dv_rows[i] = row + buffers_.dv_column;
   }
 }
 

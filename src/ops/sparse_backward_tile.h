@@ -10,6 +10,7 @@
 #include "ops/carver.h"
 #include "ops/gathered_keys.h"
 #include "ops/key_selection.h"
+#include "ops/key_sum_tasks.h"
 #include "ops/ordered_commit.h"
 #include "ops/score_tile.h"
 #include "ops/sparse_plan.h"
@@ -19,12 +20,12 @@ namespace fa::ops {
 /// Where a sparse backward's buffers lie in the workspace.
 struct SparseBackwardBuffers {
   SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
-                        tiling::WorkspacePlan& workspace);
+                        int workers, tiling::WorkspacePlan& workspace);
 
+  int64_t dv_column;  ///< of a key's sums: dK and its rope part stand first; 0: dV is added to dK
+  KeySumTasks sums;
   GatherShape gather;
-  int64_t dk_columns, dv_columns;  ///< floats from row to row of the sums; dv 0: it is added to dk
-  size_t run_state, progress, gates, dk, dv, scratch;
-  size_t scratch_bytes;  ///< of one worker
+  size_t scratch, scratch_bytes;  ///< the latter of one worker
 };
 
 /// The sparse backward's tile program: runs any task of its plan. One per Run, shared by all workers.
@@ -43,8 +44,6 @@ class SparseBackwardTile {
   struct GradStrip;
   struct Tile;
 
-  void ClearKeys(int64_t task) const;
-  void WriteKeys(int64_t task) const;
   void RunToken(const SparseToken& token, const Scratch& scratch) const;
   void WriteEmpty(const SparseToken& token) const;
   void Open(Tile& tile) const;
@@ -63,8 +62,7 @@ class SparseBackwardTile {
   std::byte* workspace_;
   ScoreTile score_tile_;
   GatheredKeys gathered_;
-  OrderedCommit commit_;
-  PhaseGate cleared_, added_;
+  KeySumTasks::Run sums_;
 };
 
 /// Rows that no sequence uses: 0 in every gradient.

@@ -25,9 +25,11 @@ class SparseForwardPlanImpl final : public Plan::Impl {
         buffers_(bound_, plan_, table_, workspace_) {}
 
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const override { return InfoOf(plan_, bound_, workspace_, KernelNames(), table_.isa); }
+  [[nodiscard]] PlanInfo info() const override {
+    return InfoOf(plan_, plan_.graph, bound_, workspace_, KernelNames(), table_.isa);
+  }
   [[nodiscard]] std::string Describe() const override {
-    return ops::DescribeSparse(plan_, bound_, machine_, workspace_, KernelNames());
+    return ops::DescribeSparse(plan_, plan_.graph, bound_, machine_, workspace_, KernelNames());
   }
   [[nodiscard]] const char* made_for() const override { return "the sparse forward, want SparseAttentionArgs"; }
 

@@ -23,9 +23,6 @@ constexpr double kMinTaskFlops = 1e6;
 // Task ids are 32-bit.
 constexpr int64_t kMaxTasks = int64_t{1} << 30;
 
-// Rows of sums that a task clears, or writes: some 100 KiB.
-constexpr int64_t kKeysPerTask = 64;
-
 int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
@@ -76,18 +73,13 @@ SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine
   return plan;
 }
 
-SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound, const tiling::Machine& machine) {
+SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound) {
   SparsePlan plan = Begin("sparse backward", bound);
   const auto& problem = bound.attention.problem;
   // Q K^T, dO V^T, dS K, dS^T Q, P^T dO.
   plan.flops = 2 * bound.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
   // One token a task: a task of several would hold up the tokens behind it.
-  plan.tokens_per_task = std::max<int64_t>(CeilDiv(bound.sequences.tokens, kMaxTasks), 1);
-  plan.token_tasks = CeilDiv(bound.sequences.tokens, plan.tokens_per_task);
-  const int64_t keys = bound.sequences.keys;
-  plan.keys_per_task = std::max(kKeysPerTask, CeilDiv(keys, kMaxTasks / 4));
-  plan.key_tasks = CeilDiv(keys, plan.keys_per_task);
-  OneList(2 * plan.key_tasks + plan.token_tasks, machine.workers, plan.graph);
+  plan.token_tasks = bound.sequences.tokens;
   return plan;
 }
 
@@ -107,8 +99,8 @@ std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& tab
   return names;
 }
 
-PlanInfo InfoOf(const SparsePlan& plan, const BoundSparse& bound, const tiling::WorkspacePlan& workspace,
-                std::vector<std::string> kernels, Isa isa) {
+PlanInfo InfoOf(const SparsePlan& plan, const core::TaskGraph& graph, const BoundSparse& bound,
+                const tiling::WorkspacePlan& workspace, std::vector<std::string> kernels, Isa isa) {
   PlanInfo info;
   info.op = plan.op;
   info.isa = Name(isa);
@@ -116,8 +108,8 @@ PlanInfo InfoOf(const SparsePlan& plan, const BoundSparse& bound, const tiling::
   info.reason = plan.reason;
   info.block_q = plan.tile_heads;
   info.block_k = plan.block_k;
-  info.tasks = plan.graph.task_count;
-  info.workers = plan.graph.workers();
+  info.tasks = graph.task_count;
+  info.workers = graph.workers();
   info.flops = info.flops_full = info.flops_visited = plan.flops;
   info.workspace_bytes = workspace.total_bytes();
   info.efficiency = 1;
@@ -138,8 +130,9 @@ PlanInfo InfoOf(const SparsePlan& plan, const BoundSparse& bound, const tiling::
   return info;
 }
 
-std::string DescribeSparse(const SparsePlan& plan, const BoundSparse& bound, const tiling::Machine& machine,
-                           const tiling::WorkspacePlan& workspace, const std::vector<std::string>& kernels) {
+std::string DescribeSparse(const SparsePlan& plan, const core::TaskGraph& graph, const BoundSparse& bound,
+                           const tiling::Machine& machine, const tiling::WorkspacePlan& workspace,
+                           const std::vector<std::string>& kernels) {
   tiling::PlanText text;
   text.AddProblem(plan.op, bound.attention.problem);
   text.AddLine("selection: %lld entries a token, blocks of %lld keys, %s%s%s", Wide(bound.lists.entries),
@@ -148,9 +141,9 @@ std::string DescribeSparse(const SparsePlan& plan, const BoundSparse& bound, con
                bound.has_v ? "" : ", v is k", bound.paged ? ", keys in pages" : "");
   text.AddKernels(machine, kernels);
   text.AddLine("tile: %lld heads x %lld keys: %s", Wide(plan.tile_heads), Wide(plan.block_k), plan.reason.c_str());
-  text.AddLine("tasks: %lld of %lld tokens and %lld heads, %lld that clear and %lld that write gradients of keys",
-               Wide(plan.token_tasks * plan.head_tasks(bound.attention.problem.heads)), Wide(plan.tokens_per_task),
-               Wide(plan.heads_per_task), Wide(plan.key_tasks), Wide(plan.key_tasks));
+  const int64_t token_tasks = plan.token_tasks * plan.head_tasks(bound.attention.problem.heads);
+  text.AddLine("tasks: %lld of %lld tokens and %lld heads, %lld that clear or write sums of keys", Wide(token_tasks),
+               Wide(plan.tokens_per_task), Wide(plan.heads_per_task), Wide(graph.task_count - token_tasks));
   text.AddFlops(plan.flops, plan.flops, plan.flops);
   text.AddWorkspace(workspace);
   text.AddLine("workers: %d on %d NUMA nodes, claiming from one list", machine.workers, machine.nodes);

@@ -23,18 +23,15 @@ struct SparsePlan {
   int64_t tokens_per_task = 1;  ///< of one sequence or several, in order
   int64_t heads_per_task = 0;
   int64_t token_tasks = 0;
-  /// Backward: tasks before the tokens that clear the sums of keys, and as many behind them that write these.
-  int64_t key_tasks = 0;
-  int64_t keys_per_task = 0;
   double flops = 0;
   std::string reason;
-  core::TaskGraph graph;
+  core::TaskGraph graph;  ///< of the forward; the backward's are KeySumTasks
 
   [[nodiscard]] int64_t head_tasks(int64_t heads) const { return (heads + heads_per_task - 1) / heads_per_task; }
 };
 
 [[nodiscard]] SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine& machine);
-[[nodiscard]] SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound, const tiling::Machine& machine);
+[[nodiscard]] SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound);
 
 /// The kernels of a token's heads: those of few rows where they take all of them, else null.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
@@ -43,10 +40,10 @@ struct SparsePlan {
 [[nodiscard]] std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table,
                                                          const SparsePlan& plan, int64_t heads, bool few);
 
-[[nodiscard]] PlanInfo InfoOf(const SparsePlan& plan, const BoundSparse& bound, const tiling::WorkspacePlan& workspace,
-                              std::vector<std::string> kernels, Isa isa);
+[[nodiscard]] PlanInfo InfoOf(const SparsePlan& plan, const core::TaskGraph& graph, const BoundSparse& bound,
+                              const tiling::WorkspacePlan& workspace, std::vector<std::string> kernels, Isa isa);
 /// The plan in words.
-[[nodiscard]] std::string DescribeSparse(const SparsePlan& plan, const BoundSparse& bound,
+[[nodiscard]] std::string DescribeSparse(const SparsePlan& plan, const core::TaskGraph& graph, const BoundSparse& bound,
                                          const tiling::Machine& machine, const tiling::WorkspacePlan& workspace,
                                          const std::vector<std::string>& kernels);
 

@@ -286,7 +286,7 @@ TEST(BindSparse, PlansTellTasksAndMemory) {
   // Tokens may select 3, 4, 4 of 5 keys, or as many as their lists have entries.
   EXPECT_EQ(info.flops, 2.0 * 2 * (3 + 4 + 4) * 4 * (3 * (8 + 2) + 2 * 6));
   EXPECT_EQ(info.workspace_bytes, plan->workspace_bytes());
-  EXPECT_NE(plan->Describe().find("sums of dK"), std::string::npos);
+  EXPECT_NE(plan->Describe().find("sums of the keys'"), std::string::npos);
 }
 
 }  // namespace
