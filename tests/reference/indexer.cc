@@ -31,9 +31,9 @@ double IndexerProblem::Score(int64_t token, int64_t key) const {
 std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots) {
   std::vector<int64_t> keys(scores.size());
   std::iota(keys.begin(), keys.end(), int64_t{0});
-  // Stable, and -0 == +0: equal scores stay in ascending keys.
-  std::stable_sort(keys.begin(), keys.end(), [&](int64_t a, int64_t b) {
-    if (std::isnan(scores[a]) || std::isnan(scores[b])) return !std::isnan(scores[a]) && std::isnan(scores[b]);
+  std::sort(keys.begin(), keys.end(), [&](int64_t a, int64_t b) {
+    if (std::isnan(scores[a]) != std::isnan(scores[b])) return std::isnan(scores[b]);
+    if (std::isnan(scores[a]) || scores[a] == scores[b]) return a < b;  // -0 == +0
     return scores[a] > scores[b];
   });
   keys.resize(std::min(keys.size(), static_cast<size_t>(slots)));

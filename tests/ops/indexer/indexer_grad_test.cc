@@ -4,6 +4,7 @@
 #include "ops/indexer/indexer_case.h"
 #include "support/contexts.h"
 #include "support/random_token_case.h"
+#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -163,6 +164,7 @@ TEST(IndexerGrad, RandomCases) {
 }
 
 TEST(IndexerGrad, TypicalSizeOfTheDevice) {
+  if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
   IndexerCase c{.heads = 64, .d = 128, .f32_weights = true, .f32_values = true};
   c.tokens.dtype = DType::kBF16;
   c.tokens.lengths = {{2}, {8192}};

@@ -8,6 +8,7 @@
 #include "ops/indexer/indexer_case.h"
 #include "support/contexts.h"
 #include "support/random_token_case.h"
+#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -250,6 +251,7 @@ TEST(Indexer, RandomCases) {
 }
 
 TEST(Indexer, TypicalSizeOfTheDevice) {
+  if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
   for (const IndexerValues values : kValues) {
     IndexerCase c{.heads = 64, .d = 128, .f32_weights = true, .f32_values = true, .values = values};
     c.tokens.dtype = DType::kBF16;
