@@ -37,10 +37,6 @@ using tiling::Interval;
 /// Strips of a tile of heads: 144 / 8 lanes; a tail adds one.
 constexpr int64_t kMaxStrips = 33;
 
-constexpr int64_t kLineFloats = 16;
-
-int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
-
 std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
   return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
 }
@@ -49,16 +45,13 @@ const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t 
   return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
 }
 
-/// Floats of one row of a panel of pack_rows.
-int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
-  return columns == 0 ? 0 : table.rows->panel_columns(columns);
-}
+constexpr int64_t kLineFloats = 16;
 
 /// Fetches the sums that a block of keys adds to, some lines at a time.
 class SumFetch {
  public:
   SumFetch(float* const* rows, int64_t count, int64_t columns) : rows_(rows), count_(count), columns_(columns) {}
-  [[nodiscard]] int64_t lines() const { return count_ * (RoundUp(columns_, kLineFloats) / kLineFloats); }
+  [[nodiscard]] int64_t lines() const { return count_ * ((columns_ + kLineFloats - 1) / kLineFloats); }
   void Fetch(int64_t lines) {
     for (; lines > 0 && row_ < count_; --lines) {
       __builtin_prefetch(rows_[row_] + column_, 1, 2);
@@ -77,40 +70,6 @@ class SumFetch {
 
 }  // namespace
 
-/// One worker's memory.
-struct SparseBackwardTile::Scratch {
-  Scratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
-          const GatherShape& gather)
-      : selection(carver, bound.lists, bound.sequences.max_sk), panels(carver, gather) {
-    const auto& problem = bound.attention.problem;
-    const int64_t lanes = RoundUp(plan.tile_heads, kMaxStripWidth), rows = RoundUp(plan.tile_heads, 2);
-    const int64_t columns = problem.d + problem.d_rope;
-    q_panel = carver.Floats(lanes * columns);
-    do_panel = carver.Floats(lanes * problem.dv);
-    dq = carver.Floats(lanes * columns);
-    shift = carver.Floats(lanes);
-    delta = carver.Floats(lanes);
-    q = carver.Floats(rows * PanelColumns(table, problem.d));
-    q_rope = carver.Floats(rows * PanelColumns(table, problem.d_rope));
-    d_out = carver.Floats(rows * PanelColumns(table, problem.dv));
-    s = carver.Floats(lanes * plan.block_k);
-    dp = carver.Floats(lanes * plan.block_k);
-    pairs = carver.Floats(table.pairs() ? kMaxStripWidth * plan.block_k / 2 : 0);
-    dk_rows = carver.Array<float*>(plan.block_k);
-    dk_rope_rows = carver.Array<float*>(plan.block_k);
-    dv_rows = carver.Array<float*>(plan.block_k);
-  }
-
-  KeySelection selection;
-  GatherPanels panels;
-  float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]
-  float *shift, *delta;                        ///< of each lane
-  float *q, *q_rope, *d_out;                   ///< as pack_rows lays them
-  float *s, *dp;                               ///< strip after strip, [block_k][width]: P and dS
-  float* pairs;                                ///< dS of one strip in pairs of keys
-  float **dk_rows, **dk_rope_rows, **dv_rows;  ///< sums of the block's keys
-};
-
 struct SparseBackwardTile::GradStrip : Strip {
   float* do_panel = nullptr;
   float* dq = nullptr;
@@ -127,7 +86,7 @@ struct SparseBackwardTile::GradStrip : Strip {
 struct SparseBackwardTile::Tile {
   const SparseToken& token;
   const SparseSequence& sequence;
-  const Scratch& scratch;
+  const SparseBackwardScratch& scratch;
   KeyPlace place;
   SelectedKeys keys;
   int64_t head_begin = 0, heads = 0;
@@ -140,17 +99,6 @@ struct SparseBackwardTile::Tile {
 
 namespace {
 
-/// Rows of sums begin at whole cache lines.
-int64_t DvColumn(const BoundSparse& forward) {
-  const auto& problem = forward.attention.problem;
-  return forward.has_v ? RoundUp(problem.d + problem.d_rope, kLineFloats) : 0;
-}
-int64_t SumColumns(const BoundSparse& forward) {
-  const auto& problem = forward.attention.problem;
-  const int64_t columns = forward.has_v ? DvColumn(forward) + problem.dv : problem.d + problem.d_rope;
-  return RoundUp(columns, kLineFloats);
-}
-
 /// What the sums are written to.
 class Targets {
  public:
@@ -161,7 +109,7 @@ class Targets {
     const float dk_scale = forward.has_v ? forward.attention.scale : 1.0f;
     Add(args.dk, bound.dk, dk_scale, {0, problem.d});
     if (problem.d_rope > 0) Add(args.dk_rope, bound.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
-    const int64_t dv = DvColumn(forward);
+    const int64_t dv = SparseBackwardBuffers::DvColumn(forward);
     if (forward.has_v) Add(args.dv, bound.dv, 1.0f, {dv, dv + problem.dv});
   }
   [[nodiscard]] std::span<const KeySumTasks::Target> list() const { return {list_.data(), count_}; }
@@ -176,28 +124,6 @@ class Targets {
 };
 
 }  // namespace
-
-SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan,
-                                             const core::kernels::KernelTable& table, int workers,
-                                             tiling::WorkspacePlan& workspace)
-    : dv_column(DvColumn(bound.forward)),
-      sums(bound.forward.sequences, SumColumns(bound.forward), bound.forward.sequences.tokens, workers, workspace) {
-  const BoundSparse& forward = bound.forward;
-  const auto& problem = forward.attention.problem;
-  gather = {.dtype = problem.dtype,
-            .form = KeyFormOf(table.widest(), problem.dtype),
-            .d = problem.d,
-            .d_rope = problem.d_rope,
-            .dv = problem.dv,
-            .shared_v = !forward.has_v,
-            .natural_v = true,
-            .pair_k = true,
-            .block = plan.block_k};
-  Carver carver(nullptr);
-  static_cast<void>(SparseBackwardTile::Scratch(carver, forward, plan, table, gather));
-  scratch_bytes = carver.used();
-  scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes * static_cast<size_t>(workers));
-}
 
 SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const SparsePlan& plan,
                                        const core::kernels::KernelTable& table, const SparseAttentionGradArgs& args,
@@ -218,12 +144,12 @@ void SparseBackwardTile::operator()(int32_t task, int worker) {
   sums_.RunTask(task, [&](int64_t token) {
     const BoundSparse& forward = bound_.forward;
     Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
-    const Scratch scratch(carver, forward, plan_, table_, buffers_.gather);
+    const SparseBackwardScratch scratch(carver, forward, plan_, table_, buffers_.gather);
     RunToken(forward.sequences.Token(token), scratch);
   });
 }
 
-void SparseBackwardTile::RunToken(const SparseToken& token, const Scratch& scratch) const {
+void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const {
   const BoundSparse& forward = bound_.forward;
   const SparseSequence& sequence = forward.sequences.list[static_cast<size_t>(token.sequence)];
   OrderedCommit::Turn turn(sums_.commit(), token.sequence, sequence.first_token, sequence.first_token + token.row);
@@ -274,7 +200,7 @@ void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
 void SparseBackwardTile::Open(Tile& tile) const {
   const BoundAttention& attention = bound_.forward.attention;
   const auto& problem = attention.problem;
-  const Scratch& scratch = tile.scratch;
+  const SparseBackwardScratch& scratch = tile.scratch;
   const int64_t columns = problem.d + problem.d_rope, b = tile.token.sequence;
   const FoldedRows rows{b, tile.head_begin, tile.heads, tile.token.row, tile.token.row + 1};
   for (int64_t first = 0; first < rows.size();) {
@@ -396,7 +322,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, GradStrip& strip, const Gath
 
 /// Where the sums of the block's keys lie.
 void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block) const {
-  const Scratch& scratch = tile.scratch;
+  const SparseBackwardScratch& scratch = tile.scratch;
   for (size_t i = 0; i < block.size(); ++i) {
     float* row = sums_.Row(tile.token.sequence, block[i]);
     scratch.dk_rows[i] = row;
@@ -408,7 +334,7 @@ void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block)
 /// dK += dS^T Q and dV += P^T dO over all strips.
 void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t> block) const {
   const auto& problem = bound_.forward.attention.problem;
-  const Scratch& scratch = tile.scratch;
+  const SparseBackwardScratch& scratch = tile.scratch;
   const auto outer = tile.skips ? table_.rows->outer_exact : table_.rows->outer;
   const int64_t count = std::ssize(block);
   const auto add = [&](int64_t first, int64_t end, Interval keys) {

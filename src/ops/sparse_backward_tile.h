@@ -7,26 +7,13 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/sparse_flash_attention_grad.h"
 #include "ops/bind_sparse.h"
-#include "ops/carver.h"
 #include "ops/gathered_keys.h"
-#include "ops/key_selection.h"
 #include "ops/key_sum_tasks.h"
-#include "ops/ordered_commit.h"
 #include "ops/score_tile.h"
+#include "ops/sparse_backward_buffers.h"
 #include "ops/sparse_plan.h"
 
 namespace fa::ops {
-
-/// Where a sparse backward's buffers lie in the workspace.
-struct SparseBackwardBuffers {
-  SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
-                        int workers, tiling::WorkspacePlan& workspace);
-
-  int64_t dv_column;  ///< of a key's sums: dK and its rope part stand first; 0: dV is added to dK
-  KeySumTasks sums;
-  GatherShape gather;
-  size_t scratch, scratch_bytes;  ///< the latter of one worker
-};
 
 /// The sparse backward's tile program: runs any task of its plan. One per Run, shared by all workers.
 class SparseBackwardTile {
@@ -39,12 +26,10 @@ class SparseBackwardTile {
   void operator()(int32_t task, int worker);
 
  private:
-  friend struct SparseBackwardBuffers;
-  struct Scratch;
   struct GradStrip;
   struct Tile;
 
-  void RunToken(const SparseToken& token, const Scratch& scratch) const;
+  void RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const;
   void WriteEmpty(const SparseToken& token) const;
   void Open(Tile& tile) const;
   void Accumulate(Tile& tile, int64_t begin, std::span<const int32_t> block) const;

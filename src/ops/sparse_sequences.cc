@@ -120,13 +120,11 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     sequence.sq = of(q, packed, &sequence.q_offset);
     sequence.sk = of(kv, sums, &sequence.k_offset);
     sequence.first_token = bound.tokens;
-    sequence.first_key = bound.keys;
     if (sequence.sk > kMaxKeys) {
       return Status::InvalidArgument("key: sequence " + std::to_string(b) + " has " + std::to_string(sequence.sk) +
                                      " keys, want at most " + std::to_string(kMaxKeys));
     }
     bound.tokens += sequence.sq;
-    bound.keys += sequence.sk;
     bound.max_sk = std::max(bound.max_sk, sequence.sk);
     bound.list.push_back(sequence);
   }

@@ -18,7 +18,6 @@ struct SparseSequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: its first row in the tensors; 0 otherwise
   int64_t first_token = 0;             ///< tokens of all sequences before it
-  int64_t first_key = 0;               ///< keys in use of all sequences before it
 
   /// Query token t may select the keys below: 0..sk.
   [[nodiscard]] int64_t Limit(SparseMask mask, int64_t t) const {
@@ -36,7 +35,7 @@ struct SparseToken {
 struct SparseSequences {
   std::vector<SparseSequence> list;
   SparseMask mask = SparseMask::kRightDownCausal;
-  int64_t tokens = 0, keys = 0;  ///< in use, of all
+  int64_t tokens = 0;
   int64_t max_sk = 0;
   bool packed = false;                         ///< TND
   int64_t q_rows = 0, k_rows = 0;              ///< of the tensors: S1 and S2, or T; of pages what the table can hold
