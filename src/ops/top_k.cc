@@ -1,7 +1,7 @@
 // Scores become 32-bit keys that ascend where scores descend. A histogram of the leading bits of the keys' range finds
 // the bucket that holds the k-th; its members alone are looked at further. What lies up to the k-th is collected in
-// index order and sorted by a radix sort that keeps the order of equal keys. Two thousand of eight thousand take some
-// 20 us; std::partial_sort takes 430.
+// index order and sorted by a radix sort that keeps the order of equal keys. Two thousand of eight thousand take
+// some 30 us beside a busy hyper-thread, 4 % of their scores with 64 heads of 128; std::partial_sort takes 430.
 
 #include "ops/top_k.h"
 
