@@ -178,12 +178,14 @@ RowTensor TokenTensors::MakeFlatQuerySide(DType dtype, int64_t size) const {
 }
 
 RowTensor TokenTensors::MakeStatistic(int64_t heads_kv, int64_t group) const {
+  const int64_t row = group + case_.padding.inner, head_kv = q_rows_ * row + case_.padding.middle;
+  const int64_t batch = heads_kv * head_kv + case_.padding.outer;
   const Dims shape = case_.packed() ? Dims{heads_kv, q_rows_, group} : Dims{tensor_batch_, heads_kv, q_rows_, group};
-  Tensor tensor(DType::kF32, shape, {}, case_.placement);
-  RowTensor made{
-      std::move(tensor), {.batch = heads_kv * q_rows_ * group, .head = 1, .row = group}, heads_kv * group, 1};
+  const Dims strides = case_.packed() ? Dims{head_kv, row, 1} : Dims{batch, head_kv, row, 1};
+  Tensor tensor(DType::kF32, shape, strides, case_.placement);
+  RowTensor made{std::move(tensor), {.batch = batch, .head = 1, .row = row}, heads_kv * group, 1};
   made.group = group;
-  made.group_stride = q_rows_ * group;
+  made.group_stride = head_kv;
   return made;
 }
 
