@@ -139,11 +139,12 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     KeyFetch next(gathered_, heads.place, block_of(begin + plan_.block_k));
     BlockExtras extras{.fetch = next.lines() > 0 && !few ? &next : nullptr,
                        .fetch_lines = next.lines() / strips.size() + 1};
-    float* raw = scratch.raw_scores;
+    int64_t lanes = 0;  // of the strips before
     for (int64_t s = 0; s < strips.size(); ++s) {
-      if (bound_.has_mean) extras.raw_scores = raw + begin * strips[s].lanes.width;
+      const int64_t width = strips[s].lanes.width;
+      if (bound_.has_mean) extras.raw_scores = scratch.raw_scores + scratch.max_keys * lanes + begin * width;
       strips_.VisitBlock(strips[s], {begin, begin + std::ssize(block)}, rows.rows, scratch.tile, extras);
-      raw += scratch.max_keys * strips[s].lanes.width;
+      lanes += width;
     }
   }
 }
