@@ -29,13 +29,16 @@ std::vector<int64_t> MakeList(const TokenCase& c, int64_t b, int64_t t, int64_t 
       std::copy_n(order.begin(), std::min(below, c.slots), list.begin());
       break;
     }
-    case ListForm::kMessy:
-      for (int64_t slot = 0; slot < c.slots; ++slot) {
+    case ListForm::kMessy: {
+      const uint64_t end = RandomBits(c.seed, Tag::kLists, {sequence, t, -1});
+      for (int64_t slot = 0; slot < c.slots && blocks > 0; ++slot) {
         const uint64_t bits = RandomBits(c.seed, Tag::kLists, {sequence, t, slot});
-        const bool end = bits % 32 == 0 || blocks == 0;
-        list[slot] = end ? -1 : static_cast<int64_t>(bits / 32 % static_cast<uint64_t>(blocks));
+        list[slot] = static_cast<int64_t>(bits % static_cast<uint64_t>(blocks));
       }
+      // Every other list ends early; what stands behind is no entry.
+      if (end % 2 == 0 && c.slots > 0) list[static_cast<int64_t>(end / 2 % static_cast<uint64_t>(c.slots))] = -1;
       break;
+    }
     case ListForm::kEveryKey:
       for (int64_t slot = 0; slot < std::min(below, c.slots); ++slot) list[slot] = slot;
       break;

@@ -16,7 +16,7 @@ namespace fa::test {
 
 enum class ListForm : uint8_t {
   kDistinct,  ///< as many different blocks below the limit as there are, in any order, then -1
-  kMessy,     ///< blocks of the whole sequence, so duplicates and some beyond the limit; now and then an early -1
+  kMessy,     ///< blocks of the whole sequence, so duplicates and some beyond the limit; half the lists end early
   kEveryKey,  ///< all blocks in ascending order
 };
 
