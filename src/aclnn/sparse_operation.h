@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -128,7 +129,8 @@ class SparseOperation final : public PlannedOperation {
       int64_t keys = 0;
       if (args.block_table.data != nullptr) {
         const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
-        return known ? std::max<int64_t>(keys, 0) : 0;
+        // No sequence has more keys, whatever the table has room for.
+        return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
       }
     }
     return RowsOf(args.k);

@@ -56,7 +56,9 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
                                      .k_rows = tensors.k_rows(),
                                      .lengths_q = inputs.lengths_q,
                                      .lengths_kv = inputs.lengths_kv,
-                                     .mask = inputs.mask});
+                                     .mask = inputs.mask,
+                                     .q_name = inputs.q_name,
+                                     .k_name = inputs.k_name});
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
     return Status::OutOfMemory("description of the batch");
   }

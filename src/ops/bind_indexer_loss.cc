@@ -9,8 +9,6 @@
 namespace fa::ops {
 namespace {
 
-constexpr int64_t kMaxHeadSize = 1024;
-
 /// The tensors of the attention that both losses have.
 struct AttentionInputs {
   const TensorView &q, &k, &q_rope, &k_rope, &max, &sum;
@@ -23,33 +21,6 @@ AttentionInputs AttentionOf(const Args& args) {
 
 int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
 
-Status CheckHeadSize(const char* name, const TensorView& tensor, int dim) {
-  const int64_t size = SizeAt(tensor, dim);
-  return size >= 1 && size <= kMaxHeadSize ? Status::Ok() : WrongSize(name, dim, size, "want a head size of 1..1024");
-}
-
-Status BindRope(const AttentionInputs& inputs, const SparseTensors& tensors, LossAttention& attention) {
-  const bool has_q = inputs.q_rope.data != nullptr, has_k = inputs.k_rope.data != nullptr;
-  if (has_q != has_k) {
-    return has_q ? Status::InvalidArgument("key_rope: missing, want it with query_rope")
-                 : Status::InvalidArgument("key_rope: given, want none without query_rope");
-  }
-  if (!has_q) return Status::Ok();
-  const int last = tensors.leading() + 1;
-  attention.d_rope = SizeAt(inputs.q_rope, last);
-  const WantedSize columns{attention.d_rope, {"query_rope", last}};
-  Status status = tensors.CheckQuerySide("query_rope", inputs.q_rope, tensors.dtype(),
-                                         {{attention.heads, {"query", last - 1}}, columns});
-  if (!status.ok()) return status;
-  if (Status size = CheckHeadSize("query_rope", inputs.q_rope, last); !size.ok()) return size;
-  status = tensors.CheckKeySide("key_rope", inputs.k_rope, tensors.dtype(),
-                                {{attention.heads_kv, {"key", last - 1}}, columns});
-  if (!status.ok()) return status;
-  attention.q_rope = SparseRowsOf(inputs.q_rope, tensors.packed());
-  attention.k_rope = SparseRowsOf(inputs.k_rope, tensors.packed());
-  return Status::Ok();
-}
-
 /// @param one_key_head  sparse: keys of one head
 Status BindAttention(const AttentionInputs& inputs, const SparseTensors& tensors, const IndexerLossOptions& options,
                      bool one_key_head, LossAttention& attention) {
@@ -61,7 +32,7 @@ Status BindAttention(const AttentionInputs& inputs, const SparseTensors& tensors
       tensors.CheckQuerySide("query", inputs.q, tensors.dtype(), {{attention.heads, {"query", last - 1}}, columns});
   if (!status.ok()) return status;
   if (attention.heads < 1) return WrongSize("query", last - 1, attention.heads, "want >= 1");
-  if (Status size = CheckHeadSize("query", inputs.q, last); !size.ok()) return size;
+  if (Status size = CheckHeadSize("query", last, attention.d); !size.ok()) return size;
   attention.heads_kv = one_key_head ? 1 : SizeAt(inputs.k, last - 1);
   status = tensors.CheckKeySide("key", inputs.k, tensors.dtype(), {{attention.heads_kv, {"one key head"}}, columns});
   if (!status.ok()) return status;
@@ -70,7 +41,12 @@ Status BindAttention(const AttentionInputs& inputs, const SparseTensors& tensors
         "key", last - 1, attention.heads_kv,
         "want a divisor of " + std::to_string(attention.heads) + " (query.shape[" + std::to_string(last - 1) + "])");
   }
-  if (Status rope = BindRope(inputs, tensors, attention); !rope.ok()) return rope;
+  status = tensors.CheckRope({inputs.q_rope, inputs.k_rope}, attention.heads, attention.heads_kv, &attention.d_rope);
+  if (!status.ok()) return status;
+  if (attention.d_rope > 0) {
+    attention.q_rope = SparseRowsOf(inputs.q_rope, tensors.packed());
+    attention.k_rope = SparseRowsOf(inputs.k_rope, tensors.packed());
+  }
   const int64_t group = attention.heads / attention.heads_kv;
   status = tensors.CheckStatistic("softmax_max", inputs.max, attention.heads_kv, group);
   if (!status.ok()) return status;

@@ -21,8 +21,6 @@ struct SharedArgs {
   std::span<const int64_t> lengths_q, lengths_kv;
 };
 
-TensorView ViewOf(const MutableTensorView& tensor) { return {tensor.data, tensor.dtype, tensor.shape, tensor.stride}; }
-
 Status Wanted(const char* name, const char* why) {
   return Status::InvalidArgument(std::string(name) + ": missing, want it with " + why);
 }
@@ -100,39 +98,22 @@ Status SparseBinding::BindKeys(int64_t dv_of_out) {
     return WrongSize("out", LastQuery(), dv_of_out,
                      "want 1.." + std::to_string(problem().d) + " (columns of key, without value)");
   }
-  const int last = args_.v.shape.rank() - 1;
-  const int64_t dv = last >= 0 ? args_.v.shape[last] : 0;
+  const int64_t dv = LastSize(args_.v);
   if (Status status = tensors_.CheckKeySide("value", args_.v, problem().dtype, {one_head, {dv, {""}}}); !status.ok()) {
     return status;
   }
-  if (dv < 1 || dv > 1024) return WrongSize("value", last, dv, "want a head size of 1..1024");
+  if (Status status = CheckHeadSize("value", args_.v.shape.rank() - 1, dv); !status.ok()) return status;
   problem().dv = dv;
   bound_.v = SparseRowsOf(args_.v, packed_keys);
   return Status::Ok();
 }
 
 Status SparseBinding::BindRope() {
-  const bool has_q = args_.q_rope.data != nullptr, has_k = args_.k_rope.data != nullptr;
-  if (has_q && !has_k) return Wanted("key_rope", "query_rope");
-  if (has_k && !has_q) return Unwanted("key_rope", "query_rope");
-  bound_.attention.has_rope = has_q;
-  if (!has_q) return Status::Ok();
-  const TensorView& q = args_.q_rope;
-  const int last = q.shape.rank() - 1;
-  const int64_t columns = last >= 0 ? q.shape[last] : 0;
-  const WantedSize heads{problem().heads, {"query", LastQuery() - 1}};
-  if (Status status = tensors_.CheckQuerySide("query_rope", q, problem().dtype, {heads, {columns, {""}}});
-      !status.ok()) {
-    return status;
-  }
-  if (columns < 1 || columns > 1024) return WrongSize("query_rope", last, columns, "want a head size of 1..1024");
-  if (Status status = tensors_.CheckKeySide("key_rope", args_.k_rope, problem().dtype,
-                                            {{1, {"one key head"}}, {columns, {"query_rope", last}}});
-      !status.ok()) {
-    return status;
-  }
-  problem().d_rope = columns;
-  bound_.attention.q_rope = RowsOf(q);
+  Status status = tensors_.CheckRope({args_.q_rope, args_.k_rope}, problem().heads, 1, &problem().d_rope);
+  if (!status.ok()) return status;
+  bound_.attention.has_rope = problem().d_rope > 0;
+  if (!bound_.attention.has_rope) return Status::Ok();
+  bound_.attention.q_rope = RowsOf(args_.q_rope);
   bound_.k_rope = SparseRowsOf(args_.k_rope, packed() && !bound_.paged);
   return Status::Ok();
 }
@@ -188,15 +169,15 @@ Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
     return status;
   }
   BoundAttention& attention = bound_.attention;
-  attention.out = RowsOf(ViewOf(args.out));
+  attention.out = RowsOf(args.out);
   attention.has_max = args.softmax_max.data != nullptr;
   attention.has_sum = args.softmax_sum.data != nullptr;
   for (const auto& [name, tensor] : {std::pair{"softmax_max", &args.softmax_max}, {"softmax_sum", &args.softmax_sum}}) {
     if (tensor->data == nullptr) continue;
-    if (Status status = CheckView(name, ViewOf(*tensor)); !status.ok()) return status;
+    if (Status status = CheckView(name, *tensor); !status.ok()) return status;
     if (Status status = CheckWritable(name, *tensor); !status.ok()) return status;
   }
-  if (Status status = BindStatistics(ViewOf(args.softmax_max), ViewOf(args.softmax_sum)); !status.ok()) return status;
+  if (Status status = BindStatistics(args.softmax_max, args.softmax_sum); !status.ok()) return status;
   bound_.has_mean = args.p_head_mean.data != nullptr;
   if (!bound_.has_mean) return Status::Ok();
   if (options_.block_size != 1) {
@@ -207,7 +188,7 @@ Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
       !status.ok()) {
     return status;
   }
-  bound_.mean = SparseValuesOf(ViewOf(args.p_head_mean), packed());
+  bound_.mean = SparseValuesOf(args.p_head_mean, packed());
   return Status::Ok();
 }
 
@@ -228,18 +209,18 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
   const auto query = [&](const char* name, const MutableTensorView& tensor, const WantedSize& columns,
                          layout::Rows* rows) {
     if (Status status = tensors_.CheckQueryOutput(name, tensor, dtype, {heads, columns}); !status.ok()) return status;
-    *rows = RowsOf(ViewOf(tensor));
+    *rows = RowsOf(tensor);
     return Status::Ok();
   };
   const auto key = [&](const char* name, const MutableTensorView& tensor, const WantedSize& columns,
                        layout::Rows* rows) {
     if (Status status = tensors_.CheckKeyOutput(name, tensor, dtype, {one_head, columns}); !status.ok()) return status;
-    *rows = RowsOf(ViewOf(tensor));
+    *rows = RowsOf(tensor);
     return Status::Ok();
   };
   if (Status status = query("dq", args.dq, d, &grad.dq); !status.ok()) return status;
   if (Status status = key("dk", args.dk, d, &grad.dk); !status.ok()) return status;
-  if (bound_.has_v && args.dv.data == nullptr && args.dv.shape.empty()) return Wanted("dv", "value");
+  if (bound_.has_v && args.dv.data == nullptr) return Wanted("dv", "value");
   if (!bound_.has_v && args.dv.data != nullptr) return Unwanted("dv", "value");
   if (bound_.has_v) {
     if (Status status = key("dv", args.dv, dv, &grad.dv); !status.ok()) return status;
@@ -252,8 +233,6 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
   if (Status status = query("dq_rope", args.dq_rope, rope, &grad.dq_rope); !status.ok()) return status;
   return key("dk_rope", args.dk_rope, rope, &grad.dk_rope);
 }
-
-int64_t LastSize(const Dims& shape) { return shape.empty() ? 0 : shape[std::min(shape.rank(), Dims::kMaxRank) - 1]; }
 
 }  // namespace
 
@@ -274,7 +253,7 @@ Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAtte
                             args.q_rope,      args.k_rope,    args.sparse_indices,
                             args.block_table, args.lengths_q, args.lengths_kv};
     SparseBinding binding(shared, options, *result);
-    if (Status status = binding.BindInputs(LastSize(args.out.shape)); !status.ok()) return status;
+    if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
     if (Status status = binding.BindForward(args); !status.ok()) return status;
     result->planned = KeepPlanned(TensorsOf(args));
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
@@ -289,7 +268,7 @@ Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args, cons
     const SharedArgs shared{args.q, args.k,         args.v,         args.q_rope, args.k_rope, args.sparse_indices,
                             {},     args.lengths_q, args.lengths_kv};
     SparseBinding binding(shared, options, result->forward);
-    if (Status status = binding.BindInputs(LastSize(args.out.shape)); !status.ok()) return status;
+    if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
     if (Status status = binding.BindBackward(args, *result); !status.ok()) return status;
     result->forward.planned = KeepPlanned(TensorsOf(args));
   } catch (const std::exception&) {

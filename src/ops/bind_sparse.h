@@ -28,10 +28,7 @@ struct BoundSparse {
   std::vector<PlannedTensor> planned;
 
   /// What a token's keys give at most.
-  [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const {
-    const int64_t limit = sequences.Limit(token);
-    return std::min(limit * lists.block_size, lists.MaxKeys(limit));
-  }
+  [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const { return lists.MaxKeys(sequences.Limit(token)); }
   /// Key pairs of all heads.
   [[nodiscard]] double Pairs() const;
 };

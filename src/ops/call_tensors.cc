@@ -122,15 +122,18 @@ std::array<CallTensor, kIndexerGradTensors> TensorsOf(const LightningIndexerGrad
 }
 
 std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs& args) {
-  // With p_head_mean the attention's tensors are not read.
+  // With p_head_mean the attention's tensors are not read: as if they were absent.
   const auto of_attention = [&](const char* name, const TensorView& tensor) {
-    return args.p_head_mean.data == nullptr ? Input(name, tensor) : Optional(Input(name, tensor));
+    CallTensor input = Input(name, tensor);
+    if (args.p_head_mean.data == nullptr) return input;
+    input.data = nullptr;
+    return Optional(input);
   };
   return {
       of_attention("query", args.q),
       of_attention("key", args.k),
-      Optional(Input("query_rope", args.q_rope)),
-      Optional(Input("key_rope", args.k_rope)),
+      Optional(of_attention("query_rope", args.q_rope)),
+      Optional(of_attention("key_rope", args.k_rope)),
       Input("query_index", args.q_index),
       Input("key_index", args.k_index),
       Input("weights", args.weights),

@@ -51,8 +51,9 @@ double RowSum(const float* p, int64_t n) {
 }
 
 void NormaliseRow(double sum, int64_t n, float* p) {
-  const float factor = sum == 0 ? 0.0F : static_cast<float>(1 / sum);
-  for (int64_t i = 0; i < n; ++i) p[i] *= factor;
+  // In double: the sum may be subnormal where the statistics are of another selection.
+  const double factor = sum == 0 ? 0 : 1 / sum;
+  for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
 }
 
 void WriteLoss(const double* losses, int64_t tokens, float multiplier, void* loss) {

@@ -10,10 +10,12 @@ namespace {
 
 // Entries of a list of keys are sorted as 32-bit words.
 constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max();
+// Tokens and parts of tokens are tasks, numbered in 32 bits.
+constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 struct Side {
   const char* name;
-  const char* rows_name;  // where their bound comes from
+  std::string rows_name;  // where their bound comes from
   std::span<const int64_t> lengths;
   int64_t rows;
 };
@@ -78,12 +80,10 @@ SparseToken SparseSequences::Token(int64_t token) const {
 
 Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
   const bool packed = lengths.layout == Layout::kTND;
-  const Side q{"lengths_q", packed ? "query.shape[0]" : "query.shape[1]", lengths.lengths_q, lengths.q_rows};
-  const Side kv{"lengths_kv",
-                lengths.paged ? "block_table.shape[1] pages"
-                : packed      ? "key.shape[0]"
-                              : "key.shape[1]",
-                lengths.lengths_kv, lengths.k_rows};
+  const std::string rows = packed ? ".shape[0]" : ".shape[1]";
+  const Side q{"lengths_q", lengths.q_name + rows, lengths.lengths_q, lengths.q_rows};
+  const Side kv{"lengths_kv", lengths.paged ? "block_table.shape[1] pages" : lengths.k_name + rows, lengths.lengths_kv,
+                lengths.k_rows};
   if (lengths.mask != SparseMask::kNone && lengths.mask != SparseMask::kRightDownCausal) {
     return Status::InvalidArgument("mask=" + std::to_string(static_cast<int>(lengths.mask)) +
                                    ", want none (0) or right-down causal (3)");
@@ -121,12 +121,16 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     sequence.sk = of(kv, sums, &sequence.k_offset);
     sequence.first_token = bound.tokens;
     if (sequence.sk > kMaxKeys) {
-      return Status::InvalidArgument("key: sequence " + std::to_string(b) + " has " + std::to_string(sequence.sk) +
-                                     " keys, want at most " + std::to_string(kMaxKeys));
+      return Status::InvalidArgument(std::string(lengths.k_name) + ": sequence " + std::to_string(b) + " has " +
+                                     std::to_string(sequence.sk) + " keys, want at most " + std::to_string(kMaxKeys));
     }
     bound.tokens += sequence.sq;
     bound.max_sk = std::max(bound.max_sk, sequence.sk);
     bound.list.push_back(sequence);
+    if (bound.tokens > kMaxTokens) {
+      return Status::InvalidArgument(std::string(lengths.q_name) + ": more than " + std::to_string(kMaxTokens) +
+                                     " tokens in use");
+    }
   }
   return bound;
 }

@@ -83,6 +83,7 @@ struct SparseLengths {
   int64_t q_rows = 0, k_rows = 0;
   std::span<const int64_t> lengths_q = {}, lengths_kv = {};
   SparseMask mask = SparseMask::kRightDownCausal;
+  const char *q_name = "query", *k_name = "key";  ///< the tensors that q_rows and k_rows are of
 };
 
 /// Checks lengths_q and lengths_kv, and the mask.

@@ -1,5 +1,6 @@
 #include "ops/sparse_tensors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -10,23 +11,23 @@
 namespace fa::ops {
 namespace {
 
-constexpr int64_t kMaxHeadSize = 1024;
-
 bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
-
-Status CheckHeadSize(const char* name, const TensorView& tensor, int dim) {
-  if (tensor.shape[dim] >= 1 && tensor.shape[dim] <= kMaxHeadSize) return Status::Ok();
-  return WrongSize(name, dim, tensor.shape[dim], "want a head size of 1..1024");
-}
 
 Status CheckPresent(const char* name, const TensorView& tensor) {
   if (!tensor.shape.empty() || tensor.data != nullptr) return Status::Ok();
   return Status::InvalidArgument(std::string(name) + ": null data");
 }
 
-TensorView ViewOf(const MutableTensorView& tensor) { return {tensor.data, tensor.dtype, tensor.shape, tensor.stride}; }
-
 }  // namespace
+
+Status CheckHeadSize(const char* name, int dim, int64_t size) {
+  constexpr int64_t kMost = 1024;
+  return size >= 1 && size <= kMost ? Status::Ok() : WrongSize(name, dim, size, "want a head size of 1..1024");
+}
+
+int64_t LastSize(const TensorView& tensor) {
+  return tensor.shape.empty() ? 0 : tensor.shape[std::min(tensor.shape.rank(), Dims::kMaxRank) - 1];
+}
 
 Status SparseTensors::BindQuery(const char* name, const TensorView& q) {
   query_ = name;
@@ -44,7 +45,7 @@ Status SparseTensors::BindQuery(const char* name, const TensorView& q) {
   }
   if (Status status = CheckView(name, q); !status.ok()) return status;
   if (q.shape[rank - 2] == 0) return WrongSize(name, rank - 2, 0, "want >= 1");
-  if (Status status = CheckHeadSize(name, q, rank - 1); !status.ok()) return status;
+  if (Status status = CheckHeadSize(name, rank - 1, q.shape[rank - 1]); !status.ok()) return status;
   dtype_ = q.dtype;
   batch_ = packed() ? 0 : q.shape[0];
   q_rows_ = q.shape[packed() ? 0 : 1];
@@ -133,6 +134,26 @@ Status SparseTensors::CheckKeySide(const char* name, const TensorView& tensor, D
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, {k_rows_, {key_, 1}}}, trailing);
 }
 
+Status SparseTensors::CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const {
+  const bool has_q = args.q.data != nullptr, has_k = args.k.data != nullptr;
+  if (has_q != has_k) {
+    return has_q ? Status::InvalidArgument("key_rope: missing, want it with query_rope")
+                 : Status::InvalidArgument("key_rope: given, want none without query_rope");
+  }
+  *columns = 0;
+  if (!has_q) return Status::Ok();
+  const int last = leading() + 1;
+  const int64_t size = LastSize(args.q);
+  Status status = CheckQuerySide("query_rope", args.q, dtype_, {{heads, {query_, last - 1}}, {size, {""}}});
+  if (!status.ok()) return status;
+  if (status = CheckHeadSize("query_rope", last, size); !status.ok()) return status;
+  const SizeSource source = heads_kv == 1 ? SizeSource{"one key head"} : SizeSource{"key", last - 1};
+  status = CheckKeySide("key_rope", args.k, dtype_, {{heads_kv, source}, {size, {"query_rope", last}}});
+  if (!status.ok()) return status;
+  *columns = size;
+  return Status::Ok();
+}
+
 Status SparseTensors::CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
                                      int64_t group) const {
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
@@ -159,18 +180,18 @@ Status SparseTensors::CheckIndices(const TensorView& indices) const {
 
 Status SparseTensors::CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                        std::initializer_list<WantedSize> trailing) const {
-  if (Status status = CheckQuerySide(name, ViewOf(tensor), dtype, trailing); !status.ok()) return status;
+  if (Status status = CheckQuerySide(name, tensor, dtype, trailing); !status.ok()) return status;
   return CheckWritable(name, tensor);
 }
 
 Status SparseTensors::CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                      std::initializer_list<WantedSize> trailing) const {
-  if (Status status = CheckKeySide(name, ViewOf(tensor), dtype, trailing); !status.ok()) return status;
+  if (Status status = CheckKeySide(name, tensor, dtype, trailing); !status.ok()) return status;
   return CheckWritable(name, tensor);
 }
 
 Status CheckWritable(const char* name, const MutableTensorView& tensor) {
-  if (tensor.stride.empty() || !layout::OverlapsItself(ViewOf(tensor))) return Status::Ok();
+  if (tensor.stride.empty() || !layout::OverlapsItself(tensor)) return Status::Ok();
   return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) +
                                  ", want strides that keep its elements apart");
 }

@@ -21,6 +21,11 @@ struct WantedSize {
   SizeSource source;
 };
 
+/// [B, S1, heads, columns] and [B, S2, heads_kv, columns].
+struct RopeArgs {
+  const TensorView &q, &k;
+};
+
 /// Checks of the tensors of one call of the sparse operators. Shapes are those of BSND, [B, S, ...]; with TND they are
 /// [T, ...]; keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of its side, the key those
 /// of keys; every other tensor is compared with them.
@@ -43,6 +48,8 @@ class SparseTensors {
   /// Likewise, of keys.
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
+  /// Both or neither; `columns`: their head size, 0 without.
+  [[nodiscard]] Status CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const;
   /// f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
   [[nodiscard]] Status CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
                                       int64_t group) const;
@@ -82,6 +89,9 @@ class SparseTensors {
   const char* key_ = "key";
 };
 
+[[nodiscard]] Status CheckHeadSize(const char* name, int dim, int64_t size);
+/// The last dimension of an unchecked tensor.
+[[nodiscard]] int64_t LastSize(const TensorView& tensor);
 /// An output none of whose elements coincide.
 [[nodiscard]] Status CheckWritable(const char* name, const MutableTensorView& tensor);
 

@@ -30,6 +30,11 @@ TEST(SparseSequences, LimitCountsFromTheRightEnd) {
   EXPECT_EQ(longer.Limit(SparseMask::kRightDownCausal, 2), 1);
 }
 
+TEST(SparseSequences, MoreTokensThanTasksCanBeAreRefused) {
+  const SparseLengths lengths{.batch = 3, .q_rows = int64_t{1} << 29, .k_rows = 1};
+  EXPECT_EQ(Message(lengths), "query: more than 1073741824 tokens in use");
+}
+
 TEST(SparseSequences, PrefixSumsWithALeadingZeroHaveAnEmptyFirstSequence) {
   const std::vector<int64_t> q = {0, 2, 2, 5}, kv = {0, 3, 7, 8};
   const auto bound = BindSparseSequences(Packed(q, kv, 6, 9));

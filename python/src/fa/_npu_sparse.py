@@ -54,7 +54,7 @@ def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
     if value is None or value is key:
         return None
     same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
-    return None if same and not value.requires_grad else value
+    return None if same and not (value.requires_grad or key.requires_grad) else value
 
 
 def _lengths(lengths: Tensor | Sequence[int] | None) -> Tensor | None:

@@ -167,13 +167,13 @@ struct RowKernels {
   /// dst(r)[c] = multiplier * src[r][c], rounded once.
   void (*narrow)(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float multiplier,
                  const RowTarget& dst);
-  /// Bit j: bytes[j] != 0, j < n <= 32.
   /// Floats a row of pack_rows takes: `columns` rounded up to a full vector.
   int64_t (*panel_columns)(int64_t columns);
   /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
   /// Pairs: [(rows + 1) / 2][columns of the group] words of two rows.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
+  /// Bit j: bytes[j] != 0, j < n <= 32.
   uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);
   bool (*all_finite)(const void* x, DType dtype, int64_t n);
   /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.

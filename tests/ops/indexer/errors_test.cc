@@ -189,6 +189,8 @@ const Mistake<LossArgs, IndexerLossOptions> kLossMistakes[] = {
      [](LossArgs* a, IndexerLossOptions*) { a->k_index.shape[3] = 15; }},
     {"MaxOfOtherHeads", "softmax_max.shape[3]=3, want 4",
      [](LossArgs* a, IndexerLossOptions*) { a->softmax_max.shape[3] = 3; }},
+    {"LengthBeyondTheTensor", "lengths_kv[1]=41, want 0..40 (key_index.shape[1])",
+     [](LossArgs* a, IndexerLossOptions*) { a->lengths_kv = kTooMany; }},
     {"LossIsWeights", "loss: shares memory with weights",
      [](LossArgs* a, IndexerLossOptions*) { a->loss.data = const_cast<void*>(a->weights.data); }},
     {"DkIsKeyIndex", "dk_index: shares memory with key_index",

@@ -202,6 +202,21 @@ TEST(SparseIndexerLoss, TheHeadMeanReplacesTheAttention) {
   }
 }
 
+TEST(SparseIndexerLoss, TheHeadMeanLeavesTheAttentionsDescriptionsUnread) {
+  LossCase c = Usual(false);
+  c.head_mean = true;
+  const LossCall call(c);
+  ASSERT_TRUE(call.Run(ContextOf(IsaLevels().front())).ok());
+  const TokenOutputs want = call.Outputs();
+  SparseIndexerLossArgs args = call.sparse_args();
+  args.q.shape = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+  args.k.shape = {int64_t{1} << 62, int64_t{1} << 62, 1, 1};
+  args.q_rope = args.k_rope = args.k;
+  args.softmax_max.data = args.dq_index.data;
+  ASSERT_TRUE(SparseLightningIndexerGradKLLoss(args, call.options(), ContextOf(IsaLevels().front())).ok());
+  EXPECT_TRUE(SameBits(call.Outputs(), want));
+}
+
 TEST(SparseIndexerLoss, TypicalSizeOfTheDevice) {
   if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
   LossCase c{.heads = 64, .d = 512, .d_rope = 64, .heads_index = 64, .d_index = 128, .f32_weights = true};

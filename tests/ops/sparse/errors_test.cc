@@ -75,6 +75,16 @@ const Mistake kMistakes[] = {
      [](Args* a, Options*) {
        a->q.shape = {2, 5, 48};
      }},
+    {"ValueOfNineDimensions", "value.shape=",
+     [](Args* a, Options*) {
+       a->v.shape = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+       a->v.stride = {};
+     }},
+    {"QueryRopeOfNineDimensions", "query_rope.shape=",
+     [](Args* a, Options*) {
+       a->q_rope.shape = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+       a->q_rope.stride = {};
+     }},
     {"KeyOfAnotherBatch", "key.shape[0]=3, want 2 (query.shape[0])", [](Args* a, Options*) { a->k.shape[0] = 3; }},
     {"KeyOfTwoHeads", "key.shape[2]=2, want 1 (one key head)", [](Args* a, Options*) { a->k.shape[2] = 2; }},
     {"KeyOfAnotherHeadSize", "key.shape[3]=15, want 16 (query.shape[3])",
@@ -202,6 +212,7 @@ const GradMistake kGradMistakes[] = {
     {"NoDq", "dq: null data", [](GradArgs* a) { a->dq.data = nullptr; }},
     {"NoDk", "dk: null data", [](GradArgs* a) { a->dk.data = nullptr; }},
     {"NoDv", "dv: missing, want it with value", [](GradArgs* a) { a->dv = {}; }},
+    {"NoDataOfDv", "dv: missing, want it with value", [](GradArgs* a) { a->dv.data = nullptr; }},
     {"DvWithoutValue", "dv: given, want none without value",
      [](GradArgs* a) {
        a->v = {};
