@@ -79,7 +79,8 @@ const Mistake kMistakes[] = {
     {"NoLayout", false, ACLNN_ERR_PARAM_NULLPTR, "layout: null", [](auto* p, auto*) { p->no_layout = true; }},
     {"UnknownMode", true, ACLNN_ERR_PARAM_INVALID, "sparseMode=5, want 0 or 3",
      [](auto* p, auto*) { p->sparse_mode = 5; }},
-    {"LengthBeyondTheTensor", false, ACLNN_ERR_PARAM_INVALID, "actualSeqLengthsKey[1]=41, want 0..40 (key.shape[1])",
+    {"LengthBeyondTheTensor", false, ACLNN_ERR_PARAM_INVALID,
+     "actualSeqLengthsKey[1]=41, want 0..40 (keyIndex.shape[1])",
      [](auto* p, Handles* h) {
        p->kv_array = h->Array({40, 41});
      }},
