@@ -98,6 +98,27 @@ def test_attention_and_its_gradients(dtype, value):
     assert (out[empty] == 0).all() and (top[:, 0][empty] == 0).all() and (total[:, 0][empty] == 0).all()
 
 
+def test_gradcheck_on_emulated_float64():
+    """Finite differences of the float32 calls on float64 leaves. Products are positive: no ReLU bends."""
+    wide = [torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 3, 2, 4), (1, 5, 1, 4))]
+    indices = torch.tensor([[2, 0, -1], [1, 1, 3], [4, 0, 2]], dtype=torch.int32)[None, :, None]
+
+    def attend(query, key):
+        return torch_npu.npu_sparse_flash_attention(query.float(), key.float(), key.float(), indices, 0.5)[0].double()
+
+    torch.autograd.gradcheck(attend, wide, eps=1e-2, atol=3e-4, rtol=0)
+    weights = torch.rand((1, 3, 2), dtype=torch.float64, requires_grad=True)
+
+    def scores(query, key, weights):
+        # Of all keys, in the order of the keys.
+        chosen, values = torch_npu.npu_lightning_indexer(
+            query.float(), key.float(), weights.float(), sparse_count=5, sparse_mode=0, return_value=True
+        )
+        return values.gather(-1, chosen.long().argsort(-1)).double()
+
+    torch.autograd.gradcheck(scores, [*wide, weights], eps=1e-2, atol=3e-4, rtol=0)
+
+
 def test_the_grad_function_gives_autograd_s_bits():
     query, key, query_rope, key_rope = leaves = tensors()
     indices = selection()
