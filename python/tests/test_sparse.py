@@ -276,6 +276,50 @@ def test_the_dense_loss_is_the_sparse_one_over_all_keys():
         assert torch.allclose(a, b, rtol=0, atol=2e-5 * a.abs().max().item()), name
 
 
+def test_keys_in_pages_and_strided_queries_give_the_same_bits():
+    query, key, query_rope, key_rope = (t.detach() for t in tensors())
+    indices, page = selection(), 8
+    want = fa.sparse_flash_attention(query, key, None, indices, query_rope=query_rope, key_rope=key_rope, scale=SCALE)
+    table = torch.randperm(B * S2 // page).reshape(B, S2 // page).to(torch.int32)
+
+    def paged(rows):
+        pages = torch.empty(B * S2 // page, page, 1, rows.shape[-1])
+        pages[table.reshape(-1).long()] = rows.reshape(-1, page, 1, rows.shape[-1])
+        return pages
+
+    lengths = {"actual_seq_lengths_kv": torch.full((B,), S2, dtype=torch.int32)}
+    strided = query.transpose(1, 2).contiguous().transpose(1, 2)
+    pages = paged(key)
+    out, *statistics = torch_npu.npu_sparse_flash_attention(
+        strided,
+        pages,
+        pages,
+        indices,
+        SCALE,
+        query_rope=query_rope,
+        key_rope=paged(key_rope),
+        block_table=table,
+        layout_kv="PA_BSND",
+        return_softmax_lse=True,
+        **lengths,
+    )
+    assert not strided.is_contiguous() and torch.equal(out, want.out)
+    assert torch.equal(statistics[0], want.softmax_max) and torch.equal(statistics[1], want.softmax_sum)
+    query, key, weights = (t.detach() for t in indexer_tensors())
+    chosen, values = torch_npu.npu_lightning_indexer(query, key, weights, sparse_count=K, return_value=True)
+    again = torch_npu.npu_lightning_indexer(
+        query,
+        paged(key),
+        weights,
+        sparse_count=K,
+        block_table=table,
+        layout_key="PA_BSND",
+        actual_seq_lengths_key=lengths["actual_seq_lengths_kv"],
+        return_value=True,
+    )
+    assert torch.equal(again[0], chosen) and torch.equal(again[1], values)
+
+
 def test_any_number_of_threads_gives_the_same_bits():
     query, key, query_rope, key_rope = (t.detach() for t in tensors())
     indices, results = selection(), []
@@ -289,6 +333,10 @@ def test_any_number_of_threads_gives_the_same_bits():
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+def detached(*arguments):
+    return tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in arguments)
+
+
 def test_opcheck():
     query, key, query_rope, key_rope = tensors()
     lengths = torch.tensor([S1, 9], dtype=torch.int32), torch.tensor([S2, 30], dtype=torch.int32)
@@ -296,15 +344,20 @@ def test_opcheck():
         query_rope, key_rope, selection(), None, *lengths, "BSND", SCALE, block_size=1, sparse_mode=0
     )
     torch.library.opcheck(_torch_sparse_ops.sparse_attention, (query, key, None, *call))
+    result = [t.detach() for t in _torch_sparse_ops.sparse_attention(query, key, None, *call)]
+    shapes = ("test_schema", "test_faketensor")
+    arguments = detached(query, key, None, result[0], torch.randn_like(result[0]), *result[1:], *call)
+    torch.library.opcheck(_torch_sparse_ops.sparse_attention_backward, arguments, test_utils=shapes)
     # Its check of the ahead-of-time graph adds up all outputs, which indices beside values do not allow.
     utils = ("test_schema", "test_autograd_registration", "test_faketensor")
     arguments = (*indexer_tensors(), None, None, None, "BSND", K, 3)
     torch.library.opcheck(_torch_sparse_ops.lightning_indexer, arguments, test_utils=utils)
+    indices, values = _torch_sparse_ops.lightning_indexer(*arguments)
+    arguments = detached(*arguments[:3], indices, torch.randn_like(values), None, None, "BSND", 3)
+    torch.library.opcheck(_torch_sparse_ops.lightning_indexer_backward, arguments, test_utils=shapes)
     inputs, _ = attention_and_indexer()
     loss = _torch_sparse_ops.LossCall(*inputs, None, None, None, None, "BSND", 0.25, 3)
-    torch.library.opcheck(
-        _torch_sparse_ops.sparse_indexer_loss, tuple(loss), test_utils=("test_schema", "test_faketensor")
-    )
+    torch.library.opcheck(_torch_sparse_ops.sparse_indexer_loss, tuple(loss), test_utils=shapes)
 
 
 def test_torch_compile_gives_eager_s_bits():
