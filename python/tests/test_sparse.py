@@ -98,6 +98,18 @@ def test_attention_and_its_gradients(dtype, value):
     assert (out[empty] == 0).all() and (top[:, 0][empty] == 0).all() and (total[:, 0][empty] == 0).all()
 
 
+def test_a_detached_value_has_no_gradient():
+    query, key, *_ = tensors()
+    indices, d_out = selection(), torch.randn(B, S1, N, D)
+
+    def key_gradient(value):
+        out, *_ = torch_npu.npu_sparse_flash_attention(query, key, value, indices, SCALE)
+        return torch.autograd.grad(out, key, d_out)[0]
+
+    assert torch.equal(key_gradient(key.detach()), key_gradient(key.detach().clone()))
+    assert not torch.equal(key_gradient(key.detach()), key_gradient(key))
+
+
 def test_gradcheck_on_emulated_float64():
     """Finite differences of the float32 calls on float64 leaves. Products are positive: no ReLU bends."""
     wide = [torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 3, 2, 4), (1, 5, 1, 4))]
