@@ -79,13 +79,19 @@ struct IndexerLossOptions {
 /// Follows SparseLightningIndexerGradKLLoss of CANN and DeepSeek-V3.2 (2025).
 FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
                                                Context* context = nullptr);
+
+/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<Plan> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
                                                          const IndexerLossOptions& options, Context* context = nullptr);
 
 /// The same with p from the attention's statistics over all keys and y = exp(I - softmax_max_index) /
-/// softmax_sum_index. kL1 divides p by its sum over the row.
+/// softmax_sum_index. kL1 divides p by its sum over the row. Everything else as above.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
+/// Follows DenseLightningIndexerGradKLLoss of CANN.
 FA_API Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
                                               Context* context = nullptr);
+
+/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<Plan> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
                                                         const IndexerLossOptions& options, Context* context = nullptr);
 

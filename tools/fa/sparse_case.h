@@ -36,7 +36,7 @@ void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, Sp
 /// What its members return points into this object, which therefore stays where it is.
 class SparseCase {
  public:
-  /// Tensors have a placeholder for data, enough to plan. Throws UsageError.
+  /// Its tensors are there but have no contents: enough to plan. Throws UsageError.
   SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags);
   SparseCase(const SparseCase&) = delete;
   SparseCase& operator=(const SparseCase&) = delete;

@@ -4,7 +4,6 @@
 #include "ops/indexer/indexer_case.h"
 #include "support/contexts.h"
 #include "support/random_token_case.h"
-#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -161,15 +160,6 @@ TEST(IndexerGrad, RandomCases) {
     c.values = random.OneOf({IndexerValues::kNormal, IndexerValues::kSmallIntegers});
     ASSERT_TRUE(BackwardIsTheReference(c, 1 + seed % 3));
   }
-}
-
-TEST(IndexerGrad, TypicalSizeOfTheDevice) {
-  if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
-  IndexerCase c{.heads = 64, .d = 128, .f32_weights = true, .f32_values = true};
-  c.tokens.dtype = DType::kBF16;
-  c.tokens.lengths = {{2}, {8192}};
-  c.tokens.slots = 2048;
-  Check(c);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "ops/indexer/indexer_case.h"
 #include "support/contexts.h"
 #include "support/random_token_case.h"
-#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -247,17 +246,6 @@ TEST(Indexer, RandomCases) {
     c.wants_values = random.Pick(0, 3) > 0;
     c.values = random.OneOf({IndexerValues::kNormal, IndexerValues::kSmallIntegers});
     ASSERT_TRUE(ForwardIsTheReference(c, 1 + seed % 3));
-  }
-}
-
-TEST(Indexer, TypicalSizeOfTheDevice) {
-  if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
-  for (const IndexerValues values : kValues) {
-    IndexerCase c{.heads = 64, .d = 128, .f32_weights = true, .f32_values = true, .values = values};
-    c.tokens.dtype = DType::kBF16;
-    c.tokens.lengths = {{1}, {8192}};
-    c.tokens.slots = 2048;
-    Check(c);
   }
 }
 

@@ -6,7 +6,6 @@
 #include "ops/indexer/loss_case.h"
 #include "support/contexts.h"
 #include "support/random_token_case.h"
-#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -215,15 +214,6 @@ TEST(SparseIndexerLoss, TheHeadMeanLeavesTheAttentionsDescriptionsUnread) {
   args.softmax_max.data = args.dq_index.data;
   ASSERT_TRUE(SparseLightningIndexerGradKLLoss(args, call.options(), ContextOf(IsaLevels().front())).ok());
   EXPECT_TRUE(SameBits(call.Outputs(), want));
-}
-
-TEST(SparseIndexerLoss, TypicalSizeOfTheDevice) {
-  if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
-  LossCase c{.heads = 64, .d = 512, .d_rope = 64, .heads_index = 64, .d_index = 128, .f32_weights = true};
-  c.tokens.dtype = DType::kBF16;
-  c.tokens.lengths = {{1}, {8192}};
-  c.tokens.slots = 2048;
-  Check(c);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "ops/sparse/random_sparse_case.h"
 #include "ops/sparse/sparse_case.h"
 #include "support/contexts.h"
-#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -198,15 +197,6 @@ TEST(SparseBackward, RandomCases) {
     c.tokens.page_rows = 0;
     ASSERT_TRUE(BackwardIsTheReference(c, 1 + seed % 3));
   }
-}
-
-TEST(SparseBackward, TypicalSizeOfTheDevice) {
-  if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
-  SparseCase c{.heads = 64, .d = 512, .d_rope = 64, .dv = 512, .merged = true};
-  c.tokens.dtype = DType::kBF16;
-  c.tokens.lengths = {{1}, {8192}};
-  c.tokens.slots = 2048;
-  Check(c);
 }
 
 }  // namespace

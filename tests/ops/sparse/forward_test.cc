@@ -10,7 +10,6 @@
 #include "ops/sparse/sparse_case.h"
 #include "ops/sparse/sparse_expectation.h"
 #include "support/contexts.h"
-#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -327,16 +326,6 @@ TEST(SparseForward, RandomCases) {
   for (int seed = 0; seed < RandomCases() / 5; ++seed) {
     ASSERT_TRUE(ForwardIsTheReference(RandomSparseCase(static_cast<uint64_t>(seed)), 1 + seed % 3));
   }
-}
-
-// DeepSeek-V3.2's attention as the device runs it.
-TEST(SparseForward, TypicalSizeOfTheDevice) {
-  if (kSanitized) GTEST_SKIP() << "half a minute; smaller sizes take the same ways";
-  SparseCase c{.heads = 64, .d = 512, .d_rope = 64, .dv = 512, .merged = true};
-  c.tokens.dtype = DType::kBF16;
-  c.tokens.lengths = {{2}, {8192}};
-  c.tokens.slots = 2048;
-  Check(c);
 }
 
 }  // namespace
