@@ -6,11 +6,11 @@
 ///
 /// With layoutQueryOptional "BSND" or null query is [B,S1,N1,D] and weights is [B,S1,N1]; with "TND" they are [T1,N1,D]
 /// and [T1,N1]. layoutKeyOptional is the same, or "PA_BSND": key lies in pages [blocks,block size,1,D] that
-/// blockTableOptional, int32 [B,n], puts in order. float, float16 or bfloat16, any strides and sizes; weights of query's type or float. Lengths, int32
-/// or int64: inclusive prefix sums (TND), else the length of each batch element; null: all rows (TND and pages need
-/// them). sparseMode 0: all keys; 3: causal to the last key; preTokens and nextTokens are not looked at.
-/// sparseIndicesOut: int32 [B,S1,1,sparseCount] (TND [T1,1,sparseCount]). returnValues: sparseValuesOut, query's type
-/// or float, gets the scores, -inf where there is no key; else it may be null.
+/// blockTableOptional, int32 [B,n], puts in order. float, float16 or bfloat16, any strides and sizes; weights of
+/// query's type or float. Lengths, int32 or int64: inclusive prefix sums (TND), else the length of each batch element;
+/// null: all rows (TND and pages need them). sparseMode 0: all keys; 3: causal to the last key; preTokens and
+/// nextTokens are not looked at. sparseIndicesOut: int32 [B,S1,1,sparseCount] (TND [T1,1,sparseCount]). returnValues:
+/// sparseValuesOut, query's type or float, gets the scores, -inf where there is no key; else it may be null.
 ///
 /// Lengths and pages are read when the stream reaches the operator; a bad one is what aclrtSynchronizeStream returns,
 /// with nothing written.
