@@ -20,6 +20,7 @@
 #include "ops/indexer_grad_facts.h"
 #include "ops/indexer_gradient.h"
 #include "ops/key_sum_tasks.h"
+#include "ops/loss_plan.h"
 #include "ops/loss_row.h"
 #include "ops/plan_impl.h"
 #include "ops/plan_machine.h"
@@ -63,6 +64,10 @@ std::vector<Group> MakeGroups(const ops::SparseSequences& sequences, int64_t tok
 struct DenseLossProgram {
   DenseLossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
                    tiling::WorkspacePlan& workspace);
+  [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
+                                            const tiling::WorkspacePlan& workspace) const;
+
+  static constexpr const char* kMadeFor = "the dense KL loss, want DenseIndexerLossArgs";
 
   [[nodiscard]] int64_t width() const { return lanes.width; }
 
@@ -342,64 +347,31 @@ void DenseLossTile::RunGroup(int64_t number, int worker) const {
   }
 }
 
-class DenseLossPlanImpl final : public Plan::Impl {
- public:
-  DenseLossPlanImpl(Context& context, ops::BoundIndexerLoss bound)
-      : Impl(context),
-        bound_(std::move(bound)),
-        machine_(ops::MachineOf(context, ops::KernelsOf(context, bound_.shape.dtype))),
-        program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
-
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const override { return ops::InfoOf(Facts()); }
-  [[nodiscard]] std::string Describe() const override { return ops::Describe(Facts()); }
-  [[nodiscard]] const char* made_for() const override { return "the dense KL loss, want DenseIndexerLossArgs"; }
-
-  [[nodiscard]] Status Run(const DenseIndexerLossArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
-    ops::ClearUnusedGradients(bound_.shape, bound_.gradients,
-                              {.dq_name = "dq_index",
-                               .dk_name = "dk_index",
-                               .dq = args.dq_index,
-                               .dk = args.dk_index,
-                               .dweights = args.dweights});
-    DenseLossTile tile(program_, args, workspace);
-    Status status = RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
-    if (status.ok()) tile.WriteLoss();
-    return status;
-  }
-
- private:
-  [[nodiscard]] ops::IndexerGradFacts Facts() const {
-    const ops::LossAttention& attention = bound_.attention;
-    const bool twice = bound_.target == IndexerTarget::kL1;
-    const int64_t products =
-        3 * bound_.shape.heads * bound_.shape.d + (twice ? 2 : 1) * attention.heads * (attention.d + attention.d_rope);
-    return {
-        .op = "dense KL loss",
-        .shape = bound_.shape,
-        .tasks = program_.tasks,
-        .machine = machine_,
-        .workspace = workspace_,
-        .tokens_per_task = program_.width(),
-        .block_k = kBlockKeys,
-        .entries = std::numeric_limits<int64_t>::max(),
-        .flops_per_pair = 2 * static_cast<double>(products),
-        .kernels = {program_.lanes.name, program_.gradient.strips().kernels().name, program_.gradient.kernels().name},
-        .reason = twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2"};
-  }
-
-  ops::BoundIndexerLoss bound_;
-  tiling::Machine machine_;
-  tiling::WorkspacePlan workspace_;
-  DenseLossProgram program_;
-};
+ops::IndexerGradFacts DenseLossProgram::Facts(const tiling::Machine& machine,
+                                              const tiling::WorkspacePlan& workspace) const {
+  const ops::LossAttention& attention = bound.attention;
+  const bool twice = bound.target == IndexerTarget::kL1;
+  const int64_t products =
+      3 * bound.shape.heads * bound.shape.d + (twice ? 2 : 1) * attention.heads * (attention.d + attention.d_rope);
+  return {.op = "dense KL loss",
+          .shape = bound.shape,
+          .tasks = tasks,
+          .machine = machine,
+          .workspace = workspace,
+          .tokens_per_task = width(),
+          .block_k = kBlockKeys,
+          .entries = std::numeric_limits<int64_t>::max(),
+          .flops_per_pair = 2 * static_cast<double>(products),
+          .kernels = {lanes.name, gradient.strips().kernels().name, gradient.kernels().name},
+          .reason = twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2"};
+}
 
 }  // namespace
 
 Result<Plan> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
                                                  Context* context) {
-  return ops::MakePlan<DenseLossPlanImpl>(context, [&] { return ops::BindIndexerLoss(args, options); });
+  return ops::MakePlan<ops::LossPlan<DenseLossProgram, DenseLossTile, DenseIndexerLossArgs>>(
+      context, [&] { return ops::BindIndexerLoss(args, options); });
 }
 
 Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,

@@ -19,6 +19,7 @@
 #include "ops/indexer_gradient.h"
 #include "ops/key_selection.h"
 #include "ops/key_sum_tasks.h"
+#include "ops/loss_plan.h"
 #include "ops/loss_row.h"
 #include "ops/plan_impl.h"
 #include "ops/plan_machine.h"
@@ -33,6 +34,10 @@ constexpr int64_t kBlockKeys = 128;
 struct LossProgram {
   LossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
               tiling::WorkspacePlan& workspace);
+  [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
+                                            const tiling::WorkspacePlan& workspace) const;
+
+  static constexpr const char* kMadeFor = "the sparse KL loss, want SparseIndexerLossArgs";
 
   [[nodiscard]] int64_t RowBlocks() const { return (row_keys + kBlockKeys - 1) / kBlockKeys; }
 
@@ -250,65 +255,32 @@ void LossTile::RunToken(int64_t number, int worker) const {
   gradient.Finish(at, bound_.gradients, bound_.multiplier, args_.dq_index.data, args_.dweights.data, scratch.token);
 }
 
-class LossPlanImpl final : public Plan::Impl {
- public:
-  LossPlanImpl(Context& context, ops::BoundIndexerLoss bound)
-      : Impl(context),
-        bound_(std::move(bound)),
-        machine_(ops::MachineOf(context, ops::KernelsOf(context, bound_.shape.dtype))),
-        program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
-
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const override { return ops::InfoOf(Facts()); }
-  [[nodiscard]] std::string Describe() const override { return ops::Describe(Facts()); }
-  [[nodiscard]] const char* made_for() const override { return "the sparse KL loss, want SparseIndexerLossArgs"; }
-
-  [[nodiscard]] Status Run(const SparseIndexerLossArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
-    ops::ClearUnusedGradients(bound_.shape, bound_.gradients,
-                              {.dq_name = "dq_index",
-                               .dk_name = "dk_index",
-                               .dq = args.dq_index,
-                               .dk = args.dk_index,
-                               .dweights = args.dweights});
-    LossTile tile(program_, args, workspace);
-    Status status = RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
-    if (status.ok()) tile.WriteLoss();
-    return status;
-  }
-
- private:
-  [[nodiscard]] ops::IndexerGradFacts Facts() const {
-    const ops::LossAttention& attention = bound_.attention;
-    const int64_t products = 3 * bound_.shape.heads * bound_.shape.d +
-                             (bound_.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope));
-    std::vector<std::string> kernels = {program_.gradient.strips().kernels().name, program_.gradient.kernels().name};
-    if (!bound_.has_mean) kernels.emplace_back(program_.heads.kernels().name);
-    return {.op = "sparse KL loss",
-            .shape = bound_.shape,
-            .tasks = program_.tasks,
-            .machine = machine_,
-            .workspace = workspace_,
-            .tokens_per_task = 1,
-            .block_k = kBlockKeys,
-            .entries = bound_.lists.entries,
-            .flops_per_pair = 2 * static_cast<double>(products),
-            .kernels = std::move(kernels),
-            .reason = bound_.has_mean ? "probabilities given; products of the indexer are kept for the gradients"
-                                      : "products of the indexer are kept for the gradients"};
-  }
-
-  ops::BoundIndexerLoss bound_;
-  tiling::Machine machine_;
-  tiling::WorkspacePlan workspace_;
-  LossProgram program_;
-};
+ops::IndexerGradFacts LossProgram::Facts(const tiling::Machine& machine, const tiling::WorkspacePlan& workspace) const {
+  const ops::LossAttention& attention = bound.attention;
+  const int64_t products =
+      3 * bound.shape.heads * bound.shape.d + (bound.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope));
+  std::vector<std::string> kernels = {gradient.strips().kernels().name, gradient.kernels().name};
+  if (!bound.has_mean) kernels.emplace_back(heads.kernels().name);
+  return {.op = "sparse KL loss",
+          .shape = bound.shape,
+          .tasks = tasks,
+          .machine = machine,
+          .workspace = workspace,
+          .tokens_per_task = 1,
+          .block_k = kBlockKeys,
+          .entries = bound.lists.entries,
+          .flops_per_pair = 2 * static_cast<double>(products),
+          .kernels = std::move(kernels),
+          .reason = bound.has_mean ? "probabilities given; products of the indexer are kept for the gradients"
+                                   : "products of the indexer are kept for the gradients"};
+}
 
 }  // namespace
 
 Result<Plan> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
                                                   Context* context) {
-  return ops::MakePlan<LossPlanImpl>(context, [&] { return ops::BindIndexerLoss(args, options); });
+  return ops::MakePlan<ops::LossPlan<LossProgram, LossTile, SparseIndexerLossArgs>>(
+      context, [&] { return ops::BindIndexerLoss(args, options); });
 }
 
 Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
