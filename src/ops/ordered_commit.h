@@ -16,10 +16,8 @@ namespace fa::ops {
 /// of them waits for nobody. A task that throws finishes its token on the way out (Turn). Waiting costs little: a token
 /// starts right behind the one before, and their tiles then move in step.
 ///
-/// Nothing is atomic but one word a token, no sum exists twice, and no product is done twice. The alternatives, for K
-/// of 2048 entries and rows of 576 + 512 f32 (device-sparse.md, section 8): R partial sums added up in order take
-/// R - 1 times 36 MB at 8K keys and 285 MB at 64K; owners of key ranges read every token's Q and dO once a range (80 to
-/// 91 % of peak, measured, against 92 %); staged slabs write and read 9 MB a token (83 to 88 %).
+/// Nothing is atomic but one word a token, no sum exists twice, and no product is done twice. What the alternatives
+/// (partial sums, owners of key ranges, staged slabs) would take stands in docs/sparse.md.
 class OrderedCommit {
  public:
   /// Bytes of progress words.
