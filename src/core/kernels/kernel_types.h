@@ -18,6 +18,20 @@ inline constexpr float kMaskedScore = -__builtin_inff();
 /// A masked probability in the exact path: a zero whose sign tells it from one that merely underflowed.
 inline constexpr float kMaskedProbability = -0.0f;
 
+/// Lines that strips fetch into L2 while they multiply, a few at a time: at once they would fill the queue of
+/// outstanding misses and hold up what follows.
+struct FetchList {
+  struct Run {
+    const char* begin = nullptr;
+    const char* end = nullptr;
+  };
+
+  const Run* run = nullptr;  ///< the next one
+  const Run* end = nullptr;
+  const char* at = nullptr;  ///< in the run before `run`
+  const char* at_end = nullptr;
+};
+
 /// Rows of the caller's memory, each `stride` elements after the other.
 struct RowBlock {
   const void* data = nullptr;
@@ -27,6 +41,11 @@ struct RowBlock {
   int64_t fetch_ahead = 0;
   /// Pairs of rows as pair_rows lays them: word [row / 2][column], `stride` words apart.
   bool paired = false;
+  /// Kernels of few rows: where each row lies, fetch_ahead rows behind the last included, instead of data and stride.
+  const void* const* rows = nullptr;
+  /// Strips: `fetch_lines` lines from here on are fetched while the rows are read.
+  FetchList* fetch = nullptr;
+  int64_t fetch_lines = 0;
 };
 
 struct RowTarget {
