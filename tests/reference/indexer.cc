@@ -63,12 +63,13 @@ IndexerResult IndexerForward(const IndexerProblem& p) {
 void AddScoreGradient(const IndexerProblem& p, int64_t token, int64_t key, double d_score, IndexerGradients* g) {
   for (int64_t n = 0; n < p.heads; ++n) {
     const double product = p.Product(token, n, key);
-    if (!(product > 0)) continue;
     const int64_t row = token * p.heads + n;
-    g->dweights[row] += d_score * product;
+    const double d_product = product > 0 ? d_score * p.weights[row] : 0;
+    // A NaN is no number below 0: it stays.
+    g->dweights[row] += d_score * (product < 0 ? 0 : product);
     for (int64_t x = 0; x < p.d; ++x) {
-      g->dq[row * p.d + x] += d_score * p.weights[row] * p.k[key * p.d + x];
-      g->dk[key * p.d + x] += d_score * p.weights[row] * p.q[row * p.d + x];
+      g->dq[row * p.d + x] += d_product * p.k[key * p.d + x];
+      g->dk[key * p.d + x] += d_product * p.q[row * p.d + x];
     }
   }
 }

@@ -67,6 +67,28 @@ AssertionResult MatchesExpected(const TokenOutputs& got, const std::vector<Expec
   return UnusedRowsAreFilled(got);
 }
 
+AssertionResult SpreadsAsExpected(const TokenOutputs& got, const std::vector<ExpectedOutput>& expected,
+                                  const TokenOutputs& finite) {
+  size_t reached = 0, all = 0;
+  for (const ExpectedOutput& line : expected) {
+    const std::vector<double>&values = ValuesOf(got, line.name), &usual = ValuesOf(finite, line.name);
+    if (values.size() != line.want.size() || values.size() != usual.size()) {
+      return AssertionFailure() << line.name << " has " << values.size() << " values, want " << line.want.size();
+    }
+    all += values.size();
+    for (size_t x = 0; x < values.size(); ++x) {
+      const bool is_finite = std::isfinite(line.want[x]);
+      const double want = is_finite ? usual[x] : line.want[x];
+      if (!is_finite) ++reached;
+      if (std::isnan(want) ? !std::isnan(values[x]) : values[x] != want) {
+        return AssertionFailure() << line.name << "[" << x << "] = " << values[x] << ", want " << want;
+      }
+    }
+  }
+  if (reached == 0 || reached == all) return AssertionFailure() << reached << " of " << all << " values are reached";
+  return UnusedRowsAreFilled(got);
+}
+
 AssertionResult SameBits(const TokenOutputs& a, const TokenOutputs& b) {
   if (a.size() != b.size()) return AssertionFailure() << a.size() << " and " << b.size() << " outputs";
   for (size_t i = 0; i < a.size(); ++i) {

@@ -28,6 +28,11 @@ struct ExpectedOutput {
 /// Every expected output is there and within its tolerance, unused rows exactly; NaN and inf where they are expected.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
+/// What non-finite values in an input may do: NaN and inf exactly where they are expected, the bits of a run on finite
+/// values everywhere else. There must be some of both. Tolerances are not looked at.
+[[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
+                                                           const std::vector<ExpectedOutput>& expected,
+                                                           const TokenOutputs& finite);
 /// Only the rows that no sequence uses.
 [[nodiscard]] ::testing::AssertionResult UnusedRowsAreFilled(const TokenOutputs& got);
 

@@ -263,6 +263,15 @@ TEST_P(RefusedInt8Decode, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(All, RefusedInt8Decode, ::testing::ValuesIn(kInt8Mistakes),
                          [](const auto& info) { return info.param.name; });
 
+// A table of 2^59 pages of 16 rows has room for any length, though 2^63 is no int64_t.
+TEST(DecodePlan, TakesATableOfMoreRowsThanCanBeCounted) {
+  const DecodeProblem problem(Spoilt(KeyForm::kPages));
+  DecodeAttentionArgs args = problem.args();
+  args.block_table.shape[1] = int64_t{1} << 59;
+  const Result<Plan> plan = PlanDecodeAttention(args, problem.options());
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+}
+
 TEST(DecodePlanErrors, AnotherCallThanPlanned) {
   DecodeCase c = Spoilt(KeyForm::kPages);
   const DecodeProblem problem(c);

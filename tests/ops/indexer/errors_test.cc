@@ -89,6 +89,12 @@ const Mistake<Args, Options> kMistakes[] = {
      [](Args* a, Options*) { a->lengths_q = kPerBatch; }, kPacked},
     {"PagesWithoutLengths", "lengths_kv: missing, want the lengths of paged keys",
      [](Args* a, Options*) { a->lengths_kv = {}; }, kPadded, 16},
+    {"LengthBeyondTheTable", "lengths_kv[1]=81, want 0..80 (block_table.shape[1] pages)",
+     [](Args* a, Options*) {
+       static constexpr int64_t kLengths[] = {40, 81};
+       a->lengths_kv = kLengths;
+     },
+     kPadded, 16},
     {"TableOfAnotherType", "block_table.dtype=i64, want i32",
      [](Args* a, Options*) { a->block_table.dtype = DType::kI64; }, kPadded, 16},
 };
@@ -274,6 +280,15 @@ TEST(RefusedIndexerEntries, AreNamedAndNothingIsWritten) {
     EXPECT_EQ(before_grad.FirstChange(), -1);
     EXPECT_EQ(before_loss.FirstChange(), -1);
   }
+}
+
+// A table of 2^59 pages of 16 rows has room for any length, though 2^63 is no int64_t.
+TEST(IndexerPlan, TakesATableOfMoreRowsThanCanBeCounted) {
+  const IndexerCall call(IndexerCase{.tokens = Spoilt(kPadded, 16)});
+  Args args = call.args();
+  args.block_table.shape[1] = int64_t{1} << 59;
+  const Result<Plan> plan = PlanLightningIndexer(args, call.options());
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
 }
 
 TEST(RefusedIndexerEntries, OfTheBlockTable) {

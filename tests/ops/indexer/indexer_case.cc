@@ -106,8 +106,8 @@ Snapshot IndexerCall::TakeSnapshot(bool outputs_may_change) const {
   return snapshot;
 }
 
-IndexerGradCall::IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
-    : case_(c), values_(std::move(values)), d_values_values_(DrawValueGradients(c)), tensors_(c.tokens) {
+IndexerGradCall::IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values)
+    : case_(c), values_(std::move(values)), d_values_values_(std::move(d_values)), tensors_(c.tokens) {
   const DType dtype = c.tokens.dtype;
   q_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
   tensors_.FillQueries(values_.q, q_);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <utility>
 #include <vector>
 
 #include "fa/lightning_indexer.h"
@@ -72,7 +73,10 @@ class IndexerCall {
 class IndexerGradCall {
  public:
   explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
-  IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values);
+  IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
+      : IndexerGradCall(c, std::move(values), DrawValueGradients(c)) {}
+  /// With other gradients of the values.
+  IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values);
   IndexerGradCall(const IndexerGradCall&) = delete;
   IndexerGradCall& operator=(const IndexerGradCall&) = delete;
 

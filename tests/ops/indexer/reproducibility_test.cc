@@ -4,8 +4,10 @@
 #include <tbb/global_control.h>
 
 #include <map>
+#include <queue>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ops/indexer/indexer_case.h"
 #include "ops/indexer/loss_case.h"
@@ -117,7 +119,43 @@ TEST_P(IndexerBits, DoNotDependOnTheOtherSequences) {
   }
 }
 
-// The order of a list: gradients of the values move with the entries, everything else stays.
+/// The value gradients of `from` with their entries, in the order of `to`'s lists. Of a key that stands twice the
+/// first gradient stays the first.
+std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCase& to) {
+  const std::vector<double> d_values = DrawValueGradients(from);
+  const std::vector<int64_t> lists = MakeSelection(from.tokens).indices, moved_lists = MakeSelection(to.tokens).indices;
+  std::vector<double> moved;
+  for (size_t first = 0; first < lists.size(); first += static_cast<size_t>(from.tokens.slots)) {
+    std::map<int64_t, std::queue<double>> of_key;
+    const size_t end = first + static_cast<size_t>(from.tokens.slots);
+    for (size_t x = first; x < end; ++x) of_key[lists[x]].push(d_values[x]);
+    for (size_t x = first; x < end; ++x) {
+      moved.push_back(of_key.at(moved_lists[x]).front());
+      of_key[moved_lists[x]].pop();
+    }
+  }
+  return moved;
+}
+
+// Entries move with their gradients. Of different keys any order gives the same bits. The gradients of a key that
+// stands twice are added in the order of the list, and a sum in another order is rounded otherwise: so these keep
+// theirs.
+TEST_P(IndexerBits, OfTheBackwardDoNotDependOnTheOrderOfTheList) {
+  for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
+    IndexerCase c = Usual();
+    c.tokens.lists = lists;
+    const TokenOutputs want = BackwardOf(c, ContextWith(2));
+    for (const uint64_t order : {1, 2}) {
+      IndexerCase shuffled = c;
+      shuffled.tokens.list_order = order;
+      const IndexerGradCall call(shuffled, MakeReferenceProblem(shuffled), MovedWithTheEntries(c, shuffled));
+      ASSERT_NE(call.values().selection.indices, MakeSelection(c.tokens).indices);
+      ASSERT_TRUE(call.Run(ContextWith(2)).ok());
+      EXPECT_TRUE(SameBits(call.Outputs(), want)) << shuffled;
+    }
+  }
+}
+
 TEST_P(IndexerBits, OfTheSparseLossDoNotDependOnTheOrderOfTheList) {
   LossCase c = UsualLoss(false);
   const TokenOutputs want = LossOf(c, ContextWith(2));

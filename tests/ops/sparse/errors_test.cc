@@ -362,6 +362,15 @@ TEST(SparsePlan, RunsOnThePlannedCallAlone) {
   EXPECT_EQ(before.FirstChange(), -1);
 }
 
+// A table of 2^59 pages of 16 rows has room for any length, though 2^63 is no int64_t.
+TEST(SparsePlan, TakesATableOfMoreRowsThanCanBeCounted) {
+  const SparseCall call(Spoilt(kPadded, 16));
+  SparseAttentionArgs args = call.args();
+  args.block_table.shape[1] = int64_t{1} << 59;
+  const Result<Plan> plan = PlanSparseFlashAttention(args, call.options());
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+}
+
 TEST(SparseGradPlan, RunsOnThePlannedCallAlone) {
   const SparseGradCall call(Spoilt());
   const Result<Plan> plan = PlanSparseFlashAttentionGrad(call.args(), call.options());
