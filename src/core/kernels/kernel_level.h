@@ -14,6 +14,7 @@
 #define FA_UNROLL _Pragma("GCC unroll 16")
 #define FA_FEW_ROW_NAME(level, rows) "few_" #rows "_" #level
 #define FA_STRIP_NAME(level, type, rows, width) #type "_" #rows "x" #width "_" #level
+#define FA_ROW_STATE_NAME(level, type, rows, width) #type "_" #rows "x" #width "_row_state_" #level
 
 namespace fa::core::kernels {
 namespace portable {

@@ -78,7 +78,7 @@ struct StripKernels {
   bool any_dtype;  ///< takes rows of K and V of every type; else f32
   Operands operands;
 
-  // Of few rows, panel and output state are [row][d] and [row][dv] instead.
+  // Of few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row, the state alone.
 
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0. Pairs: rows of bf16, multiplier 1, 0 or -1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
@@ -147,6 +147,8 @@ struct StripKernels {
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
   /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin behind it.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
+
+  bool state_by_row = false;  ///< the output state is [row][dv], with the bits of [dv][lane]
 
   /// Rows of `width` floats that a panel of d columns takes.
   [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? (d + 1) / 2 : d; }
@@ -217,6 +219,8 @@ struct KernelTable {
   const StripKernels* few;
   int few_count;
   const RowKernels* rows;
+  /// The strips in their order once more, with the output state by rows; null: none.
+  const StripKernels* row_state = nullptr;
 
   /// Whether the strips multiply bf16 pairs.
   [[nodiscard]] bool pairs() const { return strips[0].operands == Operands::kBF16Pairs; }
@@ -230,6 +234,10 @@ struct KernelTable {
     int i = strip_count - 1;
     while (i > 0 && strips[i].width < share) --i;
     return strips[i];
+  }
+  /// The same strip with its output state by rows, where there is one.
+  [[nodiscard]] const StripKernels& WithRowState(const StripKernels& strip) const {
+    return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
   /// The kernels of the fewest rows that take `count` at once; null where there are none. They add along the head in
   /// another order than strips: a caller chooses by what is a sequence's own.

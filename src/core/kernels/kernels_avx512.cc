@@ -14,6 +14,8 @@ namespace {
 // And on those.
 #include "core/kernels/row_kernels.inc"
 // And on those.
+#include "core/kernels/row_state_kernels.inc"
+// And on those.
 #include "core/kernels/few_row_kernels.inc"
 
 #define FA_STRIP_KERNELS_AVX512
@@ -21,6 +23,12 @@ namespace {
   Strip<rows, vectors>::Table(FA_STRIP_NAME(level, type, rows, width), Isa::kAvx512),
 #define FA_FEW_ROW_KERNELS(level, rows)
 constexpr StripKernels kStrips[] = {
+#include "core/kernels/kernels.inc"
+};
+#undef FA_STRIP_KERNELS
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors) \
+  RowState<vectors>::Table(FA_ROW_STATE_NAME(level, type, rows, width), Strip<rows, vectors>::Table("", Isa::kAvx512)),
+constexpr StripKernels kRowState[] = {
 #include "core/kernels/kernels.inc"
 };
 #undef FA_STRIP_KERNELS
@@ -36,7 +44,8 @@ constexpr StripKernels kFew[] = {
 
 const KernelTable& Table() noexcept {
   static constexpr KernelTable kTable = {
-      Isa::kAvx512, kStrips, sizeof(kStrips) / sizeof(kStrips[0]), kFew, sizeof(kFew) / sizeof(kFew[0]), &kRowKernels};
+      Isa::kAvx512, kStrips,  sizeof(kStrips) / sizeof(kStrips[0]), kFew, sizeof(kFew) / sizeof(kFew[0]),
+      &kRowKernels, kRowState};
   return kTable;
 }
 

@@ -1,0 +1,161 @@
+// The strips with their output state by rows, on every line of the registry, against the same strips with their state
+// along the lanes: bit for bit.
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/kernels/kernel_fixture.h"
+
+namespace fa::core::kernels {
+namespace {
+
+std::vector<Level> RowStateLevels() {
+  std::vector<Level> levels;
+  for (const Level& level : Levels()) {
+    if (level.table->row_state != nullptr) levels.push_back(level);
+  }
+  return levels;
+}
+
+class RowStateKernelsTest : public KernelTest {
+ protected:
+  [[nodiscard]] const StripKernels& by_row() const { return GetParam().table->row_state[GetParam().strip]; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Registry, RowStateKernelsTest, testing::ValuesIn(RowStateLevels()), LevelName);
+
+/// Equal bits; any NaN equals any other, because which operand's payload a FMA keeps is the instruction's matter.
+testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
+  for (int64_t c = 0; c < by_lane.rows(); ++c) {
+    for (int64_t lane = 0; lane < by_lane.columns(); ++lane) {
+      const float x = by_row.at(lane, c), y = by_lane.at(c, lane);
+      if (std::isnan(x) && std::isnan(y)) continue;
+      if (std::bit_cast<uint32_t>(x) != std::bit_cast<uint32_t>(y)) {
+        return testing::AssertionFailure() << "row " << lane << " column " << c << ": " << x << " against " << y;
+      }
+    }
+  }
+  if (!by_row.Intact()) return testing::AssertionFailure() << "written outside the state";
+  return testing::AssertionSuccess();
+}
+
+/// The same state by rows, without a gap between the rows, as the kernels take it.
+Matrix ByRow(const Matrix& by_lane) {
+  Matrix turned(by_lane.columns(), by_lane.rows(), by_lane.rows(), 0);
+  for (int64_t c = 0; c < by_lane.rows(); ++c) {
+    for (int64_t lane = 0; lane < by_lane.columns(); ++lane) turned.at(lane, c) = by_lane.at(c, lane);
+  }
+  return turned;
+}
+
+// Every count of vectors that a group of columns has on any level, with whole and partial last vectors.
+constexpr int64_t kHeads[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40, 48, 57, 64, 65, 80, 96, 100};
+
+TEST_P(RowStateKernelsTest, TheTableFindsTheStripWithItsStateByRows) {
+  EXPECT_EQ(&GetParam().table->WithRowState(kernels()), &by_row());
+  EXPECT_EQ(by_row().width, kernels().width);
+  EXPECT_EQ(by_row().rows, kernels().rows);
+  EXPECT_EQ(by_row().scores, kernels().scores);
+  EXPECT_TRUE(by_row().state_by_row);
+  EXPECT_FALSE(kernels().state_by_row);
+  EXPECT_NE(std::string(by_row().name).find("row_state"), std::string::npos);
+}
+
+TEST_P(RowStateKernelsTest, ProductHasTheBitsOfTheStripForEveryTail) {
+  for (const int64_t keys : {1, 2, 7, 8, 19, 40}) {
+    for (const int64_t dv : kHeads) {
+      for (const int64_t ahead : {0, 3}) {
+        Matrix v(keys, dv, dv + 5, 1, 1);
+        Matrix p(keys, width(), width(), 2), alpha(1, width(), width(), 3);
+        for (const bool scaled : {false, true}) {
+          Matrix lane_state(dv, width(), width(), 4);
+          Matrix row_state = ByRow(lane_state);
+          const RowBlock rows{.data = v.data(), .stride = v.stride(), .fetch_ahead = ahead};
+          const float* a = scaled ? alpha.data() : nullptr;
+          kernels().product(rows, keys, p.data(), dv, a, lane_state.data());
+          by_row().product(rows, keys, p.data(), dv, a, row_state.data());
+          ASSERT_TRUE(SameBits(row_state, lane_state)) << keys << " keys, " << dv << " columns, scaled " << scaled;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowStateKernelsTest, ProductOverSeveralBlocksHasTheBitsOfTheStrip) {
+  constexpr int64_t kKeys = 24, kDv = 72;
+  Matrix lane_state(kDv, width(), width(), 5);
+  Matrix row_state = ByRow(lane_state);
+  for (uint32_t block = 0; block < 5; ++block) {
+    Matrix v(kKeys, kDv, 3 * kDv, 10 + block), p(kKeys, width(), width(), 20 + block);
+    Matrix alpha(1, width(), width(), 30 + block);
+    const RowBlock rows{.data = v.data(), .stride = v.stride()};
+    const float* a = block == 0 ? nullptr : alpha.data();
+    kernels().product(rows, kKeys, p.data(), kDv, a, lane_state.data());
+    by_row().product(rows, kKeys, p.data(), kDv, a, row_state.data());
+    ASSERT_TRUE(SameBits(row_state, lane_state)) << "block " << block;
+  }
+}
+
+TEST_P(RowStateKernelsTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
+  constexpr int64_t kKeys = 9;
+  for (const int64_t dv : {1, 20, 64}) {
+    Matrix v(kKeys, dv, dv + 2, 6), p(kKeys, width(), width(), 7), alpha(1, width(), width(), 8);
+    v.at(2, 0) = kNan;
+    v.at(3, dv - 1) = kInf;
+    for (int64_t lane = 0; lane < width(); lane += 2) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
+    p.at(3, 1) = 0.0f;  // underflowed, not masked: 0 * inf is NaN
+    for (const bool scaled : {false, true}) {
+      Matrix lane_state(dv, width(), width(), 9);
+      Matrix row_state = ByRow(lane_state);
+      const RowBlock rows{.data = v.data(), .stride = v.stride()};
+      const float* a = scaled ? alpha.data() : nullptr;
+      kernels().product_exact(rows, kKeys, p.data(), dv, a, lane_state.data());
+      by_row().product_exact(rows, kKeys, p.data(), dv, a, row_state.data());
+      ASSERT_TRUE(SameBits(row_state, lane_state)) << dv << " columns, scaled " << scaled;
+      for (int64_t c = 0; c < dv; ++c) EXPECT_TRUE(std::isfinite(row_state.at(0, c)));
+      EXPECT_TRUE(std::isnan(row_state.at(1, dv - 1)));
+    }
+  }
+}
+
+TEST_P(RowStateKernelsTest, StatesAreAddedWithTheBitsOfTheStrip) {
+  for (const int64_t dv : kHeads) {
+    Matrix lane_state(dv, width(), width(), 11), lane_from(dv, width(), width(), 12);
+    Matrix row_state = ByRow(lane_state), row_from = ByRow(lane_from);
+    Matrix own(1, width(), width(), 13), other(1, width(), width(), 14);
+    kernels().add_state(lane_from.data(), other.data(), own.data(), dv, lane_state.data());
+    by_row().add_state(row_from.data(), other.data(), own.data(), dv, row_state.data());
+    ASSERT_TRUE(SameBits(row_state, lane_state)) << dv;
+  }
+}
+
+TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t dv : kHeads) {
+      Matrix lane_state(dv, width(), width(), 15);
+      Matrix row_state = ByRow(lane_state);
+      Matrix multiplier(1, width(), width(), 16);
+      std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
+      zero[1] = 1;
+      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // written 0 all the same
+      const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
+      // The bytes between and behind the rows stay what they were.
+      std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});
+      std::vector<std::byte> by_row_out = by_lane_out;
+      const auto write = [&](const StripKernels& with, const Matrix& state, std::vector<std::byte>& out) {
+        std::vector<void*> targets;
+        for (int64_t row = 0; row < count; ++row) targets.push_back(out.data() + row * row_bytes);
+        with.write_output(state.values(), dv, multiplier.data(), zero.data(), targets.data(), dtype, count);
+      };
+      write(kernels(), lane_state, by_lane_out);
+      write(by_row(), row_state, by_row_out);
+      ASSERT_EQ(by_row_out, by_lane_out) << Name(dtype) << " " << dv;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::core::kernels
