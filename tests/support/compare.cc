@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "support/contexts.h"
 #include "support/tolerance.h"
 
 namespace fa::test {
@@ -62,11 +63,8 @@ AssertionResult CompareStatistics(const ForwardProblem& problem, const reference
   return AssertionSuccess();
 }
 
-}  // namespace
-
-AssertionResult MatchesReference(const ForwardProblem& problem) {
+AssertionResult Matches(const ForwardProblem& problem, const reference::ForwardResult& want) {
   const int64_t dv = problem.forward_case().dv;
-  const reference::ForwardResult want = reference::Forward(problem.values());
   const ForwardOutputs got = problem.Outputs();
   const ForwardTolerance tolerance(problem.values(), want, problem.forward_case().dtype);
   for (size_t x = 0; x < want.out.size(); ++x) {
@@ -81,6 +79,25 @@ AssertionResult MatchesReference(const ForwardProblem& problem) {
     if (got.tail[x] != 0) return AssertionFailure() << "tail[" << x << "] = " << got.tail[x] << ", want 0";
   }
   return CompareStatistics(problem, want, got);
+}
+
+AssertionResult RunsLike(const reference::ForwardResult& want, const ForwardProblem& problem, Context* context) {
+  const Snapshot before = problem.TakeSnapshot();
+  const Status status = problem.Run(context);
+  const std::string name = ToString(problem.forward_case());
+  if (!status.ok()) return AssertionFailure() << status.message() << "\n " << name;
+  if (const int64_t byte = before.FirstChange(); byte >= 0) {
+    return AssertionFailure() << "byte " << byte << " of a buffer was overwritten\n " << name;
+  }
+  AssertionResult matches = Matches(problem, want);
+  if (!matches) return matches << "\n " << name;
+  return matches;
+}
+
+}  // namespace
+
+AssertionResult MatchesReference(const ForwardProblem& problem) {
+  return Matches(problem, reference::Forward(problem.values()));
 }
 
 AssertionResult SameBits(const ForwardOutputs& a, const ForwardOutputs& b) {
@@ -109,20 +126,22 @@ AssertionResult SameBits(const ForwardOutputs& a, const ForwardOutputs& b) {
 }
 
 AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context) {
-  const Snapshot before = problem.TakeSnapshot();
-  const Status status = problem.Run(context);
-  const std::string name = ToString(problem.forward_case());
-  if (!status.ok()) return AssertionFailure() << status.message() << "\n " << name;
-  if (const int64_t byte = before.FirstChange(); byte >= 0) {
-    return AssertionFailure() << "byte " << byte << " of a buffer was overwritten\n " << name;
-  }
-  AssertionResult matches = MatchesReference(problem);
-  if (!matches) return matches << "\n " << name;
-  return matches;
+  return RunsLike(reference::Forward(problem.values()), problem, context);
 }
 
 AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context) {
   return RunsLikeTheReference(ForwardProblem(c), context);
+}
+
+AssertionResult RunsLikeTheReference(const ForwardCase& c, int threads) {
+  const ForwardProblem problem(c);
+  const reference::ForwardResult want = reference::Forward(problem.values());
+  for (const Isa isa : IsaLevels()) {
+    problem.ForgetOutputs();
+    AssertionResult runs = RunsLike(want, problem, ContextOf(isa, threads));
+    if (!runs) return runs << ", " << IsaName(isa);
+  }
+  return AssertionSuccess();
 }
 
 ForwardOutputs OutputsOf(const ForwardProblem& problem, Context* context) {

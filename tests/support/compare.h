@@ -17,6 +17,8 @@ namespace fa::test {
 /// Runs the case on `context` and checks status, reference, and that nothing but the outputs was written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context);
+/// On every instruction-set level of this CPU, against one computation of the reference.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, int threads = 2);
 
 /// Outputs of a run that must succeed.
 [[nodiscard]] ForwardOutputs OutputsOf(const ForwardProblem& problem, Context* context);

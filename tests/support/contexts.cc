@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "support/sanitizer.h"
+
 namespace fa::test {
 
 std::vector<Isa> IsaLevels() {
@@ -40,13 +42,6 @@ int FromEnvironment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-int RandomCases() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kUsual = 80;
-#else
-  constexpr int kUsual = 400;
-#endif
-  return FromEnvironment("FA_TEST_CASES", kUsual);
-}
+int RandomCases(int usual) { return FromEnvironment("FA_TEST_CASES", kSanitized ? usual / 5 : usual); }
 
 }  // namespace fa::test

@@ -17,9 +17,8 @@ namespace fa::test {
 
 /// Integer of the environment variable, or `otherwise`.
 [[nodiscard]] int FromEnvironment(const char* name, int otherwise);
-/// Random cases a property gets on each level: FA_TEST_CASES, else 400, or 80 under a sanitizer, which takes five to
-/// ten times as long.
-[[nodiscard]] int RandomCases();
+/// Random cases a property gets on each level: FA_TEST_CASES, else `usual`, or a fifth of it under a sanitizer.
+[[nodiscard]] int RandomCases(int usual = 400);
 
 }  // namespace fa::test
 

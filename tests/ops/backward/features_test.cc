@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "support/compare_gradients.h"
+#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -352,10 +353,8 @@ std::string NameOf(const ::testing::TestParamInfo<Parameters>& info) {
   return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
 }
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-#define FA_FEATURES(group, list)                   \
-  INSTANTIATE_TEST_SUITE_P(group, BackwardFeature, \
-                           ::testing::Combine(::testing::ValuesIn(kDTypes), ::testing::ValuesIn(list)), NameOf)
+#define FA_FEATURES(group, list) \
+  INSTANTIATE_TEST_SUITE_P(group, BackwardFeature, ::testing::ValuesIn(WithTypes(list)), NameOf)
 FA_FEATURES(Layouts, Layouts());
 FA_FEATURES(Scores, Scores());
 FA_FEATURES(Masks, Masks());

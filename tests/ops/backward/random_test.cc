@@ -14,7 +14,7 @@ constexpr int kShards = 8;
 class BackwardRandom : public ::testing::TestWithParam<int> {};
 
 TEST_P(BackwardRandom, MatchesTheReference) {
-  const int cases = FromEnvironment("FA_TEST_CASES", 240) / kShards;
+  const int cases = RandomCases(240) / kShards;
   const int first = FromEnvironment("FA_TEST_SEED", 1) + GetParam() * cases;
   for (int seed = first; seed < first + cases; ++seed) {
     EXPECT_TRUE(RunsLikeTheReference(RandomBackwardCase(static_cast<uint64_t>(seed)), 1 + seed % 3));
