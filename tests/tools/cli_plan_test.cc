@@ -18,12 +18,6 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-size_t Occurrences(const std::string& text, const std::string& word) {
-  size_t count = 0;
-  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
-  return count;
-}
-
 TEST(CliPlan, JsonTilesCoverEveryKeptPairOnce) {
   const CliResult result = RunCli("plan forward --shape 2,4,2,150,200,64,48 --causal --threads 3 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;

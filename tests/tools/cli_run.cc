@@ -29,4 +29,10 @@ CliResult RunCli(const std::string& arguments, const std::string& environment) {
   return result;
 }
 
+size_t Occurrences(const std::string& text, const std::string& word) {
+  size_t count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
 }  // namespace fa::test

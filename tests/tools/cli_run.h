@@ -1,6 +1,7 @@
 #ifndef FA_TESTS_TOOLS_CLI_RUN_H_
 #define FA_TESTS_TOOLS_CLI_RUN_H_
 
+#include <cstddef>
 #include <string>
 
 namespace fa::test {
@@ -16,6 +17,9 @@ struct CliResult {
 
 /// Runs `fa ARGUMENTS`, as a shell would; `environment` is put before it ("FA_FORCE_ISA=avx2").
 [[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
+
+/// How often `word` stands in `text`.
+[[nodiscard]] size_t Occurrences(const std::string& text, const std::string& word);
 
 }  // namespace fa::test
 

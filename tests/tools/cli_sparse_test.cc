@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,7 +22,6 @@
 namespace fa::test {
 namespace {
 
-using nlohmann::json;
 using npy::ElementType;
 using ::testing::HasSubstr;
 
@@ -296,6 +295,64 @@ TEST_F(CliSparse, LossWritesTheBytesOfTheLibrary) {
   }
 }
 
+TEST_F(CliSparse, DenseLossWritesTheBytesOfTheLibrary) {
+  constexpr int64_t kKeyHeads = 3;
+  const npy::Array keys = Save("kd.npy", {1, kKeys, kKeyHeads, kD}, Tag::kK);
+  const npy::Array key_ropes = Save("krd.npy", {1, kKeys, kKeyHeads, kRope}, Tag::kKRope);
+  // Any statistics will do, sums above 0.
+  const npy::Array max = Save("max.npy", {1, kKeyHeads, kQueries, kHeads / kKeyHeads}, Tag::kV);
+  const npy::Array max_index = Save("maxi.npy", {1, 1, kQueries}, Tag::kV);
+  npy::Array sum(ElementType::kF32, max.shape()), sum_index(ElementType::kF32, max_index.shape());
+  for (npy::Array* sums : {&sum, &sum_index}) std::fill_n(sums->as<float>().begin(), sums->size(), 30.0F);
+  npy::Save(Path("sum.npy"), sum);
+  npy::Save(Path("sumi.npy"), sum_index);
+  npy::Array dq(ElementType::kF32, q_index_.shape()), dk(ElementType::kF32, k_index_.shape());
+  npy::Array dw(ElementType::kF32, weights_.shape()), loss(ElementType::kF32, {1});
+  DenseIndexerLossArgs args;
+  args.q = ViewOf(q_);
+  args.k = ViewOf(keys);
+  args.q_rope = ViewOf(q_rope_);
+  args.k_rope = ViewOf(key_ropes);
+  args.q_index = ViewOf(q_index_);
+  args.k_index = ViewOf(k_index_);
+  args.weights = ViewOf(weights_);
+  args.softmax_max = ViewOf(max);
+  args.softmax_sum = ViewOf(std::as_const(sum));
+  args.softmax_max_index = ViewOf(max_index);
+  args.softmax_sum_index = ViewOf(std::as_const(sum_index));
+  args.dq_index = ViewOf(dq);
+  args.dk_index = ViewOf(dk);
+  args.dweights = ViewOf(dw);
+  args.loss = ViewOf(loss);
+  IndexerLossOptions options;
+  options.reduction = LossReduction::kMean;
+  ASSERT_TRUE(DenseLightningIndexerGradKLLoss(args, options).ok());
+  const std::string files = Files({{"query", "q.npy"},
+                                   {"key", "kd.npy"},
+                                   {"query-rope", "qr.npy"},
+                                   {"key-rope", "krd.npy"},
+                                   {"query-index", "qi.npy"},
+                                   {"key-index", "ki.npy"},
+                                   {"weights", "w.npy"},
+                                   {"softmax-max", "max.npy"},
+                                   {"softmax-sum", "sum.npy"},
+                                   {"softmax-max-index", "maxi.npy"},
+                                   {"dq-index", "dq.npy"},
+                                   {"dk-index", "dk.npy"},
+                                   {"dw", "dw.npy"},
+                                   {"loss", "loss.npy"}});
+  const CliResult result =
+      Run("dense-indexer-kl-loss", files + Files({{"softmax-sum-index", "sumi.npy"}}) + " --reduction mean");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("dq.npy"), Bytes(dq));
+  EXPECT_EQ(scratch_.Read("dk.npy"), Bytes(dk));
+  EXPECT_EQ(scratch_.Read("dw.npy"), Bytes(dw));
+  EXPECT_EQ(scratch_.Read("loss.npy"), Bytes(loss));
+  const CliResult wrong = Run("dense-indexer-kl-loss", files + Files({{"softmax-sum-index", "sum.npy"}}));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--softmax-sum-index: "));
+}
+
 TEST_F(CliSparse, BadIndicesAreRefusedOrSkipped) {
   lists_.as<int32_t>()[5] = 40;
   npy::Save(Path("lists.npy"), lists_);
@@ -335,38 +392,6 @@ TEST_F(CliSparse, BadArgumentsNameTheFlagAndWriteNothing) {
   const CliResult layout = RunCli("run sparse-forward --layout BNSD" + AttentionFiles() + out);
   EXPECT_EQ(layout.exit_code, 2);
   EXPECT_THAT(layout.err, HasSubstr("--layout: BNSD, want BSND or TND"));
-}
-
-TEST(CliSparsePlan, EveryOperatorHasOne) {
-  for (const auto& [op, shape] :
-       std::vector<std::pair<std::string, std::string>>{{"sparse-forward", "1,4,64,300,32,8,64"},
-                                                        {"sparse-backward", "1,4,64,300,32,8,64"},
-                                                        {"indexer", "1,4,64,300,32,64"},
-                                                        {"indexer-backward", "1,4,64,300,32,64"},
-                                                        {"indexer-kl-loss", "1,4,64,300,32,8,64"}}) {
-    const CliResult result = RunCli("plan " + op + " --shape " + shape + " --json");
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-    const json plan = json::parse(result.out);
-    EXPECT_GT(plan["flops"].get<double>(), 0) << op;
-    EXPECT_GT(plan["workspace_bytes"].get<int64_t>(), 0) << op;
-  }
-  const CliResult short_shape = RunCli("plan sparse-forward --shape 1,4,64");
-  EXPECT_EQ(short_shape.exit_code, 2);
-  EXPECT_THAT(short_shape.err, HasSubstr("--shape: 3 sizes, want B,N,S1,S2,D,Drope,K"));
-}
-
-// A wrong row is exit code 1: what the tool computes itself agrees with the library in each of these.
-TEST(CliSparseBench, ChecksResultsBeforeTiming) {
-  for (const char* flags : {"sparse-forward --shape 2,3,5,70,24,8,16 --layout TND --sparse-mode 0",
-                            "sparse-backward --shape 1,3,5,70,24,8,16 --dtype f32 --separate-value",
-                            "indexer --shape 2,3,5,70,24,80 --dtype f16", "indexer-backward --shape 1,3,5,70,24,16",
-                            "indexer-kl-loss --shape 1,3,5,70,24,0,16 --indexer 2,20"}) {
-    const CliResult result = RunCli(std::string("bench ") + flags + " --threads 2 --json");
-    ASSERT_EQ(result.exit_code, 0) << flags << ": " << result.err;
-    const json bench = json::parse(result.out);
-    EXPECT_GT(bench["gflops"].get<double>(), 0) << flags;
-    EXPECT_TRUE(std::string(flags).starts_with(bench["op"].get<std::string>() + " ")) << flags;
-  }
 }
 
 }  // namespace

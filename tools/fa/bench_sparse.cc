@@ -1,4 +1,4 @@
-// fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss.
+// fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss.
 
 #include <memory>
 
@@ -23,6 +23,7 @@ struct SparseBench {
   SparseCaseKind kind;
   int64_t rows;  ///< of the default: a tenth of a second or so on two cores
   void (*run)(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context);
+  bool takes_pages = false;
 };
 
 /// What an operator has of its own.
@@ -49,6 +50,7 @@ void MeasureSparse(const SparseBench& bench, const Flags& flags, const SparseCas
        .info = plan->info(),
        .bytes = op.bytes,
        .bytes_of = op.bytes_of,
+       .block_size = sparse.block_size,
        .call = [&] { ThrowUnlessOk(plan->Run(op.args, workspace)); },
        .check = op.check});
 }
@@ -100,10 +102,24 @@ void RunLoss(const SparseBench& bench, const Flags& flags, const SparseCase& spa
       {args, attention.gathered_bytes(), "gathered keys", [&] { indexer.CheckLoss(attention); }});
 }
 
+void RunDenseLoss(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
+  SparseAttentionData attention(sparse);
+  IndexerData indexer(sparse);
+  SparseIndexerLossArgs shared = sparse.LossArgs();
+  attention.SetLossArgs(context, shared);
+  indexer.SetLossArgs(shared);
+  DenseIndexerLossArgs args = sparse.DenseLossArgs(shared);
+  indexer.SetStatistics(context, args);
+  MeasureSparse<DenseIndexerLossArgs, IndexerLossOptions>(
+      bench, flags, sparse, context, PlanDenseLightningIndexerGradKLLoss, sparse.LossOptions(),
+      {args, KeyBytes(sparse), "keys of the indexer", [&] { indexer.CheckLoss(attention); }});
+}
+
 void AddSparseBench(CLI::App& app, const SparseBench& bench) {
   CLI::App* command = app.add_subcommand(bench.name, bench.text);
   const auto flags = std::make_shared<Flags>();
   AddSparseCaseFlags(*command, bench.kind, bench.rows, flags->sparse);
+  if (bench.takes_pages) AddPagesFlag(*command, flags->sparse);
   AddContextFlags(*command, flags->context);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([bench, flags] {
@@ -117,7 +133,7 @@ void AddSparseBench(CLI::App& app, const SparseBench& bench) {
 
 void AddBenchSparseForward(CLI::App& bench) {
   AddSparseBench(bench, {"sparse-forward", "Time sparse attention; some rows are checked first",
-                         SparseCaseKind::kAttention, 64, RunForward});
+                         SparseCaseKind::kAttention, 64, RunForward, /*takes_pages=*/true});
 }
 
 void AddBenchSparseBackward(CLI::App& bench) {
@@ -127,7 +143,7 @@ void AddBenchSparseBackward(CLI::App& bench) {
 
 void AddBenchIndexer(CLI::App& bench) {
   AddSparseBench(bench, {"indexer", "Time scores and exact top-k; some lists are checked first",
-                         SparseCaseKind::kIndexer, 256, RunIndexer});
+                         SparseCaseKind::kIndexer, 256, RunIndexer, /*takes_pages=*/true});
 }
 
 void AddBenchIndexerBackward(CLI::App& bench) {
@@ -138,6 +154,11 @@ void AddBenchIndexerBackward(CLI::App& bench) {
 void AddBenchIndexerLoss(CLI::App& bench) {
   AddSparseBench(bench, {"indexer-kl-loss", "Time the KL loss with its gradients; some rows are checked first",
                          SparseCaseKind::kLoss, 64, RunLoss});
+}
+
+void AddBenchDenseIndexerLoss(CLI::App& bench) {
+  AddSparseBench(bench, {"dense-indexer-kl-loss", "Time the same over every key; some rows are checked first",
+                         SparseCaseKind::kDenseLoss, 16, RunDenseLoss});
 }
 
 }  // namespace fa::tool

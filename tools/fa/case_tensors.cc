@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "check/element.h"
@@ -22,6 +24,14 @@ void FillRandom(Tensor& tensor, uint64_t seed) {
         static_cast<double>((word & 0xffff) + (word >> 16 & 0xffff) + (word >> 32 & 0xffff) + (word >> 48));
     check::StoreElement(tensor.array.bytes(), tensor.dtype, i, static_cast<float>((sum - 2 * 65535.0) / deviation));
   }
+}
+
+Tensor RandomPages(const TensorView& table) {
+  Tensor pages = NewLike(table);
+  const auto entries = pages.array.as<int32_t>();
+  std::iota(entries.begin(), entries.end(), 0);
+  std::shuffle(entries.begin(), entries.end(), std::mt19937_64(5));
+  return pages;
 }
 
 check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch, int64_t head) {

@@ -15,6 +15,8 @@ namespace fa::tool {
 [[nodiscard]] Tensor NewLike(const TensorView& view);
 /// Near normal with variance 1, the same in every run.
 void FillRandom(Tensor& tensor, uint64_t seed);
+/// A table of that shape with every page once, in random order, the same in every run.
+[[nodiscard]] Tensor RandomPages(const TensorView& table);
 /// One head of a dense tensor of that layout.
 [[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
                                      int64_t head);

@@ -18,6 +18,7 @@ void AddRunSparseBackward(CLI::App& run);
 void AddRunIndexer(CLI::App& run);
 void AddRunIndexerBackward(CLI::App& run);
 void AddRunIndexerLoss(CLI::App& run);
+void AddRunDenseIndexerLoss(CLI::App& run);
 void AddPlanForward(CLI::App& plan);
 void AddPlanBackward(CLI::App& plan);
 void AddPlanDecode(CLI::App& plan);
@@ -27,6 +28,7 @@ void AddPlanSparseBackward(CLI::App& plan);
 void AddPlanIndexer(CLI::App& plan);
 void AddPlanIndexerBackward(CLI::App& plan);
 void AddPlanIndexerLoss(CLI::App& plan);
+void AddPlanDenseIndexerLoss(CLI::App& plan);
 void AddBenchForward(CLI::App& bench);
 void AddBenchBackward(CLI::App& bench);
 void AddBenchDecode(CLI::App& bench);
@@ -36,6 +38,7 @@ void AddBenchSparseBackward(CLI::App& bench);
 void AddBenchIndexer(CLI::App& bench);
 void AddBenchIndexerBackward(CLI::App& bench);
 void AddBenchIndexerLoss(CLI::App& bench);
+void AddBenchDenseIndexerLoss(CLI::App& bench);
 void AddInfo(CLI::App& app);
 
 }  // namespace fa::tool

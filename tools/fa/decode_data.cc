@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
-#include <random>
 #include <vector>
 
 #include "case_tensors.h"
@@ -23,7 +21,7 @@ int8_t ToInt8(double value) {
 }  // namespace
 
 DecodeData::DecodeData(const DecodeCase& decode) : case_(decode), dense_(decode.forward) {
-  if (case_.paged()) MakeTable();
+  if (case_.paged()) table_ = RandomPages(case_.args.block_table);
   if (case_.int8) {
     scale_ = NewLike(case_.args.antiquant_scale);
     for (int64_t side = 0; side < 2; ++side) check::StoreElement(scale_.array.bytes(), DType::kF32, side, kInt8Scale);
@@ -31,13 +29,6 @@ DecodeData::DecodeData(const DecodeCase& decode) : case_(decode), dense_(decode.
   if (!case_.paged() && !case_.int8) return;
   k_ = Rearranged(dense_.key(), case_.args.k[0], case_.forward.d);
   v_ = Rearranged(dense_.value(), case_.args.v[0], case_.forward.dv);
-}
-
-void DecodeData::MakeTable() {
-  table_ = NewLike(case_.args.block_table);
-  auto* entries = reinterpret_cast<int32_t*>(table_.array.bytes());
-  std::iota(entries, entries + table_.array.size(), 0);
-  std::shuffle(entries, entries + table_.array.size(), std::mt19937_64(5));
 }
 
 /// The rows of a dense tensor as the call wants them. int8: the dense ones become what the int8 ones stand for.

@@ -24,7 +24,6 @@ class DecodeData {
   void CheckRows() const { dense_.CheckRows(); }
 
  private:
-  void MakeTable();
   [[nodiscard]] Tensor Rearranged(Tensor& dense, const TensorView& like, int64_t d) const;
 
   const DecodeCase& case_;

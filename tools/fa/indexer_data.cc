@@ -15,7 +15,7 @@ namespace fa::tool {
 IndexerData::IndexerData(const SparseCase& sparse)
     : case_(sparse),
       q_(NewLike(sparse.IndexerArgs().q)),
-      k_(NewLike(sparse.IndexerArgs().k)),
+      k_(NewLike(sparse.Keys(sparse.index_d))),
       weights_(NewLike(sparse.IndexerArgs().weights)) {
   FillRandom(q_, 11);
   FillRandom(k_, 12);
@@ -26,6 +26,10 @@ IndexerData::IndexerData(const SparseCase& sparse)
     const double weight = check::LoadElement(weights_.array.bytes(), weights_.dtype, i);
     check::StoreElement(weights_.array.bytes(), weights_.dtype, i, static_cast<float>(weight * scale));
   }
+  if (case_.paged()) {
+    table_ = RandomPages(case_.IndexerArgs().block_table);
+    k_pages_ = InPages(case_, k_, case_.index_d, table_);
+  }
 }
 
 LightningIndexerArgs IndexerData::ForwardArgs() {
@@ -33,7 +37,8 @@ LightningIndexerArgs IndexerData::ForwardArgs() {
   lists_ = NewLike(args.sparse_indices);
   values_ = NewLike(args.sparse_values);
   args.q.data = q_.array.bytes();
-  args.k.data = k_.array.bytes();
+  args.k.data = (case_.paged() ? k_pages_ : k_).array.bytes();
+  if (case_.paged()) args.block_table.data = table_.array.bytes();
   args.weights.data = weights_.array.bytes();
   args.sparse_indices.data = lists_.array.bytes();
   args.sparse_values.data = values_.array.bytes();
@@ -71,6 +76,24 @@ void IndexerData::SetLossArgs(SparseIndexerLossArgs& args) {
   args.dk_index.data = dk_.array.bytes();
   args.dweights.data = dweights_.array.bytes();
   args.loss.data = loss_.array.bytes();
+}
+
+void IndexerData::SetStatistics(Context& context, DenseIndexerLossArgs& args) {
+  ThrowUnlessOkFromShape(LightningIndexer(ForwardArgs(), case_.IndexerOptions(), &context));
+  max_ = NewLike(args.softmax_max_index);
+  sum_ = NewLike(args.softmax_sum_index);
+  for (int64_t token = 0; token < case_.batch * case_.s1; ++token) {
+    // Every score, in descending order.
+    const int64_t limit = case_.Limit(token % case_.s1);
+    const float* scores = values_.array.as<float>().data() + token * case_.k;
+    const double max = limit == 0 ? 0 : static_cast<double>(scores[0]);
+    double sum = 0;
+    for (int64_t key = 0; key < limit; ++key) sum += std::exp(static_cast<double>(scores[key]) - max);
+    max_.array.as<float>()[static_cast<size_t>(token)] = static_cast<float>(max);
+    sum_.array.as<float>()[static_cast<size_t>(token)] = static_cast<float>(sum);
+  }
+  args.softmax_max_index.data = max_.array.bytes();
+  args.softmax_sum_index.data = sum_.array.bytes();
 }
 
 check::IndexerToken IndexerData::Token(int64_t token, std::vector<int64_t> keys) const {

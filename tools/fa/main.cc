@@ -44,6 +44,7 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddRunIndexer(run);
   fa::tool::AddRunIndexerBackward(run);
   fa::tool::AddRunIndexerLoss(run);
+  fa::tool::AddRunDenseIndexerLoss(run);
   CLI::App& plan = group("plan", "Show what would run and why");
   fa::tool::AddPlanForward(plan);
   fa::tool::AddPlanBackward(plan);
@@ -54,6 +55,7 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddPlanIndexer(plan);
   fa::tool::AddPlanIndexerBackward(plan);
   fa::tool::AddPlanIndexerLoss(plan);
+  fa::tool::AddPlanDenseIndexerLoss(plan);
   CLI::App& bench = group("bench", "Measure against this machine's peak");
   fa::tool::AddBenchForward(bench);
   fa::tool::AddBenchBackward(bench);
@@ -64,6 +66,7 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddBenchIndexer(bench);
   fa::tool::AddBenchIndexerBackward(bench);
   fa::tool::AddBenchIndexerLoss(bench);
+  fa::tool::AddBenchDenseIndexerLoss(bench);
   fa::tool::AddInfo(app);
 }
 

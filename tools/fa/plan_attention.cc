@@ -12,9 +12,7 @@
 #include "fa/plan.h"
 #include "failure.h"
 #include "forward_case.h"
-#include "output_files.h"
-#include "plan_json.h"
-#include "plan_svg.h"
+#include "plan_output.h"
 #include "progress.h"
 #include "prompt_case.h"
 
@@ -24,8 +22,7 @@ namespace {
 struct Flags {
   DecodeCaseFlags call;  ///< block_size: decode alone
   ContextFlags context;
-  std::string svg;
-  bool json = false;
+  PlanOutputFlags output;
 };
 
 /// One operator that takes these flags.
@@ -49,22 +46,14 @@ void Run(const Operator& op, const Flags& flags) {
   std::optional<ForwardCase> dense;
   const ForwardCase& forward =
       op.plan == nullptr ? decode.emplace(flags.call).forward : dense.emplace(flags.call.forward);
-  OutputFiles files;
-  const size_t svg_file = flags.svg.empty() ? 0 : files.Add("--svg", flags.svg);
-  const Plan plan = MakePlan(op, forward, decode ? &*decode : nullptr, *context);
-  const PlanInfo info = plan.info();
-  std::string svg;
-  if (!flags.svg.empty()) {
-    svg = DrawPlan(info, {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.call.forward.shape,
-                                               Name(forward.dtype), forward.mask_text),
-                          .batch = forward.batch,
-                          .heads = forward.heads,
-                          .sq = forward.sq,
-                          .sk = forward.sk});
-    files.Set(svg_file, svg);
-  }
-  files.Commit();
-  PrintPlan(plan, flags.json);
+  WritePlan(flags.output,
+            {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.call.forward.shape, Name(forward.dtype),
+                                  forward.mask_text),
+             .batch = forward.batch,
+             .heads = forward.heads,
+             .sq = forward.sq,
+             .sk = forward.sk},
+            [&] { return MakePlan(op, forward, decode ? &*decode : nullptr, *context); });
 }
 
 void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
@@ -77,8 +66,7 @@ void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
     AddForwardCaseFlags(*command, flags->call.forward);
   }
   AddContextFlags(*command, flags->context);
-  command->add_option("--svg", flags->svg, "Draw the (row x key) area, tiles coloured by worker")->type_name("FILE");
-  command->add_flag("--json", flags->json, "Print one JSON object");
+  AddPlanOutputFlags(*command, flags->output);
   command->callback([op, flags] { Run(op, *flags); });
 }
 

@@ -68,7 +68,8 @@ std::vector<int64_t> Ticks(int64_t size) {
   return ticks;
 }
 
-/// Draws one document from top to bottom.
+/// Draws one document from top to bottom. A plan without loads has tasks that workers claim in order as they get to
+/// them: its tiles have one colour.
 class Drawing {
  public:
   Drawing(const PlanInfo& info, const PlanPicture& picture) : info_(info), picture_(picture) {
@@ -117,6 +118,10 @@ class Drawing {
     Text(kMargin, 54, "start", "sub",
          fmt::format("tiles of {} rows, blocks of {} keys; {} tasks, {} workers; {}", info_.block_q, info_.block_k,
                      info_.tasks, info_.workers, kernels));
+    if (info_.load.empty()) {
+      Text(kMargin, 72, "start", "sub", fmt::format("{:.3g} GFLOP", info_.flops * 1e-9));
+      return;
+    }
     const double kept = info_.flops_full > 0 ? 100 * info_.flops / info_.flops_full : 0;
     const double useful = info_.flops_visited > 0 ? 100 * info_.flops / info_.flops_visited : 100;
     Text(kMargin, 72, "start", "sub",
@@ -167,11 +172,12 @@ class Drawing {
       Add("<line x1=\"{1:.1f}\" y1=\"{0:.1f}\" x2=\"{2:.1f}\" y2=\"{0:.1f}\" class=\"tick\"/>\n", at, x - 4, x);
       Text(x - 7, at + 4, "end", "sub", std::to_string(row));
     }
-    Text(x + panel_width_, y + panel_height_ + 15, "end", "sub", "keys j \u2192   rows i \u2193");
+    Text(x + panel_width_, y + panel_height_ + 15, "end", "sub",
+         fmt::format("{} j \u2192   rows i \u2193", picture_.keys));
   }
 
   void Legend(double x, double y) {
-    Text(x, y + 4, "start", "head", "Worker, predicted load");
+    Text(x, y + 4, "start", "head", info_.load.empty() ? "Any worker, in order" : "Worker, predicted load");
     for (size_t worker = 0; worker < std::min(info_.load.size(), kLegendRows); ++worker) {
       const double top = y + 14 + 18 * static_cast<double>(worker);
       const std::string colour = Colour(static_cast<int>(worker), info_.workers);

@@ -11,6 +11,7 @@ namespace fa::tool {
 /// What a plan does not say about itself.
 struct PlanPicture {
   std::string title;
+  const char* keys = "keys";  ///< what the columns are
   int64_t batch = 1, heads = 1, sq = 0, sk = 0;
 };
 

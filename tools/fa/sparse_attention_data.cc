@@ -28,6 +28,11 @@ Tensor Beside(const Tensor& a, const Tensor& b, int64_t a_columns, int64_t b_col
   return both;
 }
 
+/// Where the call reads keys from: `keys`, or their pages.
+const std::byte* DataOf(const Tensor& keys, const Tensor& pages, const SparseCase& sparse) {
+  return (sparse.paged() ? pages : keys).array.bytes();
+}
+
 Tensor NewIf(bool wanted, const TensorView& view) { return wanted ? NewLike(view) : Tensor{}; }
 
 check::GradientRow Columns(const check::GradientRow& row, int64_t begin, int64_t end) {
@@ -60,15 +65,30 @@ Tensor RandomLists(const SparseCase& sparse) {
   return lists;
 }
 
+Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table) {
+  Tensor pages = NewTensor(keys.dtype, {sparse.batch * sparse.pages_of_one(), sparse.block_size, columns});
+  std::memset(pages.array.bytes(), 0, pages.array.size_bytes());
+  const int32_t* page = table.array.as<int32_t>().data();
+  const size_t row_bytes = static_cast<size_t>(columns) * fa::SizeOf(keys.dtype);
+  const std::byte* from = keys.array.bytes();
+  for (int64_t b = 0; b < sparse.batch; ++b, page += sparse.pages_of_one()) {
+    for (int64_t j = 0; j < sparse.s2; ++j, from += row_bytes) {
+      const int64_t row = page[j / sparse.block_size] * sparse.block_size + j % sparse.block_size;
+      std::memcpy(pages.array.bytes() + static_cast<size_t>(row) * row_bytes, from, row_bytes);
+    }
+  }
+  return pages;
+}
+
 SparseAttentionData::SparseAttentionData(const SparseCase& sparse)
     : case_(sparse),
       lists_(RandomLists(sparse)),
       selected_(static_cast<size_t>(sparse.batch * sparse.s1 * sparse.s2)),
       q_(NewLike(sparse.ForwardArgs().q)),
-      k_(NewLike(sparse.ForwardArgs().k)),
-      v_(NewIf(sparse.separate_value, sparse.ForwardArgs().v)),
+      k_(NewLike(sparse.Keys(sparse.d))),
+      v_(NewIf(sparse.separate_value, sparse.Keys(sparse.d))),
       q_rope_(NewIf(sparse.d_rope > 0, sparse.ForwardArgs().q_rope)),
-      k_rope_(NewIf(sparse.d_rope > 0, sparse.ForwardArgs().k_rope)),
+      k_rope_(NewIf(sparse.d_rope > 0, sparse.Keys(sparse.d_rope))),
       out_(NewLike(sparse.ForwardArgs().out)),
       max_(NewLike(sparse.ForwardArgs().softmax_max)),
       sum_(NewLike(sparse.ForwardArgs().softmax_sum)) {
@@ -76,6 +96,12 @@ SparseAttentionData::SparseAttentionData(const SparseCase& sparse)
   for (Tensor* tensor : {&q_, &k_, &v_, &q_rope_, &k_rope_}) FillRandom(*tensor, ++seed);
   whole_q_ = Beside(q_, q_rope_, case_.d, case_.d_rope);
   whole_k_ = Beside(k_, k_rope_, case_.d, case_.d_rope);
+  if (case_.paged()) {
+    table_ = RandomPages(case_.ForwardArgs().block_table);
+    k_pages_ = InPages(case_, k_, case_.d, table_);
+    if (case_.separate_value) v_pages_ = InPages(case_, v_, case_.d, table_);
+    if (case_.d_rope > 0) k_rope_pages_ = InPages(case_, k_rope_, case_.d_rope, table_);
+  }
   for (int64_t token = 0; token < case_.batch * case_.s1; ++token) {
     for (const int64_t key : KeysOf(token)) selected_[static_cast<size_t>(token * case_.s2 + key)] = true;
   }
@@ -91,12 +117,13 @@ double SparseAttentionData::scale() const { return 1 / std::sqrt(static_cast<dou
 SparseAttentionArgs SparseAttentionData::ForwardArgs() {
   SparseAttentionArgs args = case_.ForwardArgs();
   args.q.data = q_.array.bytes();
-  args.k.data = k_.array.bytes();
-  if (case_.separate_value) args.v.data = v_.array.bytes();
+  args.k.data = DataOf(k_, k_pages_, case_);
+  if (case_.separate_value) args.v.data = DataOf(v_, v_pages_, case_);
   if (case_.d_rope > 0) {
     args.q_rope.data = q_rope_.array.bytes();
-    args.k_rope.data = k_rope_.array.bytes();
+    args.k_rope.data = DataOf(k_rope_, k_rope_pages_, case_);
   }
+  if (case_.paged()) args.block_table.data = table_.array.bytes();
   args.sparse_indices.data = lists_.array.bytes();
   args.out.data = out_.array.bytes();
   args.softmax_max.data = max_.array.bytes();

@@ -14,6 +14,9 @@ namespace fa::tool {
 /// int32 lists of a SparseCase: different keys below the limit in random order, then -1; the same in every run.
 [[nodiscard]] Tensor RandomLists(const SparseCase& sparse);
 
+/// The rows of keys [B, S2, columns] in the pages of `table`.
+[[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
+
 /// Memory for the attention of a SparseCase: random inputs, the same in every run.
 class SparseAttentionData {
  public:
@@ -55,7 +58,8 @@ class SparseAttentionData {
   Tensor lists_;
   std::vector<bool> selected_;  // [token, key]
   Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
-  Tensor whole_q_, whole_k_;  // both parts of a head, one after the other
+  Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // what a paged call gets
+  Tensor whole_q_, whole_k_;                         // both parts of a head, one after the other
   Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
 };
 
@@ -68,6 +72,8 @@ class IndexerData {
   [[nodiscard]] LightningIndexerGradArgs BackwardArgs();
   /// Sets the indexer's part of a loss.
   void SetLossArgs(SparseIndexerLossArgs& args);
+  /// Sets the statistics of the scores, which are computed first. Throws Failure.
+  void SetStatistics(Context& context, DenseIndexerLossArgs& args);
 
   void CheckForward() const;
   void CheckBackward() const;
@@ -81,6 +87,8 @@ class IndexerData {
 
   const SparseCase& case_;
   Tensor q_, k_, weights_, lists_, values_, d_values_, dq_, dk_, dweights_, loss_;
+  Tensor table_, k_pages_;  // what a paged call gets
+  Tensor max_, sum_;
 };
 
 }  // namespace fa::tool
