@@ -1,0 +1,131 @@
+// The row kernels of every level this CPU has: exp2 over its whole range, dequantising, widening, looking for bits.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/kernels/kernel_fixture.h"
+
+namespace fa::core::kernels {
+namespace {
+
+/// The levels with one line of the registry each: row kernels do not depend on the strip.
+std::vector<Level> FirstStrips() {
+  std::vector<Level> levels = Levels();
+  levels.erase(std::remove_if(levels.begin(), levels.end(), [](const Level& level) { return level.strip != 0; }),
+               levels.end());
+  return levels;
+}
+
+class RowKernelsTest : public KernelTest {};
+
+INSTANTIATE_TEST_SUITE_P(Registry, RowKernelsTest, testing::ValuesIn(FirstStrips()), LevelName);
+
+TEST_P(RowKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
+  std::vector<float> x, y;
+  // Every 4096th float of [-160, 127] and the special values.
+  for (uint32_t bits = 0; bits < 0x43200000u; bits += 4096) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    x.push_back(-value);
+    if (value <= 127) x.push_back(value);
+  }
+  for (const float special : {-kInf, -1e30f, -3e38f, -150.0f, -149.0f, -126.5f, -126.0f, 0.5f, -0.5f})
+    x.push_back(special);
+  y.resize(x.size());
+  row_kernels().exp2(x.data(), static_cast<int64_t>(x.size()), y.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = std::exp2(static_cast<double>(x[i]));
+    // An ulp of a normal result; a subnormal one is one rounding step of 2^-149 more.
+    const double ulp = std::max(std::ldexp(1.0, std::ilogb(std::max(want, 1e-60)) - 23), std::ldexp(1.0, -149));
+    ASSERT_NEAR(y[i], want, 2 * ulp) << "x = " << x[i];
+    if (x[i] < -150) {
+      ASSERT_EQ(y[i], 0.0f) << "x = " << x[i];
+    }
+    if (x[i] == std::floor(x[i]) && x[i] >= -149) {
+      ASSERT_EQ(y[i], want) << "a power of two is exact";
+    }
+  }
+  const float nan = kNan;
+  float result = 0;
+  row_kernels().exp2(&nan, 1, &result);
+  EXPECT_TRUE(std::isnan(result));
+}
+
+TEST_P(RowKernelsTest, DequantizeByColumnAndByRow) {
+  constexpr int64_t kRows = 3;
+  for (const int64_t n : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 65}) {
+    const int64_t stride = n + 5, to_stride = n + 2;
+    std::vector<int8_t> rows(static_cast<size_t>((kRows - 1) * stride + n));  // ends with the last value
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int8_t>(i * 37 + 128);
+    for (const bool by_row : {false, true}) {
+      std::vector<float> scale(static_cast<size_t>(by_row ? kRows : n)), offset(scale.size());
+      for (size_t i = 0; i < scale.size(); ++i) {
+        scale[i] = 0.01f * static_cast<float>(i + 1);
+        offset[i] = 3.5f - static_cast<float>(i);
+      }
+      std::vector<float> got(static_cast<size_t>(kRows * to_stride), kInf);
+      row_kernels().dequantize({rows.data(), DType::kI8, stride}, kRows, n,
+                               {.scale = scale.data(), .offset = offset.data(), .row_step = by_row ? 1 : 0}, got.data(),
+                               to_stride);
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t c = 0; c < to_stride; ++c) {
+          const auto by = static_cast<size_t>(by_row ? r : c);
+          const float want =
+              c < n ? (static_cast<float>(rows[static_cast<size_t>(r * stride + c)]) + offset[by]) * scale[by] : kInf;
+          ASSERT_EQ(got[static_cast<size_t>(r * to_stride + c)], want) << n << " " << by_row << " " << r << " " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowKernelsTest, WidenTestAndCount) {
+  for (const int64_t n : {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 65}) {
+    std::vector<float> x(static_cast<size_t>(n), 1.0f);
+    EXPECT_TRUE(row_kernels().all_finite(x.data(), DType::kF32, n));
+    for (const float bad : {kInf, -kInf, kNan}) {
+      for (const size_t at : {size_t{0}, x.size() / 2, x.size() - 1}) {
+        std::vector<float> y = x;
+        y[at] = bad;
+        EXPECT_FALSE(row_kernels().all_finite(y.data(), DType::kF32, n)) << n << " " << at;
+      }
+    }
+    if (n <= 32) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(n));
+      uint32_t want = 0;
+      for (int64_t j = 0; j < n; ++j) {
+        bytes[static_cast<size_t>(j)] = static_cast<uint8_t>(j % 3 == 0 ? 0 : j % 3 == 1 ? 1 : 0x80);
+        want |= static_cast<uint32_t>(j % 3 != 0) << j;
+      }
+      EXPECT_EQ(row_kernels().non_zero_bytes(bytes.data(), n), want);
+    }
+  }
+  // Every 16-bit pattern: widening is exact.
+  std::vector<uint16_t> patterns(65536);
+  for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
+  std::vector<float> wide(patterns.size());
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    row_kernels().widen({patterns.data(), dtype, 257}, 255, 257, wide.data(), 257);
+    for (size_t i = 0; i < 255 * 257; ++i) {
+      float want;
+      if (dtype == DType::kF16) {
+        _Float16 half;
+        std::memcpy(&half, &patterns[i], 2);
+        want = half;
+      } else {
+        const uint32_t bits = static_cast<uint32_t>(patterns[i]) << 16;
+        std::memcpy(&want, &bits, 4);
+      }
+      if (std::isnan(want)) {
+        ASSERT_TRUE(std::isnan(wide[i]));
+      } else {
+        ASSERT_EQ(wide[i], want) << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::core::kernels
