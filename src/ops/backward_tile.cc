@@ -21,7 +21,6 @@
 #include <cstring>
 #include <limits>
 
-#include "ops/product_pieces.h"
 #include "ops/row_probability.h"
 
 namespace fa::ops {

@@ -24,7 +24,6 @@
 #include "ops/loss_row.h"
 #include "ops/plan_impl.h"
 #include "ops/plan_machine.h"
-#include "ops/product_pieces.h"
 #include "ops/row_probability.h"
 #include "ops/strip.h"
 

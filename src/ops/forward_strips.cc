@@ -5,8 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "ops/product_pieces.h"
-
 namespace fa::ops {
 namespace {
 
@@ -71,7 +69,7 @@ void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const 
 }
 
 void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRows& rows, const TileScratch& scratch,
-                               const BlockExtras& extras) const {
+                               float* raw_scores) const {
   const Interval keys = strip.KeysIn(block);
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
@@ -80,8 +78,8 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
   alignas(64) float alpha[kMaxStripWidth];
   float* s = scratch.scores;
   const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr);
-  if (extras.raw_scores != nullptr) {
-    std::memcpy(extras.raw_scores, s, sizeof(float) * static_cast<size_t>(keys.size() * strip.lanes.width));
+  if (raw_scores != nullptr) {
+    std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(keys.size() * strip.lanes.width));
   }
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   const auto softmax = pairs && !passes.has_dropout() ? kernels.softmax_pairs : kernels.softmax;
@@ -90,7 +88,7 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
     passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
     if (pairs) kernels.pair_keys(s, keys.size(), s);
   }
-  Product(strip, keys, may_meet_masked, rows, scratch, strip.started ? alpha : nullptr, extras);
+  Product(strip, keys, may_meet_masked, rows, scratch, strip.started ? alpha : nullptr);
   strip.started = true;
 }
 
@@ -98,27 +96,10 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
 /// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value it is done
 /// again from a copy, pair by pair, without the masked ones.
 void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
-                            const TileScratch& scratch, const float* alpha, const BlockExtras& extras) const {
+                            const TileScratch& scratch, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
   const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
-  if (extras.fetch != nullptr) {
-    int64_t fetched = 0;
-    const auto fetch = [&](int64_t pieces, int64_t of) {
-      const int64_t due = extras.fetch_lines * pieces / of;
-      extras.fetch->Fetch(due - fetched);
-      fetched = due;
-    };
-    ProductInPieces(kernels,
-                    {.rows = rows.V(keys.begin),
-                     .keys = keys.size(),
-                     .p = scratch.scores,
-                     .columns = dv,
-                     .alpha = alpha,
-                     .o = strip.state},
-                    fetch);
-    return;
-  }
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
   MultiplyRuns(kernels.product, strip, keys, rows, scratch.scores, alpha);
   if (!may_meet_masked || table_.rows->all_finite(strip.state, DType::kF32, size)) return;

@@ -7,7 +7,6 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/flash_attention.h"
 #include "ops/bind_attention.h"
-#include "ops/gathered_keys.h"
 #include "ops/key_rows.h"
 #include "ops/output_rows.h"
 #include "ops/score_tile.h"
@@ -23,13 +22,6 @@ struct RunningStrip : Strip {
   float* row_max = nullptr;
   float* row_sum = nullptr;
   bool started = false;  ///< state holds something
-};
-
-/// What a block of keys may do beside its own work.
-struct BlockExtras {
-  float* raw_scores = nullptr;  ///< receives the inner products [keys][width] with every pass applied
-  KeyFetch* fetch = nullptr;    ///< rows that the next block wants
-  int64_t fetch_lines = 0;      ///< of them, in this block
 };
 
 /// Scores, online softmax, product and result of the strips of a tile: what every forward shares, wherever its keys
@@ -51,14 +43,15 @@ class ForwardStrips {
   /// @param keys  kept by all rows, instead of what the sequence's rule says
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
             const TileScratch& scratch, Strips& strips) const;
+  /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
-                  const BlockExtras& extras = {}) const;
+                  float* raw_scores = nullptr) const;
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
 
  private:
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
-               const TileScratch& scratch, const float* alpha, const BlockExtras& extras) const;
+               const TileScratch& scratch, const float* alpha) const;
   using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
   void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
                     const float* p, const float* alpha) const;

@@ -45,15 +45,24 @@ GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape) {
   k_pairs = carver.Floats(pairs && shape.pair_k ? shape.block / 2 * shape.columns() : 0);
 }
 
-const std::byte* GatheredKeys::Row(const KeySide& side, const KeyPlace& place, int64_t key) const {
-  const layout::Rows& rows = side.rows;
-  const auto element = static_cast<int64_t>(SizeOf(rows.dtype));
-  int64_t at = place.batch * rows.batch + (place.offset + key) * rows.row;
-  if (sources_.block_table != nullptr) {
-    const int64_t page = sources_.block_table[place.batch * sources_.table_row + key / sources_.page_rows];
-    at = page * rows.batch + key % sources_.page_rows * rows.row;
+RowFinder::RowFinder(const KeySide& side, const KeySources& sources, const KeyPlace& place) {
+  const auto element = static_cast<int64_t>(SizeOf(side.rows.dtype));
+  first_ = static_cast<const std::byte*>(side.data);
+  row_bytes_ = side.rows.row * element;
+  if (sources.block_table == nullptr) {
+    first_ += (place.batch * side.rows.batch + place.offset * side.rows.row) * element;
+    return;
   }
-  return static_cast<const std::byte*>(side.data) + at * element;
+  page_bytes_ = side.rows.batch * element;
+  page_rows_ = sources.page_rows;
+  pages_ = sources.block_table + place.batch * sources.table_row;
+}
+
+KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {
+  const int64_t count = max_keys + GatheredKeys::kFetchAhead;
+  k = carver.Array<const void*>(count);
+  k_rope = carver.Array<const void*>(shape.d_rope > 0 ? count : 0);
+  v = shape.shared_v ? k : carver.Array<const void*>(count);
 }
 
 /// The rows of `keys` to rows of a panel, `stride` elements apart.
@@ -62,10 +71,11 @@ void GatheredKeys::Copy(const KeySide& side, int64_t columns, const KeyPlace& pl
   const int64_t element = ElementBytes(shape_);
   const bool widens = shape_.form == KeyForm::kF32;
   const int64_t bytes = columns * static_cast<int64_t>(SizeOf(side.rows.dtype));
+  const RowFinder row(side, sources_, place);
   for (size_t i = 0; i < keys.size(); ++i) {
-    const std::byte* from = Row(side, place, keys[i]);
+    const std::byte* from = row(keys[i]);
     if (i + kRowsAhead < keys.size()) {
-      const std::byte* ahead = Row(side, place, keys[i + kRowsAhead]);
+      const std::byte* ahead = row(keys[i + kRowsAhead]);
       for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(ahead + at, 0, 3);
     }
     if (widens) {
@@ -110,33 +120,39 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   return block;
 }
 
-KeyFetch::KeyFetch(const GatheredKeys& gathered, const KeyPlace& place, std::span<const int32_t> keys)
-    : gathered_(&gathered), place_(place), keys_(keys) {
-  const GatherShape& shape = gathered.shape_;
-  const auto element = static_cast<int64_t>(SizeOf(shape.dtype));
-  const int64_t columns = shape.columns() + (shape.shared_v ? 0 : shape.dv);
-  lines_ = static_cast<int64_t>(keys.size()) * ((columns * element + kLineBytes - 1) / kLineBytes);
-  if (!keys_.empty()) OpenRow();
+KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> keys,
+                              const KeyAddresses& addresses) const {
+  const auto rows = [&](const KeySide& side, const void** to) -> RowBlock {
+    const RowFinder row(side, sources_, place);
+    const void** at = to;
+    for (const int32_t key : keys) *at++ = row(key);
+    if (!keys.empty()) std::fill_n(at, kFetchAhead, at[-1]);
+    return {.dtype = side.rows.dtype, .fetch_ahead = kFetchAhead, .rows = to};
+  };
+  KeyRows block;
+  block.k = rows(sources_.k, addresses.k);
+  if (shape_.d_rope > 0) block.k_rope = rows(sources_.k_rope, addresses.k_rope);
+  if (!shape_.shared_v) {
+    block.v = rows(sources_.v, addresses.v);
+  } else {
+    block.v = block.k;
+    block.v.fetch_ahead = 0;  // the scores have fetched them
+  }
+  return block;
 }
 
-void KeyFetch::OpenRow() {
-  const GatherShape& shape = gathered_->shape_;
-  const KeySources& sources = gathered_->sources_;
-  const KeySide* const sides[] = {&sources.k, &sources.k_rope, &sources.v};
-  const int64_t columns[] = {shape.d, shape.d_rope, shape.shared_v ? 0 : shape.dv};
-  at_ = end_ = nullptr;
-  if (columns[side_] == 0) return;
-  at_ = gathered_->Row(*sides[side_], place_, keys_[key_]);
-  end_ = at_ + columns[side_] * static_cast<int64_t>(SizeOf(shape.dtype));
-}
-
-void KeyFetch::Fetch(int64_t lines) {
-  while (lines > 0 && key_ < keys_.size()) {
-    for (; lines > 0 && at_ < end_; --lines, at_ += kLineBytes) __builtin_prefetch(at_, 0, 2);
-    if (at_ < end_) return;
-    side_ = (side_ + 1) % 3;
-    if (side_ == 0 && ++key_ == keys_.size()) return;
-    OpenRow();
+void GatheredKeys::AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const {
+  const auto bytes = [](const KeySide& side, int64_t columns) {
+    return columns * static_cast<int64_t>(SizeOf(side.rows.dtype));
+  };
+  const int64_t k_bytes = bytes(sources_.k, shape_.d), rope_bytes = bytes(sources_.k_rope, shape_.d_rope);
+  const int64_t v_bytes = bytes(sources_.v, shape_.shared_v ? 0 : shape_.dv);
+  const RowFinder k(sources_.k, sources_, place), k_rope(sources_.k_rope, sources_, place);
+  const RowFinder v(sources_.v, sources_, place);
+  for (const int32_t key : keys) {
+    runs.Add(k(key), k_bytes);
+    if (rope_bytes > 0) runs.Add(k_rope(key), rope_bytes);
+    if (v_bytes > 0) runs.Add(v(key), v_bytes);
   }
 }
 

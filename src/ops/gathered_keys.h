@@ -9,6 +9,7 @@
 #include "fa/tensor.h"
 #include "layout/rows.h"
 #include "ops/carver.h"
+#include "ops/fetch_runs.h"
 #include "ops/key_rows.h"
 
 namespace fa::ops {
@@ -31,6 +32,22 @@ struct KeySources {
 struct KeyPlace {
   int64_t batch = 0;
   int64_t offset = 0;  ///< TND: row of the sequence's key 0
+};
+
+/// Finds the rows of a place's keys.
+class RowFinder {
+ public:
+  RowFinder(const KeySide& side, const KeySources& sources, const KeyPlace& place);
+
+  [[nodiscard]] const std::byte* operator()(int64_t key) const {
+    if (pages_ == nullptr) return first_ + key * row_bytes_;
+    return first_ + pages_[key / page_rows_] * page_bytes_ + key % page_rows_ * row_bytes_;
+  }
+
+ private:
+  const std::byte* first_;  ///< key 0, or row 0 of page 0
+  int64_t row_bytes_, page_bytes_ = 0, page_rows_ = 0;
+  const int32_t* pages_ = nullptr;
 };
 
 /// How the kernels take gathered rows.
@@ -71,10 +88,21 @@ struct GatheredBlock {
   core::kernels::RowBlock k_of_product;  ///< [d + d_rope] columns, as the kernels' product takes them
 };
 
+/// Where the rows of a token's keys lie: for kernels that take them in place.
+struct KeyAddresses {
+  /// The rows of so many keys, and those that kernels fetch ahead.
+  KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys);
+
+  const void **k, **k_rope, **v;  ///< v: k where it is shared
+};
+
 /// Copies the rows of selected keys side by side, so that the kernels of the dense operators run on them. A copy costs
 /// about a tenth of one strip's two products on the row, and it is read by the strips of all heads.
 class GatheredKeys {
  public:
+  /// Kernels of few rows fetch the rows of so many keys ahead.
+  static constexpr int64_t kFetchAhead = 16;
+
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)
       : kernels_(kernels), shape_(shape), sources_(sources) {}
 
@@ -83,41 +111,24 @@ class GatheredKeys {
   /// At most shape().block keys.
   [[nodiscard]] GatheredBlock Gather(const KeyPlace& place, std::span<const int32_t> keys,
                                      const GatherPanels& panels) const;
+  /// The rows of all of a token's keys where they are, for kernels of few rows.
+  [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
+                                const KeyAddresses& addresses) const;
+  /// Three runs a key at most.
+  void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;
 
   /// Address of a key's row.
-  [[nodiscard]] const std::byte* Row(const KeySide& side, const KeyPlace& place, int64_t key) const;
+  [[nodiscard]] const std::byte* Row(const KeySide& side, const KeyPlace& place, int64_t key) const {
+    return RowFinder(side, sources_, place)(key);
+  }
 
  private:
-  friend class KeyFetch;
-
   void Copy(const KeySide& side, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys, std::byte* to,
             int64_t stride) const;
 
   const core::kernels::RowKernels& kernels_;
   GatherShape shape_;
   KeySources sources_;
-};
-
-/// Fetches the rows of keys into L2, a few lines at a time between products: at once they would fill the queue of
-/// outstanding misses and hold up what follows.
-class KeyFetch {
- public:
-  KeyFetch() = default;
-  KeyFetch(const GatheredKeys& gathered, const KeyPlace& place, std::span<const int32_t> keys);
-
-  [[nodiscard]] int64_t lines() const { return lines_; }  ///< of all keys, about
-  void Fetch(int64_t lines);
-
- private:
-  void OpenRow();
-
-  const GatheredKeys* gathered_ = nullptr;
-  KeyPlace place_;
-  std::span<const int32_t> keys_;
-  size_t key_ = 0;
-  int side_ = 0;
-  const std::byte *at_ = nullptr, *end_ = nullptr;
-  int64_t lines_ = 0;
 };
 
 }  // namespace fa::ops

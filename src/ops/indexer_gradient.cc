@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/product_pieces.h"
 #include "ops/strip.h"
 
 namespace fa::ops {

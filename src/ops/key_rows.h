@@ -11,6 +11,10 @@ namespace fa::ops {
 
 /// The same rows from row `row` on.
 [[nodiscard]] inline core::kernels::RowBlock RowsFrom(core::kernels::RowBlock rows, int64_t row) {
+  if (rows.rows != nullptr) {
+    rows.rows += row;
+    return rows;
+  }
   // Blocks begin at a whole pair of rows.
   const int64_t words = rows.paired ? row / 2 * 2 : row;
   rows.data = static_cast<const std::byte*>(rows.data) + words * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));

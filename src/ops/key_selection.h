@@ -1,7 +1,10 @@
 #ifndef FA_OPS_KEY_SELECTION_H_
 #define FA_OPS_KEY_SELECTION_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -40,6 +43,12 @@ struct SelectedKeys {
   const int32_t* slots = nullptr;  ///< the list's entry that each came from; equal keys by ascending entry
   int64_t count = 0;
   bool distinct = true;  ///< no key stands twice
+
+  /// Those of [begin, end) that there are.
+  [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {
+    begin = std::min(begin, count);
+    return {keys + begin, static_cast<size_t>(std::min(end, count) - begin)};
+  }
 };
 
 /// Reads lists, with the memory of one worker.
@@ -53,13 +62,18 @@ class KeySelection {
   [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit) const;
 
  private:
+  enum class Order : uint8_t { kNone, kAscending, kStrict };
+
   template <typename Index>
-  [[nodiscard]] int64_t Read(const Index* list, int64_t limit, bool* ascends) const;
+  [[nodiscard]] int64_t Read(const Index* list, int64_t limit, Order* order) const;
+  [[nodiscard]] bool SortDistinct(int64_t count, int64_t limit) const;
   void Sort(int64_t count, int64_t limit) const;
   [[nodiscard]] SelectedKeys Expand(int64_t count, int64_t limit) const;
 
   KeyLists lists_;
   uint64_t *entries_, *swap_;  // block << 32 | slot
+  uint64_t* marks_;            // a bit a block
+  int32_t* slot_of_;           // of each marked block
   int32_t *keys_, *slots_;
 };
 

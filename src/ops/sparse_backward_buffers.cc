@@ -49,6 +49,7 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& 
   dk_rows = carver.Array<float*>(plan.block_k);
   dk_rope_rows = carver.Array<float*>(plan.block_k);
   dv_rows = carver.Array<float*>(plan.block_k);
+  runs = carver.Array<FetchRuns::Run>(5 * plan.block_k);
 }
 
 SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan,

@@ -23,7 +23,6 @@
 #include <limits>
 
 #include "layout/bind_layout.h"
-#include "ops/product_pieces.h"
 #include "ops/row_probability.h"
 
 namespace fa::ops {
@@ -31,6 +30,7 @@ namespace {
 
 using core::kernels::kMaskedProbability;
 using core::kernels::OuterArgs;
+using core::kernels::RowBlock;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
@@ -44,29 +44,6 @@ std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n
 const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
   return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
 }
-
-constexpr int64_t kLineFloats = 16;
-
-/// Fetches the sums that a block of keys adds to, some lines at a time.
-class SumFetch {
- public:
-  SumFetch(float* const* rows, int64_t count, int64_t columns) : rows_(rows), count_(count), columns_(columns) {}
-  [[nodiscard]] int64_t lines() const { return count_ * ((columns_ + kLineFloats - 1) / kLineFloats); }
-  void Fetch(int64_t lines) {
-    for (; lines > 0 && row_ < count_; --lines) {
-      __builtin_prefetch(rows_[row_] + column_, 1, 2);
-      column_ += kLineFloats;
-      if (column_ < columns_) continue;
-      column_ = 0;
-      ++row_;
-    }
-  }
-
- private:
-  float* const* rows_;
-  int64_t count_, columns_;
-  int64_t row_ = 0, column_ = 0;
-};
 
 }  // namespace
 
@@ -171,14 +148,11 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
               .q_row = row,
               .turn = turn,
               .last_heads = head + plan_.tile_heads >= heads};
-    const auto block_of = [&](int64_t begin) {
-      const int64_t size = std::clamp<int64_t>(keys.count - begin, 0, plan_.block_k);
-      return std::span<const int32_t>(keys.keys + std::min(begin, keys.count), static_cast<size_t>(size));
-    };
-    KeyFetch first(gathered_, tile.place, block_of(0));
-    first.Fetch(first.lines());
+    FetchRuns first(scratch.runs);
+    gathered_.AddRows(tile.place, keys.span(0, plan_.block_k), first);
+    first.Fetch();
     Open(tile);
-    for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) Accumulate(tile, begin, block_of(begin));
+    for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) Accumulate(tile, begin);
     WriteQueries(tile);
   }
 }
@@ -252,17 +226,25 @@ void SparseBackwardTile::Open(Tile& tile) const {
   pack(args_.d_out, bound_.d_out, problem.dv, scratch.d_out);
 }
 
-void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin, std::span<const int32_t> block) const {
+void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const auto& problem = bound_.forward.attention.problem;
+  const int64_t columns = problem.d + problem.d_rope;
+  const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
-  const int64_t rest = std::clamp<int64_t>(tile.keys.count - begin - count, 0, plan_.block_k);
   const GatheredBlock rows = gathered_.Gather(tile.place, block, tile.scratch.panels);
   AimAt(tile, block);
-  KeyFetch next(gathered_, tile.place, {block.data() + count, static_cast<size_t>(rest)});
-  SumFetch dk(tile.scratch.dk_rows, count, problem.d + problem.d_rope);
-  SumFetch dv(tile.scratch.dv_rows, bound_.forward.has_v ? count : 0, problem.dv);
-  int64_t fetched = 0;
-  const int64_t lines = next.lines() + dk.lines() + dv.lines();
+  // The sums are wanted first, then the next block's rows.
+  FetchRuns next(tile.scratch.runs);
+  const auto sums = [&](float* const* rows_of, int64_t size) {
+    for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
+  };
+  sums(tile.scratch.dk_rows, columns);
+  if (bound_.forward.has_v) sums(tile.scratch.dv_rows, problem.dv);
+  gathered_.AddRows(tile.place, tile.keys.span(begin + plan_.block_k, begin + 2 * plan_.block_k), next);
+  core::kernels::FetchList list = next.list();
+  RowBlock k = rows.k_of_product;
+  k.fetch = &list;
+  k.fetch_lines = next.lines() / tile.strips.size() + 1;
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     GradStrip& strip = tile.strips[s];
     StripGradients(tile, strip, rows, count);
@@ -272,24 +254,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin, std::span<const i
       kernels.pair_keys(strip.dp, count, tile.scratch.pairs);
       ds = tile.scratch.pairs;
     }
-    ProductInPieces(kernels,
-                    {.rows = rows.k_of_product,
-                     .keys = count,
-                     .p = ds,
-                     .columns = problem.d + problem.d_rope,
-                     .alpha = kUnitAlpha.data(),
-                     .o = strip.dq},
-                    [&](int64_t pieces, int64_t of) {
-                      const int64_t due = lines * (s * of + pieces) / (tile.strips.size() * of);
-                      const int64_t now = due - fetched;
-                      // The sums are wanted first.
-                      const int64_t sums = std::clamp<int64_t>(dk.lines() + dv.lines() - fetched, 0, now);
-                      const int64_t of_dk = std::clamp<int64_t>(dk.lines() - fetched, 0, sums);
-                      dk.Fetch(of_dk);
-                      dv.Fetch(sums - of_dk);
-                      next.Fetch(now - sums);
-                      fetched = due;
-                    });
+    kernels.product(k, count, ds, columns, kUnitAlpha.data(), strip.dq);
     if (!table_.pairs()) continue;
     kernels.pair_lanes(strip.s, count, strip.s);
     kernels.pair_lanes(strip.dp, count, strip.dp);
@@ -299,7 +264,8 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin, std::span<const i
   tile.turn.WaitFor(last + 1);
   KeyGradients(tile, block);
   // A key that goes on in the next block is not finished.
-  const bool goes_on = rest > 0 && block.data()[count] == last;
+  const int64_t end = begin + count;
+  const bool goes_on = end < tile.keys.count && tile.keys.keys[end] == last;
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);
 }
 

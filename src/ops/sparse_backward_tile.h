@@ -32,7 +32,7 @@ class SparseBackwardTile {
   void RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const;
   void WriteEmpty(const SparseToken& token) const;
   void Open(Tile& tile) const;
-  void Accumulate(Tile& tile, int64_t begin, std::span<const int32_t> block) const;
+  void Accumulate(Tile& tile, int64_t begin) const;
   void StripGradients(Tile& tile, GradStrip& strip, const GatheredBlock& rows, int64_t count) const;
   void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
   void WriteQueries(const Tile& tile) const;

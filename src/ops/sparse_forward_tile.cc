@@ -27,7 +27,9 @@ struct SparseForwardTile::Scratch {
   Scratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan, const GatherShape& gather)
       : selection(carver, bound.lists, bound.sequences.max_sk),
         panels(carver, gather),
-        max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)) {
+        max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)),
+        addresses(carver, gather, gather.block == 0 ? max_keys : 0),
+        runs(carver.Array<FetchRuns::Run>(3 * gather.block)) {
     const auto& problem = bound.attention.problem;
     const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false);
     std::byte* memory = carver.Array<std::byte>(static_cast<int64_t>(bytes));
@@ -41,6 +43,8 @@ struct SparseForwardTile::Scratch {
   KeySelection selection;
   GatherPanels panels;
   int64_t max_keys;
+  KeyAddresses addresses;
+  FetchRuns::Run* runs;  ///< of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
   float* sums = nullptr;        ///< of each key: probabilities of all heads
@@ -56,14 +60,14 @@ struct SparseForwardTile::Heads {
 SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const SparsePlan& plan,
                                            const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace) {
   const auto& problem = bound.attention.problem;
-  const StripKernels* few = FewHeads(table, problem.heads);
+  few = FewHeads(table, problem.heads);
   gather = {.dtype = problem.dtype,
             .form = KeyFormOf(few != nullptr ? *few : table.widest(), problem.dtype),
             .d = problem.d,
             .d_rope = problem.d_rope,
             .dv = problem.dv,
             .shared_v = !bound.has_v,
-            .block = plan.block_k};
+            .block = few != nullptr && few->any_dtype ? 0 : plan.block_k};
   Carver carver(nullptr);
   static_cast<void>(SparseForwardTile::Scratch(carver, bound, plan, gather));
   scratch_bytes = carver.used();
@@ -121,31 +125,48 @@ void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, i
 
 void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, const Scratch& scratch,
                                   ForwardStrips::Strips& strips) const {
-  const auto block_of = [&](int64_t begin) {
-    const int64_t size = std::clamp<int64_t>(keys.count - begin, 0, plan_.block_k);
-    return std::span<const int32_t>(keys.keys + std::min(begin, keys.count), static_cast<size_t>(size));
+  const Interval all{0, keys.count};
+  if (buffers_.gather.block == 0) {
+    // A copy of the rows would take as long as their products.
+    const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
+    strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
+    for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
+      VisitBlock({begin, std::min(begin + plan_.block_k, keys.count)}, rows, scratch, strips);
+    }
+    return;
+  }
+  const auto runs_of = [&](int64_t begin) {
+    FetchRuns runs(scratch.runs);
+    gathered_.AddRows(heads.place, keys.span(begin, begin + plan_.block_k), runs);
+    return runs;
   };
   // Packing the queries takes as long as the first rows need to arrive.
-  KeyFetch first(gathered_, heads.place, block_of(0));
-  first.Fetch(first.lines());
-  // With few heads there is nothing to hide the fetches behind: the copy fetches for itself.
-  const bool few = FewHeads(table_, bound_.attention.problem.heads) != nullptr;
-  const Interval all{0, keys.count};
-  strips_.Open(heads.rows, FewHeads(table_, bound_.attention.problem.heads), &all, scratch.tile, strips);
+  runs_of(0).Fetch();
+  strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
   for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
-    const std::span<const int32_t> block = block_of(begin);
-    GatheredBlock rows = gathered_.Gather(heads.place, block, scratch.panels);
-    rows.rows.first = begin;
-    KeyFetch next(gathered_, heads.place, block_of(begin + plan_.block_k));
-    BlockExtras extras{.fetch = next.lines() > 0 && !few ? &next : nullptr,
-                       .fetch_lines = next.lines() / strips.size() + 1};
-    int64_t lanes = 0;  // of the strips before
-    for (int64_t s = 0; s < strips.size(); ++s) {
-      const int64_t width = strips[s].lanes.width;
-      if (bound_.has_mean) extras.raw_scores = scratch.raw_scores + scratch.max_keys * lanes + begin * width;
-      strips_.VisitBlock(strips[s], {begin, begin + std::ssize(block)}, rows.rows, scratch.tile, extras);
-      lanes += width;
-    }
+    const std::span<const int32_t> block = keys.span(begin, begin + plan_.block_k);
+    KeyRows rows = gathered_.Gather(heads.place, block, scratch.panels).rows;
+    rows.first = begin;
+    // The next block's rows arrive while this one's are multiplied.
+    const FetchRuns next = runs_of(begin + plan_.block_k);
+    core::kernels::FetchList list = next.list();
+    const auto& problem = bound_.attention.problem;
+    const int64_t columns = problem.d + problem.d_rope + problem.dv;
+    rows.k.fetch = rows.v.fetch = &list;
+    rows.k.fetch_lines = next.lines() * (problem.d + problem.d_rope) / (columns * strips.size()) + 1;
+    rows.v.fetch_lines = next.lines() * problem.dv / (columns * strips.size()) + 1;
+    VisitBlock({begin, begin + std::ssize(block)}, rows, scratch, strips);
+  }
+}
+
+void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Scratch& scratch,
+                                   ForwardStrips::Strips& strips) const {
+  int64_t lanes = 0;  // of the strips before
+  for (int64_t s = 0; s < strips.size(); ++s) {
+    const int64_t width = strips[s].lanes.width;
+    float* raw = bound_.has_mean ? scratch.raw_scores + scratch.max_keys * lanes + block.begin * width : nullptr;
+    strips_.VisitBlock(strips[s], block, rows, scratch.tile, raw);
+    lanes += width;
   }
 }
 

@@ -20,7 +20,8 @@ struct SparseForwardBuffers {
   SparseForwardBuffers(const BoundSparse& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
                        tiling::WorkspacePlan& workspace);
 
-  GatherShape gather;
+  const core::kernels::StripKernels* few;  ///< the kernels where a token has few heads, else null
+  GatherShape gather;                      ///< block: 0 where rows are read in place
   size_t run_state, scratch;
   size_t scratch_bytes;  ///< of one worker
 };
@@ -43,6 +44,8 @@ class SparseForwardTile {
   void RunToken(const SparseToken& token, int64_t head_begin, int64_t head_end, const Scratch& scratch) const;
   void VisitKeys(const Heads& heads, const SelectedKeys& keys, const Scratch& scratch,
                  ForwardStrips::Strips& strips) const;
+  void VisitBlock(tiling::Interval block, const KeyRows& rows, const Scratch& scratch,
+                  ForwardStrips::Strips& strips) const;
   void AddProbabilities(const ForwardStrips::Strips& strips, const SelectedKeys& keys, const Scratch& scratch) const;
   void WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const;
 

@@ -84,7 +84,9 @@ SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound) {
 }
 
 const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads) {
-  return table.ForFewRows(heads);
+  if (const core::kernels::StripKernels* few = table.ForFewRows(heads); few != nullptr) return few;
+  if (table.row_state == nullptr || heads > table.narrowest().width) return nullptr;
+  return &table.WithRowState(table.narrowest());
 }
 
 std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table, const SparsePlan& plan,

@@ -33,7 +33,8 @@ struct SparsePlan {
 [[nodiscard]] SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine& machine);
 [[nodiscard]] SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound);
 
-/// The kernels of a token's heads: those of few rows where they take all of them, else null.
+/// The kernels that take all of a token's heads at once, where heads are few: those of few rows, which read keys in
+/// place, or the narrowest strip with its state by rows, whose product loads fewer operands; else null.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
 
 /// The names of the strips' kernels, in order of use.

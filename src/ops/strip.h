@@ -1,6 +1,7 @@
 #ifndef FA_OPS_STRIP_H_
 #define FA_OPS_STRIP_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,13 @@ inline constexpr int64_t kMaxStripWidth = 48;
 /// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
 /// and odd partial sums do not depend on where a strip starts.
 inline constexpr int64_t kKeyStep = 8;
+
+/// alpha of a product that only adds.
+alignas(64) inline constexpr auto kUnitAlpha = [] {
+  std::array<float, kMaxStripWidth> ones{};
+  ones.fill(1.0f);
+  return ones;
+}();
 
 /// Which (row, head) of a sequence each lane of a strip stands for.
 struct StripRows {

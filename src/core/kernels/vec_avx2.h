@@ -65,6 +65,12 @@ FA_INLINE F LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(
 FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(Load16N(p, n)); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
+/// The even and the odd ones of 16 elements.
+FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
+  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+  odd = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(static_cast<int32_t>(0xffff0000u))));
+}
 FA_INLINE F LoadI8(const int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
@@ -133,6 +139,21 @@ FA_INLINE void Transpose(F (&r)[8]) {
     t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
   }
   FA_UNROLL for (int i = 0; i < 8; ++i) r[i] = t[i];
+}
+
+/// Two vectors in order become their even and their odd elements.
+FA_INLINE void SplitEvenOdd(F& a, F& b) {
+  const __m256d low = _mm256_castps_pd(_mm256_permute2f128_ps(a, b, 0x20));
+  const __m256d high = _mm256_castps_pd(_mm256_permute2f128_ps(a, b, 0x31));
+  // Elements of a in the low half, of b in the high half.
+  a = _mm256_shuffle_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high), 0x88);
+  b = _mm256_shuffle_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high), 0xdd);
+}
+/// Undoes SplitEvenOdd.
+FA_INLINE void JoinEvenOdd(F& even, F& odd) {
+  const F low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  even = _mm256_permute2f128_ps(low, high, 0x20);
+  odd = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
 /// Lane i = the sum of r[i]'s lanes, in one order for every i.

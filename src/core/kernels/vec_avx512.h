@@ -55,6 +55,12 @@ FA_INLINE F LoadBF16(const uint16_t* p) {
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(FirstLanes(n), p)), 16));
 }
+/// The even and the odd ones of 32 elements.
+FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
+  const __m512i x = _mm512_loadu_si512(p);
+  even = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+  odd = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000u))));
+}
 FA_INLINE F LoadI8(const int8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
@@ -117,6 +123,21 @@ FA_INLINE void Transpose(F (&r)[16]) {
     r[j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0x88);
     r[8 + j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0xdd);
   }
+}
+
+/// Two vectors in order become their even and their odd elements.
+FA_INLINE void SplitEvenOdd(F& a, F& b) {
+  const I lane = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const F even = _mm512_permutex2var_ps(a, lane, b);
+  b = _mm512_permutex2var_ps(a, _mm512_add_epi32(lane, _mm512_set1_epi32(1)), b);
+  a = even;
+}
+/// Undoes SplitEvenOdd.
+FA_INLINE void JoinEvenOdd(F& even, F& odd) {
+  const I lane = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const F a = _mm512_permutex2var_ps(even, lane, odd);
+  odd = _mm512_permutex2var_ps(even, _mm512_add_epi32(lane, _mm512_set1_epi32(8)), odd);
+  even = a;
 }
 
 /// Lane i = the sum of r[i]'s lanes, in one order for every i. Every step adds halves while it interleaves: 30 shuffles

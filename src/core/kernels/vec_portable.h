@@ -102,6 +102,13 @@ FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
 }
 FA_INLINE F LoadF16(const uint16_t* p) { return LoadF16N(p, 4); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return LoadBF16N(p, 4); }
+/// The even and the odd ones of 8 elements.
+FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
+  I x;
+  __builtin_memcpy(&x, p, sizeof x);
+  even = BitCast<F>(x << 16);
+  odd = BitCast<F>(x & static_cast<int32_t>(0xffff0000u));
+}
 FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
   F x = {};
   for (int i = 0; i < 4; ++i) x[i] = i < n ? static_cast<float>(p[i]) : 0.0f;
@@ -142,6 +149,19 @@ FA_INLINE void Transpose(F (&r)[4]) {
   for (int i = 0; i < 4; ++i) {
     for (int j = 0; j < 4; ++j) r[i][j] = t[j][i];
   }
+}
+
+/// Two vectors in order become their even and their odd elements.
+FA_INLINE void SplitEvenOdd(F& a, F& b) {
+  const F even = {a[0], a[2], b[0], b[2]}, odd = {a[1], a[3], b[1], b[3]};
+  a = even;
+  b = odd;
+}
+/// Undoes SplitEvenOdd.
+FA_INLINE void JoinEvenOdd(F& even, F& odd) {
+  const F a = {even[0], odd[0], even[1], odd[1]}, b = {even[2], odd[2], even[3], odd[3]};
+  even = a;
+  odd = b;
 }
 
 /// Lane i = the sum of r[i]'s lanes, in one order for every i.

@@ -1,0 +1,42 @@
+#ifndef FA_OPS_FETCH_RUNS_H_
+#define FA_OPS_FETCH_RUNS_H_
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+
+namespace fa::ops {
+
+/// Collects what kernels are to fetch into L2, in memory of the caller.
+class FetchRuns {
+ public:
+  using Run = core::kernels::FetchList::Run;
+
+  explicit FetchRuns(Run* memory) : runs_(memory) {}
+
+  void Add(const void* data, int64_t bytes) {
+    const auto* begin = static_cast<const char*>(data);
+    runs_[count_++] = {begin, begin + bytes};
+    lines_ += (bytes + kLineBytes - 1) / kLineBytes;
+  }
+
+  [[nodiscard]] int64_t lines() const { return lines_; }
+  [[nodiscard]] core::kernels::FetchList list() const { return {.run = runs_, .end = runs_ + count_}; }
+
+  /// Now, all at once: for what is wanted next.
+  void Fetch() const {
+    for (const Run* run = runs_; run < runs_ + count_; ++run) {
+      for (const char* at = run->begin; at < run->end; at += kLineBytes) __builtin_prefetch(at, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLineBytes = 64;
+
+  Run* runs_;
+  int64_t count_ = 0, lines_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_FETCH_RUNS_H_

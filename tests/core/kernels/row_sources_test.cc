@@ -1,0 +1,141 @@
+// Where kernels find their rows, and what they fetch meanwhile, does not change a bit.
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/kernels/kernel_fixture.h"
+
+namespace fa::core::kernels {
+namespace {
+
+constexpr int64_t kColumns = 100, kAhead = 3;
+
+/// Random rows of a type; their addresses in another order than they lie.
+class ScatteredRows {
+ public:
+  ScatteredRows(DType dtype, int64_t rows, const RowKernels& kernels)
+      : dtype_(dtype), values_(rows, kColumns, kColumns, 7) {
+    data_.resize(static_cast<size_t>(rows * kStride) * SizeOf(dtype));
+    for (int64_t r = 0; r < rows; ++r)
+      kernels.narrow(values_.data() + r * kColumns, kColumns, 1, kColumns, 1, {At(Place(r, rows)), dtype, kStride});
+    for (int64_t r = 0; r < rows; ++r) addresses_.push_back(At(Place(r, rows)));
+    // Kernels may fetch so many rows behind the last one.
+    for (int64_t r = 0; r < kAhead; ++r) addresses_.push_back(addresses_.back());
+    in_order_.resize(static_cast<size_t>(rows * kColumns) * SizeOf(dtype));
+    const size_t bytes = kColumns * SizeOf(dtype);
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(in_order_.data() + static_cast<size_t>(r) * bytes, addresses_[static_cast<size_t>(r)], bytes);
+  }
+
+  [[nodiscard]] RowBlock ByAddress() const {
+    return {.dtype = dtype_, .fetch_ahead = kAhead, .rows = addresses_.data()};
+  }
+  [[nodiscard]] RowBlock InOrder() const { return {.data = in_order_.data(), .dtype = dtype_, .stride = kColumns}; }
+
+ private:
+  static constexpr int64_t kStride = kColumns + 4;
+
+  static int64_t Place(int64_t row, int64_t rows) { return (row * 7 + 3) % rows; }
+  char* At(int64_t place) { return data_.data() + static_cast<size_t>(place * kStride) * SizeOf(dtype_); }
+
+  DType dtype_;
+  Matrix values_;
+  std::vector<char> data_, in_order_;
+  std::vector<const void*> addresses_;
+};
+
+std::vector<float> Panel(const StripKernels& kernels, DType dtype, const RowKernels& rows) {
+  const ScatteredRows queries(dtype, kernels.rows, rows);
+  std::vector<const void*> lanes;
+  for (int64_t i = 0; i < kernels.rows; ++i) lanes.push_back(queries.ByAddress().rows[i]);
+  std::vector<float> panel(static_cast<size_t>(kColumns * kernels.width));
+  kernels.pack_queries({lanes.data(), dtype, kernels.rows}, kColumns, 1, panel.data());
+  return panel;
+}
+
+struct Results {
+  std::vector<float> scores, row_max, product;
+  bool operator==(const Results& other) const = default;
+};
+
+Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock& v, int64_t keys,
+                 const std::vector<float>& panel) {
+  Results results;
+  results.scores.resize(static_cast<size_t>(keys * kernels.width));
+  results.row_max.resize(static_cast<size_t>(kernels.width), kMaskedScore);
+  kernels.scores(k, keys, panel.data(), kColumns, false, results.scores.data(), results.row_max.data());
+  std::vector<float> p = results.scores;
+  p.resize(p.size() + static_cast<size_t>(kernels.width));  // pairs: an odd last key stands beside 0
+  if (kernels.pair_keys != nullptr) kernels.pair_keys(results.scores.data(), keys, p.data());
+  results.product.resize(static_cast<size_t>(kColumns * kernels.width));
+  kernels.product(v, keys, p.data(), kColumns, nullptr, results.product.data());
+  return results;
+}
+
+/// The tables of all levels that this CPU has.
+std::vector<const KernelTable*> Tables() {
+  std::vector<const KernelTable*> tables;
+  for (const Level& level : Levels()) {
+    if (level.strip == 0) tables.push_back(level.table);
+  }
+  const KernelTable& bf16 = Kernels(DetectIsa(), DType::kBF16);
+  if (bf16.pairs()) tables.push_back(&bf16);
+  return tables;
+}
+
+TEST(RowSources, RowsByAddressGiveTheBitsOfRowsInOrder) {
+  for (const KernelTable* table : Tables()) {
+    for (int i = 0; i < table->few_count; ++i) {
+      const StripKernels& kernels = table->few[i];
+      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+        const std::vector<float> panel = Panel(kernels, dtype, *table->rows);
+        for (const int64_t keys : {1, 5, 16, 41}) {
+          const ScatteredRows rows(dtype, keys, *table->rows);
+          EXPECT_EQ(Multiply(kernels, rows.ByAddress(), rows.ByAddress(), keys, panel),
+                    Multiply(kernels, rows.InOrder(), rows.InOrder(), keys, panel))
+              << kernels.name << " " << Name(dtype) << " keys " << keys;
+        }
+      }
+    }
+  }
+}
+
+TEST(RowSources, FetchingFromAListChangesNothing) {
+  const std::vector<char> fetched(5000);
+  for (const KernelTable* any : Tables()) {
+    const KernelTable& table = *any;
+    std::vector<const StripKernels*> strips;
+    for (int i = 0; i < table.strip_count; ++i) strips.push_back(&table.strips[i]);
+    for (int i = 0; table.row_state != nullptr && i < table.strip_count; ++i) strips.push_back(&table.row_state[i]);
+    const DType dtype = table.pairs() ? DType::kBF16 : DType::kF32;
+    for (const StripKernels* kernels : strips) {
+      const std::vector<float> panel = Panel(*kernels, dtype, *table.rows);
+      for (const int64_t keys : {1, 9, 64}) {
+        const ScatteredRows in(dtype, keys, *table.rows);
+        RowBlock k = in.InOrder(), v = k;
+        std::vector<float> pairs(static_cast<size_t>((keys + 1) / 2 * kColumns));
+        if (table.pairs()) {
+          table.rows->pair_rows(k, keys, kColumns, pairs.data(), kColumns);
+          v.data = pairs.data();
+          v.paired = true;
+        }
+        const Results plain = Multiply(*kernels, k, v, keys, panel);
+        const FetchList::Run runs[] = {{fetched.data(), fetched.data() + 700},
+                                       {fetched.data() + 700, fetched.data() + 700},
+                                       {fetched.data() + 900, fetched.data() + 5000}};
+        FetchList list{.run = runs, .end = runs + std::size(runs)};
+        k.fetch = v.fetch = &list;
+        k.fetch_lines = v.fetch_lines = 60;
+        EXPECT_EQ(Multiply(*kernels, k, v, keys, panel), plain) << kernels->name << " keys " << keys;
+        // OpenBLAS fetches nothing.
+        if (keys == 64 && &table != &PortableBlasKernels()) {
+          EXPECT_EQ(list.run, list.end) << kernels->name << ": half of 120 lines each, of 76";
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::core::kernels
