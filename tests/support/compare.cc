@@ -134,7 +134,10 @@ AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context) {
 }
 
 AssertionResult RunsLikeTheReference(const ForwardCase& c, int threads) {
-  const ForwardProblem problem(c);
+  return RunsLikeTheReference(ForwardProblem(c), threads);
+}
+
+AssertionResult RunsLikeTheReference(const ForwardProblem& problem, int threads) {
   const reference::ForwardResult want = reference::Forward(problem.values());
   for (const Isa isa : IsaLevels()) {
     problem.ForgetOutputs();

@@ -19,6 +19,7 @@ namespace fa::test {
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context);
 /// On every instruction-set level of this CPU, against one computation of the reference.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, int threads = 2);
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, int threads = 2);
 
 /// Outputs of a run that must succeed.
 [[nodiscard]] ForwardOutputs OutputsOf(const ForwardProblem& problem, Context* context);

@@ -118,7 +118,7 @@ TEST_P(BackwardNonFinite, InfiniteValuesAndOutputGradients) {
 }
 
 TEST_P(BackwardNonFinite, RandomCases) {
-  const int cases = FromEnvironment("FA_TEST_CASES", 240) / 6;
+  const int cases = RandomCases(240) / 6;
   for (int seed = 7001; seed < 7001 + cases; ++seed) {
     BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
     c.forward.dtype = GetParam();

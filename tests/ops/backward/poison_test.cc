@@ -165,7 +165,7 @@ TEST(BackwardPoisonedPlace, IsNotNoticedByThoseWhoDoNotSeeIt) {
 }
 
 TEST_P(BackwardPoison, RandomCases) {
-  const int cases = FromEnvironment("FA_TEST_CASES", 240) / 8;
+  const int cases = RandomCases(240) / 8;
   for (int seed = 5001; seed < 5001 + cases; ++seed) {
     BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
     c.forward.pse_minus_inf_share = 0;  // -inf is no mask: IEEE rules for what it meets

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "support/contexts.h"
 #include "support/random_values.h"
 #include "support/tolerance.h"
 
@@ -289,14 +290,15 @@ Snapshot DecodeProblem::TakeSnapshot() const {
   return snapshot;
 }
 
-AssertionResult RunsLikeTheReference(const DecodeCase& c, Context* context) {
+namespace {
+
+AssertionResult RunsLike(const reference::ForwardResult& want, const DecodeCase& c, Context* context) {
   const DecodeProblem problem(c);
   const Snapshot before = problem.TakeSnapshot();
   const Status status = DecodeAttention(problem.args(), problem.options(), context);
   if (!status.ok()) return AssertionFailure() << status.message() << "\n " << c;
   if (before.FirstChange() >= 0) return AssertionFailure() << "a buffer was overwritten\n " << c;
   const ForwardOutputs got = problem.Outputs();
-  const reference::ForwardResult want = reference::Forward(problem.values());
   const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype);
   const auto differs = [&](const char* what, size_t at, double is, double wanted, double allowed) {
     const bool equal = std::isnan(wanted) ? std::isnan(is) : is == wanted || std::fabs(is - wanted) <= allowed;
@@ -315,6 +317,17 @@ AssertionResult RunsLikeTheReference(const DecodeCase& c, Context* context) {
   }
   for (size_t x = 0; x < got.tail.size(); ++x) {
     if (auto result = differs("tail", x, got.tail[x], 0, 0); !result) return result;
+  }
+  return AssertionSuccess();
+}
+
+}  // namespace
+
+AssertionResult RunsLikeTheReference(const DecodeCase& c) {
+  const reference::ForwardResult want = reference::Forward(DecodeProblem(c).values());
+  for (const Isa isa : IsaLevels()) {
+    AssertionResult runs = RunsLike(want, c, ContextOf(isa));
+    if (!runs) return runs << ", " << IsaName(isa);
   }
   return AssertionSuccess();
 }

@@ -73,8 +73,9 @@ class DecodeProblem {
   Tensor table_, scale_, offset_, pse_, mask_;
 };
 
-/// Runs the case and compares it with the reference in double; nothing but the outputs is written.
-[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const DecodeCase& c, Context* context);
+/// Runs the case on every level of this machine and compares it with the reference in double; nothing but the outputs
+/// is written.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const DecodeCase& c);
 [[nodiscard]] ForwardOutputs OutputsOf(const DecodeCase& c, Context* context);
 
 }  // namespace fa::test

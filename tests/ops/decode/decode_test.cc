@@ -18,12 +18,9 @@ constexpr Layout kLayouts[] = {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layou
 
 bool HeadsInOneDimension(Layout layout) { return layout == Layout::kBSH || layout == Layout::kSBH; }
 
-class Decode : public ::testing::TestWithParam<Isa> {
- protected:
-  static void Check(const DecodeCase& c) { EXPECT_TRUE(RunsLikeTheReference(c, ContextOf(GetParam()))); }
-};
+void Check(const DecodeCase& c) { EXPECT_TRUE(RunsLikeTheReference(c)); }
 
-TEST_P(Decode, EveryFormOfKeysInEveryLayoutAndType) {
+TEST(Decode, EveryFormOfKeysInEveryLayoutAndType) {
   for (const KeyForm form : kForms) {
     for (const Layout layout : kLayouts) {
       if (form == KeyForm::kPagesOfHeads && HeadsInOneDimension(layout)) continue;
@@ -40,7 +37,7 @@ TEST_P(Decode, EveryFormOfKeysInEveryLayoutAndType) {
 }
 
 // Groups of 1 to 24 query rows: kernels of few rows, strips, and a head that is packed for several tiles.
-TEST_P(Decode, EveryNumberOfRowsOfAGroup) {
+TEST(Decode, EveryNumberOfRowsOfAGroup) {
   int n = 0;
   for (const int64_t group : {1, 2, 5, 8, 24}) {
     for (const int64_t sq : {1, 3, 16, 17}) {
@@ -53,7 +50,7 @@ TEST_P(Decode, EveryNumberOfRowsOfAGroup) {
   }
 }
 
-TEST_P(Decode, PagesOfEverySize) {
+TEST(Decode, PagesOfEverySize) {
   for (const int64_t page_rows : {1, 2, 3, 7, 8, 16, 31, 32, 33, 100, 128, 2000}) {
     for (const int64_t sk : {page_rows, page_rows + 1, int64_t{1030}}) {
       DecodeCase c = MakeDecodeCase(4, 2, 1, {sk, 1}, kDTypes[sk % 3]);
@@ -64,7 +61,7 @@ TEST_P(Decode, PagesOfEverySize) {
   }
 }
 
-TEST_P(Decode, EveryHeadSize) {
+TEST(Decode, EveryHeadSize) {
   for (const int64_t d : {1, 5, 16, 31, 64, 72, 128, 576}) {
     for (const Quantization quantization : {Quantization::kNone, Quantization::kPerChannel}) {
       DecodeCase c = MakeDecodeCase(4, 2, 1, {90}, kDTypes[d % 3]);
@@ -76,7 +73,7 @@ TEST_P(Decode, EveryHeadSize) {
   }
 }
 
-TEST_P(Decode, Int8KeysOfEveryFormAndQuantization) {
+TEST(Decode, Int8KeysOfEveryFormAndQuantization) {
   for (const Quantization quantization :
        {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken}) {
     int n = 0;
@@ -98,7 +95,7 @@ TEST_P(Decode, Int8KeysOfEveryFormAndQuantization) {
   }
 }
 
-TEST_P(Decode, LengthsOfQueriesLeaveTheOtherRowsZero) {
+TEST(Decode, LengthsOfQueriesLeaveTheOtherRowsZero) {
   for (const KeyForm form : kForms) {
     DecodeCase c = MakeDecodeCase(4, 2, 5, {70, 20, 600, 0});
     c.dense.lengths.sq = {5, 0, 2, 1};
@@ -108,7 +105,7 @@ TEST_P(Decode, LengthsOfQueriesLeaveTheOtherRowsZero) {
   }
 }
 
-TEST_P(Decode, MasksCountFromTheLengthsInUse) {
+TEST(Decode, MasksCountFromTheLengthsInUse) {
   for (const KeyForm form : kForms) {
     for (const int64_t sq : {1, 4, 20}) {
       for (const int mode : {1, 2, 3, 4}) {
@@ -124,7 +121,7 @@ TEST_P(Decode, MasksCountFromTheLengthsInUse) {
   }
 }
 
-TEST_P(Decode, DenseMasksOfEveryShape) {
+TEST(Decode, DenseMasksOfEveryShape) {
   for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kPages}) {
     for (const int64_t sq : {1, 3}) {
       for (const int rank : {2, 3, 4}) {
@@ -143,7 +140,7 @@ TEST_P(Decode, DenseMasksOfEveryShape) {
   }
 }
 
-TEST_P(Decode, BiasesAreAddedAfterTheScale) {
+TEST(Decode, BiasesAreAddedAfterTheScale) {
   for (const PseForm form : {PseForm::kFull, PseForm::kRow}) {
     for (const DType dtype : kDTypes) {
       for (const bool f32 : {false, true}) {
@@ -162,7 +159,7 @@ TEST_P(Decode, BiasesAreAddedAfterTheScale) {
   }
 }
 
-TEST_P(Decode, SoftcapAndScale) {
+TEST(Decode, SoftcapAndScale) {
   DecodeCase c = MakeDecodeCase(4, 2, 1, {300, 20});
   c.keys = KeyForm::kPages;
   c.dense.softcap = 3;
@@ -170,9 +167,6 @@ TEST_P(Decode, SoftcapAndScale) {
   c.dense.scale = -0.4f;
   Check(c);
 }
-
-INSTANTIATE_TEST_SUITE_P(Isa, Decode, ::testing::ValuesIn(IsaLevels()),
-                         [](const auto& info) { return IsaName(info.param); });
 
 TEST(DecodeLengths, OneEntryStandsForAllAndNoneForWholeTensors) {
   DecodeCase c = MakeDecodeCase(2, 1, 1, {33, 33, 33});
