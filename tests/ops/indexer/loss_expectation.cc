@@ -66,6 +66,71 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
   return errors;
 }
 
+/// What the loss may be off by: errors that may all point one way, and independent ones, each bounded at six standard
+/// deviations, by their squares.
+struct LossError {
+  double linear = 0, squares = 0;
+  void AddShared(double error) { linear += std::fabs(error); }
+  void AddIndependent(double error) { squares += error * error; }
+  [[nodiscard]] double Bound() const { return linear + std::sqrt(squares); }
+};
+
+/// Errors of the target: `weights` is what the loss moves by with the relative error of each key's p.
+void AddTargetErrors(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
+                     const std::vector<double>& weights, DType dtype, LossError* error) {
+  const reference::SparseProblem& p = problem.attention;
+  const int64_t token = p.selection.FirstToken(b) + t;
+  const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
+  for (int64_t n = 0; n < p.heads && problem.p_head_mean.empty(); ++n) {
+    const double max = problem.max[token * p.heads + n], sum = problem.sum[token * p.heads + n];
+    double of_shift = 0;
+    for (size_t x = 0; x < keys.size(); ++x) {
+      double magnitude = 0;
+      const double score = p.Score(token, n, p.selection.FirstKey(b) + keys[x].key, &magnitude);
+      const double mean = row.p[x] * (problem.l1 ? row.p_sum : 1);
+      const double share = mean == 0 ? 0 : std::exp(score - max) / sum / static_cast<double>(p.heads) / mean;
+      error->AddIndependent(weights[x] * share *
+                            (ErrorOfSum(p.d + p.d_rope) * magnitude + 4 * kUnit * std::fabs(score)));
+      of_shift += weights[x] * share;
+    }
+    error->AddIndependent(of_shift * 4 * kUnit * (std::fabs(max) + std::fabs(std::log(sum))));
+  }
+  for (const double weight : weights) {
+    if (problem.p_head_mean.empty()) {
+      error->AddShared(weight * ExpRelative(dtype));
+      error->AddIndependent(weight * ErrorOfSum(p.heads));
+    }
+    if (problem.l1) error->AddIndependent(weight * 4 * kUnit);
+  }
+}
+
+void AddRowErrors(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
+                  DType dtype, LossError* error) {
+  const reference::Selection& s = problem.attention.selection;
+  const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
+  if (keys.empty()) return;
+  const int64_t token = s.FirstToken(b) + t;
+  double clamped_p = 0, mean_slope = 0;  // sum of p' where y is not clamped; sum of p (ln p' - ln y' + 1)
+  std::vector<double> slopes;
+  for (size_t x = 0; x < keys.size(); ++x) {
+    const double p = std::max(row.p[x], kClamp), y = std::max(row.y[x], kClamp);
+    slopes.push_back(std::log(p / y) + 1);
+    mean_slope += row.p[x] * slopes.back();
+    if (row.y[x] >= kClamp) clamped_p += p;
+  }
+  const double max = problem.dense ? problem.max_index[token] : *std::max_element(row.score.begin(), row.score.end());
+  std::vector<double> target_weights;
+  for (size_t x = 0; x < keys.size(); ++x) {
+    const double p = std::max(row.p[x], kClamp);
+    const double weight = p - (problem.dense || row.y[x] < kClamp ? 0 : clamped_p * row.y[x]);
+    error->AddIndependent(weight * (ScoreTolerance(problem.indexer, token, s.FirstKey(b) + keys[x].key, dtype) +
+                                    4 * kUnit * (std::fabs(row.score[x] - max) + 1)));
+    error->AddShared(weight * ExpRelative(dtype));
+    target_weights.push_back(row.p[x] * (slopes[x] - (problem.l1 ? mean_slope : 0)));
+  }
+  AddTargetErrors(problem, b, t, row, target_weights, dtype, error);
+}
+
 }  // namespace
 
 std::vector<ExpectedOutput> ExpectLoss(const LossCall& call) {
@@ -74,20 +139,14 @@ std::vector<ExpectedOutput> ExpectLoss(const LossCall& call) {
   const DType dtype = call.loss_case().tokens.dtype;
   const double factor = problem.mean ? 1 / static_cast<double>(std::max<int64_t>(s.tokens(), 1)) : 1;
   IndexerGradientTolerance tolerance(problem.indexer, dtype);
-  double loss_error = 0, loss_magnitude = 0;
-  int64_t terms = 0;
+  LossError loss_error;
   for (int64_t b = 0; b < s.batch(); ++b) {
     for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
       const reference::LossRow row = reference::RowOfLoss(problem, b, t);
       const RowErrors errors = ErrorsOf(problem, b, t, row, dtype);
+      AddRowErrors(problem, b, t, row, dtype, &loss_error);
       const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
       for (size_t x = 0; x < keys.size(); ++x) {
-        const double p = std::max(row.p[x], kClamp), y = std::max(row.y[x], kClamp);
-        const double logarithms = std::fabs(std::log(p)) + std::fabs(std::log(y));
-        loss_error +=
-            errors.p[x] * (std::fabs(std::log(p / y)) + 1) + p * (errors.ln_y[x] + 8 * kUnit * (1 + logarithms));
-        loss_magnitude += p * logarithms;
-        ++terms;
         const double error =
             row.y[x] * errors.ln_y[x] + static_cast<double>(FLT_MIN) + errors.p[x] + 4 * kUnit * (row.y[x] + row.p[x]);
         tolerance.Add(s.FirstToken(b) + t, s.FirstKey(b) + keys[x].key, factor * (row.y[x] - row.p[x]), factor * error);
@@ -96,9 +155,8 @@ std::vector<ExpectedOutput> ExpectLoss(const LossCall& call) {
   }
   const reference::LossResult want = reference::IndexerLoss(problem);
   std::vector<ExpectedOutput> expected = tolerance.Expect(want.gradients, call.loss_case().weights_dtype());
-  expected.push_back({"loss",
-                      {want.loss},
-                      {factor * (loss_error + ErrorOfSum(terms) * loss_magnitude) + kUnit * std::fabs(want.loss)}});
+  // The sums run in double; 1 / tokens and the loss are rounded.
+  expected.push_back({"loss", {want.loss}, {factor * loss_error.Bound() + 2 * kUnit * std::fabs(want.loss)}});
   return expected;
 }
 
