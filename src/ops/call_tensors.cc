@@ -1,5 +1,7 @@
 #include "ops/call_tensors.h"
 
+#include <algorithm>
+
 #include "layout/bind_layout.h"
 
 namespace fa::ops {
@@ -18,9 +20,18 @@ CallTensor Optional(CallTensor tensor) {
   return tensor;
 }
 
-}  // namespace
+/// The tensors of parts of a call, one part after the other.
+template <size_t... kSizes>
+std::array<CallTensor, (kSizes + ...)> Joined(const std::array<CallTensor, kSizes>&... parts) {
+  std::array<CallTensor, (kSizes + ...)> all{};
+  auto end = all.begin();
+  ((end = std::copy(parts.begin(), parts.end(), end)), ...);
+  return all;
+}
 
-std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
+/// What a dense call and its gradients read.
+template <typename Args>
+std::array<CallTensor, 9> DenseInputs(const Args& args) {
   return {
       Input("query", args.q),
       Input("key", args.k),
@@ -31,37 +42,59 @@ std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
       Optional(Input("dense_mask", args.dense_mask)),
       Optional(Input("drop_mask", args.drop_mask)),
       Optional(Input("sink", args.sink)),
-      Output("out", args.out),
-      Optional(Output("softmax_max", args.softmax_max)),
-      Optional(Output("softmax_sum", args.softmax_sum)),
-      Optional(Output("lse", args.lse)),
   };
 }
 
-std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args) {
+/// Likewise a sparse one.
+template <typename Args>
+std::array<CallTensor, 6> SparseInputs(const Args& args) {
   return {
       Input("query", args.q),
       Input("key", args.k),
-      Input("value", args.v),
+      Optional(Input("value", args.v)),
       Optional(Input("query_rope", args.q_rope)),
       Optional(Input("key_rope", args.k_rope)),
-      Optional(Input("pse", args.pse)),
-      Optional(Input("dense_mask", args.dense_mask)),
-      Optional(Input("drop_mask", args.drop_mask)),
-      Optional(Input("sink", args.sink)),
-      Input("out", args.out),
-      Input("d_out", args.d_out),
-      Input("softmax_max", args.softmax_max),
-      Input("softmax_sum", args.softmax_sum),
-      Output("dq", args.dq),
-      Output("dk", args.dk),
-      Output("dv", args.dv),
-      Optional(Output("dq_rope", args.dq_rope)),
-      Optional(Output("dk_rope", args.dk_rope)),
-      Optional(Output("dpse", args.dpse)),
-      Optional(Output("dslopes", args.dslopes)),
-      Optional(Output("dsink", args.dsink)),
+      Input("sparse_indices", args.sparse_indices),
   };
+}
+
+/// Of every loss: the indexer's inputs and what is written.
+template <typename Args>
+std::array<CallTensor, 3> IndexerInputs(const Args& args) {
+  return {Input("query_index", args.q_index), Input("key_index", args.k_index), Input("weights", args.weights)};
+}
+template <typename Args>
+std::array<CallTensor, 4> LossOutputs(const Args& args) {
+  return {Output("dq_index", args.dq_index), Output("dk_index", args.dk_index), Output("dweights", args.dweights),
+          Output("loss", args.loss)};
+}
+
+}  // namespace
+
+std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
+  return Joined(DenseInputs(args), std::array{
+                                       Output("out", args.out),
+                                       Optional(Output("softmax_max", args.softmax_max)),
+                                       Optional(Output("softmax_sum", args.softmax_sum)),
+                                       Optional(Output("lse", args.lse)),
+                                   });
+}
+
+std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args) {
+  return Joined(DenseInputs(args), std::array{
+                                       Input("out", args.out),
+                                       Input("d_out", args.d_out),
+                                       Input("softmax_max", args.softmax_max),
+                                       Input("softmax_sum", args.softmax_sum),
+                                       Output("dq", args.dq),
+                                       Output("dk", args.dk),
+                                       Output("dv", args.dv),
+                                       Optional(Output("dq_rope", args.dq_rope)),
+                                       Optional(Output("dk_rope", args.dk_rope)),
+                                       Optional(Output("dpse", args.dpse)),
+                                       Optional(Output("dslopes", args.dslopes)),
+                                       Optional(Output("dsink", args.dsink)),
+                                   });
 }
 
 CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Input(name, tensor); }
@@ -129,79 +162,47 @@ std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs
     input.data = nullptr;
     return Optional(input);
   };
-  return {
-      of_attention("query", args.q),
-      of_attention("key", args.k),
-      Optional(of_attention("query_rope", args.q_rope)),
-      Optional(of_attention("key_rope", args.k_rope)),
-      Input("query_index", args.q_index),
-      Input("key_index", args.k_index),
-      Input("weights", args.weights),
-      Input("sparse_indices", args.sparse_indices),
-      of_attention("softmax_max", args.softmax_max),
-      of_attention("softmax_sum", args.softmax_sum),
-      Optional(Input("p_head_mean", args.p_head_mean)),
-      Output("dq_index", args.dq_index),
-      Output("dk_index", args.dk_index),
-      Output("dweights", args.dweights),
-      Output("loss", args.loss),
-  };
+  return Joined(
+      std::array{of_attention("query", args.q), of_attention("key", args.k),
+                 Optional(of_attention("query_rope", args.q_rope)), Optional(of_attention("key_rope", args.k_rope))},
+      IndexerInputs(args),
+      std::array{Input("sparse_indices", args.sparse_indices), of_attention("softmax_max", args.softmax_max),
+                 of_attention("softmax_sum", args.softmax_sum), Optional(Input("p_head_mean", args.p_head_mean))},
+      LossOutputs(args));
 }
 
 std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& args) {
-  return {
-      Input("query", args.q),
-      Input("key", args.k),
-      Optional(Input("query_rope", args.q_rope)),
-      Optional(Input("key_rope", args.k_rope)),
-      Input("query_index", args.q_index),
-      Input("key_index", args.k_index),
-      Input("weights", args.weights),
-      Input("softmax_max", args.softmax_max),
-      Input("softmax_sum", args.softmax_sum),
-      Input("softmax_max_index", args.softmax_max_index),
-      Input("softmax_sum_index", args.softmax_sum_index),
-      Output("dq_index", args.dq_index),
-      Output("dk_index", args.dk_index),
-      Output("dweights", args.dweights),
-      Output("loss", args.loss),
-  };
+  return Joined(std::array{Input("query", args.q), Input("key", args.k), Optional(Input("query_rope", args.q_rope)),
+                           Optional(Input("key_rope", args.k_rope))},
+                IndexerInputs(args),
+                std::array{Input("softmax_max", args.softmax_max), Input("softmax_sum", args.softmax_sum),
+                           Input("softmax_max_index", args.softmax_max_index),
+                           Input("softmax_sum_index", args.softmax_sum_index)},
+                LossOutputs(args));
 }
 
 std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args) {
-  return {
-      Input("query", args.q),
-      Input("key", args.k),
-      Optional(Input("value", args.v)),
-      Optional(Input("query_rope", args.q_rope)),
-      Optional(Input("key_rope", args.k_rope)),
-      Input("sparse_indices", args.sparse_indices),
-      Optional(Input("block_table", args.block_table)),
-      Output("out", args.out),
-      Optional(Output("softmax_max", args.softmax_max)),
-      Optional(Output("softmax_sum", args.softmax_sum)),
-      Optional(Output("p_head_mean", args.p_head_mean)),
-  };
+  return Joined(SparseInputs(args), std::array{
+                                        Optional(Input("block_table", args.block_table)),
+                                        Output("out", args.out),
+                                        Optional(Output("softmax_max", args.softmax_max)),
+                                        Optional(Output("softmax_sum", args.softmax_sum)),
+                                        Optional(Output("p_head_mean", args.p_head_mean)),
+                                    });
 }
 
 std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args) {
-  return {
-      Input("query", args.q),
-      Input("key", args.k),
-      Optional(Input("value", args.v)),
-      Optional(Input("query_rope", args.q_rope)),
-      Optional(Input("key_rope", args.k_rope)),
-      Input("sparse_indices", args.sparse_indices),
-      Input("out", args.out),
-      Input("d_out", args.d_out),
-      Input("softmax_max", args.softmax_max),
-      Input("softmax_sum", args.softmax_sum),
-      Output("dq", args.dq),
-      Output("dk", args.dk),
-      Optional(Output("dv", args.dv)),
-      Optional(Output("dq_rope", args.dq_rope)),
-      Optional(Output("dk_rope", args.dk_rope)),
-  };
+  return Joined(SparseInputs(args), std::array{
+                                        Input("out", args.out),
+                                        Input("d_out", args.d_out),
+                                        Input("softmax_max", args.softmax_max),
+                                        Input("softmax_sum", args.softmax_sum),
+                                        Output("dq", args.dq),
+                                        Output("dk", args.dk),
+                                        Optional(Output("dv", args.dv)),
+                                        Optional(Output("dq_rope", args.dq_rope)),
+                                        Optional(Output("dk_rope", args.dk_rope)),
+                                    });
 }
 
 std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {

@@ -17,10 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 LossCase Usual(bool dense, DType dtype = DType::kF32) {
-  LossCase c;
-  c.tokens.dtype = dtype;
-  c.tokens.lengths = {{7, 3}, {40, 21}};
-  c.tokens.slots = 9;
+  LossCase c{.tokens = UsualTokens(dtype)};
   c.dense = dense;
   c.heads_kv = dense ? 2 : 1;
   c.d_rope = 8;

@@ -17,13 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-IndexerCase Usual(DType dtype = DType::kF32) {
-  IndexerCase c;
-  c.tokens.dtype = dtype;
-  c.tokens.lengths = {{7, 3}, {40, 21}};
-  c.tokens.slots = 9;
-  return c;
-}
+IndexerCase Usual(DType dtype = DType::kF32) { return {.tokens = UsualTokens(dtype)}; }
 
 template <typename Call>
 constexpr SparseOperator kOperator = SparseOperator::kIndexer;
@@ -32,35 +26,16 @@ constexpr SparseOperator kOperator<IndexerGradCall> = SparseOperator::kIndexerGr
 
 template <typename Call>
 void ExpectBitsOfCpp(const IndexerCase& c, aclDataType lengths = ACL_INT64) {
-  const Call cpp(c), face(c);
-  ASSERT_TRUE(cpp.Run(nullptr).ok()) << c;
-  Handles handles;
-  const SparseParameters p = ParametersOf(face.args(), face.options(), handles, lengths);
-  ASSERT_EQ(RunFace(kOperator<Call>, p), ACL_SUCCESS) << aclGetRecentErrMsg() << "\n " << c;
-  EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs())) << c;
+  test::ExpectBitsOfCpp<Call>(kOperator<Call>, c, lengths);
 }
 
 std::vector<IndexerCase> Cases() {
-  std::vector<IndexerCase> cases;
-  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-      IndexerCase c = Usual(dtype);
-      c.tokens.layout = layout;
-      c.tokens.spare_q = 2;
-      c.tokens.spare_k = 3;
-      cases.push_back(c);
-      c.f32_weights = c.f32_values = true;
-      c.flat_d_values = true;
-      c.tokens.causal = false;
-      c.tokens.index_dtype = DType::kI64;
-      cases.push_back(c);
-    }
-  }
-  IndexerCase whole = Usual();
-  whole.tokens.lengths = {{6, 6}, {30, 30}};
-  whole.tokens.lengths_given = false;
-  cases.push_back(whole);
-  return cases;
+  return CasesOf<IndexerCase>(Usual, {[](IndexerCase* c) {
+                                c->f32_weights = c->f32_values = true;
+                                c->flat_d_values = true;
+                                c->tokens.causal = false;
+                                c->tokens.index_dtype = DType::kI64;
+                              }});
 }
 
 TEST(AclnnLightningIndexer, EveryCaseGivesTheBitsOfCpp) {

@@ -214,4 +214,12 @@ SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const IndexerLos
   return p;
 }
 
+TokenCase UsualTokens(DType dtype) {
+  TokenCase tokens;
+  tokens.dtype = dtype;
+  tokens.lengths = {{7, 3}, {40, 21}};
+  tokens.slots = 9;
+  return tokens;
+}
+
 }  // namespace fa::test

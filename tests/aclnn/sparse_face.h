@@ -1,9 +1,13 @@
 #ifndef FA_TESTS_ACLNN_SPARSE_FACE_H_
 #define FA_TESTS_ACLNN_SPARSE_FACE_H_
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "aclnn/face_call.h"
 #include "fa/indexer_loss.h"
@@ -11,6 +15,8 @@
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
+#include "support/token_case.h"
+#include "support/token_outputs.h"
 
 namespace fa::test {
 
@@ -51,6 +57,45 @@ aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExec
                                             Handles& handles);
 [[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
                                             Handles& handles);
+
+/// A call by the face writes the bits that C++ writes.
+template <typename Call, typename Case>
+void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL_INT64) {
+  const Call cpp(c), face(c);
+  ASSERT_TRUE(cpp.Run(nullptr).ok()) << c;
+  Handles handles;
+  const SparseParameters p = ParametersOf(face.args(), face.options(), handles, lengths);
+  ASSERT_EQ(RunFace(op, p), ACL_SUCCESS) << aclGetRecentErrMsg() << "\n " << c;
+  EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs())) << c;
+}
+
+/// Two sequences of few tokens.
+[[nodiscard]] TokenCase UsualTokens(DType dtype);
+
+/// `usual` in every layout and type with rows that no sequence uses, and as each of `variants` changes that further;
+/// then once without lengths.
+template <typename Case>
+std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<void(Case*)>>& variants) {
+  std::vector<Case> cases;
+  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      Case c = usual(dtype);
+      c.tokens.layout = layout;
+      c.tokens.spare_q = 2;
+      c.tokens.spare_k = 3;
+      cases.push_back(c);
+      for (const auto& change : variants) {
+        change(&c);
+        cases.push_back(c);
+      }
+    }
+  }
+  Case whole = usual(DType::kF32);
+  whole.tokens.lengths = {{6, 6}, {30, 30}};
+  whole.tokens.lengths_given = false;
+  cases.push_back(whole);
+  return cases;
+}
 
 /// A tensor of lengths; null for none.
 [[nodiscard]] aclTensor* LengthTensor(std::span<const int64_t> values, aclDataType dtype, Handles& handles);

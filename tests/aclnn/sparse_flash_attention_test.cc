@@ -21,10 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 
 SparseCase Usual(DType dtype = DType::kF32) {
-  SparseCase c;
-  c.tokens.dtype = dtype;
-  c.tokens.lengths = {{7, 3}, {40, 21}};
-  c.tokens.slots = 9;
+  SparseCase c{.tokens = UsualTokens(dtype)};
   c.heads = 3;
   c.d_rope = 8;
   c.scale = 0.3F;
@@ -39,40 +36,22 @@ constexpr SparseOperator kOperator<SparseGradCall> = SparseOperator::kBackward;
 
 template <typename Call>
 void ExpectBitsOfCpp(const SparseCase& c, aclDataType lengths = ACL_INT64) {
-  const Call cpp(c), face(c);
-  ASSERT_TRUE(cpp.Run(nullptr).ok()) << c;
-  Handles handles;
-  const SparseParameters p = ParametersOf(face.args(), face.options(), handles, lengths);
-  ASSERT_EQ(RunFace(kOperator<Call>, p), ACL_SUCCESS) << aclGetRecentErrMsg() << "\n " << c;
-  EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs())) << c;
+  test::ExpectBitsOfCpp<Call>(kOperator<Call>, c, lengths);
 }
 
 /// Cases of both directions.
 std::vector<SparseCase> Cases() {
-  std::vector<SparseCase> cases;
-  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-      SparseCase c = Usual(dtype);
-      c.tokens.layout = layout;
-      c.tokens.spare_q = 2;
-      c.tokens.spare_k = 3;
-      cases.push_back(c);
-      c.merged = true;
-      c.tokens.block_size = 8;
-      c.tokens.lists = ListForm::kMessy;
-      c.tokens.index_dtype = DType::kI64;
-      cases.push_back(c);
-      c.d_rope = 0;
-      c.tokens.causal = false;
-      c.tokens.block_size = 3;
-      cases.push_back(c);
-    }
-  }
-  SparseCase whole = Usual();
-  whole.tokens.lengths = {{6, 6}, {30, 30}};
-  whole.tokens.lengths_given = false;
-  cases.push_back(whole);
-  return cases;
+  return CasesOf<SparseCase>(Usual, {[](SparseCase* c) {
+                                       c->merged = true;
+                                       c->tokens.block_size = 8;
+                                       c->tokens.lists = ListForm::kMessy;
+                                       c->tokens.index_dtype = DType::kI64;
+                                     },
+                                     [](SparseCase* c) {
+                                       c->d_rope = 0;
+                                       c->tokens.causal = false;
+                                       c->tokens.block_size = 3;
+                                     }});
 }
 
 TEST(AclnnSparseFlashAttention, EveryCaseGivesTheBitsOfCpp) {
