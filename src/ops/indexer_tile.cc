@@ -53,7 +53,7 @@ IndexerTile::Scratch::Scratch(Carver& carver, const BoundIndexer& bound, const I
       values(carver.Floats(bound.entries)),
       block(carver.Array<int32_t>(kBlockKeys)),
       gathered(carver, program.gather),
-      top_k(carver, bound.shape.sequences.max_sk, bound.entries) {}
+      top_k(program.kernels, carver, bound.shape.sequences.max_sk, bound.entries) {}
 
 size_t IndexerTile::ScratchBytes(const BoundIndexer& bound, const IndexerProgram& program) {
   Carver carver(nullptr);

@@ -12,25 +12,40 @@
 #include <random>
 #include <vector>
 
+#include "core/cpu.h"
+
 namespace fa::ops {
 namespace {
+
+using core::kernels::IndexerKernels;
+using core::kernels::IndexerKernelsFor;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
+std::vector<int32_t> Select(const IndexerKernels& kernels, const std::vector<float>& scores, int64_t k) {
   const auto n = static_cast<int64_t>(scores.size());
   Carver count(nullptr);
-  static_cast<void>(TopK(count, n, k));
+  static_cast<void>(TopK(kernels, count, n, k));
   std::vector<std::byte> memory(count.used());
   Carver carver(memory.data());
-  const TopK top_k(carver, n, k);
+  const TopK top_k(kernels, carver, n, k);
   std::vector<int32_t> indices(static_cast<size_t>(k), -7);
   const int64_t selected = top_k.Select(scores.data(), n, indices.data());
   EXPECT_EQ(selected, std::min(k, n));
   EXPECT_EQ(std::count(indices.begin() + selected, indices.end(), -7), k - selected) << "written past the last";
   indices.resize(static_cast<size_t>(selected));
   return indices;
+}
+
+/// The same of every level that this CPU has.
+std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
+  const std::vector<int32_t> portable = Select(IndexerKernelsFor(Isa::kPortable), scores, k);
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > DetectIsa()) continue;
+    EXPECT_EQ(Select(IndexerKernelsFor(isa), scores, k), portable) << Name(isa) << " " << k << " of " << scores.size();
+  }
+  return portable;
 }
 
 std::vector<int32_t> Sorted(const std::vector<float>& scores, int64_t k) {

@@ -29,6 +29,16 @@ struct IndexerKernels {
   /// all lanes.
   void (*relu_gradient)(float* s, int64_t keys, int64_t width, const float* weight, const float* d_value,
                         float* d_weight);
+
+  // Selection of the largest scores. Keys ascend where scores descend; -0 counts as +0, NaN has the last key, all ones.
+
+  /// keys[i] of scores[i], i < n; range[0] the least and range[1] the greatest of them, n > 0.
+  void (*order_scores)(const float* scores, int64_t n, uint32_t* keys, uint32_t* range);
+  /// The keys in [first, last], in their order. `chosen` may be keys, else it has room for n. @return how many
+  int64_t (*keys_within)(const uint32_t* keys, int64_t n, uint32_t first, uint32_t last, uint32_t* chosen);
+  /// (key - first) << 32 | index of the same, with room for kEntriesBehind more than they are.
+  int64_t (*entries_within)(const uint32_t* keys, int64_t n, uint32_t first, uint32_t last, uint64_t* entries);
+  static constexpr int64_t kEntriesBehind = 16;
 };
 
 /// The kernels for a level; a level without its own has those of the one below.

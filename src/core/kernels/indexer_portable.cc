@@ -6,7 +6,9 @@ namespace {
 #include "core/kernels/vec_portable.h"
 // The exponential stands on the vocabulary above.
 #include "core/kernels/exp2.inc"
-// The kernels stand on both.
+// So does the selection.
+#include "core/kernels/select_scores.inc"
+// The kernels stand on all.
 #include "core/kernels/indexer_kernels.inc"
 
 }  // namespace
