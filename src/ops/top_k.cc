@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 
 namespace fa::ops {
 namespace {
@@ -22,7 +21,6 @@ constexpr int64_t kFewMembers = 256;
 constexpr int64_t kRadixEntries = 128;
 constexpr int kDigitBits = 9;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
-constexpr int kMostDigits = (32 + kDigitBits - 1) / kDigitBits;
 
 }  // namespace
 
@@ -102,30 +100,41 @@ void TopK::Collect(int64_t count, uint32_t least, Cut cut) const {
   }
 }
 
-/// Least digit first; every pass keeps the order of equal digits.
 const uint64_t* TopK::Sort(int64_t count, uint32_t range) const {
   if (count < kRadixEntries) {
     std::sort(chosen_, chosen_ + count);
     return chosen_;
   }
   const int bits = static_cast<int>(std::bit_width(range));
-  const int digits = (bits + kDigitBits - 1) / kDigitBits;
-  const int digit_bits = digits == 0 ? 0 : (bits + digits - 1) / digits;
+  switch ((bits + kDigitBits - 1) / kDigitBits) {
+    case 0: return chosen_;
+    case 1: return SortDigits<1>(count, bits);
+    case 2: return SortDigits<2>(count, bits);
+    case 3: return SortDigits<3>(count, bits);
+    default: return SortDigits<4>(count, bits);
+  }
+}
+
+/// Least digit first; every pass keeps the order of equal digits.
+template <int Digits>
+const uint64_t* TopK::SortDigits(int64_t count, int bits) const {
+  static_assert(4 * kDigitBits >= 32);
+  const int digit_bits = (bits + Digits - 1) / Digits;
   const uint64_t mask = (uint64_t{1} << digit_bits) - 1;
-  std::array<std::array<int32_t, kDigits>, kMostDigits> counts{};
+  std::array<std::array<int32_t, kDigits>, Digits> counts{};
   const auto digit = [&](uint64_t entry, int d) {
     return static_cast<size_t>(entry >> (kIndexBits + d * digit_bits) & mask);
   };
   for (int64_t i = 0; i < count; ++i) {
-    for (int d = 0; d < digits; ++d) ++counts[static_cast<size_t>(d)][digit(chosen_[i], d)];
+    for (int d = 0; d < Digits; ++d) ++counts[static_cast<size_t>(d)][digit(chosen_[i], d)];
   }
   uint64_t *from = chosen_, *to = swap_;
-  for (int d = 0; d < digits; ++d) {
+  for (int d = 0; d < Digits; ++d) {
     auto& next = counts[static_cast<size_t>(d)];
     int32_t first = 0;
-    for (int32_t& n : next) {
-      const int32_t size = n;
-      n = first;
+    for (size_t value = 0; value <= mask; ++value) {
+      const int32_t size = next[value];
+      next[value] = first;
       first += size;
     }
     for (int64_t i = 0; i < count; ++i) to[next[digit(from[i], d)]++] = from[i];

@@ -29,6 +29,8 @@ class TopK {
   [[nodiscard]] Cut FindCut(int64_t count, uint32_t least, uint32_t greatest) const;
   void Collect(int64_t count, uint32_t least, Cut cut) const;
   [[nodiscard]] const uint64_t* Sort(int64_t count, uint32_t range) const;
+  template <int Digits>
+  [[nodiscard]] const uint64_t* SortDigits(int64_t count, int bits) const;
 
   const core::kernels::IndexerKernels& kernels_;
   int64_t k_;
