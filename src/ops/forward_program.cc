@@ -68,7 +68,8 @@ std::vector<std::string> ForwardProgram::KernelNames() const {
     }
     last = &item;
     for (int64_t left = rows; left > 0;) {
-      const core::kernels::StripKernels& strip = ForwardKernels(table_, bound_.problem, item.sequence, left);
+      const core::kernels::StripKernels& strip =
+          ForwardKernels(table_, bound_.problem, plan_.shape.block_k, item.sequence, left);
       add(strip.name);
       left -= strip.rows;
     }

@@ -20,7 +20,8 @@ struct Statistics {
 };
 
 /// Ends the online softmax of one row: natural-log statistics and what the output state is multiplied by.
-Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink) {
+/// @param with_lse  else lse may be anything: a logarithm takes as long as the rest
+Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   if (no_keys) return {0, 0, -kInf, 0, true};
   if (std::isnan(row_sum)) {
@@ -31,7 +32,7 @@ Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, con
   if (sink == nullptr) {
     if (empty) return {-kMax, kMax, -kInf, 0, true};
     const float max = row_max * unit;
-    return {max, row_sum, max + std::log(row_sum), 1.0f / row_sum, false};
+    return {max, row_sum, with_lse ? max + std::log(row_sum) : 0, 1.0f / row_sum, false};
   }
   if (empty) return {*sink, 1, *sink, 0, true};
   const float own = row_max * unit, max = std::max(own, *sink);
@@ -47,12 +48,17 @@ void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where,
 
 }  // namespace
 
+const StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows, bool row_state) {
+  const StripKernels& strip = table.ForRows(rows);
+  return row_state ? table.WithRowState(strip) : strip;
+}
+
 void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const Interval* keys,
-                         const TileScratch& scratch, Strips& strips) const {
+                         const TileScratch& scratch, Strips& strips, bool row_state) const {
   const auto& problem = bound_.problem;
   int64_t lane_base = 0;
   for (int64_t first = 0; first < rows.size();) {
-    const StripKernels& kernels = few != nullptr ? *few : table_.ForRows(rows.size() - first);
+    const StripKernels& kernels = few != nullptr ? *few : StripFor(table_, rows.size() - first, row_state);
     RunningStrip& strip = strips.Add({MakeStrip(bound_, kernels, rows, first)});
     if (keys != nullptr) strip.hull = strip.full = *keys;
     first += strip.lanes.count;
@@ -125,14 +131,15 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   const StripRows& lanes = strip.lanes;
   const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];
   const auto* sinks = static_cast<const float*>(args_.sink.data);
+  const float unit = score_tile_.passes().scale().unit;
   alignas(64) float multiplier[kMaxStripWidth] = {};
   alignas(64) int32_t zero[kMaxStripWidth] = {};
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
     // Selected keys that are all masked count as none.
     const bool no_keys = sequence.sk == 0 || (bound_.selected_keys && strip.row_sum[i] == 0);
-    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], score_tile_.passes().scale().unit, no_keys,
-                                       bound_.has_sink ? sinks + head : nullptr);
+    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], unit, no_keys,
+                                       bound_.has_sink ? sinks + head : nullptr, bound_.has_lse);
     multiplier[i] = stats.multiplier;
     zero[i] = stats.zero || !strip.started ? 1 : 0;
     if (bound_.has_max) WriteStatistic(args_.softmax_max, bound_.softmax_max, lanes.sequence, head, row, stats.max);

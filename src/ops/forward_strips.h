@@ -24,6 +24,10 @@ struct RunningStrip : Strip {
   bool started = false;  ///< state holds something
 };
 
+/// The strip for the first of `rows` rows, with its output state by rows or along the lanes: the bits are the same.
+[[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
+                                                          bool row_state);
+
 /// Scores, online softmax, product and result of the strips of a tile: what every forward shares, wherever its keys
 /// come from.
 class ForwardStrips {
@@ -41,8 +45,9 @@ class ForwardStrips {
   /// Cuts the rows into strips and packs their queries.
   /// @param few   the kernels of few rows where the whole group has few, else null
   /// @param keys  kept by all rows, instead of what the sequence's rule says
+  /// @param row_state  strips with their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
-            const TileScratch& scratch, Strips& strips) const;
+            const TileScratch& scratch, Strips& strips, bool row_state = false) const;
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;

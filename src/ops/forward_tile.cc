@@ -17,17 +17,23 @@
 #include <atomic>
 #include <cstring>
 
+#include "ops/tile_fetch.h"
+
 namespace fa::ops {
 
 using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
+bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence) {
+  return problem.sequences[static_cast<size_t>(sequence)].sk <= block_k;
+}
+
 const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem,
-                                   int32_t sequence, int64_t rows) {
+                                   int64_t block_k, int32_t sequence, int64_t rows) {
   const int64_t group_rows = problem.group() * problem.sequences[static_cast<size_t>(sequence)].sq;
   const StripKernels* few = table.ForFewRows(group_rows);
-  return few != nullptr ? *few : table.ForRows(rows);
+  return few != nullptr ? *few : StripFor(table, rows, IsShort(problem, block_k, sequence));
 }
 
 size_t PartStateFloats(int64_t rows, int64_t dv) {
@@ -43,6 +49,8 @@ ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan&
     : bound_(bound),
       plan_(plan),
       table_(table),
+      args_(args),
+      keys_in_place_(keys == nullptr && !bound.converts_keys() && !table.pairs()),
       buffers_(buffers),
       workspace_(workspace),
       strips_(bound, table, args, quantisation),
@@ -53,6 +61,7 @@ void ForwardTile::operator()(int32_t task, int worker) {
   if (task < tiles) {
     std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
     RunTile(plan_.items[static_cast<size_t>(task)],
+            task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr,
             TileScratch::Carve(memory, bound_.problem, plan_.shape.block_q, plan_.shape.block_k, bound_.converts_keys(),
                                bound_.pse.compressed));
   } else if (task < tiles + packs) {
@@ -60,13 +69,21 @@ void ForwardTile::operator()(int32_t task, int worker) {
   }
 }
 
-void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& scratch) const {
+void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
+                          const TileScratch& scratch) const {
   ForwardStrips::Strips strips;
   const FoldedRows folded{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
   const int64_t group_rows = bound_.problem.group() * bound_.problem.sequences[static_cast<size_t>(item.sequence)].sq;
-  strips_.Open(folded, table_.ForFewRows(group_rows), nullptr, scratch, strips);
-  const int64_t count = strips.size();
+  const StripKernels* few = table_.ForFewRows(group_rows);
   const int64_t block_k = plan_.shape.block_k;
+  const bool is_short = IsShort(bound_.problem, block_k, item.sequence);
+  strips_.Open(folded, few, nullptr, scratch, strips, is_short);
+  const int64_t count = strips.size();
+  if (is_short && few == nullptr && keys_in_place_ && item.parts == 1) {
+    if (!item.keys.empty()) VisitShort(item, next, scratch, strips);
+    for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
+    return;
+  }
   for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
     const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
                          std::min(begin + block_k, item.keys.end)};
@@ -79,6 +96,23 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const TileScratch& sc
   }
   if (item.parts > 1 && !MergeParts(item, strips.data(), count)) return;
   for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
+}
+
+/// The only key block of a short sequence, fetching O of this tile and Q, K and V of the next: each is too short for
+/// the hardware's streams to get going.
+void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
+                             const TileScratch& scratch, ForwardStrips::Strips& strips) const {
+  TileFetch fetch;
+  fetch.List(bound_, args_, plan_.shape.block_k, item, next);
+  core::kernels::FetchList list = fetch.list();
+  const int64_t count = strips.size(), products = 2 * count;
+  const Interval block{item.keys.begin / kKeyStep * kKeyStep, item.keys.end};
+  KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
+  for (core::kernels::RowBlock* read : {&rows.k, &rows.v}) {
+    read->fetch = &list;
+    read->fetch_lines = (fetch.lines() + products - 1) / products;
+  }
+  for (int64_t s = 0; s < count; ++s) strips_.VisitBlock(strips[s], block, rows, scratch);
 }
 
 /// Leaves this part's state for the task that comes last, which adds them all up in the order of the parts; returns

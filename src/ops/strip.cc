@@ -16,9 +16,15 @@ Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& 
   lanes.sequence = rows.sequence;
   lanes.width = kernels.width;
   lanes.count = std::min(kernels.rows, rows.size() - first);
+  // A division a lane would take as long as the rest of a short strip.
+  int64_t row = first / rows.heads, head = first % rows.heads;
   for (int64_t i = 0; i < lanes.count; ++i) {
-    lanes.row[i] = rows.row_begin + (first + i) / rows.heads;
-    lanes.head[i] = rows.head_begin + (first + i) % rows.heads;
+    lanes.row[i] = rows.row_begin + row;
+    lanes.head[i] = rows.head_begin + head;
+    if (++head == rows.heads) {
+      head = 0;
+      ++row;
+    }
   }
   const tiling::RowRule& rule = bound.problem.sequences[static_cast<size_t>(rows.sequence)].rule;
   strip.hull = rule.KeysOfRows(lanes.rows());

@@ -1,0 +1,92 @@
+// Sequences whose keys are one block: the kernels they get, and their bits beside those of longer ones.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+class ShortSequencesTest : public testing::TestWithParam<Isa> {};
+
+INSTANTIATE_TEST_SUITE_P(Levels, ShortSequencesTest, testing::ValuesIn(IsaLevels()),
+                         [](const auto& info) { return IsaName(info.param); });
+
+std::vector<float> Normal(int64_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& x : values) x = normal(random);
+  return values;
+}
+
+constexpr int64_t kHeads = 3, kD = 40, kDv = 56;
+
+/// Operands of one call, whose rows of k and v lie as those of `room` keys.
+struct Operands {
+  Operands(int64_t sq, int64_t room)
+      : sq(sq),
+        room(room),
+        q(Normal(kHeads * sq * kD, 1)),
+        k(Normal(kHeads * room * kD, 2)),
+        v(Normal(kHeads * room * kDv, 3)),
+        out(static_cast<size_t>(kHeads * sq * kDv), NAN),
+        lse(static_cast<size_t>(kHeads * sq), NAN) {}
+  AttentionArgs Args(int64_t keys) {
+    AttentionArgs args;
+    args.q = {q.data(), DType::kF32, {1, kHeads, sq, kD}, {}};
+    args.k = {k.data(), DType::kF32, {1, kHeads, keys, kD}, {kHeads * room * kD, room * kD, kD, 1}};
+    args.v = {v.data(), DType::kF32, {1, kHeads, keys, kDv}, {kHeads * room * kDv, room * kDv, kDv, 1}};
+    args.out = {out.data(), DType::kF32, {1, kHeads, sq, kDv}, {}};
+    args.lse = {lse.data(), DType::kF32, {1, kHeads, sq}, {}};
+    return args;
+  }
+  int64_t sq, room;
+  std::vector<float> q, k, v, out, lse;
+};
+
+PlanInfo InfoOf(int64_t sk, Isa isa) {
+  Operands operands(100, sk);
+  return PlanFlashAttention(operands.Args(sk), {}, ContextOf(isa))->info();
+}
+
+bool NamesRowStates(const PlanInfo& info) {
+  for (const std::string& name : info.kernels) {
+    if (name.find("row_state") != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
+  const int64_t block_k = InfoOf(100, GetParam()).block_k;
+  EXPECT_TRUE(NamesRowStates(InfoOf(block_k, GetParam())));
+  EXPECT_FALSE(NamesRowStates(InfoOf(block_k + 1, GetParam())));
+}
+
+// Keys that a mask drops leave no trace: a sequence of several blocks, with its state along the lanes, must give the
+// bits of the short one that has only the others.
+TEST_P(ShortSequencesTest, HaveTheBitsOfALongSequenceWhoseOtherKeysAreMasked) {
+  for (const int64_t sq : {17, 33, 100, 129}) {
+    const int64_t sk = InfoOf(100, GetParam()).block_k - 5, long_sk = 3 * sk;
+    std::vector<uint8_t> mask(static_cast<size_t>(sq * long_sk), 1);
+    for (int64_t row = 0; row < sq; ++row) std::memset(mask.data() + row * long_sk, 0, static_cast<size_t>(sk));
+    Operands alone(sq, long_sk), among(sq, long_sk);
+    ASSERT_TRUE(FlashAttention(alone.Args(sk), {}, ContextOf(GetParam())).ok());
+    AttentionArgs args = among.Args(long_sk);
+    args.dense_mask = {mask.data(), DType::kU8, {sq, long_sk}, {}};
+    ASSERT_TRUE(FlashAttention(args, {}, ContextOf(GetParam())).ok());
+    EXPECT_EQ(std::memcmp(alone.out.data(), among.out.data(), sizeof(float) * alone.out.size()), 0) << sq;
+    EXPECT_EQ(std::memcmp(alone.lse.data(), among.lse.data(), sizeof(float) * alone.lse.size()), 0) << sq;
+  }
+}
+
+}  // namespace
+}  // namespace fa::test
