@@ -6,8 +6,8 @@
 //   O = O^T / sum
 //
 // Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times a
-// head. The next block's rows are fetched into L2 while this one's are multiplied; with few heads reading them is all
-// the time there is.
+// head. The next block's rows are fetched into L2 while this one's are multiplied. Up to eight heads are the kernels of
+// few rows: reading is all the time there is, and they read the rows where they lie.
 
 #include "ops/sparse_forward_tile.h"
 
