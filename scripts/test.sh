@@ -1,8 +1,8 @@
 #!/bin/sh
 # Sets up, builds with warnings as errors and runs every test: the whole suite (format, includes, leaked instruction
 # sets and the installed package among it), then the subsets for AddressSanitizer + UndefinedBehaviorSanitizer and for
-# ThreadSanitizer. The last line counts the tests of all three, under a sanitizer one a binary; the exit status is 0 only
-# if none failed.
+# ThreadSanitizer. The last line counts the tests of all three, under AddressSanitizer one a binary; the exit status is 0
+# only if none failed.
 set -eu
 cd "$(dirname "$0")/.."
 
