@@ -246,12 +246,14 @@ std::string CaseName(const char* kernel, const std::string& set, DType dtype, in
   return std::string("BM_") + kernel + "/" + set + "/" + Name(dtype) + "/d" + std::to_string(d);
 }
 
-/// One line of kernels.inc. A kernel of few rows shares every pass with the strip it is built on.
+/// One line of kernels.inc. A kernel of few rows shares every pass with the strip it is built on, a strip with its
+/// state by rows all but the product.
 void RegisterLine(const KernelTable& table, const StripKernels& kernels) {
   using Run = void (*)(benchmark::State&, const KernelTable&, const StripKernels&, DType, int64_t);
-  std::vector<std::pair<const char*, Run>> products = {{"scores", Scores}, {"product", Product}};
+  std::vector<std::pair<const char*, Run>> products = {{"product", Product}};
   const bool pairs = kernels.operands == Operands::kBF16Pairs;
-  if (!kernels.any_dtype) products.emplace_back("outer", Outer);
+  if (!kernels.state_by_row) products.emplace_back("scores", Scores);
+  if (!kernels.any_dtype && !kernels.state_by_row) products.emplace_back("outer", Outer);
   for (const auto& [name, run] : products) {
     for (const DType dtype : kDTypes) {
       if (!kernels.any_dtype && dtype != (pairs ? DType::kBF16 : DType::kF32)) continue;
@@ -262,7 +264,7 @@ void RegisterLine(const KernelTable& table, const StripKernels& kernels) {
       }
     }
   }
-  if (kernels.any_dtype) return;
+  if (kernels.any_dtype || kernels.state_by_row) return;
   const std::string set = kernels.name;
   Register("BM_softmax/" + set, [&kernels](benchmark::State& state) { Softmax(state, kernels); });
   Register("BM_backward_softmax/" + set, [&kernels](benchmark::State& state) { BackwardSoftmax(state, kernels); });
@@ -300,6 +302,7 @@ void RegisterAll() {
     if (isa > DetectIsa() || &table == last) continue;
     last = &table;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
+    for (int s = 0; table.row_state != nullptr && s < table.strip_count; ++s) RegisterLine(table, table.row_state[s]);
     for (int s = 0; s < table.few_count; ++s) RegisterLine(table, table.few[s]);
     RegisterRowKernels(table);
   }
