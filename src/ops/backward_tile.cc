@@ -21,6 +21,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ops/fetch_runs.h"
 #include "ops/row_probability.h"
 
 namespace fa::ops {
@@ -80,6 +81,10 @@ struct BackwardTile::Tile {
   float* q = nullptr;       ///< panels of pack_rows, as long as the tile's rows
   float* q_rope = nullptr;
   float* d_out = nullptr;
+  /// The tile that its worker most likely takes next, where it reads what lies in the slot.
+  const tiling::BackwardItem* next = nullptr;
+  FetchRuns::Run runs[6] = {};  ///< the panels that one reads
+  core::kernels::FetchList fetch = {};
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
 };
@@ -106,13 +111,36 @@ void BackwardTile::operator()(int32_t task, int worker) {
             .slot = buffers_.Slot(workspace_, item.slot),
             .scratch = buffers_.Scratch(workspace_, worker),
             .column = {item.key_begin, item.key_end}};
-  const int64_t rows_per_head = (sequence.sq + plan_.block_q - 1) / plan_.block_q * plan_.block_q;
-  tile.slot_row = (item.head - item.head_kv * problem.group()) * rows_per_head + item.row_begin;
+  tile.slot_row = SlotRow(item);
+  tile.next = NextOf(task);
   if (tile.rows() > 0) OpenRows(tile);
   if (!tile.column.empty() && item.first_of_column) OpenColumn(tile);
   if (tile.rows() > 0 && !tile.column.empty()) Accumulate(tile);
   if (tile.rows() > 0 && item.last_of_rows) CloseRows(tile);
   if (!tile.column.empty() && item.last_of_column) CloseColumn(tile);
+}
+
+/// Where the item's rows begin in its slot.
+int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
+  const auto& problem = bound_.forward.problem;
+  const int64_t sq = problem.sequences[static_cast<size_t>(item.sequence)].sq;
+  const int64_t rows_per_head = (sq + plan_.block_q - 1) / plan_.block_q * plan_.block_q;
+  return (item.head - item.head_kv * problem.group()) * rows_per_head + item.row_begin;
+}
+
+/// The next tile of the task's column, which is the first of its successors; null where it packs its panels itself.
+const tiling::BackwardItem* BackwardTile::NextOf(int32_t task) const {
+  const core::TaskGraph& graph = plan_.graph;
+  if (!graph.has_edges()) return nullptr;
+  const auto at = static_cast<size_t>(task);
+  const int64_t first = graph.successor_begin[at];
+  if (first == graph.successor_begin[at + 1]) return nullptr;
+  const int32_t successor = graph.successors[static_cast<size_t>(first)];
+  if (successor >= std::ssize(plan_.items)) return nullptr;  // a gate
+  const tiling::BackwardItem& item = plan_.items[at];
+  const tiling::BackwardItem& next = plan_.items[static_cast<size_t>(successor)];
+  const bool same_column = next.slot == item.slot && next.key_begin == item.key_begin;
+  return same_column && !next.first_of_rows ? &next : nullptr;
 }
 
 /// Makes the tile's strips; in the first tile of the row group also packs what every later one reads.
@@ -215,6 +243,7 @@ void BackwardTile::OpenColumn(const Tile& tile) const {
 
 void BackwardTile::Accumulate(Tile& tile) const {
   BindKeys(tile);
+  FetchNext(tile);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     if (!tile.strips[s].keys.empty()) StripGradients(tile, tile.strips[s]);
   }
@@ -244,6 +273,30 @@ void BackwardTile::BindKeys(Tile& tile) const {
   keys.k = buffers_.copies_k() ? core::kernels::RowBlock{k, DType::kF32, columns} : in_place(args_.k.data, forward.k);
   keys.k_rope = {k + problem.d, DType::kF32, columns};
   tile.keys_of_dq.k = keys.k;
+}
+
+/// The panels of the next row group, which come from L3 where a head's do not stay in L2, arrive beside the products.
+void BackwardTile::FetchNext(Tile& tile) const {
+  if (tile.next == nullptr) return;
+  const auto& problem = bound_.forward.problem;
+  const int64_t row = SlotRow(*tile.next), rows = tile.next->row_end - tile.next->row_begin;
+  FetchRuns next(tile.runs);
+  const auto add = [&](const float* panel, int64_t columns) {
+    if (columns > 0) next.Add(panel + row * columns, rows * columns * static_cast<int64_t>(sizeof(float)));
+  };
+  add(tile.slot.q_panel, problem.d + problem.d_rope);
+  add(tile.slot.do_panel, problem.dv);
+  add(tile.slot.dq_panel, problem.d + problem.d_rope);
+  add(tile.slot.d_out, buffers_.PanelColumns(problem.dv));
+  add(tile.slot.q, buffers_.PanelColumns(problem.d));
+  add(tile.slot.q_rope, buffers_.PanelColumns(problem.d_rope));
+  tile.fetch = next.list();
+  // Scores, dP and dQ of every strip fetch.
+  const int64_t lines = next.lines() / (3 * tile.strips.size()) + 1;
+  for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
+    rows_of->fetch = &tile.fetch;
+    rows_of->fetch_lines = lines;
+  }
 }
 
 /// P and dS of one strip, and its dQ.

@@ -26,10 +26,13 @@ class BackwardTile {
   struct Tile;
   struct GradStrip;
 
+  [[nodiscard]] int64_t SlotRow(const tiling::BackwardItem& item) const;
+  [[nodiscard]] const tiling::BackwardItem* NextOf(int32_t task) const;
   void OpenRows(Tile& tile) const;
   void OpenColumn(const Tile& tile) const;
   void Accumulate(Tile& tile) const;
   void BindKeys(Tile& tile) const;
+  void FetchNext(Tile& tile) const;
   void StripGradients(Tile& tile, GradStrip& strip) const;
   void QueryGradients(const Tile& tile, const GradStrip& strip, float* dp) const;
   [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
