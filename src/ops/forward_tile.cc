@@ -5,7 +5,7 @@
 //     passes: softcap, bias, masks                                      only where switched on, or on an edge
 //     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
 //     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops a pair
-//   O = O^T / sum, transposed once a tile.
+//   O = O^T / sum, transposed once a tile; a short sequence keeps O by rows (docs/kernels.md).
 //
 // Memory: K and V stream once a tile (from L2 for the strips after the first), S^T and P^T never leave the cache, Q is
 // read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal

@@ -49,6 +49,7 @@ RowFinder::RowFinder(const KeySide& side, const KeySources& sources, const KeyPl
   const auto element = static_cast<int64_t>(SizeOf(side.rows.dtype));
   first_ = static_cast<const std::byte*>(side.data);
   row_bytes_ = side.rows.row * element;
+  if (first_ == nullptr) return;  // no keys, and nothing to add to
   if (sources.block_table == nullptr) {
     first_ += (place.batch * side.rows.batch + place.offset * side.rows.row) * element;
     return;

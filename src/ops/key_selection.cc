@@ -25,6 +25,8 @@ constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
 int64_t Words(int64_t bits) { return (bits + 63) / 64; }
+// A word marks 64 blocks; to look at many more words than there are entries takes longer than to sort them.
+int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return keys / block_size + (keys % block_size != 0 ? 1 : 0); }
 
 // Whether all of a chunk are blocks in [0, blocks).
@@ -91,8 +93,8 @@ KeySelection::KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk
     : lists_(lists),
       entries_(carver.Array<uint64_t>(lists.Slots(max_sk))),
       swap_(carver.Array<uint64_t>(lists.Slots(max_sk))),
-      marks_(carver.Array<uint64_t>(Words(Blocks(max_sk, lists.block_size)))),
-      slot_of_(carver.Array<int32_t>(Blocks(max_sk, lists.block_size))),
+      marks_(carver.Array<uint64_t>(std::min(Words(Blocks(max_sk, lists.block_size)), MostWords(lists.Slots(max_sk))))),
+      slot_of_(carver.Array<int32_t>(std::min(Blocks(max_sk, lists.block_size), 64 * MostWords(lists.Slots(max_sk))))),
       keys_(carver.Array<int32_t>(lists.MaxKeys(max_sk))),
       slots_(carver.Array<int32_t>(lists.MaxKeys(max_sk))) {}
 
@@ -139,9 +141,8 @@ int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const
 
 /// @return false, and nothing done, where a block stands twice
 bool KeySelection::SortDistinct(int64_t count, int64_t limit) const {
-  // A word holds 64 blocks; to look at many more words than there are entries takes longer than to sort them.
   const int64_t words = Words(Blocks(limit, lists_.block_size));
-  if (words > 4 * count) return false;
+  if (words > MostWords(count)) return false;
   std::fill_n(marks_, words, 0);
   uint64_t twice = 0;
   for (int64_t i = 0; i < count; ++i) {

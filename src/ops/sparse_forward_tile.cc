@@ -1,7 +1,7 @@
 // One query token of the sparse forward: all its heads, along the vector lanes, against the keys of its list.
 //
 //   the list's keys, ascending
-//   for each block of 128 keys:  gather their rows of K (and V) side by side, widened to f32 where the kernels want it
+//   for each block of 128 keys:  (more than 8 heads) gather their rows of K (and V) side by side, widened to f32 where the kernels want it
 //     for each strip of heads:   scores, online softmax, product: the code of the dense forward
 //   O = O^T / sum
 //

@@ -16,6 +16,8 @@ namespace fa::ops {
 class TileFetch {
  public:
   TileFetch() : runs_(reinterpret_cast<FetchRuns::Run*>(memory_)) {}
+  TileFetch(const TileFetch&) = delete;
+  TileFetch& operator=(const TileFetch&) = delete;
 
   /// @param block_k  as many keys at most
   /// @param next     the tile after `item`, or null
@@ -26,7 +28,7 @@ class TileFetch {
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
 
  private:
-  /// Four tensors of 128 rows that lie apart each; more are left out.
+  /// Most of four tensors of 128 rows, or 160 keys, that lie apart each; what comes last is left out.
   static constexpr int64_t kMaxRuns = 512;
 
   void Add(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,

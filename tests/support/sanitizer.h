@@ -10,8 +10,8 @@
 
 namespace fa::test {
 
-/// A sanitizer makes everything take five to ten times as long. What it is there for is that each path through the code
-/// is walked once, so tests that try combinations try fewer of them.
+/// A sanitizer makes everything take five to ten times as long. It looks at how memory is reached, not at values, so
+/// tests that try combinations try fewer of them; every feature and every type still comes up.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else

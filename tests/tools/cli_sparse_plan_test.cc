@@ -66,7 +66,7 @@ TEST(CliSparseBench, SaysHowLargeThePagesAre) {
   for (const char* op : {"sparse-forward", "indexer"}) {
     const CliResult refused = RunCli(std::string("bench ") + op + " --block-size -1");
     EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_THAT(refused.err, HasSubstr("--block-size: -1, want at least 1"));
+    EXPECT_THAT(refused.err, HasSubstr("--block-size: -1, want at least 0"));
   }
   EXPECT_EQ(RunCli("bench sparse-backward --block-size 16").exit_code, 2);  // takes no pages
 }

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kInt8 = "int8";
 
 ForwardCaseFlags DenseFlags(const DecodeCaseFlags& flags) {
-  if (flags.block_size < 0) throw UsageError(fmt::format("--block-size: {}, want at least 1", flags.block_size));
+  if (flags.block_size < 0) throw UsageError(fmt::format("--block-size: {}, want at least 0", flags.block_size));
   ForwardCaseFlags dense = flags.forward;
   if (dense.layout == "TND") throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode");
   if (dense.dtype == kInt8) dense.dtype = "bf16";
@@ -22,7 +22,9 @@ ForwardCaseFlags DenseFlags(const DecodeCaseFlags& flags) {
 void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags) {
   AddForwardCaseFlags(command, flags.forward);
   command.get_option("--dtype")->description("f32 (default), f16, bf16, or int8: keys and values, with bf16 queries");
-  command.add_option("--block-size", flags.block_size, "Keys and values in pages of so many rows, in random order")
+  command
+      .add_option("--block-size", flags.block_size,
+                  "Keys and values in pages of so many rows, in random order; 0 (default): none")
       ->type_name("N");
 }
 

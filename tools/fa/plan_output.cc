@@ -6,7 +6,10 @@
 namespace fa::tool {
 
 void AddPlanOutputFlags(CLI::App& command, PlanOutputFlags& flags) {
-  command.add_option("--svg", flags.svg, "Draw the (row x key) area, tiles coloured by worker")->type_name("FILE");
+  command
+      .add_option("--svg", flags.svg,
+                  "Draw the (row x key) area, tiles coloured by worker where the plan predicts who takes them")
+      ->type_name("FILE");
   command.add_flag("--json", flags.json, "Print one JSON object");
 }
 

@@ -67,7 +67,9 @@ void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, Sp
 }
 
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags) {
-  command.add_option("--block-size", flags.block_size, "Keys and values in pages of so many rows, in random order")
+  command
+      .add_option("--block-size", flags.block_size,
+                  "Keys and values in pages of so many rows, in random order; 0 (default): none")
       ->type_name("N");
 }
 
@@ -81,7 +83,7 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
   if (layout != Layout::kBSND && layout != Layout::kTND) {
     throw UsageError(fmt::format("--layout: {}, want BSND or TND", flags.layout));
   }
-  if (block_size < 0) throw UsageError(fmt::format("--block-size: {}, want at least 1", block_size));
+  if (block_size < 0) throw UsageError(fmt::format("--block-size: {}, want at least 0", block_size));
   const bool indexer_alone = kind == SparseCaseKind::kIndexer, every_key = kind == SparseCaseKind::kDenseLoss;
   if (shape.size() != (indexer_alone || every_key ? 6 : 7)) {
     throw UsageError(fmt::format("--shape: {} sizes, want {}", shape.size(), SizesText(kind)));

@@ -78,7 +78,8 @@ struct StripKernels {
   bool any_dtype;  ///< takes rows of K and V of every type; else f32
   Operands operands;
 
-  // Of few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row, the state alone.
+  // Of few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row, the state alone. A panel
+  // of few rows serves keys of the type of its queries, and f32; it takes `width` floats a column all the same.
 
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0. Pairs: rows of bf16, multiplier 1, 0 or -1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);

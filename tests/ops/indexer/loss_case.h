@@ -75,12 +75,11 @@ class LossCall {
 ///   as a tensor it is exact. kL1 divides it by the sum of the row, which is off by its terms.
 /// - ln y is off by e of its score, by the mean of e over y, and by the rounding of the shift.
 /// - dI = y - p is off by both; the gradients follow (IndexerGradientTolerance).
-/// - The loss of a row moves by sum_j p_j (l_j - L + 1) r_j, with l = ln p' - ln y', r_j the relative error of p_j and
-/// L
-///   = sum p (l + 1) for kL1 (a common factor of p has no influence), else 0; and by sum_j (p'_j - P y_j) d_j, with d_j
-///   the error of the indexer's score and P = sum p' (a common shift of the scores has none), dense: P = 0. Errors of
-///   different keys, heads and rows are independent, so their squares add up; exp's may all point one way. Logarithms
-///   and sums are made in double.
+/// - The loss of a row moves by sum_j p_j (l_j - L + 1) r_j, with l = ln p' - ln y', r_j the relative error of p_j
+///   and L = sum p (l + 1) for kL1 (a common factor of p has no influence), else 0; and by sum_j (p'_j - P y_j) d_j,
+///   with d_j the error of the indexer's score and P = sum p' (a common shift of the scores has none), dense: P = 0.
+///   Errors of different keys, heads and rows are independent, so their squares add up; exp's may all point one way.
+///   Logarithms and sums are made in double.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectLoss(const LossCall& call);
 
 /// Runs the case on every level of this machine and compares it with the reference; nothing but the outputs is written.
