@@ -1,13 +1,13 @@
 // One query token of the sparse forward: all its heads, along the vector lanes, against the keys of its list.
 //
 //   the list's keys, ascending
-//   for each block of 128 keys:  (more than 8 heads) gather their rows of K (and V) side by side, widened to f32 where the kernels want it
+//   for each block of 128 keys:  gather their rows of K (and V) side by side, widened to f32 where the kernels want it
 //     for each strip of heads:   scores, online softmax, product: the code of the dense forward
 //   O = O^T / sum
 //
 // Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times a
 // head. The next block's rows are fetched into L2 while this one's are multiplied. Up to eight heads are the kernels of
-// few rows: reading is all the time there is, and they read the rows where they lie.
+// few rows: reading is all the time there is, and nothing is gathered, the rows are read where they lie.
 
 #include "ops/sparse_forward_tile.h"
 
