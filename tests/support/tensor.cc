@@ -195,6 +195,15 @@ void Snapshot::Allow(const Tensor& tensor) {
   }
 }
 
+void Snapshot::Forget() const {
+  for (const Saved& saved : saved_) {
+    const auto now = saved.buffer->whole();
+    for (size_t byte = 0; byte < now.size(); ++byte) {
+      if (saved.allowed[byte]) now[byte] = std::byte{0x7f};
+    }
+  }
+}
+
 int64_t Snapshot::FirstChange() const {
   for (const Saved& saved : saved_) {
     const auto now = saved.buffer->whole();

@@ -93,6 +93,9 @@ class Snapshot {
   void Add(const Tensor& tensor);
   /// The elements of `tensor` may change.
   void Allow(const Tensor& tensor);
+  /// Overwrites what may change with a number that no result is (3.4e38, or a NaN, or a key that no sequence has), so
+  /// that what a call does not write shows.
+  void Forget() const;
   /// Number of the first byte that changed without leave, counted from the start of its buffer, or -1.
   [[nodiscard]] int64_t FirstChange() const;
 

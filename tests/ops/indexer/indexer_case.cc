@@ -27,6 +27,7 @@ template <typename Call, typename Check>
 AssertionResult OnEveryLevel(const Call& call, int threads, const Check& check) {
   for (const Isa isa : IsaLevels()) {
     const Snapshot before = call.TakeSnapshot();
+    before.Forget();
     const Status status = call.Run(ContextOf(isa, threads));
     AssertionResult matches = status.ok() ? check(call.Outputs()) : AssertionFailure() << status.message();
     if (matches && before.FirstChange() >= 0) {

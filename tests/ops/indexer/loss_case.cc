@@ -217,6 +217,7 @@ AssertionResult LossIsTheReference(const LossCall& call, int threads) {
   const std::vector<ExpectedOutput> expected = ExpectLoss(call);
   for (const Isa isa : IsaLevels()) {
     const Snapshot before = call.TakeSnapshot();
+    before.Forget();
     const Status status = call.Run(ContextOf(isa, threads));
     AssertionResult matches =
         status.ok() ? MatchesExpected(call.Outputs(), expected) : AssertionFailure() << status.message();

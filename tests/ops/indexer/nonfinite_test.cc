@@ -45,6 +45,8 @@ std::vector<ExpectedOutput> WithoutTolerance(const reference::IndexerGradients& 
 template <typename Call>
 void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected, const Call& finite) {
   for (const Isa isa : IsaLevels()) {
+    finite.TakeSnapshot().Forget();
+    call.TakeSnapshot().Forget();
     ASSERT_TRUE(finite.Run(ContextOf(isa)).ok());
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     EXPECT_TRUE(SpreadsAsExpected(call.Outputs(), expected, finite.Outputs())) << IsaName(isa);

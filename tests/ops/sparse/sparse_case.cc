@@ -24,6 +24,7 @@ template <typename Call>
 AssertionResult MatchesOnEveryLevel(const Call& call, const std::vector<ExpectedOutput>& expected, int threads) {
   for (const Isa isa : IsaLevels()) {
     const Snapshot before = call.TakeSnapshot();
+    before.Forget();
     const Status status = call.Run(ContextOf(isa, threads));
     AssertionResult matches =
         status.ok() ? MatchesExpected(call.Outputs(), expected) : AssertionFailure() << status.message();
