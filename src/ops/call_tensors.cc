@@ -29,33 +29,45 @@ std::array<CallTensor, (kSizes + ...)> Joined(const std::array<CallTensor, kSize
   return all;
 }
 
+/// What every attention multiplies; the value is required or not.
+template <typename Args>
+std::array<CallTensor, 5> AttentionInputs(const Args& args, const CallTensor& value) {
+  return {Input("query", args.q), Input("key", args.k), value, Optional(Input("query_rope", args.q_rope)),
+          Optional(Input("key_rope", args.k_rope))};
+}
+
+/// What every attention's gradients read and write besides.
+template <typename Args>
+std::array<CallTensor, 9> AttentionGradients(const Args& args, const CallTensor& dv) {
+  return {
+      Input("out", args.out),
+      Input("d_out", args.d_out),
+      Input("softmax_max", args.softmax_max),
+      Input("softmax_sum", args.softmax_sum),
+      Output("dq", args.dq),
+      Output("dk", args.dk),
+      dv,
+      Optional(Output("dq_rope", args.dq_rope)),
+      Optional(Output("dk_rope", args.dk_rope)),
+  };
+}
+
 /// What a dense call and its gradients read.
 template <typename Args>
 std::array<CallTensor, 9> DenseInputs(const Args& args) {
-  return {
-      Input("query", args.q),
-      Input("key", args.k),
-      Input("value", args.v),
-      Optional(Input("query_rope", args.q_rope)),
-      Optional(Input("key_rope", args.k_rope)),
-      Optional(Input("pse", args.pse)),
-      Optional(Input("dense_mask", args.dense_mask)),
-      Optional(Input("drop_mask", args.drop_mask)),
-      Optional(Input("sink", args.sink)),
-  };
+  return Joined(AttentionInputs(args, Input("value", args.v)), std::array{
+                                                                   Optional(Input("pse", args.pse)),
+                                                                   Optional(Input("dense_mask", args.dense_mask)),
+                                                                   Optional(Input("drop_mask", args.drop_mask)),
+                                                                   Optional(Input("sink", args.sink)),
+                                                               });
 }
 
 /// Likewise a sparse one.
 template <typename Args>
 std::array<CallTensor, 6> SparseInputs(const Args& args) {
-  return {
-      Input("query", args.q),
-      Input("key", args.k),
-      Optional(Input("value", args.v)),
-      Optional(Input("query_rope", args.q_rope)),
-      Optional(Input("key_rope", args.k_rope)),
-      Input("sparse_indices", args.sparse_indices),
-  };
+  return Joined(AttentionInputs(args, Optional(Input("value", args.v))),
+                std::array{Input("sparse_indices", args.sparse_indices)});
 }
 
 /// Of every loss: the indexer's inputs and what is written.
@@ -81,20 +93,12 @@ std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
 }
 
 std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args) {
-  return Joined(DenseInputs(args), std::array{
-                                       Input("out", args.out),
-                                       Input("d_out", args.d_out),
-                                       Input("softmax_max", args.softmax_max),
-                                       Input("softmax_sum", args.softmax_sum),
-                                       Output("dq", args.dq),
-                                       Output("dk", args.dk),
-                                       Output("dv", args.dv),
-                                       Optional(Output("dq_rope", args.dq_rope)),
-                                       Optional(Output("dk_rope", args.dk_rope)),
-                                       Optional(Output("dpse", args.dpse)),
-                                       Optional(Output("dslopes", args.dslopes)),
-                                       Optional(Output("dsink", args.dsink)),
-                                   });
+  return Joined(DenseInputs(args), AttentionGradients(args, Output("dv", args.dv)),
+                std::array{
+                    Optional(Output("dpse", args.dpse)),
+                    Optional(Output("dslopes", args.dslopes)),
+                    Optional(Output("dsink", args.dsink)),
+                });
 }
 
 CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Input(name, tensor); }
@@ -192,17 +196,7 @@ std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args
 }
 
 std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args) {
-  return Joined(SparseInputs(args), std::array{
-                                        Input("out", args.out),
-                                        Input("d_out", args.d_out),
-                                        Input("softmax_max", args.softmax_max),
-                                        Input("softmax_sum", args.softmax_sum),
-                                        Output("dq", args.dq),
-                                        Output("dk", args.dk),
-                                        Optional(Output("dv", args.dv)),
-                                        Optional(Output("dq_rope", args.dq_rope)),
-                                        Optional(Output("dk_rope", args.dk_rope)),
-                                    });
+  return Joined(SparseInputs(args), AttentionGradients(args, Optional(Output("dv", args.dv))));
 }
 
 std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {

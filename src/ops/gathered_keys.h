@@ -67,7 +67,7 @@ struct GatherShape {
   bool shared_v = false;   ///< V is the first dv columns of K
   bool natural_v = false;  ///< pairs: V as it is (the backward multiplies it as scores)
   bool pair_k = false;     ///< pairs: K in pairs of rows too (the backward's product with dS)
-  int64_t block = 0;       ///< keys gathered at a time, even
+  int64_t block = 0;       ///< keys gathered at a time, even; 0: none, rows are read in place
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }
 };

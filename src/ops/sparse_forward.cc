@@ -21,7 +21,8 @@ class SparseForwardPlanImpl final : public Plan::Impl {
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
-        plan_(ops::MakeSparseForwardPlan(bound_, machine_)),
+        plan_(ops::MakeSparseForwardPlan(bound_, machine_,
+                                         ops::ReadsKeysInPlace(table_, bound_.attention.problem.heads))),
         buffers_(bound_, plan_, table_, workspace_) {}
 
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }

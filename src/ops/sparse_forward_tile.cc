@@ -67,7 +67,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const Spars
             .d_rope = problem.d_rope,
             .dv = problem.dv,
             .shared_v = !bound.has_v,
-            .block = few != nullptr && few->any_dtype ? 0 : plan.block_k};
+            .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k};
   Carver carver(nullptr);
   static_cast<void>(SparseForwardTile::Scratch(carver, bound, plan, gather));
   scratch_bytes = carver.used();

@@ -21,7 +21,7 @@ struct SparseForwardBuffers {
                        tiling::WorkspacePlan& workspace);
 
   const core::kernels::StripKernels* few;  ///< the kernels where a token has few heads, else null
-  GatherShape gather;                      ///< block: 0 where rows are read in place
+  GatherShape gather;                      ///< block: 0 where the kernels are those of few rows
   size_t run_state, scratch;
   size_t scratch_bytes;  ///< of one worker
 };

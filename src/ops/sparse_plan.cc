@@ -51,9 +51,10 @@ SparsePlan Begin(const char* op, const BoundSparse& bound) {
 
 }  // namespace
 
-SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine& machine) {
+SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine& machine, bool in_place) {
   SparsePlan plan = Begin("sparse forward", bound);
   const int64_t tokens = bound.sequences.tokens, heads = bound.attention.problem.heads;
+  if (in_place) plan.reason = "few heads read the rows of keys where they lie; " + std::to_string(tokens) + " tokens";
   if (tokens > 0) {
     const double flops_of_token = plan.flops / static_cast<double>(tokens);
     // Twenty tasks a worker balance.
@@ -87,6 +88,11 @@ const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& ta
   if (const core::kernels::StripKernels* few = table.ForFewRows(heads); few != nullptr) return few;
   if (table.row_state == nullptr || heads > table.narrowest().width) return nullptr;
   return &table.WithRowState(table.narrowest());
+}
+
+bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads) {
+  const core::kernels::StripKernels* few = FewHeads(table, heads);
+  return few != nullptr && few->any_dtype;
 }
 
 std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table, const SparsePlan& plan,

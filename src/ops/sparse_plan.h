@@ -30,12 +30,14 @@ struct SparsePlan {
   [[nodiscard]] int64_t head_tasks(int64_t heads) const { return (heads + heads_per_task - 1) / heads_per_task; }
 };
 
-[[nodiscard]] SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine& machine);
+/// @param in_place  the kernels read the rows of keys where they lie
+[[nodiscard]] SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine& machine, bool in_place);
 [[nodiscard]] SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound);
 
 /// The kernels that take all of a token's heads at once, where heads are few: those of few rows, which read keys in
 /// place, or the narrowest strip with its state by rows, whose product loads fewer operands; else null.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
+[[nodiscard]] bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads);
 
 /// The names of the strips' kernels, in order of use.
 [[nodiscard]] std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table,

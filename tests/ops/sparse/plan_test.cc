@@ -43,6 +43,15 @@ void ExpectNoAllocation(const Result<Plan>& plan, const Args& args) {
   }
 }
 
+TEST(SparsePlan, FewHeadsReadKeysInPlaceAndOthersGatherThem) {
+  for (const auto& [heads, says] : {std::pair{2, "where they lie"}, {40, "gathered rows of"}}) {
+    const SparseCall call(SparseCase{.heads = heads});
+    const Result<Plan> plan = PlanSparseFlashAttention(call.args(), call.options(), ContextOf(IsaLevels().front()));
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_NE(plan->info().reason.find(says), std::string::npos) << plan->info().reason;
+  }
+}
+
 TEST_P(SparsePlanRun, AllocatesNothingFromTheSecondCallOn) {
   const auto [isa, threads] = GetParam();
   for (const SparseCase& c : Cases()) {
