@@ -254,9 +254,9 @@ TEST(CliBackward, EmptySequencesGiveEmptyAndZeroGradients) {
 
 TEST(CliBenchBackward, JsonHasTheKeysOfTheForward) {
   const char* flags = " --shape 1,2,1,96,128,32,16 --dtype bf16 --layout BSND --causal --threads 1 --json";
-  const CliResult result = RunCli(std::string("bench backward") + flags);
+  const CliResult result = RunShortBench(std::string("backward") + flags);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json bench = json::parse(result.out), forward = json::parse(RunCli(std::string("bench forward") + flags).out);
+  const json bench = json::parse(result.out), forward = json::parse(RunShortBench(std::string("forward") + flags).out);
   for (const auto& [key, value] : forward.items()) EXPECT_TRUE(bench.contains(key)) << key;
   EXPECT_EQ(bench.size(), forward.size());
   EXPECT_EQ(bench["op"], "backward");
@@ -272,7 +272,7 @@ TEST(CliBenchBackward, ChecksEveryLayoutAndMaskBeforeTiming) {
   for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",
                             "--layout TND --dtype f16 --sparse-mode 7 --pre-tokens 70 --next-tokens -2",
                             "--layout BNSD_BSND --sparse-mode 5 --prefix 50,60 --isa portable"}) {
-    const CliResult result = RunCli(std::string("bench backward --shape 2,4,2,40,70,24 ") + flags);
+    const CliResult result = RunShortBench(std::string("backward --shape 2,4,2,40,70,24 ") + flags);
     EXPECT_EQ(result.exit_code, 0) << flags << ": " << result.err;
     EXPECT_THAT(result.out, HasSubstr("GFLOP/s")) << flags;
   }

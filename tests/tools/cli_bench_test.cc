@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 
 TEST(CliBench, JsonHasEveryKeyAndConsistentNumbers) {
   const CliResult result =
-      RunCli("bench forward --shape 1,2,1,96,128,32,16 --dtype bf16 --layout BSND --causal --threads 1 --json");
+      RunShortBench("forward --shape 1,2,1,96,128,32,16 --dtype bf16 --layout BSND --causal --threads 1 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   const json bench = json::parse(result.out);
@@ -41,7 +42,7 @@ TEST(CliBench, JsonHasEveryKeyAndConsistentNumbers) {
 }
 
 TEST(CliBench, DecodeIsHeldAgainstTheReadRateOfTheMachine) {
-  const CliResult result = RunCli("bench decode --shape 2,4,2,1,600,64 --dtype bf16 --threads 1 --json");
+  const CliResult result = RunShortBench("decode --shape 2,4,2,1,600,64 --dtype bf16 --threads 1 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json bench = json::parse(result.out);
   EXPECT_EQ(bench["op"], "decode");
@@ -56,7 +57,7 @@ TEST(CliBench, ChecksEveryLayoutAndMaskBeforeTiming) {
   for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",
                             "--layout TND --dtype f16 --sparse-mode 7 --pre-tokens 70 --next-tokens -2",
                             "--layout BNSD_BSND --sparse-mode 5 --prefix 50,60 --isa portable"}) {
-    const CliResult result = RunCli(std::string("bench forward --shape 2,4,2,40,70,24 ") + flags);
+    const CliResult result = RunShortBench(std::string("forward --shape 2,4,2,40,70,24 ") + flags);
     EXPECT_EQ(result.exit_code, 0) << flags << ": " << result.err;
     EXPECT_THAT(result.out, HasSubstr("GFLOP/s")) << flags;
   }
@@ -67,12 +68,38 @@ TEST(CliBench, BadArgumentsNameTheFlag) {
        std::vector<std::pair<std::string, std::string>>{{"--shape 1,2,2,8,8,16 --dtype int8", "--dtype"},
                                                         {"--shape 1,2,2,8,8,16 --layout DNSB", "--layout"},
                                                         {"--shape 1,2,2,8,8", "--shape"},
-                                                        {"--shape 1,2,2,8,8,16 --pre-tokens 4", "--pre-tokens"}}) {
+                                                        {"--shape 1,2,2,8,8,16 --pre-tokens 4", "--pre-tokens"},
+                                                        {"--shape 1,2,2,8,8,16 --seconds long", "--seconds"}}) {
     const CliResult result = RunCli("bench forward " + flags);
     EXPECT_EQ(result.exit_code, 2) << flags;
     EXPECT_TRUE(result.HasOneLineOfError()) << flags;
     EXPECT_THAT(result.err, HasSubstr(named)) << flags;
     EXPECT_EQ(result.out, "") << flags;
+  }
+}
+
+TEST(CliBench, TimesForAsLongAsAsked) {
+  using Clock = std::chrono::steady_clock;
+  for (const double seconds : {0.05, 0.5}) {
+    const Clock::time_point begin = Clock::now();
+    const CliResult result =
+        RunCli("bench forward --shape 1,1,1,8,8,16 --threads 1 --seconds " + std::to_string(seconds));
+    const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_GE(took, seconds);
+    EXPECT_LT(took, 2.5) << "as long as without --seconds";
+  }
+}
+
+TEST(CliBench, SecondsAreFiniteAndAboveZero) {
+  for (const char* op : {"forward", "decode", "indexer"}) {
+    for (const char* seconds : {"0", "-1", "nan", "inf"}) {
+      const CliResult result = RunCli(std::string("bench ") + op + " --shape 1,2,2,8,8,16 --seconds " + seconds);
+      EXPECT_EQ(result.exit_code, 2) << op;
+      EXPECT_TRUE(result.HasOneLineOfError()) << op;
+      EXPECT_EQ(result.err, std::string("fa: --seconds: ") + seconds + ", want a finite number above 0\n") << op;
+      EXPECT_EQ(result.out, "") << op;
+    }
   }
 }
 

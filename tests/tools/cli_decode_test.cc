@@ -201,7 +201,7 @@ TEST(CliDecodePlan, TellsHowKeysAreCut) {
 
 TEST(CliDecodeBench, ChecksPagesAndInt8BeforeTiming) {
   const CliResult result =
-      RunCli("bench decode --shape 2,4,2,1,300,64 --dtype int8 --block-size 16 --threads 1 --json");
+      RunShortBench("decode --shape 2,4,2,1,300,64 --dtype int8 --block-size 16 --threads 1 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json bench = json::parse(result.out);
   EXPECT_EQ(bench["dtype"], "int8");

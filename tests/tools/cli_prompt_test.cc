@@ -114,9 +114,9 @@ TEST(CliPrompt, BadArgumentsNameTheFlag) {
 TEST(CliPrompt, BenchChecksAndMeasuresEveryType) {
   for (const char* dtype : {"int8", "bf16"}) {
     const CliResult result =
-        RunCli(std::string("bench prompt --shape 2,4,2,50,70,24 --causal --layout BSND --threads 1 "
-                           "--json --dtype ") +
-               dtype);
+        RunShortBench(std::string("prompt --shape 2,4,2,50,70,24 --causal --layout BSND --threads 1 "
+                                  "--json --dtype ") +
+                      dtype);
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const json bench = json::parse(result.out);
     EXPECT_EQ(bench["op"], "prompt");

@@ -29,6 +29,8 @@ CliResult RunCli(const std::string& arguments, const std::string& environment) {
   return result;
 }
 
+CliResult RunShortBench(const std::string& arguments) { return RunCli("bench " + arguments + " --seconds 0.05"); }
+
 size_t Occurrences(const std::string& text, const std::string& word) {
   size_t count = 0;
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;

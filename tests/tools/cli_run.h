@@ -18,6 +18,9 @@ struct CliResult {
 /// Runs `fa ARGUMENTS`, as a shell would; `environment` is put before it ("FA_FORCE_ISA=avx2").
 [[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
 
+/// `fa bench ARGUMENTS` with as few calls as it times: tests look at what it checks and prints, not at rates.
+[[nodiscard]] CliResult RunShortBench(const std::string& arguments);
+
 /// How often `word` stands in `text`.
 [[nodiscard]] size_t Occurrences(const std::string& text, const std::string& word);
 

@@ -51,7 +51,7 @@ TEST(CliSparseBench, ChecksResultsBeforeTiming) {
                             "sparse-forward --shape 2,3,5,70,24,8,16 --block-size 16 --separate-value",
                             "indexer-kl-loss --shape 1,3,5,70,24,0,16 --indexer 2,20",
                             "dense-indexer-kl-loss --shape 2,3,5,70,24,8 --indexer 4,20 --layout TND"}) {
-    const CliResult result = RunCli(std::string("bench ") + flags + " --threads 2 --json");
+    const CliResult result = RunShortBench(std::string(flags) + " --threads 2 --json");
     ASSERT_EQ(result.exit_code, 0) << flags << ": " << result.err;
     const json bench = json::parse(result.out);
     EXPECT_GT(bench["gflops"].get<double>(), 0) << flags;
@@ -60,7 +60,7 @@ TEST(CliSparseBench, ChecksResultsBeforeTiming) {
 }
 
 TEST(CliSparseBench, SaysHowLargeThePagesAre) {
-  const CliResult result = RunCli("bench indexer --shape 2,3,5,70,24,80 --layout TND --block-size 16 --json");
+  const CliResult result = RunShortBench("indexer --shape 2,3,5,70,24,80 --layout TND --block-size 16 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(json::parse(result.out)["block_size"], 16);
   for (const char* op : {"sparse-forward", "indexer"}) {

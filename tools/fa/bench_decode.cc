@@ -12,11 +12,11 @@ namespace {
 
 struct Flags {
   DecodeCaseFlags decode;
-  BenchFlags bench;
+  MeasureFlags measure;
 };
 
 void Run(const Flags& flags) {
-  const std::unique_ptr<Context> context = MakeContext(flags.bench.context);
+  const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const DecodeCase decode(flags.decode);
   Result<Plan> plan = PlanDecodeAttention(decode.args, decode.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
@@ -24,7 +24,7 @@ void Run(const Flags& flags) {
   const DecodeAttentionArgs args = data.Args();
   Workspace workspace;
   MeasureAndReport({.op = "decode",
-                    .json = flags.bench.json,
+                    .flags = flags.measure,
                     .subject = SubjectOf(decode.forward),
                     .context = *context,
                     .info = plan->info(),
@@ -43,8 +43,7 @@ void AddBenchDecode(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("decode", "Time few queries against long keys; the result is checked first");
   const auto flags = std::make_shared<Flags>();
   AddDecodeCaseFlags(*command, flags->decode);
-  AddContextFlags(*command, flags->bench.context);
-  command->add_flag("--json", flags->bench.json, "Print one JSON object");
+  AddMeasureFlags(*command, flags->measure);
   command->callback([flags] { Run(*flags); });
 }
 

@@ -11,7 +11,7 @@ namespace fa::tool {
 namespace {
 
 void Run(const BenchFlags& flags) {
-  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase forward(flags.forward);
   Result<Plan> plan = PlanFlashAttention(forward.args, forward.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
@@ -19,7 +19,7 @@ void Run(const BenchFlags& flags) {
   const AttentionArgs args = data.Args();
   Workspace workspace;
   MeasureAndReport({.op = "forward",
-                    .json = flags.json,
+                    .flags = flags.measure,
                     .subject = SubjectOf(forward),
                     .context = *context,
                     .info = plan->info(),

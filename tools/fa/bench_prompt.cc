@@ -98,14 +98,14 @@ class Int8Data {
 };
 
 void Run(const BenchFlags& flags) {
-  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase prompt(flags.forward);
   Result<Plan> plan = PlanPromptFlashAttention(PromptArgsOf(prompt), PromptOptionsOf(prompt), context.get());
   ThrowUnlessOkFromShape(plan.status());
   Workspace workspace;
   const auto measure = [&](const PromptAttentionArgs& args, double bytes, const std::function<void()>& check) {
     MeasureAndReport({.op = "prompt",
-                      .json = flags.json,
+                      .flags = flags.measure,
                       .subject = SubjectOf(prompt),
                       .context = *context,
                       .info = plan->info(),

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -29,22 +30,26 @@ Measurement MeasureCall(const BenchCall& bench) {
   bench.check();
   // Rounds of the yardstick as long as a call, from 1 ms, long against its start, to 0.1 s, beyond which no rate
   // changes.
-  constexpr double kPeakSeconds = 0.05, kShortestRound = 1e-3, kLongestRound = 0.1;
-  // Each reading of the buffer takes some 30 ms.
-  constexpr double kReadSeconds = 0.1;
+  constexpr double kShortestRound = 1e-3, kLongestRound = 0.1;
+  // The share of --seconds that a yardstick gets before each of the ten rounds of calls: 50 ms of the default and, as
+  // a reading of the buffer takes some 30 ms, 100.
+  constexpr double kPeakShare = 0.02, kReadShare = 0.04;
   std::optional<bench::ReadBuffer> memory;
   if (bench.against_memory) memory.emplace(bench.context.threads());
   Measurement measured;
   measured.seconds =
-      Measure({.call = bench.call,
+      Measure({.seconds = bench.flags.seconds,
+               .call = bench.call,
                .between =
                    [&](double call_seconds) {
                      const double round = std::clamp(call_seconds, kShortestRound, kLongestRound);
                      const double peak =
                          bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.subject.dtype,
-                                                  std::max(kPeakSeconds, 2 * round), round);
+                                                  std::max(kPeakShare * bench.flags.seconds, 2 * round), round);
                      measured.peak_gflops = std::max(measured.peak_gflops, peak);
-                     if (memory) measured.read_gbps = std::max(measured.read_gbps, memory->Measure(kReadSeconds));
+                     if (!memory) return;
+                     measured.read_gbps =
+                         std::max(measured.read_gbps, memory->Measure(kReadShare * bench.flags.seconds));
                    },
                .progress = [&](int percent) { progress.Update(fmt::format("{}{} %", title, percent)); }});
   return measured;
@@ -100,14 +105,28 @@ BenchSubject SubjectOf(const ForwardCase& forward) {
       .shape = forward.Shape(), .dtype = forward.dtype, .layout = forward.options.layout, .mask = forward.mask_text};
 }
 
+void AddMeasureFlags(CLI::App& command, MeasureFlags& flags) {
+  AddContextFlags(command, flags.context);
+  const auto set_seconds = [&flags](double seconds) {
+    if (!(seconds > 0) || std::isinf(seconds)) {
+      throw UsageError(fmt::format("--seconds: {}, want a finite number above 0", seconds));
+    }
+    flags.seconds = seconds;
+  };
+  command
+      .add_option_function<double>("--seconds", set_seconds,
+                                   "How long to time calls, three rounds of which are the least; default: 2.5")
+      ->type_name("S");
+  command.add_flag("--json", flags.json, "Print one JSON object");
+}
+
 void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
               bool takes_int8) {
   CLI::App* command = bench.add_subcommand(name, text);
   const auto flags = std::make_shared<BenchFlags>();
   flags->forward.takes_int8 = takes_int8;
   AddForwardCaseFlags(*command, flags->forward);
-  AddContextFlags(*command, flags->context);
-  command->add_flag("--json", flags->json, "Print one JSON object");
+  AddMeasureFlags(*command, flags->measure);
   command->callback([name, flags, run = std::move(run)] {
     if (flags->forward.dtype == "int8" && !flags->forward.takes_int8) {
       throw UsageError(fmt::format("--dtype: int8 is for prompt, {} takes f32, f16 or bf16", name));
@@ -118,7 +137,7 @@ void AddBench(CLI::App& bench, const char* name, const char* text, std::function
 
 void MeasureAndReport(const BenchCall& bench) {
   const nlohmann::ordered_json result = ToJson(bench, MeasureCall(bench));
-  if (bench.json) {
+  if (bench.flags.json) {
     fmt::print("{}\n", result.dump(2));
   } else {
     PrintText(result, bench.bytes_of);

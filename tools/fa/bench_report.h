@@ -14,11 +14,18 @@
 
 namespace fa::tool {
 
+/// How a benchmark measures and reports: --seconds, --json and the flags of a context.
+struct MeasureFlags {
+  ContextFlags context;
+  double seconds = 2.5;  ///< positive and finite
+  bool json = false;
+};
+void AddMeasureFlags(CLI::App& command, MeasureFlags& flags);
+
 /// The flags of a benchmark of dense attention.
 struct BenchFlags {
   ForwardCaseFlags forward;
-  ContextFlags context;
-  bool json = false;
+  MeasureFlags measure;
 };
 
 /// Adds `name` with these flags; `run` gets them.
@@ -37,7 +44,7 @@ struct BenchSubject {
 /// A call to measure.
 struct BenchCall {
   const char* op = "";
-  bool json = false;
+  const MeasureFlags& flags;
   BenchSubject subject;
   const Context& context;
   PlanInfo info;

@@ -13,8 +13,7 @@ namespace {
 
 struct Flags {
   SparseCaseFlags sparse;
-  ContextFlags context;
-  bool json = false;
+  MeasureFlags measure;
 };
 
 struct SparseBench {
@@ -44,7 +43,7 @@ void MeasureSparse(const SparseBench& bench, const Flags& flags, const SparseCas
   Workspace workspace;
   MeasureAndReport(
       {.op = bench.name,
-       .json = flags.json,
+       .flags = flags.measure,
        .subject = {.shape = sparse.shape, .dtype = sparse.dtype, .layout = sparse.layout, .mask = sparse.MaskText()},
        .context = context,
        .info = plan->info(),
@@ -120,10 +119,9 @@ void AddSparseBench(CLI::App& app, const SparseBench& bench) {
   const auto flags = std::make_shared<Flags>();
   AddSparseCaseFlags(*command, bench.kind, bench.rows, flags->sparse);
   if (bench.takes_pages) AddPagesFlag(*command, flags->sparse);
-  AddContextFlags(*command, flags->context);
-  command->add_flag("--json", flags->json, "Print one JSON object");
+  AddMeasureFlags(*command, flags->measure);
   command->callback([bench, flags] {
-    const std::unique_ptr<Context> context = MakeContext(flags->context);
+    const std::unique_ptr<Context> context = MakeContext(flags->measure.context);
     const SparseCase sparse(bench.kind, flags->sparse);
     bench.run(bench, *flags, sparse, *context);
   });

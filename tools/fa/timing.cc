@@ -10,7 +10,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kTotalSeconds = 2.5;
 constexpr int kRounds = 10, kMinRounds = 3;
 // A sample much longer than the clock's resolution (some 25 ns) and its call.
 constexpr double kMinSampleSeconds = 20e-6;
@@ -29,10 +28,10 @@ Timing Measure(const TimingPlan& plan) {
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(kMinSampleSeconds / std::max(first, 1e-9)));
   std::vector<double> samples;
   double spent = 0;
-  for (int round = 0; round < kMinRounds || (round < kRounds && spent < kTotalSeconds); ++round) {
+  for (int round = 0; round < kMinRounds || (round < kRounds && spent < plan.seconds); ++round) {
     plan.progress(100 * round / kRounds);
     plan.between(first);
-    const double until = spent + kTotalSeconds / kRounds;
+    const double until = spent + plan.seconds / kRounds;
     do {
       samples.push_back(SecondsOf(plan.call, calls));
       spent += samples.back() * static_cast<double>(calls);

@@ -13,13 +13,14 @@ struct Timing {
 
 /// What a call is measured against, and how it is told.
 struct TimingPlan {
+  double seconds = 0;  ///< of calls, in all
   std::function<void()> call;
   /// Between rounds of calls: the yardstick, so that both see the same machine. It is told how long a call takes.
   std::function<void(double call_seconds)> between;
   std::function<void(int percent)> progress;
 };
 
-/// Calls for about 2.5 seconds, in ten rounds with `between` before each; calls longer than a round get three rounds.
+/// Calls for about `seconds`, in ten rounds with `between` before each; calls longer than a round get three rounds.
 [[nodiscard]] Timing Measure(const TimingPlan& plan);
 
 }  // namespace fa::tool
