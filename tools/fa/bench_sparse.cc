@@ -90,28 +90,32 @@ void RunIndexerBackward(const SparseBench& bench, const Flags& flags, const Spar
       {args, KeyBytes(sparse), "keys", [&] { data.CheckBackward(); }});
 }
 
+/// What both losses have.
+struct LossData {
+  LossData(const SparseCase& sparse, Context& context) : attention(sparse), indexer(sparse), args(sparse.LossArgs()) {
+    attention.SetLossArgs(context, args);
+    indexer.SetLossArgs(args);
+  }
+
+  SparseAttentionData attention;
+  IndexerData indexer;
+  SparseIndexerLossArgs args;
+};
+
 void RunLoss(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
-  SparseAttentionData attention(sparse);
-  IndexerData indexer(sparse);
-  SparseIndexerLossArgs args = sparse.LossArgs();
-  attention.SetLossArgs(context, args);
-  indexer.SetLossArgs(args);
+  const LossData data(sparse, context);
   MeasureSparse<SparseIndexerLossArgs, IndexerLossOptions>(
       bench, flags, sparse, context, PlanSparseLightningIndexerGradKLLoss, sparse.LossOptions(),
-      {args, attention.gathered_bytes(), "gathered keys", [&] { indexer.CheckLoss(attention); }});
+      {data.args, data.attention.gathered_bytes(), "gathered keys", [&] { data.indexer.CheckLoss(data.attention); }});
 }
 
 void RunDenseLoss(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
-  SparseAttentionData attention(sparse);
-  IndexerData indexer(sparse);
-  SparseIndexerLossArgs shared = sparse.LossArgs();
-  attention.SetLossArgs(context, shared);
-  indexer.SetLossArgs(shared);
-  DenseIndexerLossArgs args = sparse.DenseLossArgs(shared);
-  indexer.SetStatistics(context, args);
+  LossData data(sparse, context);
+  DenseIndexerLossArgs args = sparse.DenseLossArgs(data.args);
+  data.indexer.SetStatistics(context, args);
   MeasureSparse<DenseIndexerLossArgs, IndexerLossOptions>(
       bench, flags, sparse, context, PlanDenseLightningIndexerGradKLLoss, sparse.LossOptions(),
-      {args, KeyBytes(sparse), "keys of the indexer", [&] { indexer.CheckLoss(attention); }});
+      {args, KeyBytes(sparse), "keys of the indexer", [&] { data.indexer.CheckLoss(data.attention); }});
 }
 
 void AddSparseBench(CLI::App& app, const SparseBench& bench) {
