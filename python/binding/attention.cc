@@ -65,24 +65,14 @@ void Forward(nb::dict tensors, const AttentionOptions& options, const Lengths& c
              Context* context) {
   CallArrays arrays(std::move(tensors));
   const AttentionArgs args = ForwardArgs(arrays, cu_q, cu_kv);
-  Status status;
-  {
-    const nb::gil_scoped_release release;
-    status = FlashAttention(args, options, context);
-  }
-  Raise(status);
+  RunUnlocked([&] { return FlashAttention(args, options, context); });
 }
 
 void Backward(nb::dict tensors, const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv,
               Context* context) {
   CallArrays arrays(std::move(tensors));
   const AttentionGradArgs args = BackwardArgs(arrays, cu_q, cu_kv);
-  Status status;
-  {
-    const nb::gil_scoped_release release;
-    status = FlashAttentionGrad(args, options, context);
-  }
-  Raise(status);
+  RunUnlocked([&] { return FlashAttentionGrad(args, options, context); });
 }
 
 void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
@@ -98,24 +88,14 @@ void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* 
   args.softmax_max = arrays.Out("softmax_max");
   args.softmax_sum = arrays.Out("softmax_sum");
   const MergeOptions options = {LayoutOf(layout), heads};
-  Status status;
-  {
-    const nb::gil_scoped_release release;
-    status = MergePartials(args, options, context);
-  }
-  Raise(status);
+  RunUnlocked([&] { return MergePartials(args, options, context); });
 }
 
 void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, float keep_prob, int64_t bits, Context* context) {
   CallArrays arrays(std::move(tensors));
   const MutableTensorView mask = arrays.Out("mask");
   const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), static_cast<size_t>(mask.shape[0]));
-  Status status;
-  {
-    const nb::gil_scoped_release release;
-    status = GenerateDropoutMask({seed, offset}, keep_prob, bits, bytes, context);
-  }
-  Raise(status);
+  RunUnlocked([&] { return GenerateDropoutMask({seed, offset}, keep_prob, bits, bytes, context); });
 }
 
 void BindMask(nb::module_& module) {

@@ -23,6 +23,17 @@ AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Le
 /// The layout of that name. ValueError for another.
 Layout LayoutOf(const std::string& name);
 
+/// Calls the library without the interpreter's lock, and raises what its status says.
+template <typename Call>
+void RunUnlocked(const Call& call) {
+  Status status;
+  {
+    const nanobind::gil_scoped_release release;
+    status = call();
+  }
+  Raise(status);
+}
+
 /// Adds to the module: Mask, AttentionOptions, the operators / plans / prompt attention /
 /// sparse attention, indexer and losses.
 void BindAttention(nanobind::module_& module);

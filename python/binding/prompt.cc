@@ -45,12 +45,7 @@ void Prompt(nb::dict tensors, const PromptAttentionOptions& options, const Lengt
   (packed ? args.cu_q : args.lengths_q) = query;
   (packed ? args.cu_kv : args.lengths_kv) = key;
   args.out = arrays.Out("out");
-  Status status;
-  {
-    const nb::gil_scoped_release release;
-    status = PromptFlashAttention(args, options, context);
-  }
-  Raise(status);
+  RunUnlocked([&] { return PromptFlashAttention(args, options, context); });
 }
 
 }  // namespace

@@ -59,18 +59,6 @@ IndexerLossOptions MakeLossOptions(const std::string& layout, std::optional<floa
           .check_indices = check_indices};
 }
 
-/// Runs `call` without the interpreter's lock.
-template <typename Args, typename Options>
-void Run(Status (*call)(const Args&, const Options&, Context*), const Args& args, const Options& options,
-         Context* context) {
-  Status status;
-  {
-    const nb::gil_scoped_release release;
-    status = call(args, options, context);
-  }
-  Raise(status);
-}
-
 // Both argument structures name these members alike.
 template <typename Args>
 void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
@@ -94,7 +82,7 @@ void SparseForward(nb::dict tensors, const SparseAttentionOptions& options, cons
   args.softmax_max = arrays.Out("softmax_max");
   args.softmax_sum = arrays.Out("softmax_sum");
   args.p_head_mean = arrays.Out("p_head_mean");
-  Run(&SparseFlashAttention, args, options, context);
+  RunUnlocked([&] { return SparseFlashAttention(args, options, context); });
 }
 
 void SparseBackward(nb::dict tensors, const SparseAttentionOptions& options, const Lengths& lengths_q,
@@ -113,7 +101,7 @@ void SparseBackward(nb::dict tensors, const SparseAttentionOptions& options, con
   args.dv = arrays.Out("dv");
   args.dq_rope = arrays.Out("dq_rope");
   args.dk_rope = arrays.Out("dk_rope");
-  Run(&SparseFlashAttentionGrad, args, options, context);
+  RunUnlocked([&] { return SparseFlashAttentionGrad(args, options, context); });
 }
 
 void Indexer(nb::dict tensors, const LightningIndexerOptions& options, const Lengths& lengths_q,
@@ -128,7 +116,7 @@ void Indexer(nb::dict tensors, const LightningIndexerOptions& options, const Len
   args.lengths_kv = lengths_kv;
   args.sparse_indices = arrays.Out("sparse_indices");
   args.sparse_values = arrays.Out("sparse_values");
-  Run(&LightningIndexer, args, options, context);
+  RunUnlocked([&] { return LightningIndexer(args, options, context); });
 }
 
 void IndexerBackward(nb::dict tensors, const LightningIndexerOptions& options, const Lengths& lengths_q,
@@ -145,7 +133,7 @@ void IndexerBackward(nb::dict tensors, const LightningIndexerOptions& options, c
   args.dq = arrays.Out("dq");
   args.dk = arrays.Out("dk");
   args.dweights = arrays.Out("dweights");
-  Run(&LightningIndexerGrad, args, options, context);
+  RunUnlocked([&] { return LightningIndexerGrad(args, options, context); });
 }
 
 // Both argument structures name these members alike.
@@ -170,7 +158,7 @@ void SparseLoss(nb::dict tensors, const IndexerLossOptions& options, const Lengt
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.sparse_indices = arrays.In("sparse_indices");
   args.p_head_mean = arrays.In("p_head_mean");
-  Run(&SparseLightningIndexerGradKLLoss, args, options, context);
+  RunUnlocked([&] { return SparseLightningIndexerGradKLLoss(args, options, context); });
 }
 
 void DenseLoss(nb::dict tensors, const IndexerLossOptions& options, const Lengths& lengths_q, const Lengths& lengths_kv,
@@ -180,7 +168,7 @@ void DenseLoss(nb::dict tensors, const IndexerLossOptions& options, const Length
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.softmax_max_index = arrays.In("softmax_max_index");
   args.softmax_sum_index = arrays.In("softmax_sum_index");
-  Run(&DenseLightningIndexerGradKLLoss, args, options, context);
+  RunUnlocked([&] { return DenseLightningIndexerGradKLLoss(args, options, context); });
 }
 
 }  // namespace
