@@ -36,7 +36,7 @@ struct Yardstick {
 
 class BackwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// The rule of goals.md for gradients, with no allowance: both errors are largest ones of tens of thousands of elements.
+// Without an allowance: both errors are largest ones of tens of thousands of elements.
 TEST_P(BackwardAccuracy, ErrorIsAtMostThreeTimesThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   BackwardCase c;

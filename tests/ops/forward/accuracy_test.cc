@@ -25,7 +25,7 @@ struct Yardstick {
 
 class ForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// The rule of goals.md, with no allowance: both errors are largest ones of tens of thousands of elements.
+// Without an allowance: both errors are largest ones of tens of thousands of elements.
 TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   ForwardCase c;
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(UnitNormal, ForwardAccuracy,
                            return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
                          });
 
-// goals.md: f32 O within 4e-6 for unit-normal inputs at S = 4096. 64 query rows stand for all 4096.
+// A goal of the project, in absolute terms: 4e-6 for unit-normal f32 inputs. 64 query rows stand for all 4096.
 TEST(ForwardAccuracy, F32With4096KeysIsWithin4em6) {
   for (const int64_t d : {64, 128}) {
     ForwardCase c;
