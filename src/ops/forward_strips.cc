@@ -127,6 +127,35 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
   }
 }
 
+void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const KeyRows& rows,
+                                     const TileScratch& scratch, WaitingProduct& waiting, float* raw_scores) const {
+  const Interval keys = strip.KeysIn(block);
+  if (keys.empty()) return;
+  const StripKernels& kernels = *strip.kernels;
+  alignas(64) float block_max[kMaxStripWidth];
+  // The probabilities that wait lie in one half of the tile.
+  const int64_t tile = keys.size() * strip.lanes.width;
+  float* s = waiting.args.p == scratch.scores ? scratch.scores + waiting.tile : scratch.scores;
+  score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr, strip.started ? &waiting.args : nullptr);
+  if (raw_scores != nullptr) std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(tile));
+  kernels.softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, block_max, strip.row_max, strip.row_sum,
+                  waiting.alpha);
+  waiting.args = {.v = rows.V(keys.begin),
+                  .keys = keys.size(),
+                  .p = s,
+                  .dv = bound_.problem.dv,
+                  .alpha = strip.started ? waiting.alpha : nullptr,
+                  .o = strip.state};
+  waiting.tile = tile;
+  strip.started = true;
+}
+
+void ForwardStrips::EndWaiting(const RunningStrip& strip, WaitingProduct& waiting) {
+  const core::kernels::ProductArgs& args = waiting.args;
+  if (args.keys > 0) strip.kernels->product(args.v, args.keys, args.p, args.dv, args.alpha, args.o);
+  waiting.args.keys = 0;
+}
+
 void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch) const {
   const StripRows& lanes = strip.lanes;
   const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];

@@ -24,6 +24,13 @@ struct RunningStrip : Strip {
   bool started = false;  ///< state holds something
 };
 
+/// The product of a block that waits to run beside the scores of the next.
+struct WaitingProduct {
+  core::kernels::ProductArgs args;  ///< keys 0: none waits
+  int64_t tile = 0;                 ///< floats of its probabilities
+  alignas(64) float alpha[kMaxStripWidth];
+};
+
 /// The strip for the first of `rows` rows, with its output state by rows or along the lanes: the bits are the same.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
@@ -51,6 +58,11 @@ class ForwardStrips {
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
+  /// The same of at most half a tile's keys, none masked, for kernels that have scores_beside: the product of the block
+  /// before runs beside these scores, this one's is left waiting.
+  void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
+                        WaitingProduct& waiting, float* raw_scores) const;
+  static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
 

@@ -101,7 +101,7 @@ struct KeyAddresses {
 class GatheredKeys {
  public:
   /// Kernels of few rows fetch the rows of so many keys ahead.
-  static constexpr int64_t kFetchAhead = 16;
+  static constexpr int64_t kFetchAhead = 32;
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)
       : kernels_(kernels), shape_(shape), sources_(sources) {}

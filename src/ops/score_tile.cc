@@ -6,7 +6,8 @@ using core::kernels::kMaskedProbability;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max) const {
+void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max,
+                              const core::kernels::ProductArgs* beside) const {
   const StripKernels& kernels = *strip.kernels;
   const int64_t d = bound_.problem.d;
   // The packed queries follow each other too, but for kernels of few rows and an odd head in pairs.
@@ -18,8 +19,13 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   const bool rope = bound_.has_rope;
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
-    kernels.scores(rows.K(key), end - key, strip.panel, d, false, s + (key - keys.begin) * strip.lanes.width,
-                   rope ? nullptr : row_max);
+    float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
+    if (beside != nullptr) {
+      kernels.scores_beside(rows.K(key), end - key, strip.panel, d, to, max, *beside);
+      beside = nullptr;
+    } else {
+      kernels.scores(rows.K(key), end - key, strip.panel, d, false, to, max);
+    }
     key = end;
   }
   if (!rope) return;

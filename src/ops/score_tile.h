@@ -2,6 +2,7 @@
 #define FA_OPS_SCORE_TILE_H_
 
 #include <algorithm>
+#include <utility>
 
 #include "core/kernels/kernel_types.h"
 #include "ops/key_rows.h"
@@ -27,11 +28,12 @@ class ScoreTile {
   /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
   /// @param block_max  optional: the largest score of each lane
   /// @param capped     optional: with softcap, the capped score before any bias
+  /// @param beside     optional: a product for kernels that have scores_beside, done when it returns
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
-            float* capped) const {
+            float* capped, const core::kernels::ProductArgs* beside = nullptr) const {
     const auto products = [&](tiling::Interval part, float* to, float* row_max) {
-      InnerProducts(strip, part, rows, to, row_max);
+      InnerProducts(strip, part, rows, to, row_max, std::exchange(beside, nullptr));
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
@@ -48,7 +50,8 @@ class ScoreTile {
   /// Keys that the passes work on at a time: a multiple of the mask's words.
   static constexpr int64_t kPassKeys = 64;
 
-  void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max) const;
+  void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
+                     const core::kernels::ProductArgs* beside) const;
 
   const BoundAttention& bound_;
   const core::kernels::KernelTable& table_;

@@ -130,6 +130,18 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     // A copy of the rows would take as long as their products.
     const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
+    if (buffers_.few->scores_beside != nullptr) {
+      // The scores of a block wait for its rows; the product of the one before fills that time.
+      RunningStrip& strip = strips[0];
+      WaitingProduct waiting;
+      const int64_t half = plan_.block_k / 2;
+      for (int64_t begin = 0; begin < keys.count; begin += half) {
+        float* raw = bound_.has_mean ? scratch.raw_scores + begin * strip.lanes.width : nullptr;
+        strips_.VisitBlockBeside(strip, {begin, std::min(begin + half, keys.count)}, rows, scratch.tile, waiting, raw);
+      }
+      ForwardStrips::EndWaiting(strip, waiting);
+      return;
+    }
     for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
       VisitBlock({begin, std::min(begin + plan_.block_k, keys.count)}, rows, scratch, strips);
     }

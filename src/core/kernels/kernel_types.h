@@ -69,6 +69,16 @@ enum class Operands : uint8_t {
   kBF16Pairs,
 };
 
+/// What `product` of a strip takes.
+struct ProductArgs {
+  RowBlock v;
+  int64_t keys = 0;
+  const float* p = nullptr;
+  int64_t dv = 0;
+  const float* alpha = nullptr;
+  float* o = nullptr;
+};
+
 /// Kernels of one strip width on one level: one line of kernels.inc.
 struct StripKernels {
   const char* name;  ///< states the facts: "f32_8x32_avx512"
@@ -148,6 +158,11 @@ struct StripKernels {
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
   /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin behind it.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
+
+  /// Few rows only, else null: scores that do not accumulate and, beside them, a product of rows of the same type, so
+  /// that no time passes in which nothing is read. Both have the bits they have alone.
+  void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
+                        const ProductArgs& product) = nullptr;
 
   bool state_by_row = false;  ///< the output state is [row][dv], with the bits of [dv][lane]
 

@@ -1,4 +1,4 @@
-// Where kernels find their rows, and what they fetch meanwhile, does not change a bit.
+// Where kernels find their rows, and what they fetch or multiply meanwhile, does not change a bit.
 
 #include <cstring>
 #include <string>
@@ -45,12 +45,12 @@ class ScatteredRows {
   std::vector<const void*> addresses_;
 };
 
-std::vector<float> Panel(const StripKernels& kernels, DType dtype, const RowKernels& rows) {
+std::vector<float> Panel(const StripKernels& kernels, DType dtype, const RowKernels& rows, int64_t d = kColumns) {
   const ScatteredRows queries(dtype, kernels.rows, rows);
   std::vector<const void*> lanes;
   for (int64_t i = 0; i < kernels.rows; ++i) lanes.push_back(queries.ByAddress().rows[i]);
   std::vector<float> panel(static_cast<size_t>(kColumns * kernels.width));
-  kernels.pack_queries({lanes.data(), dtype, kernels.rows}, kColumns, 1, panel.data());
+  kernels.pack_queries({lanes.data(), dtype, kernels.rows}, d, 1, panel.data());
   return panel;
 }
 
@@ -99,6 +99,47 @@ TEST(RowSources, RowsByAddressGiveTheBitsOfRowsInOrder) {
       }
     }
   }
+}
+
+TEST(RowSources, ScoresBesideAProductGiveTheBitsOfTheTwoAlone) {
+  struct Sizes {
+    int64_t keys, keys_of_product, d, dv;
+  };
+  int compared = 0;
+  for (const KernelTable* table : Tables()) {
+    for (int i = 0; i < table->few_count; ++i) {
+      const StripKernels& kernels = table->few[i];
+      if (kernels.scores_beside == nullptr) continue;
+      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+        for (const auto& [keys, keys_of_product, d, dv] :
+             {Sizes{64, 64, 96, 96}, Sizes{32, 32, 100, 64}, Sizes{16, 32, 64, 100}, Sizes{41, 16, 70, 33},
+              Sizes{5, 37, 40, 40}, Sizes{33, 3, 7, 100}}) {
+          const std::vector<float> panel = Panel(kernels, dtype, *table->rows, d);
+          const ScatteredRows k(dtype, keys, *table->rows), v(dtype, keys_of_product, *table->rows);
+          Matrix p(keys_of_product, kernels.width, kernels.width, 8), alpha(1, kernels.width, kernels.width, 9);
+          for (const float* scaled : {static_cast<float*>(nullptr), alpha.data()}) {
+            Matrix scores(keys, kernels.width, kernels.width, 10), row_max(1, kernels.width, kernels.width, 11);
+            Matrix o(kernels.rows, dv, dv, 12);
+            Matrix beside_scores = scores, beside_max = row_max, beside_o = o;
+            kernels.scores(k.ByAddress(), keys, panel.data(), d, false, scores.data(), row_max.data());
+            kernels.product(v.ByAddress(), keys_of_product, p.data(), dv, scaled, o.data());
+            kernels.scores_beside(k.ByAddress(), keys, panel.data(), d, beside_scores.data(), beside_max.data(),
+                                  {v.ByAddress(), keys_of_product, p.data(), dv, scaled, beside_o.data()});
+            const auto same = [](Matrix& a, Matrix& b, int64_t size) {
+              return std::memcmp(a.data(), b.data(), static_cast<size_t>(size) * sizeof(float)) == 0;
+            };
+            EXPECT_TRUE(same(beside_scores, scores, keys * kernels.width) && same(beside_max, row_max, kernels.width))
+                << kernels.name << " " << Name(dtype) << " keys " << keys << " d " << d;
+            EXPECT_TRUE(same(beside_o, o, kernels.rows * dv))
+                << kernels.name << " " << Name(dtype) << " keys " << keys_of_product << " dv " << dv;
+            EXPECT_TRUE(beside_scores.Intact() && beside_max.Intact() && beside_o.Intact());
+            ++compared;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(compared, 0);
 }
 
 TEST(RowSources, FetchingFromAListChangesNothing) {
