@@ -1,4 +1,4 @@
-// The return codes of the first phase (device-dense section 7), a cause a test.
+// The return codes of the first phase, a cause a test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The calls that the device refuses (device-dense section 9), a call a test, and its limits that are none here.
+// The calls that the device refuses, a call a test, and its limits that are none here.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -33,7 +33,7 @@ TEST(MaskRule, PicturesOfEveryMode) {
   EXPECT_EQ(Picture({.mode = 6, .prefix = {1}}, {{4}, {2}}, 0), "x.|x.|x.|xx|");
 }
 
-// device-dense section 3: "Hand checks against doc pictures".
+// By hand, from the pictures of the sparse modes in the documentation of the device.
 TEST(MaskRule, BandModesOfPackedSequences) {
   const Lengths lengths{.sq = {3, 2, 0}, .sk = {3, 6, 4}};
   const MaskRule mode7{.mode = 7, .next = -2};
