@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "aclnn/executor.h"
+#include "aclnn/attention_inputs.h"
 #include "aclnn/operands.h"
 #include "aclnn/planned_operation.h"
 #include "aclnn/report.h"
@@ -14,11 +14,9 @@
 namespace fa::aclnn {
 namespace {
 
-using Slot = Operands::Slot;
-
-struct BackwardSlots {
-  Slot q, q_rope, k, k_rope, v, d_out, pse, drop_mask, atten_mask, softmax_max, softmax_sum, out, sink;
-  Slot dq, dq_rope, dk, dk_rope, dv, dpse, dsink;
+struct BackwardSlots : AttentionInputs {
+  Operands::Slot d_out, softmax_max, softmax_sum, out;
+  Operands::Slot dq, dq_rope, dk, dk_rope, dv, dpse, dsink;
 };
 
 BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& call, Operands& operands) {
@@ -94,17 +92,7 @@ class BackwardOperation final : public PlannedOperation {
   [[nodiscard]] AttentionGradArgs Args(const CallMemory* memory) const {
     const bool by_sequence = settings_.statistics_by_sequence;
     AttentionGradArgs args;
-    args.q = operands_.In(slots_.q, memory);
-    args.k = operands_.In(slots_.k, memory);
-    args.v = operands_.In(slots_.v, memory);
-    args.q_rope = operands_.In(slots_.q_rope, memory);
-    args.k_rope = operands_.In(slots_.k_rope, memory);
-    args.pse = operands_.In(slots_.pse, memory);
-    args.dense_mask = operands_.In(slots_.atten_mask, memory);
-    args.drop_mask = operands_.In(slots_.drop_mask, memory);
-    args.sink = operands_.In(slots_.sink, memory);
-    args.cu_q = settings_.cu_q;
-    args.cu_kv = settings_.cu_kv;
+    SetInputs(slots_, operands_, settings_, memory, args);
     args.out = operands_.In(slots_.out, memory);
     args.d_out = operands_.In(slots_.d_out, memory);
     const auto [max, sum] = Blocks(memory);
@@ -151,8 +139,7 @@ aclnnStatus PrepareBackward(const BackwardTensors& tensors, const AttentionCall&
     auto settings = SettingsOf(call, slots.atten_mask != Operands::kAbsent);
     if (!settings.ok()) return Report(settings.status());
     auto operation = std::make_shared<BackwardOperation>(std::move(operands), slots, std::move(*settings));
-    if (Status status = operation->Prepare(); !status.ok()) return Report(status);
-    return ReleaseExecutor(std::move(operation), workspace_size, executor);
+    return Release(std::move(operation), workspace_size, executor);
   });
 }
 

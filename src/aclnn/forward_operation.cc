@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "aclnn/executor.h"
+#include "aclnn/attention_inputs.h"
 #include "aclnn/operands.h"
 #include "aclnn/planned_operation.h"
 #include "aclnn/report.h"
@@ -14,10 +14,8 @@
 namespace fa::aclnn {
 namespace {
 
-using Slot = Operands::Slot;
-
-struct ForwardSlots {
-  Slot q, q_rope, k, k_rope, v, pse, drop_mask, atten_mask, sink, softmax_max, softmax_sum, out;
+struct ForwardSlots : AttentionInputs {
+  Operands::Slot softmax_max, softmax_sum, out;
 };
 
 ForwardSlots AddOperands(const ForwardTensors& tensors, const AttentionCall& call, Operands& operands) {
@@ -76,17 +74,7 @@ class ForwardOperation final : public PlannedOperation {
   [[nodiscard]] AttentionArgs Args(const CallMemory* memory) const {
     const bool by_sequence = settings_.statistics_by_sequence;
     AttentionArgs args;
-    args.q = operands_.In(slots_.q, memory);
-    args.k = operands_.In(slots_.k, memory);
-    args.v = operands_.In(slots_.v, memory);
-    args.q_rope = operands_.In(slots_.q_rope, memory);
-    args.k_rope = operands_.In(slots_.k_rope, memory);
-    args.pse = operands_.In(slots_.pse, memory);
-    args.dense_mask = operands_.In(slots_.atten_mask, memory);
-    args.drop_mask = operands_.In(slots_.drop_mask, memory);
-    args.sink = operands_.In(slots_.sink, memory);
-    args.cu_q = settings_.cu_q;
-    args.cu_kv = settings_.cu_kv;
+    SetInputs(slots_, operands_, settings_, memory, args);
     args.out = operands_.Out(slots_.out, memory);
     args.softmax_max = by_sequence ? statistics_.Max(memory) : operands_.Out(slots_.softmax_max, memory);
     args.softmax_sum = by_sequence ? statistics_.Sum(memory) : operands_.Out(slots_.softmax_sum, memory);
@@ -119,8 +107,7 @@ aclnnStatus PrepareForward(const ForwardTensors& tensors, const AttentionCall& c
     auto settings = SettingsOf(call, slots.atten_mask != Operands::kAbsent);
     if (!settings.ok()) return Report(settings.status());
     auto operation = std::make_shared<ForwardOperation>(std::move(operands), slots, std::move(*settings));
-    if (Status status = operation->Prepare(); !status.ok()) return Report(status);
-    return ReleaseExecutor(std::move(operation), workspace_size, executor);
+    return Release(std::move(operation), workspace_size, executor);
   });
 }
 

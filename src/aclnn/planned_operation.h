@@ -2,11 +2,15 @@
 #define FA_ACLNN_PLANNED_OPERATION_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "acl/acl.h"
 #include "aclnn/attention_call.h"
 #include "aclnn/executor.h"
+#include "aclnn/report.h"
 #include "fa/plan.h"
 
 namespace fa::aclnn {
@@ -46,6 +50,14 @@ class PlannedOperation : public Operation {
   size_t plan_at_ = 0;
   std::optional<Plan> plan_;
 };
+
+/// The end of the first phase of a PlannedOperation: its Prepare(), then its executor goes to the program.
+template <typename Planned>
+[[nodiscard]] aclnnStatus Release(std::shared_ptr<Planned> operation, uint64_t* workspace_size,
+                                  aclOpExecutor** executor) {
+  if (Status status = operation->Prepare(); !status.ok()) return Report(status);
+  return ReleaseExecutor(std::move(operation), workspace_size, executor);
+}
 
 }  // namespace fa::aclnn
 

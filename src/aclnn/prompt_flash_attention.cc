@@ -184,8 +184,7 @@ aclnnStatus PreparePrompt(const PromptTensors& tensors, const PromptCall& call, 
     auto settings = SettingsOf(call, slots.atten_mask != Operands::kAbsent);
     if (!settings.ok()) return Report(settings.status());
     auto operation = std::make_shared<PromptOperation>(std::move(operands), slots, std::move(*settings));
-    if (Status status = operation->Prepare(); !status.ok()) return Report(status);
-    return ReleaseExecutor(std::move(operation), workspace_size, executor);
+    return Release(std::move(operation), workspace_size, executor);
   });
 }
 

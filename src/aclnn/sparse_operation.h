@@ -4,17 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "acl/acl.h"
 #include "aclnn/attention_call.h"
-#include "aclnn/executor.h"
 #include "aclnn/operands.h"
 #include "aclnn/planned_operation.h"
-#include "aclnn/report.h"
 #include "aclnn/sequence_lengths.h"
 #include "fa/plan.h"
 #include "fa/sparse_options.h"
@@ -142,14 +139,6 @@ class SparseOperation final : public PlannedOperation {
   SequenceLengths lengths_q_, lengths_kv_;
   std::string missing_;
 };
-
-/// The end of the first phase.
-template <typename Args, typename Options>
-[[nodiscard]] aclnnStatus Release(std::shared_ptr<SparseOperation<Args, Options>> operation, uint64_t* workspace_size,
-                                  aclOpExecutor** executor) {
-  if (Status status = operation->Prepare(); !status.ok()) return Report(status);
-  return ReleaseExecutor(std::move(operation), workspace_size, executor);
-}
 
 }  // namespace fa::aclnn
 
