@@ -79,6 +79,9 @@ inline constexpr size_t kDenseLossTensors = 15;
 /// The output shares no element with the other tensor.
 [[nodiscard]] Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                                 const PlannedTensor& other_planned);
+/// Of all tensors of a call: CheckPlanned; CheckApart of every output and every tensor before it.
+[[nodiscard]] Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
+[[nodiscard]] Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 
 }  // namespace fa::ops
 

@@ -65,9 +65,7 @@ Status CheckBlockTable(const BoundDecode& bound, const DecodeAttentionArgs& args
 
 Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args) {
   const auto tensors = TensorsOf(args);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (Status status = CheckPlanned(tensors[i], bound.planned[i]); !status.ok()) return status;
-  }
+  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
   if (Status status = CheckList("key", args.k, bound.planned_k); !status.ok()) return status;
   if (Status status = CheckList("value", args.v, bound.planned_v); !status.ok()) return status;
   if (Status status = CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q); !status.ok()) return status;

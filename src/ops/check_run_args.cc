@@ -104,10 +104,14 @@ Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const 
   return Status::InvalidArgument(std::string(output.name) + ": shares memory with " + other.name);
 }
 
-namespace {
+Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (Status status = CheckPlanned(tensors[i], planned[i]); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
 
-// Every output against every input and every earlier output.
-Status CheckOverlaps(std::span<const PlannedTensor> planned, std::span<const CallTensor> tensors) {
+Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].output) continue;
     for (size_t other = 0; other < i; ++other) {
@@ -118,16 +122,16 @@ Status CheckOverlaps(std::span<const PlannedTensor> planned, std::span<const Cal
   return Status::Ok();
 }
 
+namespace {
+
 // `bound`: of the forward, or of the one that a backward differentiates; its planned tensors are those of the call.
 template <typename Args>
 Status CheckCall(const BoundAttention& bound, const Args& args) {
   const auto tensors = TensorsOf(args);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (Status status = CheckPlanned(tensors[i], bound.planned[i]); !status.ok()) return status;
-  }
+  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
   if (Status status = CheckPlannedLengths("cu_q", args.cu_q, bound.cu_q); !status.ok()) return status;
   if (Status status = CheckPlannedLengths("cu_kv", args.cu_kv, bound.cu_kv); !status.ok()) return status;
-  if (Status status = CheckOverlaps(bound.planned, tensors); !status.ok()) return status;
+  if (Status status = CheckAllApart(tensors, bound.planned); !status.ok()) return status;
   if (bound.compressed_mask_mode < 0) return Status::Ok();
   return VerifyCompressedMask(args.dense_mask, bound.compressed_mask_mode);
 }

@@ -241,17 +241,8 @@ Result<float> BindSparseScale(const float* given, int64_t columns) {
 }
 
 Status CheckSparseTensors(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (Status status = CheckPlanned(tensors[i], planned[i]); !status.ok()) return status;
-  }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].output) continue;
-    for (size_t other = 0; other < i; ++other) {
-      Status status = CheckApart(tensors[i], planned[i], tensors[other], planned[other]);
-      if (!status.ok()) return status;
-    }
-  }
-  return Status::Ok();
+  if (Status status = CheckAllPlanned(tensors, planned); !status.ok()) return status;
+  return CheckAllApart(tensors, planned);
 }
 
 }  // namespace fa::ops
