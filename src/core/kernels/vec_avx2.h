@@ -120,6 +120,18 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// Below -152 the result is 0, above 129 infinite; NaN passes.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
+/// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
+/// integer nearest to x.
+inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
+/// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
+FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), Max(Set(-127.0f), x)); }
+/// n: of two equally near ones the odd.
+FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
+/// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
+FA_INLINE F ScaleProbability(F p, F x) {
+  const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(Add(x, Set(kExponentRounding))), 23);
+  return Mul(p, _mm256_and_ps(_mm256_castsi256_ps(power), _mm256_cmp_ps(x, Set(-126.0f), _CMP_GE_OQ)));
+}
 
 /// r[i] lane j <-> r[j] lane i.
 FA_INLINE void Transpose(F (&r)[8]) {

@@ -97,6 +97,12 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) { return _mm512_scalef_ps(f, r); }
 FA_INLINE F RoundToInteger(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// Arguments below give 0 in any case.
 FA_INLINE F ClampExponent(F x) { return x; }
+FA_INLINE F ClampProbability(F x) { return x; }
+FA_INLINE F RoundExponent(F x) { return RoundToInteger(x); }
+/// 2^n p, n = RoundExponent(x); 0 where x < -126.
+FA_INLINE F ScaleProbability(F p, F x) {
+  return ScaleByPowerOfTwo(Select(Less(x, Set(-126.0f)), Zero(), p), RoundExponent(x));
+}
 
 /// r[i] lane j <-> r[j] lane i.
 FA_INLINE void Transpose(F (&r)[16]) {

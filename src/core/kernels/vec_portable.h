@@ -142,6 +142,18 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return (x + 12582912.0f) - 12582912.0f; }
 /// Below -152 the result is 0, above 129 infinite; NaN passes.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
+/// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
+/// integer nearest to x.
+inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
+/// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
+FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), Max(Set(-127.0f), x)); }
+/// n: of two equally near ones the odd.
+FA_INLINE F RoundExponent(F x) { return (x + kExponentRounding) - kExponentRounding; }
+/// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
+FA_INLINE F ScaleProbability(F p, F x) {
+  const I power = BitCast<I>(x + kExponentRounding) << 23;
+  return p * BitCast<F>(power & (x >= Set(-126.0f)));
+}
 
 /// r[i] lane j <-> r[j] lane i.
 FA_INLINE void Transpose(F (&r)[4]) {
