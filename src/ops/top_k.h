@@ -8,6 +8,8 @@
 
 namespace fa::ops {
 
+class ScoreSample;
+
 /// The largest of a row of scores, exactly and in order, with the memory of one worker: score descending, then index
 /// ascending; -0 counts as +0, NaN comes after -inf.
 class TopK {
@@ -20,22 +22,19 @@ class TopK {
   int64_t Select(const float* scores, int64_t count, int32_t* indices) const;
 
  private:
-  /// The keys up to `value`, of those that equal it only the first `equal`.
-  struct Cut {
-    uint32_t value;
-    int64_t equal;
-  };
-  static constexpr int64_t kAllEqual = -1;
-  [[nodiscard]] Cut FindCut(int64_t count, uint32_t least, uint32_t greatest) const;
-  void Collect(int64_t count, uint32_t least, Cut cut) const;
-  [[nodiscard]] const uint64_t* Sort(int64_t count, uint32_t range) const;
-  template <int Digits>
-  [[nodiscard]] const uint64_t* SortDigits(int64_t count, int bits) const;
+  /// Writes the first `wanted` of the `count` candidates, all below the cut, in order.
+  void Sort(int64_t count, int64_t wanted, const ScoreSample& sample, uint32_t cut, int32_t* indices) const;
+  /// Entries of the candidates by their buckets; among the wanted those of a crowded bucket are in order.
+  void Place(int64_t count, int64_t wanted, int32_t last_bucket) const;
 
   const core::kernels::IndexerKernels& kernels_;
   int64_t k_;
-  uint32_t *keys_, *members_;
-  uint64_t *chosen_, *swap_;  // (key - least) << 32 | index
+  uint32_t* keys_;     // of the candidates
+  int32_t* indices_;   // of the candidates
+  uint16_t* bucket_;   // of the candidates
+  uint64_t* entries_;  // key << 32 | index, by buckets
+  int32_t* ends_;      // of the buckets
+  uint16_t* crowded_;  // buckets of more than the registers put in order
 };
 
 }  // namespace fa::ops

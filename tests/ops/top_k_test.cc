@@ -107,8 +107,52 @@ TEST(TopK, InfinitiesStandAtTheEndsAndNanBehindThem) {
   ExpectSorted(std::vector<float>(300, -kInf));
 }
 
+TEST(TopK, FewFiniteScores) {
+  for (const float most : {kNan, -kInf, kInf}) {
+    std::vector<float> scores(2000, most);
+    for (size_t i = 0; i < scores.size(); i += 40) scores[i] = static_cast<float>(i % 7) - 3;
+    ExpectSorted(scores);
+  }
+}
+
+TEST(TopK, ScoresThatTheSampleDoesNotShow) {
+  // All that is large lies in one place or at equal distances, whatever the distance of the samples is.
+  for (const size_t distance : {1, 16, 17, 33}) {
+    std::vector<float> scores = Normal(16000, 5);
+    for (size_t i = 1; i < scores.size() && i < 500 * distance; i += distance) scores[i] += 100;
+    ExpectSorted(scores);
+  }
+  std::vector<float> scores = Normal(100000, 6);
+  ASSERT_EQ(Select(scores, 2048), Sorted(scores, 2048));
+  std::sort(scores.begin(), scores.end());
+  ASSERT_EQ(Select(scores, 2048), Sorted(scores, 2048));
+  std::reverse(scores.begin(), scores.end());
+  ASSERT_EQ(Select(scores, 70000), Sorted(scores, 70000));
+}
+
+TEST(TopK, OneFarScore) {
+  for (const float far : {3e38F, -3e38F, kInf, -kInf, kNan}) {
+    for (const size_t at : {0, 1, 4321}) {
+      std::vector<float> scores = Normal(8192, 7);
+      scores[at] = far;
+      ExpectSorted(scores);
+    }
+  }
+}
+
+TEST(TopK, DifferencesThatOverflowOrAreSubnormal) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  std::vector<float> scores = Normal(4000, 8);
+  for (float& score : scores) score = std::clamp(score, -1.0F, 1.0F) * kMax;
+  ExpectSorted(scores);
+  for (size_t i = 0; i < scores.size(); ++i) scores[i] = i % 2 == 0 ? kMax : -kMax;
+  ExpectSorted(scores);
+  scores = Normal(4000, 9);
+  for (float& score : scores) score *= 300 * std::numeric_limits<float>::denorm_min();
+  ExpectSorted(scores);
+}
+
 TEST(TopK, ScoresOfEveryMagnitude) {
-  // The range of keys is all of 32 bits, and most scores fall into few of the buckets: the cut is found in steps.
   std::vector<float> scores = Normal(6000, 4);
   scores[17] = std::numeric_limits<float>::max();
   scores[18] = std::numeric_limits<float>::lowest();

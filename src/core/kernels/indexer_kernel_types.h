@@ -10,6 +10,14 @@
 /// along the lanes, and whatever the width. max(0, NaN) is NaN.
 namespace fa::core::kernels {
 
+/// The bucket of a score x: with b the bits of max(x - floor, 0) + rise, max(top - b, 0) >> shift, but at most `last`.
+struct KeyBuckets {
+  float floor, rise;  ///< floor finite, rise >= 0
+  int32_t top;        ///< bits of a float
+  int shift;
+  int32_t last;
+};
+
 /// What a level offers. Widths are multiples of its vectors.
 struct IndexerKernels {
   const char* name;  ///< "indexer_avx512"
@@ -32,13 +40,17 @@ struct IndexerKernels {
 
   // Selection of the largest scores. Keys ascend where scores descend; -0 counts as +0, NaN has the last key, all ones.
 
-  /// keys[i] of scores[i], i < n; range[0] the least and range[1] the greatest of them, n > 0.
-  void (*order_scores)(const float* scores, int64_t n, uint32_t* keys, uint32_t* range);
-  /// The keys in [first, last], in their order. `chosen` may be keys, else it has room for n. @return how many
-  int64_t (*keys_within)(const uint32_t* keys, int64_t n, uint32_t first, uint32_t last, uint32_t* chosen);
-  /// (key - first) << 32 | index of the same, with room for kEntriesBehind more than they are.
-  int64_t (*entries_within)(const uint32_t* keys, int64_t n, uint32_t first, uint32_t last, uint64_t* entries);
-  static constexpr int64_t kEntriesBehind = 16;
+  /// keys[i] of scores[i], i < n.
+  void (*order_scores)(const float* scores, int64_t n, uint32_t* keys);
+  /// How many of the keys are at most `last`.
+  int64_t (*keys_up_to)(const uint32_t* keys, int64_t n, uint32_t last);
+  /// The keys in [first, last] of the scores and the scores' numbers, ascending; there is room for kKeysBehind more
+  /// than they are. @return how many
+  int64_t (*scores_within)(const float* scores, int64_t n, uint32_t first, uint32_t last, uint32_t* keys,
+                           int32_t* indices);
+  static constexpr int64_t kKeysBehind = 16;
+  /// The bucket of every key, none of them NaN's. Buckets ascend, weakly, with the keys.
+  void (*bucket_keys)(const uint32_t* keys, int64_t n, const KeyBuckets& buckets, uint16_t* bucket);
 };
 
 /// The kernels for a level; a level without its own has those of the one below.

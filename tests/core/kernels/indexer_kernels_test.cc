@@ -1,6 +1,10 @@
 // The indexer's kernels on every level this CPU has, against double: all tails of heads and keys, lanes out of use.
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -168,6 +172,92 @@ TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
       }
       ASSERT_TRUE(s.Intact());
       ASSERT_TRUE(d_weight.Intact());
+    }
+  }
+}
+
+/// Ties, both zeros, infinities and NaN among others.
+std::vector<float> MixedScores(int64_t n) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const Matrix values(1, n, n, 11);
+  std::vector<float> scores(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const std::array<float, 6> special{0.0F, -0.0F, kInf, -kInf, std::nanf(""), -std::nanf("")};
+    scores[static_cast<size_t>(i)] = i % 3 == 1 ? special[static_cast<size_t>(i / 3 % 6)] : values.at(0, i);
+  }
+  return scores;
+}
+
+constexpr int64_t kTails[] = {1, 2, 15, 16, 17, 31, 33, 100};
+
+TEST_P(IndexerKernelsTest, KeysAscendWhereScoresDescend) {
+  for (const int64_t n : kTails) {
+    const std::vector<float> scores = MixedScores(n);
+    std::vector<uint32_t> keys(static_cast<size_t>(n + 1), 77);
+    kernels().order_scores(scores.data(), n, keys.data());
+    for (size_t i = 0; i < scores.size(); ++i) {
+      ASSERT_EQ(keys[i] == 0xffffffff, std::isnan(scores[i])) << i << " of " << n;
+      for (size_t j = 0; j < scores.size(); ++j) {
+        if (std::isnan(scores[i]) || std::isnan(scores[j])) continue;
+        const bool before = keys[i] < keys[j];
+        ASSERT_EQ(before, scores[i] > scores[j]) << i << " and " << j << " of " << n;
+      }
+    }
+    ASSERT_EQ(keys.back(), 77);
+  }
+}
+
+TEST_P(IndexerKernelsTest, ScoresWithinAreTheKeysOfAnIntervalInOrder) {
+  for (const int64_t n : kTails) {
+    const std::vector<float> scores = MixedScores(n);
+    std::vector<uint32_t> all(static_cast<size_t>(n));
+    kernels().order_scores(scores.data(), n, all.data());
+    for (const uint32_t first : {uint32_t{0}, all[0], uint32_t{0x7fffffff}}) {
+      for (const uint32_t last : {first, all[static_cast<size_t>(n / 2)], uint32_t{0xffffffff}}) {
+        if (last < first) continue;
+        std::vector<uint32_t> want_keys;
+        std::vector<int32_t> want;
+        for (size_t i = 0; i < all.size(); ++i) {
+          if (all[i] < first || all[i] > last) continue;
+          want_keys.push_back(all[i]);
+          want.push_back(static_cast<int32_t>(i));
+        }
+        const size_t room = static_cast<size_t>(n + IndexerKernels::kKeysBehind);
+        std::vector<uint32_t> keys(room + 1, 77);
+        std::vector<int32_t> indices(room + 1, 77);
+        const int64_t found = kernels().scores_within(scores.data(), n, first, last, keys.data(), indices.data());
+        ASSERT_EQ(found, static_cast<int64_t>(want.size()));
+        ASSERT_EQ(keys.back(), 77);
+        ASSERT_EQ(indices.back(), 77);
+        keys.resize(want.size());
+        indices.resize(want.size());
+        ASSERT_EQ(keys, want_keys);
+        ASSERT_EQ(indices, want);
+        const int64_t up_to = std::count_if(all.begin(), all.end(), [&](uint32_t key) { return key <= last; });
+        ASSERT_EQ(kernels().keys_up_to(all.data(), n, last), up_to);
+      }
+    }
+  }
+}
+
+TEST_P(IndexerKernelsTest, BucketsAreStepsOfTheBitsAboveTheFloor) {
+  for (const int64_t n : kTails) {
+    std::vector<float> scores = MixedScores(n);
+    std::replace_if(
+        scores.begin(), scores.end(), [](float x) { return std::isnan(x); }, 0.25F);
+    std::vector<uint32_t> keys(scores.size());
+    kernels().order_scores(scores.data(), n, keys.data());
+    for (const float rise : {0.0F, 0.125F}) {
+      const KeyBuckets buckets{
+          .floor = -0.5F, .rise = rise, .top = std::bit_cast<int32_t>(1.25F), .shift = 18, .last = 60};
+      std::vector<uint16_t> bucket(scores.size() + 1, 777);
+      kernels().bucket_keys(keys.data(), n, buckets, bucket.data());
+      for (size_t i = 0; i < scores.size(); ++i) {
+        const float height = std::max(scores[i] - buckets.floor, 0.0F) + rise;
+        const int32_t depth = std::max(buckets.top - std::bit_cast<int32_t>(height), 0) >> buckets.shift;
+        ASSERT_EQ(bucket[i], std::min(depth, buckets.last)) << scores[i] << " rise " << rise;
+      }
+      ASSERT_EQ(bucket.back(), 777);
     }
   }
 }
