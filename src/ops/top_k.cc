@@ -96,7 +96,9 @@ namespace {
 /// Buckets are equal steps of the bits of `score - floor + rise`: they widen as scores lie further above the floor, as
 /// what lies above a cut thins out. With the rise of half the candidates, half of them lie in the first doubling.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
-  const uint32_t lowest = cut <= kGreatestKey ? cut : sample.AtRank(sample.UpTo(kGreatestKey));
+  // Where all are wanted, a 64th of them shares the last bucket, so that no far one stretches the others' buckets.
+  const int64_t finite = sample.UpTo(kGreatestKey);
+  const uint32_t lowest = cut <= kGreatestKey ? cut : sample.AtRank(std::max<int64_t>(finite - finite / 64 - 1, 1));
   const float floor = FiniteScore(lowest);
   const float rise =
       std::max(FiniteScore(sample.AtRank(std::max<int64_t>(sample.UpTo(lowest - 1) / 2, 1))) - floor, 0.0F);
