@@ -1,13 +1,29 @@
 #include "npy/npy_array.h"
 
+#include <stdlib.h>
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <new>
 
 namespace fa::npy {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+constexpr size_t kLineBytes = 64, kHugePageBytes = size_t{2} << 20;
+
+/// Large arrays ask for huge pages: a stream through small ones waits for its translations.
+std::byte* Allocate(size_t bytes) {
+  const bool huge = bytes >= 2 * kHugePageBytes;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, huge ? kHugePageBytes : kLineBytes, std::max<size_t>(bytes, 1)) != 0) {
+    throw std::bad_alloc();
+  }
+  // A wish; what lies behind the last whole page may belong to others.
+  if (huge) madvise(memory, bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
+  return static_cast<std::byte*>(memory);
+}
 
 struct TypeFacts {
   ElementType type;
@@ -72,9 +88,9 @@ Array::Array(ElementType type, std::vector<int64_t> shape) : type_(type), shape_
   const std::optional<size_t> bytes = BytesOf(shape_, type_);
   if (!bytes) throw std::bad_alloc();
   size_bytes_ = *bytes;
-  memory_.reset(static_cast<std::byte*>(::operator new[](std::max<size_t>(size_bytes_, 1), kAlignment)));
+  memory_.reset(Allocate(size_bytes_));
 }
 
-void Array::Free::operator()(std::byte* memory) const { ::operator delete[](memory, kAlignment); }
+void Array::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 }  // namespace fa::npy

@@ -27,7 +27,8 @@ enum class ElementType : uint8_t { kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64
 /// Bytes of a dense array, or nothing where they do not fit into 63 bits or a size is negative.
 [[nodiscard]] std::optional<size_t> BytesOf(std::span<const int64_t> shape, ElementType type);
 
-/// A dense row-major array that owns its memory, 64-byte aligned, not initialised.
+/// A dense row-major array that owns its memory, 64-byte aligned, not initialised; large ones in huge pages where the
+/// system grants them.
 class Array {
  public:
   Array() = default;
