@@ -151,6 +151,40 @@ TEST_P(IndexerKernelsTest, ProbabilitiesArePowersOfTwo) {
   }
 }
 
+TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
+  constexpr int64_t kWidth = 16;
+  std::vector<float> x;
+  // All multiples of 1/1024, halves and integers among them, and every 4096th float.
+  for (int64_t i = -130 * 1024; i <= 128 * 1024; ++i) x.push_back(static_cast<float>(i) / 1024);
+  for (uint32_t bits = 0; bits <= std::bit_cast<uint32_t>(130.0F); bits += 4096) {
+    const auto value = std::bit_cast<float>(bits);
+    x.push_back(-value);
+    if (value <= 128) x.push_back(value);
+  }
+  // The floats beside the ends of the range.
+  for (const float end : {-126.0F, 127.5F}) {
+    for (const float to : {-kInf, kInf}) x.push_back(std::nextafter(end, to));
+  }
+  x.resize((x.size() + kWidth - 1) / kWidth * kWidth);
+  std::vector<float> y = x;
+  const std::vector<float> shift(kWidth);
+  kernels().probabilities(y.data(), std::ssize(x) / kWidth, kWidth, 1, shift.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = std::exp2(static_cast<double>(x[i]));
+    if (x[i] < -126) {
+      ASSERT_EQ(y[i], 0) << "subnormal: x = " << x[i];
+    } else if (x[i] <= 127.5F || !std::isinf(y[i])) {
+      // Whether 2^n times a power of a fraction up to 1/2 is in range beyond 127.5, depends on the level.
+      ASSERT_NEAR(y[i], want, 2 * std::ldexp(1.0, std::ilogb(want) - 23)) << "x = " << x[i];
+    } else {
+      ASSERT_GT(y[i], 0) << "x = " << x[i];
+    }
+    if (x[i] == std::floor(x[i]) && x[i] >= -126 && x[i] <= 127) {
+      ASSERT_EQ(y[i], want) << "a power of two is exact: x = " << x[i];
+    }
+  }
+}
+
 TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
   for (const int64_t width : {16, 48}) {
     for (const int64_t keys : {1, 2, 19}) {
