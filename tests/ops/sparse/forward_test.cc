@@ -114,6 +114,23 @@ TEST(SparseForward, ListsOfEveryLength) {
   }
 }
 
+// One head (AVX2, AVX-512) or two (AVX-512): the product of 64 keys runs beside the scores of the next 64.
+TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
+  for (const int64_t heads : {1, 2, 5}) {
+    for (const int64_t slots : {63, 64, 65, 128, 130, 200}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        for (const bool merged : {false, true}) {
+          SparseCase c{.heads = heads, .d = 64, .d_rope = 16, .dv = merged ? 64 : 48, .merged = merged};
+          c.tokens.dtype = dtype;
+          c.tokens.lengths = {{3}, {230}};
+          c.tokens.slots = slots;
+          Check(c);
+        }
+      }
+    }
+  }
+}
+
 TEST(SparseForward, LongListsWithManyHeads) {
   for (const DType dtype : kDTypes) {
     SparseCase c{.heads = 20, .d = 64, .d_rope = 16, .dv = 64, .merged = true};

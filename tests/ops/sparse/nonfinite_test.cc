@@ -1,8 +1,10 @@
-// A non-finite key reaches the gradients of the tokens whose lists name it, and through them their other keys, as IEEE
-// arithmetic says; everything else keeps the bits of a run on finite values.
+// A non-finite key reaches the outputs and the gradients of the tokens whose lists name it, and through these gradients
+// their other keys, as IEEE arithmetic says; everything else keeps the bits of a run on finite values.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "ops/sparse/sparse_case.h"
 #include "support/contexts.h"
@@ -69,7 +71,85 @@ TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   }
 }
 
+/// Few heads, which read keys where they lie, and lists of three blocks of 64 keys.
+SparseCase FewHeads(DType dtype, int64_t heads) {
+  SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
+  c.tokens.dtype = dtype;
+  c.tokens.lengths = {{2}, {300}};
+  c.tokens.slots = 140;
+  return c;
+}
+
+/// The keys that token t names, ascending.
+std::vector<int64_t> KeysOf(const reference::SparseProblem& values, int64_t t) {
+  std::vector<int64_t> keys;
+  for (const reference::SelectedKey& at : values.selection.KeysOf(0, t)) keys.push_back(at.key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+bool Names(const reference::SparseProblem& values, int64_t t, int64_t key) {
+  const std::vector<int64_t> keys = KeysOf(values, t);
+  return std::binary_search(keys.begin(), keys.end(), key);
+}
+
+class SparseForwardNonFinite : public ::testing::TestWithParam<DType> {};
+
+TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
+  for (const int64_t heads : {1, 2}) {
+    const SparseCase c = FewHeads(GetParam(), heads);
+    const reference::SparseProblem usual = MakeReferenceProblem(c);
+    const std::vector<int64_t> keys = KeysOf(usual, 0);
+    // One in every block of the list that the other token does not name.
+    for (const int64_t begin : {0, 64, 128}) {
+      const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
+      const auto found =
+          std::find_if(keys.begin() + begin, block_end, [&](int64_t key) { return !Names(usual, 1, key); });
+      ASSERT_NE(found, block_end);
+      const int64_t key = *found;
+      for (const double poison : {kNan, kInf, -kInf}) {
+        reference::SparseProblem values = usual;
+        std::fill_n(&values.v[key * c.dv], c.dv, poison);
+        const SparseCall call(c, std::move(values));
+        const reference::SparseResult want = reference::SparseForward(call.values());
+        const std::vector<ExpectedOutput> expected = {
+            {"out", want.out, {}}, {"max", want.max, {}}, {"sum", want.sum, {}}, {"p_head_mean", want.p_head_mean, {}}};
+        for (const Isa isa : IsaLevels()) {
+          call.TakeSnapshot().Forget();
+          ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+          EXPECT_TRUE(SpreadsAsExpected(call.Outputs(), expected, ForwardOf(c, ContextOf(isa))))
+              << IsaName(isa) << " " << c << " key " << key << " " << poison;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SparseForwardNonFinite, KeysThatNobodyNamesSpoilNothing) {
+  for (const int64_t heads : {1, 2}) {
+    const SparseCase c = FewHeads(GetParam(), heads);
+    for (const double poison : {kNan, kInf, -kInf}) {
+      reference::SparseProblem values = MakeReferenceProblem(c);
+      int64_t poisoned = 0;
+      for (int64_t key = 0; key < 300; ++key) {
+        if (Names(values, 0, key) || Names(values, 1, key)) continue;
+        ++poisoned;
+        std::fill_n(&values.v[key * c.dv], c.dv, poison);
+      }
+      ASSERT_GT(poisoned, 10);
+      const SparseCall call(c, std::move(values));
+      for (const Isa isa : IsaLevels()) {
+        call.TakeSnapshot().Forget();
+        ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+        EXPECT_TRUE(SameBits(call.Outputs(), ForwardOf(c, ContextOf(isa)))) << IsaName(isa) << " " << c << poison;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                         [](const auto& info) { return Name(info.param); });
+INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                          [](const auto& info) { return Name(info.param); });
 
 }  // namespace
