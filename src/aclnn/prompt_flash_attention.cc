@@ -10,7 +10,6 @@
 
 #include "aclnn/attention_call.h"
 #include "aclnn/descriptors.h"
-#include "aclnn/executor.h"
 #include "aclnn/operands.h"
 #include "aclnn/planned_operation.h"
 #include "aclnn/report.h"

@@ -1,6 +1,7 @@
 #include "ops/forward_strips.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -132,11 +133,14 @@ void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const 
   const Interval keys = strip.KeysIn(block);
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
+  assert(!score_tile_.passes().has_dropout() && rows.VRunEnd(keys.begin, keys.end) == keys.end);
   alignas(64) float block_max[kMaxStripWidth];
   // The probabilities that wait lie in one half of the tile.
   const int64_t tile = keys.size() * strip.lanes.width;
   float* s = waiting.args.p == scratch.scores ? scratch.scores + waiting.tile : scratch.scores;
-  score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr, strip.started ? &waiting.args : nullptr);
+  [[maybe_unused]] const bool may_meet_masked =
+      score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr, strip.started ? &waiting.args : nullptr);
+  assert(!may_meet_masked);
   if (raw_scores != nullptr) std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(tile));
   kernels.softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, block_max, strip.row_max, strip.row_sum,
                   waiting.alpha);

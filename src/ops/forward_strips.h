@@ -26,6 +26,10 @@ struct RunningStrip : Strip {
 
 /// The product of a block that waits to run beside the scores of the next.
 struct WaitingProduct {
+  WaitingProduct() = default;
+  WaitingProduct(const WaitingProduct&) = delete;  // args point at alpha
+  WaitingProduct& operator=(const WaitingProduct&) = delete;
+
   core::kernels::ProductArgs args;  ///< keys 0: none waits
   int64_t tile = 0;                 ///< floats of its probabilities
   alignas(64) float alpha[kMaxStripWidth];
@@ -58,8 +62,8 @@ class ForwardStrips {
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
-  /// The same of at most half a tile's keys, none masked, for kernels that have scores_beside: the product of the block
-  /// before runs beside these scores, this one's is left waiting.
+  /// The same for kernels that have scores_beside: the product of the block before runs beside these scores, this one's
+  /// is left waiting. For at most half a tile's keys whose values lie in one run, without masks and dropout.
   void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                         WaitingProduct& waiting, float* raw_scores) const;
   static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);

@@ -100,7 +100,7 @@ struct KeyAddresses {
 /// about a tenth of one strip's two products on the row, and it is read by the strips of all heads.
 class GatheredKeys {
  public:
-  /// Kernels of few rows fetch the rows of so many keys ahead.
+  /// Kernels of few rows fetch the rows of so many keys ahead, as those of a decode do; 16 take as long, measured.
   static constexpr int64_t kFetchAhead = 32;
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)

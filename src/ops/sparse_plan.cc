@@ -14,7 +14,7 @@ using tiling::Wide;
 // keys take as long, measured, forward and backward; more would not stay in L1.
 constexpr int64_t kBlockK = 128;
 
-// The heads of a tile share its gathered keys. 144 are whole strips of 16, 32 and 48 lanes; their Q and O stay in L2.
+// The heads of a tile share its gathered keys. 144 are whole strips of 16, 24 and 48 lanes; their Q and O stay in L2.
 constexpr int64_t kTileHeads = 144;
 
 // Claiming a task takes a fraction of a microsecond; 1e6 flops are some ten.

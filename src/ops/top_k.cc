@@ -22,7 +22,7 @@ constexpr uint32_t kGreatestKey = 0xff7fffff;  // of the lowest finite float
 constexpr uint32_t kNanKey = 0xffffffff;
 constexpr int kIndexBits = 32;
 
-// The candidates are about a fifth more than the wanted of 2048 of 8192.
+// The candidates are about a quarter more than the wanted of 2048 of 8192.
 constexpr int64_t kSamples = 512;
 
 // About one candidate a bucket for 2048 of 8192 scores; twice as many cost more to add up than they save.

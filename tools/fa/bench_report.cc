@@ -17,6 +17,8 @@
 namespace fa::tool {
 namespace {
 
+constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a clock
+
 struct Measurement {
   Timing seconds;
   double peak_gflops = 0;
@@ -108,8 +110,8 @@ BenchSubject SubjectOf(const ForwardCase& forward) {
 void AddMeasureFlags(CLI::App& command, MeasureFlags& flags) {
   AddContextFlags(command, flags.context);
   const auto set_seconds = [&flags](double seconds) {
-    if (!(seconds > 0) || std::isinf(seconds)) {
-      throw UsageError(fmt::format("--seconds: {}, want a finite number above 0", seconds));
+    if (!(seconds > 0 && seconds <= kMostSeconds)) {
+      throw UsageError(fmt::format("--seconds: {}, want a number above 0 and at most {}", seconds, kMostSeconds));
     }
     flags.seconds = seconds;
   };
