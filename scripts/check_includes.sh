@@ -15,4 +15,13 @@ forbid core 'layout/|tiling/|ops/'
 forbid layout 'tiling/|ops/'
 forbid tiling 'ops/|core/kernels/|core/executor|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'tbb/|oneapi/|hwloc|cblas'
+# The rooms of ops: plan <- bind <- tile <- dense, token; dense <- inference; token <- sparse, indexer.
+forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer)/'
+forbid ops/bind 'ops/(tile|dense|token|inference|sparse|indexer)/'
+forbid ops/tile 'ops/(dense|token|inference|sparse|indexer)/'
+forbid ops/dense 'ops/(token|inference|sparse|indexer)/'
+forbid ops/token 'ops/(dense|inference|sparse|indexer)/'
+forbid ops/inference 'ops/(token|sparse|indexer)/'
+forbid ops/sparse 'ops/(dense|inference|indexer)/'
+forbid ops/indexer 'ops/(dense|inference|sparse)/'
 exit "$failed"

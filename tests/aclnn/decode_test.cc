@@ -13,7 +13,7 @@
 #include "aclnnop/aclnn_incre_flash_attention_v2.h"
 #include "aclnnop/aclnn_incre_flash_attention_v3.h"
 #include "aclnnop/aclnn_incre_flash_attention_v4.h"
-#include "ops/decode/decode_case.h"
+#include "ops/inference/decode/decode_case.h"
 
 namespace fa::test {
 

@@ -10,7 +10,7 @@
 #include "aclnnop/aclnn_prompt_flash_attention.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v2.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v3.h"
-#include "ops/prompt/prompt_case.h"
+#include "ops/inference/prompt/prompt_case.h"
 
 namespace fa::test {
 namespace {

@@ -1,0 +1,91 @@
+#ifndef FA_OPS_BIND_ATTENTION_H_
+#define FA_OPS_BIND_ATTENTION_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "layout/rows.h"
+#include "ops/bind/call_tensors.h"
+#include "tiling/problem.h"
+
+namespace fa::ops {
+
+/// Where the position bias of (sequence b, head n, row i) lies: data + offset[b] + n*head + i*row + j, strides in
+/// elements of pse's type. A broadcast row has row = 0.
+struct PseRows {
+  struct PerSequence {
+    int64_t offset = 0, head = 0, row = 0;
+  };
+  DType dtype = DType::kF32;
+  std::vector<PerSequence> sequences;  ///< one per sequence
+  bool shared_batch = false;           ///< one bias for a batch of another size than 1: its gradient is a sum over b
+  bool shared_rows = false;            ///< one bias for all rows of a head, of a number other than 1: likewise over i
+  /// The 1024-row form: the last 1024 rows are stored; row i < sq - 1024 reads row m = i mod 1024 shifted by
+  /// sk - 1024 + m - i columns (the value at the same distance from the diagonal).
+  bool compressed = false;
+};
+
+/// A validated dense call: sizes, rules and strides; no pointer, no layout string. What a plan keeps.
+struct BoundAttention {
+  tiling::AttentionProblem problem;
+  layout::Rows q, k, v, q_rope, k_rope, out;
+  layout::Stats softmax_max, softmax_sum, lse;
+  bool has_rope = false, has_max = false, has_sum = false, has_lse = false, has_sink = false;
+  bool has_pse = false, has_slopes = false, has_dense_mask = false, has_drop_mask = false, has_philox = false;
+
+  PseRows pse;                          ///< pse types 0 and 1
+  int64_t slope_batch_stride = 0;       ///< slopes [B,N]: N; [N]: 0
+  layout::Rows dense_mask;              ///< strides 0 where broadcast; row i of sequence b
+  std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
+
+  float scale = 1;
+  PseType pse_type = PseType::kAddThenScale;
+  std::vector<int64_t> q_start, kv_start;  ///< per sequence (mode 8: only sequence 0); empty = all 0
+  float softcap = 0;
+  float keep_prob = 1;
+  PhiloxState philox;
+
+  int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0
+  int64_t padded_rows =
+      0;  ///< of every batch element, where lengths say that fewer are in use; the others are written 0
+
+  std::vector<PlannedTensor> planned;          ///< TensorsOf the planned call
+  std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given
+  bool selected_keys = false;                  ///< a row without keys has statistics 0, not those of a masked row
+  bool decode = false;                ///< K and V lie as a KeyStorage says: tiles may have to copy them, to f32 rows
+  int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
+
+  /// Whether a tile needs memory for f32 rows of a key block.
+  [[nodiscard]] bool converts_keys() const { return problem.dtype != DType::kF32 || decode; }
+};
+
+/// Rows in use of each batch element of a padded layout, from row 0 on. One entry: of all; none: S; past the last batch
+/// element: unused.
+struct ActualLengths {
+  std::span<const int64_t> q, kv;
+};
+
+/// Finds every user error of the dense forward that does not depend on addresses or contents.
+[[nodiscard]] Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options);
+
+/// Likewise of a prompt or decode call: the batch elements may be shorter than the tensors, dense mask and pse larger.
+/// @param own_types  the operator has checked the types of query, key, value and out
+[[nodiscard]] Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
+                                                   const ActualLengths& lengths, bool own_types = false);
+
+/// Checks in Run: the tensors are the planned ones (shape, stride, type, presence, cu arrays equal), and no output
+/// shares an element with another tensor. Allocates nothing when all is well.
+[[nodiscard]] Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args);
+/// The same of the tensors and prefix sums of any dense call whose forward is `bound`.
+[[nodiscard]] Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors,
+                                     std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv,
+                                     const TensorView& dense_mask);
+/// Checks in Run that the lengths are the planned ones.
+[[nodiscard]] Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_ATTENTION_H_

@@ -1,0 +1,171 @@
+// The gradients have the shapes and types of what they are gradients of, so that everything else about them follows
+// from the forward call, which is bound first.
+#include "ops/bind/bind_attention_grad.h"
+
+#include <exception>
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "layout/overlap.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+
+namespace fa::ops {
+namespace {
+
+// A gradient and the tensor whose shape and type it has.
+struct Gradient {
+  const char* name;
+  TensorView tensor;
+  const char* source_name;
+  TensorView source;
+};
+
+Status CheckLike(const Gradient& gradient) {
+  const auto& [name, tensor, source_name, source] = gradient;
+  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(std::string(name) + ": null data");
+  if (tensor.dtype != source.dtype) {
+    return WrongType(name, tensor.dtype, std::string(Name(source.dtype)) + " (" + source_name + ".dtype)");
+  }
+  if (tensor.shape.rank() != source.shape.rank()) {
+    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " + Text(source.shape) +
+                                   " (" + source_name + ".shape)");
+  }
+  if (Status status = CheckView(name, tensor); !status.ok()) return status;
+  for (int i = 0; i < source.shape.rank(); ++i) {
+    if (Status status = CheckSize(name, tensor, i, source.shape[i], {source_name, i}); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status CheckWritten(const Gradient& gradient) {
+  if (Status status = CheckLike(gradient); !status.ok()) return status;
+  const TensorView& tensor = gradient.tensor;
+  if (tensor.stride.empty() || !layout::OverlapsItself(tensor)) return Status::Ok();
+  return Status::InvalidArgument(std::string(gradient.name) + ".stride=" + Text(tensor.stride) +
+                                 ", want strides that keep its elements apart");
+}
+
+// The gradient of a head part exists exactly where the part does.
+Status CheckRope(bool has_rope, const Gradient& gradient) {
+  const bool given = gradient.tensor.data != nullptr;
+  if (given != has_rope) {
+    return Status::InvalidArgument(std::string(gradient.name) +
+                                   (given ? ": given without " : ": missing, want that of ") + gradient.source_name);
+  }
+  return given ? CheckWritten(gradient) : Status::Ok();
+}
+
+Status BindRows(const AttentionGradArgs& args, Layout layout, BoundAttentionGrad& bound) {
+  if (Status status = CheckLike({"d_out", args.d_out, "out", args.out}); !status.ok()) return status;
+  if (Status status = CheckWritten({"dq", args.dq, "query", args.q}); !status.ok()) return status;
+  if (Status status = CheckWritten({"dk", args.dk, "key", args.k}); !status.ok()) return status;
+  if (Status status = CheckWritten({"dv", args.dv, "value", args.v}); !status.ok()) return status;
+  const bool has_rope = bound.forward.has_rope;
+  if (Status status = CheckRope(has_rope, {"dq_rope", args.dq_rope, "query_rope", args.q_rope}); !status.ok()) {
+    return status;
+  }
+  if (Status status = CheckRope(has_rope, {"dk_rope", args.dk_rope, "key_rope", args.k_rope}); !status.ok()) {
+    return status;
+  }
+  const layout::Axes axes = layout::AxesOf(layout);
+  const tiling::AttentionProblem& problem = bound.forward.problem;
+  bound.d_out = layout::RowsOf(args.d_out, layout::AxesOf(layout::OutputLayout(layout)), problem.dv);
+  bound.dq = layout::RowsOf(args.dq, axes, problem.d);
+  bound.dk = layout::RowsOf(args.dk, axes, problem.d);
+  bound.dv = layout::RowsOf(args.dv, axes, problem.dv);
+  if (has_rope) {
+    bound.dq_rope = layout::RowsOf(args.dq_rope, axes, problem.d_rope);
+    bound.dk_rope = layout::RowsOf(args.dk_rope, axes, problem.d_rope);
+  }
+  return Status::Ok();
+}
+
+Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
+  if (args.dpse.data == nullptr) return Status::Ok();
+  if (bound.forward.has_slopes) {
+    return Status::InvalidArgument("dpse: given, want dslopes (pse_type " +
+                                   std::to_string(static_cast<int>(bound.forward.pse_type)) + ")");
+  }
+  if (!bound.forward.has_pse) return Status::InvalidArgument("dpse: given without pse");
+  if (bound.forward.pse.compressed) {
+    return Status::InvalidArgument("dpse: not available for the compressed 1024-row form");
+  }
+  if (Status status = CheckWritten({"dpse", args.dpse, "pse", args.pse}); !status.ok()) return status;
+  bound.has_dpse = true;
+  bound.dpse = GradPseRows(bound.forward.pse, args.dpse);
+  bound.forward.problem.one_pair_at_a_time = bound.dpse.shared_batch && !bound.dpse.shared_rows;
+  return Status::Ok();
+}
+
+Status BindDSlopes(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
+  if (args.dslopes.data == nullptr) return Status::Ok();
+  if (!bound.forward.has_slopes) {
+    return Status::InvalidArgument("dslopes: given, want none (pse_type " +
+                                   std::to_string(static_cast<int>(bound.forward.pse_type)) + ")");
+  }
+  if (Status status = CheckWritten({"dslopes", args.dslopes, "pse", args.pse}); !status.ok()) return status;
+  bound.has_dslopes = true;
+  bound.dslopes_shared = args.dslopes.shape.rank() == 1;
+  if (!bound.dslopes_shared) {
+    bound.dslopes_batch_stride = layout::FilledStride(args.dslopes.shape, args.dslopes.stride)[0];
+  }
+  return Status::Ok();
+}
+
+Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
+  if (args.dsink.data == nullptr) return Status::Ok();
+  if (!bound.forward.has_sink) return Status::InvalidArgument("dsink: given without sink");
+  bound.has_dsink = true;
+  return CheckWritten({"dsink", args.dsink, "sink", args.sink});
+}
+
+Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& options, BoundAttentionGrad& bound) {
+  const AttentionArgs forward = ForwardArgs(args);
+  Binding call{forward, options, bound.forward, Direction::kBackward};
+  if (Status status = BindParts(call); !status.ok()) return status;
+  if (Status status = BindRows(args, options.layout, bound); !status.ok()) return status;
+  if (Status status = BindDPse(args, bound); !status.ok()) return status;
+  if (Status status = BindDSlopes(args, bound); !status.ok()) return status;
+  if (Status status = BindDSink(args, bound); !status.ok()) return status;
+  bound.forward.planned = KeepPlanned(TensorsOf(args));
+  return Status::Ok();
+}
+
+MutableTensorView AsOutput(const TensorView& tensor) {
+  return {const_cast<void*>(tensor.data), tensor.dtype, tensor.shape, tensor.stride};
+}
+
+}  // namespace
+
+AttentionArgs ForwardArgs(const AttentionGradArgs& args) {
+  AttentionArgs forward;
+  forward.q = args.q;
+  forward.k = args.k;
+  forward.v = args.v;
+  forward.q_rope = args.q_rope;
+  forward.k_rope = args.k_rope;
+  forward.pse = args.pse;
+  forward.dense_mask = args.dense_mask;
+  forward.drop_mask = args.drop_mask;
+  forward.sink = args.sink;
+  forward.cu_q = args.cu_q;
+  forward.cu_kv = args.cu_kv;
+  forward.out = AsOutput(args.out);
+  forward.softmax_max = AsOutput(args.softmax_max);
+  forward.softmax_sum = AsOutput(args.softmax_sum);
+  return forward;
+}
+
+Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options) {
+  // Built in place: it is large.
+  Result<BoundAttentionGrad> result{BoundAttentionGrad{}};
+  try {
+    if (Status status = BindGradient(args, options, *result); !status.ok()) return status;
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of sequences
+    return Status::OutOfMemory("description of the sequences");
+  }
+  return result;
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,63 @@
+#include <string>
+
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+
+namespace fa::ops {
+namespace {
+
+// Fills the flat index at which each sequence's bits start, and their number.
+Status CountBits(Binding& call, int64_t* bits) {
+  BoundAttention& bound = call.bound;
+  bound.dropout_offset.reserve(bound.problem.sequences.size());
+  *bits = 0;
+  for (const tiling::Sequence& sequence : bound.problem.sequences) {
+    bound.dropout_offset.push_back(*bits);
+    int64_t pairs = 0;
+    if (__builtin_mul_overflow(sequence.sq, sequence.sk, &pairs) ||
+        __builtin_mul_overflow(pairs, bound.problem.heads, &pairs) || __builtin_add_overflow(*bits, pairs, bits)) {
+      return Status::InvalidArgument("query: dropout over B*N*Sq*Sk pairs wants fewer than 2^63 of them");
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckDropMask(const TensorView& mask, int64_t bits) {
+  if (mask.dtype != DType::kU8) return WrongType("drop_mask", mask.dtype, "u8");
+  if (Status status = CheckView("drop_mask", mask); !status.ok()) return status;
+  if (mask.shape.rank() != 1) {
+    return Status::InvalidArgument("drop_mask.shape=" + Text(mask.shape) + ", want one dimension");
+  }
+  const int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
+  if (mask.shape[0] >= bytes) return Status::Ok();
+  return WrongSize("drop_mask", 0, mask.shape[0],
+                   "want >= " + std::to_string(bytes) + " (a bit for each of B*N*Sq*Sk pairs)");
+}
+
+}  // namespace
+
+Status BindDropout(Binding& call) {
+  const float keep_prob = call.options.keep_prob;
+  BoundAttention& bound = call.bound;
+  const bool has_mask = call.args.drop_mask.data != nullptr;
+  const bool has_seed = call.options.dropout.has_value();
+  if (!(keep_prob > 0 && keep_prob <= 1)) {
+    return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want more than 0 and at most 1");
+  }
+  if (has_mask && has_seed) {
+    return Status::InvalidArgument("drop_mask: given together with a dropout seed, want one of them");
+  }
+  if (keep_prob < 1 && !has_mask && !has_seed) {
+    return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want drop_mask or a dropout seed");
+  }
+  bound.keep_prob = keep_prob;
+  bound.has_drop_mask = has_mask;
+  bound.has_philox = has_seed && keep_prob < 1;  // 1 keeps every pair
+  if (!bound.has_drop_mask && !bound.has_philox) return Status::Ok();
+  if (bound.has_philox) bound.philox = *call.options.dropout;
+  int64_t bits = 0;
+  if (Status status = CountBits(call, &bits); !status.ok()) return status;
+  return has_mask ? CheckDropMask(call.args.drop_mask, bits) : Status::Ok();
+}
+
+}  // namespace fa::ops

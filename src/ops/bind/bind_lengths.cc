@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+
+namespace fa::ops {
+namespace {
+
+std::string Entry(const char* name, size_t i, int64_t value) {
+  return std::string(name) + "[" + std::to_string(i) + "]=" + std::to_string(value);
+}
+
+Status CheckPrefixSums(const char* name, std::span<const int64_t> cu, int64_t rows, const char* tensor) {
+  if (cu.empty() && rows > 0) {
+    return Status::InvalidArgument(std::string(name) + ": missing, want inclusive prefix sums (layout TND)");
+  }
+  int64_t last = 0;
+  for (size_t i = 0; i < cu.size(); ++i) {
+    if (cu[i] < last) {
+      const std::string from = i == 0 ? "" : " (" + std::string(name) + "[" + std::to_string(i - 1) + "])";
+      return Status::InvalidArgument(Entry(name, i, cu[i]) + ", want >= " + std::to_string(last) + from);
+    }
+    last = cu[i];
+    if (last > rows) {
+      return Status::InvalidArgument(Entry(name, i, cu[i]) + ", want <= " + std::to_string(rows) + " (" + tensor +
+                                     ".shape[0])");
+    }
+  }
+  return Status::Ok();
+}
+
+Status BindPacked(Binding& call) {
+  const std::span<const int64_t> cu_q = call.args.cu_q;
+  const std::span<const int64_t> cu_kv = call.args.cu_kv;
+  if (Status status = CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, "query"); !status.ok()) return status;
+  if (Status status = CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, "key"); !status.ok()) return status;
+  if (cu_q.size() != cu_kv.size()) {
+    return Status::InvalidArgument("cu_kv has " + std::to_string(cu_kv.size()) + " entries, want " +
+                                   std::to_string(cu_q.size()) + " (cu_q)");
+  }
+  BoundAttention& bound = call.bound;
+  call.sizes.sequences = static_cast<int64_t>(cu_q.size());
+  bound.problem.sequences.resize(cu_q.size());
+  int64_t q_begin = 0;
+  int64_t k_begin = 0;
+  for (size_t b = 0; b < cu_q.size(); ++b) {
+    tiling::Sequence& sequence = bound.problem.sequences[b];
+    sequence.sq = cu_q[b] - q_begin;
+    sequence.sk = cu_kv[b] - k_begin;
+    sequence.q_offset = q_begin;
+    sequence.k_offset = k_begin;
+    q_begin = cu_q[b];
+    k_begin = cu_kv[b];
+    call.sizes.max_sq = std::max(call.sizes.max_sq, sequence.sq);
+    call.sizes.max_sk = std::max(call.sizes.max_sk, sequence.sk);
+  }
+  bound.tail_row_begin = q_begin;
+  bound.tail_row_end = call.sizes.q_rows;
+  bound.cu_q.assign(cu_q.begin(), cu_q.end());
+  bound.cu_kv.assign(cu_kv.begin(), cu_kv.end());
+  return Status::Ok();
+}
+
+Status CheckActual(const Binding& call, const char* name, std::span<const int64_t> lengths, int64_t rows,
+                   const char* tensor) {
+  if (lengths.empty()) return Status::Ok();
+  const auto entries = static_cast<int64_t>(lengths.size());
+  if (entries > 1 && entries < call.sizes.sequences) {
+    return Status::InvalidArgument(std::string(name) + " has " + std::to_string(entries) + " entries, want 1 or " +
+                                   std::to_string(call.sizes.sequences) + " (batch)");
+  }
+  for (size_t i = 0; i < lengths.size() && static_cast<int64_t>(i) < std::max<int64_t>(call.sizes.sequences, 1); ++i) {
+    if (lengths[i] >= 0 && lengths[i] <= rows) continue;
+    return Status::InvalidArgument(Entry(name, i, lengths[i]) + ", want 0.." + std::to_string(rows) + " (" + tensor +
+                                   ".shape[" + std::to_string(layout::AxesOf(call.options.layout).seq) + "])");
+  }
+  return Status::Ok();
+}
+
+// Shortens the sequences; the rules are made of what is in use.
+Status BindActual(Binding& call, const ActualLengths& lengths) {
+  if (Status status = CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "query"); !status.ok()) {
+    return status;
+  }
+  if (Status status = CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "key"); !status.ok()) {
+    return status;
+  }
+  const auto of = [](std::span<const int64_t> all, size_t b, int64_t rows) {
+    return all.empty() ? rows : all.size() == 1 ? all[0] : all[b];
+  };
+  BoundAttention& bound = call.bound;
+  for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
+    tiling::Sequence& sequence = bound.problem.sequences[b];
+    sequence.sq = of(lengths.q, b, sequence.sq);
+    sequence.sk = of(lengths.kv, b, sequence.sk);
+  }
+  bound.padded_rows = lengths.q.empty() ? 0 : call.sizes.q_rows;
+  bound.lengths_q.assign(lengths.q.begin(), lengths.q.end());
+  bound.lengths_kv.assign(lengths.kv.begin(), lengths.kv.end());
+  return Status::Ok();
+}
+
+Status RefuseLengths(const Binding& call, const char* name, std::span<const int64_t> lengths) {
+  if (lengths.empty()) return Status::Ok();
+  return Status::InvalidArgument(std::string(name) + ": given, want none (layout " + Name(call.options.layout) + ")");
+}
+
+}  // namespace
+
+Status BindLengths(Binding& call) {
+  const ActualLengths lengths = call.inference != nullptr ? call.inference->lengths : ActualLengths{};
+  if (call.packed()) {
+    if (Status status = RefuseLengths(call, "lengths_q", lengths.q); !status.ok()) return status;
+    if (Status status = RefuseLengths(call, "lengths_kv", lengths.kv); !status.ok()) return status;
+    return BindPacked(call);
+  }
+  if (Status status = RefuseLengths(call, "cu_q", call.args.cu_q); !status.ok()) return status;
+  if (Status status = RefuseLengths(call, "cu_kv", call.args.cu_kv); !status.ok()) return status;
+  call.sizes.max_sq = call.sizes.q_rows;
+  call.sizes.max_sk = call.sizes.k_rows;
+  tiling::Sequence sequence;
+  sequence.sq = call.sizes.q_rows;
+  sequence.sk = call.sizes.k_rows;
+  call.bound.problem.sequences.assign(static_cast<size_t>(call.sizes.sequences), sequence);
+  return BindActual(call, lengths);
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,65 @@
+#ifndef FA_OPS_BIND_PARTS_H_
+#define FA_OPS_BIND_PARTS_H_
+
+#include <cstdint>
+
+#include "fa/flash_attention.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_attention.h"
+
+namespace fa::ops {
+
+/// Sizes that the parts share beside those of BoundAttention::problem. A "row" dimension of TND counts all packed rows.
+struct CallSizes {
+  int64_t sequences = 0;           ///< batch elements or packed sequences
+  int64_t q_rows = 0, k_rows = 0;  ///< S of query and key; T for TND
+  int64_t max_sq = 0, max_sk = 0;  ///< of the longest sequence
+};
+
+/// Out and the statistics are results of the forward and inputs of the backward, which needs both statistics.
+enum class Direction : uint8_t { kForward, kBackward };
+
+/// What prompt and decode attention allow beside the training forward: lengths of padded batch elements, and a dense
+/// mask and pse that are larger than the call in their last two dimensions.
+struct Inference {
+  ActualLengths lengths;
+  bool own_types = false;  ///< the operator has checked the types of query, key, value and out
+};
+
+/// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.
+struct Binding {
+  const AttentionArgs& args;
+  const AttentionOptions& options;
+  BoundAttention& bound;
+  Direction direction = Direction::kForward;
+  const Inference* inference = nullptr;  ///< null: a training operator
+  CallSizes sizes = {};
+
+  [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
+};
+
+[[nodiscard]] Status BindScalars(Binding& call);  ///< scale, softcap, pse_type, layout, heads, starts
+[[nodiscard]] Status BindShapes(Binding& call);   ///< query, key, value, rope parts, out: types, sizes, rows
+[[nodiscard]] Status BindLengths(
+    Binding& call);  ///< cu_q, cu_kv, actual lengths: sequences (without rules), rows past them
+[[nodiscard]] Status BindStatistics(Binding& call);  ///< softmax_max, softmax_sum, lse, sink
+[[nodiscard]] Status BindMask(Binding& call);        ///< mask rules, dense_mask
+[[nodiscard]] Status BindPse(Binding& call);         ///< pse, slopes
+[[nodiscard]] Status BindDropout(Binding& call);     ///< drop_mask, keep_prob, seed
+
+/// All of them.
+[[nodiscard]] Status BindParts(Binding& call);
+
+/// A last-but-one or last size of the dense mask or pse: `want`, or with Inference at least that.
+[[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
+                                   int64_t want, SizeSource source);
+
+/// Where dpse, a checked tensor of the shape of the bound `pse`, lies.
+[[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
+
+/// The device's own limits of a mask made by Mask::FromSparseMode. Part of BindMask.
+[[nodiscard]] Status CheckSparseMode(const Binding& call);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_PARTS_H_

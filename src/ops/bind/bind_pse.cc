@@ -1,0 +1,191 @@
+#include <limits>
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+
+namespace fa::ops {
+namespace {
+
+constexpr int64_t kCompressedRows = 1024;
+
+// Slopes, f32 [N] or [B,N].
+Status BindSlopes(Binding& call) {
+  const TensorView& slopes = call.args.pse;
+  BoundAttention& bound = call.bound;
+  if (slopes.data == nullptr) {
+    return Status::InvalidArgument("pse: missing, want slopes (pse_type " +
+                                   std::to_string(static_cast<int>(bound.pse_type)) + ")");
+  }
+  if (slopes.dtype != DType::kF32) return WrongType("pse", slopes.dtype, "f32 (slopes)");
+  if (Status status = CheckView("pse", slopes); !status.ok()) return status;
+  const int rank = slopes.shape.rank();
+  if (rank != 1 && rank != 2) {
+    return Status::InvalidArgument("pse.shape=" + Text(slopes.shape) + ", want [N] or [B,N] (slopes)");
+  }
+  if (rank == 2) {
+    if (Status status = CheckSize("pse", slopes, 0, call.sizes.sequences, {"batch"}); !status.ok()) return status;
+    bound.slope_batch_stride = layout::FilledStride(slopes.shape, slopes.stride)[0];
+  }
+  if (Status status = CheckSize("pse", slopes, rank - 1, bound.problem.heads, {"query heads"}); !status.ok()) {
+    return status;
+  }
+  bound.has_slopes = true;
+  if (call.options.q_start == 0 && call.options.kv_start == 0) return Status::Ok();
+  const auto sequences = static_cast<size_t>(call.sizes.sequences);
+  const bool first_only = call.options.mask.sparse_mode() == 8;
+  bound.q_start.assign(sequences, first_only ? 0 : call.options.q_start);
+  bound.kv_start.assign(sequences, first_only ? 0 : call.options.kv_start);
+  if (first_only && sequences > 0) {
+    bound.q_start[0] = call.options.q_start;
+    bound.kv_start[0] = call.options.kv_start;
+  }
+  return Status::Ok();
+}
+
+// The 1024-row form says nothing about keys after the diagonal, and its diagonal ends at (Sq-1, Sk-1).
+Status CheckCompressed(const Binding& call) {
+  const int64_t mode = call.options.mask.sparse_mode();
+  for (const tiling::Sequence& sequence : call.bound.problem.sequences) {
+    if (sequence.sq != sequence.sk) {
+      return Status::InvalidArgument("pse: the 1024-row form wants Sq == Sk, got Sq=" + std::to_string(sequence.sq) +
+                                     ", Sk=" + std::to_string(sequence.sk));
+    }
+    const tiling::RowRule& rule = sequence.rule;
+    const bool causal = rule.hi <= 0 && rule.prefix <= 0;
+    const bool full_causal = causal && rule.hi == 0 && rule.lo <= 1 - sequence.sq;
+    if (mode >= 0 ? !full_causal || mode > 4 : !causal) {
+      return Status::InvalidArgument("pse: the 1024-row form wants a causal mask (no key after the diagonal)");
+    }
+  }
+  return Status::Ok();
+}
+
+// Of a checked [B|1, N, rows, keys]; the number of sequences and what they share are set.
+void FillSequences(const Dims& stride, PseRows* rows) {
+  const int64_t batch_stride = rows->shared_batch ? 0 : stride[0];
+  int64_t b = 0;
+  for (PseRows::PerSequence& sequence : rows->sequences) {
+    sequence = {.offset = b++ * batch_stride, .head = stride[1], .row = rows->shared_rows ? 0 : stride[2]};
+  }
+}
+
+// [B|1, N, rows, keys] with the last two sizes checked by the caller.
+Status BindHeads(Binding& call, bool shared_rows) {
+  const TensorView& pse = call.args.pse;
+  BoundAttention& bound = call.bound;
+  if (pse.shape[0] != 1 && pse.shape[0] != call.sizes.sequences) {
+    return WrongSize("pse", 0, pse.shape[0], "want 1 or " + std::to_string(call.sizes.sequences) + " (batch)");
+  }
+  if (Status status = CheckSize("pse", pse, 1, bound.problem.heads, {"query heads"}); !status.ok()) return status;
+  bound.pse.shared_batch = pse.shape[0] == 1 && call.sizes.sequences != 1;
+  bound.pse.shared_rows = shared_rows;
+  bound.pse.sequences.resize(static_cast<size_t>(call.sizes.sequences));
+  FillSequences(layout::FilledStride(pse.shape, pse.stride), &bound.pse);
+  return Status::Ok();
+}
+
+Status BindBias(Binding& call) {
+  const TensorView& pse = call.args.pse;
+  if (pse.shape.rank() != 4) {
+    return Status::InvalidArgument("pse.shape=" + Text(pse.shape) +
+                                   ", want [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk]");
+  }
+  const layout::Axes axes = layout::AxesOf(call.options.layout);
+  if (Status status = CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, {"key", axes.seq}); !status.ok()) {
+    return status;
+  }
+  if (call.inference != nullptr) {
+    const Status rows_status = CheckPairSize(call, "pse", pse, 2, call.sizes.max_sq, {"query", axes.seq});
+    return rows_status.ok() ? BindHeads(call, /*shared_rows=*/false) : rows_status;
+  }
+  const int64_t rows = pse.shape[2];
+  const int64_t sq = call.sizes.max_sq;
+  const bool compressed = rows == kCompressedRows && sq > kCompressedRows;
+  if (!compressed && rows != sq && rows != 1) {
+    return WrongSize("pse", 2, rows,
+                     "want " + std::to_string(sq) + " (query.shape[" + std::to_string(axes.seq) + "]) or 1" +
+                         (sq > kCompressedRows ? " or 1024 (compressed)" : ""));
+  }
+  call.bound.pse.compressed = compressed;
+  if (compressed) {
+    if (Status status = CheckCompressed(call); !status.ok()) return status;
+  }
+  return BindHeads(call, rows == 1 && sq != 1);
+}
+
+// The sequences' blocks one after another: [N,Sq_b,Sk_b], or [N,Sk_b] where all rows of a head share theirs.
+Status BindFlatBias(Binding& call) {
+  BoundAttention& bound = call.bound;
+  const int64_t size = call.args.pse.shape[0];
+  const int64_t heads = bound.problem.heads;
+  int64_t full = 0;
+  int64_t keys = 0;
+  bool overflow = false;
+  for (const tiling::Sequence& sequence : bound.problem.sequences) {
+    int64_t pairs = 0;
+    overflow = overflow || __builtin_mul_overflow(sequence.sq, sequence.sk, &pairs) ||
+               __builtin_mul_overflow(pairs, heads, &pairs) || __builtin_add_overflow(full, pairs, &full);
+    keys += sequence.sk;
+  }
+  int64_t shared = 0;
+  if (__builtin_mul_overflow(heads, keys, &shared)) shared = std::numeric_limits<int64_t>::max();
+  const bool is_full = !overflow && size == full;  // where both sizes agree, rows are not shared
+  if (!is_full && size != shared) {
+    return WrongSize("pse", 0, size,
+                     "want N*sum(Sq*Sk)=" + (overflow ? "more than 2^63" : std::to_string(full)) +
+                         " or N*sum(Sk)=" + std::to_string(shared));
+  }
+  int64_t offset = 0;
+  bound.pse.shared_rows = !is_full;
+  bound.pse.sequences.reserve(bound.problem.sequences.size());
+  for (const tiling::Sequence& sequence : bound.problem.sequences) {
+    const int64_t head = is_full ? sequence.sq * sequence.sk : sequence.sk;
+    bound.pse.sequences.push_back({.offset = offset, .head = head, .row = is_full ? sequence.sk : 0});
+    offset += heads * head;
+  }
+  return Status::Ok();
+}
+
+Status BindPackedBias(Binding& call) {
+  const TensorView& pse = call.args.pse;
+  if (pse.shape.rank() == 1) return BindFlatBias(call);
+  if (pse.shape.rank() != 4) {
+    return Status::InvalidArgument("pse.shape=" + Text(pse.shape) +
+                                   ", want [N*sum(Sq*Sk)], [N*sum(Sk)] or [B|1,N,1024,maxSk] (layout TND)");
+  }
+  if (Status status = CheckSize("pse", pse, 2, kCompressedRows, {"compressed"}); !status.ok()) return status;
+  if (Status status = CheckSize("pse", pse, 3, call.sizes.max_sk, {"longest key sequence"}); !status.ok()) {
+    return status;
+  }
+  call.bound.pse.compressed = true;
+  if (Status status = CheckCompressed(call); !status.ok()) return status;
+  return BindHeads(call, /*shared_rows=*/false);
+}
+
+}  // namespace
+
+PseRows GradPseRows(const PseRows& pse, const TensorView& dpse) {
+  PseRows rows = pse;  // the flat forms have no strides of their own
+  if (dpse.shape.rank() == 4) FillSequences(layout::FilledStride(dpse.shape, dpse.stride), &rows);
+  return rows;
+}
+
+Status BindPse(Binding& call) {
+  if (call.options.pse_type >= PseType::kSlopes) return BindSlopes(call);
+  const TensorView& pse = call.args.pse;
+  if (pse.data == nullptr) return Status::Ok();
+  // Beside int8, the type of the products' results on the device.
+  const DType dtype = call.bound.problem.dtype == DType::kI8 ? DType::kF16 : call.bound.problem.dtype;
+  if (pse.dtype != dtype && pse.dtype != DType::kF32) {
+    return WrongType("pse", pse.dtype,
+                     std::string(Name(dtype)) + " (query.dtype)" + (dtype != DType::kF32 ? " or f32" : ""));
+  }
+  if (Status status = CheckView("pse", pse); !status.ok()) return status;
+  call.bound.has_pse = true;
+  call.bound.pse.dtype = pse.dtype;
+  return call.packed() ? BindPackedBias(call) : BindBias(call);
+}
+
+}  // namespace fa::ops

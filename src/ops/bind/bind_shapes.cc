@@ -1,0 +1,247 @@
+// Sizes of query, key, value, their rope parts and out. The first tensor that holds a size defines it (query: batch,
+// rows, heads, D; key: rows, heads; value: Dv), the others are compared with it.
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "layout/overlap.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+
+namespace fa::ops {
+namespace {
+
+using layout::Axes;
+using layout::AxesOf;
+
+constexpr int64_t kMaxHeadSize = 1024;
+
+Status CheckRank(const char* name, const TensorView& tensor, Layout layout, const Axes& axes) {
+  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(std::string(name) + ": null data");
+  if (tensor.shape.rank() == axes.rank) return CheckView(name, tensor);
+  return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " +
+                                 std::to_string(axes.rank) + " dimensions (" + Name(layout) + ")");
+}
+
+Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64_t heads) {
+  if (size >= 1 && size <= kMaxHeadSize) return Status::Ok();
+  std::string want = "want a head size of 1..1024";
+  if (heads != 0) want += " times " + std::to_string(heads) + " heads";
+  return WrongSize(name, dim, got, want);
+}
+
+// The head size of a tensor with `heads` heads, alone in its dimension or fused with them.
+Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, int64_t heads, const char* heads_source,
+                int64_t* size) {
+  const int64_t extent = tensor.shape[axes.dim];
+  if (axes.fused() && extent % heads != 0) {
+    return WrongSize(name, axes.dim, extent, "want a multiple of " + std::to_string(heads) + " (" + heads_source + ")");
+  }
+  *size = axes.fused() ? extent / heads : extent;
+  return CheckHeadSize(name, axes.dim, extent, *size, axes.fused() ? heads : 0);
+}
+
+// A size that another tensor has defined; tensor null: not compared.
+struct Wanted {
+  int64_t size = 0;
+  const char* tensor = nullptr;
+};
+
+struct WantedShape {
+  Wanted batch, rows, heads;
+};
+
+Status CheckAgainst(const char* name, const TensorView& tensor, const Axes& axes, const Axes& source_axes,
+                    const WantedShape& want) {
+  const auto check = [&](int dim, int source_dim, const Wanted& wanted) {
+    if (dim < 0 || wanted.tensor == nullptr) return Status::Ok();
+    return CheckSize(name, tensor, dim, wanted.size, {wanted.tensor, source_dim});
+  };
+  if (Status status = check(axes.batch, source_axes.batch, want.batch); !status.ok()) return status;
+  if (Status status = check(axes.seq, source_axes.seq, want.rows); !status.ok()) return status;
+  return check(axes.head, source_axes.head, want.heads);
+}
+
+// The last dimension against a head size that another tensor has defined.
+Status CheckHeadSizeAgainst(const char* name, const TensorView& tensor, const Axes& axes, const Axes& source_axes,
+                            int64_t heads, int64_t size, const char* source) {
+  if (!axes.fused()) return CheckSize(name, tensor, axes.dim, size, {source, source_axes.dim});
+  int64_t want = 0;
+  if (__builtin_mul_overflow(heads, size, &want)) want = std::numeric_limits<int64_t>::max();
+  if (tensor.shape[axes.dim] == want) return Status::Ok();
+  return WrongSize(name, axes.dim, tensor.shape[axes.dim],
+                   "want " + std::to_string(want) + " (" + std::to_string(heads) + " heads of " + std::to_string(size) +
+                       ", " + source + ")");
+}
+
+Status CheckTypes(const AttentionArgs& args) {
+  const DType dtype = args.q.dtype;
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
+    return WrongType("query", dtype, "f32, f16 or bf16");
+  }
+  const auto check = [dtype](const char* name, const void* data, DType got) {
+    if (got == dtype || data == nullptr) return Status::Ok();
+    return WrongType(name, got, std::string(Name(dtype)) + " (query.dtype)");
+  };
+  // The required tensors may have null data while planning.
+  static constexpr char kAlways = 0;
+  if (Status status = check("key", &kAlways, args.k.dtype); !status.ok()) return status;
+  if (Status status = check("value", &kAlways, args.v.dtype); !status.ok()) return status;
+  if (Status status = check("out", &kAlways, args.out.dtype); !status.ok()) return status;
+  if (Status status = check("query_rope", args.q_rope.data, args.q_rope.dtype); !status.ok()) return status;
+  return check("key_rope", args.k_rope.data, args.k_rope.dtype);
+}
+
+Status BindQuery(Binding& call, const Axes& axes) {
+  const TensorView& q = call.args.q;
+  const int64_t heads = call.options.heads;
+  tiling::AttentionProblem& problem = call.bound.problem;
+  if (axes.fused()) {
+    if (heads == 0)
+      return Status::InvalidArgument(std::string("heads=0, want >= 1 (layout ") + Name(call.options.layout) + ")");
+    problem.heads = heads;
+  } else {
+    problem.heads = q.shape[axes.head];
+    if (problem.heads == 0) return WrongSize("query", axes.head, 0, "want >= 1");
+    if (heads > 0 && heads != problem.heads) {
+      return Status::InvalidArgument("heads=" + std::to_string(heads) + ", want " + std::to_string(problem.heads) +
+                                     " (query.shape[" + std::to_string(axes.head) + "])");
+    }
+  }
+  call.sizes.q_rows = q.shape[axes.seq];
+  if (axes.batch >= 0) call.sizes.sequences = q.shape[axes.batch];
+  return HeadSize("query", q, axes, problem.heads, "heads", &problem.d);
+}
+
+Status BindKey(Binding& call, const Axes& axes) {
+  const TensorView& k = call.args.k;
+  tiling::AttentionProblem& problem = call.bound.problem;
+  call.sizes.k_rows = k.shape[axes.seq];
+  if (Status status =
+          CheckAgainst("key", k, axes, axes, {.batch = {call.sizes.sequences, "query"}, .rows = {}, .heads = {}});
+      !status.ok()) {
+    return status;
+  }
+  const int head_dim = axes.fused() ? axes.dim : axes.head;
+  const int64_t extent = k.shape[head_dim];
+  if (axes.fused()) {
+    if (extent % problem.d != 0) {
+      return WrongSize("key", axes.dim, extent,
+                       "want a multiple of " + std::to_string(problem.d) + " (head size of query)");
+    }
+    problem.heads_kv = extent / problem.d;
+  } else {
+    problem.heads_kv = extent;
+    if (Status status = CheckSize("key", k, axes.dim, problem.d, {"query", axes.dim}); !status.ok()) return status;
+  }
+  if (problem.heads_kv < 1 || problem.heads % problem.heads_kv != 0) {
+    return WrongSize("key", head_dim, extent,
+                     "want a divisor of " + std::to_string(problem.heads) + " query heads" +
+                         (axes.fused() ? " times the head size" : ""));
+  }
+  return Status::Ok();
+}
+
+Status BindValue(Binding& call, const Axes& axes) {
+  const TensorView& v = call.args.v;
+  tiling::AttentionProblem& problem = call.bound.problem;
+  const WantedShape want = {
+      .batch = {call.sizes.sequences, "query"}, .rows = {call.sizes.k_rows, "key"}, .heads = {problem.heads_kv, "key"}};
+  if (Status status = CheckAgainst("value", v, axes, axes, want); !status.ok()) return status;
+  return HeadSize("value", v, axes, problem.heads_kv, "heads of key", &problem.dv);
+}
+
+Status BindRope(Binding& call, const Axes& axes) {
+  const AttentionArgs& args = call.args;
+  const Layout layout = call.options.layout;
+  tiling::AttentionProblem& problem = call.bound.problem;
+  const bool has_q = args.q_rope.data != nullptr;
+  const bool has_k = args.k_rope.data != nullptr;
+  call.bound.has_rope = has_q;
+  if (has_q != has_k) {
+    return Status::InvalidArgument(has_q ? "key_rope: missing (query_rope is given)"
+                                         : "query_rope: missing (key_rope is given)");
+  }
+  if (!has_q) return Status::Ok();
+  if (Status status = CheckRank("query_rope", args.q_rope, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("key_rope", args.k_rope, layout, axes); !status.ok()) return status;
+  const WantedShape want_q = {.batch = {call.sizes.sequences, "query"},
+                              .rows = {call.sizes.q_rows, "query"},
+                              .heads = {problem.heads, "query"}};
+  const WantedShape want_k = {
+      .batch = {call.sizes.sequences, "query"}, .rows = {call.sizes.k_rows, "key"}, .heads = {problem.heads_kv, "key"}};
+  if (Status status = CheckAgainst("query_rope", args.q_rope, axes, axes, want_q); !status.ok()) return status;
+  if (Status status = CheckAgainst("key_rope", args.k_rope, axes, axes, want_k); !status.ok()) return status;
+  if (Status status = HeadSize("query_rope", args.q_rope, axes, problem.heads, "heads", &problem.d_rope);
+      !status.ok()) {
+    return status;
+  }
+  return CheckHeadSizeAgainst("key_rope", args.k_rope, axes, axes, problem.heads_kv, problem.d_rope, "query_rope");
+}
+
+Status BindOut(Binding& call, const Axes& axes, const Axes& out_axes) {
+  const TensorView out = call.args.out;
+  const tiling::AttentionProblem& problem = call.bound.problem;
+  const WantedShape want = {.batch = {call.sizes.sequences, "query"},
+                            .rows = {call.sizes.q_rows, "query"},
+                            .heads = {problem.heads, "query"}};
+  if (Status status = CheckAgainst("out", out, out_axes, axes, want); !status.ok()) return status;
+  if (Status status = CheckHeadSizeAgainst("out", out, out_axes, axes, problem.heads, problem.dv, "value");
+      !status.ok()) {
+    return status;
+  }
+  const bool written = call.direction == Direction::kForward;
+  if (written && !out.stride.empty() && layout::OverlapsItself(out)) {
+    return Status::InvalidArgument("out.stride=" + Text(out.stride) + ", want strides that keep its elements apart");
+  }
+  return Status::Ok();
+}
+
+bool DenseF32(const layout::Rows& rows, int64_t head_size) {
+  return rows.dtype == DType::kF32 && rows.row == head_size;
+}
+
+void FillRows(Binding& call, const Axes& axes, const Axes& out_axes) {
+  const AttentionArgs& args = call.args;
+  BoundAttention& bound = call.bound;
+  tiling::AttentionProblem& problem = bound.problem;
+  bound.q = layout::RowsOf(args.q, axes, problem.d);
+  bound.k = layout::RowsOf(args.k, axes, problem.d);
+  bound.v = layout::RowsOf(args.v, axes, problem.dv);
+  bound.out = layout::RowsOf(args.out, out_axes, problem.dv);
+  if (bound.has_rope) {
+    bound.q_rope = layout::RowsOf(args.q_rope, axes, problem.d_rope);
+    bound.k_rope = layout::RowsOf(args.k_rope, axes, problem.d_rope);
+  }
+  problem.dtype = args.q.dtype;
+  problem.k_in_place = DenseF32(bound.k, problem.d);
+  problem.v_in_place = DenseF32(bound.v, problem.dv);
+  bound.scale =
+      call.options.scale.value_or(static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.d + problem.d_rope))));
+}
+
+}  // namespace
+
+Status BindShapes(Binding& call) {
+  const AttentionArgs& args = call.args;
+  const Layout layout = call.options.layout;
+  const Axes axes = AxesOf(layout);
+  const Axes out_axes = AxesOf(layout::OutputLayout(layout));
+  if (Status status = CheckRank("query", args.q, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("key", args.k, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("value", args.v, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("out", args.out, layout, out_axes); !status.ok()) return status;
+  if (call.inference == nullptr || !call.inference->own_types) {
+    if (Status status = CheckTypes(args); !status.ok()) return status;
+  }
+  if (Status status = BindQuery(call, axes); !status.ok()) return status;
+  if (Status status = BindKey(call, axes); !status.ok()) return status;
+  if (Status status = BindValue(call, axes); !status.ok()) return status;
+  if (Status status = BindRope(call, axes); !status.ok()) return status;
+  if (Status status = BindOut(call, axes, out_axes); !status.ok()) return status;
+  FillRows(call, axes, out_axes);
+  return Status::Ok();
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,178 @@
+// What the device refuses of sparse modes 0..8, beside what the library itself refuses: combinations that leave rows
+// without keys, or that its block skipping cannot express. Size limits are not among them.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+
+namespace fa::ops {
+namespace {
+
+// -x, with the lowest value saturated.
+int64_t Negated(int64_t x) {
+  return x == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -x;
+}
+
+std::string InMode(const Binding& call) { return "sparse_mode " + std::to_string(call.options.mask.sparse_mode()); }
+
+// `sequence` is the index of a packed sequence, -1 where all elements are alike.
+std::string Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
+  return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : "") +
+         ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")";
+}
+
+Status Refused(const char* argument, int64_t got, const std::string& want) {
+  return Status::InvalidArgument(std::string(argument) + "=" + std::to_string(got) + ", want " + want);
+}
+
+Status CheckModeAndLayout(const Binding& call) {
+  const int64_t mode = call.options.mask.sparse_mode();
+  if (call.inference != nullptr && mode > 4) return Refused("sparse_mode", mode, "0..4");
+  if (!call.packed() && mode > 6) {
+    return Refused("sparse_mode", mode, std::string("0..6 (layout ") + Name(call.options.layout) + ")");
+  }
+  if (call.packed() && mode == 5) return Refused("sparse_mode", mode, "0..4 or 6..8 (layout TND)");
+  const bool slopes = call.options.pse_type >= PseType::kSlopes && call.args.pse.data != nullptr;
+  if (mode == 7 && slopes) {
+    return Refused("pse_type", static_cast<int>(call.options.pse_type), "0 or 1 (sparse_mode 7)");
+  }
+  return Status::Ok();
+}
+
+Status CheckMaskPresence(const Binding& call) {
+  const Mask& mask = call.options.mask;
+  const bool given = call.args.dense_mask.data != nullptr;
+  if (mask.sparse_mode() == 0 && given != (mask.kind() == Mask::Kind::kBandTopLeft)) {
+    return Status::InvalidArgument(given ? "dense_mask: given, but sparse_mode 0 was made without dense_mask_given"
+                                         : "dense_mask: missing, but sparse_mode 0 was made with dense_mask_given");
+  }
+  const TensorView& dense = call.args.dense_mask;
+  if (mask.sparse_mode() == 5 && given && call.sizes.sequences > 1 &&
+      (dense.shape.rank() != 4 || dense.shape[0] != call.sizes.sequences)) {
+    return Status::InvalidArgument("dense_mask.shape=" + Text(dense.shape) +
+                                   ", want [B,1,Sq,Sk] or [B,N,Sq,Sk] (sparse_mode 5)");
+  }
+  return Status::Ok();
+}
+
+// Modes 0 and 4, whatever the sizes.
+Status CheckBandSigns(const Binding& call) {
+  const int64_t pre = call.options.mask.pre();
+  const int64_t next = call.options.mask.next();
+  if (pre < 0 && next < Negated(pre)) {
+    return Refused("mask.pre", pre, ">= " + std::to_string(Negated(next)) + ", -mask.next (" + InMode(call) + ")");
+  }
+  if (next < 0 && pre < Negated(next)) {
+    return Refused("mask.next", next, ">= " + std::to_string(Negated(pre)) + ", -mask.pre (" + InMode(call) + ")");
+  }
+  return Status::Ok();
+}
+
+Status CheckBandOfSequence(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
+  const Mask& mask = call.options.mask;
+  const bool top_left = mask.sparse_mode() == 0;
+  const int64_t pre = mask.pre();
+  const int64_t next = mask.next();
+  const auto refused = [&](const char* argument, int64_t got, int64_t bound) {
+    return Refused(argument, got, ">= " + std::to_string(bound) + Sizes(call, sequence, index));
+  };
+  if (!call.packed()) {
+    // The band must touch the first key column or the first row from the side it is shifted to.
+    const int64_t min_pre = 1 - (top_left ? sequence.sk : sequence.sq);
+    const int64_t min_next = 1 - (top_left ? sequence.sq : sequence.sk);
+    if (pre < 0 && pre < min_pre) return refused("mask.pre", pre, min_pre);
+    if (next < 0 && next < min_next) return refused("mask.next", next, min_next);
+    return Status::Ok();
+  }
+  if (top_left) {
+    if (next < 0) return refused("mask.next", next, 0);
+    if (pre < sequence.sq - sequence.sk) return refused("mask.pre", pre, sequence.sq - sequence.sk);
+  } else {
+    if (pre < 0) return refused("mask.pre", pre, 0);
+    if (next < sequence.sq - sequence.sk) return refused("mask.next", next, sequence.sq - sequence.sk);
+  }
+  return Status::Ok();
+}
+
+Status CheckPrefixOfSequence(const Binding& call, const tiling::Sequence& sequence, int64_t b) {
+  const int64_t prefix = call.options.mask.prefix()[static_cast<size_t>(b)];
+  const int64_t lowest = std::max<int64_t>(sequence.sk - sequence.sq, 0);
+  if (prefix >= lowest && prefix <= sequence.sk) return Status::Ok();
+  return Refused(
+      ("mask.prefix[" + std::to_string(b) + "]").c_str(), prefix,
+      std::to_string(lowest) + ".." + std::to_string(sequence.sk) + Sizes(call, sequence, call.packed() ? b : -1));
+}
+
+Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, int64_t b) {
+  if (sequence.sq <= sequence.sk) return Status::Ok();
+  return Status::InvalidArgument("cu_kv[" + std::to_string(b) + "]: want at least as many keys as queries" +
+                                 Sizes(call, sequence, b));
+}
+
+// Modes 7 and 8: `banded` is the last or first sequence with rows.
+Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
+  const Mask& mask = call.options.mask;
+  const bool last_mode = mask.sparse_mode() == 7;
+  if (!banded) return last_mode ? CheckNoFewerKeys(call, sequence, b) : Status::Ok();
+  if (mask.pre() < sequence.sk) {
+    return Refused("mask.pre", mask.pre(), ">= " + std::to_string(sequence.sk) + Sizes(call, sequence, b));
+  }
+  const int64_t lowest = sequence.sq - sequence.sk;
+  if (mask.next() < lowest || (last_mode && mask.next() > 0)) {
+    return Refused(
+        "mask.next", mask.next(),
+        (last_mode ? std::to_string(lowest) + "..0" : ">= " + std::to_string(lowest)) + Sizes(call, sequence, b));
+  }
+  return Status::Ok();
+}
+
+Status CheckSequence(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool first, bool last) {
+  const Mask& mask = call.options.mask;
+  switch (mask.sparse_mode()) {
+    case 0:
+      if (mask.kind() != Mask::Kind::kBandTopLeft) return Status::Ok();
+      [[fallthrough]];
+    case 4: return CheckBandOfSequence(call, sequence, call.packed() ? b : -1);
+    case 3: return call.packed() ? CheckNoFewerKeys(call, sequence, b) : Status::Ok();
+    case 5:
+    case 6: return CheckPrefixOfSequence(call, sequence, b);
+    case 7: return CheckChunkBand(call, sequence, b, last);
+    case 8: return CheckChunkBand(call, sequence, b, first);
+    default: return Status::Ok();
+  }
+}
+
+}  // namespace
+
+Status CheckSparseMode(const Binding& call) {
+  if (Status status = CheckModeAndLayout(call); !status.ok()) return status;
+  if (Status status = CheckMaskPresence(call); !status.ok()) return status;
+  const Mask& mask = call.options.mask;
+  if (mask.kind() == Mask::Kind::kBandTopLeft || mask.kind() == Mask::Kind::kBand) {
+    if (Status status = CheckBandSigns(call); !status.ok()) return status;
+  }
+  if (call.inference != nullptr && !call.packed()) {
+    // What the band must touch are the tensors: a batch element that uses fewer of their rows may miss it.
+    tiling::Sequence tensors;
+    tensors.sq = call.sizes.q_rows;
+    tensors.sk = call.sizes.k_rows;
+    return tensors.sq == 0 ? Status::Ok() : CheckSequence(call, tensors, 0, true, true);
+  }
+  const std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
+  const auto count = static_cast<int64_t>(sequences.size());
+  int64_t first = 0;
+  int64_t last = count - 1;
+  while (first < count && sequences[static_cast<size_t>(first)].sq == 0) ++first;
+  while (last >= 0 && sequences[static_cast<size_t>(last)].sq == 0) --last;
+  // Sequences without rows look at no key: nothing to refuse.
+  for (int64_t b = first; b <= last; ++b) {
+    const tiling::Sequence& sequence = sequences[static_cast<size_t>(b)];
+    if (sequence.sq == 0) continue;
+    if (Status status = CheckSequence(call, sequence, b, b == first, b == last); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace fa::ops

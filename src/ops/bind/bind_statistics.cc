@@ -1,0 +1,84 @@
+// softmax_max, softmax_sum, lse and sink: f32, one value a row or a head.
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "layout/overlap.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+
+namespace fa::ops {
+namespace {
+
+constexpr int64_t kCopies = 8;  // of the device's statistics, one 32-byte block
+
+Status BindStats(const Binding& call, const char* name, const TensorView& tensor, bool* present, layout::Stats* stats) {
+  const bool written = call.direction == Direction::kForward;
+  *present = tensor.data != nullptr || !written;
+  if (!*present) return Status::Ok();
+  if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(std::string(name) + ": null data");
+  if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
+  if (Status status = CheckView(name, tensor, /*any_innermost=*/true); !status.ok()) return status;
+  const layout::Axes axes = layout::AxesOf(call.options.layout);
+  const bool packed = call.packed();
+  const int rank = packed ? 2 : 3;
+  if (tensor.shape.rank() != rank && tensor.shape.rank() != rank + 1) {
+    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " +
+                                   (packed ? "[T,N] or [T,N,8]" : "[B,N,Sq] or [B,N,Sq,8]"));
+  }
+  const SizeSource heads = axes.fused() ? SizeSource{"heads"} : SizeSource{"query", axes.head};
+  if (!packed) {
+    if (Status status = CheckSize(name, tensor, 0, call.sizes.sequences, {"query", axes.batch}); !status.ok()) {
+      return status;
+    }
+  }
+  if (Status status = CheckSize(name, tensor, 1, call.bound.problem.heads, heads); !status.ok()) return status;
+  if (Status status = CheckSize(name, tensor, packed ? 0 : 2, call.sizes.q_rows, {"query", axes.seq}); !status.ok()) {
+    return status;
+  }
+  if (tensor.shape.rank() > rank) {
+    if (Status status = CheckSize(name, tensor, rank, kCopies, {"equal copies of a statistic"}); !status.ok()) {
+      return status;
+    }
+  }
+  if (written && !tensor.stride.empty() && layout::OverlapsItself(tensor)) {
+    return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) +
+                                   ", want strides that keep its elements apart");
+  }
+  *stats = layout::StatsOf(tensor, packed);
+  return Status::Ok();
+}
+
+Status BindSink(Binding& call) {
+  const TensorView& sink = call.args.sink;
+  call.bound.has_sink = sink.data != nullptr;
+  if (!call.bound.has_sink) return Status::Ok();
+  if (sink.dtype != DType::kF32) return WrongType("sink", sink.dtype, "f32");
+  if (Status status = CheckView("sink", sink); !status.ok()) return status;
+  if (sink.shape.rank() != 1) {
+    return Status::InvalidArgument("sink.shape=" + Text(sink.shape) + ", want [N]");
+  }
+  const layout::Axes axes = layout::AxesOf(call.options.layout);
+  return CheckSize("sink", sink, 0, call.bound.problem.heads,
+                   axes.fused() ? SizeSource{"heads"} : SizeSource{"query", axes.head});
+}
+
+}  // namespace
+
+Status BindStatistics(Binding& call) {
+  const AttentionArgs& args = call.args;
+  BoundAttention& bound = call.bound;
+  if (Status status = BindStats(call, "softmax_max", args.softmax_max, &bound.has_max, &bound.softmax_max);
+      !status.ok()) {
+    return status;
+  }
+  if (Status status = BindStats(call, "softmax_sum", args.softmax_sum, &bound.has_sum, &bound.softmax_sum);
+      !status.ok()) {
+    return status;
+  }
+  if (call.direction == Direction::kForward) {
+    if (Status status = BindStats(call, "lse", args.lse, &bound.has_lse, &bound.lse); !status.ok()) return status;
+  }
+  return BindSink(call);
+}
+
+}  // namespace fa::ops

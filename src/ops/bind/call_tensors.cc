@@ -1,0 +1,216 @@
+#include "ops/bind/call_tensors.h"
+
+#include <algorithm>
+
+#include "layout/bind_layout.h"
+
+namespace fa::ops {
+namespace {
+
+CallTensor Input(const char* name, const TensorView& tensor) {
+  return {name, tensor.data, tensor.dtype, &tensor.shape, &tensor.stride, /*required=*/true, /*output=*/false};
+}
+
+CallTensor Output(const char* name, const MutableTensorView& tensor) {
+  return {name, tensor.data, tensor.dtype, &tensor.shape, &tensor.stride, /*required=*/true, /*output=*/true};
+}
+
+CallTensor Optional(CallTensor tensor) {
+  tensor.required = false;
+  return tensor;
+}
+
+/// The tensors of parts of a call, one part after the other.
+template <size_t... kSizes>
+std::array<CallTensor, (kSizes + ...)> Joined(const std::array<CallTensor, kSizes>&... parts) {
+  std::array<CallTensor, (kSizes + ...)> all{};
+  auto end = all.begin();
+  ((end = std::copy(parts.begin(), parts.end(), end)), ...);
+  return all;
+}
+
+/// What every attention multiplies; the value is required or not.
+template <typename Args>
+std::array<CallTensor, 5> AttentionInputs(const Args& args, const CallTensor& value) {
+  return {Input("query", args.q), Input("key", args.k), value, Optional(Input("query_rope", args.q_rope)),
+          Optional(Input("key_rope", args.k_rope))};
+}
+
+/// What every attention's gradients read and write besides.
+template <typename Args>
+std::array<CallTensor, 9> AttentionGradients(const Args& args, const CallTensor& dv) {
+  return {
+      Input("out", args.out),
+      Input("d_out", args.d_out),
+      Input("softmax_max", args.softmax_max),
+      Input("softmax_sum", args.softmax_sum),
+      Output("dq", args.dq),
+      Output("dk", args.dk),
+      dv,
+      Optional(Output("dq_rope", args.dq_rope)),
+      Optional(Output("dk_rope", args.dk_rope)),
+  };
+}
+
+/// What a dense call and its gradients read.
+template <typename Args>
+std::array<CallTensor, 9> DenseInputs(const Args& args) {
+  return Joined(AttentionInputs(args, Input("value", args.v)), std::array{
+                                                                   Optional(Input("pse", args.pse)),
+                                                                   Optional(Input("dense_mask", args.dense_mask)),
+                                                                   Optional(Input("drop_mask", args.drop_mask)),
+                                                                   Optional(Input("sink", args.sink)),
+                                                               });
+}
+
+/// Likewise a sparse one.
+template <typename Args>
+std::array<CallTensor, 6> SparseInputs(const Args& args) {
+  return Joined(AttentionInputs(args, Optional(Input("value", args.v))),
+                std::array{Input("sparse_indices", args.sparse_indices)});
+}
+
+/// Of every loss: the indexer's inputs and what is written.
+template <typename Args>
+std::array<CallTensor, 3> IndexerInputs(const Args& args) {
+  return {Input("query_index", args.q_index), Input("key_index", args.k_index), Input("weights", args.weights)};
+}
+template <typename Args>
+std::array<CallTensor, 4> LossOutputs(const Args& args) {
+  return {Output("dq_index", args.dq_index), Output("dk_index", args.dk_index), Output("dweights", args.dweights),
+          Output("loss", args.loss)};
+}
+
+}  // namespace
+
+std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
+  return Joined(DenseInputs(args), std::array{
+                                       Output("out", args.out),
+                                       Optional(Output("softmax_max", args.softmax_max)),
+                                       Optional(Output("softmax_sum", args.softmax_sum)),
+                                       Optional(Output("lse", args.lse)),
+                                   });
+}
+
+std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args) {
+  return Joined(DenseInputs(args), AttentionGradients(args, Output("dv", args.dv)),
+                std::array{
+                    Optional(Output("dpse", args.dpse)),
+                    Optional(Output("dslopes", args.dslopes)),
+                    Optional(Output("dsink", args.dsink)),
+                });
+}
+
+CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Input(name, tensor); }
+
+std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args) {
+  return {
+      Input("query", args.q),
+      Optional(Input("block_table", args.block_table)),
+      Optional(Input("antiquant_scale", args.antiquant_scale)),
+      Optional(Input("antiquant_offset", args.antiquant_offset)),
+      Optional(Input("quant_scale2", args.quant_scale2)),
+      Optional(Input("quant_offset2", args.quant_offset2)),
+      Optional(Input("pse", args.pse)),
+      Optional(Input("dense_mask", args.dense_mask)),
+      Output("out", args.out),
+      Optional(Output("lse", args.lse)),
+  };
+}
+
+std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("value", args.v),
+      Optional(Input("pse", args.pse)),
+      Optional(Input("dense_mask", args.dense_mask)),
+      Optional(Input("deq_scale1", args.deq_scale1)),
+      Optional(Input("quant_scale1", args.quant_scale1)),
+      Optional(Input("deq_scale2", args.deq_scale2)),
+      Optional(Input("quant_scale2", args.quant_scale2)),
+      Optional(Input("quant_offset2", args.quant_offset2)),
+      Output("out", args.out),
+  };
+}
+
+std::array<CallTensor, kIndexerTensors> TensorsOf(const LightningIndexerArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("weights", args.weights),
+      Optional(Input("block_table", args.block_table)),
+      Output("sparse_indices", args.sparse_indices),
+      Optional(Output("sparse_values", args.sparse_values)),
+  };
+}
+
+std::array<CallTensor, kIndexerGradTensors> TensorsOf(const LightningIndexerGradArgs& args) {
+  return {
+      Input("query", args.q),
+      Input("key", args.k),
+      Input("weights", args.weights),
+      Input("sparse_indices", args.sparse_indices),
+      Input("d_values", args.d_values),
+      Output("dq", args.dq),
+      Output("dk", args.dk),
+      Output("dweights", args.dweights),
+  };
+}
+
+std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs& args) {
+  // With p_head_mean the attention's tensors are not read: as if they were absent.
+  const auto of_attention = [&](const char* name, const TensorView& tensor) {
+    CallTensor input = Input(name, tensor);
+    if (args.p_head_mean.data == nullptr) return input;
+    input.data = nullptr;
+    return Optional(input);
+  };
+  return Joined(
+      std::array{of_attention("query", args.q), of_attention("key", args.k),
+                 Optional(of_attention("query_rope", args.q_rope)), Optional(of_attention("key_rope", args.k_rope))},
+      IndexerInputs(args),
+      std::array{Input("sparse_indices", args.sparse_indices), of_attention("softmax_max", args.softmax_max),
+                 of_attention("softmax_sum", args.softmax_sum), Optional(Input("p_head_mean", args.p_head_mean))},
+      LossOutputs(args));
+}
+
+std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& args) {
+  return Joined(std::array{Input("query", args.q), Input("key", args.k), Optional(Input("query_rope", args.q_rope)),
+                           Optional(Input("key_rope", args.k_rope))},
+                IndexerInputs(args),
+                std::array{Input("softmax_max", args.softmax_max), Input("softmax_sum", args.softmax_sum),
+                           Input("softmax_max_index", args.softmax_max_index),
+                           Input("softmax_sum_index", args.softmax_sum_index)},
+                LossOutputs(args));
+}
+
+std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args) {
+  return Joined(SparseInputs(args), std::array{
+                                        Optional(Input("block_table", args.block_table)),
+                                        Output("out", args.out),
+                                        Optional(Output("softmax_max", args.softmax_max)),
+                                        Optional(Output("softmax_sum", args.softmax_sum)),
+                                        Optional(Output("p_head_mean", args.p_head_mean)),
+                                    });
+}
+
+std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args) {
+  return Joined(SparseInputs(args), AttentionGradients(args, Optional(Output("dv", args.dv))));
+}
+
+std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {
+  std::vector<PlannedTensor> planned(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const CallTensor& tensor = tensors[i];
+    if (!tensor.required && tensor.data == nullptr) continue;
+    planned[i] = {.present = true,
+                  .dtype = tensor.dtype,
+                  .shape = *tensor.shape,
+                  .stride = *tensor.stride,
+                  .span_bytes = layout::SpanBytes({tensor.data, tensor.dtype, *tensor.shape, *tensor.stride})};
+  }
+  return planned;
+}
+
+}  // namespace fa::ops

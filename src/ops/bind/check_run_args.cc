@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include "fa/mask.h"
+#include "layout/bind_layout.h"
+#include "layout/overlap.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/bind/call_tensors.h"
+
+namespace fa::ops {
+namespace {
+
+// Strides are equal, or differ only in words: dense instead of empty, or on dimensions of one element.
+bool EquivalentStrides(const Dims& shape, const Dims& got, const Dims& planned) {
+  if (got == planned) return true;
+  if (!got.empty() && got.rank() != shape.rank()) return false;
+  const Dims a = layout::FilledStride(shape, got);
+  const Dims b = layout::FilledStride(shape, planned);
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (!empty && shape[i] > 1 && a[i] != b[i]) return false;
+  }
+  return true;
+}
+
+Status Differs(const CallTensor& got, const PlannedTensor& planned) {
+  const std::string text = got.name;
+  if (!planned.present) return Status::InvalidArgument(text + ": given, want none (as planned)");
+  if (got.dtype != planned.dtype) {
+    return WrongType(got.name, got.dtype, std::string(Name(planned.dtype)) + " (as planned)");
+  }
+  if (!(*got.shape == planned.shape)) {
+    return Status::InvalidArgument(text + ".shape=" + Text(*got.shape) + ", want " + Text(planned.shape) +
+                                   " (as planned)");
+  }
+  return Status::InvalidArgument(text + ".stride=" + Text(*got.stride) + ", want " +
+                                 Text(layout::FilledStride(planned.shape, planned.stride)) + " (as planned)");
+}
+
+}  // namespace
+
+Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned) {
+  if (got.data == nullptr) {
+    if (!planned.present) return Status::Ok();
+    if (!got.required) {
+      return Status::InvalidArgument(std::string(got.name) + ": null data, want it present (as planned)");
+    }
+    // An empty tensor needs no memory.
+    if (planned.span_bytes > 0) return Status::InvalidArgument(std::string(got.name) + ": null data");
+  }
+  if (planned.present && got.dtype == planned.dtype && *got.shape == planned.shape &&
+      EquivalentStrides(*got.shape, *got.stride, planned.stride)) {
+    return Status::Ok();
+  }
+  return Differs(got, planned);
+}
+
+Status CheckPlannedLengths(const char* name, std::span<const int64_t> got, std::span<const int64_t> planned) {
+  if (got.size() != planned.size()) {
+    return Status::InvalidArgument(std::string(name) + " has " + std::to_string(got.size()) + " entries, want " +
+                                   std::to_string(planned.size()) + " (as planned)");
+  }
+  for (size_t i = 0; i < planned.size(); ++i) {
+    if (got[i] != planned[i]) {
+      return Status::InvalidArgument(std::string(name) + "[" + std::to_string(i) + "]=" + std::to_string(got[i]) +
+                                     ", want " + std::to_string(planned[i]) + " (as planned)");
+    }
+  }
+  return Status::Ok();
+}
+
+namespace {
+
+// As Overlap wants it, with all strides.
+TensorView View(const CallTensor& tensor) {
+  return {tensor.data, tensor.dtype, *tensor.shape, layout::FilledStride(*tensor.shape, *tensor.stride)};
+}
+
+struct ByteRange {
+  uintptr_t begin = 0, end = 0;  // equal: nothing to share
+};
+
+ByteRange RangeOf(const CallTensor& tensor, const PlannedTensor& planned) {
+  if (tensor.data == nullptr) return {};
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
+  return {begin, begin + static_cast<uintptr_t>(planned.span_bytes)};
+}
+
+bool Intersect(const ByteRange& a, const ByteRange& b) {
+  return a.begin < b.end && b.begin < a.end && a.begin != a.end && b.begin != b.end;
+}
+
+}  // namespace
+
+Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
+                  const PlannedTensor& other_planned) {
+  // Byte ranges first, exactly only where those intersect.
+  if (!Intersect(RangeOf(output, planned), RangeOf(other, other_planned))) return Status::Ok();
+  if (!layout::Overlap(View(output), View(other))) return Status::Ok();
+  return Status::InvalidArgument(std::string(output.name) + ": shares memory with " + other.name);
+}
+
+Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (Status status = CheckPlanned(tensors[i], planned[i]); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].output) continue;
+    for (size_t other = 0; other < i; ++other) {
+      Status status = CheckApart(tensors[i], planned[i], tensors[other], planned[other]);
+      if (!status.ok()) return status;
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,
+                       std::span<const int64_t> cu_kv, const TensorView& dense_mask) {
+  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_q", cu_q, bound.cu_q); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_kv", cu_kv, bound.cu_kv); !status.ok()) return status;
+  if (Status status = CheckAllApart(tensors, bound.planned); !status.ok()) return status;
+  if (bound.compressed_mask_mode < 0) return Status::Ok();
+  return VerifyCompressedMask(dense_mask, bound.compressed_mask_mode);
+}
+
+Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) {
+  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+}
+
+Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
+  if (Status status = CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
+  return CheckPlannedLengths("lengths_kv", lengths.kv, bound.lengths_kv);
+}
+
+Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
+  return CheckRunTensors(bound.forward, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,126 @@
+#include "fa/mask.h"
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+
+namespace fa {
+namespace {
+
+constexpr int64_t kSide = 2048;        // of the compressed triangle
+constexpr int64_t kPrefixRows = 1024;  // below it in mode 6: left half kept, right half dropped
+
+// 2048 times keep, then 2048 times drop. Every row of a compressed mask is a window of it.
+constexpr auto kRamp = [] {
+  std::array<uint8_t, 2 * kSide> ramp{};
+  for (size_t i = kSide; i < ramp.size(); ++i) ramp[i] = 1;
+  return ramp;
+}();
+
+const uint8_t* ExpectedRow(int64_t row) { return kRamp.data() + (row < kSide ? kSide - 1 - row : kSide / 2); }
+
+// The first column that differs, any non-zero byte counting as 1; kSide: none.
+int64_t FirstWrong(const uint8_t* row, int64_t column_stride, const uint8_t* expected) {
+  if (column_stride == 1 && std::memcmp(row, expected, static_cast<size_t>(kSide)) == 0) return kSide;
+  for (int64_t j = 0; j < kSide; ++j) {
+    if ((row[j * column_stride] != 0) != (expected[j] != 0)) return j;
+  }
+  return kSide;
+}
+
+}  // namespace
+
+Mask Mask::None() { return {}; }
+
+Mask Mask::Causal() {
+  Mask mask;
+  mask.kind_ = Kind::kCausal;
+  return mask;
+}
+
+Mask Mask::CausalTopLeft() {
+  Mask mask;
+  mask.kind_ = Kind::kCausalTopLeft;
+  return mask;
+}
+
+Mask Mask::Band(int64_t pre, int64_t next) {
+  Mask mask;
+  mask.kind_ = Kind::kBand;
+  mask.pre_ = pre;
+  mask.next_ = next;
+  return mask;
+}
+
+Mask Mask::BandTopLeft(int64_t pre, int64_t next) {
+  Mask mask = Band(pre, next);
+  mask.kind_ = Kind::kBandTopLeft;
+  return mask;
+}
+
+Mask Mask::Prefix(std::vector<int64_t> prefix) {
+  Mask mask;
+  mask.kind_ = Kind::kPrefix;
+  mask.prefix_ = std::move(prefix);
+  return mask;
+}
+
+Result<Mask> Mask::FromSparseMode(int64_t sparse_mode, int64_t pre, int64_t next, std::vector<int64_t> prefix,
+                                  bool dense_mask_given) {
+  Mask mask;
+  switch (sparse_mode) {
+    case 0:
+      if (dense_mask_given) mask = BandTopLeft(pre, next);
+      break;
+    case 1: break;
+    case 2: mask = CausalTopLeft(); break;
+    case 3: mask = Causal(); break;
+    case 4: mask = Band(pre, next); break;
+    case 5:
+    case 6: mask = Prefix(std::move(prefix)); break;
+    case 7:
+    case 8:
+      mask = Band(pre, next);
+      mask.kind_ = sparse_mode == 7 ? Kind::kCausalBandLast : Kind::kCausalBandFirst;
+      break;
+    default: return Status::InvalidArgument("sparse_mode=" + std::to_string(sparse_mode) + ", want 0..8");
+  }
+  mask.sparse_mode_ = sparse_mode;
+  return mask;
+}
+
+Status VerifyCompressedMask(const TensorView& mask, int64_t sparse_mode) {
+  if (sparse_mode < 2 || sparse_mode > 8 || sparse_mode == 5) {
+    return Status::InvalidArgument("sparse_mode=" + std::to_string(sparse_mode) +
+                                   ", want 2, 3, 4, 6, 7 or 8 (those with a compressed mask)");
+  }
+  if (mask.data == nullptr) return Status::InvalidArgument("atten_mask: null data");
+  if (mask.dtype != DType::kU8 && mask.dtype != DType::kBool && mask.dtype != DType::kI8) {
+    return ops::WrongType("atten_mask", mask.dtype, "u8, bool or i8");
+  }
+  if (Status status = ops::CheckView("atten_mask", mask, /*any_innermost=*/true); !status.ok()) return status;
+  const int rank = mask.shape.rank();
+  const int64_t rows = sparse_mode == 6 ? kSide + kPrefixRows : kSide;
+  bool right = rank >= 2 && mask.shape[rank - 2] == rows && mask.shape[rank - 1] == kSide;
+  for (int i = 0; i < rank - 2; ++i) right = right && mask.shape[i] == 1;
+  if (!right) {
+    return Status::InvalidArgument("atten_mask.shape=" + ops::Text(mask.shape) + ", want [" + std::to_string(rows) +
+                                   ",2048] (sparse_mode " + std::to_string(sparse_mode) + ")");
+  }
+  const Dims stride = layout::FilledStride(mask.shape, mask.stride);
+  const auto* data = static_cast<const uint8_t*>(mask.data);
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t j = FirstWrong(data + i * stride[rank - 2], stride[rank - 1], ExpectedRow(i));
+    if (j == kSide) continue;
+    return Status::InvalidArgument("atten_mask[" + std::to_string(i) + "][" + std::to_string(j) +
+                                   "]=" + (ExpectedRow(i)[j] != 0 ? "0, want 1" : "1, want 0") +
+                                   " (compressed mask of sparse_mode " + std::to_string(sparse_mode) + ")");
+  }
+  return Status::Ok();
+}
+
+}  // namespace fa

@@ -1,0 +1,88 @@
+#ifndef FA_OPS_BACKWARD_BUFFERS_H_
+#define FA_OPS_BACKWARD_BUFFERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/kernels/kernel_types.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/plan/carver.h"
+#include "tiling/backward_plan.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// The f32 memory of one slot, that is of one (sequence, kv head) in flight. Row r of query head g of the group stands
+/// at g * rows_per_head + r; key j at j.
+struct BackwardSlot {
+  float* q_panel = nullptr;   ///< strips of packed queries, [d + d_rope][width] each
+  float* do_panel = nullptr;  ///< strips of packed d_out, [dv][width]
+  float* dq_panel = nullptr;  ///< strips of dQ, [d + d_rope][width]
+  float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
+  float* delta = nullptr;     ///< rowsum(d_out * out)
+  float* q = nullptr;         ///< a panel of pack_rows a tile of rows
+  float* q_rope = nullptr;    ///< likewise
+  float* d_out = nullptr;     ///< likewise
+  float* dk = nullptr;        ///< rows [d + d_rope]
+  float* dv = nullptr;        ///< rows [dv]
+  float* k = nullptr;  ///< rows [d + d_rope], where the caller's are not dense f32; pairs of rows for kernels of pairs
+  float* v = nullptr;  ///< rows [dv], likewise
+};
+
+/// A worker's own memory for one tile.
+struct BackwardScratch {
+  float* s = nullptr;       ///< strip after strip [block_k][width]: scores, then P
+  float* dp = nullptr;      ///< likewise: dP, then dS
+  float* capped = nullptr;  ///< one strip's scores after the softcap
+  float* bias = nullptr;    ///< staged rows of a compressed pse
+  float* pairs = nullptr;   ///< one strip's dS in pairs of keys, for kernels of pairs
+};
+
+/// Where everything of a backward plan lies in its workspace.
+class BackwardBuffers {
+ public:
+  /// Books into `workspace`.
+  BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
+                  const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
+
+  [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
+  [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
+  [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
+
+  /// Floats a row of a pack_rows panel takes on any level.
+  [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return (columns + 15) / 16 * 16; }
+  [[nodiscard]] bool copies_k() const { return copies_k_; }
+  [[nodiscard]] bool copies_v() const { return copies_v_; }
+  /// Where key `begin`, an even one, of a column starts in BackwardSlot::k.
+  [[nodiscard]] int64_t KeyOffset(int64_t begin) const { return (pairs_ ? begin / 2 : begin) * columns_qk_; }
+
+  /// Sums that cross slots, f32, null when the call does not ask for them.
+  [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
+  [[nodiscard]] float* RowSlope(std::byte* workspace) const { return At(workspace, row_slope_); }  ///< [b][n][sq]
+  [[nodiscard]] float* KeyBias(std::byte* workspace) const { return At(workspace, key_bias_); }    ///< [b][n][sk]
+  [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }  ///< [n][sq][sk]
+  /// Where the rows (keys) of sequence b start in RowDelta and RowSlope (KeyBias): head-major, sizes of its own.
+  [[nodiscard]] int64_t RowBase(int64_t b) const { return row_base_[static_cast<size_t>(b)]; }
+  [[nodiscard]] int64_t KeyBase(int64_t b) const { return key_base_[static_cast<size_t>(b)]; }
+
+ private:
+  [[nodiscard]] BackwardSlot LaySlot(Carver& carver) const;
+  [[nodiscard]] BackwardScratch LayScratch(Carver& carver) const;
+
+  static constexpr size_t kAbsent = static_cast<size_t>(-1);
+  [[nodiscard]] static float* At(std::byte* workspace, size_t offset) {
+    return offset == kAbsent ? nullptr : reinterpret_cast<float*>(workspace + offset);
+  }
+
+  int64_t columns_q_, columns_rope_, columns_qk_, columns_v_;
+  int64_t slot_rows_, slot_keys_, tile_floats_, strip_floats_;
+  bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;
+  size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
+  size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
+  std::vector<int64_t> row_base_, key_base_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BACKWARD_BUFFERS_H_

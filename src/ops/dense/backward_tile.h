@@ -1,0 +1,57 @@
+#ifndef FA_OPS_BACKWARD_TILE_H_
+#define FA_OPS_BACKWARD_TILE_H_
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/dense/backward_buffers.h"
+#include "ops/tile/score_tile.h"
+#include "tiling/backward_plan.h"
+
+namespace fa::ops {
+
+/// The backward's tile program: runs any task of a BackwardPlan. One per Run, shared by all workers.
+class BackwardTile {
+ public:
+  /// `forward`: ForwardArgs(args), kept by the caller.
+  BackwardTile(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
+               const core::kernels::KernelTable& table, const AttentionGradArgs& args, const AttentionArgs& forward,
+               const BackwardBuffers& buffers, std::byte* workspace);
+
+  /// Runs one task with the worker's own scratch.
+  void operator()(int32_t task, int worker);
+
+ private:
+  struct Tile;
+  struct GradStrip;
+
+  [[nodiscard]] int64_t SlotRow(const tiling::BackwardItem& item) const;
+  [[nodiscard]] const tiling::BackwardItem* NextOf(int32_t task) const;
+  void OpenRows(Tile& tile) const;
+  void OpenColumn(const Tile& tile) const;
+  void Accumulate(Tile& tile) const;
+  void BindKeys(Tile& tile) const;
+  void FetchNext(Tile& tile) const;
+  void StripGradients(Tile& tile, GradStrip& strip) const;
+  void QueryGradients(const Tile& tile, const GradStrip& strip, float* dp) const;
+  [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
+  void OptionalGradients(const Tile& tile, const GradStrip& strip) const;
+  void BiasGradient(const Tile& tile, const GradStrip& strip) const;
+  void ColumnGradients(const Tile& tile) const;
+  void CloseRows(const Tile& tile) const;
+  void CloseColumn(const Tile& tile) const;
+
+  const BoundAttentionGrad& bound_;
+  const tiling::BackwardPlan& plan_;
+  const core::kernels::KernelTable& table_;
+  const AttentionGradArgs& args_;
+  const AttentionArgs& forward_;
+  const BackwardBuffers& buffers_;
+  std::byte* workspace_;
+  ScoreTile score_tile_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BACKWARD_TILE_H_

@@ -1,0 +1,49 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "core/context_impl.h"
+#include "core/random.h"
+#include "fa/flash_attention.h"
+#include "ops/plan/parallel_rows.h"
+
+namespace fa {
+namespace {
+
+// FillKeepBits writes whole words, which the end of the mask need not hold and its start need not be aligned for, so
+// blocks pass through a buffer that stays in the L1 cache.
+constexpr int64_t kBlockBits = 1 << 15;
+// A task worth handing out: about 100 us of Philox.
+constexpr int64_t kTaskBlocks = 32;
+
+}  // namespace
+
+Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,
+                           Context* context) {
+  if (!(keep_prob > 0 && keep_prob <= 1)) {
+    return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want more than 0 and at most 1");
+  }
+  if (bits < 0) return Status::InvalidArgument("bits=" + std::to_string(bits) + ", want >= 0");
+  const int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
+  if (mask.size() < static_cast<size_t>(bytes)) {
+    return Status::InvalidArgument("mask has " + std::to_string(mask.size()) +
+                                   " bytes, want >= " + std::to_string(bytes) + " (bits / 8)");
+  }
+  if (bits == 0) return Status::Ok();
+  Context& used = context != nullptr ? *context : Context::Default();
+  const Isa isa = used.isa();
+  const uint64_t threshold = core::KeepThreshold(keep_prob);
+  auto fill_blocks = [&](int64_t begin, int64_t end) {
+    std::array<uint32_t, kBlockBits / 32> words;
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kBlockBits;
+      const int64_t count = std::min(kBlockBits, bits - first);
+      core::FillKeepBits(state, threshold, static_cast<uint64_t>(first), count, words, isa);
+      std::memcpy(mask.data() + first / 8, words.data(), static_cast<size_t>((count - 1) / 8 + 1));
+    }
+  };
+  return ops::ParallelRows(&used, (bits - 1) / kBlockBits + 1, kTaskBlocks, ops::RowsFunction(fill_blocks));
+}
+
+}  // namespace fa

@@ -1,0 +1,45 @@
+// FlashAttention: bind -> plan -> run.
+
+#include <string>
+#include <utility>
+
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/dense/forward_program.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+
+namespace fa {
+namespace {
+
+class ForwardPlanImpl final : public Plan::Impl {
+ public:
+  ForwardPlanImpl(Context& context, ops::BoundAttention bound)
+      : Impl(context), program_("forward", context, std::move(bound)) {}
+
+  [[nodiscard]] size_t workspace_bytes() const override { return program_.workspace_bytes(); }
+  [[nodiscard]] PlanInfo info() const override { return program_.info(); }
+  [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
+  [[nodiscard]] const char* made_for() const override { return "the forward, want AttentionArgs"; }
+
+  [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
+    if (Status status = ops::CheckRunArgs(program_.bound(), args); !status.ok()) return status;
+    return program_.Run(*this, args, workspace);
+  }
+
+ private:
+  ops::ForwardProgram program_;
+};
+
+}  // namespace
+
+Result<Plan> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context) {
+  return ops::MakePlan<ForwardPlanImpl>(context, [&] { return ops::BindAttention(args, options); });
+}
+
+Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context) {
+  auto plan = PlanFlashAttention(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

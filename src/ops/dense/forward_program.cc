@@ -1,0 +1,112 @@
+#include "ops/dense/forward_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/executor.h"
+#include "ops/plan/plan_machine.h"
+#include "tiling/describe.h"
+
+namespace fa::ops {
+namespace {
+
+/// Says in the problem what the kernels read in place: pairs of bf16 along the head lie in every row of K; pairs of
+/// keys are packed.
+BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
+  if (table.pairs()) {
+    bound.problem.k_in_place = true;
+    bound.problem.v_in_place = false;
+  }
+  return bound;
+}
+
+}  // namespace
+
+ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAttention bound)
+    : op_(op),
+      table_(KernelsOf(context, bound.decode ? DType::kF32 : bound.problem.dtype)),
+      bound_(ReadBy(table_, std::move(bound))),
+      machine_(MachineOf(context, table_)),
+      plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
+  buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
+  buffers_.slots = workspace_.Book(
+      "packed K and V", static_cast<size_t>(plan_.kv_slots) * KeyPanels::SlotBytes(bound_.problem, plan_, table_));
+  buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
+                                              bound_.converts_keys(), bound_.pse.compressed);
+  buffers_.scratch =
+      workspace_.Book("tile scratch", buffers_.scratch_bytes * static_cast<size_t>(plan_.graph.workers()));
+  if (plan_.merges == 0) return;
+  buffers_.arrivals = workspace_.Book("arrived parts of keys", ArrivalBytes());
+  buffers_.state_floats = PartStateFloats(plan_.state_rows, bound_.problem.dv);
+  buffers_.states = workspace_.Book("states of parts of keys",
+                                    static_cast<size_t>(plan_.states) * buffers_.state_floats * sizeof(float));
+}
+
+Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
+                           const KeySource* keys, const OutputQuantisation* quantisation) const {
+  WriteUnusedRows(bound_, args);
+  std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
+  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace, keys, quantisation);
+  return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+}
+
+std::string ForwardProgram::Describe() const {
+  return tiling::DescribeForward(bound_.problem, machine_, plan_, workspace_, KernelNames(), op_);
+}
+
+std::vector<std::string> ForwardProgram::KernelNames() const {
+  std::vector<std::string> names;
+  const auto add = [&names](const char* name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  };
+  const tiling::ForwardItem* last = nullptr;
+  for (const auto& item : plan_.items) {
+    const int64_t rows = (item.row_end - item.row_begin) * item.heads;
+    if (last != nullptr && item.sequence == last->sequence && rows == (last->row_end - last->row_begin) * last->heads) {
+      continue;
+    }
+    last = &item;
+    for (int64_t left = rows; left > 0;) {
+      const core::kernels::StripKernels& strip =
+          ForwardKernels(table_, bound_.problem, plan_.shape.block_k, item.sequence, left);
+      add(strip.name);
+      left -= strip.rows;
+    }
+  }
+  return names;
+}
+
+PlanInfo ForwardProgram::info() const {
+  PlanInfo info = InfoOf(op_, plan_);
+  info.isa = Name(table_.isa);
+  info.kernels = KernelNames();
+  info.workspace_bytes = workspace_.total_bytes();
+  return info;
+}
+
+PlanInfo InfoOf(const char* op, const tiling::ForwardPlan& plan) {
+  PlanInfo info;
+  info.op = op;
+  info.reason = plan.shape.reason;
+  info.block_q = plan.shape.block_q;
+  info.block_k = plan.shape.block_k;
+  info.tasks = plan.graph.task_count;
+  info.edges = static_cast<int64_t>(plan.graph.successors.size());
+  info.workers = plan.graph.workers();
+  info.flops = plan.flops;
+  info.flops_full = plan.flops_full;
+  info.flops_visited = plan.flops_visited;
+  info.load = plan.load;
+  info.efficiency = plan.efficiency;
+  info.tiles.reserve(plan.items.size());
+  const std::vector<int> worker_of = FirstWorkers(plan.graph);
+  for (size_t t = 0; t < plan.items.size(); ++t) {
+    const auto& item = plan.items[t];
+    info.tiles.push_back({item.sequence, item.head_kv, item.head_begin, item.head_begin + item.heads, item.row_begin,
+                          item.row_end, item.keys.begin, item.keys.end, item.cost, worker_of[t]});
+  }
+  return info;
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,53 @@
+#ifndef FA_OPS_FORWARD_PROGRAM_H_
+#define FA_OPS_FORWARD_PROGRAM_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/context.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/dense/forward_tile.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/tile/key_storage.h"
+#include "tiling/forward_plan.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// A bound forward, planned and booked: what the plans of the operators that are forwards hold. Immutable.
+class ForwardProgram {
+ public:
+  /// @param op  its name in descriptions
+  ForwardProgram(const char* op, const Context& context, BoundAttention bound);
+
+  [[nodiscard]] const BoundAttention& bound() const { return bound_; }
+  [[nodiscard]] size_t workspace_bytes() const { return workspace_.total_bytes(); }
+  [[nodiscard]] PlanInfo info() const;
+  [[nodiscard]] std::string Describe() const;
+  /// Runs on checked arguments, as a graph of `plan`.
+  /// @param keys          of a decode: where K and V lie instead of in `args`
+  /// @param quantisation  of an int8 output
+  [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
+                           const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr) const;
+
+ private:
+  [[nodiscard]] std::vector<std::string> KernelNames() const;
+  [[nodiscard]] size_t ArrivalBytes() const { return static_cast<size_t>(plan_.merges) * sizeof(int32_t); }
+
+  const char* op_;
+  const core::kernels::KernelTable& table_;
+  BoundAttention bound_;
+  tiling::Machine machine_;
+  tiling::ForwardPlan plan_;
+  tiling::WorkspacePlan workspace_;
+  ForwardBuffers buffers_;
+};
+
+/// What a plan of tiles tells of itself.
+[[nodiscard]] PlanInfo InfoOf(const char* op, const tiling::ForwardPlan& plan);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_FORWARD_PROGRAM_H_

@@ -1,0 +1,177 @@
+// One tile of the forward: some 128 query rows against the key blocks they must visit, in transposed form.
+//
+//   for each key block:  for each strip of queries (along the vector lanes):
+//     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops a pair
+//     passes: softcap, bias, masks                                      only where switched on, or on an edge
+//     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
+//     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops a pair
+//   O = O^T / sum, transposed once a tile; a short sequence keeps O by rows (docs/kernels.md).
+//
+// Memory: K and V stream once a tile (from L2 for the strips after the first), S^T and P^T never leave the cache, Q is
+// read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal
+// and window masks do no work outside it; only the two edges run a select.
+
+#include "ops/dense/forward_tile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "ops/tile/tile_fetch.h"
+
+namespace fa::ops {
+
+using core::kernels::kMaskedScore;
+using core::kernels::StripKernels;
+using tiling::Interval;
+
+bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence) {
+  return problem.sequences[static_cast<size_t>(sequence)].sk <= block_k;
+}
+
+const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem,
+                                   int64_t block_k, int32_t sequence, int64_t rows) {
+  const int64_t group_rows = problem.group() * problem.sequences[static_cast<size_t>(sequence)].sq;
+  const StripKernels* few = table.ForFewRows(group_rows);
+  return few != nullptr ? *few : StripFor(table, rows, IsShort(problem, block_k, sequence));
+}
+
+size_t PartStateFloats(int64_t rows, int64_t dv) {
+  // Strips are 16 lanes or less, or fill whole strips of the widest.
+  const int64_t lanes = rows <= 16 ? 16 : (rows + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
+  return static_cast<size_t>((lanes * (dv + 2) + 15) / 16 * 16);
+}
+
+ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
+                         const core::kernels::KernelTable& table, const AttentionArgs& args,
+                         const ForwardBuffers& buffers, std::byte* workspace, const KeySource* keys,
+                         const OutputQuantisation* quantisation)
+    : bound_(bound),
+      plan_(plan),
+      table_(table),
+      args_(args),
+      keys_in_place_(keys == nullptr && !bound.converts_keys() && !table.pairs()),
+      buffers_(buffers),
+      workspace_(workspace),
+      strips_(bound, table, args, quantisation),
+      panels_(bound, plan, table, args, workspace + buffers.slots, keys) {}
+
+void ForwardTile::operator()(int32_t task, int worker) {
+  const auto tiles = static_cast<int64_t>(plan_.items.size()), packs = static_cast<int64_t>(plan_.packs.size());
+  if (task < tiles) {
+    std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
+    RunTile(plan_.items[static_cast<size_t>(task)],
+            task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr,
+            TileScratch::Carve(memory, bound_.problem, plan_.shape.block_q, plan_.shape.block_k, bound_.converts_keys(),
+                               bound_.pse.compressed));
+  } else if (task < tiles + packs) {
+    panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
+  }
+}
+
+void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
+                          const TileScratch& scratch) const {
+  ForwardStrips::Strips strips;
+  const FoldedRows folded{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
+  const int64_t group_rows = bound_.problem.group() * bound_.problem.sequences[static_cast<size_t>(item.sequence)].sq;
+  const StripKernels* few = table_.ForFewRows(group_rows);
+  const int64_t block_k = plan_.shape.block_k;
+  const bool is_short = IsShort(bound_.problem, block_k, item.sequence);
+  strips_.Open(folded, few, nullptr, scratch, strips, is_short);
+  const int64_t count = strips.size();
+  if (is_short && few == nullptr && keys_in_place_ && item.parts == 1) {
+    if (!item.keys.empty()) VisitShort(item, next, scratch, strips);
+    for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
+    return;
+  }
+  for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
+    const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
+                         std::min(begin + block_k, item.keys.end)};
+    KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
+    for (int64_t s = 0; s < count; ++s) {
+      strips_.VisitBlock(strips[s], block, rows, scratch);
+      // The first strip has fetched the next block into L2; the others need not.
+      rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
+    }
+  }
+  if (item.parts > 1 && !MergeParts(item, strips.data(), count)) return;
+  for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
+}
+
+/// The only key block of a short sequence, fetching O of this tile and Q, K and V of the next: each is too short for
+/// the hardware's streams to get going.
+void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
+                             const TileScratch& scratch, ForwardStrips::Strips& strips) const {
+  TileFetch fetch;
+  fetch.List(bound_, args_, plan_.shape.block_k, item, next);
+  core::kernels::FetchList list = fetch.list();
+  const int64_t count = strips.size(), products = 2 * count;
+  const Interval block{item.keys.begin / kKeyStep * kKeyStep, item.keys.end};
+  KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
+  for (core::kernels::RowBlock* read : {&rows.k, &rows.v}) {
+    read->fetch = &list;
+    read->fetch_lines = (fetch.lines() + products - 1) / products;
+  }
+  for (int64_t s = 0; s < count; ++s) strips_.VisitBlock(strips[s], block, rows, scratch);
+}
+
+/// Leaves this part's state for the task that comes last, which adds them all up in the order of the parts; returns
+/// whether this is the one. Nobody waits, and no bit depends on who comes last.
+bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
+  const int64_t dv = bound_.problem.dv;
+  auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);
+  const auto part_of = [&](int32_t part) {
+    return states + static_cast<size_t>(item.first_state + part) * buffers_.state_floats;
+  };
+  const auto floats = [dv](const RunningStrip& strip) { return 2 * strip.lanes.width + strip.kernels->rows * dv; };
+  float* mine = part_of(item.part);
+  for (int64_t s = 0; s < count; mine += floats(strips[s++])) {
+    const RunningStrip& strip = strips[s];
+    const auto width = static_cast<size_t>(strip.lanes.width);
+    const auto state = static_cast<size_t>(strip.kernels->rows * dv);
+    std::memcpy(mine, strip.row_max, sizeof(float) * width);
+    std::memcpy(mine + width, strip.row_sum, sizeof(float) * width);
+    if (strip.started) {
+      std::memcpy(mine + 2 * width, strip.state, sizeof(float) * state);
+    } else {
+      std::memset(mine + 2 * width, 0, sizeof(float) * state);
+    }
+  }
+  std::atomic_ref<int32_t> arrived(reinterpret_cast<int32_t*>(workspace_ + buffers_.arrivals)[item.merge]);
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < item.parts) return false;
+  arrived.store(0, std::memory_order_relaxed);
+
+  for (int64_t s = 0; s < count; ++s) {
+    const auto width = static_cast<size_t>(strips[s].lanes.width);
+    std::fill_n(strips[s].row_max, width, kMaskedScore);
+    std::fill_n(strips[s].row_sum, width, 0.0f);
+    std::fill_n(strips[s].state, strips[s].kernels->rows * dv, 0.0f);
+    strips[s].started = true;
+  }
+  for (int32_t part = 0; part < item.parts; ++part) {
+    const float* from = part_of(part);
+    for (int64_t s = 0; s < count; from += floats(strips[s++])) AddPart(from, strips[s]);
+  }
+  return true;
+}
+
+/// With m = max(own max, the part's): own *= 2^(own max - m), own += 2^(part's max - m) part.
+void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
+  const int64_t width = strip.lanes.width;
+  const float *part_max = part, *part_sum = part + width;
+  const float factor = strips_.score_tile().passes().scale().exp2_factor;
+  alignas(64) float own[kMaxStripWidth] = {}, other[kMaxStripWidth] = {};
+  for (int64_t i = 0; i < width; ++i) {
+    const float max = std::max(strip.row_max[i], part_max[i]);
+    const float shift = max == kMaskedScore ? 0 : factor * max;  // -inf - -inf would be NaN
+    own[i] = factor * strip.row_max[i] - shift;
+    other[i] = factor * part_max[i] - shift;
+    strip.row_max[i] = max;
+  }
+  table_.rows->exp2(own, width, own);
+  table_.rows->exp2(other, width, other);
+  for (int64_t i = 0; i < width; ++i) strip.row_sum[i] = own[i] * strip.row_sum[i] + other[i] * part_sum[i];
+  strip.kernels->add_state(part + 2 * width, other, own, bound_.problem.dv, strip.state);
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,75 @@
+#ifndef FA_OPS_FORWARD_TILE_H_
+#define FA_OPS_FORWARD_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/tile/forward_strips.h"
+#include "ops/tile/key_panels.h"
+#include "ops/tile/output_rows.h"
+#include "ops/tile/tile_scratch.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::ops {
+
+/// Where a forward plan's buffers lie in the workspace.
+struct ForwardBuffers {
+  size_t run_state = 0;      ///< of the executor
+  size_t slots = 0;          ///< packed K and V
+  size_t scratch = 0;        ///< worker after worker
+  size_t scratch_bytes = 0;  ///< of one worker
+  size_t arrivals = 0;       ///< int32_t a merge: parts whose state is there; 0 before and after a run
+  size_t states = 0;         ///< of parts of keys
+  size_t state_floats = 0;   ///< of one part
+};
+
+/// Floats of the state of one part: for each strip of a tile of `rows` rows its statistics and output state.
+[[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
+
+/// Whether the keys of a sequence are one block. The output then needs no rescaling, and V of a block stays in L1 from
+/// one register block of rows to the next: a state by rows saves the transposition. Longer ones lose more on V, of
+/// which rows read four vectors a key where lanes read eight numbers (measured at S = 1024: 2 % at D = 64, 20 % at
+/// 128).
+[[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
+
+/// The kernels for the first of `rows` rows of a sequence: those of few rows where its whole group has few, a choice by
+/// the sequence alone, since their bits differ.
+[[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
+                                                                const tiling::AttentionProblem& problem,
+                                                                int64_t block_k, int32_t sequence, int64_t rows);
+
+/// The forward's tile program: runs any task of a ForwardPlan. One per Run, shared by all workers.
+class ForwardTile {
+ public:
+  ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
+              const AttentionArgs& args, const ForwardBuffers& buffers, std::byte* workspace,
+              const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr);
+
+  /// Runs one task with the worker's own scratch.
+  void operator()(int32_t task, int worker);
+
+ private:
+  /// @param next  the tile that the worker is likely to run next, or null
+  void RunTile(const tiling::ForwardItem& item, const tiling::ForwardItem* next, const TileScratch& scratch) const;
+  void VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next, const TileScratch& scratch,
+                  ForwardStrips::Strips& strips) const;
+  bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;
+  void AddPart(const float* part, RunningStrip& strip) const;
+
+  const BoundAttention& bound_;
+  const tiling::ForwardPlan& plan_;
+  const core::kernels::KernelTable& table_;
+  const AttentionArgs& args_;
+  bool keys_in_place_;  ///< K and V of args_ are what the strips read
+  ForwardBuffers buffers_;
+  std::byte* workspace_;
+  ForwardStrips strips_;
+  KeyPanels panels_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_FORWARD_TILE_H_

@@ -1,0 +1,335 @@
+// Merges two partial attention results row by row: with m = max(mp, mc), a = sp e^(mp-m), b = sc e^(mc-m),
+// s = a + b the row becomes (op a + oc b) / s. Memory-bound: each output is read twice and written once, and only the
+// two factors of a row take exponentials.
+#include "fa/merge.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "layout/half.h"
+#include "layout/overlap.h"
+#include "ops/bind/argument_error.h"
+#include "ops/plan/parallel_rows.h"
+
+namespace fa {
+namespace {
+
+using layout::Rows;
+using layout::Stats;
+using ops::CheckSize;
+using ops::CheckView;
+using ops::WrongSize;
+using ops::WrongType;
+
+struct NamedView {
+  const char* name;
+  TensorView tensor;
+};
+
+// A validated merge: sizes and strides. TND is one batch element of T rows.
+struct BoundMerge {
+  int64_t batch = 1, heads = 0, rows = 0, head_size = 0;
+  DType dtype = DType::kF32;
+  Rows prev_out, cur_out, out;
+  Stats prev_max, prev_sum, cur_max, cur_sum, softmax_max, softmax_sum;
+};
+
+// All three outputs of BNSD_BSND attention lie in BSND.
+Layout ResultLayout(Layout layout) { return layout::OutputLayout(layout); }
+
+Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {
+  const TensorView& tensor = named.tensor;
+  if (tensor.data == nullptr && tensor.shape.empty()) {
+    return Status::InvalidArgument(std::string(named.name) + ": null data");
+  }
+  if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
+    return WrongType(named.name, tensor.dtype, "f32, f16 or bf16");
+  }
+  if (tensor.dtype != first.tensor.dtype) {
+    return WrongType(named.name, tensor.dtype, std::string(Name(first.tensor.dtype)) + " (" + first.name + ".dtype)");
+  }
+  const int rank = layout::AxesOf(layout).rank;
+  if (tensor.shape.rank() != rank) {
+    return Status::InvalidArgument(std::string(named.name) + ".shape=" + ops::Text(tensor.shape) + ", want " +
+                                   std::to_string(rank) + " dimensions (" + Name(layout) + ")");
+  }
+  if (Status status = CheckView(named.name, tensor); !status.ok()) return status;
+  for (int i = 0; i < rank; ++i) {
+    if (Status status = CheckSize(named.name, tensor, i, first.tensor.shape[i], {first.name, i}); !status.ok()) {
+      return status;
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckStats(const NamedView& named, const BoundMerge& merge, bool packed, Stats* stats) {
+  const TensorView& tensor = named.tensor;
+  if (tensor.data == nullptr && tensor.shape.empty()) {
+    return Status::InvalidArgument(std::string(named.name) + ": null data");
+  }
+  if (tensor.dtype != DType::kF32) return WrongType(named.name, tensor.dtype, "f32");
+  const int rank = packed ? 2 : 3;
+  const int got = tensor.shape.rank();
+  if (got != rank && got != rank + 1) {
+    return Status::InvalidArgument(std::string(named.name) + ".shape=" + ops::Text(tensor.shape) + ", want " +
+                                   (packed ? "[T,N] or [T,N,8]" : "[B,N,S] or [B,N,S,8]"));
+  }
+  if (Status status = CheckView(named.name, tensor, /*any_innermost=*/true); !status.ok()) return status;
+  if (!packed) {
+    if (Status status = CheckSize(named.name, tensor, 0, merge.batch, {"batch of prev_out"}); !status.ok()) {
+      return status;
+    }
+  }
+  if (Status status = CheckSize(named.name, tensor, 1, merge.heads, {"heads"}); !status.ok()) return status;
+  if (Status status = CheckSize(named.name, tensor, packed ? 0 : 2, merge.rows, {"rows of prev_out"}); !status.ok()) {
+    return status;
+  }
+  if (got > rank && tensor.shape[rank] != 8) {
+    return WrongSize(named.name, rank, tensor.shape[rank], 8, {"equal copies of a statistic"});
+  }
+  *stats = layout::StatsOf(tensor, packed);
+  return Status::Ok();
+}
+
+Status BindSizes(const MergeArgs& args, const MergeOptions& options, Layout layout, BoundMerge& merge) {
+  const layout::Axes axes = layout::AxesOf(layout);
+  const Dims& shape = args.prev_out.shape;
+  merge.dtype = args.prev_out.dtype;
+  merge.batch = axes.batch < 0 ? 1 : shape[axes.batch];
+  merge.rows = shape[axes.seq];
+  if (options.heads < 0) {
+    return Status::InvalidArgument("heads=" + std::to_string(options.heads) + ", want >= 1, or 0 (of prev_max)");
+  }
+  const int head_dim = axes.fused() ? axes.dim : axes.head;
+  if (axes.fused()) {
+    merge.heads = options.heads > 0 || args.prev_max.shape.rank() < 2 ? options.heads : args.prev_max.shape[1];
+    if (merge.heads < 1) return Status::InvalidArgument("heads=" + std::to_string(merge.heads) + ", want >= 1");
+    if (shape[head_dim] % merge.heads != 0) {
+      return WrongSize("prev_out", head_dim, shape[head_dim],
+                       "want a multiple of " + std::to_string(merge.heads) + " (heads)");
+    }
+    merge.head_size = shape[head_dim] / merge.heads;
+  } else {
+    merge.heads = shape[head_dim];
+    merge.head_size = shape[axes.dim];
+    if (options.heads > 0 && options.heads != merge.heads) {
+      return Status::InvalidArgument("heads=" + std::to_string(options.heads) + ", want " +
+                                     std::to_string(merge.heads) + " (prev_out.shape[" + std::to_string(head_dim) +
+                                     "])");
+    }
+  }
+  if (merge.heads < 1) return WrongSize("prev_out", head_dim, merge.heads, "want >= 1");
+  if (merge.head_size < 1) return WrongSize("prev_out", axes.dim, 0, "want a head size >= 1");
+  return Status::Ok();
+}
+
+TensorView Filled(const TensorView& tensor) {
+  return {tensor.data, tensor.dtype, tensor.shape, layout::FilledStride(tensor.shape, tensor.stride)};
+}
+
+bool SameView(const TensorView& a, const TensorView& b) {
+  return a.data == b.data && a.shape == b.shape && a.stride == b.stride;
+}
+
+Status CheckOutputsApart(const MergeArgs& args) {
+  for (const NamedView& output :
+       {NamedView{"out", Filled(args.out)}, NamedView{"softmax_max", Filled(args.softmax_max)},
+        NamedView{"softmax_sum", Filled(args.softmax_sum)}}) {
+    if (!layout::OverlapsItself(output.tensor)) continue;
+    return Status::InvalidArgument(std::string(output.name) + ".stride=" + ops::Text(output.tensor.stride) +
+                                   ", want strides that keep its elements apart");
+  }
+  return Status::Ok();
+}
+
+// An output shares nothing with the other outputs and the inputs, but may be the previous partial it replaces. Tensors
+// without an address share nothing.
+Status CheckAliasing(const MergeArgs& args) {
+  const NamedView outputs[] = {
+      {"out", Filled(args.out)}, {"softmax_max", Filled(args.softmax_max)}, {"softmax_sum", Filled(args.softmax_sum)}};
+  const NamedView inputs[] = {{"prev_out", Filled(args.prev_out)}, {"prev_max", Filled(args.prev_max)},
+                              {"prev_sum", Filled(args.prev_sum)}, {"cur_out", Filled(args.cur_out)},
+                              {"cur_max", Filled(args.cur_max)},   {"cur_sum", Filled(args.cur_sum)}};
+  for (size_t o = 0; o < std::size(outputs); ++o) {
+    const NamedView& output = outputs[o];
+    for (size_t i = 0; i < std::size(inputs) + o; ++i) {
+      const NamedView& other = i < std::size(inputs) ? inputs[i] : outputs[i - std::size(inputs)];
+      const bool replaces = i == o && SameView(output.tensor, other.tensor);
+      if (output.tensor.data == nullptr || other.tensor.data == nullptr) continue;
+      if (!replaces && layout::Overlap(output.tensor, other.tensor)) {
+        return Status::InvalidArgument(std::string(output.name) + ": shares memory with " + other.name);
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckData(const MergeArgs& args) {
+  const NamedView tensors[] = {
+      {"prev_out", args.prev_out}, {"prev_max", args.prev_max},       {"prev_sum", args.prev_sum},
+      {"cur_out", args.cur_out},   {"cur_max", args.cur_max},         {"cur_sum", args.cur_sum},
+      {"out", args.out},           {"softmax_max", args.softmax_max}, {"softmax_sum", args.softmax_sum}};
+  for (const NamedView& named : tensors) {
+    if (named.tensor.data == nullptr && layout::SpanBytes(named.tensor) > 0) {
+      return Status::InvalidArgument(std::string(named.name) + ": null data");
+    }
+  }
+  return Status::Ok();
+}
+
+Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
+  if (options.layout > Layout::kBNSD_BSND) {
+    return Status::InvalidArgument("layout=" + std::to_string(static_cast<int>(options.layout)) +
+                                   ", want BNSD, BSND, BSH, SBH, TND or BNSD_BSND");
+  }
+  const Layout layout = ResultLayout(options.layout);
+  const bool packed = layout == Layout::kTND;
+  const NamedView first = {"prev_out", args.prev_out};
+  if (Status status = CheckOut(first, first, layout); !status.ok()) return status;
+  if (Status status = CheckOut({"cur_out", args.cur_out}, first, layout); !status.ok()) return status;
+  if (Status status = CheckOut({"out", args.out}, first, layout); !status.ok()) return status;
+  if (Status status = BindSizes(args, options, layout, merge); !status.ok()) return status;
+  const struct {
+    NamedView view;
+    Stats* stats;
+  } statistics[] = {{{"prev_max", args.prev_max}, &merge.prev_max},
+                    {{"prev_sum", args.prev_sum}, &merge.prev_sum},
+                    {{"cur_max", args.cur_max}, &merge.cur_max},
+                    {{"cur_sum", args.cur_sum}, &merge.cur_sum},
+                    {{"softmax_max", args.softmax_max}, &merge.softmax_max},
+                    {{"softmax_sum", args.softmax_sum}, &merge.softmax_sum}};
+  for (const auto& [view, stats] : statistics) {
+    if (Status status = CheckStats(view, merge, packed, stats); !status.ok()) return status;
+  }
+  const layout::Axes axes = layout::AxesOf(layout);
+  merge.prev_out = layout::RowsOf(args.prev_out, axes, merge.head_size);
+  merge.cur_out = layout::RowsOf(args.cur_out, axes, merge.head_size);
+  merge.out = layout::RowsOf(args.out, axes, merge.head_size);
+  return CheckOutputsApart(args);
+}
+
+Status Bind(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
+  if (Status status = BindViews(args, options, merge); !status.ok()) return status;
+  if (Status status = CheckData(args); !status.ok()) return status;
+  return CheckAliasing(args);
+}
+
+struct F32 {
+  using Element = float;
+  static float Load(float x) { return x; }
+  static float Store(float x) { return x; }
+};
+struct F16 {
+  using Element = uint16_t;
+  static float Load(uint16_t x) { return layout::F32FromF16(x); }
+  static uint16_t Store(float x) { return layout::F16FromF32(x); }
+};
+struct BF16 {
+  using Element = uint16_t;
+  static float Load(uint16_t x) { return layout::F32FromBf16(x); }
+  static uint16_t Store(float x) { return layout::Bf16FromF32(x); }
+};
+
+bool Absent(float max, float sum) { return sum == 0 || (max == -FLT_MAX && sum == FLT_MAX); }
+
+class Merger {
+ public:
+  Merger(const MergeArgs& args, const BoundMerge& merge) : args_(args), merge_(merge) {}
+
+  // Rows are counted head fastest, as they lie in most layouts; where they do not, each is still a contiguous row.
+  template <typename Type>
+  void MergeRows(int64_t begin, int64_t end) const {
+    for (int64_t index = begin; index < end; ++index) {
+      const int64_t n = index % merge_.heads;
+      const int64_t s = index / merge_.heads % merge_.rows;
+      MergeRow<Type>(index / merge_.heads / merge_.rows, n, s);
+    }
+  }
+
+ private:
+  static float Read(const TensorView& tensor, const Stats& stats, int64_t b, int64_t n, int64_t s) {
+    return static_cast<const float*>(tensor.data)[stats.Offset(b, n, s)];
+  }
+  static void Write(const MutableTensorView& tensor, const Stats& stats, int64_t b, int64_t n, int64_t s, float value) {
+    auto* at = static_cast<float*>(tensor.data) + stats.Offset(b, n, s);
+    for (int64_t copy = 0; copy < stats.copies; ++copy) at[copy * stats.copy_stride] = value;
+  }
+
+  template <typename Type>
+  void MergeRow(int64_t b, int64_t n, int64_t s) const {
+    using Element = typename Type::Element;
+    const int64_t d = merge_.head_size;
+    const float prev_max = Read(args_.prev_max, merge_.prev_max, b, n, s);
+    const float prev_sum = Read(args_.prev_sum, merge_.prev_sum, b, n, s);
+    const float cur_max = Read(args_.cur_max, merge_.cur_max, b, n, s);
+    const float cur_sum = Read(args_.cur_sum, merge_.cur_sum, b, n, s);
+    const auto* prev = static_cast<const Element*>(args_.prev_out.data) + merge_.prev_out.Offset(b, n, s);
+    const auto* cur = static_cast<const Element*>(args_.cur_out.data) + merge_.cur_out.Offset(b, n, s);
+    auto* out = static_cast<Element*>(args_.out.data) + merge_.out.Offset(b, n, s);
+    const auto write_stats = [&](float max, float sum) {
+      Write(args_.softmax_max, merge_.softmax_max, b, n, s, max);
+      Write(args_.softmax_sum, merge_.softmax_sum, b, n, s, sum);
+    };
+
+    const bool prev_absent = Absent(prev_max, prev_sum);
+    const bool cur_absent = Absent(cur_max, cur_sum);
+    if (prev_absent && cur_absent) {
+      std::fill_n(out, d, Type::Store(0.0f));
+      write_stats(-FLT_MAX, FLT_MAX);
+    } else if (prev_absent) {
+      std::copy_n(cur, d, out);
+      write_stats(cur_max, cur_sum);
+    } else if (cur_absent) {
+      if (out != prev) std::copy_n(prev, d, out);
+      write_stats(prev_max, prev_sum);
+    } else {
+      // A NaN in either maximum must stay: std::max would drop it in one order.
+      const float max = prev_max > cur_max || std::isnan(prev_max) ? prev_max : cur_max;
+      const float prev_part = prev_sum * std::exp(prev_max - max);
+      const float cur_part = cur_sum * std::exp(cur_max - max);
+      const float sum = prev_part + cur_part;
+      const float prev_factor = prev_part / sum;
+      const float cur_factor = cur_part / sum;
+      for (int64_t i = 0; i < d; ++i) {
+        out[i] = Type::Store(Type::Load(prev[i]) * prev_factor + Type::Load(cur[i]) * cur_factor);
+      }
+      write_stats(max, sum);
+    }
+  }
+
+  const MergeArgs& args_;
+  const BoundMerge& merge_;
+};
+
+// Elements worth a task: about 64 KB a tensor, tens of microseconds.
+constexpr int64_t kTaskElements = 1 << 14;
+
+}  // namespace
+
+Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options) {
+  BoundMerge merge;
+  if (Status status = BindViews(args, options, merge); !status.ok()) return status;
+  return CheckAliasing(args);
+}
+
+Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context) {
+  BoundMerge merge;
+  if (Status status = Bind(args, options, merge); !status.ok()) return status;
+  const Merger merger(args, merge);
+  auto merge_rows = [&](int64_t begin, int64_t end) {
+    switch (merge.dtype) {
+      case DType::kF16: merger.MergeRows<F16>(begin, end); break;
+      case DType::kBF16: merger.MergeRows<BF16>(begin, end); break;
+      default: merger.MergeRows<F32>(begin, end);
+    }
+  };
+  const int64_t rows = merge.batch * merge.heads * merge.rows;
+  const int64_t chunk = std::max<int64_t>(kTaskElements / merge.head_size, 1);
+  return ops::ParallelRows(context, rows, chunk, ops::RowsFunction(merge_rows));
+}
+
+}  // namespace fa

@@ -1,0 +1,115 @@
+#include "ops/indexer/bind_indexer.h"
+
+#include <exception>
+#include <utility>
+
+#include "layout/bind_layout.h"
+
+namespace fa::ops {
+namespace {
+
+Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensors, BoundIndexer& bound) {
+  const Dims& shape = args.sparse_indices.shape;
+  const int last = tensors.leading() + 1;
+  bound.entries = shape.rank() == last + 1 ? shape[last] : 0;
+  const WantedSize list{1, {"one list a token"}};
+  Status status = tensors.CheckQueryOutput("sparse_indices", args.sparse_indices, DType::kI32,
+                                           {list, {bound.entries, {"sparse_indices", last}}});
+  if (!status.ok()) return status;
+  bound.indices = SparseRowsOf(args.sparse_indices, tensors.packed());
+  bound.has_values = args.sparse_values.data != nullptr;
+  if (!bound.has_values) return Status::Ok();
+  const DType type = args.sparse_values.dtype == DType::kF32 ? DType::kF32 : bound.shape.dtype;
+  status = tensors.CheckQueryOutput("sparse_values", args.sparse_values, type,
+                                    {list, {bound.entries, {"sparse_indices", last}}});
+  bound.values = SparseRowsOf(args.sparse_values, tensors.packed());
+  return status;
+}
+
+}  // namespace
+
+KeySources BoundIndexer::Sources(const LightningIndexerArgs& args) const {
+  return {.k = {args.k.data, shape.k},
+          .k_rope = {},
+          .v = {},
+          .block_table = paged ? static_cast<const int32_t*>(args.block_table.data) : nullptr,
+          .table_row = table_row,
+          .page_rows = page_rows};
+}
+
+Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors) {
+  if (Status status = tensors.BindQuery(inputs.q_name, inputs.q); !status.ok()) return status;
+  if (Status status = tensors.BindBlockTable(inputs.block_table); !status.ok()) return status;
+  Status key = tensors.BindKey(inputs.k_name, inputs.k, {1, {"one key head"}},
+                               {tensors.head_size(), {inputs.q_name, tensors.leading() + 1}});
+  if (!key.ok()) return key;
+  const DType weights_type = inputs.weights.dtype == DType::kF32 ? DType::kF32 : tensors.dtype();
+  Status weights = tensors.CheckQuerySide("weights", inputs.weights, weights_type,
+                                          {{tensors.heads(), {inputs.q_name, tensors.leading()}}});
+  if (!weights.ok()) return weights;
+  Result<SparseSequences> sequences{SparseSequences{}};
+  try {
+    sequences = BindSparseSequences({.layout = inputs.layout,
+                                     .paged = tensors.paged(),
+                                     .batch = tensors.batch(),
+                                     .q_rows = tensors.q_rows(),
+                                     .k_rows = tensors.k_rows(),
+                                     .lengths_q = inputs.lengths_q,
+                                     .lengths_kv = inputs.lengths_kv,
+                                     .mask = inputs.mask,
+                                     .q_name = inputs.q_name,
+                                     .k_name = inputs.k_name});
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
+    return Status::OutOfMemory("description of the batch");
+  }
+  if (!sequences.ok()) return sequences.status();
+  return IndexerShape{.sequences = std::move(*sequences),
+                      .dtype = tensors.dtype(),
+                      .weights_dtype = inputs.weights.dtype,
+                      .heads = tensors.heads(),
+                      .d = tensors.head_size(),
+                      .q = SparseRowsOf(inputs.q, tensors.packed()),
+                      .k = SparseRowsOf(inputs.k, tensors.packed() && !tensors.paged()),
+                      .weights = SparseValuesOf(inputs.weights, tensors.packed())};
+}
+
+Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options) {
+  SparseTensors tensors(options.layout);
+  auto shape = BindIndexerShape({.q_name = "query",
+                                 .k_name = "key",
+                                 .q = args.q,
+                                 .k = args.k,
+                                 .weights = args.weights,
+                                 .block_table = args.block_table,
+                                 .lengths_q = args.lengths_q,
+                                 .lengths_kv = args.lengths_kv,
+                                 .layout = options.layout,
+                                 .mask = options.mask},
+                                tensors);
+  if (!shape.ok()) return shape.status();
+  BoundIndexer bound;
+  bound.shape = std::move(*shape);
+  if (Status status = BindOutputs(args, tensors, bound); !status.ok()) return status;
+  bound.paged = tensors.paged();
+  if (bound.paged) {
+    bound.page_rows = tensors.page_rows();
+    bound.pages = tensors.blocks();
+    bound.table_row = layout::FilledStride(args.block_table.shape, args.block_table.stride)[0];
+    const int64_t sequences = std::ssize(bound.shape.sequences.list);
+    Status status = CheckSize("block_table", args.block_table, 0, sequences, {"entries of lengths_q"});
+    if (!status.ok()) return status;
+  }
+  bound.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs& args) {
+  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
+  Status lengths = CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
+  if (!lengths.ok()) return lengths;
+  if (!bound.paged) return Status::Ok();
+  return CheckSparsePages(static_cast<const int32_t*>(args.block_table.data), bound.table_row, bound.page_rows,
+                          bound.pages, bound.shape.sequences);
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,63 @@
+#include "ops/indexer/bind_indexer_grad.h"
+
+#include <utility>
+
+#include "layout/bind_layout.h"
+
+namespace fa::ops {
+namespace {
+
+/// d_values [B, S1, 1, K] or [B, S1, K], of the query's type or f32.
+Status BindValues(const TensorView& values, const SparseTensors& tensors, BoundIndexerGrad& bound) {
+  const int leading = tensors.leading();
+  const DType type = values.dtype == DType::kF32 ? DType::kF32 : bound.shape.dtype;
+  const WantedSize entries{bound.lists.entries, {"sparse_indices", leading + 1}};
+  const bool short_form = values.shape.rank() == leading + 1;
+  Status status = short_form ? tensors.CheckQuerySide("d_values", values, type, {entries})
+                             : tensors.CheckQuerySide("d_values", values, type, {{1, {"one list a token"}}, entries});
+  if (!status.ok()) return status;
+  const Dims stride = layout::FilledStride(values.shape, values.stride);
+  bound.d_values = {.dtype = type, .batch = leading == 2 ? stride[0] : 0, .row = stride[leading - 1]};
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options) {
+  SparseTensors tensors(options.layout);
+  auto shape = BindIndexerShape({.q_name = "query",
+                                 .k_name = "key",
+                                 .q = args.q,
+                                 .k = args.k,
+                                 .weights = args.weights,
+                                 .block_table = {},
+                                 .lengths_q = args.lengths_q,
+                                 .lengths_kv = args.lengths_kv,
+                                 .layout = options.layout,
+                                 .mask = options.mask},
+                                tensors);
+  if (!shape.ok()) return shape.status();
+  if (Status status = tensors.CheckIndices(args.sparse_indices); !status.ok()) return status;
+  BoundIndexerGrad bound;
+  bound.shape = std::move(*shape);
+  bound.check_indices = options.check_indices;
+  bound.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
+  if (Status status = BindValues(args.d_values, tensors, bound); !status.ok()) return status;
+  auto gradients =
+      BindIndexerGradients({.dq_name = "dq", .dk_name = "dk", .dq = args.dq, .dk = args.dk, .dweights = args.dweights},
+                           tensors, bound.shape);
+  if (!gradients.ok()) return gradients.status();
+  bound.gradients = *gradients;
+  bound.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args) {
+  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
+  Status lengths = CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
+  if (!lengths.ok()) return lengths;
+  if (!bound.check_indices) return Status::Ok();
+  return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.shape.sequences);
+}
+
+}  // namespace fa::ops

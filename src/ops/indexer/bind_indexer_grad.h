@@ -1,0 +1,34 @@
+#ifndef FA_OPS_BIND_INDEXER_GRAD_H_
+#define FA_OPS_BIND_INDEXER_GRAD_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fa/lightning_indexer_grad.h"
+#include "ops/indexer/bind_indexer.h"
+#include "ops/indexer/indexer_gradient.h"
+#include "ops/token/key_selection.h"
+
+namespace fa::ops {
+
+/// A validated backward of the indexer.
+struct BoundIndexerGrad {
+  IndexerShape shape;
+  KeyLists lists;
+  layout::Rows d_values;
+  IndexerGradRows gradients;
+  bool check_indices = true;
+  std::vector<PlannedTensor> planned;
+};
+
+/// Finds every user error of the call that does not depend on addresses or contents.
+[[nodiscard]] Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
+                                                       const LightningIndexerOptions& options);
+
+/// Checks in Run: tensors and lengths are the planned ones, no output shares an element with another tensor and, where
+/// asked for, indices are keys.
+[[nodiscard]] Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_INDEXER_GRAD_H_

@@ -1,0 +1,177 @@
+#include "ops/indexer/bind_indexer_loss.h"
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "layout/bind_layout.h"
+
+namespace fa::ops {
+namespace {
+
+/// The tensors of the attention that both losses have.
+struct AttentionInputs {
+  const TensorView &q, &k, &q_rope, &k_rope, &max, &sum;
+};
+
+template <typename Args>
+AttentionInputs AttentionOf(const Args& args) {
+  return {args.q, args.k, args.q_rope, args.k_rope, args.softmax_max, args.softmax_sum};
+}
+
+int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
+
+/// @param one_key_head  sparse: keys of one head
+Status BindAttention(const AttentionInputs& inputs, const SparseTensors& tensors, const IndexerLossOptions& options,
+                     bool one_key_head, LossAttention& attention) {
+  const int last = tensors.leading() + 1;
+  attention.heads = SizeAt(inputs.q, last - 1);
+  attention.d = SizeAt(inputs.q, last);
+  const WantedSize columns{attention.d, {"query", last}};
+  Status status =
+      tensors.CheckQuerySide("query", inputs.q, tensors.dtype(), {{attention.heads, {"query", last - 1}}, columns});
+  if (!status.ok()) return status;
+  if (attention.heads < 1) return WrongSize("query", last - 1, attention.heads, "want >= 1");
+  if (Status size = CheckHeadSize("query", last, attention.d); !size.ok()) return size;
+  attention.heads_kv = one_key_head ? 1 : SizeAt(inputs.k, last - 1);
+  status = tensors.CheckKeySide("key", inputs.k, tensors.dtype(), {{attention.heads_kv, {"one key head"}}, columns});
+  if (!status.ok()) return status;
+  if (attention.heads_kv < 1 || attention.heads % attention.heads_kv != 0) {
+    return WrongSize(
+        "key", last - 1, attention.heads_kv,
+        "want a divisor of " + std::to_string(attention.heads) + " (query.shape[" + std::to_string(last - 1) + "])");
+  }
+  status = tensors.CheckRope({inputs.q_rope, inputs.k_rope}, attention.heads, attention.heads_kv, &attention.d_rope);
+  if (!status.ok()) return status;
+  if (attention.d_rope > 0) {
+    attention.q_rope = SparseRowsOf(inputs.q_rope, tensors.packed());
+    attention.k_rope = SparseRowsOf(inputs.k_rope, tensors.packed());
+  }
+  const int64_t group = attention.heads / attention.heads_kv;
+  status = tensors.CheckStatistic("softmax_max", inputs.max, attention.heads_kv, group);
+  if (!status.ok()) return status;
+  status = tensors.CheckStatistic("softmax_sum", inputs.sum, attention.heads_kv, group);
+  if (!status.ok()) return status;
+  const auto scale = BindSparseScale(options.scale ? &*options.scale : nullptr, attention.d + attention.d_rope);
+  if (!scale.ok()) return scale.status();
+  attention.scale = *scale;
+  attention.q = SparseRowsOf(inputs.q, tensors.packed());
+  attention.k = SparseRowsOf(inputs.k, tensors.packed());
+  attention.max = SparseStatisticOf(inputs.max, tensors.packed());
+  attention.sum = SparseStatisticOf(inputs.sum, tensors.packed());
+  return Status::Ok();
+}
+
+Status CheckLoss(const MutableTensorView& loss) {
+  if (loss.dtype != DType::kF32) return WrongType("loss", loss.dtype, "f32");
+  if (Status status = CheckView("loss", loss, /*any_innermost=*/true); !status.ok()) return status;
+  int64_t elements = 1;
+  for (const int64_t size : loss.shape) elements *= size;
+  if (elements == 1) return Status::Ok();
+  return Status::InvalidArgument("loss.shape=" + Text(loss.shape) + ", want one element");
+}
+
+/// What both losses share, in the order of the checks: the indexer, its gradients, the options.
+template <typename Args>
+Status BindIndexer(const Args& args, const IndexerLossOptions& options, SparseTensors& tensors,
+                   BoundIndexerLoss& bound) {
+  auto shape = BindIndexerShape({.q_name = "query_index",
+                                 .k_name = "key_index",
+                                 .q = args.q_index,
+                                 .k = args.k_index,
+                                 .weights = args.weights,
+                                 .block_table = {},
+                                 .lengths_q = args.lengths_q,
+                                 .lengths_kv = args.lengths_kv,
+                                 .layout = options.layout,
+                                 .mask = options.mask},
+                                tensors);
+  if (!shape.ok()) return shape.status();
+  bound.shape = std::move(*shape);
+  auto gradients = BindIndexerGradients({.dq_name = "dq_index",
+                                         .dk_name = "dk_index",
+                                         .dq = args.dq_index,
+                                         .dk = args.dk_index,
+                                         .dweights = args.dweights},
+                                        tensors, bound.shape);
+  if (!gradients.ok()) return gradients.status();
+  bound.gradients = *gradients;
+  if (Status status = CheckLoss(args.loss); !status.ok()) return status;
+  if (options.reduction > LossReduction::kMean) {
+    return Status::InvalidArgument("reduction=" + std::to_string(static_cast<int>(options.reduction)) +
+                                   ", want sum (0) or mean (1)");
+  }
+  if (options.target > IndexerTarget::kL1) {
+    return Status::InvalidArgument("target=" + std::to_string(static_cast<int>(options.target)) +
+                                   ", want head mean (0) or L1 (1)");
+  }
+  bound.target = options.target;
+  const int64_t tokens = bound.shape.sequences.tokens;
+  if (options.reduction == LossReduction::kMean && tokens > 0) bound.multiplier = 1.0F / static_cast<float>(tokens);
+  return Status::Ok();
+}
+
+Status BindSparse(const SparseIndexerLossArgs& args, const IndexerLossOptions& options, BoundIndexerLoss& bound) {
+  SparseTensors tensors(options.layout);
+  if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
+  if (Status status = tensors.CheckIndices(args.sparse_indices); !status.ok()) return status;
+  bound.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
+  bound.check_indices = options.check_indices;
+  bound.has_mean = args.p_head_mean.data != nullptr;
+  if (!bound.has_mean) {
+    return BindAttention(AttentionOf(args), tensors, options, /*one_key_head=*/true, bound.attention);
+  }
+  Status status = tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
+                                         {{bound.lists.entries, {"sparse_indices", tensors.leading() + 1}}});
+  bound.mean = SparseValuesOf(args.p_head_mean, tensors.packed());
+  return status;
+}
+
+Status BindDense(const DenseIndexerLossArgs& args, const IndexerLossOptions& options, BoundIndexerLoss& bound) {
+  SparseTensors tensors(options.layout);
+  if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
+  Status status = BindAttention(AttentionOf(args), tensors, options, /*one_key_head=*/false, bound.attention);
+  if (!status.ok()) return status;
+  for (const auto& [name, tensor, stats] :
+       {std::tuple{"softmax_max_index", &args.softmax_max_index, &bound.max_index},
+        std::tuple{"softmax_sum_index", &args.softmax_sum_index, &bound.sum_index}}) {
+    status = tensors.CheckRowStatistic(name, *tensor);
+    if (!status.ok()) return status;
+    *stats = SparseRowStatisticOf(*tensor, tensors.packed());
+  }
+  return Status::Ok();
+}
+
+template <typename Args>
+Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
+  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
+  return CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
+}
+
+}  // namespace
+
+Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options) {
+  BoundIndexerLoss bound;
+  if (Status status = BindSparse(args, options, bound); !status.ok()) return status;
+  bound.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options) {
+  BoundIndexerLoss bound;
+  if (Status status = BindDense(args, options, bound); !status.ok()) return status;
+  bound.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
+  if (Status status = CheckRun(bound, args); !status.ok()) return status;
+  if (!bound.check_indices) return Status::Ok();
+  return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.shape.sequences);
+}
+
+Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args) {
+  return CheckRun(bound, args);
+}
+
+}  // namespace fa::ops

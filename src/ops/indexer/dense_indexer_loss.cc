@@ -1,0 +1,382 @@
+// DenseLightningIndexerGradKLLoss: bind -> plan -> run. Statistics are given, so a pair of a token and a key stands
+// alone: its target, its score, its loss and the gradient of its score need no other pair. A task is a group of tokens,
+// which walks the keys in blocks. The probabilities of the attention are made for all tokens of the group at once,
+// lanes along the tokens, head after head into one tile [key][token]; then the indexer's products and gradients are
+// made token after token, lanes along the heads (IndexerGradient). Nothing grows with S1 x S2. The L1 target needs the
+// sum of a row's probabilities first, and walks the attention's keys twice.
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/executor.h"
+#include "fa/indexer_loss.h"
+#include "ops/indexer/bind_indexer_loss.h"
+#include "ops/indexer/indexer_grad_facts.h"
+#include "ops/indexer/indexer_gradient.h"
+#include "ops/indexer/loss_plan.h"
+#include "ops/indexer/loss_row.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "ops/tile/row_probability.h"
+#include "ops/tile/strip.h"
+#include "ops/token/gathered_keys.h"
+#include "ops/token/key_sum_tasks.h"
+
+namespace fa {
+namespace {
+
+using core::kernels::RowBlock;
+using core::kernels::StripKernels;
+
+// A block's probabilities, rows and products take 130 KB of L2 with 64 heads of 128.
+constexpr int64_t kBlockKeys = 128;
+
+// Tokens of a group at most: the state of each, 100 KB with 64 heads of 128, is read and written once a block, which
+// takes a thirtieth of the time of its products.
+constexpr int64_t kMostTokens = 32;
+constexpr int64_t kLeastTokens = 8;
+
+// Tasks a worker such that the last ones leave nobody idle for long.
+constexpr int64_t kTasksAWorker = 4;
+
+/// Tokens [rows) of a sequence.
+struct Group {
+  int64_t sequence;
+  tiling::Interval rows;
+  int64_t first_group;  ///< of the sequence
+};
+
+std::vector<Group> MakeGroups(const ops::SparseSequences& sequences, int64_t tokens) {
+  std::vector<Group> groups;
+  for (int64_t b = 0; b < std::ssize(sequences.list); ++b) {
+    const int64_t first = std::ssize(groups), sq = sequences.list[static_cast<size_t>(b)].sq;
+    for (int64_t row = 0; row < sq; row += tokens) groups.push_back({b, {row, std::min(row + tokens, sq)}, first});
+  }
+  return groups;
+}
+
+struct DenseLossProgram {
+  DenseLossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
+                   tiling::WorkspacePlan& workspace);
+  [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
+                                            const tiling::WorkspacePlan& workspace) const;
+
+  static constexpr const char* kMadeFor = "the dense KL loss, want DenseIndexerLossArgs";
+
+  [[nodiscard]] int64_t width() const { return lanes.width; }
+
+  const ops::BoundIndexerLoss& bound;
+  const core::kernels::KernelTable& table;
+  ops::IndexerGradient gradient;
+  const StripKernels& lanes;  ///< of the attention: tokens along them
+  std::vector<Group> groups;
+  ops::KeyForm form;
+  ops::KeySumTasks tasks;
+  size_t scratch_bytes;  // of one worker
+  size_t scratch, losses;
+};
+
+/// One worker's memory.
+struct Scratch {
+  Scratch(ops::Carver& carver, const DenseLossProgram& program);
+
+  ops::IndexerGradient::Token* tokens;
+  float *panels, *panels_rope;  ///< of the attention, head after head
+  float* shift;                 ///< likewise
+  float *s, *p;                 ///< [key][token] of a block
+  float *k, *k_rope;            ///< widened rows of a block
+  float *k_index, *k_pairs;     ///< likewise, of the indexer
+  float* products;              ///< of the indexer, of one token
+  float *scores, *p_row;        ///< of one token
+  double* p_sum;                ///< of each token
+  double* loss;                 ///< likewise
+  float** targets;
+};
+
+Scratch::Scratch(ops::Carver& carver, const DenseLossProgram& program) {
+  const ops::LossAttention& attention = program.bound.attention;
+  const int64_t width = program.width(), d = program.bound.shape.d;
+  const bool widens = program.form == ops::KeyForm::kF32;
+  tokens = carver.Array<ops::IndexerGradient::Token>(width);
+  for (int64_t i = 0; i < width; ++i) {
+    const ops::IndexerGradient::Token token(carver, program.gradient, kBlockKeys);
+    if (tokens != nullptr) tokens[i] = token;
+  }
+  panels = carver.Floats(attention.heads * program.lanes.PanelRows(attention.d) * width);
+  panels_rope = carver.Floats(attention.heads * program.lanes.PanelRows(attention.d_rope) * width);
+  shift = carver.Floats(attention.heads * width);
+  s = carver.Floats(kBlockKeys * width);
+  p = carver.Floats(kBlockKeys * width);
+  k = carver.Floats(widens ? kBlockKeys * attention.d : 0);
+  k_rope = carver.Floats(widens ? kBlockKeys * attention.d_rope : 0);
+  k_index = carver.Floats(widens ? kBlockKeys * d : 0);
+  k_pairs = carver.Floats(program.form == ops::KeyForm::kPairs ? kBlockKeys / 2 * d : 0);
+  products = carver.Floats(kBlockKeys * program.gradient.strips().lanes());
+  scores = carver.Floats(kBlockKeys);
+  p_row = carver.Floats(kBlockKeys);
+  p_sum = carver.Array<double>(width);
+  loss = carver.Array<double>(width);
+  targets = carver.Array<float*>(kBlockKeys);
+}
+
+size_t ScratchBytes(const DenseLossProgram& program) {
+  ops::Carver carver(nullptr);
+  static_cast<void>(Scratch(carver, program));
+  return carver.used();
+}
+
+/// Fewer tokens a group where there are few for the workers.
+int64_t GroupTokens(const ops::SparseSequences& sequences, int workers) {
+  return std::clamp(sequences.tokens / (kTasksAWorker * workers), kLeastTokens, kMostTokens);
+}
+
+DenseLossProgram::DenseLossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels,
+                                   int workers, tiling::WorkspacePlan& workspace)
+    : bound(bound_call),
+      table(kernels),
+      gradient(bound.shape, table),
+      lanes(table.ForRows(GroupTokens(bound.shape.sequences, workers))),
+      groups(MakeGroups(bound.shape.sequences, lanes.width)),
+      form(ops::KeyFormOf(lanes, bound.shape.dtype)),
+      tasks(bound.shape.sequences, bound.shape.d, std::ssize(groups), workers, workspace),
+      scratch_bytes(ScratchBytes(*this)),
+      scratch(workspace.Book("group scratch", scratch_bytes * static_cast<size_t>(workers))),
+      losses(
+          workspace.Book("loss of every token", static_cast<size_t>(bound.shape.sequences.tokens) * sizeof(double))) {}
+
+/// Runs any task. One per Run, shared by all workers.
+class DenseLossTile {
+ public:
+  DenseLossTile(const DenseLossProgram& program, const DenseIndexerLossArgs& args, std::byte* workspace)
+      : program_(program),
+        bound_(program.bound),
+        args_(args),
+        workspace_(workspace),
+        losses_(reinterpret_cast<double*>(workspace + program.losses)),
+        run_(program.tasks, bound_.shape.sequences, *program.table.rows,
+             {.data = args.dk_index.data, .rows = bound_.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
+
+  void operator()(int32_t task, int worker) const {
+    run_.RunTask(task, [&](int64_t group) { RunGroup(group, worker); });
+  }
+  /// After the tasks.
+  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, args_.loss.data); }
+
+ private:
+  void RunGroup(int64_t number, int worker) const;
+  void BeginAttention(const Group& group, const Scratch& scratch) const;
+  void Probabilities(const Group& group, tiling::Interval keys, const Scratch& scratch) const;
+  void SumProbabilities(const Group& group, const Scratch& scratch) const;
+  void RunBlock(const Group& group, tiling::Interval keys, const Scratch& scratch,
+                ops::OrderedCommit::Turn& turn) const;
+  void AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
+                const Scratch& scratch) const;
+
+  /// Rows of a tensor's keys as the kernels of strips take them: in place, or widened into `to`.
+  [[nodiscard]] RowBlock KeyRows(const void* data, const layout::Rows& rows, const Group& group, int64_t head,
+                                 tiling::Interval keys, int64_t d, float* to) const;
+  [[nodiscard]] int64_t Limit(const Group& group, int64_t i) const {
+    return bound_.shape.sequences.Limit({group.sequence, group.rows.begin + i});
+  }
+  [[nodiscard]] int64_t Tokens(const Group& group) const { return group.rows.end - group.rows.begin; }
+
+  const DenseLossProgram& program_;
+  const ops::BoundIndexerLoss& bound_;
+  const DenseIndexerLossArgs& args_;
+  std::byte* workspace_;
+  double* losses_;
+  ops::KeySumTasks::Run run_;
+};
+
+RowBlock DenseLossTile::KeyRows(const void* data, const layout::Rows& rows, const Group& group, int64_t head,
+                                tiling::Interval keys, int64_t d, float* to) const {
+  const int64_t row = bound_.shape.sequences.list[static_cast<size_t>(group.sequence)].k_offset + keys.begin;
+  const auto* from = static_cast<const std::byte*>(data) +
+                     rows.Offset(group.sequence, head, row) * static_cast<int64_t>(SizeOf(rows.dtype));
+  const RowBlock in_place{from, rows.dtype, rows.row};
+  if (program_.form != ops::KeyForm::kF32) return in_place;
+  program_.table.rows->widen(in_place, keys.end - keys.begin, d, to, d);
+  return {to, DType::kF32, d};
+}
+
+/// Queries and statistics of every head, a strip of the group's tokens each.
+void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) const {
+  const ops::LossAttention& attention = bound_.attention;
+  const StripKernels& kernels = program_.lanes;
+  const DType dtype = bound_.shape.dtype;
+  const int64_t tokens = Tokens(group);
+  const int64_t first = bound_.shape.sequences.Row({group.sequence, group.rows.begin});
+  const auto pack = [&](const TensorView& tensor, const layout::Rows& rows, int64_t d, int64_t head, float* panels) {
+    const void* lanes[ops::kMaxStripWidth];
+    for (int64_t i = 0; i < tokens; ++i) {
+      lanes[i] = static_cast<const std::byte*>(tensor.data) +
+                 rows.Offset(group.sequence, head, first + i) * static_cast<int64_t>(SizeOf(dtype));
+    }
+    kernels.pack_queries({lanes, dtype, tokens}, d, 1, panels + head * kernels.PanelRows(d) * kernels.width);
+  };
+  const auto* max = static_cast<const float*>(args_.softmax_max.data);
+  const auto* sum = static_cast<const float*>(args_.softmax_sum.data);
+  std::fill_n(scratch.shift, attention.heads * kernels.width, std::numeric_limits<float>::infinity());
+  for (int64_t head = 0; head < attention.heads; ++head) {
+    pack(args_.q, attention.q, attention.d, head, scratch.panels);
+    if (attention.d_rope > 0) pack(args_.q_rope, attention.q_rope, attention.d_rope, head, scratch.panels_rope);
+    for (int64_t i = 0; i < tokens; ++i) {
+      scratch.shift[head * kernels.width + i] =
+          ops::RowShift(max[attention.StatisticAt(attention.max, group.sequence, head, first + i)],
+                        sum[attention.StatisticAt(attention.sum, group.sequence, head, first + i)]);
+    }
+  }
+}
+
+/// p[key][token] = the mean over the heads of the attention's probabilities.
+void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, const Scratch& scratch) const {
+  const ops::LossAttention& attention = bound_.attention;
+  const StripKernels& kernels = program_.lanes;
+  const int64_t count = keys.end - keys.begin, width = kernels.width,
+                of_key_head = attention.heads / attention.heads_kv;
+  const float factor = attention.scale * std::numbers::log2e_v<float>;
+  alignas(64) float share[ops::kMaxStripWidth];
+  std::fill_n(share, ops::kMaxStripWidth, 1.0F / static_cast<float>(attention.heads));
+  std::fill_n(scratch.p, count * width, 0.0F);
+  for (int64_t key_head = 0; key_head < attention.heads_kv; ++key_head) {
+    const RowBlock k = KeyRows(args_.k.data, attention.k, group, key_head, keys, attention.d, scratch.k);
+    RowBlock k_rope;
+    if (attention.d_rope > 0) {
+      k_rope = KeyRows(args_.k_rope.data, attention.k_rope, group, key_head, keys, attention.d_rope, scratch.k_rope);
+    }
+    for (int64_t head = key_head * of_key_head; head < (key_head + 1) * of_key_head; ++head) {
+      const auto panel = [&](float* panels, int64_t d) { return panels + head * kernels.PanelRows(d) * width; };
+      kernels.scores(k, count, panel(scratch.panels, attention.d), attention.d, false, scratch.s, nullptr);
+      if (attention.d_rope > 0) {
+        kernels.scores(k_rope, count, panel(scratch.panels_rope, attention.d_rope), attention.d_rope, true, scratch.s,
+                       nullptr);
+      }
+      program_.gradient.kernels().probabilities(scratch.s, count, width, factor, scratch.shift + head * width);
+      kernels.add_state(scratch.s, share, ops::kUnitAlpha.data(), count, scratch.p);
+    }
+  }
+}
+
+void DenseLossTile::SumProbabilities(const Group& group, const Scratch& scratch) const {
+  const int64_t tokens = Tokens(group), end = Limit(group, tokens - 1), width = program_.width();
+  for (int64_t key = 0; key < end; key += kBlockKeys) {
+    const tiling::Interval keys{key, std::min(key + kBlockKeys, end)};
+    Probabilities(group, keys, scratch);
+    for (int64_t i = 0; i < tokens; ++i) {
+      const int64_t limit = std::min(keys.end, Limit(group, i));
+      for (int64_t j = key; j < limit; ++j) scratch.p_sum[i] += scratch.p[(j - key) * width + i];
+    }
+  }
+}
+
+/// Loss and gradients of one token with a block of keys.
+void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
+                             const Scratch& scratch) const {
+  const ops::IndexerGradient& gradient = program_.gradient;
+  const ops::IndexerGradient::Token& token = scratch.tokens[i];
+  const int64_t count = keys.end - keys.begin, width = program_.width();
+  const int64_t row = bound_.shape.sequences.Row({group.sequence, group.rows.begin + i});
+  for (int64_t key = 0; key < count; ++key) scratch.p_row[key] = scratch.p[key * width + i];
+  if (bound_.target == IndexerTarget::kL1) ops::NormaliseRow(scratch.p_sum[i], count, scratch.p_row);
+  gradient.Scores(scratch.products, count, token, scratch.scores);
+  const auto statistic = [&](const TensorView& tensor, const layout::Stats& stats) {
+    return static_cast<const float*>(tensor.data)[stats.Offset(group.sequence, 0, row)];
+  };
+  ops::RowSoftmax(*program_.table.rows, scratch.scores, count, statistic(args_.softmax_max_index, bound_.max_index),
+                  statistic(args_.softmax_sum_index, bound_.sum_index), scratch.scores);
+  scratch.loss[i] += ops::RowLoss(scratch.p_row, count, scratch.scores);
+  gradient.AddQuerySide(rows, count, scratch.scores, scratch.products, token);
+}
+
+void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const Scratch& scratch,
+                             ops::OrderedCommit::Turn& turn) const {
+  const ops::IndexerShape& shape = bound_.shape;
+  const ops::IndexerGradient& gradient = program_.gradient;
+  Probabilities(group, keys, scratch);
+  const RowBlock rows = KeyRows(args_.k_index.data, shape.k, group, 0, keys, shape.d, scratch.k_index);
+  RowBlock rows_of_product = rows;
+  if (program_.form == ops::KeyForm::kPairs) {
+    program_.table.rows->pair_rows(rows, keys.end - keys.begin, shape.d, scratch.k_pairs, shape.d);
+    rows_of_product = {scratch.k_pairs, DType::kBF16, shape.d, 0, true};
+  }
+  for (int64_t key = keys.begin; key < keys.end; ++key) {
+    scratch.targets[key - keys.begin] = run_.Row(group.sequence, key);
+  }
+  bool waited = false;
+  for (int64_t i = 0; i < Tokens(group); ++i) {
+    const tiling::Interval kept{keys.begin, std::min(keys.end, Limit(group, i))};
+    const int64_t count = kept.end - kept.begin;
+    if (count <= 0) continue;
+    gradient.Products(rows, count, scratch.tokens[i], scratch.products);
+    AddToken(group, i, kept, rows_of_product, scratch);
+    if (!waited) turn.WaitFor(static_cast<int32_t>(keys.end));
+    waited = true;
+    gradient.AddKeySide(scratch.products, count, 0, count, scratch.targets, scratch.tokens[i]);
+  }
+  turn.Publish(static_cast<int32_t>(keys.end));
+}
+
+void DenseLossTile::RunGroup(int64_t number, int worker) const {
+  ops::Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
+  const Scratch scratch(carver, program_);
+  const Group& group = program_.groups[static_cast<size_t>(number)];
+  const int64_t tokens = Tokens(group), end = Limit(group, tokens - 1);
+  const auto at = [&](int64_t i) { return ops::SparseToken{group.sequence, group.rows.begin + i}; };
+  ops::OrderedCommit::Turn turn(run_.commit(), group.sequence, group.first_group, number);
+  for (int64_t i = 0; i < tokens; ++i) {
+    program_.gradient.Begin(at(i), args_.q_index.data, args_.weights.data, scratch.tokens[i]);
+    scratch.p_sum[i] = scratch.loss[i] = 0;
+  }
+  BeginAttention(group, scratch);
+  if (bound_.target == IndexerTarget::kL1) SumProbabilities(group, scratch);
+  run_.WaitUntilCleared();
+  for (int64_t key = 0; key < end; key += kBlockKeys) {
+    RunBlock(group, {key, std::min(key + kBlockKeys, end)}, scratch, turn);
+  }
+  const auto& sequence = bound_.shape.sequences.list[static_cast<size_t>(group.sequence)];
+  for (int64_t i = 0; i < tokens; ++i) {
+    losses_[sequence.first_token + at(i).row] = scratch.loss[i];
+    program_.gradient.Finish(at(i), bound_.gradients, bound_.multiplier, args_.dq_index.data, args_.dweights.data,
+                             scratch.tokens[i]);
+  }
+}
+
+ops::IndexerGradFacts DenseLossProgram::Facts(const tiling::Machine& machine,
+                                              const tiling::WorkspacePlan& workspace) const {
+  const ops::LossAttention& attention = bound.attention;
+  const bool twice = bound.target == IndexerTarget::kL1;
+  const int64_t products =
+      3 * bound.shape.heads * bound.shape.d + (twice ? 2 : 1) * attention.heads * (attention.d + attention.d_rope);
+  return {.op = "dense KL loss",
+          .shape = bound.shape,
+          .tasks = tasks,
+          .machine = machine,
+          .workspace = workspace,
+          .tokens_per_task = width(),
+          .block_k = kBlockKeys,
+          .entries = std::numeric_limits<int64_t>::max(),
+          .flops_per_pair = 2 * static_cast<double>(products),
+          .kernels = {lanes.name, gradient.strips().kernels().name, gradient.kernels().name},
+          .reason = twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2"};
+}
+
+}  // namespace
+
+Result<Plan> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
+                                                 Context* context) {
+  return ops::MakePlan<ops::LossPlan<DenseLossProgram, DenseLossTile, DenseIndexerLossArgs>>(
+      context, [&] { return ops::BindIndexerLoss(args, options); });
+}
+
+Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
+                                       Context* context) {
+  auto plan = PlanDenseLightningIndexerGradKLLoss(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

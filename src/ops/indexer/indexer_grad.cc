@@ -1,0 +1,198 @@
+// LightningIndexerGrad: bind -> plan -> run. A task is a token: its selected keys are gathered in blocks, its heads lie
+// along the lanes, and a block's three products (scores, dq, dk) run while its rows and scores are in L2. Tokens add to
+// the f32 sums of keys in ascending order (ordered_commit.h).
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/executor.h"
+#include "fa/lightning_indexer_grad.h"
+#include "ops/indexer/bind_indexer_grad.h"
+#include "ops/indexer/indexer_grad_facts.h"
+#include "ops/indexer/indexer_gradient.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "ops/token/gathered_keys.h"
+#include "ops/token/key_selection.h"
+#include "ops/token/key_sum_tasks.h"
+
+namespace fa {
+namespace {
+
+// With 64 heads of 128 the rows and the scores of a block take 100 KB of L2.
+constexpr int64_t kBlockKeys = 128;
+
+struct GradProgram {
+  GradProgram(const ops::BoundIndexerGrad& bound_call, const core::kernels::KernelTable& kernels, int workers,
+              tiling::WorkspacePlan& workspace);
+
+  const ops::BoundIndexerGrad& bound;
+  const core::kernels::KernelTable& table;
+  ops::IndexerGradient gradient;
+  ops::GatherShape gather;
+  ops::KeySumTasks tasks;
+  size_t scratch_bytes;  // of one worker
+  size_t scratch;
+};
+
+/// One worker's memory.
+struct Scratch {
+  Scratch(ops::Carver& carver, const GradProgram& program)
+      : selection(carver, program.bound.lists, program.bound.shape.sequences.max_sk),
+        gathered(carver, program.gather),
+        token(carver, program.gradient, kBlockKeys),
+        s(carver.Floats(kBlockKeys * program.gradient.strips().lanes())),
+        d_values(carver.Floats(program.bound.lists.entries)),
+        d_block(carver.Floats(kBlockKeys)),
+        targets(carver.Array<float*>(kBlockKeys)) {}
+
+  ops::KeySelection selection;
+  ops::GatherPanels gathered;
+  ops::IndexerGradient::Token token;
+  float *s, *d_values, *d_block;
+  float** targets;
+};
+
+size_t ScratchBytes(const GradProgram& program) {
+  ops::Carver carver(nullptr);
+  static_cast<void>(Scratch(carver, program));
+  return carver.used();
+}
+
+GradProgram::GradProgram(const ops::BoundIndexerGrad& bound_call, const core::kernels::KernelTable& kernels,
+                         int workers, tiling::WorkspacePlan& workspace)
+    : bound(bound_call),
+      table(kernels),
+      gradient(bound.shape, table),
+      gather(gradient.Gather(kBlockKeys)),
+      tasks(bound.shape.sequences, bound.shape.d, bound.shape.sequences.tokens, workers, workspace),
+      scratch_bytes(ScratchBytes(*this)),
+      scratch(workspace.Book("token scratch", scratch_bytes * static_cast<size_t>(workers))) {}
+
+/// Runs any task. One per Run, shared by all workers.
+class GradTile {
+ public:
+  GradTile(const GradProgram& program, const LightningIndexerGradArgs& args, std::byte* workspace)
+      : program_(program),
+        bound_(program.bound),
+        args_(args),
+        workspace_(workspace),
+        keys_(*program.table.rows, program.gather, {.k = {args.k.data, bound_.shape.k}, .k_rope = {}, .v = {}}),
+        run_(program.tasks, bound_.shape.sequences, *program.table.rows,
+             {.data = args.dk.data, .rows = bound_.gradients.dk}, workspace) {}
+
+  void operator()(int32_t task, int worker) const {
+    run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
+  }
+
+ private:
+  void RunToken(int64_t number, int worker) const;
+
+  const GradProgram& program_;
+  const ops::BoundIndexerGrad& bound_;
+  const LightningIndexerGradArgs& args_;
+  std::byte* workspace_;
+  ops::GatheredKeys keys_;
+  ops::KeySumTasks::Run run_;
+};
+
+void GradTile::RunToken(int64_t number, int worker) const {
+  ops::Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
+  const Scratch scratch(carver, program_);
+  const ops::IndexerShape& shape = bound_.shape;
+  const ops::IndexerGradient& gradient = program_.gradient;
+  const ops::SparseToken at = shape.sequences.Token(number);
+  const int64_t row = shape.sequences.Row(at);
+  ops::OrderedCommit::Turn turn(run_.commit(), at.sequence,
+                                shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
+  gradient.Begin(at, args_.q.data, args_.weights.data, scratch.token);
+
+  const int64_t entries = bound_.lists.entries;
+  const auto* d_values =
+      static_cast<const std::byte*>(args_.d_values.data) +
+      bound_.d_values.Offset(at.sequence, 0, row) * static_cast<int64_t>(SizeOf(bound_.d_values.dtype));
+  program_.table.rows->widen({d_values, bound_.d_values.dtype, entries}, 1, entries, scratch.d_values, entries);
+  const ops::SelectedKeys selected = scratch.selection.Select(
+      bound_.lists.List(args_.sparse_indices.data, at.sequence, row), shape.sequences.Limit(at));
+  const ops::KeyPlace place = shape.Place(at.sequence);
+  run_.WaitUntilCleared();
+  for (int64_t first = 0; first < selected.count; first += kBlockKeys) {
+    const int64_t count = std::min(kBlockKeys, selected.count - first);
+    const ops::GatheredBlock block =
+        keys_.Gather(place, {selected.keys + first, static_cast<size_t>(count)}, scratch.gathered);
+    gradient.Products(block.rows.k, count, scratch.token, scratch.s);
+    for (int64_t i = 0; i < count; ++i) scratch.d_block[i] = scratch.d_values[selected.slots[first + i]];
+    gradient.AddSelected({.selected = selected,
+                          .first = first,
+                          .count = count,
+                          .rows = block.k_of_product,
+                          .d_scores = scratch.d_block,
+                          .s = scratch.s,
+                          .targets = scratch.targets},
+                         scratch.token, run_, at.sequence, turn);
+  }
+  gradient.Finish(at, bound_.gradients, 1, args_.dq.data, args_.dweights.data, scratch.token);
+}
+
+class IndexerGradPlanImpl final : public Plan::Impl {
+ public:
+  IndexerGradPlanImpl(Context& context, ops::BoundIndexerGrad bound)
+      : Impl(context),
+        bound_(std::move(bound)),
+        machine_(ops::MachineOf(context, ops::KernelsOf(context, bound_.shape.dtype))),
+        program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
+
+  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
+  [[nodiscard]] PlanInfo info() const override { return ops::InfoOf(Facts()); }
+  [[nodiscard]] std::string Describe() const override { return ops::Describe(Facts()); }
+  [[nodiscard]] const char* made_for() const override {
+    return "the indexer's backward, want LightningIndexerGradArgs";
+  }
+
+  [[nodiscard]] Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const override {
+    if (Status status = ops::CheckIndexerGradRunArgs(bound_, args); !status.ok()) return status;
+    ops::ClearUnusedGradients(
+        bound_.shape, bound_.gradients,
+        {.dq_name = "dq", .dk_name = "dk", .dq = args.dq, .dk = args.dk, .dweights = args.dweights});
+    GradTile tile(program_, args, workspace);
+    return RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
+  }
+
+ private:
+  [[nodiscard]] ops::IndexerGradFacts Facts() const {
+    const auto products = static_cast<double>(3 * bound_.shape.heads * bound_.shape.d);
+    return {.op = "indexer backward",
+            .shape = bound_.shape,
+            .tasks = program_.tasks,
+            .machine = machine_,
+            .workspace = workspace_,
+            .tokens_per_task = 1,
+            .block_k = kBlockKeys,
+            .entries = bound_.lists.entries,
+            .flops_per_pair = 2 * products,
+            .kernels = {program_.gradient.strips().kernels().name, program_.gradient.kernels().name},
+            .reason = "gathered rows and their scores stay in L2 for three products"};
+  }
+
+  ops::BoundIndexerGrad bound_;
+  tiling::Machine machine_;
+  tiling::WorkspacePlan workspace_;
+  GradProgram program_;
+};
+
+}  // namespace
+
+Result<Plan> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
+                                      Context* context) {
+  return ops::MakePlan<IndexerGradPlanImpl>(context, [&] { return ops::BindIndexerGrad(args, options); });
+}
+
+Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
+                            Context* context) {
+  auto plan = PlanLightningIndexerGrad(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

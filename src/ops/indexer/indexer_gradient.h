@@ -1,0 +1,97 @@
+#ifndef FA_OPS_INDEXER_GRADIENT_H_
+#define FA_OPS_INDEXER_GRADIENT_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/indexer_kernel_types.h"
+#include "core/kernels/kernel_types.h"
+#include "fa/tensor.h"
+#include "ops/indexer/bind_indexer.h"
+#include "ops/plan/carver.h"
+#include "ops/tile/head_strips.h"
+#include "ops/token/key_selection.h"
+#include "ops/token/key_sum_tasks.h"
+#include "ops/token/ordered_commit.h"
+#include "ops/token/sparse_tensors.h"
+
+namespace fa::ops {
+
+/// The gradients of an indexer as they are given.
+struct IndexerGradients {
+  const char *dq_name, *dk_name;
+  const MutableTensorView &dq, &dk, &dweights;
+};
+
+/// Where they lie, checked; types are those of the inputs.
+struct IndexerGradRows {
+  layout::Rows dq, dk;
+  layout::Stats dweights;
+};
+
+[[nodiscard]] Result<IndexerGradRows> BindIndexerGradients(const IndexerGradients& gradients,
+                                                           const SparseTensors& tensors, const IndexerShape& shape);
+
+/// 0 for tokens and keys that no sequence uses.
+void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradRows& rows, const IndexerGradients& gradients);
+
+/// The gradients of one token's scores: with S its products and dI the gradients of its scores, E = w dI where S > 0,
+/// else 0:  dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along the lanes.
+class IndexerGradient {
+ public:
+  IndexerGradient(const IndexerShape& shape, const core::kernels::KernelTable& table);
+
+  /// One token's memory.
+  struct Token {
+    Token() = default;
+    Token(Carver& carver, const IndexerGradient& gradient, int64_t block);
+    float* panel = nullptr;   ///< q as scores take it
+    float* q_rows = nullptr;  ///< q as outer takes it
+    float* weights = nullptr;
+    float* d_weights = nullptr;
+    float* dq = nullptr;     ///< strip after strip [d][width]
+    float* pairs = nullptr;  ///< one strip's E in pairs of keys, of kernels of pairs
+  };
+
+  [[nodiscard]] const HeadStrips& strips() const { return strips_; }
+  [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
+  /// How keys are gathered, `block` at a time.
+  [[nodiscard]] GatherShape Gather(int64_t block) const;
+
+  /// Packs the queries and weights of a token, and clears its sums.
+  void Begin(const SparseToken& at, const void* q, const void* weights, const Token& token) const;
+  /// s = the products with a block's keys, a tile of all strips.
+  void Products(const core::kernels::RowBlock& rows, int64_t keys, const Token& token, float* s) const;
+  /// scores[key] = sum over the heads of w max(0, s).
+  void Scores(const float* s, int64_t keys, const Token& token, float* scores) const;
+  /// s becomes E, and dw and dq grow. @param rows  as product takes them
+  void AddQuerySide(const core::kernels::RowBlock& rows, int64_t keys, const float* d_scores, float* s,
+                    const Token& token) const;
+  /// dk(key) += E^T q for the keys [begin, end) of a block of `keys`, no two alike; e is what AddQuerySide left.
+  /// @param dk  the sum of each of them
+  void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
+  /// A block of a token's selected keys: both sides, the keys' in turn.
+  struct SelectedBlock {
+    const SelectedKeys& selected;
+    int64_t first, count;          ///< of them
+    core::kernels::RowBlock rows;  ///< gathered, as product takes them
+    const float* d_scores;
+    float* s;         ///< products, a tile of all strips
+    float** targets;  ///< room for as many
+  };
+  void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,
+                   OrderedCommit::Turn& turn) const;
+  /// Writes the token's gradients, times `multiplier`.
+  void Finish(const SparseToken& at, const IndexerGradRows& rows, float multiplier, void* dq, void* dweights,
+              const Token& token) const;
+
+ private:
+  const IndexerShape& shape_;
+  const core::kernels::KernelTable& table_;
+  const core::kernels::IndexerKernels& kernels_;
+  HeadStrips strips_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_INDEXER_GRADIENT_H_

@@ -1,0 +1,292 @@
+// SparseLightningIndexerGradKLLoss: bind -> plan -> run. A task is a token. A first walk over its selected keys, in
+// blocks, gathers their rows and makes the products of the indexer, which are kept, and the probabilities of the
+// attention, which are summed over its heads as they come. Then the row's softmax and loss; a second walk makes the
+// gradients from the products kept (IndexerGradient), so that none is made twice.
+
+#include "fa/indexer_loss.h"
+
+#include <algorithm>
+#include <limits>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/executor.h"
+#include "ops/indexer/bind_indexer_loss.h"
+#include "ops/indexer/indexer_grad_facts.h"
+#include "ops/indexer/indexer_gradient.h"
+#include "ops/indexer/loss_plan.h"
+#include "ops/indexer/loss_row.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "ops/tile/row_probability.h"
+#include "ops/token/gathered_keys.h"
+#include "ops/token/key_selection.h"
+#include "ops/token/key_sum_tasks.h"
+
+namespace fa {
+namespace {
+
+// With 64 heads of 128 beside 128 heads of 576 the rows and the scores of a block take 500 KB of L2.
+constexpr int64_t kBlockKeys = 128;
+
+struct LossProgram {
+  LossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
+              tiling::WorkspacePlan& workspace);
+  [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
+                                            const tiling::WorkspacePlan& workspace) const;
+
+  static constexpr const char* kMadeFor = "the sparse KL loss, want SparseIndexerLossArgs";
+
+  [[nodiscard]] int64_t RowBlocks() const { return (row_keys + kBlockKeys - 1) / kBlockKeys; }
+
+  const ops::BoundIndexerLoss& bound;
+  const core::kernels::KernelTable& table;
+  ops::IndexerGradient gradient;
+  ops::HeadStrips heads;  // of the attention
+  ops::GatherShape gather, gather_attention;
+  int64_t row_keys;         // selected by a token at most
+  size_t kept_block_bytes;  // gathered rows of one block
+  ops::KeySumTasks tasks;
+  size_t scratch_bytes;  // of one worker
+  size_t scratch, losses;
+};
+
+/// One worker's memory.
+struct Scratch {
+  Scratch(ops::Carver& carver, const LossProgram& program);
+
+  ops::KeySelection selection;
+  ops::IndexerGradient::Token token;
+  std::byte* kept;                  ///< gathered rows of the indexer's keys, block after block
+  core::kernels::RowBlock* blocks;  ///< the same of each block, as product takes them
+  float* products;                  ///< of the indexer, block after block
+  float *scores, *p;
+  float** targets;
+
+  // Of the attention; void with p_head_mean.
+  float *panel, *panel_rope, *shift, *shares, *tile;
+  ops::GatherPanels gathered;
+};
+
+Scratch::Scratch(ops::Carver& carver, const LossProgram& program)
+    : selection(carver, program.bound.lists, program.bound.shape.sequences.max_sk),
+      token(carver, program.gradient, kBlockKeys),
+      kept(carver.Array<std::byte>(program.RowBlocks() * static_cast<int64_t>(program.kept_block_bytes))),
+      blocks(carver.Array<core::kernels::RowBlock>(program.RowBlocks())),
+      products(carver.Floats(program.row_keys * program.gradient.strips().lanes())),
+      scores(carver.Floats(program.row_keys)),
+      p(carver.Floats(program.row_keys)),
+      targets(carver.Array<float*>(kBlockKeys)),
+      panel(carver.Floats(program.heads.PanelFloats(program.bound.attention.d))),
+      panel_rope(carver.Floats(program.heads.PanelFloats(program.bound.attention.d_rope))),
+      shift(carver.Floats(program.heads.lanes())),
+      shares(carver.Floats(program.heads.lanes())),
+      tile(carver.Floats(kBlockKeys * program.heads.lanes())),
+      gathered(carver, program.gather_attention) {}
+
+size_t ScratchBytes(const LossProgram& program) {
+  ops::Carver carver(nullptr);
+  static_cast<void>(Scratch(carver, program));
+  return carver.used();
+}
+
+size_t BlockBytes(const ops::GatherShape& shape) {
+  ops::Carver carver(nullptr);
+  static_cast<void>(ops::GatherPanels(carver, shape));
+  return carver.used();
+}
+
+LossProgram::LossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels,
+                         int workers, tiling::WorkspacePlan& workspace)
+    : bound(bound_call),
+      table(kernels),
+      gradient(bound.shape, table),
+      heads(table, bound.attention.heads),
+      gather(gradient.Gather(kBlockKeys)),
+      gather_attention{.dtype = bound.shape.dtype,
+                       .form = gather.form,
+                       .d = bound.attention.d,
+                       .d_rope = bound.attention.d_rope,
+                       .shared_v = true,
+                       .block = bound.has_mean ? 0 : kBlockKeys},
+      row_keys(bound.lists.MaxKeys(bound.shape.sequences.max_sk)),
+      kept_block_bytes(BlockBytes(gather)),
+      tasks(bound.shape.sequences, bound.shape.d, bound.shape.sequences.tokens, workers, workspace),
+      scratch_bytes(ScratchBytes(*this)),
+      scratch(workspace.Book("token scratch", scratch_bytes * static_cast<size_t>(workers))),
+      losses(
+          workspace.Book("loss of every token", static_cast<size_t>(bound.shape.sequences.tokens) * sizeof(double))) {}
+
+/// Runs any task. One per Run, shared by all workers.
+class LossTile {
+ public:
+  LossTile(const LossProgram& program, const SparseIndexerLossArgs& args, std::byte* workspace)
+      : program_(program),
+        bound_(program.bound),
+        args_(args),
+        workspace_(workspace),
+        losses_(reinterpret_cast<double*>(workspace + program.losses)),
+        keys_(*program.table.rows, program.gather, {.k = {args.k_index.data, bound_.shape.k}, .k_rope = {}, .v = {}}),
+        attention_keys_(
+            *program.table.rows, program.gather_attention,
+            {.k = {args.k.data, bound_.attention.k}, .k_rope = {args.k_rope.data, bound_.attention.k_rope}, .v = {}}),
+        run_(program.tasks, bound_.shape.sequences, *program.table.rows,
+             {.data = args.dk_index.data, .rows = bound_.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
+
+  void operator()(int32_t task, int worker) const {
+    run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
+  }
+  /// After the tasks.
+  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, args_.loss.data); }
+
+ private:
+  void RunToken(int64_t number, int worker) const;
+  void BeginAttention(const ops::SparseToken& at, const Scratch& scratch) const;
+  void AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
+                        float* p) const;
+  [[nodiscard]] ops::GatherPanels Kept(const Scratch& scratch, int64_t first) const {
+    ops::Carver carver(scratch.kept + static_cast<size_t>(first / kBlockKeys) * program_.kept_block_bytes);
+    return {carver, program_.gather};
+  }
+
+  const LossProgram& program_;
+  const ops::BoundIndexerLoss& bound_;
+  const SparseIndexerLossArgs& args_;
+  std::byte* workspace_;
+  double* losses_;
+  ops::GatheredKeys keys_, attention_keys_;
+  ops::KeySumTasks::Run run_;
+};
+
+/// Queries and statistics of a token.
+void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch) const {
+  const ops::LossAttention& attention = bound_.attention;
+  const DType dtype = bound_.shape.dtype;
+  const int64_t row = bound_.shape.sequences.Row(at);
+  const auto pack = [&](const TensorView& tensor, const layout::Rows& rows, int64_t d, float* panel) {
+    const auto* q = static_cast<const std::byte*>(tensor.data) +
+                    rows.Offset(at.sequence, 0, row) * static_cast<int64_t>(SizeOf(dtype));
+    program_.heads.Pack(q, dtype, rows.head, d, panel);
+  };
+  pack(args_.q, attention.q, attention.d, scratch.panel);
+  if (attention.d_rope > 0) pack(args_.q_rope, attention.q_rope, attention.d_rope, scratch.panel_rope);
+  const auto* max = static_cast<const float*>(args_.softmax_max.data);
+  const auto* sum = static_cast<const float*>(args_.softmax_sum.data);
+  std::fill_n(scratch.shift, program_.heads.lanes(), std::numeric_limits<float>::infinity());
+  std::fill_n(scratch.shares, attention.heads, 1.0F / static_cast<float>(attention.heads));
+  for (int64_t head = 0; head < attention.heads; ++head) {
+    scratch.shift[head] = ops::RowShift(max[attention.StatisticAt(attention.max, at.sequence, head, row)],
+                                        sum[attention.StatisticAt(attention.sum, at.sequence, head, row)]);
+  }
+}
+
+/// p[key] = the mean over the heads of the attention's probabilities.
+void LossTile::AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
+                                float* p) const {
+  const ops::LossAttention& attention = bound_.attention;
+  const ops::HeadStrips& heads = program_.heads;
+  const auto& kernels = program_.gradient.kernels();
+  const auto count = static_cast<int64_t>(keys.size());
+  const ops::KeyRows rows = attention_keys_.Gather(place, keys, scratch.gathered).rows;
+  heads.Scores(rows.k, count, scratch.panel, attention.d, false, scratch.tile);
+  if (attention.d_rope > 0) {
+    heads.Scores(rows.k_rope, count, scratch.panel_rope, attention.d_rope, true, scratch.tile);
+  }
+  const float factor = attention.scale * std::numbers::log2e_v<float>;
+  for (int64_t strip = 0; strip < heads.strips(); ++strip) {
+    kernels.probabilities(scratch.tile + strip * count * heads.width(), count, heads.width(), factor,
+                          scratch.shift + heads.First(strip));
+  }
+  heads.SumHeads(kernels, scratch.tile, count, scratch.shares, /*relu=*/false, p);
+}
+
+void LossTile::RunToken(int64_t number, int worker) const {
+  ops::Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
+  const Scratch scratch(carver, program_);
+  const ops::IndexerShape& shape = bound_.shape;
+  const ops::IndexerGradient& gradient = program_.gradient;
+  const ops::SparseToken at = shape.sequences.Token(number);
+  const int64_t row = shape.sequences.Row(at), lanes = gradient.strips().lanes();
+  const ops::KeyPlace place = shape.Place(at.sequence);
+  ops::OrderedCommit::Turn turn(run_.commit(), at.sequence,
+                                shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
+  gradient.Begin(at, args_.q_index.data, args_.weights.data, scratch.token);
+  if (!bound_.has_mean) BeginAttention(at, scratch);
+  const ops::SelectedKeys selected = scratch.selection.Select(
+      bound_.lists.List(args_.sparse_indices.data, at.sequence, row), shape.sequences.Limit(at));
+
+  const auto for_blocks = [&](const auto& visit) {
+    for (int64_t first = 0; first < selected.count; first += kBlockKeys) {
+      visit(first, std::min(kBlockKeys, selected.count - first));
+    }
+  };
+  for_blocks([&](int64_t first, int64_t count) {
+    const std::span<const int32_t> keys(selected.keys + first, static_cast<size_t>(count));
+    float* products = scratch.products + first * lanes;
+    const ops::GatheredBlock block = keys_.Gather(place, keys, Kept(scratch, first));
+    scratch.blocks[first / kBlockKeys] = block.k_of_product;
+    gradient.Products(block.rows.k, count, scratch.token, products);
+    gradient.Scores(products, count, scratch.token, scratch.scores + first);
+    if (!bound_.has_mean) AddProbabilities(place, keys, scratch, scratch.p + first);
+  });
+  if (bound_.has_mean) {
+    const float* mean = static_cast<const float*>(args_.p_head_mean.data) + bound_.mean.Offset(at.sequence, 0, row);
+    for (int64_t i = 0; i < selected.count; ++i) scratch.p[i] = mean[selected.slots[i]];
+  }
+  if (bound_.target == IndexerTarget::kL1) {
+    ops::NormaliseRow(ops::RowSum(scratch.p, selected.count), selected.count, scratch.p);
+  }
+  ops::RowSoftmax(*program_.table.rows, scratch.scores, selected.count, scratch.scores);
+  losses_[number] = ops::RowLoss(scratch.p, selected.count, scratch.scores);
+
+  run_.WaitUntilCleared();
+  for_blocks([&](int64_t first, int64_t count) {
+    gradient.AddSelected({.selected = selected,
+                          .first = first,
+                          .count = count,
+                          .rows = scratch.blocks[first / kBlockKeys],
+                          .d_scores = scratch.scores + first,
+                          .s = scratch.products + first * lanes,
+                          .targets = scratch.targets},
+                         scratch.token, run_, at.sequence, turn);
+  });
+  gradient.Finish(at, bound_.gradients, bound_.multiplier, args_.dq_index.data, args_.dweights.data, scratch.token);
+}
+
+ops::IndexerGradFacts LossProgram::Facts(const tiling::Machine& machine, const tiling::WorkspacePlan& workspace) const {
+  const ops::LossAttention& attention = bound.attention;
+  const int64_t products =
+      3 * bound.shape.heads * bound.shape.d + (bound.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope));
+  std::vector<std::string> kernels = {gradient.strips().kernels().name, gradient.kernels().name};
+  if (!bound.has_mean) kernels.emplace_back(heads.kernels().name);
+  return {.op = "sparse KL loss",
+          .shape = bound.shape,
+          .tasks = tasks,
+          .machine = machine,
+          .workspace = workspace,
+          .tokens_per_task = 1,
+          .block_k = kBlockKeys,
+          .entries = bound.lists.entries,
+          .flops_per_pair = 2 * static_cast<double>(products),
+          .kernels = std::move(kernels),
+          .reason = bound.has_mean ? "probabilities given; products of the indexer are kept for the gradients"
+                                   : "products of the indexer are kept for the gradients"};
+}
+
+}  // namespace
+
+Result<Plan> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
+                                                  Context* context) {
+  return ops::MakePlan<ops::LossPlan<LossProgram, LossTile, SparseIndexerLossArgs>>(
+      context, [&] { return ops::BindIndexerLoss(args, options); });
+}
+
+Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
+                                        Context* context) {
+  auto plan = PlanSparseLightningIndexerGradKLLoss(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

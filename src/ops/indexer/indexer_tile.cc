@@ -1,0 +1,185 @@
+// score(t, s) = sum over heads of w ReLU(q.k), then the K largest of a token's row. Products of a token's heads with a
+// strip of keys are summed over the heads while they lie in L1, so that of S2 x heads scores only S2 are ever stored.
+// Many tokens: keys lie along the lanes, packed once for a group of tokens, and q is broadcast from where it lies. One
+// or two tokens, as in decode, do not pay for the packing (20 % of one token's products): their heads lie along the
+// lanes and keys are broadcast. Either way a product adds along d in one order and a score adds its heads in ascending
+// order, so the bits are the same.
+#include "ops/indexer/indexer_tile.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "ops/tile/strip.h"
+
+namespace fa::ops {
+namespace {
+
+using core::kernels::RowBlock;
+
+constexpr float kUnusedValue = -std::numeric_limits<float>::infinity();
+
+// Tokens from which on packing keys pays.
+constexpr int64_t kManyTokens = 3;
+
+// Keys of a tile whose lanes are heads: with 64 heads it takes 16 KB, half of L1.
+constexpr int64_t kBlockKeys = 64;
+
+int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
+
+}  // namespace
+
+IndexerProgram::IndexerProgram(const BoundIndexer& bound, const core::kernels::KernelTable& table_of_type,
+                               const tiling::Machine& machine)
+    : table(table_of_type),
+      kernels(core::kernels::IndexerKernelsFor(table.isa)),
+      strips(table, bound.shape.heads),
+      widens(KeyFormOf(table.widest(), bound.shape.dtype) == KeyForm::kF32),
+      gather{.dtype = bound.shape.dtype,
+             .form = KeyFormOf(strips.kernels(), bound.shape.dtype),
+             .d = bound.shape.d,
+             .block = kBlockKeys},
+      plan(MakeIndexerPlan(bound.shape.sequences, bound.shape.heads, bound.shape.d, KeyWidth(), machine)),
+      row_floats(RoundUp(bound.shape.sequences.max_sk, KeyWidth())),
+      scratch_bytes(IndexerTile::ScratchBytes(bound, *this)) {}
+
+IndexerTile::Scratch::Scratch(Carver& carver, const BoundIndexer& bound, const IndexerProgram& program)
+    : scores(carver.Floats(program.plan.cut ? 0 : program.plan.group * program.row_floats)),
+      panel(carver.Floats(std::max(program.table.widest().PanelRows(bound.shape.d) * program.KeyWidth(),
+                                   program.strips.PanelFloats(bound.shape.d)))),
+      queries(carver.Floats(program.widens ? program.plan.group * bound.shape.heads * bound.shape.d : 0)),
+      weights(carver.Floats(program.plan.group * bound.shape.heads)),
+      tile(carver.Floats(std::max(bound.shape.heads * program.KeyWidth(), kBlockKeys * program.strips.lanes()))),
+      values(carver.Floats(bound.entries)),
+      block(carver.Array<int32_t>(kBlockKeys)),
+      gathered(carver, program.gather),
+      top_k(program.kernels, carver, bound.shape.sequences.max_sk, bound.entries) {}
+
+size_t IndexerTile::ScratchBytes(const BoundIndexer& bound, const IndexerProgram& program) {
+  Carver carver(nullptr);
+  static_cast<void>(Scratch(carver, bound, program));
+  return carver.used();
+}
+
+IndexerTile::Scratch IndexerTile::ScratchOf(int worker) const {
+  Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
+  return {carver, bound_, program_};
+}
+
+void IndexerTile::operator()(int32_t task, int worker) const {
+  const Scratch scratch = ScratchOf(worker);
+  const int64_t row_floats = program_.row_floats;
+  auto* stored = reinterpret_cast<float*>(workspace_ + program_.scores);
+  const int64_t items = std::ssize(program_.plan.items);
+  if (task >= items) {
+    const int64_t token = task - items;
+    return SelectKeys(bound_.shape.sequences.Token(token), stored + token * row_floats, scratch);
+  }
+  const IndexerItem& item = program_.plan.items[static_cast<size_t>(task)];
+  float* scores = program_.plan.cut ? stored + item.first_token * row_floats : scratch.scores;
+  const int64_t tokens = item.rows.end - item.rows.begin;
+  ReadTokens(item, scratch);
+  if (tokens >= kManyTokens) {
+    ScoreKeysAlongLanes(item, scratch, scores);
+  } else {
+    ScoreHeadsAlongLanes(item, scratch, scores);
+  }
+  if (program_.plan.cut) return;
+  for (int64_t i = 0; i < tokens; ++i) SelectKeys(Token(item, i), scores + i * row_floats, scratch);
+}
+
+/// Weights to f32, and the queries that are broadcast, where they do not lie as the kernels take them.
+void IndexerTile::ReadTokens(const IndexerItem& item, const Scratch& scratch) const {
+  const IndexerShape& shape = bound_.shape;
+  const auto& kernels = *program_.table.rows;
+  const int64_t tokens = item.rows.end - item.rows.begin;
+  for (int64_t i = 0; i < tokens; ++i) {
+    const SparseToken token = Token(item, i);
+    shape.ReadWeights(kernels, args_.weights.data, token, scratch.weights + i * shape.heads);
+    if (!program_.widens || tokens < kManyTokens) continue;
+    kernels.widen({shape.QueryRow(args_.q.data, token), shape.dtype, shape.q.head}, shape.heads, shape.d,
+                  scratch.queries + i * shape.heads * shape.d, shape.d);
+  }
+}
+
+void IndexerTile::ScoreKeysAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const {
+  const IndexerShape& shape = bound_.shape;
+  const core::kernels::StripKernels& kernels = program_.table.widest();
+  const KeySide keys{args_.k.data, shape.k};
+  const KeyPlace place = shape.Place(item.sequence);
+  const int64_t tokens = item.rows.end - item.rows.begin;
+  for (int64_t key = item.keys.begin; key < item.keys.end; key += kernels.width) {
+    const void* rows[kMaxStripWidth];
+    const int64_t count = std::min(kernels.width, item.keys.end - key);
+    for (int64_t lane = 0; lane < count; ++lane) rows[lane] = keys_.Row(keys, place, key + lane);
+    kernels.pack_queries({rows, shape.dtype, count}, shape.d, 1, scratch.panel);
+    for (int64_t i = 0; i < tokens; ++i) {
+      const SparseToken token = Token(item, i);
+      if (shape.sequences.Limit(token) <= key) continue;
+      const RowBlock q = program_.widens ? RowBlock{scratch.queries + i * shape.heads * shape.d, DType::kF32, shape.d}
+                                         : RowBlock{shape.QueryRow(args_.q.data, token), shape.dtype, shape.q.head};
+      kernels.scores(q, shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
+      program_.kernels.add_heads(scratch.tile, shape.heads, kernels.width, scratch.weights + i * shape.heads, false,
+                                 scores + i * program_.row_floats + key);
+    }
+  }
+}
+
+/// Rows of keys as the kernels of strips take them: in place, or copied side by side.
+RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
+  const IndexerShape& shape = bound_.shape;
+  if (!bound_.paged && program_.gather.form != KeyForm::kF32) {
+    return {keys_.Row({args_.k.data, shape.k}, place, key), shape.dtype, shape.k.row};
+  }
+  std::iota(scratch.block, scratch.block + count, static_cast<int32_t>(key));
+  return keys_.Gather(place, {scratch.block, static_cast<size_t>(count)}, scratch.gathered).rows.k;
+}
+
+void IndexerTile::ScoreHeadsAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const {
+  const IndexerShape& shape = bound_.shape;
+  const HeadStrips& strips = program_.strips;
+  const KeyPlace place = shape.Place(item.sequence);
+  for (int64_t i = 0; i < item.rows.end - item.rows.begin; ++i) {
+    const SparseToken token = Token(item, i);
+    const float* weights = scratch.weights + i * shape.heads;
+    const int64_t end = std::min(item.keys.end, shape.sequences.Limit(token));
+    strips.Pack(shape.QueryRow(args_.q.data, token), shape.dtype, shape.q.head, shape.d, scratch.panel);
+    for (int64_t key = item.keys.begin; key < end; key += kBlockKeys) {
+      const int64_t count = std::min(kBlockKeys, end - key);
+      strips.Scores(KeyRows(place, key, count, scratch), count, scratch.panel, shape.d, false, scratch.tile);
+      strips.SumHeads(program_.kernels, scratch.tile, count, weights, /*relu=*/true,
+                      scores + i * program_.row_floats + key);
+    }
+  }
+}
+
+void IndexerTile::SelectKeys(const SparseToken& token, const float* scores, const Scratch& scratch) const {
+  const SparseSequences& sequences = bound_.shape.sequences;
+  const int64_t row = sequences.Row(token);
+  auto* indices = static_cast<int32_t*>(args_.sparse_indices.data) + bound_.indices.Offset(token.sequence, 0, row);
+  const int64_t used = scratch.top_k.Select(scores, sequences.Limit(token), indices);
+  // The order counts -0 as +0, and so do the values.
+  for (int64_t i = 0; i < used; ++i) scratch.values[i] = scores[indices[i]] + 0.0F;
+  WriteEntries(token.sequence, row, used, scratch.values);
+}
+
+/// The entries behind the used ones; `values` are those of all.
+void IndexerTile::WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const {
+  const int64_t entries = bound_.entries;
+  auto* indices = static_cast<int32_t*>(args_.sparse_indices.data) + bound_.indices.Offset(batch, 0, row);
+  std::fill(indices + used, indices + entries, -1);
+  if (!bound_.has_values) return;
+  std::fill(values + used, values + entries, kUnusedValue);
+  auto* to = static_cast<std::byte*>(args_.sparse_values.data) +
+             bound_.values.Offset(batch, 0, row) * static_cast<int64_t>(SizeOf(bound_.values.dtype));
+  program_.table.rows->narrow(values, entries, 1, entries, 1, {to, bound_.values.dtype, entries});
+}
+
+void IndexerTile::WriteUnusedRows() const {
+  const Scratch scratch = ScratchOf(0);
+  bound_.shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) WriteEntries(batch, row, 0, scratch.values);
+  });
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,91 @@
+#ifndef FA_OPS_INDEXER_TILE_H_
+#define FA_OPS_INDEXER_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/indexer_kernel_types.h"
+#include "core/kernels/kernel_types.h"
+#include "fa/lightning_indexer.h"
+#include "ops/indexer/bind_indexer.h"
+#include "ops/indexer/indexer_plan.h"
+#include "ops/indexer/top_k.h"
+#include "ops/plan/carver.h"
+#include "ops/tile/head_strips.h"
+#include "ops/token/gathered_keys.h"
+
+namespace fa::ops {
+
+/// What a planned indexer's forward computes with and where its memory lies.
+struct IndexerProgram {
+  IndexerProgram(const BoundIndexer& bound, const core::kernels::KernelTable& table, const tiling::Machine& machine);
+
+  [[nodiscard]] int64_t KeyWidth() const { return table.widest().width; }
+
+  const core::kernels::KernelTable& table;
+  const core::kernels::IndexerKernels& kernels;
+  HeadStrips strips;
+  bool widens;  ///< queries do not lie as the kernels take them
+  GatherShape gather;
+  IndexerPlan plan;
+  int64_t row_floats;    ///< from token to token of rows of scores
+  size_t scratch_bytes;  ///< of one worker
+
+  // Offsets in the workspace.
+  size_t run_state = 0, scratch = 0, scores = 0;
+};
+
+/// Runs one task of an indexer's forward.
+class IndexerTile {
+ public:
+  IndexerTile(const BoundIndexer& bound, const IndexerProgram& program, const LightningIndexerArgs& args,
+              std::byte* workspace)
+      : bound_(bound),
+        program_(program),
+        args_(args),
+        workspace_(workspace),
+        keys_(*program.table.rows, program.gather, bound.Sources(args)) {}
+
+  /// Bytes of one worker's scratch.
+  [[nodiscard]] static size_t ScratchBytes(const BoundIndexer& bound, const IndexerProgram& program);
+
+  void operator()(int32_t task, int worker) const;
+  /// The rows of tokens that no sequence uses: no index, no value. Before the tasks.
+  void WriteUnusedRows() const;
+
+ private:
+  struct Scratch {
+    Scratch(Carver& carver, const BoundIndexer& bound, const IndexerProgram& program);
+    float* scores;   ///< rows of the tokens of an item; those of cut keys lie in the workspace
+    float* panel;    ///< a strip of keys, or a token's heads
+    float* queries;  ///< of the tokens, widened [token][head][d]
+    float* weights;  ///< of the tokens [token][head]
+    float* tile;     ///< scores before their sum
+    float* values;   ///< of one token's entries
+    int32_t* block;  ///< numbers of the keys of a block
+    GatherPanels gathered;
+    TopK top_k;
+  };
+
+  [[nodiscard]] SparseToken Token(const IndexerItem& item, int64_t i) const {
+    return {item.sequence, item.rows.begin + i};
+  }
+  void ReadTokens(const IndexerItem& item, const Scratch& scratch) const;
+  void ScoreKeysAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const;
+  void ScoreHeadsAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const;
+  [[nodiscard]] core::kernels::RowBlock KeyRows(const KeyPlace& place, int64_t key, int64_t count,
+                                                const Scratch& scratch) const;
+  void SelectKeys(const SparseToken& token, const float* scores, const Scratch& scratch) const;
+  void WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const;
+  [[nodiscard]] Scratch ScratchOf(int worker) const;
+
+  const BoundIndexer& bound_;
+  const IndexerProgram& program_;
+  const LightningIndexerArgs& args_;
+  std::byte* workspace_;
+  GatheredKeys keys_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_INDEXER_TILE_H_

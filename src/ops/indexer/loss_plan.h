@@ -1,0 +1,57 @@
+#ifndef FA_OPS_LOSS_PLAN_H_
+#define FA_OPS_LOSS_PLAN_H_
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "core/task_graph.h"
+#include "ops/indexer/bind_indexer_loss.h"
+#include "ops/indexer/indexer_grad_facts.h"
+#include "ops/indexer/indexer_gradient.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// A KL loss, bound, planned and booked. Program: its tasks and where its buffers lie; Tile: its tile program, one a
+/// run.
+template <typename Program, typename Tile, typename Args>
+class LossPlan final : public Plan::Impl {
+ public:
+  LossPlan(Context& context, BoundIndexerLoss bound)
+      : Impl(context),
+        bound_(std::move(bound)),
+        machine_(MachineOf(context, KernelsOf(context, bound_.shape.dtype))),
+        program_(bound_, KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
+
+  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
+  [[nodiscard]] PlanInfo info() const override { return InfoOf(program_.Facts(machine_, workspace_)); }
+  [[nodiscard]] std::string Describe() const override { return ops::Describe(program_.Facts(machine_, workspace_)); }
+  [[nodiscard]] const char* made_for() const override { return Program::kMadeFor; }
+
+  [[nodiscard]] Status Run(const Args& args, std::byte* workspace) const override {
+    if (Status status = CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
+    ClearUnusedGradients(bound_.shape, bound_.gradients,
+                         {.dq_name = "dq_index",
+                          .dk_name = "dk_index",
+                          .dq = args.dq_index,
+                          .dk = args.dk_index,
+                          .dweights = args.dweights});
+    Tile tile(program_, args, workspace);
+    Status status = RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
+    if (status.ok()) tile.WriteLoss();
+    return status;
+  }
+
+ private:
+  BoundIndexerLoss bound_;
+  tiling::Machine machine_;
+  tiling::WorkspacePlan workspace_;
+  Program program_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_LOSS_PLAN_H_

@@ -1,0 +1,65 @@
+// The rows of a KL loss: n probabilities and n scores, a thousandth of the work of the products that they come from.
+// Sums run in double, in one chain, and are rounded once.
+
+#include "ops/indexer/loss_row.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace fa::ops {
+namespace {
+
+// Below it p and y count as it, in the loss alone: the device's.
+constexpr float kSmallest = 1e-8F;
+
+/// y = exp(scores - max).
+void Exponentials(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float max, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = (scores[i] - max) * std::numbers::log2e_v<float>;
+  kernels.exp2(y, n, y);
+}
+
+}  // namespace
+
+void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float max, double sum,
+                float* y) {
+  Exponentials(kernels, scores, n, max, y);
+  NormaliseRow(sum, n, y);
+}
+
+void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float* y) {
+  if (n == 0) return;
+  Exponentials(kernels, scores, n, *std::max_element(scores, scores + n), y);
+  NormaliseRow(RowSum(y, n), n, y);
+}
+
+double RowLoss(const float* p, int64_t n, float* y) {
+  double loss = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    // std::max keeps a NaN that stands first.
+    const float target = std::max(p[i], kSmallest);
+    loss += target * std::log(static_cast<double>(target) / std::max(y[i], kSmallest));
+    y[i] -= p[i];
+  }
+  return loss;
+}
+
+double RowSum(const float* p, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += p[i];
+  return sum;
+}
+
+void NormaliseRow(double sum, int64_t n, float* p) {
+  // In double: the sum may be subnormal where the statistics are of another selection.
+  const double factor = sum == 0 ? 0 : 1 / sum;
+  for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
+}
+
+void WriteLoss(const double* losses, int64_t tokens, float multiplier, void* loss) {
+  double sum = 0;
+  for (int64_t token = 0; token < tokens; ++token) sum += losses[token];
+  *static_cast<float*>(loss) = static_cast<float>(sum * multiplier);
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,183 @@
+// A decode is bound as the dense call that it amounts to: one tensor of keys and one of values in the call's layout,
+// as long as the longest batch element. What differs is how their rows are found (KeyStorage).
+#include "ops/inference/bind_decode.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/inference/bind_decode_parts.h"
+#include "ops/inference/bind_prompt.h"
+
+namespace fa::ops {
+namespace {
+
+Status CheckCounts(const DecodeBinding& call) {
+  const size_t tensors = call.args.k.size();
+  if (tensors == 0) return Status::InvalidArgument("key: missing");
+  if (call.args.v.size() != tensors) {
+    return Status::InvalidArgument("value has " + std::to_string(call.args.v.size()) + " tensors, want " +
+                                   std::to_string(tensors) + " (key)");
+  }
+  if (tensors == 1 || (!call.paged() && static_cast<int64_t>(tensors) == call.batch())) return Status::Ok();
+  return Status::InvalidArgument(
+      "key has " + std::to_string(tensors) + " tensors, want 1" +
+      (call.paged() ? " (with block_table)" : " or " + std::to_string(call.batch()) + " (batch)"));
+}
+
+Status CheckTypes(const DecodeBinding& call) {
+  const DType first = call.args.k[0].dtype, query = call.args.q.dtype;
+  if (call.args.out.dtype != query && call.args.out.dtype != DType::kI8) {
+    return WrongType("out", call.args.out.dtype, std::string(Name(query)) + " (query.dtype) or i8");
+  }
+  for (const auto& [list, tensors] : {std::pair{"key", call.args.k}, std::pair{"value", call.args.v}}) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const DType dtype = tensors[i].dtype;
+      if (dtype != query && dtype != DType::kI8) {
+        return WrongType(NameInList(list, tensors, i).c_str(), dtype,
+                         std::string(Name(query)) + " (query.dtype) or i8");
+      }
+      if (dtype != first) {
+        return WrongType(NameInList(list, tensors, i).c_str(), dtype, std::string(Name(first)) + " (the first key's)");
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+Status BindOneTensor(DecodeBinding& call) {
+  call.dense.k = {&kPresent, call.args.q.dtype, call.args.k[0].shape, call.args.k[0].stride};
+  call.dense.v = {&kPresent, call.args.q.dtype, call.args.v[0].shape, call.args.v[0].stride};
+  return BindDense(call, call.args.lengths_kv);
+}
+
+void SetReadsOfKeys(DecodeBinding& call) {
+  BoundAttention& attention = call.bound.attention;
+  const KeyStorage& storage = call.bound.storage;
+  attention.decode = true;
+  attention.k.dtype = call.args.k[0].dtype;
+  attention.v.dtype = call.args.v[0].dtype;
+  if (storage.paged() || storage.quantized) {
+    attention.problem.k_in_place = attention.problem.v_in_place = false;
+  }
+}
+
+// A mask over [batch, rows, keys] or [batch, keys] as one over [batch, heads, rows, keys]; one row stands for all.
+TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
+  const int rank = mask.shape.rank();
+  if (mask.data == nullptr || rank < 2 || rank > 4 || (!mask.stride.empty() && mask.stride.rank() != rank)) return mask;
+  const Dims stride = layout::FilledStride(mask.shape, mask.stride);
+  const int64_t sq = call.args.q.shape[call.axes.seq];
+  TensorView whole = mask;
+  const int64_t heads = rank == 4 ? mask.shape[1] : 1, rows = rank == 2 ? 1 : mask.shape[rank - 2];
+  whole.shape = {mask.shape[0], heads, rows == 1 ? sq : rows, mask.shape[rank - 1]};
+  whole.stride = {stride[0], rank == 4 ? stride[1] : 0, rows == 1 ? 0 : stride[rank - 2], stride[rank - 1]};
+  return whole;
+}
+
+// As the device, an offset is refused where the rule leaves rows without keys, whose 0 it would move.
+Status BindOutput(DecodeBinding& call) {
+  const tiling::AttentionProblem& problem = call.bound.attention.problem;
+  const OutputScales scales{call.args.q.dtype, call.args.out.dtype, call.args.quant_scale2, call.args.quant_offset2};
+  if (Status status =
+          BindOutputScales(scales, problem.heads * problem.dv, &call.bound.quantised, &call.bound.scale_per_column);
+      !status.ok()) {
+    return status;
+  }
+  const Mask::Kind kind = call.options.mask.kind();
+  if (call.args.quant_offset2.data == nullptr || kind == Mask::Kind::kNone || kind == Mask::Kind::kCausalTopLeft) {
+    return Status::Ok();
+  }
+  for (size_t b = 0; b < problem.sequences.size(); ++b) {
+    const tiling::Sequence& sequence = problem.sequences[b];
+    if (sequence.sq == 0) continue;
+    if (!sequence.rule.Keys(0).empty() && !sequence.rule.Keys(sequence.sq - 1).empty()) continue;
+    return Status::InvalidArgument("quant_offset2: given, want none where rows have no keys (batch " +
+                                   std::to_string(b) + ", Sq=" + std::to_string(sequence.sq) +
+                                   ", Sk=" + std::to_string(sequence.sk) + ")");
+  }
+  return Status::Ok();
+}
+
+void KeepTensors(DecodeBinding& call) {
+  call.bound.planned = KeepPlanned(TensorsOf(call.args));
+  const auto keep = [](const char* name, std::span<const TensorView> tensors) {
+    std::vector<CallTensor> list;
+    for (const TensorView& tensor : tensors) list.push_back(KeyTensor(name, tensor));
+    return KeepPlanned(list);
+  };
+  call.bound.planned_k = keep("key", call.args.k);
+  call.bound.planned_v = keep("value", call.args.v);
+  call.bound.lengths_q.assign(call.args.lengths_q.begin(), call.args.lengths_q.end());
+  call.bound.lengths_kv.assign(call.args.lengths_kv.begin(), call.args.lengths_kv.end());
+}
+
+Status Bind(DecodeBinding& call) {
+  if (call.options.layout == Layout::kTND) {
+    return Status::InvalidArgument("layout=TND, want BNSD, BSND, BSH, SBH or BNSD_BSND");
+  }
+  // A query of another shape than the layout's is refused there.
+  if (call.args.q.shape.rank() != call.axes.rank || call.args.q.dtype > DType::kBF16) {
+    call.dense.k = call.dense.v = call.args.q;
+    return BindDense(call, {});
+  }
+  if (Status status = CheckCounts(call); !status.ok()) return status;
+  if (Status status = CheckTypes(call); !status.ok()) return status;
+  call.own_types = true;
+  call.dense.dense_mask = WithRows(call, call.args.dense_mask);
+  if (call.args.pse.shape.rank() == 4) call.dense.pse = WithRows(call, call.args.pse);
+  call.bound.storage.quantized = call.args.k[0].dtype == DType::kI8;
+  Status status = call.paged() ? BindKeyPages(call) : call.args.k.size() > 1 ? BindKeyList(call) : BindOneTensor(call);
+  if (!status.ok()) return status;
+  SetReadsOfKeys(call);
+  if (Status antiquant = BindAntiquant(call); !antiquant.ok()) return antiquant;
+  if (Status output = BindOutput(call); !output.ok()) return output;
+  KeepTensors(call);
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string NameInList(const char* list, std::span<const TensorView> tensors, size_t i) {
+  return tensors.size() == 1 ? list : std::string(list) + "[" + std::to_string(i) + "]";
+}
+
+Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
+  AttentionOptions options;
+  options.layout = call.options.layout;
+  options.heads = call.options.heads;
+  options.scale = call.options.scale;
+  options.mask = call.options.mask;
+  options.softcap = call.options.softcap;
+  options.pse_type = PseType::kScaleThenAdd;
+  auto bound = BindInference(call.dense, options, {.q = call.args.lengths_q, .kv = lengths_kv}, call.own_types);
+  if (!bound.ok()) return bound.status();
+  call.bound.attention = std::move(*bound);
+  return Status::Ok();
+}
+
+Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options) {
+  Result<BoundDecode> result{BoundDecode{}};
+  try {
+    DecodeBinding call{args, options, *result, layout::AxesOf(options.layout), DenseArgs(args)};
+    if (Status status = Bind(call); !status.ok()) return status;
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
+    return Status::OutOfMemory("description of the batch");
+  }
+  return result;
+}
+
+AttentionArgs DenseArgs(const DecodeAttentionArgs& args) {
+  AttentionArgs dense;
+  dense.q = args.q;
+  if (!args.k.empty()) dense.k = args.k[0];
+  if (!args.v.empty()) dense.v = args.v[0];
+  dense.pse = args.pse;
+  dense.dense_mask = args.dense_mask;
+  dense.out = args.out;
+  dense.lse = args.lse;
+  return dense;
+}
+
+}  // namespace fa::ops

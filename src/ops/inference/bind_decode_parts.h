@@ -1,0 +1,44 @@
+#ifndef FA_OPS_BIND_DECODE_PARTS_H_
+#define FA_OPS_BIND_DECODE_PARTS_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+#include "ops/inference/bind_decode.h"
+
+namespace fa::ops {
+
+/// A decode while it is bound. Each part checks its arguments and fills its fields of `bound`.
+struct DecodeBinding {
+  const DecodeAttentionArgs& args;
+  const DecodeAttentionOptions& options;
+  BoundDecode& bound;
+  layout::Axes axes;       ///< of the call's layout
+  AttentionArgs dense;     ///< the dense call that it amounts to, as far as it is known
+  bool own_types = false;  ///< the types of query, keys, values and out have been checked
+
+  [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
+  [[nodiscard]] int64_t batch() const { return args.q.shape[axes.batch]; }
+};
+
+/// The data of the dense call's keys and values, which have no memory of their own.
+inline constexpr char kPresent = 0;
+
+/// "key", or "key[2]" where there are several.
+[[nodiscard]] std::string NameInList(const char* list, std::span<const TensorView> tensors, size_t i);
+
+/// Binds the dense call.
+[[nodiscard]] Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv);
+
+// How the keys and values lie. Each finds the tensors that stand for them in the dense call, and binds it.
+[[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< a tensor a batch element
+[[nodiscard]] Status BindKeyPages(DecodeBinding& call);  ///< pages, block_table
+
+[[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< antiquant, antiquant_scale, antiquant_offset
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_DECODE_PARTS_H_

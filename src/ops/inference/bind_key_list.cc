@@ -1,0 +1,76 @@
+// A tensor of keys and one of values a batch element: in the dense call one of each, as long as the longest.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "ops/inference/bind_decode_parts.h"
+
+namespace fa::ops {
+namespace {
+
+// One batch element each, equal but for their rows.
+Status CheckListed(const DecodeBinding& call, const char* list, std::span<const TensorView> tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string name = NameInList(list, tensors, i);
+    const TensorView& tensor = tensors[i];
+    if (tensor.shape.rank() != call.axes.rank) {
+      return Status::InvalidArgument(name + ".shape=" + Text(tensor.shape) + ", want " +
+                                     std::to_string(call.axes.rank) + " dimensions (" + Name(call.options.layout) +
+                                     ")");
+    }
+    if (Status status = CheckView(name.c_str(), tensor); !status.ok()) return status;
+    for (int dim = 0; dim < call.axes.rank; ++dim) {
+      if (dim == call.axes.seq) continue;
+      const int64_t want = dim == call.axes.batch ? 1 : tensors[0].shape[dim];
+      const std::string source = dim == call.axes.batch ? "a tensor a batch element" : std::string(list) + "[0]";
+      if (tensor.shape[dim] != want) return WrongSize(name.c_str(), dim, tensor.shape[dim], want, {source.c_str()});
+    }
+    const int64_t rows = call.args.k[i].shape[call.axes.seq];
+    if (tensor.shape[call.axes.seq] != rows) {
+      return WrongSize(name.c_str(), call.axes.seq, tensor.shape[call.axes.seq], rows,
+                       {NameInList("key", call.args.k, i).c_str(), call.axes.seq});
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status BindKeyList(DecodeBinding& call) {
+  if (Status status = CheckListed(call, "key", call.args.k); !status.ok()) return status;
+  if (Status status = CheckListed(call, "value", call.args.v); !status.ok()) return status;
+  const std::span<const int64_t> given = call.args.lengths_kv;
+  std::vector<int64_t> lengths;
+  for (size_t b = 0; b < call.args.k.size(); ++b) {
+    const int64_t rows = call.args.k[b].shape[call.axes.seq];
+    const int64_t length = given.empty() ? rows : given[given.size() == 1 ? 0 : std::min(b, given.size() - 1)];
+    if (length < 0 || length > rows) {
+      return Status::InvalidArgument("lengths_kv[" + std::to_string(given.size() == 1 ? 0 : b) +
+                                     "]=" + std::to_string(length) + ", want 0.." + std::to_string(rows) +
+                                     " (rows of key[" + std::to_string(b) + "])");
+    }
+    lengths.push_back(length);
+  }
+  const auto as_one = [&](std::span<const TensorView> tensors) {
+    TensorView one{&kPresent, call.args.q.dtype, tensors[0].shape,
+                   layout::FilledStride(tensors[0].shape, tensors[0].stride)};
+    one.shape[call.axes.batch] = call.batch();
+    one.stride[call.axes.batch] = 0;
+    for (const TensorView& tensor : tensors) {
+      one.shape[call.axes.seq] = std::max(one.shape[call.axes.seq], tensor.shape[call.axes.seq]);
+    }
+    return one;
+  };
+  call.dense.k = as_one(call.args.k);
+  call.dense.v = as_one(call.args.v);
+  if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);  // refuses their number
+  if (Status status = BindDense(call, lengths); !status.ok()) return status;
+  const tiling::AttentionProblem& problem = call.bound.attention.problem;
+  for (size_t b = 0; b < call.args.k.size(); ++b) {
+    call.bound.storage.k.push_back(layout::RowsOf(call.args.k[b], call.axes, problem.d));
+    call.bound.storage.v.push_back(layout::RowsOf(call.args.v[b], call.axes, problem.dv));
+  }
+  return Status::Ok();
+}
+
+}  // namespace fa::ops

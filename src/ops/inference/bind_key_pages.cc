@@ -1,0 +1,127 @@
+// Keys and values in pages: in the dense call one tensor of each, as long as the longest batch element, whose rows and
+// heads are as far apart as those of a page.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "ops/inference/bind_decode_parts.h"
+
+namespace fa::ops {
+namespace {
+
+using layout::Axes;
+using layout::AxesOf;
+
+// Of pages: heads in a dimension of their own, or beside the head size.
+Axes PageAxes(Layout layout, int rank) {
+  if (rank == 3) return AxesOf(Layout::kBSH);
+  return AxesOf(layout == Layout::kBSND ? Layout::kBSND : Layout::kBNSD);
+}
+
+int64_t QueryHeadSize(const DecodeBinding& call) {
+  const int64_t extent = call.args.q.shape[call.axes.dim];
+  if (!call.axes.fused()) return extent;
+  return call.options.heads > 0 && extent % call.options.heads == 0 ? extent / call.options.heads : 0;
+}
+
+Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
+  const TensorView& table = call.args.block_table;
+  if (table.dtype != DType::kI32) return WrongType("block_table", table.dtype, "i32");
+  if (Status status = CheckView("block_table", table); !status.ok()) return status;
+  if (table.shape.rank() != 2) {
+    return Status::InvalidArgument("block_table.shape=" + Text(table.shape) + ", want [B, pages]");
+  }
+  if (Status status = CheckSize("block_table", table, 0, call.batch(), {"batch"}); !status.ok()) return status;
+  const std::span<const int64_t> lengths = call.args.lengths_kv;
+  if (lengths.empty()) return Status::InvalidArgument("lengths_kv: missing, want the lengths of paged keys");
+  int64_t most = 0;
+  if (__builtin_mul_overflow(table.shape[1], page_rows, &most)) most = std::numeric_limits<int64_t>::max();
+  for (size_t b = 0; b < lengths.size() && static_cast<int64_t>(b) < std::max<int64_t>(call.batch(), 1); ++b) {
+    if (lengths[b] >= 0 && lengths[b] <= most) continue;
+    return Status::InvalidArgument("lengths_kv[" + std::to_string(b) + "]=" + std::to_string(lengths[b]) +
+                                   ", want 0.." + std::to_string(most) + " (block_table.shape[1] pages of " +
+                                   std::to_string(page_rows) + ")");
+  }
+  return Status::Ok();
+}
+
+Status CheckPages(const DecodeBinding& call, const char* name, const TensorView& pages, const Axes& axes) {
+  const int rank = pages.shape.rank();
+  const bool heads_apart = !call.axes.fused();
+  if (rank != 3 && !(rank == 4 && heads_apart)) {
+    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(pages.shape) +
+                                   ", want [pages, page size, Nkv * D]" +
+                                   (!heads_apart                           ? ""
+                                    : call.options.layout == Layout::kBSND ? " or [pages, page size, Nkv, D]"
+                                                                           : " or [pages, Nkv, page size, D]"));
+  }
+  if (rank != axes.rank) return Status::InvalidArgument(std::string(name) + ".shape: want as many dimensions as key");
+  return CheckView(name, pages);
+}
+
+// Pages of `heads` heads of `size`, as a tensor of the call's layout that has as many rows as the longest element.
+TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const Axes& axes, int64_t heads,
+                       int64_t size, int64_t rows) {
+  const Dims stride = layout::FilledStride(pages.shape, pages.stride);
+  TensorView tensor{&kPresent, call.args.q.dtype, {}, {}};
+  for (int dim = 0; dim < call.axes.rank; ++dim) {
+    const bool is_row = dim == call.axes.seq, is_head = dim == call.axes.head, is_batch = dim == call.axes.batch;
+    tensor.shape.push_back(is_batch            ? call.batch()
+                           : is_row            ? rows
+                           : is_head           ? heads
+                           : call.axes.fused() ? heads * size
+                                               : size);
+    tensor.stride.push_back(is_batch  ? 0
+                            : is_row  ? stride[axes.seq]
+                            : is_head ? (axes.fused() ? size : stride[axes.head])
+                                      : 1);
+  }
+  return tensor;
+}
+
+}  // namespace
+
+Status BindKeyPages(DecodeBinding& call) {
+  const TensorView &k = call.args.k[0], &v = call.args.v[0];
+  const Axes axes = PageAxes(call.options.layout, k.shape.rank());
+  if (Status status = CheckPages(call, "key", k, axes); !status.ok()) return status;
+  if (Status status = CheckPages(call, "value", v, axes); !status.ok()) return status;
+  const int64_t page_rows = k.shape[axes.seq];
+  if (page_rows == 0) return WrongSize("key", axes.seq, 0, "want >= 1");
+  for (const int dim : {0, axes.seq}) {
+    if (Status status = CheckSize("value", v, dim, k.shape[dim], {"key", dim}); !status.ok()) return status;
+  }
+  if (Status status = CheckTableAndLengths(call, page_rows); !status.ok()) return status;
+  const int64_t size = QueryHeadSize(call);
+  if (size == 0) {  // the query is refused there
+    call.dense.k = call.dense.v = call.args.q;
+    return BindDense(call, {});
+  }
+  if (axes.fused() && k.shape[axes.dim] % size != 0) {
+    return WrongSize("key", axes.dim, k.shape[axes.dim],
+                     "want a multiple of " + std::to_string(size) + " (head size of query)");
+  }
+  const int64_t heads = axes.fused() ? k.shape[axes.dim] / size : k.shape[axes.head];
+  if (heads == 0) return WrongSize("key", axes.fused() ? axes.dim : axes.head, 0, "want >= 1");
+  if (axes.fused() && v.shape[axes.dim] % heads != 0) {
+    return WrongSize("value", axes.dim, v.shape[axes.dim],
+                     "want a multiple of " + std::to_string(heads) + " (heads of key)");
+  }
+  const std::span<const int64_t> lengths = call.args.lengths_kv;
+  const auto used = std::min(lengths.size(), static_cast<size_t>(std::max<int64_t>(call.batch(), 1)));
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(used));
+  const int64_t v_heads = axes.fused() ? heads : v.shape[axes.head];
+  const int64_t v_size = axes.fused() ? v.shape[axes.dim] / heads : v.shape[axes.dim];
+  call.dense.k = PagesAsRows(call, k, axes, heads, axes.fused() ? size : k.shape[axes.dim], longest);
+  call.dense.v = PagesAsRows(call, v, axes, v_heads, v_size, longest);
+  if (Status status = BindDense(call, lengths); !status.ok()) return status;
+  KeyStorage& storage = call.bound.storage;
+  storage.page_rows = page_rows;
+  storage.k_page = layout::FilledStride(k.shape, k.stride)[0];
+  storage.v_page = layout::FilledStride(v.shape, v.stride)[0];
+  storage.table_row = layout::FilledStride(call.args.block_table.shape, call.args.block_table.stride)[0];
+  call.bound.pages = k.shape[0];
+  return Status::Ok();
+}
+
+}  // namespace fa::ops

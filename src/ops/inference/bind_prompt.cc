@@ -1,0 +1,244 @@
+// What prompt attention asks beyond a forward: types and scales that go together, heads_kv, and no row without keys
+// where an offset would turn its 0 into something else.
+#include "ops/inference/bind_prompt.h"
+
+#include <bit>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/call_tensors.h"
+
+namespace fa::ops {
+namespace {
+
+bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+Status CheckTypes(const PromptAttentionArgs& args) {
+  const DType q = args.q.dtype;
+  if (!IsFloat(q) && q != DType::kI8) return WrongType("query", q, "f32, f16, bf16 or i8");
+  const std::string like_query = std::string(Name(q)) + " (query.dtype)";
+  if (args.k.dtype != q) return WrongType("key", args.k.dtype, like_query);
+  if (args.v.dtype != q) return WrongType("value", args.v.dtype, like_query);
+  const DType out = args.out.dtype;
+  if (q == DType::kI8) {
+    return out == DType::kI8 || out == DType::kF16 ? Status::Ok() : WrongType("out", out, "f16 or i8 (query.dtype=i8)");
+  }
+  return out == q || out == DType::kI8 ? Status::Ok() : WrongType("out", out, like_query + " or i8");
+}
+
+enum class Need : uint8_t { kForbidden, kOptional, kRequired };
+
+struct WantedScale {
+  const char* name;
+  const TensorView& tensor;
+  Need need;
+  const char* reason;  ///< what the need follows from: "query.dtype=f16"
+};
+
+Status CheckPresence(const WantedScale& want) {
+  const bool given = want.tensor.data != nullptr;
+  if (given ? want.need != Need::kForbidden : want.need != Need::kRequired) return Status::Ok();
+  return Status::InvalidArgument(std::string(want.name) + (given ? ": given, want none (" : ": missing, want it (") +
+                                 want.reason + ")");
+}
+
+int64_t Elements(const TensorView& tensor) {
+  int64_t elements = 1;
+  for (const int64_t size : tensor.shape) elements *= size;
+  return elements;
+}
+
+Status CheckOneElement(const WantedScale& want) {
+  if (want.tensor.data == nullptr) return Status::Ok();
+  if (Status status = CheckView(want.name, want.tensor); !status.ok()) return status;
+  if (Elements(want.tensor) == 1) return Status::Ok();
+  return Status::InvalidArgument(std::string(want.name) + ".shape=" + Text(want.tensor.shape) + ", want one element");
+}
+
+Status CheckProductScales(const PromptAttentionArgs& args) {
+  const bool wanted = args.q.dtype == DType::kI8;
+  const std::string reason = std::string("query.dtype=") + Name(args.q.dtype);
+  const Need need = wanted ? Need::kRequired : Need::kForbidden;
+  const WantedScale scales[] = {{"deq_scale1", args.deq_scale1, need, reason.c_str()},
+                                {"quant_scale1", args.quant_scale1, need, reason.c_str()},
+                                {"deq_scale2", args.deq_scale2, need, reason.c_str()}};
+  for (const WantedScale& scale : scales) {
+    if (Status status = CheckPresence(scale); !status.ok()) return status;
+    if (Status status = CheckOneElement(scale); !status.ok()) return status;
+    const bool packed = &scale != &scales[1];
+    if (!wanted || scale.tensor.dtype == DType::kF32 || (packed && scale.tensor.dtype == DType::kU64)) continue;
+    return WrongType(scale.name, scale.tensor.dtype, packed ? "f32 or u64" : "f32");
+  }
+  return Status::Ok();
+}
+
+Status CheckDense(const char* name, const TensorView& tensor) {
+  if (Status status = CheckView(name, tensor); !status.ok()) return status;
+  if (layout::SpanBytes(tensor) <= Elements(tensor) * static_cast<int64_t>(SizeOf(tensor.dtype))) return Status::Ok();
+  return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) + ", want dense");
+}
+
+}  // namespace
+
+Status BindOutputScales(const OutputScales& args, int64_t columns, bool* quantised, bool* per_column) {
+  const std::string reason = std::string("out.dtype=") + Name(args.out);
+  *quantised = args.out == DType::kI8;
+  const Need need = *quantised ? Need::kRequired : Need::kForbidden;
+  const Need offset_need = *quantised ? Need::kOptional : Need::kForbidden;
+  if (Status status = CheckPresence({"quant_scale2", args.scale, need, reason.c_str()}); !status.ok()) {
+    return status;
+  }
+  if (Status status = CheckPresence({"quant_offset2", args.offset, offset_need, reason.c_str()}); !status.ok()) {
+    return status;
+  }
+  if (!*quantised) return Status::Ok();
+  const TensorView& scale = args.scale;
+  const bool bf16 = scale.dtype == DType::kBF16 && args.q == DType::kBF16;
+  if (scale.dtype != DType::kF32 && !bf16) {
+    return WrongType("quant_scale2", scale.dtype, args.q == DType::kBF16 ? "f32 or bf16" : "f32");
+  }
+  if (Status status = CheckDense("quant_scale2", scale); !status.ok()) return status;
+  const int64_t elements = Elements(scale);
+  if (elements != 1 && elements != columns) {
+    return Status::InvalidArgument("quant_scale2.shape=" + Text(scale.shape) + ", want 1 element or " +
+                                   std::to_string(columns) + " (query heads times the head size of value)");
+  }
+  *per_column = elements != 1;
+  const TensorView& offset = args.offset;
+  if (offset.data == nullptr) return Status::Ok();
+  if (offset.dtype != scale.dtype) {
+    return WrongType("quant_offset2", offset.dtype, std::string(Name(scale.dtype)) + " (quant_scale2.dtype)");
+  }
+  if (Status status = CheckDense("quant_offset2", offset); !status.ok()) return status;
+  if (Elements(offset) == elements) return Status::Ok();
+  return Status::InvalidArgument("quant_offset2.shape=" + Text(offset.shape) + ", want " + std::to_string(elements) +
+                                 " elements (quant_scale2)");
+}
+
+namespace {
+
+/// Whether the rule leaves a row without keys. Rows' ends do not decrease, so such rows begin or end the sequence. With
+/// no rule, and with a diagonal from the top left, it takes a sequence without keys, which the device lets pass.
+bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
+  const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
+  if (sequence.sq == 0 || never) return false;
+  return sequence.rule.Keys(0).empty() || sequence.rule.Keys(sequence.sq - 1).empty();
+}
+
+Status CheckQuantisedRows(const PromptAttentionArgs& args, const Mask& mask, const BoundAttention& bound) {
+  const auto refuse = [](const char* name, int64_t got) {
+    return Status::InvalidArgument(std::string(name) + "=" + std::to_string(got) +
+                                   ", want >= 0 (out.dtype=i8, sparse_mode 4)");
+  };
+  if (mask.sparse_mode() == 4 && mask.pre() < 0) return refuse("mask.pre", mask.pre());
+  if (mask.sparse_mode() == 4 && mask.next() < 0) return refuse("mask.next", mask.next());
+  if (args.quant_offset2.data == nullptr) return Status::Ok();
+  for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
+    const tiling::Sequence& sequence = bound.problem.sequences[b];
+    if (!HasEmptyRow(mask, sequence)) continue;
+    return Status::InvalidArgument("quant_offset2: given, want none where the mask leaves rows without keys (batch " +
+                                   std::to_string(b) + ", Sq=" + std::to_string(sequence.sq) +
+                                   ", Sk=" + std::to_string(sequence.sk) + ")");
+  }
+  return Status::Ok();
+}
+
+Status CheckHeadsKv(const PromptAttentionOptions& options, int64_t heads_kv) {
+  if (options.heads_kv == 0 || options.heads_kv == heads_kv) return Status::Ok();
+  return Status::InvalidArgument("heads_kv=" + std::to_string(options.heads_kv) + ", want " + std::to_string(heads_kv) +
+                                 " (key)");
+}
+
+AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
+  AttentionOptions forward;
+  forward.layout = options.layout;
+  forward.heads = options.heads;
+  forward.scale = options.scale;
+  forward.mask = options.mask;
+  forward.pse_type = PseType::kScaleThenAdd;
+  return forward;
+}
+
+// An f32, or the low half of a u64, which holds the bits of one.
+float ReadScale(const TensorView& tensor) {
+  if (tensor.dtype == DType::kF32) return *static_cast<const float*>(tensor.data);
+  return std::bit_cast<float>(static_cast<uint32_t>(*static_cast<const uint64_t*>(tensor.data)));
+}
+
+Status CheckFinite(const char* name, float value) {
+  if (std::isfinite(value)) return Status::Ok();
+  return Status::InvalidArgument(std::string(name) + "=" + std::to_string(value) + ", want a finite number");
+}
+
+}  // namespace
+
+AttentionArgs ForwardArgs(const PromptAttentionArgs& args) {
+  AttentionArgs forward;
+  forward.q = args.q;
+  forward.k = args.k;
+  forward.v = args.v;
+  forward.pse = args.pse;
+  forward.dense_mask = args.dense_mask;
+  forward.cu_q = args.cu_q;
+  forward.cu_kv = args.cu_kv;
+  forward.out = args.out;
+  return forward;
+}
+
+Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
+  if (Status status = CheckTypes(args); !status.ok()) return status;
+  if (Status status = CheckProductScales(args); !status.ok()) return status;
+  const ActualLengths lengths{args.lengths_q, args.lengths_kv};
+  Result<BoundAttention> attention =
+      BindInference(ForwardArgs(args), ForwardOptions(options), lengths, /*own_types=*/true);
+  if (!attention.ok()) return attention.status();
+  BoundPrompt bound{.attention = std::move(*attention)};
+  tiling::AttentionProblem& problem = bound.attention.problem;
+  if (Status status = CheckHeadsKv(options, problem.heads_kv); !status.ok()) return status;
+  const OutputScales scales{args.q.dtype, args.out.dtype, args.quant_scale2, args.quant_offset2};
+  if (Status status = BindOutputScales(scales, problem.heads * problem.dv, &bound.quantised, &bound.scale_per_column);
+      !status.ok()) {
+    return status;
+  }
+  if (bound.quantised) {
+    if (Status status = CheckQuantisedRows(args, options.mask, bound.attention); !status.ok()) return status;
+  }
+  problem.whole_rows = problem.dtype == DType::kI8;
+  bound.attention.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Result<ProductScales> ReadProductScales(const PromptAttentionArgs& args, float scale) {
+  const float deq1 = ReadScale(args.deq_scale1), quant = ReadScale(args.quant_scale1);
+  const float deq2 = ReadScale(args.deq_scale2);
+  if (Status status = CheckFinite("deq_scale1", deq1); !status.ok()) return status;
+  if (Status status = CheckFinite("quant_scale1", quant); !status.ok()) return status;
+  if (Status status = CheckFinite("deq_scale2", deq2); !status.ok()) return status;
+  if (Status status = CheckFinite("deq_scale1 * scale", deq1 * scale); !status.ok()) return status;
+  // Rounding to even has no side: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
+  const bool negative = quant < 0;
+  return ProductScales{.scores = deq1 * scale,
+                       .quant = std::fabs(quant),
+                       .limit = negative ? 128.0f : 127.0f,
+                       .product = negative ? -deq2 : deq2};
+}
+
+std::optional<OutputQuantisation> OutputQuantisationOf(const BoundPrompt& bound, const PromptAttentionArgs& args,
+                                                       const core::kernels::Int8Table& kernels) {
+  if (!bound.quantised) return std::nullopt;
+  return OutputQuantisation{.values = {.scale = args.quant_scale2.data,
+                                       .offset = args.quant_offset2.data,
+                                       .dtype = args.quant_scale2.dtype,
+                                       .per_column = bound.scale_per_column},
+                            .kernels = &kernels};
+}
+
+Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args) {
+  if (Status status = CheckRunLengths(bound, {args.lengths_q, args.lengths_kv}); !status.ok()) return status;
+  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <string>
+
+#include "ops/inference/bind_decode.h"
+#include "ops/tile/strip.h"
+
+namespace fa::ops {
+namespace {
+
+Status CheckList(const char* list, std::span<const TensorView> tensors, std::span<const PlannedTensor> planned) {
+  if (tensors.size() != planned.size()) {
+    return Status::InvalidArgument(std::string(list) + " has " + std::to_string(tensors.size()) + " tensors, want " +
+                                   std::to_string(planned.size()) + " (as planned)");
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Status status = CheckPlanned(KeyTensor(list, tensors[i]), planned[i]);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+/// One output against everything else of the call.
+Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& args, size_t output) {
+  const auto tensors = TensorsOf(args);
+  const auto check = [&](const CallTensor& other, const PlannedTensor& planned) {
+    return CheckApart(tensors[output], bound.planned[output], other, planned);
+  };
+  for (size_t i = 0; i < output; ++i) {
+    if (Status status = check(tensors[i], bound.planned[i]); !status.ok()) return status;
+  }
+  for (size_t i = 0; i < args.k.size(); ++i) {
+    if (Status status = check(KeyTensor("key", args.k[i]), bound.planned_k[i]); !status.ok()) return status;
+    if (Status status = check(KeyTensor("value", args.v[i]), bound.planned_v[i]); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+/// The pages that a tile or a pack of keys may read.
+tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
+  if (sequence.sq == 0) return {};
+  const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
+  if (keys.empty()) return {};
+  const int64_t begin = keys.begin / kKeyStep * kKeyStep;
+  const int64_t end = std::min((keys.end + kKeyStep - 1) / kKeyStep * kKeyStep, sequence.sk);
+  return {begin / page_rows, (end - 1) / page_rows + 1};
+}
+
+Status CheckBlockTable(const BoundDecode& bound, const DecodeAttentionArgs& args) {
+  const auto& sequences = bound.attention.problem.sequences;
+  const auto* table = static_cast<const int32_t*>(args.block_table.data);
+  for (size_t b = 0; b < sequences.size(); ++b) {
+    const int32_t* row = table + static_cast<int64_t>(b) * bound.storage.table_row;
+    const tiling::Interval used = UsedPages(sequences[b], bound.storage.page_rows);
+    for (int64_t page = used.begin; page < used.end; ++page) {
+      if (row[page] >= 0 && row[page] < bound.pages) continue;
+      return Status::InvalidArgument("block_table[" + std::to_string(b) + "][" + std::to_string(page) +
+                                     "]=" + std::to_string(row[page]) + ", want 0.." + std::to_string(bound.pages - 1) +
+                                     " (pages)");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args) {
+  const auto tensors = TensorsOf(args);
+  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
+  if (Status status = CheckList("key", args.k, bound.planned_k); !status.ok()) return status;
+  if (Status status = CheckList("value", args.v, bound.planned_v); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv); !status.ok()) return status;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].output) continue;
+    if (Status status = CheckApartFromAll(bound, args, i); !status.ok()) return status;
+  }
+  return bound.storage.paged() ? CheckBlockTable(bound, args) : Status::Ok();
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,68 @@
+// DecodeAttention: bind -> plan -> run. The tile program is the forward's; what differs is where it finds keys.
+
+#include <utility>
+
+#include "fa/decode_attention.h"
+#include "ops/dense/forward_program.h"
+#include "ops/inference/antiquant.h"
+#include "ops/inference/bind_decode.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "ops/tile/output_rows.h"
+
+namespace fa {
+namespace {
+
+class DecodePlanImpl final : public Plan::Impl {
+ public:
+  DecodePlanImpl(Context& context, ops::BoundDecode bound)
+      : Impl(context),
+        bound_(std::move(bound)),
+        program_("decode", context, bound_.attention),
+        antiquant_at_(program_.workspace_bytes()) {}
+
+  [[nodiscard]] size_t workspace_bytes() const override { return antiquant_at_ + ops::AntiquantBytes(bound_); }
+  [[nodiscard]] PlanInfo info() const override {
+    PlanInfo info = program_.info();
+    info.workspace_bytes = workspace_bytes();
+    return info;
+  }
+  [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
+  [[nodiscard]] const char* made_for() const override { return "decode, want DecodeAttentionArgs"; }
+
+  [[nodiscard]] Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const override {
+    if (Status status = ops::CheckDecodeRunArgs(bound_, args); !status.ok()) return status;
+    ops::KeySource source{.storage = bound_.storage,
+                          .k = args.k,
+                          .v = args.v,
+                          .block_table = static_cast<const int32_t*>(args.block_table.data)};
+    if (bound_.storage.quantized) {
+      ops::ReadAntiquant(bound_, args, reinterpret_cast<float*>(workspace + antiquant_at_), source);
+    }
+    const ops::OutputQuantisation quantisation{.values = {.scale = args.quant_scale2.data,
+                                                          .offset = args.quant_offset2.data,
+                                                          .dtype = args.quant_scale2.dtype,
+                                                          .per_column = bound_.scale_per_column},
+                                               .kernels = &core::kernels::Int8KernelsFor(context().isa())};
+    return program_.Run(*this, ops::DenseArgs(args), workspace, &source, bound_.quantised ? &quantisation : nullptr);
+  }
+
+ private:
+  ops::BoundDecode bound_;
+  ops::ForwardProgram program_;
+  size_t antiquant_at_;
+};
+
+}  // namespace
+
+Result<Plan> PlanDecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
+                                 Context* context) {
+  return ops::MakePlan<DecodePlanImpl>(context, [&] { return ops::BindDecode(args, options); });
+}
+
+Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options, Context* context) {
+  auto plan = PlanDecodeAttention(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

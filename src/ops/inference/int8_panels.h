@@ -1,0 +1,60 @@
+#ifndef FA_OPS_INT8_PANELS_H_
+#define FA_OPS_INT8_PANELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/int8_kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::ops {
+
+/// K, the starts of its scores, and V of one head, packed once into a slot of the workspace.
+class Int8Panels {
+ public:
+  /// @param sign  of the scale: the starts of negated scores differ
+  Int8Panels(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::Int8Table& kernels,
+             const AttentionArgs& args, int sign, std::byte* slots);
+
+  static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+                          const core::kernels::Int8Table& kernels);
+
+  /// A pack task.
+  void Pack(const tiling::PackItem& item) const;
+
+  /// What the keys from `key` on, a multiple of a group, begin at.
+  [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const { return SlotK(slot) + key * words(); }
+  [[nodiscard]] const int32_t* Start(int32_t slot, int64_t key) const { return SlotStart(slot) + key; }
+  [[nodiscard]] const uint32_t* V(int32_t slot, int64_t key) const {
+    return SlotV(slot) + key / kernels_.group * kernels_.columns;
+  }
+  /// Words of a row of K.
+  [[nodiscard]] int64_t words() const { return kernels_.Words(bound_.problem.d); }
+  /// Words from one block of columns of V to the next.
+  [[nodiscard]] int64_t v_stride() const { return plan_.slot_rows / kernels_.group * kernels_.columns; }
+
+ private:
+  [[nodiscard]] uint32_t* SlotK(int32_t slot) const {
+    return reinterpret_cast<uint32_t*>(slots_ + static_cast<size_t>(slot) * slot_bytes_);
+  }
+  [[nodiscard]] int32_t* SlotStart(int32_t slot) const {
+    return reinterpret_cast<int32_t*>(SlotK(slot) + plan_.slot_rows * words());
+  }
+  [[nodiscard]] uint32_t* SlotV(int32_t slot) const {
+    return reinterpret_cast<uint32_t*>(SlotStart(slot) + plan_.slot_rows);
+  }
+
+  const BoundAttention& bound_;
+  const tiling::ForwardPlan& plan_;
+  const core::kernels::Int8Table& kernels_;
+  const AttentionArgs& args_;
+  int sign_;
+  std::byte* slots_;
+  size_t slot_bytes_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_INT8_PANELS_H_

@@ -1,0 +1,71 @@
+#include "ops/inference/int8_program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/executor.h"
+#include "ops/dense/forward_program.h"
+#include "ops/plan/plan_machine.h"
+#include "tiling/describe.h"
+
+namespace fa::ops {
+namespace {
+
+// Tiles are cut for the strips of the words, whose scores are f32 of the passes' level.
+tiling::Machine MachineFor(const Context& context, const Int8Kernels& kernels) {
+  tiling::Machine machine = MachineOf(context, kernels.passes);
+  machine.isa = kernels.words.isa;
+  machine.strip_rows = static_cast<int>(kernels.words.strips[0].width);
+  return machine;
+}
+
+}  // namespace
+
+Int8Program::Int8Program(const char* op, const Context& context, BoundAttention bound)
+    : op_(op),
+      bound_(std::move(bound)),
+      kernels_(Int8KernelsOf(context)),
+      machine_(MachineFor(context, kernels_)),
+      plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
+  const core::kernels::Int8Table& words = kernels_.words;
+  buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
+  buffers_.slots = workspace_.Book(
+      "packed K and V", static_cast<size_t>(plan_.kv_slots) * Int8Panels::SlotBytes(bound_.problem, plan_, words));
+  buffers_.scratch_bytes = Int8Scratch::Bytes(bound_, plan_.slot_rows, words);
+  buffers_.scratch =
+      workspace_.Book("tile scratch", buffers_.scratch_bytes * static_cast<size_t>(plan_.graph.workers()));
+}
+
+Status Int8Program::Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,
+                        const OutputQuantisation* quantisation, std::byte* workspace) const {
+  WriteUnusedRows(bound_, args);
+  Int8Tile tile(bound_, plan_, kernels_, args, scales, quantisation, buffers_, workspace);
+  return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+}
+
+std::string Int8Program::Describe() const {
+  return tiling::DescribeForward(bound_.problem, machine_, plan_, workspace_, KernelNames(), op_);
+}
+
+std::vector<std::string> Int8Program::KernelNames() const {
+  std::vector<std::string> names;
+  for (const auto& item : plan_.items) {
+    const int64_t sk = bound_.problem.sequences[static_cast<size_t>(item.sequence)].sk;
+    for (int64_t left = (item.row_end - item.row_begin) * item.heads; left > 0;) {
+      const core::kernels::Int8Kernels& strip = kernels_.ForRows(left, sk);
+      if (std::find(names.begin(), names.end(), strip.name) == names.end()) names.emplace_back(strip.name);
+      left -= strip.width;
+    }
+  }
+  return names;
+}
+
+PlanInfo Int8Program::info() const {
+  PlanInfo info = InfoOf(op_, plan_);
+  info.isa = Name(kernels_.words.isa);
+  info.kernels = KernelNames();
+  info.workspace_bytes = workspace_.total_bytes();
+  return info;
+}
+
+}  // namespace fa::ops

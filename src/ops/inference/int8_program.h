@@ -1,0 +1,44 @@
+#ifndef FA_OPS_INT8_PROGRAM_H_
+#define FA_OPS_INT8_PROGRAM_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "fa/context.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/inference/int8_tile.h"
+#include "ops/plan/plan_impl.h"
+#include "tiling/forward_plan.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// A bound forward of int8 operands, planned and booked: the counterpart of ForwardProgram. Immutable.
+class Int8Program {
+ public:
+  Int8Program(const char* op, const Context& context, BoundAttention bound);
+
+  [[nodiscard]] const BoundAttention& bound() const { return bound_; }
+  [[nodiscard]] size_t workspace_bytes() const { return workspace_.total_bytes(); }
+  [[nodiscard]] PlanInfo info() const;
+  [[nodiscard]] std::string Describe() const;
+  /// Runs on checked arguments, as a graph of `plan`. @param quantisation  null: the output is of a float type
+  [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,
+                           const OutputQuantisation* quantisation, std::byte* workspace) const;
+
+ private:
+  [[nodiscard]] std::vector<std::string> KernelNames() const;
+
+  const char* op_;
+  BoundAttention bound_;
+  Int8Kernels kernels_;
+  tiling::Machine machine_;
+  tiling::ForwardPlan plan_;
+  tiling::WorkspacePlan workspace_;
+  Int8Buffers buffers_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_INT8_PROGRAM_H_

@@ -1,0 +1,80 @@
+#ifndef FA_OPS_INT8_TILE_H_
+#define FA_OPS_INT8_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/kernel_types.h"
+#include "ops/inference/bind_prompt.h"
+#include "ops/inference/int8_panels.h"
+#include "ops/tile/output_rows.h"
+#include "ops/tile/score_tile.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::ops {
+
+/// The kernels of a call: products of words, and passes over f32 scores of the same widths.
+struct Int8Kernels {
+  const core::kernels::Int8Table& words;
+  const core::kernels::KernelTable& passes;
+
+  /// The strip for the first of `rows` rows of a sequence of `sk` keys.
+  [[nodiscard]] const core::kernels::Int8Kernels& ForRows(int64_t rows, int64_t sk) const;
+  [[nodiscard]] const core::kernels::StripKernels& PassesOf(const core::kernels::Int8Kernels& strip) const;
+};
+
+[[nodiscard]] Int8Kernels Int8KernelsOf(const Context& context);
+
+/// Where an int8 plan's buffers lie in the workspace.
+struct Int8Buffers {
+  size_t run_state = 0, slots = 0, scratch = 0;
+  size_t scratch_bytes = 0;  ///< of one worker
+};
+
+/// A worker's own memory: what one strip needs at a time.
+struct Int8Scratch {
+  uint32_t* panel = nullptr;   ///< packed queries [word][width]
+  float* scores = nullptr;     ///< [sk][width]: scores, then quantised probabilities
+  int32_t* product = nullptr;  ///< [dv][width]
+  int64_t* total = nullptr;    ///< [dv][width], of rows longer than one product
+  float* state = nullptr;      ///< [dv][width]
+  float* staging = nullptr;    ///< [width][dv]
+
+  static size_t Bytes(const BoundAttention& bound, int64_t slot_rows, const core::kernels::Int8Table& kernels);
+  static Int8Scratch Carve(std::byte* memory, const BoundAttention& bound, int64_t slot_rows,
+                           const core::kernels::Int8Table& kernels);
+};
+
+/// The tile program of int8 attention: runs any task of a ForwardPlan. One per Run, shared by all workers.
+class Int8Tile {
+ public:
+  Int8Tile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
+           const AttentionArgs& args, const ProductScales& scales, const OutputQuantisation* quantisation,
+           const Int8Buffers& buffers, std::byte* workspace);
+
+  /// Runs one task with the worker's own scratch.
+  void operator()(int32_t task, int worker);
+
+ private:
+  void RunTile(const tiling::ForwardItem& item, const Int8Scratch& scratch) const;
+  void RunStrip(const Strip& strip, const core::kernels::Int8Kernels& words, int32_t slot,
+                const Int8Scratch& scratch) const;
+  void Product(const core::kernels::Int8Kernels& words, tiling::Interval keys, int32_t slot,
+               const Int8Scratch& scratch) const;
+
+  const BoundAttention& bound_;
+  const tiling::ForwardPlan& plan_;
+  Int8Kernels kernels_;
+  const AttentionArgs& args_;
+  ProductScales scales_;
+  const OutputQuantisation* quantisation_;
+  Int8Buffers buffers_;
+  std::byte* workspace_;
+  ScoreTile score_tile_;
+  Int8Panels panels_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_INT8_TILE_H_

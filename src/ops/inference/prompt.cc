@@ -1,0 +1,68 @@
+// PromptFlashAttention: bind -> plan -> run, on the forward's program or on that of int8 operands.
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "fa/prompt_flash_attention.h"
+#include "ops/dense/forward_program.h"
+#include "ops/inference/bind_prompt.h"
+#include "ops/inference/int8_program.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+
+namespace fa {
+namespace {
+
+using ops::BoundPrompt;
+
+/// `Program`: ForwardProgram or Int8Program.
+template <typename Program>
+class PromptPlanImpl final : public Plan::Impl {
+ public:
+  PromptPlanImpl(Context& context, BoundPrompt bound)
+      : Impl(context),
+        output_(core::kernels::Int8KernelsFor(context.isa())),
+        program_("prompt", context, std::move(bound.attention)),
+        bound_(std::move(bound)) {}
+
+  [[nodiscard]] size_t workspace_bytes() const override { return program_.workspace_bytes(); }
+  [[nodiscard]] PlanInfo info() const override { return program_.info(); }
+  [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
+  [[nodiscard]] const char* made_for() const override { return "the prompt forward, want PromptAttentionArgs"; }
+
+  [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
+    if (Status status = ops::CheckPromptRunArgs(program_.bound(), args); !status.ok()) return status;
+    const AttentionArgs forward = ops::ForwardArgs(args);
+    const std::optional<ops::OutputQuantisation> quantisation = OutputQuantisationOf(bound_, args, output_);
+    const ops::OutputQuantisation* quantised = quantisation ? &*quantisation : nullptr;
+    if constexpr (std::is_same_v<Program, ops::Int8Program>) {
+      const Result<ops::ProductScales> scales = ops::ReadProductScales(args, program_.bound().scale);
+      if (!scales.ok()) return scales.status();
+      return program_.Run(*this, forward, *scales, quantised, workspace);
+    } else {
+      return program_.Run(*this, forward, workspace, /*keys=*/nullptr, quantised);
+    }
+  }
+
+ private:
+  const core::kernels::Int8Table& output_;
+  Program program_;
+  BoundPrompt bound_;  ///< without the attention, which the program holds
+};
+
+}  // namespace
+
+Result<Plan> PlanPromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
+                                      Context* context) {
+  const auto bind = [&] { return ops::BindPrompt(args, options); };
+  if (args.q.dtype == DType::kI8) return ops::MakePlan<PromptPlanImpl<ops::Int8Program>>(context, bind);
+  return ops::MakePlan<PromptPlanImpl<ops::ForwardProgram>>(context, bind);
+}
+
+Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options, Context* context) {
+  auto plan = PlanPromptFlashAttention(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

@@ -1,0 +1,95 @@
+#include "fa/plan.h"
+
+#include <cstdint>
+#include <new>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "core/context_impl.h"
+#include "ops/plan/plan_impl.h"
+
+namespace fa {
+
+Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const {
+  try {
+    if (graph.task_count == 0) return Status::Ok();
+    if (graph.task_count == 1) {
+      run_task(0, 0);
+      return Status::Ok();
+    }
+    auto executor = context_.impl().BorrowExecutor();
+    return executor->Run(graph, run_task, state);
+  } catch (const std::bad_alloc&) {
+    return Status::OutOfMemory("threads to run the plan");
+  }
+}
+
+Status Plan::Impl::MadeForAnother() const {
+  return Status::InvalidArgument(std::string("plan: made for ") + made_for());
+}
+
+Status Plan::Impl::Run(const AttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const AttentionGradArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const PromptAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const DecodeAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const SparseAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
+Status Plan::Impl::Run(const SparseAttentionGradArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const LightningIndexerArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const LightningIndexerGradArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const SparseIndexerLossArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+Status Plan::Impl::Run(const DenseIndexerLossArgs& /*args*/, std::byte* /*workspace*/) const {
+  return MadeForAnother();
+}
+
+namespace {
+
+constexpr uintptr_t kWorkspaceAlignment = 64;
+
+Status RunOn(const Plan::Impl& impl, const CallArgs& args, std::byte* workspace) {
+  return std::visit([&](const auto* of_operator) { return impl.Run(*of_operator, workspace); }, args.any());
+}
+
+}  // namespace
+
+Status Plan::Run(CallArgs args, Workspace& workspace) const {
+  if (Status status = workspace.Reserve(impl_->workspace_bytes()); !status.ok()) return status;
+  return RunOn(*impl_, args, workspace.data());
+}
+
+Status Plan::Run(CallArgs args, std::span<std::byte> workspace) const {
+  const size_t want = impl_->workspace_bytes();
+  if (workspace.size() < want) {
+    return Status::InvalidArgument("workspace has " + std::to_string(workspace.size()) + " bytes, want " +
+                                   std::to_string(want));
+  }
+  if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0) {
+    return Status::InvalidArgument("workspace: want an address that is a multiple of 64");
+  }
+  return RunOn(*impl_, args, workspace.data());
+}
+
+Status Plan::Run(CallArgs args) const {
+  try {
+    auto workspace = impl_->context().impl().BorrowWorkspace();
+    return Run(args, *workspace);
+  } catch (const std::bad_alloc&) {
+    return Status::OutOfMemory("a workspace of the context");
+  }
+}
+
+size_t Plan::workspace_bytes() const { return impl_->workspace_bytes(); }
+PlanInfo Plan::info() const { return impl_->info(); }
+std::string Plan::Describe() const { return impl_->Describe(); }
+
+}  // namespace fa

@@ -1,0 +1,34 @@
+#include "ops/plan/plan_machine.h"
+
+namespace fa::ops {
+
+const core::kernels::KernelTable& KernelsOf(const Context& context, DType dtype) {
+  const Context::Impl& impl = context.impl();
+  const bool blas = impl.portable_blas() && impl.isa() == Isa::kPortable;
+  return blas ? core::kernels::PortableBlasKernels() : core::kernels::Kernels(impl.isa(), dtype);
+}
+
+tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTable& table) {
+  const Context::Impl& impl = context.impl();
+  tiling::Machine machine;
+  machine.isa = table.isa;
+  machine.workers = impl.workers();
+  machine.nodes = impl.nodes();
+  machine.l1_bytes = impl.l1_bytes();
+  machine.l2_bytes = impl.l2_bytes();
+  machine.strip_rows = static_cast<int>(table.widest().width);
+  return machine;
+}
+
+std::vector<int> FirstWorkers(const core::TaskGraph& graph) {
+  std::vector<int> worker_of(static_cast<size_t>(graph.task_count));
+  for (int w = 0; w < graph.workers(); ++w) {
+    const auto c = static_cast<size_t>(w);
+    for (int64_t p = graph.range_begin[c]; p < graph.range_begin[c + 1]; ++p) {
+      worker_of[static_cast<size_t>(graph.TaskAt(p))] = w;
+    }
+  }
+  return worker_of;
+}
+
+}  // namespace fa::ops

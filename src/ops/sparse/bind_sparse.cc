@@ -1,0 +1,340 @@
+#include "ops/sparse/bind_sparse.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+#include "ops/token/sparse_tensors.h"
+
+namespace fa::ops {
+namespace {
+
+constexpr int64_t kMaxBlockSize = 128;
+
+/// The tensors that forward and backward share.
+struct SharedArgs {
+  const TensorView &q, &k, &v, &q_rope, &k_rope, &indices;
+  TensorView block_table;
+  std::span<const int64_t> lengths_q, lengths_kv;
+};
+
+Status Wanted(const char* name, const char* why) {
+  return Status::InvalidArgument(std::string(name) + ": missing, want it with " + why);
+}
+Status Unwanted(const char* name, const char* why) {
+  return Status::InvalidArgument(std::string(name) + ": given, want none without " + why);
+}
+
+class SparseBinding {
+ public:
+  SparseBinding(const SharedArgs& args, const SparseAttentionOptions& options, BoundSparse& bound)
+      : args_(args), options_(options), bound_(bound), tensors_(options.layout) {}
+
+  /// Everything but outputs; then those of forward and backward.
+  Status BindInputs(int64_t dv_of_out);
+  Status BindForward(const SparseAttentionArgs& args);
+  Status BindBackward(const SparseAttentionGradArgs& args, BoundSparseGrad& grad);
+
+ private:
+  Status BindKeys(int64_t dv_of_out);
+  Status BindRope();
+  Status BindSequences();
+  Status BindStatistics(const TensorView& max, const TensorView& sum);
+
+  [[nodiscard]] tiling::AttentionProblem& problem() { return bound_.attention.problem; }
+  [[nodiscard]] bool packed() const { return tensors_.packed(); }
+  [[nodiscard]] layout::Rows RowsOf(const TensorView& tensor) const { return SparseRowsOf(tensor, packed()); }
+  /// The last dimension of a tensor of the query side, or of keys.
+  [[nodiscard]] int LastQuery() const { return tensors_.leading() + 1; }
+
+  const SharedArgs& args_;
+  const SparseAttentionOptions& options_;
+  BoundSparse& bound_;
+  SparseTensors tensors_;
+};
+
+Status SparseBinding::BindInputs(int64_t dv_of_out) {
+  if (Status status = tensors_.BindQuery("query", args_.q); !status.ok()) return status;
+  if (options_.block_size < 1 || options_.block_size > kMaxBlockSize) {
+    return Status::InvalidArgument("block_size=" + std::to_string(options_.block_size) + ", want 1..128");
+  }
+  problem().dtype = args_.q.dtype;
+  problem().heads = tensors_.heads();
+  problem().heads_kv = 1;
+  problem().d = tensors_.head_size();
+  bound_.attention.q = RowsOf(args_.q);
+  bound_.attention.selected_keys = true;
+  bound_.check_indices = options_.check_indices;
+  if (Status status = BindKeys(dv_of_out); !status.ok()) return status;
+  if (Status status = BindRope(); !status.ok()) return status;
+  const auto scale = BindSparseScale(options_.scale ? &*options_.scale : nullptr, problem().d + problem().d_rope);
+  if (!scale.ok()) return scale.status();
+  bound_.attention.scale = *scale;
+  if (Status status = tensors_.CheckIndices(args_.indices); !status.ok()) return status;
+  bound_.lists = KeyLists(args_.indices, packed(), options_.block_size);
+  return BindSequences();
+}
+
+Status SparseBinding::BindKeys(int64_t dv_of_out) {
+  if (Status status = tensors_.BindBlockTable(args_.block_table); !status.ok()) return status;
+  const WantedSize one_head{1, {"one key head"}}, d{problem().d, {"query", LastQuery()}};
+  if (Status status = tensors_.BindKey("key", args_.k, one_head, d); !status.ok()) return status;
+  bound_.paged = tensors_.paged();
+  const bool packed_keys = packed() && !bound_.paged;
+  bound_.k = SparseRowsOf(args_.k, packed_keys);
+  if (bound_.paged) {
+    const Dims stride = layout::FilledStride(args_.block_table.shape, args_.block_table.stride);
+    bound_.table_row = stride[0];
+    bound_.page_rows = tensors_.page_rows();
+    bound_.pages = tensors_.blocks();
+  }
+  bound_.has_v = args_.v.data != nullptr;
+  problem().dv = dv_of_out;
+  if (!bound_.has_v) {
+    if (dv_of_out >= 1 && dv_of_out <= problem().d) return Status::Ok();
+    return WrongSize("out", LastQuery(), dv_of_out,
+                     "want 1.." + std::to_string(problem().d) + " (columns of key, without value)");
+  }
+  const int64_t dv = LastSize(args_.v);
+  if (Status status = tensors_.CheckKeySide("value", args_.v, problem().dtype, {one_head, {dv, {""}}}); !status.ok()) {
+    return status;
+  }
+  if (Status status = CheckHeadSize("value", args_.v.shape.rank() - 1, dv); !status.ok()) return status;
+  problem().dv = dv;
+  bound_.v = SparseRowsOf(args_.v, packed_keys);
+  return Status::Ok();
+}
+
+Status SparseBinding::BindRope() {
+  Status status = tensors_.CheckRope({args_.q_rope, args_.k_rope}, problem().heads, 1, &problem().d_rope);
+  if (!status.ok()) return status;
+  bound_.attention.has_rope = problem().d_rope > 0;
+  if (!bound_.attention.has_rope) return Status::Ok();
+  bound_.attention.q_rope = RowsOf(args_.q_rope);
+  bound_.k_rope = SparseRowsOf(args_.k_rope, packed() && !bound_.paged);
+  return Status::Ok();
+}
+
+Status SparseBinding::BindSequences() {
+  auto sequences = BindSparseSequences({.layout = options_.layout,
+                                        .paged = bound_.paged,
+                                        .batch = tensors_.batch(),
+                                        .q_rows = tensors_.q_rows(),
+                                        .k_rows = tensors_.k_rows(),
+                                        .lengths_q = args_.lengths_q,
+                                        .lengths_kv = args_.lengths_kv,
+                                        .mask = options_.mask});
+  if (!sequences.ok()) return sequences.status();
+  if (bound_.paged && static_cast<int64_t>(sequences->list.size()) != tensors_.batch()) {
+    return Status::InvalidArgument("block_table.shape[0]=" + std::to_string(tensors_.batch()) + ", want " +
+                                   std::to_string(sequences->list.size()) + " (lengths_q)");
+  }
+  bound_.sequences = std::move(*sequences);
+  BoundAttention& attention = bound_.attention;
+  for (const SparseSequence& of : bound_.sequences.list) {
+    attention.problem.sequences.push_back(
+        {.sq = of.sq, .sk = of.sk, .q_offset = of.q_offset, .k_offset = of.k_offset, .rule = {}});
+  }
+  bound_.sequences.ForUnusedQueries([&](int64_t /*b*/, tiling::Interval rows) {
+    if (packed()) {
+      attention.tail_row_begin = rows.begin;
+      attention.tail_row_end = rows.end;
+    } else {
+      attention.padded_rows = rows.end;
+    }
+  });
+  return Status::Ok();
+}
+
+Status SparseBinding::BindStatistics(const TensorView& max, const TensorView& sum) {
+  BoundAttention& attention = bound_.attention;
+  if (attention.has_max) {
+    if (Status status = tensors_.CheckStatistic("softmax_max", max, 1, problem().heads); !status.ok()) return status;
+    attention.softmax_max = SparseStatisticOf(max, packed());
+  }
+  if (attention.has_sum) {
+    if (Status status = tensors_.CheckStatistic("softmax_sum", sum, 1, problem().heads); !status.ok()) return status;
+    attention.softmax_sum = SparseStatisticOf(sum, packed());
+  }
+  return Status::Ok();
+}
+
+Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
+  const WantedSize heads{problem().heads, {"query", LastQuery() - 1}};
+  const WantedSize dv{problem().dv, {bound_.has_v ? "value" : "out", args_.k.shape.rank() - 1}};
+  if (Status status = tensors_.CheckQueryOutput("out", args.out, problem().dtype, {heads, dv}); !status.ok()) {
+    return status;
+  }
+  BoundAttention& attention = bound_.attention;
+  attention.out = RowsOf(args.out);
+  attention.has_max = args.softmax_max.data != nullptr;
+  attention.has_sum = args.softmax_sum.data != nullptr;
+  for (const auto& [name, tensor] : {std::pair{"softmax_max", &args.softmax_max}, {"softmax_sum", &args.softmax_sum}}) {
+    if (tensor->data == nullptr) continue;
+    if (Status status = CheckView(name, *tensor); !status.ok()) return status;
+    if (Status status = CheckWritable(name, *tensor); !status.ok()) return status;
+  }
+  if (Status status = BindStatistics(args.softmax_max, args.softmax_sum); !status.ok()) return status;
+  bound_.has_mean = args.p_head_mean.data != nullptr;
+  if (!bound_.has_mean) return Status::Ok();
+  if (options_.block_size != 1) {
+    return Status::InvalidArgument("block_size=" + std::to_string(options_.block_size) + ", want 1 (p_head_mean)");
+  }
+  const WantedSize entries{bound_.lists.entries, {"sparse_indices", LastQuery()}};
+  if (Status status = tensors_.CheckQueryOutput("p_head_mean", args.p_head_mean, DType::kF32, {entries});
+      !status.ok()) {
+    return status;
+  }
+  bound_.mean = SparseValuesOf(args.p_head_mean, packed());
+  return Status::Ok();
+}
+
+Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSparseGrad& grad) {
+  const DType dtype = problem().dtype;
+  const WantedSize heads{problem().heads, {"query", LastQuery() - 1}}, one_head{1, {"one key head"}};
+  const int last_key = args_.k.shape.rank() - 1;
+  const WantedSize dv{problem().dv, bound_.has_v ? SizeSource{"value", last_key} : SizeSource{"out", LastQuery()}};
+  const WantedSize d{problem().d, {"query", LastQuery()}}, rope{problem().d_rope, {"query_rope", LastQuery()}};
+  BoundAttention& attention = bound_.attention;
+  if (Status status = tensors_.CheckQuerySide("out", args.out, dtype, {heads, dv}); !status.ok()) return status;
+  if (Status status = tensors_.CheckQuerySide("d_out", args.d_out, dtype, {heads, dv}); !status.ok()) return status;
+  attention.out = RowsOf(args.out);
+  grad.d_out = RowsOf(args.d_out);
+  attention.has_max = attention.has_sum = true;
+  if (Status status = BindStatistics(args.softmax_max, args.softmax_sum); !status.ok()) return status;
+
+  const auto query = [&](const char* name, const MutableTensorView& tensor, const WantedSize& columns,
+                         layout::Rows* rows) {
+    if (Status status = tensors_.CheckQueryOutput(name, tensor, dtype, {heads, columns}); !status.ok()) return status;
+    *rows = RowsOf(tensor);
+    return Status::Ok();
+  };
+  const auto key = [&](const char* name, const MutableTensorView& tensor, const WantedSize& columns,
+                       layout::Rows* rows) {
+    if (Status status = tensors_.CheckKeyOutput(name, tensor, dtype, {one_head, columns}); !status.ok()) return status;
+    *rows = RowsOf(tensor);
+    return Status::Ok();
+  };
+  if (Status status = query("dq", args.dq, d, &grad.dq); !status.ok()) return status;
+  if (Status status = key("dk", args.dk, d, &grad.dk); !status.ok()) return status;
+  if (bound_.has_v && args.dv.data == nullptr) return Wanted("dv", "value");
+  if (!bound_.has_v && args.dv.data != nullptr) return Unwanted("dv", "value");
+  if (bound_.has_v) {
+    if (Status status = key("dv", args.dv, dv, &grad.dv); !status.ok()) return status;
+  }
+  for (const auto& [name, tensor] : {std::pair{"dq_rope", &args.dq_rope}, {"dk_rope", &args.dk_rope}}) {
+    if (attention.has_rope && tensor->data == nullptr) return Wanted(name, "query_rope");
+    if (!attention.has_rope && tensor->data != nullptr) return Unwanted(name, "query_rope");
+  }
+  if (!attention.has_rope) return Status::Ok();
+  if (Status status = query("dq_rope", args.dq_rope, rope, &grad.dq_rope); !status.ok()) return status;
+  return key("dk_rope", args.dk_rope, rope, &grad.dk_rope);
+}
+
+}  // namespace
+
+double BoundSparse::Pairs() const {
+  double keys = 0;
+  for (size_t b = 0; b < sequences.list.size(); ++b) {
+    for (int64_t row = 0; row < sequences.list[b].sq; ++row) {
+      keys += static_cast<double>(KeysAtMost({static_cast<int64_t>(b), row}));
+    }
+  }
+  return keys * static_cast<double>(attention.problem.heads);
+}
+
+Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options) {
+  Result<BoundSparse> result{BoundSparse{}};
+  try {
+    const SharedArgs shared{args.q,           args.k,         args.v,
+                            args.q_rope,      args.k_rope,    args.sparse_indices,
+                            args.block_table, args.lengths_q, args.lengths_kv};
+    SparseBinding binding(shared, options, *result);
+    if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
+    if (Status status = binding.BindForward(args); !status.ok()) return status;
+    result->planned = KeepPlanned(TensorsOf(args));
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
+    return Status::OutOfMemory("description of the batch");
+  }
+  return result;
+}
+
+Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options) {
+  Result<BoundSparseGrad> result{BoundSparseGrad{}};
+  try {
+    const SharedArgs shared{args.q, args.k,         args.v,         args.q_rope, args.k_rope, args.sparse_indices,
+                            {},     args.lengths_q, args.lengths_kv};
+    SparseBinding binding(shared, options, result->forward);
+    if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
+    if (Status status = binding.BindBackward(args, *result); !status.ok()) return status;
+    result->forward.planned = KeepPlanned(TensorsOf(args));
+  } catch (const std::exception&) {
+    return Status::OutOfMemory("description of the batch");
+  }
+  return result;
+}
+
+namespace {
+
+template <typename Args>
+Status CheckRun(const BoundSparse& bound, const Args& args, const int32_t* block_table) {
+  const auto tensors = TensorsOf(args);
+  if (Status status = CheckSparseTensors(tensors, bound.planned); !status.ok()) return status;
+  if (Status status = CheckSparseLengths(bound.sequences, args.lengths_q, args.lengths_kv); !status.ok()) return status;
+  if (bound.paged) {
+    Status status = CheckSparsePages(block_table, bound.table_row, bound.page_rows, bound.pages, bound.sequences);
+    if (!status.ok()) return status;
+  }
+  if (!bound.check_indices) return Status::Ok();
+  return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.sequences);
+}
+
+template <typename Args>
+AttentionArgs DenseInputs(const Args& args) {
+  AttentionArgs dense;
+  dense.q = args.q;
+  dense.q_rope = args.q_rope;
+  return dense;
+}
+
+template <typename Args>
+KeySources Sources(const BoundSparse& bound, const Args& args) {
+  return {.k = {args.k.data, bound.k},
+          .k_rope = {args.k_rope.data, bound.k_rope},
+          .v = {args.v.data, bound.v},
+          .table_row = bound.table_row,
+          .page_rows = bound.page_rows};
+}
+
+}  // namespace
+
+Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args) {
+  return CheckRun(bound, args, static_cast<const int32_t*>(args.block_table.data));
+}
+
+Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
+  return CheckRun(bound.forward, args, nullptr);
+}
+
+AttentionArgs DenseArgs(const SparseAttentionArgs& args) {
+  AttentionArgs dense = DenseInputs(args);
+  dense.out = args.out;
+  dense.softmax_max = args.softmax_max;
+  dense.softmax_sum = args.softmax_sum;
+  return dense;
+}
+
+AttentionArgs DenseArgs(const SparseAttentionGradArgs& args) { return DenseInputs(args); }
+
+KeySources SourcesOf(const BoundSparse& bound, const SparseAttentionArgs& args) {
+  KeySources sources = Sources(bound, args);
+  if (bound.paged) sources.block_table = static_cast<const int32_t*>(args.block_table.data);
+  return sources;
+}
+
+KeySources SourcesOf(const BoundSparse& bound, const SparseAttentionGradArgs& args) { return Sources(bound, args); }
+
+}  // namespace fa::ops

@@ -1,0 +1,70 @@
+// SparseFlashAttentionGrad: bind -> plan -> run.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fa/sparse_flash_attention_grad.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "ops/sparse/bind_sparse.h"
+#include "ops/sparse/sparse_backward_tile.h"
+#include "ops/sparse/sparse_plan.h"
+
+namespace fa {
+namespace {
+
+class SparseBackwardPlanImpl final : public Plan::Impl {
+ public:
+  SparseBackwardPlanImpl(Context& context, ops::BoundSparseGrad bound)
+      : Impl(context),
+        bound_(std::move(bound)),
+        table_(ops::KernelsOf(context, bound_.forward.attention.problem.dtype)),
+        machine_(ops::MachineOf(context, table_)),
+        plan_(ops::MakeSparseBackwardPlan(bound_.forward)),
+        buffers_(bound_, plan_, table_, machine_.workers, workspace_) {}
+
+  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
+  [[nodiscard]] PlanInfo info() const override {
+    return InfoOf(plan_, buffers_.sums.graph(), bound_.forward, workspace_, KernelNames(), table_.isa);
+  }
+  [[nodiscard]] std::string Describe() const override {
+    return ops::DescribeSparse(plan_, buffers_.sums.graph(), bound_.forward, machine_, workspace_, KernelNames());
+  }
+  [[nodiscard]] const char* made_for() const override { return "the sparse backward, want SparseAttentionGradArgs"; }
+
+  [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {
+    if (Status status = ops::CheckSparseGradRunArgs(bound_, args); !status.ok()) return status;
+    const AttentionArgs dense = ops::DenseArgs(args);
+    ops::WriteUnusedGradients(bound_, args);
+    ops::SparseBackwardTile tile(bound_, plan_, table_, args, dense, buffers_, workspace);
+    return RunGraph(buffers_.sums.graph(), core::TaskFunction(tile), buffers_.sums.RunState(workspace));
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::string> KernelNames() const {
+    return ops::SparseKernelNames(table_, plan_, bound_.forward.attention.problem.heads, /*few=*/false);
+  }
+
+  ops::BoundSparseGrad bound_;
+  const core::kernels::KernelTable& table_;
+  tiling::Machine machine_;
+  ops::SparsePlan plan_;
+  tiling::WorkspacePlan workspace_;
+  ops::SparseBackwardBuffers buffers_;
+};
+
+}  // namespace
+
+Result<Plan> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
+                                          Context* context) {
+  return ops::MakePlan<SparseBackwardPlanImpl>(context, [&] { return ops::BindSparseGrad(args, options); });
+}
+
+Status SparseFlashAttentionGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
+                                Context* context) {
+  auto plan = PlanSparseFlashAttentionGrad(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

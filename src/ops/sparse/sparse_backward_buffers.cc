@@ -1,0 +1,77 @@
+#include "ops/sparse/sparse_backward_buffers.h"
+
+#include "ops/tile/strip.h"
+
+namespace fa::ops {
+namespace {
+
+/// Rows of sums begin at whole cache lines.
+constexpr int64_t kLineFloats = 16;
+
+int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
+
+/// Floats of one row of a panel of pack_rows.
+int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
+  return columns == 0 ? 0 : table.rows->panel_columns(columns);
+}
+
+int64_t SumColumns(const BoundSparse& forward) {
+  const auto& problem = forward.attention.problem;
+  const int64_t columns =
+      forward.has_v ? SparseBackwardBuffers::DvColumn(forward) + problem.dv : problem.d + problem.d_rope;
+  return RoundUp(columns, kLineFloats);
+}
+
+}  // namespace
+
+int64_t SparseBackwardBuffers::DvColumn(const BoundSparse& forward) {
+  const auto& problem = forward.attention.problem;
+  return forward.has_v ? RoundUp(problem.d + problem.d_rope, kLineFloats) : 0;
+}
+
+SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan,
+                                             const core::kernels::KernelTable& table, const GatherShape& gather)
+    : selection(carver, bound.lists, bound.sequences.max_sk), panels(carver, gather) {
+  const auto& problem = bound.attention.problem;
+  const int64_t lanes = RoundUp(plan.tile_heads, kMaxStripWidth), rows = RoundUp(plan.tile_heads, 2);
+  const int64_t columns = problem.d + problem.d_rope;
+  q_panel = carver.Floats(lanes * columns);
+  do_panel = carver.Floats(lanes * problem.dv);
+  dq = carver.Floats(lanes * columns);
+  shift = carver.Floats(lanes);
+  delta = carver.Floats(lanes);
+  q = carver.Floats(rows * PanelColumns(table, problem.d));
+  q_rope = carver.Floats(rows * PanelColumns(table, problem.d_rope));
+  d_out = carver.Floats(rows * PanelColumns(table, problem.dv));
+  s = carver.Floats(lanes * plan.block_k);
+  dp = carver.Floats(lanes * plan.block_k);
+  pairs = carver.Floats(table.pairs() ? kMaxStripWidth * plan.block_k / 2 : 0);
+  dk_rows = carver.Array<float*>(plan.block_k);
+  dk_rope_rows = carver.Array<float*>(plan.block_k);
+  dv_rows = carver.Array<float*>(plan.block_k);
+  runs = carver.Array<FetchRuns::Run>(5 * plan.block_k);
+}
+
+SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan,
+                                             const core::kernels::KernelTable& table, int workers,
+                                             tiling::WorkspacePlan& workspace)
+    : dv_column(DvColumn(bound.forward)),
+      sums(bound.forward.sequences, SumColumns(bound.forward), bound.forward.sequences.tokens, workers, workspace) {
+  const BoundSparse& forward = bound.forward;
+  const auto& problem = forward.attention.problem;
+  gather = {.dtype = problem.dtype,
+            .form = KeyFormOf(table.widest(), problem.dtype),
+            .d = problem.d,
+            .d_rope = problem.d_rope,
+            .dv = problem.dv,
+            .shared_v = !forward.has_v,
+            .natural_v = true,
+            .pair_k = true,
+            .block = plan.block_k};
+  Carver carver(nullptr);
+  static_cast<void>(SparseBackwardScratch(carver, forward, plan, table, gather));
+  scratch_bytes = carver.used();
+  scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes * static_cast<size_t>(workers));
+}
+
+}  // namespace fa::ops

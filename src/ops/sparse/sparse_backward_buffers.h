@@ -1,0 +1,50 @@
+#ifndef FA_OPS_SPARSE_BACKWARD_BUFFERS_H_
+#define FA_OPS_SPARSE_BACKWARD_BUFFERS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "ops/plan/carver.h"
+#include "ops/sparse/bind_sparse.h"
+#include "ops/sparse/sparse_plan.h"
+#include "ops/token/gathered_keys.h"
+#include "ops/token/key_selection.h"
+#include "ops/token/key_sum_tasks.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// One worker's memory in a sparse backward.
+struct SparseBackwardScratch {
+  SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan,
+                        const core::kernels::KernelTable& table, const GatherShape& gather);
+
+  KeySelection selection;
+  GatherPanels panels;
+  float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]
+  float *shift, *delta;                        ///< of each lane
+  float *q, *q_rope, *d_out;                   ///< as pack_rows lays them
+  float *s, *dp;                               ///< strip after strip, [block_k][width]: P and dS
+  float* pairs;                                ///< dS of one strip in pairs of keys
+  float **dk_rows, **dk_rope_rows, **dv_rows;  ///< sums of the block's keys
+  FetchRuns::Run* runs;                        ///< those, and the rows of the next block
+};
+
+/// Where a sparse backward's buffers lie in the workspace.
+struct SparseBackwardBuffers {
+  SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
+                        int workers, tiling::WorkspacePlan& workspace);
+
+  /// Of a key's sums: dK and its rope part stand first; 0 where dV is added to dK.
+  [[nodiscard]] static int64_t DvColumn(const BoundSparse& forward);
+
+  int64_t dv_column;
+  KeySumTasks sums;
+  GatherShape gather;
+  size_t scratch, scratch_bytes;  ///< the latter of one worker
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SPARSE_BACKWARD_BUFFERS_H_

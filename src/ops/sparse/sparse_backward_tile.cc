@@ -1,0 +1,388 @@
+// One query token of the sparse backward: all its heads, along the vector lanes, against the keys of its list.
+//
+//   the list's keys, ascending; Q^T, dO^T and their rows packed, Delta = rowsum(dO * O)
+//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it
+//     for each strip of heads:
+//       S^T = K Q^T,  dP^T = V dO^T,  P^T = 2^(S^T - shift),  dS^T = P^T (dP^T - Delta)
+//       dQ^T += K^T dS^T
+//     when every earlier token has passed these keys:
+//       dK[key] += dS^T Q,  dV[key] += P^T dO                straight into the keys' sums, over all strips at once
+//   dQ = scale dQ^T, transposed
+//
+// The sums of dK and dV are f32, a row a key, cleared by the first tasks of the run and written by the last ones.
+// Without V both go to one row, and scale is multiplied into dS instead of into the finished sum. A key's sum is a
+// chain of f32 additions over tokens in ascending order (OrderedCommit), and within a token over its heads: no bit
+// depends on the number of workers. Keys that stand twice in a block are neighbours there; a product takes runs of
+// different keys only, since it holds its rows in registers.
+
+#include "ops/sparse/sparse_backward_tile.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "layout/bind_layout.h"
+#include "ops/tile/row_probability.h"
+
+namespace fa::ops {
+namespace {
+
+using core::kernels::kMaskedProbability;
+using core::kernels::OuterArgs;
+using core::kernels::RowBlock;
+using core::kernels::StripKernels;
+using tiling::Interval;
+
+/// Strips of a tile of heads: 144 / 8 lanes; a tail adds one.
+constexpr int64_t kMaxStrips = 33;
+
+std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
+  return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
+}
+
+const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
+  return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
+}
+
+}  // namespace
+
+struct SparseBackwardTile::GradStrip : Strip {
+  float* do_panel = nullptr;
+  float* dq = nullptr;
+  const float* shift = nullptr;
+  const float* delta = nullptr;
+  float* s = nullptr;
+  float* dp = nullptr;
+  int64_t first = 0;                              ///< its first head in the tile
+  alignas(64) int32_t zero[kMaxStripWidth] = {};  ///< 1: a row without keys
+  bool skips = false;                             ///< some row has none
+};
+
+/// Some heads of a token and its keys.
+struct SparseBackwardTile::Tile {
+  const SparseToken& token;
+  const SparseSequence& sequence;
+  const SparseBackwardScratch& scratch;
+  KeyPlace place;
+  SelectedKeys keys;
+  int64_t head_begin = 0, heads = 0;
+  int64_t q_row = 0;  ///< of the tensors
+  OrderedCommit::Turn& turn;
+  bool last_heads = true;  ///< no other heads of the token follow
+  bool skips = false;
+  StripArray<GradStrip, kMaxStrips> strips = {};
+};
+
+namespace {
+
+/// What the sums are written to.
+class Targets {
+ public:
+  Targets(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
+    const BoundSparse& forward = bound.forward;
+    const auto& problem = forward.attention.problem;
+    // Without V, dS was scaled.
+    const float dk_scale = forward.has_v ? forward.attention.scale : 1.0f;
+    Add(args.dk, bound.dk, dk_scale, {0, problem.d});
+    if (problem.d_rope > 0) Add(args.dk_rope, bound.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
+    const int64_t dv = SparseBackwardBuffers::DvColumn(forward);
+    if (forward.has_v) Add(args.dv, bound.dv, 1.0f, {dv, dv + problem.dv});
+  }
+  [[nodiscard]] std::span<const KeySumTasks::Target> list() const { return {list_.data(), count_}; }
+
+ private:
+  void Add(const MutableTensorView& tensor, const layout::Rows& rows, float multiplier, Interval columns) {
+    list_[count_++] = {.data = tensor.data, .rows = rows, .multiplier = multiplier, .columns = columns};
+  }
+
+  std::array<KeySumTasks::Target, KeySumTasks::kMaxTargets> list_ = {};
+  size_t count_ = 0;
+};
+
+}  // namespace
+
+SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const SparsePlan& plan,
+                                       const core::kernels::KernelTable& table, const SparseAttentionGradArgs& args,
+                                       const AttentionArgs& dense, const SparseBackwardBuffers& buffers,
+                                       std::byte* workspace)
+    : bound_(bound),
+      plan_(plan),
+      table_(table),
+      args_(args),
+      dense_(dense),
+      buffers_(buffers),
+      workspace_(workspace),
+      score_tile_(bound.forward.attention, table, dense),
+      gathered_(*table.rows, buffers.gather, SourcesOf(bound.forward, args)),
+      sums_(buffers.sums, bound.forward.sequences, *table.rows, Targets(bound, args).list(), workspace) {}
+
+void SparseBackwardTile::operator()(int32_t task, int worker) {
+  sums_.RunTask(task, [&](int64_t token) {
+    const BoundSparse& forward = bound_.forward;
+    Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
+    const SparseBackwardScratch scratch(carver, forward, plan_, table_, buffers_.gather);
+    RunToken(forward.sequences.Token(token), scratch);
+  });
+}
+
+void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const {
+  const BoundSparse& forward = bound_.forward;
+  const SparseSequence& sequence = forward.sequences.list[static_cast<size_t>(token.sequence)];
+  OrderedCommit::Turn turn(sums_.commit(), token.sequence, sequence.first_token, sequence.first_token + token.row);
+  const int64_t row = forward.sequences.Row(token), heads = forward.attention.problem.heads;
+  const SelectedKeys keys = scratch.selection.Select(forward.lists.List(args_.sparse_indices.data, token.sequence, row),
+                                                     forward.sequences.Limit(token));
+  if (keys.count == 0) {
+    WriteEmpty(token);
+    return;
+  }
+  for (int64_t head = 0; head < heads; head += plan_.tile_heads) {
+    Tile tile{.token = token,
+              .sequence = sequence,
+              .scratch = scratch,
+              .place = {token.sequence, sequence.k_offset},
+              .keys = keys,
+              .head_begin = head,
+              .heads = std::min(plan_.tile_heads, heads - head),
+              .q_row = row,
+              .turn = turn,
+              .last_heads = head + plan_.tile_heads >= heads};
+    FetchRuns first(scratch.runs);
+    gathered_.AddRows(tile.place, keys.span(0, plan_.block_k), first);
+    first.Fetch();
+    Open(tile);
+    for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) Accumulate(tile, begin);
+    WriteQueries(tile);
+  }
+}
+
+void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
+  const auto& problem = bound_.forward.attention.problem;
+  const int64_t row = bound_.forward.sequences.Row(token);
+  const auto clear = [&](const MutableTensorView& tensor, const layout::Rows& rows, int64_t columns) {
+    for (int64_t n = 0; n < problem.heads; ++n) {
+      std::memset(RowAddress(tensor.data, rows, token.sequence, n, row), 0,
+                  static_cast<size_t>(columns) * SizeOf(rows.dtype));
+    }
+  };
+  clear(args_.dq, bound_.dq, problem.d);
+  if (problem.d_rope > 0) clear(args_.dq_rope, bound_.dq_rope, problem.d_rope);
+}
+
+/// Strips, packed queries and gradients of the output, row statistics.
+void SparseBackwardTile::Open(Tile& tile) const {
+  const BoundAttention& attention = bound_.forward.attention;
+  const auto& problem = attention.problem;
+  const SparseBackwardScratch& scratch = tile.scratch;
+  const int64_t columns = problem.d + problem.d_rope, b = tile.token.sequence;
+  const FoldedRows rows{b, tile.head_begin, tile.heads, tile.token.row, tile.token.row + 1};
+  for (int64_t first = 0; first < rows.size();) {
+    GradStrip& strip = tile.strips.Add({MakeStrip(attention, table_.ForRows(rows.size() - first), rows, first)});
+    const int64_t width = strip.lanes.width;
+    strip.hull = strip.full = {0, tile.keys.count};
+    strip.first = first;
+    strip.panel = scratch.q_panel + first * columns;
+    strip.do_panel = scratch.do_panel + first * problem.dv;
+    strip.dq = scratch.dq + first * columns;
+    strip.s = scratch.s + first * plan_.block_k;
+    strip.dp = scratch.dp + first * plan_.block_k;
+    float* shift = scratch.shift + first;
+    float* delta = scratch.delta + first;
+    strip.shift = shift;
+    strip.delta = delta;
+    PackQueries(attention, dense_, score_tile_.passes().scale().q_multiplier, strip);
+    const void* d_out[kMaxStripWidth];
+    const void* out[kMaxStripWidth];
+    RowAddresses(args_.d_out.data, bound_.d_out, strip, tile.sequence.q_offset, d_out);
+    RowAddresses(args_.out.data, attention.out, strip, tile.sequence.q_offset, out);
+    strip.kernels->pack_queries({d_out, bound_.d_out.dtype, strip.lanes.count}, problem.dv, 1.0f, strip.do_panel);
+    std::memset(strip.dq, 0, sizeof(float) * static_cast<size_t>(columns * width));
+    for (int64_t i = 0; i < width; ++i) {
+      // A lane without a row has Q = 0 and dO = 0; an infinite shift makes its P, and so its part of every sum, 0.
+      shift[i] = std::numeric_limits<float>::infinity();
+      delta[i] = 0;
+      if (i >= strip.lanes.count) continue;
+      const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
+        return static_cast<const float*>(tensor.data)[where.Offset(b, strip.lanes.head[i], tile.q_row)];
+      };
+      shift[i] = RowShift(statistic(args_.softmax_max, attention.softmax_max),
+                          statistic(args_.softmax_sum, attention.softmax_sum));
+      if (shift[i] == std::numeric_limits<float>::infinity()) {
+        strip.zero[i] = 1;
+        strip.skips = tile.skips = true;
+        continue;
+      }
+      delta[i] = table_.rows->dot(d_out[i], bound_.d_out.dtype, out[i], attention.out.dtype, problem.dv);
+    }
+    first += width;
+  }
+  const auto pack = [&](const TensorView& tensor, const layout::Rows& of, int64_t size, float* panel) {
+    table_.rows->pack_rows({RowAddress(tensor.data, of, b, tile.head_begin, tile.q_row), of.dtype, of.head}, tile.heads,
+                           size, panel);
+  };
+  pack(args_.q, attention.q, problem.d, scratch.q);
+  if (problem.d_rope > 0) pack(args_.q_rope, attention.q_rope, problem.d_rope, scratch.q_rope);
+  pack(args_.d_out, bound_.d_out, problem.dv, scratch.d_out);
+}
+
+void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
+  const auto& problem = bound_.forward.attention.problem;
+  const int64_t columns = problem.d + problem.d_rope;
+  const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
+  const auto count = std::ssize(block);
+  const GatheredBlock rows = gathered_.Gather(tile.place, block, tile.scratch.panels);
+  AimAt(tile, block);
+  // The sums are wanted first, then the next block's rows.
+  FetchRuns next(tile.scratch.runs);
+  const auto sums = [&](float* const* rows_of, int64_t size) {
+    for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
+  };
+  sums(tile.scratch.dk_rows, columns);
+  if (bound_.forward.has_v) sums(tile.scratch.dv_rows, problem.dv);
+  gathered_.AddRows(tile.place, tile.keys.span(begin + plan_.block_k, begin + 2 * plan_.block_k), next);
+  core::kernels::FetchList list = next.list();
+  RowBlock k = rows.k_of_product;
+  k.fetch = &list;
+  k.fetch_lines = next.lines() / tile.strips.size() + 1;
+  for (int64_t s = 0; s < tile.strips.size(); ++s) {
+    GradStrip& strip = tile.strips[s];
+    StripGradients(tile, strip, rows, count);
+    const StripKernels& kernels = *strip.kernels;
+    const float* ds = strip.dp;
+    if (table_.pairs()) {
+      kernels.pair_keys(strip.dp, count, tile.scratch.pairs);
+      ds = tile.scratch.pairs;
+    }
+    kernels.product(k, count, ds, columns, kUnitAlpha.data(), strip.dq);
+    if (!table_.pairs()) continue;
+    kernels.pair_lanes(strip.s, count, strip.s);
+    kernels.pair_lanes(strip.dp, count, strip.dp);
+  }
+  if (begin == 0) sums_.WaitUntilCleared();
+  const int32_t last = block.back();
+  tile.turn.WaitFor(last + 1);
+  KeyGradients(tile, block);
+  // A key that goes on in the next block is not finished.
+  const int64_t end = begin + count;
+  const bool goes_on = end < tile.keys.count && tile.keys.keys[end] == last;
+  if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);
+}
+
+/// P and dS of one strip.
+void SparseBackwardTile::StripGradients(Tile& tile, GradStrip& strip, const GatheredBlock& rows, int64_t count) const {
+  const StripKernels& kernels = *strip.kernels;
+  const ScorePasses& passes = score_tile_.passes();
+  score_tile_.Fill(strip, {0, count}, rows.rows, nullptr, strip.s, nullptr, nullptr);
+  kernels.scores(rows.rows.v, count, strip.do_panel, bound_.forward.attention.problem.dv, false, strip.dp, nullptr);
+  kernels.backward_softmax(strip.s, strip.dp, count, passes.scale().exp2_factor, strip.shift, strip.delta);
+  if (!bound_.forward.has_v) kernels.scale_scores(strip.dp, count, bound_.forward.attention.scale, 0);
+  if (!tile.skips) return;
+  // A row without keys adds nothing, whatever its Q and dO hold: its pairs are marked as masked.
+  alignas(64) const int32_t begin[kMaxStripWidth] = {};
+  alignas(64) int32_t end[kMaxStripWidth] = {};
+  for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
+  kernels.mask_interval(strip.s, count, begin, end, kMaskedProbability);
+  kernels.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
+}
+
+/// Where the sums of the block's keys lie.
+void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block) const {
+  const SparseBackwardScratch& scratch = tile.scratch;
+  for (size_t i = 0; i < block.size(); ++i) {
+    float* row = sums_.Row(tile.token.sequence, block[i]);
+    scratch.dk_rows[i] = row;
+    scratch.dk_rope_rows[i] = row + bound_.forward.attention.problem.d;
+    scratch.dv_rows[i] = row + buffers_.dv_column;
+  }
+}
+
+/// dK += dS^T Q and dV += P^T dO over all strips.
+void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t> block) const {
+  const auto& problem = bound_.forward.attention.problem;
+  const SparseBackwardScratch& scratch = tile.scratch;
+  const auto outer = tile.skips ? table_.rows->outer_exact : table_.rows->outer;
+  const int64_t count = std::ssize(block);
+  const auto add = [&](int64_t first, int64_t end, Interval keys) {
+    const GradStrip& strip = tile.strips[first];
+    const GradStrip& last = tile.strips[end - 1];
+    const int64_t at = keys.begin * strip.kernels->OuterWidth();
+    OuterArgs args{.a = strip.dp + at,
+                   .strip_stride = plan_.block_k * strip.lanes.width,
+                   .width = strip.lanes.width,
+                   .rows = last.first + last.lanes.count - strip.first,
+                   .b = scratch.q,
+                   .b_rows = tile.heads,
+                   .b_first = strip.first,
+                   .keys = keys.size(),
+                   .columns = problem.d,
+                   .accumulate = true,
+                   .c_rows = scratch.dk_rows + keys.begin};
+    outer(args);
+    if (problem.d_rope > 0) {
+      args.b = scratch.q_rope;
+      args.columns = problem.d_rope;
+      args.c_rows = scratch.dk_rope_rows + keys.begin;
+      outer(args);
+    }
+    args.a = strip.s + at;
+    args.b = scratch.d_out;
+    args.columns = problem.dv;
+    args.c_rows = scratch.dv_rows + keys.begin;
+    outer(args);
+  };
+  for (int64_t key = 0; key < count;) {
+    int64_t end = key + 1;
+    while (end < count && block[static_cast<size_t>(end)] != block[static_cast<size_t>(end - 1)]) ++end;
+    // Strips of another width have tiles of another shape.
+    for (int64_t first = 0, to = 0; first < tile.strips.size(); first = to) {
+      while (to < tile.strips.size() && tile.strips[to].lanes.width == tile.strips[first].lanes.width) ++to;
+      add(first, to, {key, end});
+    }
+    key = end;
+  }
+}
+
+void SparseBackwardTile::WriteQueries(const Tile& tile) const {
+  const BoundAttention& attention = bound_.forward.attention;
+  const auto& problem = attention.problem;
+  alignas(64) float multiplier[kMaxStripWidth];
+  std::fill_n(multiplier, kMaxStripWidth, bound_.forward.has_v ? attention.scale : 1.0f);
+  for (int64_t s = 0; s < tile.strips.size(); ++s) {
+    const GradStrip& strip = tile.strips[s];
+    const auto write = [&](const MutableTensorView& tensor, const layout::Rows& rows, int64_t columns,
+                           const float* panel) {
+      void* targets[kMaxStripWidth];
+      for (int64_t i = 0; i < strip.lanes.count; ++i) {
+        targets[i] = RowAddress(tensor.data, rows, tile.token.sequence, strip.lanes.head[i], tile.q_row);
+      }
+      strip.kernels->write_output(panel, columns, multiplier, strip.zero, targets, rows.dtype, strip.lanes.count);
+    };
+    write(args_.dq, bound_.dq, problem.d, strip.dq);
+    if (problem.d_rope > 0) {
+      write(args_.dq_rope, bound_.dq_rope, problem.d_rope, strip.dq + problem.d * strip.lanes.width);
+    }
+  }
+}
+
+void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
+  const auto& problem = bound.forward.attention.problem;
+  const auto clear = [](const MutableTensorView& tensor, const layout::Rows& rows, int64_t heads, int64_t columns) {
+    return [&tensor, &rows, heads, columns](int64_t b, Interval unused) {
+      for (int64_t row = unused.begin; row < unused.end; ++row) {
+        for (int64_t n = 0; n < heads; ++n) {
+          std::memset(RowAddress(tensor.data, rows, b, n, row), 0, static_cast<size_t>(columns) * SizeOf(rows.dtype));
+        }
+      }
+    };
+  };
+  const SparseSequences& sequences = bound.forward.sequences;
+  sequences.ForUnusedQueries(clear(args.dq, bound.dq, problem.heads, problem.d));
+  sequences.ForUnusedKeys(clear(args.dk, bound.dk, 1, problem.d));
+  if (bound.forward.has_v) sequences.ForUnusedKeys(clear(args.dv, bound.dv, 1, problem.dv));
+  if (problem.d_rope == 0) return;
+  sequences.ForUnusedQueries(clear(args.dq_rope, bound.dq_rope, problem.heads, problem.d_rope));
+  sequences.ForUnusedKeys(clear(args.dk_rope, bound.dk_rope, 1, problem.d_rope));
+}
+
+}  // namespace fa::ops

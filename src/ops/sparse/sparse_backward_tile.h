@@ -1,0 +1,58 @@
+#ifndef FA_OPS_SPARSE_BACKWARD_TILE_H_
+#define FA_OPS_SPARSE_BACKWARD_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/sparse_flash_attention_grad.h"
+#include "ops/sparse/bind_sparse.h"
+#include "ops/sparse/sparse_backward_buffers.h"
+#include "ops/sparse/sparse_plan.h"
+#include "ops/tile/score_tile.h"
+#include "ops/token/gathered_keys.h"
+#include "ops/token/key_sum_tasks.h"
+
+namespace fa::ops {
+
+/// The sparse backward's tile program: runs any task of its plan. One per Run, shared by all workers.
+class SparseBackwardTile {
+ public:
+  /// `dense`: DenseArgs(args), kept by the caller.
+  SparseBackwardTile(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
+                     const SparseAttentionGradArgs& args, const AttentionArgs& dense,
+                     const SparseBackwardBuffers& buffers, std::byte* workspace);
+
+  void operator()(int32_t task, int worker);
+
+ private:
+  struct GradStrip;
+  struct Tile;
+
+  void RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const;
+  void WriteEmpty(const SparseToken& token) const;
+  void Open(Tile& tile) const;
+  void Accumulate(Tile& tile, int64_t begin) const;
+  void StripGradients(Tile& tile, GradStrip& strip, const GatheredBlock& rows, int64_t count) const;
+  void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
+  void WriteQueries(const Tile& tile) const;
+  void AimAt(const Tile& tile, std::span<const int32_t> block) const;
+
+  const BoundSparseGrad& bound_;
+  const SparsePlan& plan_;
+  const core::kernels::KernelTable& table_;
+  const SparseAttentionGradArgs& args_;
+  const AttentionArgs& dense_;
+  const SparseBackwardBuffers& buffers_;
+  std::byte* workspace_;
+  ScoreTile score_tile_;
+  GatheredKeys gathered_;
+  KeySumTasks::Run sums_;
+};
+
+/// Rows that no sequence uses: 0 in every gradient.
+void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SPARSE_BACKWARD_TILE_H_

@@ -1,0 +1,70 @@
+// SparseFlashAttention: bind -> plan -> run.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fa/sparse_flash_attention.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "ops/sparse/bind_sparse.h"
+#include "ops/sparse/sparse_forward_tile.h"
+#include "ops/sparse/sparse_plan.h"
+
+namespace fa {
+namespace {
+
+class SparseForwardPlanImpl final : public Plan::Impl {
+ public:
+  SparseForwardPlanImpl(Context& context, ops::BoundSparse bound)
+      : Impl(context),
+        bound_(std::move(bound)),
+        table_(ops::KernelsOf(context, bound_.attention.problem.dtype)),
+        machine_(ops::MachineOf(context, table_)),
+        plan_(ops::MakeSparseForwardPlan(bound_, machine_,
+                                         ops::ReadsKeysInPlace(table_, bound_.attention.problem.heads))),
+        buffers_(bound_, plan_, table_, workspace_) {}
+
+  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
+  [[nodiscard]] PlanInfo info() const override {
+    return InfoOf(plan_, plan_.graph, bound_, workspace_, KernelNames(), table_.isa);
+  }
+  [[nodiscard]] std::string Describe() const override {
+    return ops::DescribeSparse(plan_, plan_.graph, bound_, machine_, workspace_, KernelNames());
+  }
+  [[nodiscard]] const char* made_for() const override { return "the sparse forward, want SparseAttentionArgs"; }
+
+  [[nodiscard]] Status Run(const SparseAttentionArgs& args, std::byte* workspace) const override {
+    if (Status status = ops::CheckSparseRunArgs(bound_, args); !status.ok()) return status;
+    const AttentionArgs dense = ops::DenseArgs(args);
+    ops::WriteUnusedSparseRows(bound_, args, dense);
+    ops::SparseForwardTile tile(bound_, plan_, table_, args, dense, buffers_, workspace);
+    return RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::string> KernelNames() const {
+    return ops::SparseKernelNames(table_, plan_, bound_.attention.problem.heads, /*few=*/true);
+  }
+
+  ops::BoundSparse bound_;
+  const core::kernels::KernelTable& table_;
+  tiling::Machine machine_;
+  ops::SparsePlan plan_;
+  tiling::WorkspacePlan workspace_;
+  ops::SparseForwardBuffers buffers_;
+};
+
+}  // namespace
+
+Result<Plan> PlanSparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
+                                      Context* context) {
+  return ops::MakePlan<SparseForwardPlanImpl>(context, [&] { return ops::BindSparse(args, options); });
+}
+
+Status SparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options, Context* context) {
+  auto plan = PlanSparseFlashAttention(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

@@ -1,0 +1,226 @@
+// One query token of the sparse forward: all its heads, along the vector lanes, against the keys of its list.
+//
+//   the list's keys, ascending
+//   for each block of 128 keys:  gather their rows of K (and V) side by side, widened to f32 where the kernels want it
+//     for each strip of heads:   scores, online softmax, product: the code of the dense forward
+//   one or two heads: for each block of 64 keys, scores beside the product of the block before
+//   O = O^T / sum
+//
+// Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times a
+// head. The next block's rows are fetched into L2 while this one's are multiplied. Up to eight heads are the kernels of
+// few rows: reading is all the time there is, and nothing is gathered, the rows are read where they lie.
+
+#include "ops/sparse/sparse_forward_tile.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/executor.h"
+#include "ops/tile/row_probability.h"
+#include "ops/tile/tile_scratch.h"
+
+namespace fa::ops {
+
+using core::kernels::StripKernels;
+using tiling::Interval;
+
+struct SparseForwardTile::Scratch {
+  Scratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan, const GatherShape& gather)
+      : selection(carver, bound.lists, bound.sequences.max_sk),
+        panels(carver, gather),
+        max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)),
+        addresses(carver, gather, gather.block == 0 ? max_keys : 0),
+        runs(carver.Array<FetchRuns::Run>(3 * gather.block)) {
+    const auto& problem = bound.attention.problem;
+    const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false);
+    std::byte* memory = carver.Array<std::byte>(static_cast<int64_t>(bytes));
+    if (memory != nullptr) tile = TileScratch::Carve(memory, problem, plan.tile_heads, plan.block_k, false, false);
+    if (!bound.has_mean) return;
+    const int64_t lanes = (plan.tile_heads + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
+    raw_scores = carver.Floats(max_keys * lanes);
+    sums = carver.Floats(max_keys);
+  }
+
+  KeySelection selection;
+  GatherPanels panels;
+  int64_t max_keys;
+  KeyAddresses addresses;
+  FetchRuns::Run* runs;  ///< of the next block
+  TileScratch tile;
+  float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
+  float* sums = nullptr;        ///< of each key: probabilities of all heads
+};
+
+/// Some heads of a token.
+struct SparseForwardTile::Heads {
+  SparseToken token;
+  KeyPlace place;
+  FoldedRows rows;
+};
+
+SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const SparsePlan& plan,
+                                           const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace) {
+  const auto& problem = bound.attention.problem;
+  few = FewHeads(table, problem.heads);
+  gather = {.dtype = problem.dtype,
+            .form = KeyFormOf(few != nullptr ? *few : table.widest(), problem.dtype),
+            .d = problem.d,
+            .d_rope = problem.d_rope,
+            .dv = problem.dv,
+            .shared_v = !bound.has_v,
+            .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k};
+  Carver carver(nullptr);
+  static_cast<void>(SparseForwardTile::Scratch(carver, bound, plan, gather));
+  scratch_bytes = carver.used();
+  run_state = workspace.Book("run state", core::RunStateBytes(plan.graph));
+  scratch = workspace.Book("selected keys, their rows, tile scratch",
+                           scratch_bytes * static_cast<size_t>(plan.graph.workers()));
+}
+
+SparseForwardTile::SparseForwardTile(const BoundSparse& bound, const SparsePlan& plan,
+                                     const core::kernels::KernelTable& table, const SparseAttentionArgs& args,
+                                     const AttentionArgs& dense, const SparseForwardBuffers& buffers,
+                                     std::byte* workspace)
+    : bound_(bound),
+      plan_(plan),
+      table_(table),
+      args_(args),
+      buffers_(buffers),
+      workspace_(workspace),
+      strips_(bound.attention, table, dense, nullptr),
+      gathered_(*table.rows, buffers.gather, SourcesOf(bound, args)) {}
+
+void SparseForwardTile::operator()(int32_t task, int worker) {
+  const int64_t heads = bound_.attention.problem.heads, head_tasks = plan_.head_tasks(heads);
+  const int64_t first = task / head_tasks * plan_.tokens_per_task;
+  const int64_t head = task % head_tasks * plan_.heads_per_task;
+  Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
+  const Scratch scratch(carver, bound_, plan_, buffers_.gather);
+  const int64_t end = std::min(first + plan_.tokens_per_task, bound_.sequences.tokens);
+  for (int64_t token = first; token < end; ++token) {
+    RunToken(bound_.sequences.Token(token), head, std::min(head + plan_.heads_per_task, heads), scratch);
+  }
+}
+
+void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, int64_t head_end,
+                                 const Scratch& scratch) const {
+  const SparseSequences& sequences = bound_.sequences;
+  const void* list = bound_.lists.List(args_.sparse_indices.data, token.sequence, sequences.Row(token));
+  const SelectedKeys keys = scratch.selection.Select(list, sequences.Limit(token));
+  const KeyPlace place{token.sequence, sequences.list[static_cast<size_t>(token.sequence)].k_offset};
+  if (bound_.has_mean) std::fill_n(scratch.sums, keys.count, 0.0f);
+  for (int64_t head = head_begin; head < head_end; head += plan_.tile_heads) {
+    const Heads heads{token, place,
+                      FoldedRows{.sequence = token.sequence,
+                                 .head_begin = head,
+                                 .heads = std::min(plan_.tile_heads, head_end - head),
+                                 .row_begin = token.row,
+                                 .row_end = token.row + 1}};
+    ForwardStrips::Strips strips;
+    VisitKeys(heads, keys, scratch, strips);
+    for (int64_t s = 0; s < strips.size(); ++s) strips_.Finish(strips[s], scratch.tile);
+    if (bound_.has_mean) AddProbabilities(strips, keys, scratch);
+  }
+  if (bound_.has_mean) WriteMean(token, keys, scratch);
+}
+
+void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, const Scratch& scratch,
+                                  ForwardStrips::Strips& strips) const {
+  const Interval all{0, keys.count};
+  if (buffers_.gather.block == 0) {
+    // A copy of the rows would take as long as their products.
+    const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
+    strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
+    if (buffers_.few->scores_beside != nullptr) {
+      // The scores of a block wait for its rows; the product of the one before fills that time.
+      RunningStrip& strip = strips[0];
+      WaitingProduct waiting;
+      const int64_t half = plan_.block_k / 2;
+      for (int64_t begin = 0; begin < keys.count; begin += half) {
+        float* raw = bound_.has_mean ? scratch.raw_scores + begin * strip.lanes.width : nullptr;
+        strips_.VisitBlockBeside(strip, {begin, std::min(begin + half, keys.count)}, rows, scratch.tile, waiting, raw);
+      }
+      ForwardStrips::EndWaiting(strip, waiting);
+      return;
+    }
+    for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
+      VisitBlock({begin, std::min(begin + plan_.block_k, keys.count)}, rows, scratch, strips);
+    }
+    return;
+  }
+  const auto runs_of = [&](int64_t begin) {
+    FetchRuns runs(scratch.runs);
+    gathered_.AddRows(heads.place, keys.span(begin, begin + plan_.block_k), runs);
+    return runs;
+  };
+  // Packing the queries takes as long as the first rows need to arrive.
+  runs_of(0).Fetch();
+  strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
+  for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
+    const std::span<const int32_t> block = keys.span(begin, begin + plan_.block_k);
+    KeyRows rows = gathered_.Gather(heads.place, block, scratch.panels).rows;
+    rows.first = begin;
+    // The next block's rows arrive while this one's are multiplied.
+    const FetchRuns next = runs_of(begin + plan_.block_k);
+    core::kernels::FetchList list = next.list();
+    const auto& problem = bound_.attention.problem;
+    const int64_t columns = problem.d + problem.d_rope + problem.dv;
+    rows.k.fetch = rows.v.fetch = &list;
+    rows.k.fetch_lines = next.lines() * (problem.d + problem.d_rope) / (columns * strips.size()) + 1;
+    rows.v.fetch_lines = next.lines() * problem.dv / (columns * strips.size()) + 1;
+    VisitBlock({begin, begin + std::ssize(block)}, rows, scratch, strips);
+  }
+}
+
+void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Scratch& scratch,
+                                   ForwardStrips::Strips& strips) const {
+  int64_t lanes = 0;  // of the strips before
+  for (int64_t s = 0; s < strips.size(); ++s) {
+    const int64_t width = strips[s].lanes.width;
+    float* raw = bound_.has_mean ? scratch.raw_scores + scratch.max_keys * lanes + block.begin * width : nullptr;
+    strips_.VisitBlock(strips[s], block, rows, scratch.tile, raw);
+    lanes += width;
+  }
+}
+
+/// scratch.sums += the probabilities of the strips' heads, from their raw scores and final statistics.
+void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, const SelectedKeys& keys,
+                                         const Scratch& scratch) const {
+  const ScoreScale& scale = strips_.score_tile().passes().scale();
+  float* raw = scratch.raw_scores;
+  for (int64_t s = 0; s < strips.size(); ++s) {
+    const RunningStrip& strip = strips[s];
+    const int64_t width = strip.lanes.width;
+    alignas(64) float shift[kMaxStripWidth];
+    alignas(64) const float delta[kMaxStripWidth] = {};
+    for (int64_t i = 0; i < width; ++i) shift[i] = RowShift(strip.row_max[i] * scale.unit, strip.row_sum[i]);
+    for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
+      const int64_t count = std::min(plan_.block_k, keys.count - begin);
+      float* p = raw + begin * width;
+      std::memset(scratch.tile.scores, 0, sizeof(float) * static_cast<size_t>(count * width));
+      strip.kernels->backward_softmax(p, scratch.tile.scores, count, scale.exp2_factor, shift, delta);
+      AddLanes(p, count, width, strip.lanes.count, scratch.sums + begin);
+    }
+    raw += scratch.max_keys * width;
+  }
+}
+
+void SparseForwardTile::WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const {
+  float* mean =
+      static_cast<float*>(args_.p_head_mean.data) + bound_.mean.Offset(token.sequence, 0, bound_.sequences.Row(token));
+  std::fill_n(mean, bound_.lists.entries, 0.0f);
+  const auto heads = static_cast<float>(bound_.attention.problem.heads);
+  for (int64_t i = 0; i < keys.count; ++i) mean[keys.slots[i]] = scratch.sums[i] / heads;
+}
+
+void WriteUnusedSparseRows(const BoundSparse& bound, const SparseAttentionArgs& args, const AttentionArgs& dense) {
+  WriteUnusedRows(bound.attention, dense);
+  if (!bound.has_mean) return;
+  bound.sequences.ForUnusedQueries([&](int64_t b, Interval rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      std::fill_n(static_cast<float*>(args.p_head_mean.data) + bound.mean.Offset(b, 0, row), bound.lists.entries, 0.0f);
+    }
+  });
+}
+
+}  // namespace fa::ops

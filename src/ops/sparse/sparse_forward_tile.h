@@ -1,0 +1,67 @@
+#ifndef FA_OPS_SPARSE_FORWARD_TILE_H_
+#define FA_OPS_SPARSE_FORWARD_TILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/sparse_flash_attention.h"
+#include "ops/plan/carver.h"
+#include "ops/sparse/bind_sparse.h"
+#include "ops/sparse/sparse_plan.h"
+#include "ops/tile/forward_strips.h"
+#include "ops/token/gathered_keys.h"
+#include "ops/token/key_selection.h"
+
+namespace fa::ops {
+
+/// Where a sparse forward's buffers lie in the workspace.
+struct SparseForwardBuffers {
+  SparseForwardBuffers(const BoundSparse& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
+                       tiling::WorkspacePlan& workspace);
+
+  const core::kernels::StripKernels* few;  ///< the kernels where a token has few heads, else null
+  GatherShape gather;                      ///< block: 0 where the kernels are those of few rows
+  size_t run_state, scratch;
+  size_t scratch_bytes;  ///< of one worker
+};
+
+/// The sparse forward's tile program: runs any task of its plan. One per Run, shared by all workers.
+class SparseForwardTile {
+ public:
+  /// `dense`: DenseArgs(args), kept by the caller.
+  SparseForwardTile(const BoundSparse& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
+                    const SparseAttentionArgs& args, const AttentionArgs& dense, const SparseForwardBuffers& buffers,
+                    std::byte* workspace);
+
+  void operator()(int32_t task, int worker);
+
+ private:
+  friend struct SparseForwardBuffers;
+  struct Scratch;
+  struct Heads;
+
+  void RunToken(const SparseToken& token, int64_t head_begin, int64_t head_end, const Scratch& scratch) const;
+  void VisitKeys(const Heads& heads, const SelectedKeys& keys, const Scratch& scratch,
+                 ForwardStrips::Strips& strips) const;
+  void VisitBlock(tiling::Interval block, const KeyRows& rows, const Scratch& scratch,
+                  ForwardStrips::Strips& strips) const;
+  void AddProbabilities(const ForwardStrips::Strips& strips, const SelectedKeys& keys, const Scratch& scratch) const;
+  void WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const;
+
+  const BoundSparse& bound_;
+  const SparsePlan& plan_;
+  const core::kernels::KernelTable& table_;
+  const SparseAttentionArgs& args_;
+  const SparseForwardBuffers& buffers_;
+  std::byte* workspace_;
+  ForwardStrips strips_;
+  GatheredKeys gathered_;
+};
+
+/// Rows that no sequence uses: 0 in every result.
+void WriteUnusedSparseRows(const BoundSparse& bound, const SparseAttentionArgs& args, const AttentionArgs& dense);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SPARSE_FORWARD_TILE_H_

@@ -1,0 +1,208 @@
+#include "ops/tile/forward_strips.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace fa::ops {
+namespace {
+
+using core::kernels::kMaskedScore;
+using core::kernels::StripKernels;
+using tiling::Interval;
+
+constexpr float kMax = std::numeric_limits<float>::max();
+
+struct Statistics {
+  float max, sum, lse, multiplier;
+  bool zero;
+};
+
+/// Ends the online softmax of one row: natural-log statistics and what the output state is multiplied by.
+/// @param with_lse  else lse may be anything: a logarithm takes as long as the rest
+Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  if (no_keys) return {0, 0, -kInf, 0, true};
+  if (std::isnan(row_sum)) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    return {nan, nan, nan, nan, false};
+  }
+  const bool empty = row_max == -kInf;
+  if (sink == nullptr) {
+    if (empty) return {-kMax, kMax, -kInf, 0, true};
+    const float max = row_max * unit;
+    return {max, row_sum, with_lse ? max + std::log(row_sum) : 0, 1.0f / row_sum, false};
+  }
+  if (empty) return {*sink, 1, *sink, 0, true};
+  const float own = row_max * unit, max = std::max(own, *sink);
+  const float scale = std::exp(own - max), sum = row_sum * scale + std::exp(*sink - max);
+  return {max, sum, max + std::log(sum), scale / sum, false};
+}
+
+void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where, int64_t b, int64_t n, int64_t row,
+                    float value) {
+  float* to = static_cast<float*>(tensor.data) + where.Offset(b, n, row);
+  for (int64_t c = 0; c < where.copies; ++c) to[c * where.copy_stride] = value;
+}
+
+}  // namespace
+
+const StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows, bool row_state) {
+  const StripKernels& strip = table.ForRows(rows);
+  return row_state ? table.WithRowState(strip) : strip;
+}
+
+void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const Interval* keys,
+                         const TileScratch& scratch, Strips& strips, bool row_state) const {
+  const auto& problem = bound_.problem;
+  int64_t lane_base = 0;
+  for (int64_t first = 0; first < rows.size();) {
+    const StripKernels& kernels = few != nullptr ? *few : StripFor(table_, rows.size() - first, row_state);
+    RunningStrip& strip = strips.Add({MakeStrip(bound_, kernels, rows, first)});
+    if (keys != nullptr) strip.hull = strip.full = *keys;
+    first += strip.lanes.count;
+    const int64_t width = strip.lanes.width;
+    strip.panel = scratch.panels + lane_base * (problem.d + problem.d_rope);
+    strip.state = scratch.state + lane_base * problem.dv;
+    strip.row_max = scratch.stats + 2 * lane_base;
+    strip.row_sum = strip.row_max + width;
+    std::fill_n(strip.row_max, width, kMaskedScore);
+    std::fill_n(strip.row_sum, width, 0.0f);
+    lane_base += width;
+    if (!strip.hull.empty()) PackQueries(bound_, args_, score_tile_.passes().scale().q_multiplier, strip);
+  }
+}
+
+void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRows& rows, const TileScratch& scratch,
+                               float* raw_scores) const {
+  const Interval keys = strip.KeysIn(block);
+  if (keys.empty()) return;
+  const StripKernels& kernels = *strip.kernels;
+  const ScorePasses& passes = score_tile_.passes();
+  alignas(64) float block_max[kMaxStripWidth];
+  alignas(64) float alpha[kMaxStripWidth];
+  float* s = scratch.scores;
+  const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr);
+  if (raw_scores != nullptr) {
+    std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(keys.size() * strip.lanes.width));
+  }
+  const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
+  const auto softmax = pairs && !passes.has_dropout() ? kernels.softmax_pairs : kernels.softmax;
+  softmax(s, keys.size(), passes.scale().exp2_factor, block_max, strip.row_max, strip.row_sum, alpha);
+  if (passes.has_dropout()) {
+    passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
+    if (pairs) kernels.pair_keys(s, keys.size(), s);
+  }
+  Product(strip, keys, may_meet_masked, rows, scratch, strip.started ? alpha : nullptr);
+  strip.started = true;
+}
+
+/// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied when V is not finite (0 * NaN). Rather than scan V,
+/// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value it is done
+/// again from a copy, pair by pair, without the masked ones.
+void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
+                            const TileScratch& scratch, const float* alpha) const {
+  const StripKernels& kernels = *strip.kernels;
+  const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
+  const size_t bytes = sizeof(float) * static_cast<size_t>(size);
+  if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
+  MultiplyRuns(kernels.product, strip, keys, rows, scratch.scores, alpha);
+  if (!may_meet_masked || table_.rows->all_finite(strip.state, DType::kF32, size)) return;
+  if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
+  if (kernels.unpair_keys != nullptr) kernels.unpair_keys(scratch.scores, keys.size());
+  score_tile_.MarkMasked(strip, keys, scratch.scores);
+  MultiplyRuns(kernels.product_exact, strip, keys, rows, scratch.scores, alpha);
+}
+
+/// The product over keys whose values may lie in pages. Every further run goes on where the one before left off, which
+/// gives the bits of one product over all.
+void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& strip, Interval keys, const KeyRows& rows,
+                                 const float* p, const float* alpha) const {
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t end = rows.VRunEnd(key, keys.end);
+    product(rows.V(key), end - key, p + (key - keys.begin) * strip.lanes.width, bound_.problem.dv, alpha, strip.state);
+    alpha = kUnitAlpha.data();
+    key = end;
+  }
+}
+
+void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const KeyRows& rows,
+                                     const TileScratch& scratch, WaitingProduct& waiting, float* raw_scores) const {
+  const Interval keys = strip.KeysIn(block);
+  if (keys.empty()) return;
+  const StripKernels& kernels = *strip.kernels;
+  assert(!score_tile_.passes().has_dropout() && rows.VRunEnd(keys.begin, keys.end) == keys.end);
+  alignas(64) float block_max[kMaxStripWidth];
+  // The probabilities that wait lie in one half of the tile.
+  const int64_t tile = keys.size() * strip.lanes.width;
+  float* s = waiting.args.p == scratch.scores ? scratch.scores + waiting.tile : scratch.scores;
+  [[maybe_unused]] const bool may_meet_masked =
+      score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr, strip.started ? &waiting.args : nullptr);
+  assert(!may_meet_masked);
+  if (raw_scores != nullptr) std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(tile));
+  kernels.softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, block_max, strip.row_max, strip.row_sum,
+                  waiting.alpha);
+  waiting.args = {.v = rows.V(keys.begin),
+                  .keys = keys.size(),
+                  .p = s,
+                  .dv = bound_.problem.dv,
+                  .alpha = strip.started ? waiting.alpha : nullptr,
+                  .o = strip.state};
+  waiting.tile = tile;
+  strip.started = true;
+}
+
+void ForwardStrips::EndWaiting(const RunningStrip& strip, WaitingProduct& waiting) {
+  const core::kernels::ProductArgs& args = waiting.args;
+  if (args.keys > 0) strip.kernels->product(args.v, args.keys, args.p, args.dv, args.alpha, args.o);
+  waiting.args.keys = 0;
+}
+
+void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch) const {
+  const StripRows& lanes = strip.lanes;
+  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];
+  const auto* sinks = static_cast<const float*>(args_.sink.data);
+  const float unit = score_tile_.passes().scale().unit;
+  alignas(64) float multiplier[kMaxStripWidth] = {};
+  alignas(64) int32_t zero[kMaxStripWidth] = {};
+  for (int64_t i = 0; i < lanes.count; ++i) {
+    const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
+    // Selected keys that are all masked count as none.
+    const bool no_keys = sequence.sk == 0 || (bound_.selected_keys && strip.row_sum[i] == 0);
+    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], unit, no_keys,
+                                       bound_.has_sink ? sinks + head : nullptr, bound_.has_lse);
+    multiplier[i] = stats.multiplier;
+    zero[i] = stats.zero || !strip.started ? 1 : 0;
+    if (bound_.has_max) WriteStatistic(args_.softmax_max, bound_.softmax_max, lanes.sequence, head, row, stats.max);
+    if (bound_.has_sum) WriteStatistic(args_.softmax_sum, bound_.softmax_sum, lanes.sequence, head, row, stats.sum);
+    if (bound_.has_lse) WriteStatistic(args_.lse, bound_.lse, lanes.sequence, head, row, stats.lse);
+  }
+  // The backup has served: it lies beside the state, and an int8 output is staged there.
+  WriteOutputRows(bound_, args_, strip,
+                  {.state = strip.state, .multiplier = multiplier, .zero = zero, .staging = scratch.backup},
+                  quantisation_);
+}
+
+void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args) {
+  const auto element = static_cast<int64_t>(SizeOf(bound.out.dtype));
+  const auto write = [&](int64_t b, Interval rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t n = 0; n < bound.problem.heads; ++n) {
+        auto* out = static_cast<std::byte*>(args.out.data) + bound.out.Offset(b, n, row) * element;
+        std::memset(out, 0, static_cast<size_t>(bound.problem.dv * element));
+        if (bound.has_max) WriteStatistic(args.softmax_max, bound.softmax_max, b, n, row, 0);
+        if (bound.has_sum) WriteStatistic(args.softmax_sum, bound.softmax_sum, b, n, row, 0);
+        if (bound.has_lse) WriteStatistic(args.lse, bound.lse, b, n, row, 0);
+      }
+    }
+  };
+  write(0, {bound.tail_row_begin, bound.tail_row_end});
+  if (bound.padded_rows == 0) return;
+  for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
+    write(static_cast<int64_t>(b), {bound.problem.sequences[b].sq, bound.padded_rows});
+  }
+}
+
+}  // namespace fa::ops

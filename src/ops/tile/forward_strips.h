@@ -1,0 +1,92 @@
+#ifndef FA_OPS_FORWARD_STRIPS_H_
+#define FA_OPS_FORWARD_STRIPS_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/tile/key_rows.h"
+#include "ops/tile/output_rows.h"
+#include "ops/tile/score_tile.h"
+#include "ops/tile/strip.h"
+#include "ops/tile/tile_scratch.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// A strip with its state of the online softmax.
+struct RunningStrip : Strip {
+  float* state = nullptr;
+  float* row_max = nullptr;
+  float* row_sum = nullptr;
+  bool started = false;  ///< state holds something
+};
+
+/// The product of a block that waits to run beside the scores of the next.
+struct WaitingProduct {
+  WaitingProduct() = default;
+  WaitingProduct(const WaitingProduct&) = delete;  // args point at alpha
+  WaitingProduct& operator=(const WaitingProduct&) = delete;
+
+  core::kernels::ProductArgs args;  ///< keys 0: none waits
+  int64_t tile = 0;                 ///< floats of its probabilities
+  alignas(64) float alpha[kMaxStripWidth];
+};
+
+/// The strip for the first of `rows` rows, with its output state by rows or along the lanes: the bits are the same.
+[[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
+                                                          bool row_state);
+
+/// Scores, online softmax, product and result of the strips of a tile: what every forward shares, wherever its keys
+/// come from.
+class ForwardStrips {
+ public:
+  /// More than any tile has: strips are narrower than the narrowest widest one, 8 lanes, in the last position only.
+  static constexpr int64_t kMaxStrips = 72;
+  using Strips = StripArray<RunningStrip, kMaxStrips>;
+
+  ForwardStrips(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
+                const OutputQuantisation* quantisation)
+      : bound_(bound), table_(table), args_(args), quantisation_(quantisation), score_tile_(bound, table, args) {}
+
+  [[nodiscard]] const ScoreTile& score_tile() const { return score_tile_; }
+
+  /// Cuts the rows into strips and packs their queries.
+  /// @param few   the kernels of few rows where the whole group has few, else null
+  /// @param keys  kept by all rows, instead of what the sequence's rule says
+  /// @param row_state  strips with their output state by rows
+  void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
+            const TileScratch& scratch, Strips& strips, bool row_state = false) const;
+  /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
+  void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
+                  float* raw_scores = nullptr) const;
+  /// The same for kernels that have scores_beside: the product of the block before runs beside these scores, this one's
+  /// is left waiting. For at most half a tile's keys whose values lie in one run, without masks and dropout.
+  void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
+                        WaitingProduct& waiting, float* raw_scores) const;
+  static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);
+  /// Writes output and statistics.
+  void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
+
+ private:
+  void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
+               const TileScratch& scratch, const float* alpha) const;
+  using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
+  void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
+                    const float* p, const float* alpha) const;
+
+  const BoundAttention& bound_;
+  const core::kernels::KernelTable& table_;
+  const AttentionArgs& args_;
+  const OutputQuantisation* quantisation_;
+  ScoreTile score_tile_;
+};
+
+/// Rows past the last packed sequence, and past the length of a padded batch element, are written 0 in every output.
+void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_FORWARD_STRIPS_H_

@@ -1,0 +1,34 @@
+#ifndef FA_OPS_OUTPUT_ROWS_H_
+#define FA_OPS_OUTPUT_ROWS_H_
+
+#include <cstdint>
+
+#include "core/kernels/int8_kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/tile/strip.h"
+
+namespace fa::ops {
+
+/// An int8 output.
+struct OutputQuantisation {
+  core::kernels::Quantisation values;  ///< of head 0
+  const core::kernels::Int8Table* kernels = nullptr;
+};
+
+/// The output state of a finished strip.
+struct FinishedStrip {
+  const float* state = nullptr;
+  const float* multiplier = nullptr;  ///< of each lane
+  const int32_t* zero = nullptr;      ///< of each lane: not 0: the row is 0
+  float* staging = nullptr;           ///< kMaxStripWidth rows of dv floats, for an int8 output
+};
+
+/// Writes the rows of a strip to `out`, rounded once to its type.
+/// @param quantisation  null: the output is of a float type
+void WriteOutputRows(const BoundAttention& bound, const AttentionArgs& args, const Strip& strip,
+                     const FinishedStrip& finished, const OutputQuantisation* quantisation);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_OUTPUT_ROWS_H_

@@ -1,0 +1,37 @@
+#include "ops/tile/row_probability.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace fa::ops {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+
+}  // namespace
+
+float RowShift(float max, float sum) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  const bool empty = sum == 0 || (sum == kMax && max == -kMax);
+  if (empty) return std::numeric_limits<float>::infinity();
+  return static_cast<float>(max * kLog2E + std::log2(static_cast<double>(sum)));
+}
+
+void AddLanes(const float* p, int64_t keys, int64_t width, int64_t count, float* sums) {
+  constexpr int64_t kPartial = 8;  // partial sums, so that the additions need not wait for one another
+  for (int64_t key = 0; key < keys; ++key, p += width) {
+    std::array<float, kPartial> partial{};
+    int64_t lane = 0;
+    for (; lane + kPartial <= count; lane += kPartial) {
+      for (int64_t i = 0; i < kPartial; ++i) partial[static_cast<size_t>(i)] += p[lane + i];
+    }
+    for (int64_t i = 0; lane < count; ++lane, ++i) partial[static_cast<size_t>(i)] += p[lane];
+    for (size_t half = kPartial / 2; half > 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) partial[i] += partial[i + half];
+    }
+    sums[key] += partial[0];
+  }
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,74 @@
+#ifndef FA_OPS_SCORE_PASSES_H_
+#define FA_OPS_SCORE_PASSES_H_
+
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/tile/strip.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// How raw inner products become the base-2 exponent, derived once a call from scale, softcap and pse type. Q is packed
+/// times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
+struct ScoreScale {
+  ScoreScale(const BoundAttention& bound, float scale);
+
+  float q_multiplier;
+  /// The inner product is scaled by cap_scale in a pass of its own: before a softcap; and before pse where the levels
+  /// must agree to the bit, since a product added in one step is rounded once on some and twice on others.
+  bool scale_first;
+  float cap_scale;
+  float bias_pre;     ///< factor of the inner product when a bias or slope is added
+  float bias_post;    ///< factor of pse
+  float unit;         ///< tile score * unit = natural-log score
+  float exp2_factor;  ///< unit * log2(e)
+};
+
+/// The fusions: passes over a score tile s[keys][width] that lies in cache, one indirect call each. Forward and
+/// backward run the same ones.
+class ScorePasses {
+ public:
+  ScorePasses(const BoundAttention& bound, const AttentionArgs& args, float scale)
+      : bound_(bound), args_(args), scale_(bound, scale) {}
+
+  [[nodiscard]] const ScoreScale& scale() const { return scale_; }
+  /// Whether BiasAndCap has anything to do.
+  [[nodiscard]] bool changes_scores() const { return bound_.softcap > 0 || bound_.has_pse || bound_.has_slopes; }
+  [[nodiscard]] bool has_dropout() const { return bound_.has_drop_mask || bound_.has_philox; }
+
+  /// Fetches what the other passes will read of these keys: rows too far apart for the hardware to follow.
+  void Fetch(const StripRows& strip, tiling::Interval keys) const;
+  /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
+  /// @param staging  kMaxStripWidth * keys floats, used by a compressed pse
+  /// @param capped   optional: receives the scores after the cap
+  void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                  float* staging, float* capped, float* s) const;
+  /// distance[lane] = |(key_begin + kv_start) - (row + q_start)| with its sign, for pse types 2 and 3.
+  void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
+  /// s = fill outside the row intervals of the strip.
+  void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                    float fill, float* s) const;
+  /// s = fill where the dense mask drops.
+  void MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
+                 const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const;
+  /// p = kept ? p / keep_prob : 0.
+  void Dropout(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+               float* p) const;
+
+ private:
+  void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+              float* staging, float pre, float* s) const;
+  void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                 float pre, float* s) const;
+
+  const BoundAttention& bound_;
+  const AttentionArgs& args_;
+  ScoreScale scale_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SCORE_PASSES_H_

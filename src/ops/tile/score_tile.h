@@ -1,0 +1,110 @@
+#ifndef FA_OPS_SCORE_TILE_H_
+#define FA_OPS_SCORE_TILE_H_
+
+#include <algorithm>
+#include <utility>
+
+#include "core/kernels/kernel_types.h"
+#include "ops/tile/key_rows.h"
+#include "ops/tile/score_passes.h"
+#include "ops/tile/strip.h"
+
+namespace fa::ops {
+
+/// Scores of one strip against an interval of keys, with every fusion and mask applied: what forward and backward
+/// share.
+class ScoreTile {
+ public:
+  ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args)
+      : ScoreTile(bound, table, args, bound.scale) {}
+  /// @param scale  instead of the call's, where a factor of it is known in Run only
+  ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
+            float scale)
+      : bound_(bound), table_(table), passes_(bound, args, scale) {}
+
+  [[nodiscard]] const ScorePasses& passes() const { return passes_; }
+
+  /// s[key - keys.begin][lane] = score, kMaskedScore where masked.
+  /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
+  /// @param block_max  optional: the largest score of each lane
+  /// @param capped     optional: with softcap, the capped score before any bias
+  /// @param beside     optional: a product for kernels that have scores_beside, done when it returns
+  /// @return whether a pair may be masked
+  bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
+            float* capped, const core::kernels::ProductArgs* beside = nullptr) const {
+    const auto products = [&](tiling::Interval part, float* to, float* row_max) {
+      InnerProducts(strip, part, rows, to, row_max, std::exchange(beside, nullptr));
+    };
+    return Fill(strip, keys, products, staging, s, block_max, capped);
+  }
+  /// The same from any `products(keys, s, row_max)`, which writes inner products of not empty keys and, with row_max,
+  /// raises that.
+  template <typename Products>
+  bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
+            float* block_max, float* capped) const;
+
+  /// x = kMaskedProbability at every masked pair: the mark that the exact products skip.
+  void MarkMasked(const Strip& strip, tiling::Interval keys, float* x) const;
+
+ private:
+  /// Keys that the passes work on at a time: a multiple of the mask's words.
+  static constexpr int64_t kPassKeys = 64;
+
+  void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
+                     const core::kernels::ProductArgs* beside) const;
+
+  const BoundAttention& bound_;
+  const core::kernels::KernelTable& table_;
+  ScorePasses passes_;
+};
+
+template <typename Products>
+bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
+                     float* block_max, float* capped) const {
+  using core::kernels::kMaskedScore;
+  using tiling::Interval;
+  const core::kernels::StripKernels& kernels = *strip.kernels;
+  const auto at = [&](int64_t key) { return s + (key - keys.begin) * strip.lanes.width; };
+  if (block_max != nullptr) std::fill_n(block_max, strip.lanes.width, kMaskedScore);
+
+  // [keys.begin, middle.begin) and [middle.end, keys.end) hold masked pairs; the middle does not.
+  Interval middle{std::clamp((strip.full.begin + kKeyStep - 1) / kKeyStep * kKeyStep, keys.begin, keys.end),
+                  std::clamp(strip.full.end / kKeyStep * kKeyStep, keys.begin, keys.end)};
+  if (strip.full.end >= keys.end) middle.end = keys.end;
+  if (middle.empty()) middle = {keys.end, keys.end};
+  const Interval left{keys.begin, middle.begin}, right{middle.end, keys.end};
+
+  if (bound_.has_dense_mask || passes_.changes_scores()) {
+    // A part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives while it is multiplied.
+    for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
+      part.end = std::min(part.begin + kPassKeys, keys.end);
+      float* to = at(part.begin);
+      passes_.Fetch(strip.lanes, part);
+      products(part, to, nullptr);
+      passes_.BiasAndCap(kernels, strip.lanes, part.begin, part.size(), staging,
+                         capped == nullptr ? nullptr : capped + (to - s), to);
+      if (bound_.has_dense_mask) {
+        passes_.MaskDense(table_, kernels, strip.lanes, part.begin, part.size(), kMaskedScore, to);
+      }
+      for (const Interval whole_edge : {left, right}) {
+        const Interval edge{std::max(part.begin, whole_edge.begin), std::min(part.end, whole_edge.end)};
+        if (edge.empty()) continue;
+        passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
+      }
+      if (block_max != nullptr) kernels.block_max(to, part.size(), block_max);
+    }
+    return bound_.has_dense_mask || !left.empty() || !right.empty();
+  }
+  if (!middle.empty()) products(middle, at(middle.begin), block_max);
+  for (const Interval edge : {left, right}) {
+    if (edge.empty()) continue;
+    products(edge, at(edge.begin), nullptr);
+    passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
+    if (block_max != nullptr) kernels.block_max(at(edge.begin), edge.size(), block_max);
+  }
+  return !left.empty() || !right.empty();
+}
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SCORE_TILE_H_

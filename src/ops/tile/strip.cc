@@ -1,0 +1,57 @@
+#include "ops/tile/strip.h"
+
+#include <algorithm>
+
+namespace fa::ops {
+
+tiling::Interval Strip::KeysIn(tiling::Interval block) const {
+  return {std::max(block.begin, hull.begin / kKeyStep * kKeyStep), std::min(block.end, hull.end)};
+}
+
+Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels, const FoldedRows& rows,
+                int64_t first) {
+  Strip strip;
+  strip.kernels = &kernels;
+  StripRows& lanes = strip.lanes;
+  lanes.sequence = rows.sequence;
+  lanes.width = kernels.width;
+  lanes.count = std::min(kernels.rows, rows.size() - first);
+  // A division a lane would take as long as the rest of a short strip.
+  int64_t row = first / rows.heads, head = first % rows.heads;
+  for (int64_t i = 0; i < lanes.count; ++i) {
+    lanes.row[i] = rows.row_begin + row;
+    lanes.head[i] = rows.head_begin + head;
+    if (++head == rows.heads) {
+      head = 0;
+      ++row;
+    }
+  }
+  const tiling::RowRule& rule = bound.problem.sequences[static_cast<size_t>(rows.sequence)].rule;
+  strip.hull = rule.KeysOfRows(lanes.rows());
+  strip.full = rule.KeysOfEveryRow(lanes.rows());
+  return strip;
+}
+
+void RowAddresses(const void* data, const layout::Rows& layout, const Strip& strip, int64_t row_offset,
+                  const void** rows) {
+  const auto element = static_cast<int64_t>(SizeOf(layout.dtype));
+  const StripRows& lanes = strip.lanes;
+  for (int64_t i = 0; i < lanes.count; ++i) {
+    rows[i] = static_cast<const std::byte*>(data) +
+              layout.Offset(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]) * element;
+  }
+}
+
+void PackQueries(const BoundAttention& bound, const AttentionArgs& args, float multiplier, const Strip& strip) {
+  const auto& problem = bound.problem;
+  const int64_t offset = problem.sequences[static_cast<size_t>(strip.lanes.sequence)].q_offset;
+  const void* rows[kMaxStripWidth];
+  RowAddresses(args.q.data, bound.q, strip, offset, rows);
+  strip.kernels->pack_queries({rows, problem.dtype, strip.lanes.count}, problem.d, multiplier, strip.panel);
+  if (!bound.has_rope) return;
+  RowAddresses(args.q_rope.data, bound.q_rope, strip, offset, rows);
+  strip.kernels->pack_queries({rows, problem.dtype, strip.lanes.count}, problem.d_rope, multiplier,
+                              strip.panel + strip.kernels->PanelRows(problem.d) * strip.lanes.width);
+}
+
+}  // namespace fa::ops

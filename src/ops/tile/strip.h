@@ -1,0 +1,96 @@
+#ifndef FA_OPS_STRIP_H_
+#define FA_OPS_STRIP_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// The widest strip of any level; arrays of one value a lane have this size.
+inline constexpr int64_t kMaxStripWidth = 48;
+/// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
+/// and odd partial sums do not depend on where a strip starts.
+inline constexpr int64_t kKeyStep = 8;
+
+/// alpha of a product that only adds.
+alignas(64) inline constexpr auto kUnitAlpha = [] {
+  std::array<float, kMaxStripWidth> ones{};
+  ones.fill(1.0f);
+  return ones;
+}();
+
+/// Which (row, head) of a sequence each lane of a strip stands for.
+struct StripRows {
+  int64_t sequence = 0;
+  int64_t count = 0;  ///< lanes in use
+  int64_t width = 0;
+  int64_t row[kMaxStripWidth];
+  int64_t head[kMaxStripWidth];
+
+  /// Rows do not decrease along the lanes.
+  [[nodiscard]] tiling::Interval rows() const { return {row[0], row[count - 1] + 1}; }
+};
+
+/// A strip of a tile: its rows, the kernels of its width, and the keys its rows keep.
+struct Strip {
+  StripRows lanes;
+  const core::kernels::StripKernels* kernels = nullptr;
+  float* panel = nullptr;  ///< packed queries [d][width], then their rope part [d_rope][width]
+  tiling::Interval hull;   ///< keys kept by some row
+  tiling::Interval full;   ///< keys kept by every row
+
+  /// The keys to visit in a block: the hull, from a multiple of kKeyStep on.
+  [[nodiscard]] tiling::Interval KeysIn(tiling::Interval block) const;
+};
+
+/// Rows [row_begin, row_end) of `heads` query heads from head_begin on, folded: lane f is row row_begin + f / heads of
+/// head head_begin + f % heads.
+struct FoldedRows {
+  int64_t sequence = 0;
+  int64_t head_begin = 0, heads = 1;
+  int64_t row_begin = 0, row_end = 0;
+
+  [[nodiscard]] int64_t size() const { return (row_end - row_begin) * heads; }
+};
+
+/// Room for the strips of a tile, made one after the other: to initialise as many as a tile may have would take as long
+/// as a short sequence's products.
+template <typename T, int64_t Most>
+class StripArray {
+ public:
+  static_assert(std::is_trivially_destructible_v<T>);
+  StripArray() {}  // not defaulted: `= {}` would clear the memory
+  T& Add(const T& strip) { return *std::construct_at(data() + count_++, strip); }
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(memory_); }
+  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(memory_); }
+  [[nodiscard]] T& operator[](int64_t i) { return data()[i]; }
+  [[nodiscard]] const T& operator[](int64_t i) const { return data()[i]; }
+  [[nodiscard]] int64_t size() const { return count_; }
+
+ private:
+  alignas(T) std::byte memory_[static_cast<size_t>(Most) * sizeof(T)];
+  int64_t count_ = 0;
+};
+
+/// The strip of these kernels that starts at folded row `first`; panel is left to the caller.
+[[nodiscard]] Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels,
+                              const FoldedRows& rows, int64_t first);
+
+/// Addresses of the strip's rows in a tensor.
+void RowAddresses(const void* data, const layout::Rows& layout, const Strip& strip, int64_t row_offset,
+                  const void** rows);
+
+/// Packs Q and its rope part into strip.panel, times `multiplier`.
+void PackQueries(const BoundAttention& bound, const AttentionArgs& args, float multiplier, const Strip& strip);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_STRIP_H_

@@ -1,0 +1,44 @@
+#ifndef FA_OPS_TILE_FETCH_H_
+#define FA_OPS_TILE_FETCH_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/tile/fetch_runs.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::ops {
+
+/// What the tile of a short sequence fetches into L2 while it multiplies: the rows of O that it is about to write, and
+/// those of Q, K and V that the tile after it reads. Long tiles have their next key block to fetch.
+class TileFetch {
+ public:
+  TileFetch() : runs_(reinterpret_cast<FetchRuns::Run*>(memory_)) {}
+  TileFetch(const TileFetch&) = delete;
+  TileFetch& operator=(const TileFetch&) = delete;
+
+  /// @param block_k  as many keys at most
+  /// @param next     the tile after `item`, or null
+  void List(const BoundAttention& bound, const AttentionArgs& args, int64_t block_k, const tiling::ForwardItem& item,
+            const tiling::ForwardItem* next);
+
+  [[nodiscard]] int64_t lines() const { return runs_.lines(); }
+  [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
+
+ private:
+  /// Most of four tensors of 128 rows, or 160 keys, that lie apart each; what comes last is left out.
+  static constexpr int64_t kMaxRuns = 512;
+
+  void Add(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,
+           tiling::Interval range);
+
+  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // left as it is: most lists are short
+  FetchRuns runs_;
+  int64_t room_ = kMaxRuns;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_TILE_FETCH_H_

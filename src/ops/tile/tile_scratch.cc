@@ -1,0 +1,42 @@
+#include "ops/tile/tile_scratch.h"
+
+#include "ops/plan/carver.h"
+
+namespace fa::ops {
+namespace {
+
+TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k,
+                   bool convert, bool stage_bias) {
+  // A tile's last strip may be narrower than the widest, never wider; rows are rounded up to full strips.
+  const int64_t rows = (tile_rows + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
+  TileScratch scratch;
+  scratch.panels = carver.Floats(rows * (problem.d + problem.d_rope));
+  scratch.state = carver.Floats(rows * problem.dv);
+  scratch.backup = carver.Floats(kMaxStripWidth * problem.dv);
+  scratch.scores = carver.Floats(kMaxStripWidth * block_k);
+  scratch.stats = carver.Floats(2 * rows);
+  if (convert) {
+    scratch.k_block = carver.Floats(block_k * problem.d);
+    scratch.k_rope_block = carver.Floats(block_k * problem.d_rope);
+    scratch.v_block = carver.Floats(block_k * problem.dv);
+  }
+  if (stage_bias) scratch.bias = carver.Floats(kMaxStripWidth * block_k);
+  return scratch;
+}
+
+}  // namespace
+
+size_t TileScratch::Bytes(const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k, bool convert,
+                          bool stage_bias) {
+  Carver carver(nullptr);
+  Layout(carver, problem, tile_rows, block_k, convert, stage_bias);
+  return carver.used();
+}
+
+TileScratch TileScratch::Carve(std::byte* memory, const tiling::AttentionProblem& problem, int64_t tile_rows,
+                               int64_t block_k, bool convert, bool stage_bias) {
+  Carver carver(memory);
+  return Layout(carver, problem, tile_rows, block_k, convert, stage_bias);
+}
+
+}  // namespace fa::ops

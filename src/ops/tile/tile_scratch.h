@@ -1,0 +1,31 @@
+#ifndef FA_OPS_TILE_SCRATCH_H_
+#define FA_OPS_TILE_SCRATCH_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/tile/strip.h"
+#include "tiling/problem.h"
+
+namespace fa::ops {
+
+/// A worker's own memory, carved from the workspace: what one tile task needs at a time.
+struct TileScratch {
+  float* panels = nullptr;  ///< packed queries, strip after strip: [d + d_rope][width]
+  float* state = nullptr;   ///< output state, strip after strip: [dv][width]
+  float* backup = nullptr;  ///< [dv][width]: a strip's state before a block that may need the exact path
+  float* scores = nullptr;  ///< [block_k][width]
+  float* stats = nullptr;   ///< strip after strip: row_max, row_sum [width] each
+  float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
+  float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse
+
+  /// Bytes for one worker; `convert`: K and V are not readable as f32 where they are.
+  static size_t Bytes(const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k, bool convert,
+                      bool stage_bias);
+  static TileScratch Carve(std::byte* memory, const tiling::AttentionProblem& problem, int64_t tile_rows,
+                           int64_t block_k, bool convert, bool stage_bias);
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_TILE_SCRATCH_H_

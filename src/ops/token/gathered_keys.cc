@@ -1,0 +1,160 @@
+#include "ops/token/gathered_keys.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fa::ops {
+namespace {
+
+using core::kernels::RowBlock;
+
+constexpr int64_t kLineBytes = 64;
+
+// So many rows ahead of the one that is copied: a row of 1152 bytes takes some 50 ns, a line from L3 or memory 70 to
+// 150.
+constexpr size_t kRowsAhead = 3;
+
+/// Elements from row to row of a panel: an odd number of cache lines, so that a column of rows falls on all sets of L1.
+int64_t PanelStride(int64_t columns, int64_t element) {
+  const int64_t lines = (columns * element + kLineBytes - 1) / kLineBytes;
+  return (lines | 1) * kLineBytes / element;
+}
+
+int64_t ElementBytes(const GatherShape& shape) {
+  return shape.form == KeyForm::kF32 ? 4 : static_cast<int64_t>(SizeOf(shape.dtype));
+}
+
+DType PanelType(const GatherShape& shape) { return shape.form == KeyForm::kF32 ? DType::kF32 : shape.dtype; }
+
+int64_t KStride(const GatherShape& shape) { return PanelStride(shape.columns(), ElementBytes(shape)); }
+int64_t VStride(const GatherShape& shape) { return PanelStride(shape.dv, ElementBytes(shape)); }
+
+}  // namespace
+
+KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
+  if (kernels.operands == core::kernels::Operands::kBF16Pairs) return KeyForm::kPairs;
+  return kernels.any_dtype || dtype == DType::kF32 ? KeyForm::kNatural : KeyForm::kF32;
+}
+
+GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape) {
+  const int64_t element = ElementBytes(shape);
+  const bool pairs = shape.form == KeyForm::kPairs;
+  k = carver.Array<std::byte>(shape.block * KStride(shape) * element);
+  v = carver.Array<std::byte>(shape.shared_v ? 0 : shape.block * VStride(shape) * element);
+  v_pairs = carver.Floats(pairs && !shape.natural_v ? shape.block / 2 * shape.dv : 0);
+  k_pairs = carver.Floats(pairs && shape.pair_k ? shape.block / 2 * shape.columns() : 0);
+}
+
+RowFinder::RowFinder(const KeySide& side, const KeySources& sources, const KeyPlace& place) {
+  const auto element = static_cast<int64_t>(SizeOf(side.rows.dtype));
+  first_ = static_cast<const std::byte*>(side.data);
+  row_bytes_ = side.rows.row * element;
+  if (first_ == nullptr) return;  // no keys, and nothing to add to
+  if (sources.block_table == nullptr) {
+    first_ += (place.batch * side.rows.batch + place.offset * side.rows.row) * element;
+    return;
+  }
+  page_bytes_ = side.rows.batch * element;
+  page_rows_ = sources.page_rows;
+  pages_ = sources.block_table + place.batch * sources.table_row;
+}
+
+KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {
+  const int64_t count = max_keys + GatheredKeys::kFetchAhead;
+  k = carver.Array<const void*>(count);
+  k_rope = carver.Array<const void*>(shape.d_rope > 0 ? count : 0);
+  v = shape.shared_v ? k : carver.Array<const void*>(count);
+}
+
+/// The rows of `keys` to rows of a panel, `stride` elements apart.
+void GatheredKeys::Copy(const KeySide& side, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys,
+                        std::byte* to, int64_t stride) const {
+  const int64_t element = ElementBytes(shape_);
+  const bool widens = shape_.form == KeyForm::kF32;
+  const int64_t bytes = columns * static_cast<int64_t>(SizeOf(side.rows.dtype));
+  const RowFinder row(side, sources_, place);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::byte* from = row(keys[i]);
+    if (i + kRowsAhead < keys.size()) {
+      const std::byte* ahead = row(keys[i + kRowsAhead]);
+      for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(ahead + at, 0, 3);
+    }
+    if (widens) {
+      kernels_.widen({from, side.rows.dtype, columns}, 1, columns, reinterpret_cast<float*>(to), columns);
+    } else {
+      std::memcpy(to, from, static_cast<size_t>(columns * element));
+    }
+    to += stride * element;
+  }
+}
+
+GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_t> keys,
+                                   const GatherPanels& panels) const {
+  const GatherShape& shape = shape_;
+  const DType type = PanelType(shape);
+  const auto count = static_cast<int64_t>(keys.size());
+  const int64_t k_stride = KStride(shape), element = ElementBytes(shape);
+  Copy(sources_.k, shape.d, place, keys, panels.k, k_stride);
+  if (shape.d_rope > 0) Copy(sources_.k_rope, shape.d_rope, place, keys, panels.k + shape.d * element, k_stride);
+
+  GatheredBlock block;
+  block.rows.k = {panels.k, type, k_stride};
+  block.rows.k_rope = {panels.k + shape.d * element, type, k_stride};
+  block.rows.rope_behind = true;
+  block.k_of_product = block.rows.k;
+  if (shape.form == KeyForm::kPairs && shape.pair_k) {
+    kernels_.pair_rows(block.rows.k, count, shape.columns(), panels.k_pairs, shape.columns());
+    block.k_of_product = {panels.k_pairs, DType::kBF16, shape.columns(), 0, true};
+  }
+  if (shape.dv == 0) return block;
+
+  RowBlock& v = block.rows.v;
+  v = block.rows.k;
+  if (!shape.shared_v) {
+    Copy(sources_.v, shape.dv, place, keys, panels.v, VStride(shape));
+    v = {panels.v, type, VStride(shape)};
+  }
+  if (shape.form == KeyForm::kPairs && !shape.natural_v) {
+    kernels_.pair_rows(v, count, shape.dv, panels.v_pairs, shape.dv);
+    v = {panels.v_pairs, DType::kBF16, shape.dv, 0, true};
+  }
+  return block;
+}
+
+KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> keys,
+                              const KeyAddresses& addresses) const {
+  const auto rows = [&](const KeySide& side, const void** to) -> RowBlock {
+    const RowFinder row(side, sources_, place);
+    const void** at = to;
+    for (const int32_t key : keys) *at++ = row(key);
+    if (!keys.empty()) std::fill_n(at, kFetchAhead, at[-1]);
+    return {.dtype = side.rows.dtype, .fetch_ahead = kFetchAhead, .rows = to};
+  };
+  KeyRows block;
+  block.k = rows(sources_.k, addresses.k);
+  if (shape_.d_rope > 0) block.k_rope = rows(sources_.k_rope, addresses.k_rope);
+  if (!shape_.shared_v) {
+    block.v = rows(sources_.v, addresses.v);
+  } else {
+    block.v = block.k;
+    block.v.fetch_ahead = 0;  // the scores have fetched them
+  }
+  return block;
+}
+
+void GatheredKeys::AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const {
+  const auto bytes = [](const KeySide& side, int64_t columns) {
+    return columns * static_cast<int64_t>(SizeOf(side.rows.dtype));
+  };
+  const int64_t k_bytes = bytes(sources_.k, shape_.d), rope_bytes = bytes(sources_.k_rope, shape_.d_rope);
+  const int64_t v_bytes = bytes(sources_.v, shape_.shared_v ? 0 : shape_.dv);
+  const RowFinder k(sources_.k, sources_, place), k_rope(sources_.k_rope, sources_, place);
+  const RowFinder v(sources_.v, sources_, place);
+  for (const int32_t key : keys) {
+    runs.Add(k(key), k_bytes);
+    if (rope_bytes > 0) runs.Add(k_rope(key), rope_bytes);
+    if (v_bytes > 0) runs.Add(v(key), v_bytes);
+  }
+}
+
+}  // namespace fa::ops

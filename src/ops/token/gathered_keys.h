@@ -1,0 +1,136 @@
+#ifndef FA_OPS_GATHERED_KEYS_H_
+#define FA_OPS_GATHERED_KEYS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/tensor.h"
+#include "layout/rows.h"
+#include "ops/plan/carver.h"
+#include "ops/tile/fetch_runs.h"
+#include "ops/tile/key_rows.h"
+
+namespace fa::ops {
+
+/// A tensor of one key head: [B, S, 1, columns] or [T, 1, columns]; in pages, rows.batch is the stride of a page.
+struct KeySide {
+  const void* data = nullptr;
+  layout::Rows rows;
+};
+
+/// Where the rows of all keys of a call lie.
+struct KeySources {
+  KeySide k, k_rope, v;                  ///< k_rope and v as GatherShape has them
+  const int32_t* block_table = nullptr;  ///< checked; null: keys do not lie in pages
+  int64_t table_row = 0;                 ///< entries of a batch element
+  int64_t page_rows = 0;
+};
+
+/// The keys of one token: those of a batch element or packed sequence.
+struct KeyPlace {
+  int64_t batch = 0;
+  int64_t offset = 0;  ///< TND: row of the sequence's key 0
+};
+
+/// Finds the rows of a place's keys.
+class RowFinder {
+ public:
+  RowFinder(const KeySide& side, const KeySources& sources, const KeyPlace& place);
+
+  [[nodiscard]] const std::byte* operator()(int64_t key) const {
+    if (pages_ == nullptr) return first_ + key * row_bytes_;
+    return first_ + pages_[key / page_rows_] * page_bytes_ + key % page_rows_ * row_bytes_;
+  }
+
+ private:
+  const std::byte* first_;  ///< key 0, or row 0 of page 0
+  int64_t row_bytes_, page_bytes_ = 0, page_rows_ = 0;
+  const int32_t* pages_ = nullptr;
+};
+
+/// How the kernels take gathered rows.
+enum class KeyForm : uint8_t {
+  kF32,      ///< widened
+  kNatural,  ///< as they are: kernels of any type, and f32
+  kPairs,    ///< kernels of bf16 pairs: K as it is, V in pairs of rows
+};
+[[nodiscard]] KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype);
+
+/// What is gathered of a key.
+struct GatherShape {
+  DType dtype = DType::kF32;
+  KeyForm form = KeyForm::kF32;
+  int64_t d = 0, d_rope = 0;
+  int64_t dv = 0;          ///< 0: no values
+  bool shared_v = false;   ///< V is the first dv columns of K
+  bool natural_v = false;  ///< pairs: V as it is (the backward multiplies it as scores)
+  bool pair_k = false;     ///< pairs: K in pairs of rows too (the backward's product with dS)
+  int64_t block = 0;       ///< keys gathered at a time, even; 0: none, rows are read in place
+
+  [[nodiscard]] int64_t columns() const { return d + d_rope; }
+};
+
+/// One worker's memory for the rows of a block of keys.
+struct GatherPanels {
+  GatherPanels(Carver& carver, const GatherShape& shape);
+
+  std::byte* k;  ///< rows of K, its rope part behind each
+  std::byte* v;  ///< rows of V that are no part of k
+  float* v_pairs;
+  float* k_pairs;
+};
+
+/// Rows of a block, from key 0 on.
+struct GatheredBlock {
+  KeyRows rows;                          ///< k, k_rope (behind k) and v
+  core::kernels::RowBlock k_of_product;  ///< [d + d_rope] columns, as the kernels' product takes them
+};
+
+/// Where the rows of a token's keys lie: for kernels that take them in place.
+struct KeyAddresses {
+  /// The rows of so many keys, and those that kernels fetch ahead.
+  KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys);
+
+  const void **k, **k_rope, **v;  ///< v: k where it is shared
+};
+
+/// Copies the rows of selected keys side by side, so that the kernels of the dense operators run on them. A copy costs
+/// about a tenth of one strip's two products on the row, and it is read by the strips of all heads.
+class GatheredKeys {
+ public:
+  /// Kernels of few rows fetch the rows of so many keys ahead, as those of a decode do; 16 take as long, measured.
+  static constexpr int64_t kFetchAhead = 32;
+
+  GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)
+      : kernels_(kernels), shape_(shape), sources_(sources) {}
+
+  [[nodiscard]] const GatherShape& shape() const { return shape_; }
+
+  /// At most shape().block keys.
+  [[nodiscard]] GatheredBlock Gather(const KeyPlace& place, std::span<const int32_t> keys,
+                                     const GatherPanels& panels) const;
+  /// The rows of all of a token's keys where they are, for kernels of few rows.
+  [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
+                                const KeyAddresses& addresses) const;
+  /// Three runs a key at most.
+  void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;
+
+  /// Address of a key's row.
+  [[nodiscard]] const std::byte* Row(const KeySide& side, const KeyPlace& place, int64_t key) const {
+    return RowFinder(side, sources_, place)(key);
+  }
+
+ private:
+  void Copy(const KeySide& side, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys, std::byte* to,
+            int64_t stride) const;
+
+  const core::kernels::RowKernels& kernels_;
+  GatherShape shape_;
+  KeySources sources_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_GATHERED_KEYS_H_

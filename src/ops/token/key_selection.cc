@@ -1,0 +1,215 @@
+// A list is read up to its first -1. The selected blocks are sorted, so that sums run over ascending keys whatever the
+// order of the list: its bits then have no influence, and a scatter to the keys commits in one order. Lists that ascend
+// already are not sorted; others, as an indexer leaves them, are marked in a bit a block and read off in order, and
+// only where a block stands twice a radix sort takes over, which keeps equal blocks by slot.
+
+#include "ops/token/key_selection.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string>
+#include <type_traits>
+
+#include "layout/bind_layout.h"
+
+namespace fa::ops {
+namespace {
+
+// Entries looked at together before anything is done with them; compilers turn the checks into vectors.
+constexpr int64_t kChunk = 16;
+
+// Below, a comparison sort beats clearing the counters of a radix sort.
+constexpr int64_t kRadixEntries = 256;
+constexpr int kRadixBits = 11;
+constexpr int kSlotBits = 32;
+
+int64_t Words(int64_t bits) { return (bits + 63) / 64; }
+// A word marks 64 blocks; to look at many more words than there are entries takes longer than to sort them.
+int64_t MostWords(int64_t entries) { return 4 * entries; }
+int64_t Blocks(int64_t keys, int64_t block_size) { return keys / block_size + (keys % block_size != 0 ? 1 : 0); }
+
+// Whether all of a chunk are blocks in [0, blocks).
+template <typename Index>
+bool AllWithin(const Index* list, int64_t blocks) {
+  using Word = std::make_unsigned_t<Index>;
+  bool outside = false;
+  for (int64_t i = 0; i < kChunk; ++i) {
+    outside |= static_cast<Word>(list[i]) >= static_cast<Word>(blocks);
+  }
+  return !outside;
+}
+
+// The first entry that is read, is not -1 and is no block; `slots` where there is none.
+template <typename Index>
+int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
+  for (int64_t i = 0; i < slots; ++i) {
+    if (i + kChunk <= slots && AllWithin(list + i, blocks)) {
+      i += kChunk - 1;
+      continue;
+    }
+    if (list[i] == -1) return slots;
+    if (list[i] < 0 || list[i] >= blocks) return i;
+  }
+  return slots;
+}
+
+std::string ListName(const SparseSequences& sequences, const SparseToken& token) {
+  const std::string row = "[" + std::to_string(sequences.Row(token)) + "]";
+  return "sparse_indices" + (sequences.packed ? row : "[" + std::to_string(token.sequence) + "]" + row) + "[0]";
+}
+
+template <typename Index>
+Status CheckLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences) {
+  for (size_t b = 0; b < sequences.list.size(); ++b) {
+    const SparseSequence& sequence = sequences.list[b];
+    const int64_t blocks = Blocks(sequence.sk, lists.block_size);
+    for (int64_t t = 0; t < sequence.sq; ++t) {
+      const SparseToken token{static_cast<int64_t>(b), t};
+      const auto* list = static_cast<const Index*>(lists.List(indices, token.sequence, sequences.Row(token)));
+      const int64_t slots = lists.Slots(sequence.Limit(sequences.mask, t));
+      const int64_t slot = FirstInvalid(list, slots, blocks);
+      if (slot == slots) continue;
+      return Status::InvalidArgument(ListName(sequences, token) + "[" + std::to_string(slot) +
+                                     "]=" + std::to_string(list[slot]) + ", want -1.." + std::to_string(blocks - 1));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+KeyLists::KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call)
+    : dtype(indices.dtype), block_size(block_size_of_call) {
+  const Dims stride = layout::FilledStride(indices.shape, indices.stride);
+  batch = packed ? 0 : stride[0];
+  row = stride[packed ? 0 : 1];
+  entries = indices.shape[indices.shape.rank() - 1];
+}
+
+int64_t KeyLists::Slots(int64_t limit) const { return std::min(entries, Blocks(limit, block_size)); }
+
+KeySelection::KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk)
+    : lists_(lists),
+      entries_(carver.Array<uint64_t>(lists.Slots(max_sk))),
+      swap_(carver.Array<uint64_t>(lists.Slots(max_sk))),
+      marks_(carver.Array<uint64_t>(std::min(Words(Blocks(max_sk, lists.block_size)), MostWords(lists.Slots(max_sk))))),
+      slot_of_(carver.Array<int32_t>(std::min(Blocks(max_sk, lists.block_size), 64 * MostWords(lists.Slots(max_sk))))),
+      keys_(carver.Array<int32_t>(lists.MaxKeys(max_sk))),
+      slots_(carver.Array<int32_t>(lists.MaxKeys(max_sk))) {}
+
+SelectedKeys KeySelection::Select(const void* list, int64_t limit) const {
+  Order order;
+  const int64_t count = lists_.dtype == DType::kI64 ? Read(static_cast<const int64_t*>(list), limit, &order)
+                                                    : Read(static_cast<const int32_t*>(list), limit, &order);
+  if (order == Order::kNone) order = SortDistinct(count, limit) ? Order::kStrict : Order::kNone;
+  if (order == Order::kNone) Sort(count, limit);
+  if (order == Order::kStrict && lists_.block_size == 1) {
+    for (int64_t i = 0; i < count; ++i) {
+      keys_[i] = static_cast<int32_t>(entries_[i] >> kSlotBits);
+      slots_[i] = static_cast<int32_t>(entries_[i]);
+    }
+    return {.keys = keys_, .slots = slots_, .count = count};
+  }
+  return Expand(count, limit);
+}
+
+/// Fills entries_ with the blocks that have a key below the limit. @return how many
+template <typename Index>
+int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const {
+  const int64_t slots = lists_.Slots(limit), blocks = Blocks(limit, lists_.block_size);
+  int64_t count = 0, last = -1;
+  bool descends = false, stays = false;
+  const auto add = [&](int64_t block, int64_t slot) {
+    descends |= block < last;
+    stays |= block == last;
+    last = block;
+    entries_[count++] = static_cast<uint64_t>(block) << kSlotBits | static_cast<uint64_t>(slot);
+  };
+  for (int64_t i = 0; i < slots;) {
+    if (i + kChunk <= slots && AllWithin(list + i, blocks)) {
+      for (const int64_t end = i + kChunk; i < end; ++i) add(list[i], i);
+      continue;
+    }
+    if (list[i] == -1) break;
+    if (list[i] >= 0 && list[i] < blocks) add(list[i], i);
+    ++i;
+  }
+  *order = descends ? Order::kNone : stays ? Order::kAscending : Order::kStrict;
+  return count;
+}
+
+/// @return false, and nothing done, where a block stands twice
+bool KeySelection::SortDistinct(int64_t count, int64_t limit) const {
+  const int64_t words = Words(Blocks(limit, lists_.block_size));
+  if (words > MostWords(count)) return false;
+  std::fill_n(marks_, words, 0);
+  uint64_t twice = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t block = entries_[i] >> kSlotBits, mark = uint64_t{1} << (block % 64);
+    twice |= marks_[block / 64] & mark;
+    marks_[block / 64] |= mark;
+    slot_of_[block] = static_cast<int32_t>(entries_[i]);
+  }
+  if (twice != 0) return false;
+  uint64_t* to = entries_;
+  for (int64_t word = 0; word < words; ++word) {
+    for (uint64_t marks = marks_[word]; marks != 0; marks &= marks - 1) {
+      const auto block = static_cast<uint64_t>(word * 64 + std::countr_zero(marks));
+      *to++ = block << kSlotBits | static_cast<uint64_t>(slot_of_[block]);
+    }
+  }
+  return true;
+}
+
+void KeySelection::Sort(int64_t count, int64_t limit) const {
+  if (count < kRadixEntries) {
+    std::sort(entries_, entries_ + count);
+    return;
+  }
+  // Least digit of the block first; every pass keeps the order of equal digits, so that equal blocks stay by slot.
+  constexpr uint64_t kMask = (1u << kRadixBits) - 1;
+  const int bits = std::bit_width(static_cast<uint64_t>(Blocks(limit, lists_.block_size) - 1));
+  uint64_t *from = entries_, *to = swap_;
+  for (int shift = 0; shift < bits; shift += kRadixBits) {
+    std::array<int32_t, kMask + 1> next{};
+    const auto digit = [&](uint64_t entry) { return static_cast<size_t>(entry >> (kSlotBits + shift) & kMask); };
+    for (int64_t i = 0; i < count; ++i) ++next[digit(from[i])];
+    int32_t first = 0;
+    for (int32_t& n : next) {
+      const int32_t size = n;
+      n = first;
+      first += size;
+    }
+    for (int64_t i = 0; i < count; ++i) to[next[digit(from[i])]++] = from[i];
+    std::swap(from, to);
+  }
+  if (from != entries_) std::copy_n(from, count, entries_);
+}
+
+/// Blocks to keys; one that stands m times gives each of its keys m times.
+SelectedKeys KeySelection::Expand(int64_t count, int64_t limit) const {
+  SelectedKeys selected{.keys = keys_, .slots = slots_};
+  for (int64_t i = 0; i < count;) {
+    const auto block = static_cast<int64_t>(entries_[i] >> kSlotBits);
+    int64_t same = i + 1;
+    while (same < count && static_cast<int64_t>(entries_[same] >> kSlotBits) == block) ++same;
+    if (same - i > 1) selected.distinct = false;
+    const int64_t begin = block * lists_.block_size, end = std::min(begin + lists_.block_size, limit);
+    for (int64_t key = begin; key < end; ++key) {
+      for (int64_t entry = i; entry < same; ++entry) {
+        keys_[selected.count] = static_cast<int32_t>(key);
+        slots_[selected.count++] = static_cast<int32_t>(entries_[entry]);
+      }
+    }
+    i = same;
+  }
+  return selected;
+}
+
+Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences) {
+  return lists.dtype == DType::kI64 ? CheckLists<int64_t>(lists, indices, sequences)
+                                    : CheckLists<int32_t>(lists, indices, sequences);
+}
+
+}  // namespace fa::ops

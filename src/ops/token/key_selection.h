@@ -1,0 +1,86 @@
+#ifndef FA_OPS_KEY_SELECTION_H_
+#define FA_OPS_KEY_SELECTION_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fa/status.h"
+#include "fa/tensor.h"
+#include "layout/rows.h"
+#include "ops/plan/carver.h"
+#include "ops/token/sparse_sequences.h"
+
+namespace fa::ops {
+
+/// Where the lists of keys lie, a list a query token.
+struct KeyLists {
+  KeyLists() = default;
+  /// Of checked sparse_indices [B, S1, 1, K] or [T, 1, K].
+  KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call);
+
+  DType dtype = DType::kI32;   ///< or i64
+  int64_t batch = 0, row = 0;  ///< strides in elements
+  int64_t entries = 0;         ///< of a list
+  int64_t block_size = 1;      ///< keys an entry stands for
+
+  /// Entries of a list that are read where `limit` keys may be selected.
+  [[nodiscard]] int64_t Slots(int64_t limit) const;
+  /// Keys that a token of a sequence of sk keys may select.
+  [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
+  /// The list of a token.
+  [[nodiscard]] const void* List(const void* indices, int64_t b, int64_t row_of_tensor) const {
+    if (entries == 0) return indices;  // may be null
+    return static_cast<const std::byte*>(indices) +
+           (b * batch + row_of_tensor * row) * static_cast<int64_t>(SizeOf(dtype));
+  }
+};
+
+/// The keys of one token.
+struct SelectedKeys {
+  const int32_t* keys = nullptr;   ///< ascending; one that is selected twice stands twice
+  const int32_t* slots = nullptr;  ///< the list's entry that each came from; equal keys by ascending entry
+  int64_t count = 0;
+  bool distinct = true;  ///< no key stands twice
+
+  /// Those of [begin, end) that there are.
+  [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {
+    begin = std::min(begin, count);
+    return {keys + begin, static_cast<size_t>(std::min(end, count) - begin)};
+  }
+};
+
+/// Reads lists, with the memory of one worker.
+class KeySelection {
+ public:
+  /// For sequences of at most max_sk keys; with null memory in the carver it is only counted.
+  KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
+
+  /// The keys below `limit` that a list selects, up to its first -1; entries that are no block below the limit are
+  /// skipped. Valid until the next call.
+  [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit) const;
+
+ private:
+  enum class Order : uint8_t { kNone, kAscending, kStrict };
+
+  template <typename Index>
+  [[nodiscard]] int64_t Read(const Index* list, int64_t limit, Order* order) const;
+  [[nodiscard]] bool SortDistinct(int64_t count, int64_t limit) const;
+  void Sort(int64_t count, int64_t limit) const;
+  [[nodiscard]] SelectedKeys Expand(int64_t count, int64_t limit) const;
+
+  KeyLists lists_;
+  uint64_t *entries_, *swap_;  // block << 32 | slot
+  uint64_t* marks_;            // a bit a block
+  int32_t* slot_of_;           // of each marked block
+  int32_t *keys_, *slots_;
+};
+
+/// Looks at every entry that Select would read. @return kInvalidArgument with the first that is no block of its
+/// sequence and not -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
+[[nodiscard]] Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_KEY_SELECTION_H_

@@ -1,0 +1,100 @@
+#ifndef FA_OPS_KEY_SUM_TASKS_H_
+#define FA_OPS_KEY_SUM_TASKS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/kernels/kernel_types.h"
+#include "core/task_graph.h"
+#include "layout/rows.h"
+#include "ops/token/ordered_commit.h"
+#include "ops/token/sparse_sequences.h"
+#include "tiling/row_interval.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// The tasks of a gradient whose tokens add to f32 sums of keys: those that clear the sums, the tokens', those that
+/// write them. One list, claimed from the front; who needs the tasks of another kind waits for the last of them.
+class KeySumTasks {
+ public:
+  /// Books the sums into `workspace`.
+  /// @param units  tasks of tokens, in order; those of one sequence take turns at its keys
+  KeySumTasks(const SparseSequences& sequences, int64_t columns, int64_t units, int workers,
+              tiling::WorkspacePlan& workspace);
+
+  [[nodiscard]] const core::TaskGraph& graph() const { return graph_; }
+  [[nodiscard]] int64_t key_tasks() const { return key_tasks_; }
+  [[nodiscard]] int64_t units() const { return units_; }
+  [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
+
+  /// Where columns of the sums are written: rows of keys.
+  struct Target {
+    void* data = nullptr;
+    layout::Rows rows;
+    float multiplier = 1;
+    tiling::Interval columns = {};  ///< none: all
+  };
+  static constexpr size_t kMaxTargets = 3;
+
+  /// One run of them.
+  class Run {
+   public:
+    Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
+        const Target& target, std::byte* workspace)
+        : Run(tasks, sequences, kernels, std::span(&target, 1), workspace) {}
+    /// With targets of their own for some columns, at most kMaxTargets.
+    Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
+        std::span<const Target> targets, std::byte* workspace);
+
+    /// Runs a task, that of a unit by run_unit(unit).
+    template <typename RunUnit>
+    void RunTask(int32_t task, const RunUnit& run_unit) const {
+      const int64_t unit = task - tasks_.key_tasks_;
+      if (unit < 0) {
+        const PhaseArrival arrival(cleared_);
+        Clear(task);
+      } else if (unit < tasks_.units_) {
+        const PhaseArrival arrival(added_);
+        run_unit(unit);
+      } else {
+        added_.Wait();
+        Write(unit - tasks_.units_);
+      }
+    }
+    /// Before a unit adds anything.
+    void WaitUntilCleared() const { cleared_.Wait(); }
+    [[nodiscard]] const OrderedCommit& commit() const { return commit_; }
+    /// The sum of a sequence's key; the next key's follows.
+    [[nodiscard]] float* Row(int64_t sequence, int64_t key) const {
+      return sums_ + (tasks_.first_key_[static_cast<size_t>(sequence)] + key) * tasks_.columns_;
+    }
+
+   private:
+    void Clear(int64_t task) const;
+    void Write(int64_t task) const;
+
+    const KeySumTasks& tasks_;
+    const SparseSequences& sequences_;
+    const core::kernels::RowKernels& kernels_;
+    std::array<Target, kMaxTargets> targets_;
+    size_t target_count_;
+    float* sums_;
+    PhaseGate cleared_, added_;
+    OrderedCommit commit_;
+  };
+
+ private:
+  int64_t columns_, units_;
+  std::vector<int64_t> first_key_;  // of each sequence, then all
+  int64_t keys_per_task_ = 0, key_tasks_ = 0;
+  core::TaskGraph graph_;
+  size_t run_state_ = 0, sums_ = 0, gates_ = 0, commit_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_KEY_SUM_TASKS_H_

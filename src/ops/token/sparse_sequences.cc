@@ -1,0 +1,144 @@
+#include "ops/token/sparse_sequences.h"
+
+#include <limits>
+#include <string>
+
+#include "ops/bind/call_tensors.h"
+
+namespace fa::ops {
+namespace {
+
+// Entries of a list of keys are sorted as 32-bit words.
+constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max();
+// Tokens and parts of tokens are tasks, numbered in 32 bits.
+constexpr int64_t kMaxTokens = int64_t{1} << 30;
+
+struct Side {
+  const char* name;
+  std::string rows_name;  // where their bound comes from
+  std::span<const int64_t> lengths;
+  int64_t rows;
+};
+
+std::string Entry(const Side& side, size_t i) {
+  return std::string(side.name) + "[" + std::to_string(i) + "]=" + std::to_string(side.lengths[i]);
+}
+
+Status Missing(const Side& side, const char* want) {
+  return Status::InvalidArgument(std::string(side.name) + ": missing, want " + want);
+}
+
+Status CheckPrefixSums(const Side& side) {
+  if (side.lengths.empty()) {
+    return side.rows == 0 ? Status::Ok() : Missing(side, "inclusive prefix sums (layout TND)");
+  }
+  // Lengths instead of their sums are the usual mistake, and often ascend.
+  int64_t sum = 0;
+  bool overflow = false;
+  for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);
+  if (side.lengths.back() != side.rows && !overflow && sum == side.rows) {
+    return Status::InvalidArgument(Entry(side, side.lengths.size() - 1) + ", want " + std::to_string(side.rows) + " (" +
+                                   side.rows_name + "): looks like per-batch lengths, want inclusive prefix sums");
+  }
+  int64_t last = 0;
+  for (size_t i = 0; i < side.lengths.size(); ++i) {
+    if (side.lengths[i] < last) {
+      const std::string from = i == 0 ? "" : " (" + std::string(side.name) + "[" + std::to_string(i - 1) + "])";
+      return Status::InvalidArgument(Entry(side, i) + ", want >= " + std::to_string(last) + from);
+    }
+    last = side.lengths[i];
+    if (last > side.rows) {
+      return Status::InvalidArgument(Entry(side, i) + ", want <= " + std::to_string(side.rows) + " (" + side.rows_name +
+                                     ")");
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckLengths(const Side& side, int64_t batch) {
+  if (side.lengths.empty()) return Status::Ok();
+  if (static_cast<int64_t>(side.lengths.size()) != batch) {
+    return Status::InvalidArgument(std::string(side.name) + " has " + std::to_string(side.lengths.size()) +
+                                   " entries, want " + std::to_string(batch) + " (batch)");
+  }
+  for (size_t i = 0; i < side.lengths.size(); ++i) {
+    if (side.lengths[i] >= 0 && side.lengths[i] <= side.rows) continue;
+    return Status::InvalidArgument(Entry(side, i) + ", want 0.." + std::to_string(side.rows) + " (" + side.rows_name +
+                                   ")");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+SparseToken SparseSequences::Token(int64_t token) const {
+  const auto after = std::upper_bound(list.begin(), list.end(), token,
+                                      [](int64_t value, const SparseSequence& s) { return value < s.first_token; });
+  const auto found = after - 1;
+  return {found - list.begin(), token - found->first_token};
+}
+
+Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
+  const bool packed = lengths.layout == Layout::kTND;
+  const std::string rows = packed ? ".shape[0]" : ".shape[1]";
+  const Side q{"lengths_q", lengths.q_name + rows, lengths.lengths_q, lengths.q_rows};
+  const Side kv{"lengths_kv", lengths.paged ? "block_table.shape[1] pages" : lengths.k_name + rows, lengths.lengths_kv,
+                lengths.k_rows};
+  if (lengths.mask != SparseMask::kNone && lengths.mask != SparseMask::kRightDownCausal) {
+    return Status::InvalidArgument("mask=" + std::to_string(static_cast<int>(lengths.mask)) +
+                                   ", want none (0) or right-down causal (3)");
+  }
+  if (Status status = packed ? CheckPrefixSums(q) : CheckLengths(q, lengths.batch); !status.ok()) return status;
+  const bool sums = packed && !lengths.paged;
+  const auto count = packed ? static_cast<int64_t>(lengths.lengths_q.size()) : lengths.batch;
+  if (sums) {
+    if (Status status = CheckPrefixSums(kv); !status.ok()) return status;
+    if (kv.lengths.size() != q.lengths.size()) {
+      return Status::InvalidArgument("lengths_kv has " + std::to_string(kv.lengths.size()) + " entries, want " +
+                                     std::to_string(q.lengths.size()) + " (lengths_q)");
+    }
+  } else {
+    if (lengths.paged && kv.lengths.empty() && count > 0) return Missing(kv, "the lengths of paged keys");
+    if (Status status = CheckLengths(kv, count); !status.ok()) return status;
+  }
+
+  SparseSequences bound;
+  bound.mask = lengths.mask;
+  bound.packed = packed;
+  bound.q_rows = lengths.q_rows;
+  bound.k_rows = lengths.k_rows;
+  bound.lengths_q.assign(lengths.lengths_q.begin(), lengths.lengths_q.end());
+  bound.lengths_kv.assign(lengths.lengths_kv.begin(), lengths.lengths_kv.end());
+  for (int64_t b = 0; b < count; ++b) {
+    const auto i = static_cast<size_t>(b);
+    const auto of = [&](const Side& side, bool prefix, int64_t* offset) {
+      if (side.lengths.empty()) return side.rows;
+      *offset = prefix && i > 0 ? side.lengths[i - 1] : 0;
+      return side.lengths[i] - *offset;
+    };
+    SparseSequence sequence;
+    sequence.sq = of(q, packed, &sequence.q_offset);
+    sequence.sk = of(kv, sums, &sequence.k_offset);
+    sequence.first_token = bound.tokens;
+    if (sequence.sk > kMaxKeys) {
+      return Status::InvalidArgument(std::string(lengths.k_name) + ": sequence " + std::to_string(b) + " has " +
+                                     std::to_string(sequence.sk) + " keys, want at most " + std::to_string(kMaxKeys));
+    }
+    bound.tokens += sequence.sq;
+    bound.max_sk = std::max(bound.max_sk, sequence.sk);
+    bound.list.push_back(sequence);
+    if (bound.tokens > kMaxTokens) {
+      return Status::InvalidArgument(std::string(lengths.q_name) + ": more than " + std::to_string(kMaxTokens) +
+                                     " tokens in use");
+    }
+  }
+  return bound;
+}
+
+Status CheckSparseLengths(const SparseSequences& planned, std::span<const int64_t> lengths_q,
+                          std::span<const int64_t> lengths_kv) {
+  if (Status status = CheckPlannedLengths("lengths_q", lengths_q, planned.lengths_q); !status.ok()) return status;
+  return CheckPlannedLengths("lengths_kv", lengths_kv, planned.lengths_kv);
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,248 @@
+#include "ops/token/sparse_tensors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "layout/bind_layout.h"
+#include "layout/overlap.h"
+
+namespace fa::ops {
+namespace {
+
+bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+Status CheckPresent(const char* name, const TensorView& tensor) {
+  if (!tensor.shape.empty() || tensor.data != nullptr) return Status::Ok();
+  return Status::InvalidArgument(std::string(name) + ": null data");
+}
+
+}  // namespace
+
+Status CheckHeadSize(const char* name, int dim, int64_t size) {
+  constexpr int64_t kMost = 1024;
+  return size >= 1 && size <= kMost ? Status::Ok() : WrongSize(name, dim, size, "want a head size of 1..1024");
+}
+
+int64_t LastSize(const TensorView& tensor) {
+  return tensor.shape.empty() ? 0 : tensor.shape[std::min(tensor.shape.rank(), Dims::kMaxRank) - 1];
+}
+
+Status SparseTensors::BindQuery(const char* name, const TensorView& q) {
+  query_ = name;
+  if (layout_ != Layout::kBSND && layout_ != Layout::kTND) {
+    const std::string got =
+        layout_ <= Layout::kBNSD_BSND ? Name(layout_) : std::to_string(static_cast<int>(layout_)).c_str();
+    return Status::InvalidArgument("layout=" + got + ", want BSND or TND");
+  }
+  if (Status status = CheckPresent(name, q); !status.ok()) return status;
+  if (!IsFloat(q.dtype)) return WrongType(name, q.dtype, "f32, f16 or bf16");
+  const int rank = leading() + 2;
+  if (q.shape.rank() != rank) {
+    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(q.shape) + ", want " + std::to_string(rank) +
+                                   " dimensions (" + Name(layout_) + ")");
+  }
+  if (Status status = CheckView(name, q); !status.ok()) return status;
+  if (q.shape[rank - 2] == 0) return WrongSize(name, rank - 2, 0, "want >= 1");
+  if (Status status = CheckHeadSize(name, rank - 1, q.shape[rank - 1]); !status.ok()) return status;
+  dtype_ = q.dtype;
+  batch_ = packed() ? 0 : q.shape[0];
+  q_rows_ = q.shape[packed() ? 0 : 1];
+  heads_ = q.shape[rank - 2];
+  head_size_ = q.shape[rank - 1];
+  return Status::Ok();
+}
+
+Status SparseTensors::BindBlockTable(const TensorView& table) {
+  if (table.data == nullptr) return Status::Ok();
+  if (table.dtype != DType::kI32) return WrongType("block_table", table.dtype, "i32");
+  if (table.shape.rank() != 2) {
+    return Status::InvalidArgument("block_table.shape=" + Text(table.shape) + ", want [B, pages]");
+  }
+  if (Status status = CheckView("block_table", table); !status.ok()) return status;
+  if (!packed()) {
+    if (Status status = CheckSize("block_table", table, 0, batch_, {query_, 0}); !status.ok()) return status;
+  }
+  page_rows_ = 0;
+  batch_ = table.shape[0];
+  table_columns_ = table.shape[1];
+  return Status::Ok();
+}
+
+Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns) {
+  key_ = name;
+  if (Status status = CheckPresent(name, k); !status.ok()) return status;
+  if (k.dtype != dtype_) return WrongType(name, k.dtype, std::string(Name(dtype_)) + " (" + query_ + ".dtype)");
+  const int rank = packed() && !paged() ? 3 : 4;
+  if (k.shape.rank() != rank) {
+    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(k.shape) + ", want " + std::to_string(rank) +
+                                   " dimensions (" + (paged() ? "pages" : Name(layout_)) + ")");
+  }
+  if (Status status = CheckView(name, k); !status.ok()) return status;
+  if (!packed() && !paged()) {
+    if (Status status = CheckSize(name, k, 0, batch_, {query_, 0}); !status.ok()) return status;
+  }
+  if (Status status = CheckSize(name, k, rank - 2, heads.size, heads.source); !status.ok()) return status;
+  if (Status status = CheckSize(name, k, rank - 1, columns.size, columns.source); !status.ok()) return status;
+  if (!paged()) {
+    k_rows_ = k.shape[rank - 3];
+    return Status::Ok();
+  }
+  blocks_ = k.shape[0];
+  page_rows_ = k.shape[1];
+  if (page_rows_ == 0) return WrongSize(name, 1, 0, "want >= 1 rows a page");
+  if (__builtin_mul_overflow(table_columns_, page_rows_, &k_rows_)) k_rows_ = std::numeric_limits<int64_t>::max();
+  return Status::Ok();
+}
+
+Status SparseTensors::CheckShape(const char* name, const TensorView& tensor, std::initializer_list<WantedSize> leading,
+                                 std::initializer_list<WantedSize> trailing) const {
+  if (Status status = CheckPresent(name, tensor); !status.ok()) return status;
+  const int rank = static_cast<int>(leading.size() + trailing.size());
+  if (tensor.shape.rank() != rank) {
+    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " +
+                                   std::to_string(rank) + " dimensions (" + Name(layout_) + ")");
+  }
+  if (Status status = CheckView(name, tensor); !status.ok()) return status;
+  int dim = 0;
+  for (const auto& sizes : {leading, trailing}) {
+    for (const WantedSize& want : sizes) {
+      if (Status status = CheckSize(name, tensor, dim, want.size, want.source); !status.ok()) return status;
+      ++dim;
+    }
+  }
+  return Status::Ok();
+}
+
+Status SparseTensors::CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
+                                     std::initializer_list<WantedSize> trailing) const {
+  if (tensor.dtype != dtype) {
+    const char* source = dtype == dtype_ ? query_ : nullptr;
+    return WrongType(name, tensor.dtype,
+                     std::string(Name(dtype)) + (source != nullptr ? std::string(" (") + source + ".dtype)" : ""));
+  }
+  if (packed()) return CheckShape(name, tensor, {{q_rows_, {query_, 0}}}, trailing);
+  return CheckShape(name, tensor, {{batch_, {query_, 0}}, {q_rows_, {query_, 1}}}, trailing);
+}
+
+Status SparseTensors::CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
+                                   std::initializer_list<WantedSize> trailing) const {
+  if (tensor.dtype != dtype) return WrongType(name, tensor.dtype, std::string(Name(dtype)) + " (" + key_ + ".dtype)");
+  if (paged()) return CheckShape(name, tensor, {{blocks_, {key_, 0}}, {page_rows_, {key_, 1}}}, trailing);
+  if (packed()) return CheckShape(name, tensor, {{k_rows_, {key_, 0}}}, trailing);
+  return CheckShape(name, tensor, {{batch_, {query_, 0}}, {k_rows_, {key_, 1}}}, trailing);
+}
+
+Status SparseTensors::CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const {
+  const bool has_q = args.q.data != nullptr, has_k = args.k.data != nullptr;
+  if (has_q != has_k) {
+    return has_q ? Status::InvalidArgument("key_rope: missing, want it with query_rope")
+                 : Status::InvalidArgument("key_rope: given, want none without query_rope");
+  }
+  *columns = 0;
+  if (!has_q) return Status::Ok();
+  const int last = leading() + 1;
+  const int64_t size = LastSize(args.q);
+  Status status = CheckQuerySide("query_rope", args.q, dtype_, {{heads, {query_, last - 1}}, {size, {""}}});
+  if (!status.ok()) return status;
+  if (status = CheckHeadSize("query_rope", last, size); !status.ok()) return status;
+  const SizeSource source = heads_kv == 1 ? SizeSource{"one key head"} : SizeSource{"key", last - 1};
+  status = CheckKeySide("key_rope", args.k, dtype_, {{heads_kv, source}, {size, {"query_rope", last}}});
+  if (!status.ok()) return status;
+  *columns = size;
+  return Status::Ok();
+}
+
+Status SparseTensors::CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
+                                     int64_t group) const {
+  if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
+  const WantedSize kv{heads_kv, {"heads of keys"}}, g{group, {"query heads a key head"}};
+  if (packed()) return CheckShape(name, tensor, {kv, {q_rows_, {query_, 0}}}, {g});
+  return CheckShape(name, tensor, {{batch_, {query_, 0}}, kv, {q_rows_, {query_, 1}}}, {g});
+}
+
+Status SparseTensors::CheckRowStatistic(const char* name, const TensorView& tensor) const {
+  if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
+  const WantedSize one{1, {"one value a token"}};
+  if (packed()) return CheckShape(name, tensor, {one}, {{q_rows_, {query_, 0}}});
+  return CheckShape(name, tensor, {{batch_, {query_, 0}}, one}, {{q_rows_, {query_, 1}}});
+}
+
+Status SparseTensors::CheckIndices(const TensorView& indices) const {
+  constexpr const char* kName = "sparse_indices";
+  if (indices.dtype != DType::kI32 && indices.dtype != DType::kI64)
+    return WrongType(kName, indices.dtype, "i32 or i64");
+  const int last = leading() + 1;
+  const int64_t entries = indices.shape.rank() == last + 1 ? indices.shape[last] : 0;
+  return CheckQuerySide(kName, indices, indices.dtype, {{1, {"one list a token"}}, {entries, {""}}});
+}
+
+Status SparseTensors::CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
+                                       std::initializer_list<WantedSize> trailing) const {
+  if (Status status = CheckQuerySide(name, tensor, dtype, trailing); !status.ok()) return status;
+  return CheckWritable(name, tensor);
+}
+
+Status SparseTensors::CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,
+                                     std::initializer_list<WantedSize> trailing) const {
+  if (Status status = CheckKeySide(name, tensor, dtype, trailing); !status.ok()) return status;
+  return CheckWritable(name, tensor);
+}
+
+Status CheckWritable(const char* name, const MutableTensorView& tensor) {
+  if (tensor.stride.empty() || !layout::OverlapsItself(tensor)) return Status::Ok();
+  return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) +
+                                 ", want strides that keep its elements apart");
+}
+
+layout::Rows SparseRowsOf(const TensorView& tensor, bool packed) {
+  return layout::RowsOf(tensor, layout::AxesOf(packed ? Layout::kTND : Layout::kBSND),
+                        tensor.shape[tensor.shape.rank() - 1]);
+}
+
+layout::Stats SparseValuesOf(const TensorView& tensor, bool packed) {
+  const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
+  const int row = packed ? 0 : 1;
+  return {.batch = packed ? 0 : stride[0], .head = stride[row + 1], .row = stride[row]};
+}
+
+layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed) {
+  const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
+  const int kv = packed ? 0 : 1;
+  return {.batch = packed ? 0 : stride[0], .head = stride[kv + 2], .row = stride[kv + 1], .copy_stride = stride[kv]};
+}
+
+layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed) {
+  const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
+  return {.batch = packed ? 0 : stride[0], .row = stride[packed ? 1 : 2]};
+}
+
+Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,
+                        const SparseSequences& sequences) {
+  for (size_t b = 0; b < sequences.list.size(); ++b) {
+    const SparseSequence& sequence = sequences.list[b];
+    if (sequence.sq == 0) continue;
+    const int32_t* row = table + static_cast<int64_t>(b) * table_row;
+    for (int64_t page = 0; page * page_rows < sequence.sk; ++page) {
+      if (row[page] >= 0 && row[page] < blocks) continue;
+      return Status::InvalidArgument("block_table[" + std::to_string(b) + "][" + std::to_string(page) +
+                                     "]=" + std::to_string(row[page]) + ", want 0.." + std::to_string(blocks - 1) +
+                                     " (key.shape[0])");
+    }
+  }
+  return Status::Ok();
+}
+
+Result<float> BindSparseScale(const float* given, int64_t columns) {
+  if (given == nullptr) return static_cast<float>(1.0 / std::sqrt(static_cast<double>(columns)));
+  if (std::isfinite(*given)) return *given;
+  return Status::InvalidArgument("scale=" + std::to_string(*given) + ", want a finite number");
+}
+
+Status CheckSparseTensors(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
+  if (Status status = CheckAllPlanned(tensors, planned); !status.ok()) return status;
+  return CheckAllApart(tensors, planned);
+}
+
+}  // namespace fa::ops

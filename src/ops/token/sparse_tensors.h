@@ -1,0 +1,119 @@
+#ifndef FA_OPS_SPARSE_TENSORS_H_
+#define FA_OPS_SPARSE_TENSORS_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "fa/status.h"
+#include "fa/tensor.h"
+#include "layout/rows.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/call_tensors.h"
+#include "ops/token/sparse_sequences.h"
+
+namespace fa::ops {
+
+/// A size that another tensor has defined.
+struct WantedSize {
+  int64_t size = 0;
+  SizeSource source;
+};
+
+/// [B, S1, heads, columns] and [B, S2, heads_kv, columns].
+struct RopeArgs {
+  const TensorView &q, &k;
+};
+
+/// Checks of the tensors of one call of the sparse operators. Shapes are those of BSND, [B, S, ...]; with TND they are
+/// [T, ...]; keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of its side, the key those
+/// of keys; every other tensor is compared with them.
+class SparseTensors {
+ public:
+  explicit SparseTensors(Layout layout) : layout_(layout) {}
+
+  // In this order.
+
+  /// [B, S1, N, D] of a float type; N >= 1 and D in 1..1024. The layout is checked too.
+  [[nodiscard]] Status BindQuery(const char* name, const TensorView& q);
+  /// i32 [B, n]. Null data: keys do not lie in pages.
+  [[nodiscard]] Status BindBlockTable(const TensorView& table);
+  /// [B, S2, heads, columns], type of the query.
+  [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns);
+
+  /// [B, S1, trailing...] (TND: [T, trailing...]) of the type.
+  [[nodiscard]] Status CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
+                                      std::initializer_list<WantedSize> trailing) const;
+  /// Likewise, of keys.
+  [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
+                                    std::initializer_list<WantedSize> trailing) const;
+  /// Both or neither; `columns`: their head size, 0 without.
+  [[nodiscard]] Status CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const;
+  /// f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
+  [[nodiscard]] Status CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
+                                      int64_t group) const;
+  /// f32 [B, 1, S1] (TND [1, T]).
+  [[nodiscard]] Status CheckRowStatistic(const char* name, const TensorView& tensor) const;
+  /// i32 or i64 [B, S1, 1, K]; K in any size.
+  [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
+  /// As CheckQuerySide, and no two elements are one.
+  [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
+                                        std::initializer_list<WantedSize> trailing) const;
+  [[nodiscard]] Status CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,
+                                      std::initializer_list<WantedSize> trailing) const;
+
+  [[nodiscard]] bool packed() const { return layout_ == Layout::kTND; }
+  [[nodiscard]] bool paged() const { return page_rows_ >= 0; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] int64_t batch() const { return batch_; }  ///< TND: not known by the tensors, 0
+  [[nodiscard]] int64_t q_rows() const { return q_rows_; }
+  /// Of pages: as many as the table can hold.
+  [[nodiscard]] int64_t k_rows() const { return k_rows_; }
+  [[nodiscard]] int64_t page_rows() const { return page_rows_; }
+  [[nodiscard]] int64_t blocks() const { return blocks_; }  ///< pages there are
+  [[nodiscard]] int64_t heads() const { return heads_; }
+  [[nodiscard]] int64_t head_size() const { return head_size_; }
+  /// Leading dimensions of the query side.
+  [[nodiscard]] int leading() const { return packed() ? 1 : 2; }
+
+ private:
+  [[nodiscard]] Status CheckShape(const char* name, const TensorView& tensor, std::initializer_list<WantedSize> leading,
+                                  std::initializer_list<WantedSize> trailing) const;
+
+  Layout layout_;
+  DType dtype_ = DType::kF32;
+  int64_t batch_ = 0, q_rows_ = 0, k_rows_ = 0, heads_ = 0, head_size_ = 0;
+  int64_t page_rows_ = -1, blocks_ = 0, table_columns_ = 0;
+  const char* query_ = "query";
+  const char* key_ = "key";
+};
+
+[[nodiscard]] Status CheckHeadSize(const char* name, int dim, int64_t size);
+/// The last dimension of an unchecked tensor.
+[[nodiscard]] int64_t LastSize(const TensorView& tensor);
+/// An output none of whose elements coincide.
+[[nodiscard]] Status CheckWritable(const char* name, const MutableTensorView& tensor);
+
+/// Where the rows of a checked tensor [B, S, N, D] or [T, N, D] lie; pages: `batch` is the stride from page to page.
+[[nodiscard]] layout::Rows SparseRowsOf(const TensorView& tensor, bool packed);
+/// Of one value a head: [B, S, N] or [T, N].
+[[nodiscard]] layout::Stats SparseValuesOf(const TensorView& tensor, bool packed);
+/// Of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one along Nkv.
+[[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
+/// Of a checked row statistic [B, 1, S] or [1, T].
+[[nodiscard]] layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed);
+
+/// The pages that keys of the sequences may lie in exist. @return kInvalidArgument: "block_table[0][3]=12, want 0..11"
+[[nodiscard]] Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,
+                                      const SparseSequences& sequences);
+
+/// The scale, or its default 1 / sqrt(columns). @return kInvalidArgument where it is not finite
+[[nodiscard]] Result<float> BindSparseScale(const float* given, int64_t columns);
+
+/// Checks in Run: the tensors are the planned ones, and no output shares an element with another tensor.
+[[nodiscard]] Status CheckSparseTensors(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SPARSE_TENSORS_H_

@@ -1,0 +1,49 @@
+#ifndef FA_TESTS_OPS_BIND_CALL_H_
+#define FA_TESTS_OPS_BIND_CALL_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "ops/bind/bind_attention.h"
+
+namespace fa::test {
+
+struct CallShape {
+  Layout layout = Layout::kBNSD;
+  int64_t batch = 2, heads = 6, heads_kv = 3, sq = 7, sk = 9, d = 16, dv = 8;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> cu_q = {}, cu_kv = {};  ///< TND: sq and sk are the packed rows
+};
+
+/// A well-formed dense call to be spoiled; nothing is ever read through its addresses, which lie far apart.
+struct BindCall {
+  explicit BindCall(const CallShape& shape = {});
+
+  /// An address of its own for a tensor that is to be present.
+  static void* Somewhere();
+  [[nodiscard]] static TensorView Tensor(DType dtype, Dims shape, Dims stride = {});
+  [[nodiscard]] static MutableTensorView Output(DType dtype, Dims shape, Dims stride = {});
+  /// The mask of a sparse mode; refusals of the mode itself are returned by Bind.
+  void SetSparseMode(int64_t mode, int64_t pre = Mask::kUnlimited, int64_t next = Mask::kUnlimited,
+                     std::vector<int64_t> prefix = {});
+
+  [[nodiscard]] Result<ops::BoundAttention> Bind() const;
+
+  std::vector<int64_t> cu_q, cu_kv;
+  AttentionArgs args;
+  AttentionOptions options;
+  Status sparse_mode_status;
+};
+
+/// Refused as kInvalidArgument with `text` in the message.
+[[nodiscard]] ::testing::AssertionResult Refused(const Status& status, const std::string& text);
+[[nodiscard]] ::testing::AssertionResult Refused(const BindCall& call, const std::string& text);
+[[nodiscard]] ::testing::AssertionResult Binds(const BindCall& call);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_BIND_CALL_H_

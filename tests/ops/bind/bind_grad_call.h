@@ -1,0 +1,48 @@
+#ifndef FA_TESTS_OPS_BIND_GRAD_CALL_H_
+#define FA_TESTS_OPS_BIND_GRAD_CALL_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bind_call.h"
+#include "fa/flash_attention_grad.h"
+#include "ops/bind/bind_attention_grad.h"
+
+namespace fa::test {
+
+/// A well-formed backward of BindCall's forward, to be spoiled; without the optional gradients.
+struct GradCall {
+  explicit GradCall(const CallShape& shape = {}) : GradCall(BindCall(shape)) {}
+  explicit GradCall(const BindCall& forward);
+
+  /// With pse of that shape and type, and its gradient.
+  [[nodiscard]] static GradCall WithDPse(const CallShape& shape, const Dims& pse, DType dtype = DType::kF32);
+  /// With slopes of that shape, and their gradient.
+  [[nodiscard]] static GradCall WithDSlopes(const Dims& slopes);
+  [[nodiscard]] static MutableTensorView Like(const TensorView& tensor) {
+    return BindCall::Output(tensor.dtype, tensor.shape);
+  }
+
+  [[nodiscard]] Result<ops::BoundAttentionGrad> Bind() const;
+  /// Binds, then checks the same arguments for a run.
+  [[nodiscard]] Status Run() const;
+  [[nodiscard]] AttentionGradArgs WithLengths() const;
+
+  AttentionGradArgs args;
+  AttentionOptions options;
+  std::vector<int64_t> cu_q, cu_kv;
+};
+
+/// Refused in Bind.
+[[nodiscard]] ::testing::AssertionResult Refused(const GradCall& call, const std::string& text);
+[[nodiscard]] ::testing::AssertionResult Runs(const GradCall& call);
+
+/// Four packed sequences, one without queries, one without keys, and two rows behind them.
+[[nodiscard]] CallShape PackedShape();
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_BIND_GRAD_CALL_H_

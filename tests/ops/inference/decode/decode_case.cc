@@ -1,0 +1,342 @@
+#include "ops/inference/decode/decode_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "support/contexts.h"
+#include "support/random_values.h"
+#include "support/tolerance.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::AssertionFailure;
+using ::testing::AssertionResult;
+using ::testing::AssertionSuccess;
+
+Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vector<int64_t> sk, DType dtype) {
+  DecodeCase c;
+  c.dense.dtype = dtype;
+  c.dense.heads = heads;
+  c.dense.heads_kv = heads_kv;
+  c.dense.d = c.dense.dv = 24;
+  c.dense.lengths = {std::vector<int64_t>(sk.size(), sq), std::move(sk)};
+  return c;
+}
+
+std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
+  return out << "keys " << static_cast<int>(c.keys) << " page_rows " << c.page_rows << " order " << c.page_order
+             << " spare " << c.spare_q << "," << c.spare_k << " quantization " << static_cast<int>(c.quantization)
+             << " offset " << c.antiquant_offset << " " << c.dense;
+}
+
+DecodeProblem::DecodeProblem(const DecodeCase& c) : case_(c), values_(MakeReferenceProblem(c.dense)) {
+  const ForwardCase& d = c.dense;
+  if (c.keys == KeyForm::kPages || c.keys == KeyForm::kPagesOfHeads) MakeTable();
+  if (c.quantization != Quantization::kNone) {
+    const int64_t columns = c.quantization == Quantization::kPerToken ? d.max_sk() + c.spare_k : d.d;
+    const int64_t rows = c.quantization == Quantization::kPerToken ? d.batch() : d.heads_kv;
+    const Dims shape = c.quantization == Quantization::kPerTensor ? Dims{2} : Dims{2, rows, columns};
+    scale_ = Tensor(c.antiquant_dtype, shape, {});
+    if (c.antiquant_offset) offset_ = Tensor(c.antiquant_dtype, shape, {});
+  }
+  for (const bool values : {false, true}) {
+    MakeKeys(values);
+    if (c.quantization != Quantization::kNone) {
+      Quantize(values);
+    } else {
+      PlaceKeys(values);
+    }
+  }
+  for (const HeadTensor& k : k_) k_views_.push_back(k.tensor.view());
+  for (const HeadTensor& v : v_) v_views_.push_back(v.tensor.view());
+  const int64_t rows = d.max_sq() + c.spare_q;
+  const HeadSizes sizes{.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.d};
+  q_ = MakeHeadTensor(d.dtype, d.layout, sizes, d.padding);
+  out_ = MakeHeadTensor(d.dtype, OutLayout(d.layout),
+                        {.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.dv}, d.padding);
+  lse_ = {Tensor(DType::kF32, {d.batch(), d.heads, rows}, {}), {.batch = d.heads * rows, .head = rows, .row = 1}};
+  size_t next = 0;
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    for (int64_t n = 0; n < d.heads; ++n) {
+      for (int64_t i = 0; i < d.lengths.sq[b]; ++i) {
+        for (int64_t x = 0; x < d.d; ++x) q_.tensor.Set(q_.Offset(b, n, i) + x, values_.q[next++]);
+      }
+    }
+  }
+  if (d.dense_mask != MaskForm::kNone) PlaceMask();
+  if (d.pse != PseForm::kNone) PlacePse();
+}
+
+int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
+
+/// A random order of pages; some pages belong to nobody.
+void DecodeProblem::MakeTable() {
+  const ForwardCase& d = case_.dense;
+  constexpr int64_t kSparePages = 3;
+  int64_t total = kSparePages;
+  int64_t most = 0;
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    total += PagesOf(b);
+    most = std::max(most, PagesOf(b));
+  }
+  std::vector<int32_t> order(total);
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t i = total - 1; i > 0; --i) {
+    std::swap(order[i], order[RandomBits(case_.page_order, Tag::kChoice, {i}) % static_cast<uint64_t>(i + 1)]);
+  }
+  table_ = Tensor(DType::kI32, {d.batch(), most + 2}, {most + 5, 1});
+  auto next = order.begin();
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    pages_.emplace_back(next, next + PagesOf(b));
+    next += PagesOf(b);
+    for (int64_t page = 0; page < PagesOf(b); ++page) SetTableEntry(b, page, pages_[b][page]);
+  }
+}
+
+void DecodeProblem::SetTableEntry(int64_t b, int64_t page, int32_t value) const {
+  std::memcpy(table_.Address(b * table_.stride()[0] + page), &value, sizeof value);
+}
+
+void DecodeProblem::MakeKeys(bool values) {
+  const ForwardCase& d = case_.dense;
+  const DType dtype = case_.quantization != Quantization::kNone ? DType::kI8 : d.dtype;
+  HeadSizes sizes{.heads = d.heads_kv, .size = values ? d.dv : d.d};
+  std::vector<HeadTensor>& tensors = values ? v_ : k_;
+  switch (case_.keys) {
+    case KeyForm::kOneTensor:
+      sizes.batch = d.batch();
+      sizes.rows = d.max_sk() + case_.spare_k;
+      tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, d.padding));
+      return;
+    case KeyForm::kList:
+      for (int64_t b = 0; b < d.batch(); ++b) {
+        sizes.rows = d.lengths.sk[b] + case_.spare_k;
+        // Each with gaps of its own.
+        const Padding padding{.middle = b % 3, .outer = 2 * b};
+        tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, padding));
+      }
+      return;
+    case KeyForm::kPages:
+    case KeyForm::kPagesOfHeads:
+      sizes.batch = std::accumulate(pages_.begin(), pages_.end(), int64_t{3},
+                                    [](int64_t sum, const auto& pages) { return sum + std::ssize(pages); });
+      sizes.rows = case_.page_rows;
+      const Layout layout = case_.keys == KeyForm::kPages ? Layout::kBSH : d.layout;
+      tensors.push_back(MakeHeadTensor(dtype, layout, sizes, {.outer = values ? 5 : 0}));
+      return;
+  }
+}
+
+DecodeProblem::Place DecodeProblem::PlaceOf(bool values, int64_t b, int64_t n, int64_t j) const {
+  const std::vector<HeadTensor>& tensors = values ? v_ : k_;
+  switch (case_.keys) {
+    case KeyForm::kOneTensor: return {&tensors[0].tensor, tensors[0].Offset(b, n, j)};
+    case KeyForm::kList: return {&tensors[b].tensor, tensors[b].Offset(0, n, j)};
+    case KeyForm::kPages:
+    case KeyForm::kPagesOfHeads: break;
+  }
+  return {&tensors[0].tensor, tensors[0].Offset(pages_[b][j / case_.page_rows], n, j % case_.page_rows)};
+}
+
+void DecodeProblem::PlaceKeys(bool values) {
+  const ForwardCase& d = case_.dense;
+  const int64_t size = values ? d.dv : d.d;
+  const std::vector<double>& from = values ? values_.v : values_.k;
+  size_t next = 0;
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    for (int64_t n = 0; n < d.heads_kv; ++n) {
+      for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
+        const Place place = PlaceOf(values, b, n, j);
+        for (int64_t x = 0; x < size; ++x) place.tensor->Set(place.offset + x, from[next++]);
+      }
+    }
+  }
+}
+
+/// Draws int8 keys or values, scales and offsets; the reference gets what they stand for, in f32 as documented.
+void DecodeProblem::Quantize(bool values) {
+  const ForwardCase& d = case_.dense;
+  const int64_t size = values ? d.dv : d.d;
+  std::vector<double>& reference = values ? values_.v : values_.k;
+  const Tag tag = values ? Tag::kV : Tag::kK;
+  const int64_t side = values ? 1 : 0;
+  size_t next = 0;
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    for (int64_t n = 0; n < d.heads_kv; ++n) {
+      for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
+        const Place place = PlaceOf(values, b, n, j);
+        for (int64_t x = 0; x < size; ++x) {
+          const bool token = case_.quantization == Quantization::kPerToken;
+          const bool channel = case_.quantization == Quantization::kPerChannel;
+          const int64_t row = token ? d.first_sequence + b : channel ? n : 0, column = token ? j : channel ? x : 0;
+          const int64_t at = side * scale_.stride()[0] + (token     ? b * scale_.stride()[1] + column
+                                                          : channel ? n * scale_.stride()[1] + column
+                                                                    : 0);
+          const double uniform = RandomUniform(d.seed, Tag::kSlopes, {side, row, column});
+          const double scale = RoundTo(case_.antiquant_dtype, 0.005 + 0.02 * uniform);
+          const double offset = RoundTo(case_.antiquant_dtype, 30 * uniform - 11);
+          scale_.Set(at, scale);
+          if (case_.antiquant_offset) offset_.Set(at, offset);
+          const auto byte = static_cast<int8_t>(RandomBits(d.seed, tag, {d.first_sequence + b, n, j, x}) % 256);
+          *place.tensor->Address(place.offset + x) = static_cast<std::byte>(byte);
+          const float shifted = static_cast<float>(byte) + static_cast<float>(case_.antiquant_offset ? offset : 0);
+          reference[next++] = static_cast<double>(shifted * static_cast<float>(scale));
+        }
+      }
+    }
+  }
+}
+
+void DecodeProblem::PlaceMask() {
+  const ForwardCase& d = case_.dense;
+  const int64_t keys = d.max_sk() + case_.spare_k;
+  const int64_t heads = d.dense_mask == MaskForm::kPerHead ? d.heads : 1;
+  const int64_t rows = case_.mask_rank < 4 && d.max_sq() == 1 ? 1 : d.max_sq() + case_.spare_q;
+  Dims shape{d.batch(), heads, rows, keys};
+  if (case_.mask_rank == 3) shape = {d.batch(), rows, keys};
+  if (case_.mask_rank == 2) shape = {d.batch(), keys};
+  mask_ = Tensor(d.dense_mask_dtype, shape, {});
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    for (int64_t n = 0; n < heads; ++n) {
+      for (int64_t i = 0; i < d.lengths.sq[b]; ++i) {
+        for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
+          mask_.Set(((b * heads + n) * rows + i) * keys + j,
+                    values_.dense_mask.values[values_.dense_mask.Index(b, n, i, j)]);
+        }
+      }
+    }
+  }
+}
+
+void DecodeProblem::PlacePse() {
+  const ForwardCase& d = case_.dense;
+  const int64_t keys = d.max_sk() + case_.spare_k;
+  const int64_t batch = d.pse_broadcast_batch ? 1 : d.batch();
+  const int64_t rows = d.pse == PseForm::kRow ? 1 : d.max_sq() + case_.spare_q;
+  pse_ = Tensor(d.pse_f32 ? DType::kF32 : d.dtype, {batch, d.heads, rows, keys}, {});
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t n = 0; n < d.heads; ++n) {
+      for (int64_t i = 0; i < (rows == 1 ? 1 : d.lengths.sq[b]); ++i) {
+        for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
+          pse_.Set(((b * d.heads + n) * rows + i) * keys + j, values_.pse.values[values_.pse.Index(b, n, i, j)]);
+        }
+      }
+    }
+  }
+}
+
+DecodeAttentionArgs DecodeProblem::args() const {
+  DecodeAttentionArgs args;
+  args.q = q_.tensor.view();
+  args.k = k_views_;
+  args.v = v_views_;
+  args.lengths_kv = case_.dense.lengths.sk;
+  args.lengths_q = case_.dense.lengths.sq;
+  args.block_table = table_.view();
+  args.antiquant_scale = scale_.view();
+  args.antiquant_offset = offset_.view();
+  args.pse = pse_.view();
+  args.dense_mask = mask_.view();
+  args.out = out_.tensor.mutable_view();
+  args.lse = lse_.tensor.mutable_view();
+  return args;
+}
+
+DecodeAttentionOptions DecodeProblem::options() const {
+  const AttentionOptions dense = OptionsOf(case_.dense);
+  DecodeAttentionOptions options;
+  options.layout = dense.layout;
+  options.heads = case_.dense.heads;
+  options.scale = dense.scale;
+  options.mask = dense.mask;
+  options.softcap = dense.softcap;
+  if (case_.quantization == Quantization::kPerToken) options.antiquant = Antiquant::kPerToken;
+  return options;
+}
+
+ForwardOutputs DecodeProblem::Outputs() const {
+  ForwardOutputs outputs;
+  const ForwardCase& d = case_.dense;
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    for (int64_t n = 0; n < d.heads; ++n) {
+      for (int64_t i = 0; i < d.max_sq() + case_.spare_q; ++i) {
+        const bool used = i < d.lengths.sq[b];
+        (used ? outputs.lse : outputs.tail).push_back(lse_.tensor.Get(lse_.Offset(b, n, i)));
+        for (int64_t x = 0; x < d.dv; ++x) {
+          (used ? outputs.out : outputs.tail).push_back(out_.tensor.Get(out_.Offset(b, n, i) + x));
+        }
+      }
+    }
+  }
+  return outputs;
+}
+
+Snapshot DecodeProblem::TakeSnapshot() const {
+  Snapshot snapshot;
+  for (const Tensor* tensor : {&q_.tensor, &table_, &scale_, &offset_, &pse_, &mask_}) snapshot.Add(*tensor);
+  for (const HeadTensor& tensor : k_) snapshot.Add(tensor.tensor);
+  for (const HeadTensor& tensor : v_) snapshot.Add(tensor.tensor);
+  snapshot.Allow(out_.tensor);
+  snapshot.Allow(lse_.tensor);
+  return snapshot;
+}
+
+namespace {
+
+AssertionResult RunsLike(const reference::ForwardResult& want, const DecodeCase& c, Context* context) {
+  const DecodeProblem problem(c);
+  const Snapshot before = problem.TakeSnapshot();
+  const Status status = DecodeAttention(problem.args(), problem.options(), context);
+  if (!status.ok()) return AssertionFailure() << status.message() << "\n " << c;
+  if (before.FirstChange() >= 0) return AssertionFailure() << "a buffer was overwritten\n " << c;
+  const ForwardOutputs got = problem.Outputs();
+  const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype);
+  const auto differs = [&](const char* what, size_t at, double is, double wanted, double allowed) {
+    const bool equal = std::isnan(wanted) ? std::isnan(is) : is == wanted || std::fabs(is - wanted) <= allowed;
+    if (equal) return AssertionSuccess();
+    return AssertionFailure() << what << "[" << at << "] = " << is << ", want " << wanted << " +- " << allowed << "\n "
+                              << c;
+  };
+  for (size_t x = 0; x < want.out.size(); ++x) {
+    const auto at = static_cast<int64_t>(x);
+    const double allowed = want.magnitudes.keys[at / c.dense.dv] == 0 ? 0 : tolerance.Out(at / c.dense.dv, at);
+    if (auto result = differs("out", x, got.out[x], want.out[x], allowed); !result) return result;
+  }
+  for (size_t x = 0; x < want.lse.size(); ++x) {
+    const double allowed = want.magnitudes.keys[x] == 0 ? 0 : tolerance.Lse(static_cast<int64_t>(x));
+    if (auto result = differs("lse", x, got.lse[x], want.lse[x], allowed); !result) return result;
+  }
+  for (size_t x = 0; x < got.tail.size(); ++x) {
+    if (auto result = differs("tail", x, got.tail[x], 0, 0); !result) return result;
+  }
+  return AssertionSuccess();
+}
+
+}  // namespace
+
+AssertionResult RunsLikeTheReference(const DecodeCase& c) {
+  const reference::ForwardResult want = reference::Forward(DecodeProblem(c).values());
+  for (const Isa isa : IsaLevels()) {
+    AssertionResult runs = RunsLike(want, c, ContextOf(isa));
+    if (!runs) return runs << ", " << IsaName(isa);
+  }
+  return AssertionSuccess();
+}
+
+ForwardOutputs OutputsOf(const DecodeCase& c, Context* context) {
+  const DecodeProblem problem(c);
+  const Status status = DecodeAttention(problem.args(), problem.options(), context);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n " << c;
+  return problem.Outputs();
+}
+
+}  // namespace fa::test

@@ -1,0 +1,234 @@
+// Decode attention against the reference in double: forms of keys, pages, lengths, int8, masks and biases.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "ops/inference/decode/decode_case.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr KeyForm kForms[] = {KeyForm::kOneTensor, KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads};
+constexpr Layout kLayouts[] = {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kBNSD_BSND};
+
+bool HeadsInOneDimension(Layout layout) { return layout == Layout::kBSH || layout == Layout::kSBH; }
+
+void Check(const DecodeCase& c) { EXPECT_TRUE(RunsLikeTheReference(c)); }
+
+TEST(Decode, EveryFormOfKeysInEveryLayoutAndType) {
+  for (const KeyForm form : kForms) {
+    for (const Layout layout : kLayouts) {
+      if (form == KeyForm::kPagesOfHeads && HeadsInOneDimension(layout)) continue;
+      for (const DType dtype : kDTypes) {
+        DecodeCase c = MakeDecodeCase(6, 2, 1, {600, 0, 37, 1}, dtype);
+        c.dense.layout = layout;
+        c.dense.dv = 40;
+        c.keys = form;
+        c.spare_k = 9;
+        Check(c);
+      }
+    }
+  }
+}
+
+// Groups of 1 to 24 query rows: kernels of few rows, strips, and a head that is packed for several tiles.
+TEST(Decode, EveryNumberOfRowsOfAGroup) {
+  int n = 0;
+  for (const int64_t group : {1, 2, 5, 8, 24}) {
+    for (const int64_t sq : {1, 3, 16, 17}) {
+      DecodeCase c = MakeDecodeCase(group, 1, sq, {530 + n, 40}, kDTypes[n % 3]);
+      c.keys = kForms[n % 4];
+      c.page_rows = 1 + n % 20;
+      ++n;
+      Check(c);
+    }
+  }
+}
+
+TEST(Decode, PagesOfEverySize) {
+  for (const int64_t page_rows : {1, 2, 3, 7, 8, 16, 31, 32, 33, 100, 128, 2000}) {
+    for (const int64_t sk : {page_rows, page_rows + 1, int64_t{1030}}) {
+      DecodeCase c = MakeDecodeCase(4, 2, 1, {sk, 1}, kDTypes[sk % 3]);
+      c.keys = sk % 2 == 0 ? KeyForm::kPages : KeyForm::kPagesOfHeads;
+      c.page_rows = page_rows;
+      Check(c);
+    }
+  }
+}
+
+TEST(Decode, EveryHeadSize) {
+  for (const int64_t d : {1, 5, 16, 31, 64, 72, 128, 576}) {
+    for (const Quantization quantization : {Quantization::kNone, Quantization::kPerChannel}) {
+      DecodeCase c = MakeDecodeCase(4, 2, 1, {90}, kDTypes[d % 3]);
+      c.dense.d = c.dense.dv = d;
+      c.keys = KeyForm::kPages;
+      c.quantization = quantization;
+      Check(c);
+    }
+  }
+}
+
+TEST(Decode, Int8KeysOfEveryFormAndQuantization) {
+  for (const Quantization quantization :
+       {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken}) {
+    int n = 0;
+    for (const KeyForm form : kForms) {
+      for (const DType dtype : kDTypes) {
+        DecodeCase c = MakeDecodeCase(4, 2, 1, {700, 3, 0, 65}, dtype);
+        c.keys = form;
+        c.quantization = quantization;
+        c.antiquant_offset = n % 2 == 0;
+        c.antiquant_dtype = kDTypes[n % 3];
+        c.spare_k = n % 4;
+        ++n;
+        Check(c);
+        c.dense.lengths.sq.assign(4, 7);  // strips
+        c.dense.heads = 6;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Decode, LengthsOfQueriesLeaveTheOtherRowsZero) {
+  for (const KeyForm form : kForms) {
+    DecodeCase c = MakeDecodeCase(4, 2, 5, {70, 20, 600, 0});
+    c.dense.lengths.sq = {5, 0, 2, 1};
+    c.spare_q = 2;
+    c.keys = form;
+    Check(c);
+  }
+}
+
+TEST(Decode, MasksCountFromTheLengthsInUse) {
+  for (const KeyForm form : kForms) {
+    for (const int64_t sq : {1, 4, 20}) {
+      for (const int mode : {1, 2, 3, 4}) {
+        DecodeCase c = MakeDecodeCase(4, 2, sq, {900, 13, 120});
+        c.keys = form;
+        c.spare_k = 11;
+        c.dense.mask.mode = mode;
+        c.dense.mask.pre = 100;
+        c.dense.mask.next = mode == 4 ? -3 : 0;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Decode, DenseMasksOfEveryShape) {
+  for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kPages}) {
+    for (const int64_t sq : {1, 3}) {
+      for (const int rank : {2, 3, 4}) {
+        if (rank == 2 && sq != 1) continue;
+        DecodeCase c = MakeDecodeCase(4, 2, sq, {300, 40});
+        c.keys = form;
+        c.spare_k = 5;
+        c.mask_rank = rank;
+        c.dense.dense_mask = MaskForm::kPerBatch;
+        Check(c);
+        c.dense.dense_mask = MaskForm::kPerHead;
+        c.mask_rank = 4;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Decode, BiasesAreAddedAfterTheScale) {
+  for (const PseForm form : {PseForm::kFull, PseForm::kRow}) {
+    for (const DType dtype : kDTypes) {
+      for (const bool f32 : {false, true}) {
+        DecodeCase c = MakeDecodeCase(4, 2, 2, {300, 300}, dtype);
+        c.keys = f32 ? KeyForm::kPages : KeyForm::kList;
+        c.dense.pse = form;
+        c.dense.pse_f32 = f32;
+        c.dense.pse_type = reference::PseType::kScaleThenAdd;
+        c.dense.scale = 0.7f;
+        c.spare_k = 4;
+        Check(c);
+        c.dense.pse_broadcast_batch = true;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Decode, SoftcapAndScale) {
+  DecodeCase c = MakeDecodeCase(4, 2, 1, {300, 20});
+  c.keys = KeyForm::kPages;
+  c.dense.softcap = 3;
+  Check(c);
+  c.dense.scale = -0.4f;
+  Check(c);
+}
+
+TEST(DecodeLengths, OneEntryStandsForAllAndNoneForWholeTensors) {
+  DecodeCase c = MakeDecodeCase(2, 1, 1, {33, 33, 33});
+  const ForwardOutputs want = OutputsOf(c, nullptr);
+  const DecodeProblem problem(c);
+  DecodeAttentionArgs args = problem.args();
+  args.lengths_kv = args.lengths_q = {};
+  ASSERT_TRUE(DecodeAttention(args, problem.options()).ok());
+  EXPECT_TRUE(SameBits(problem.Outputs(), want));
+  c.spare_k = 8;
+  const DecodeProblem longer(c);
+  args = longer.args();
+  const int64_t length = 33;
+  args.lengths_kv = {&length, 1};
+  ASSERT_TRUE(DecodeAttention(args, longer.options()).ok());
+  EXPECT_TRUE(SameBits(longer.Outputs(), want));
+}
+
+TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
+  for (const KeyForm form : {KeyForm::kList, KeyForm::kPages}) {
+    for (const bool per_column : {false, true}) {
+      for (const bool with_offset : {false, true}) {
+        DecodeCase c = MakeDecodeCase(4, 2, 1, {600, 70});
+        c.keys = form;
+        const DecodeProblem problem(c);
+        const std::vector<double> want = OutputsOf(c, nullptr).out;
+        std::vector<float> scale, offset;
+        for (int i = 0; i < (per_column ? 4 * 24 : 1); ++i) {
+          scale.push_back(100.0F + static_cast<float>(7 * i % 90));
+          offset.push_back(static_cast<float>(i % 31) - 11.5F);
+        }
+        const Dims shape{static_cast<int64_t>(scale.size())};
+        std::vector<int8_t> out(want.size());
+        DecodeAttentionArgs args = problem.args();
+        args.quant_scale2 = {scale.data(), DType::kF32, shape, {}};
+        if (with_offset) args.quant_offset2 = {offset.data(), DType::kF32, shape, {}};
+        args.out = {out.data(), DType::kI8, {2, 4, 1, 24}, {}};
+        const Status status = DecodeAttention(args, problem.options());
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (size_t i = 0; i < out.size(); ++i) {
+          const size_t at = per_column ? i % (4 * 24) : 0;
+          const double exact =
+              want[i] * static_cast<double>(scale[at]) + (with_offset ? static_cast<double>(offset[at]) : 0.0);
+          // Half a step, and two roundings in f32.
+          const double half = 0.5 + 2 * std::fabs(exact) * 0x1p-23;
+          ASSERT_LE(std::fabs(out[i] - std::clamp(exact, -128.0, 127.0)), half) << i << c;
+        }
+      }
+    }
+  }
+}
+
+TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
+  DecodeCase c = MakeDecodeCase(2, 1, 1, {200});
+  c.keys = KeyForm::kPages;
+  c.dense.mask = {.mode = 4, .pre = 30, .next = 0};
+  const ForwardOutputs want = OutputsOf(c, nullptr);
+  const DecodeProblem problem(c);
+  for (int64_t page = 0; page < (200 - 31) / 16; ++page) problem.SetTableEntry(0, page, -1);
+  ASSERT_TRUE(DecodeAttention(problem.args(), problem.options()).ok());
+  EXPECT_TRUE(SameBits(problem.Outputs(), want));
+}
+
+}  // namespace
+}  // namespace fa::test

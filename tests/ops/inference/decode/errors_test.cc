@@ -1,0 +1,292 @@
+// A refused decode names the argument and writes nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "ops/inference/decode/decode_case.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A call that may be spoilt: the lists are its own.
+struct Call {
+  explicit Call(const DecodeProblem& problem)
+      : args(problem.args()),
+        options(problem.options()),
+        k(args.k.begin(), args.k.end()),
+        v(args.v.begin(), args.v.end()) {
+    args.k = k;
+    args.v = v;
+  }
+  DecodeAttentionArgs args;
+  DecodeAttentionOptions options;
+  std::vector<TensorView> k, v;
+  std::vector<int64_t> lengths;
+};
+
+struct Mistake {
+  const char* name;
+  KeyForm keys;
+  const char* message;
+  std::function<void(Call*)> make;
+};
+
+void SetLengths(Call* call, std::vector<int64_t> lengths) {
+  call->lengths = std::move(lengths);
+  call->args.lengths_kv = call->lengths;
+}
+
+constexpr KeyForm kOne = KeyForm::kOneTensor, kList = KeyForm::kList, kPages = KeyForm::kPages,
+                  kHeads = KeyForm::kPagesOfHeads;
+
+// The case: B=2, N=4, Nkv=2, Sq=1, D=Dv=24, f16; keys of 40 and 20, pages of 16.
+const Mistake kMistakes[] = {
+    {"NoQuery", kOne, "query: null data", [](Call* c) { c->args.q.data = nullptr; }},
+    {"NoKey", kOne, "key: null data", [](Call* c) { c->k[0].data = nullptr; }},
+    {"NoValueOfAList", kList, "value: null data", [](Call* c) { c->v[1].data = nullptr; }},
+    {"NoOut", kOne, "out: null data", [](Call* c) { c->args.out.data = nullptr; }},
+    {"NoKeys", kOne, "key: missing", [](Call* c) { c->args.k = {}; }},
+    {"FewerValuesThanKeys", kList, "value has 1 tensors, want 2 (key)",
+     [](Call* c) { c->args.v = c->args.v.subspan(0, 1); }},
+    {"ListOfAnotherNumber", kList, "key has 3 tensors, want 1 or 2 (batch)",
+     [](Call* c) {
+       c->k.push_back(c->k[0]);
+       c->v.push_back(c->v[0]);
+       c->args.k = c->k;
+       c->args.v = c->v;
+     }},
+    {"ListOfPages", kPages, "key has 2 tensors, want 1 (with block_table)",
+     [](Call* c) {
+       c->k.push_back(c->k[0]);
+       c->v.push_back(c->v[0]);
+       c->args.k = c->k;
+       c->args.v = c->v;
+     }},
+    {"PackedLayout", kOne, "layout=TND, want", [](Call* c) { c->options.layout = Layout::kTND; }},
+    {"QueryOfAnotherRank", kPages, "query.shape=[2,4,24], want 4 dimensions",
+     [](Call* c) {
+       c->args.q.shape = {2, 4, 24};
+     }},
+    {"QueryOfAnotherType", kOne, "query.dtype=i8, want f32, f16 or bf16",
+     [](Call* c) { c->args.q.dtype = DType::kI8; }},
+    {"KeyOfAnotherType", kOne, "key.dtype=bf16, want f16 (query.dtype) or i8",
+     [](Call* c) { c->k[0].dtype = DType::kBF16; }},
+    {"ValueOfTheOtherType", kList, "value[1].dtype=i8, want f16 (the first key's)",
+     [](Call* c) { c->v[1].dtype = DType::kI8; }},
+    {"KeyOfAnotherHeadSize", kOne, "key.shape[3]=23, want 24 (query.shape[3])", [](Call* c) { c->k[0].shape[3] = 23; }},
+    {"KeyOfAnotherBatch", kOne, "key.shape[0]=3, want 2 (query.shape[0])", [](Call* c) { c->k[0].shape[0] = 3; }},
+    {"KeyHeadsThatDoNotDivide", kOne, "key.shape[1]=3, want a divisor of 4", [](Call* c) { c->k[0].shape[1] = 3; }},
+    {"ListedKeyOfABatch", kList, "key[1].shape[0]=2, want 1", [](Call* c) { c->k[1].shape[0] = 2; }},
+    {"ListedKeyOfAnotherHeadSize", kList, "key[1].shape[3]=20, want 24 (key[0])",
+     [](Call* c) { c->k[1].shape[3] = 20; }},
+    {"ListedValueOfAnotherLength", kList, "value[1].shape[2]=21, want 20 (key[1].shape[2])",
+     [](Call* c) { c->v[1].shape[2] = 21; }},
+    {"ListedKeyOfAnotherRank", kList, "key[1].shape=[1,2,20], want 4 dimensions",
+     [](Call* c) {
+       c->k[1].shape = {1, 2, 20};
+     }},
+    {"InnerStrideTwo", kOne, "key.stride[3]=2, want 1 (innermost)", [](Call* c) { c->k[0].stride[3] = 2; }},
+    {"PagesOfRankTwo", kPages, "key.shape=[8,16], want [pages, page size, Nkv * D]",
+     [](Call* c) {
+       c->k[0].shape = {8, 16};
+     }},
+    {"PagesOfFusedHeadsThatDoNotDivide", kPages, "key.shape[2]=47, want a multiple of 24",
+     [](Call* c) { c->k[0].shape[2] = 47; }},
+    {"ValuePagesOfAnotherSize", kPages, "value.shape[1]=15, want 16 (key.shape[1])",
+     [](Call* c) { c->v[0].shape[1] = 15; }},
+    {"ValuePagesOfAnotherNumber", kHeads, "value.shape[0]=7, want 8 (key.shape[0])",
+     [](Call* c) { c->v[0].shape[0] = 7; }},
+    {"EmptyPages", kPages, "key.shape[1]=0, want >= 1",
+     [](Call* c) {
+       c->k[0].shape[1] = 0;
+       c->v[0].shape[1] = 0;
+     }},
+    {"TableOfAnotherType", kPages, "block_table.dtype=i64, want i32",
+     [](Call* c) { c->args.block_table.dtype = DType::kI64; }},
+    {"TableOfAnotherRank", kPages, "block_table.shape=[10], want [B, pages]",
+     [](Call* c) {
+       c->args.block_table.shape = {10};
+       c->args.block_table.stride = {};
+     }},
+    {"TableOfAnotherBatch", kPages, "block_table.shape[0]=1, want 2 (batch)",
+     [](Call* c) { c->args.block_table.shape[0] = 1; }},
+    {"PagesWithoutLengths", kPages, "lengths_kv: missing", [](Call* c) { c->args.lengths_kv = {}; }},
+    {"LengthBeyondTheTable", kPages, "lengths_kv[1]=81, want 0..80 (block_table.shape[1] pages of 16)",
+     [](Call* c) {
+       SetLengths(c, {40, 81});
+     }},
+    {"LengthBeyondTheTensor", kOne, "lengths_kv[0]=41, want 0..40 (key.shape[2])",
+     [](Call* c) {
+       SetLengths(c, {41, 20});
+     }},
+    {"LengthBeyondTheListed", kList, "lengths_kv[1]=21, want 0..20 (rows of key[1])",
+     [](Call* c) {
+       SetLengths(c, {40, 21});
+     }},
+    {"NegativeLength", kPages, "lengths_kv[0]=-1, want 0..80",
+     [](Call* c) {
+       SetLengths(c, {-1, 20});
+     }},
+    {"PageThatDoesNotExist", kPages, "block_table[1][1]=8, want 0..7 (pages)", nullptr},
+    {"NegativePage", kPages, "block_table[1][1]=-1, want 0..7 (pages)", nullptr},
+    {"ScaleOfFloatKeys", kOne, "antiquant_scale: given, want none (key.dtype is f16)",
+     [](Call* c) {
+       c->args.antiquant_scale = {c->args.q.data, DType::kF32, {2}, {}};
+     }},
+    {"OffsetOfFloatKeys", kOne, "antiquant_offset: given, want none (key.dtype is f16)",
+     [](Call* c) {
+       c->args.antiquant_offset = {c->args.q.data, DType::kF32, {2}, {}};
+     }},
+    {"MaskTooNarrow", kOne, "dense_mask.shape[3]=39, want 40",
+     [](Call* c) {
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {2, 39}, {}};
+     }},
+    {"MaskOfAnotherType", kOne, "dense_mask.dtype=f16, want u8, bool or i8",
+     [](Call* c) {
+       c->args.dense_mask = {c->args.q.data, DType::kF16, {2, 40}, {}};
+     }},
+    {"MaskOfAnotherBatch", kOne, "dense_mask.shape[0]=3, want 2",
+     [](Call* c) {
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {3, 40}, {}};
+     }},
+    {"PseOfAnotherHeads", kPages, "pse.shape[1]=3, want 4",
+     [](Call* c) {
+       c->args.pse = {c->args.q.data, DType::kF16, {2, 3, 1, 40}, {}};
+     }},
+    {"PseTooNarrow", kPages, "pse.shape[3]=39, want 40",
+     [](Call* c) {
+       c->args.pse = {c->args.q.data, DType::kF16, {2, 4, 1, 39}, {}};
+     }},
+    {"PseOfAnotherType", kOne, "pse.dtype=i8",
+     [](Call* c) {
+       c->args.pse = {c->args.q.data, DType::kI8, {2, 4, 1, 40}, {}};
+     }},
+    {"OutOfAnotherType", kOne, "out.dtype=f32, want f16 (query.dtype) or i8",
+     [](Call* c) { c->args.out.dtype = DType::kF32; }},
+    {"Int8OutWithoutScale", kOne, "quant_scale2: missing, want it (out.dtype=i8)",
+     [](Call* c) { c->args.out.dtype = DType::kI8; }},
+    {"ScaleOfAFloatOut", kPages, "quant_scale2: given, want none (out.dtype=f16)",
+     [](Call* c) {
+       c->args.quant_scale2 = {c->args.q.data, DType::kF32, {1}, {}};
+     }},
+    {"LseOfAnotherType", kOne, "lse.dtype=f16, want f32", [](Call* c) { c->args.lse.dtype = DType::kF16; }},
+    {"OutOfAnotherHeadSize", kOne, "out.shape[3]=23, want 24", [](Call* c) { c->args.out.shape[3] = 23; }},
+    {"OutIsQuery", kOne, "out: shares memory with query",
+     [](Call* c) { c->args.out.data = const_cast<void*>(c->args.q.data); }},
+    {"OutIsAValue", kList, "out: shares memory with value",
+     [](Call* c) { c->args.out.data = const_cast<void*>(c->v[1].data); }},
+    {"LseIsAPage", kPages, "lse: shares memory with key",
+     [](Call* c) { c->args.lse.data = const_cast<void*>(c->k[0].data); }},
+    {"ScaleNaN", kOne, "scale=nan, want a finite number", [](Call* c) { c->options.scale = NAN; }},
+    {"HeadsDisagree", kOne, "heads=3, want 4", [](Call* c) { c->options.heads = 3; }},
+};
+
+DecodeCase Spoilt(KeyForm keys) {
+  DecodeCase c = MakeDecodeCase(4, 2, 1, {40, 20}, DType::kF16);
+  c.keys = keys;
+  return c;
+}
+
+class RefusedDecode : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(RefusedDecode, NamesTheArgumentAndWritesNothing) {
+  const Mistake& mistake = GetParam();
+  const DecodeProblem problem(Spoilt(mistake.keys));
+  Call call(problem);
+  if (mistake.make != nullptr) mistake.make(&call);
+  if (std::string(mistake.name) == "PageThatDoesNotExist") problem.SetTableEntry(1, 1, 8);
+  if (std::string(mistake.name) == "NegativePage") problem.SetTableEntry(1, 1, -1);
+  const Snapshot before = problem.TakeSnapshot();
+  const ForwardOutputs untouched = problem.Outputs();
+  const Status status = DecodeAttention(call.args, call.options);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(mistake.message));
+  EXPECT_EQ(before.FirstChange(), -1);
+  EXPECT_TRUE(SameBits(problem.Outputs(), untouched));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RefusedDecode, ::testing::ValuesIn(kMistakes),
+                         [](const auto& info) { return info.param.name; });
+
+struct Int8Mistake {
+  const char* name;
+  const char* message;
+  std::function<void(DecodeAttentionArgs*, DecodeAttentionOptions*)> make;
+};
+
+const Int8Mistake kInt8Mistakes[] = {
+    {"NoScale", "antiquant_scale: missing (key.dtype is i8)",
+     [](DecodeAttentionArgs* a, DecodeAttentionOptions*) { a->antiquant_scale.data = nullptr; }},
+    {"ScaleOfAnotherType", "antiquant_scale.dtype=i8, want f32, f16 or bf16",
+     [](DecodeAttentionArgs* a, DecodeAttentionOptions*) { a->antiquant_scale.dtype = DType::kI8; }},
+    {"ScaleOfAnotherShape", "antiquant_scale.shape=[3], want [2], [2,2,24] or [2,48]",
+     [](DecodeAttentionArgs* a, DecodeAttentionOptions*) {
+       a->antiquant_scale.shape = {3};
+       a->antiquant_scale.stride = {};
+     }},
+    {"OffsetOfAnotherShape", "antiquant_offset.shape=[2], want [2,2,24] (antiquant_scale)",
+     [](DecodeAttentionArgs* a, DecodeAttentionOptions*) {
+       a->antiquant_offset.shape = {2};
+       a->antiquant_offset.stride = {};
+     }},
+    {"ChannelsForTokens", "antiquant_scale.shape=[2,2,24], want [2,2,40] (one a key)",
+     [](DecodeAttentionArgs*, DecodeAttentionOptions* o) { o->antiquant = Antiquant::kPerToken; }},
+    {"ChannelsOfHeadsOfTwoSizes", "want [2] (heads of value have another size",
+     [](DecodeAttentionArgs* a, DecodeAttentionOptions*) { a->out.shape[3] = 12; }},
+};
+
+class RefusedInt8Decode : public ::testing::TestWithParam<Int8Mistake> {};
+
+TEST_P(RefusedInt8Decode, NamesTheArgumentAndWritesNothing) {
+  DecodeCase c = Spoilt(KeyForm::kOneTensor);
+  c.quantization = Quantization::kPerChannel;
+  const DecodeProblem problem(c);
+  DecodeAttentionArgs args = problem.args();
+  DecodeAttentionOptions options = problem.options();
+  GetParam().make(&args, &options);
+  TensorView value = args.v[0];
+  if (args.out.shape[3] == 12) {
+    value.shape[3] = 12;
+    args.v = {&value, 1};
+  }
+  const ForwardOutputs untouched = problem.Outputs();
+  const Status status = DecodeAttention(args, options);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_TRUE(SameBits(problem.Outputs(), untouched));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RefusedInt8Decode, ::testing::ValuesIn(kInt8Mistakes),
+                         [](const auto& info) { return info.param.name; });
+
+// A table of 2^59 pages of 16 rows has room for any length, though 2^63 is no int64_t.
+TEST(DecodePlan, TakesATableOfMoreRowsThanCanBeCounted) {
+  const DecodeProblem problem(Spoilt(KeyForm::kPages));
+  DecodeAttentionArgs args = problem.args();
+  args.block_table.shape[1] = int64_t{1} << 59;
+  const Result<Plan> plan = PlanDecodeAttention(args, problem.options());
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+}
+
+TEST(DecodePlanErrors, AnotherCallThanPlanned) {
+  DecodeCase c = Spoilt(KeyForm::kPages);
+  const DecodeProblem problem(c);
+  const Result<Plan> plan = PlanDecodeAttention(problem.args(), problem.options());
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const std::vector<int64_t> lengths = {40, 19};
+  DecodeAttentionArgs args = problem.args();
+  args.lengths_kv = lengths;
+  EXPECT_THAT(std::string(plan->Run(args).message()), HasSubstr("lengths_kv[1]=19, want 20 (as planned)"));
+  args = problem.args();
+  args.block_table.data = nullptr;
+  EXPECT_THAT(std::string(plan->Run(args).message()), HasSubstr("block_table: null data"));
+  const AttentionArgs dense;
+  EXPECT_THAT(std::string(plan->Run(dense).message()), HasSubstr("plan: made for decode, want DecodeAttentionArgs"));
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,104 @@
+// A batch element gives the same bits however its keys lie, whoever computes it, and whatever else is in the batch.
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include "fa/flash_attention.h"
+#include "ops/inference/decode/decode_case.h"
+#include "support/compare.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+// oneTBB would give no more workers than the machine has cores.
+const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
+
+class DecodeBits : public ::testing::TestWithParam<Isa> {};
+
+DecodeCase Usual(int64_t sq, DType dtype, Quantization quantization) {
+  DecodeCase c = MakeDecodeCase(4, 1, sq, {1300, 70, 515}, dtype);
+  c.quantization = quantization;
+  return c;
+}
+
+TEST_P(DecodeBits, DoNotDependOnWhereKeysLie) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t sq : {1, 6}) {
+      for (const Quantization quantization : {Quantization::kNone, Quantization::kPerToken}) {
+        const DecodeCase c = Usual(sq, dtype, quantization);
+        const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
+        const auto check = [&](KeyForm form, int64_t page_rows, uint64_t order) {
+          DecodeCase other = c;
+          other.keys = form;
+          other.page_rows = page_rows;
+          other.page_order = order;
+          EXPECT_TRUE(SameBits(OutputsOf(other, ContextOf(GetParam(), 2)), want)) << other;
+        };
+        check(KeyForm::kList, 16, 1);
+        for (const uint64_t order : {1, 2}) check(KeyForm::kPages, 16, order);
+        for (const int64_t page_rows : {1, 50}) check(KeyForm::kPages, page_rows, 1);
+        check(KeyForm::kPagesOfHeads, 16, 2);
+      }
+    }
+  }
+}
+
+TEST_P(DecodeBits, DoNotDependOnThreads) {
+  for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kPages}) {
+    for (const int64_t sq : {1, 6}) {
+      DecodeCase c = Usual(sq, DType::kBF16, sq == 1 ? Quantization::kPerChannel : Quantization::kNone);
+      c.keys = form;
+      const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 1));
+      for (const int threads : {2, 3, 8}) {
+        EXPECT_TRUE(SameBits(OutputsOf(c, ContextOf(GetParam(), threads)), want)) << threads << " threads " << c;
+      }
+    }
+  }
+}
+
+TEST_P(DecodeBits, DoNotDependOnTheBatch) {
+  DecodeCase c = Usual(2, DType::kF32, Quantization::kNone);
+  c.keys = KeyForm::kPages;
+  const ForwardOutputs together = OutputsOf(c, ContextOf(GetParam(), 2));
+  size_t at = 0;
+  for (int64_t b = 0; b < 3; ++b) {
+    DecodeCase alone = c;
+    alone.dense.lengths = {{2}, {c.dense.lengths.sk[b]}};
+    alone.dense.first_sequence = b;
+    for (const double value : OutputsOf(alone, ContextOf(GetParam(), 3)).out) ASSERT_EQ(value, together.out[at++]) << b;
+  }
+}
+
+TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const DecodeCase c = MakeDecodeCase(4, 1, 1, {1100, 1100}, dtype);
+    const ForwardProblem dense(c.dense);
+    ASSERT_TRUE(dense.Run(ContextOf(GetParam(), 2)).ok());
+    const ForwardOutputs got = OutputsOf(c, ContextOf(GetParam(), 2));
+    EXPECT_EQ(got.out, dense.Outputs().out);
+    EXPECT_EQ(got.lse, dense.Outputs().lse);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, DecodeBits, ::testing::ValuesIn(IsaLevels()),
+                         [](const auto& info) { return IsaName(info.param); });
+
+TEST(DecodePlan, RunsOften) {
+  for (const Quantization quantization : {Quantization::kNone, Quantization::kPerChannel}) {
+    DecodeCase c = Usual(1, DType::kF16, quantization);
+    c.keys = KeyForm::kPages;
+    const DecodeProblem problem(c);
+    const Result<Plan> plan = PlanDecodeAttention(problem.args(), problem.options(), ContextOf(DetectIsa(), 2));
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->info().op, "decode");
+    Workspace workspace;
+    ASSERT_TRUE(plan->Run(problem.args(), workspace).ok());
+    EXPECT_LE(plan->info().workspace_bytes, workspace.size());
+    const ForwardOutputs first = problem.Outputs();
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(plan->Run(problem.args(), workspace).ok());
+    EXPECT_TRUE(SameBits(problem.Outputs(), first));
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

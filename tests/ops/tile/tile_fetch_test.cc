@@ -1,0 +1,110 @@
+// What the tiles of short sequences fetch.
+
+#include "ops/tile/tile_fetch.h"
+
+#include <set>
+
+#include "ops/bind/bind_call.h"
+
+namespace fa::test {
+namespace {
+
+/// Every 8 bytes of rows of a tensor.
+void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,
+             tiling::Interval range, std::set<const char*>& bytes) {
+  for (int64_t n = head; n < head + heads; ++n) {
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      const auto* at = static_cast<const char*>(data) + 4 * rows.Offset(batch, n, row);
+      for (int64_t i = 0; i < 4 * columns; i += 8) bytes.insert(at + i);
+    }
+  }
+}
+
+/// What a list fetches, likewise; nothing twice.
+std::set<const char*> Listed(const ops::TileFetch& fetch) {
+  std::set<const char*> bytes;
+  const core::kernels::FetchList list = fetch.list();
+  for (const auto* run = list.run; run != list.end; ++run) {
+    for (const char* at = run->begin; at < run->end; at += 8) EXPECT_TRUE(bytes.insert(at).second);
+  }
+  return bytes;
+}
+
+constexpr tiling::ForwardItem kItem{
+    .sequence = 0, .head_kv = 1, .head_begin = 2, .heads = 2, .row_begin = 3, .row_end = 7, .keys = {0, 9}};
+
+TEST(TileFetch, ListsTheRowsOfThisOutputAndOfTheNextTilesInputsInEveryLayout) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND}) {
+    CallShape shape{.layout = layout};
+    if (layout == Layout::kTND) shape = {.layout = layout, .sq = 14, .sk = 18, .cu_q = {7, 14}, .cu_kv = {9, 18}};
+    const BindCall call(shape);
+    const auto bound = call.Bind();
+    ASSERT_TRUE(bound.ok()) << bound.status().message();
+    tiling::ForwardItem next = kItem;
+    next.sequence = 1;
+    next.head_kv = 0;
+    next.head_begin = 0;
+    ops::TileFetch fetch;
+    fetch.List(*bound, call.args, 160, kItem, &next);
+    const bool packed = layout == Layout::kTND;
+    const tiling::Interval rows{packed ? 10 : 3, packed ? 14 : 7}, keys{packed ? 9 : 0, packed ? 18 : 9};
+    std::set<const char*> want;
+    AddRows(call.args.out.data, bound->out, shape.dv, 0, 2, 2, {3, 7}, want);
+    AddRows(call.args.q.data, bound->q, shape.d, 1, 0, 2, rows, want);
+    AddRows(call.args.k.data, bound->k, shape.d, 1, 0, 1, keys, want);
+    AddRows(call.args.v.data, bound->v, shape.dv, 1, 0, 1, keys, want);
+    EXPECT_EQ(Listed(fetch), want) << Name(layout);
+  }
+}
+
+TEST(TileFetch, ListsNoKeysTwiceForTilesOfOneHead) {
+  const BindCall call;
+  const auto bound = call.Bind();
+  ASSERT_TRUE(bound.ok());
+  tiling::ForwardItem next = kItem;
+  next.row_begin = 0;
+  next.row_end = 3;
+  ops::TileFetch fetch;
+  fetch.List(*bound, call.args, 160, kItem, &next);
+  std::set<const char*> want;
+  AddRows(call.args.out.data, bound->out, 8, 0, 2, 2, {3, 7}, want);
+  AddRows(call.args.q.data, bound->q, 16, 0, 2, 2, {0, 3}, want);
+  EXPECT_EQ(Listed(fetch), want);
+}
+
+TEST(TileFetch, ListsOneBlockOfALongSequence) {
+  const BindCall call({.sk = 1000});
+  const auto bound = call.Bind();
+  ASSERT_TRUE(bound.ok());
+  tiling::ForwardItem next = kItem;
+  next.head_kv = 2;
+  next.head_begin = 4;
+  next.keys = {40, 1000};
+  ops::TileFetch fetch;
+  fetch.List(*bound, call.args, 160, kItem, &next);
+  std::set<const char*> want;
+  AddRows(call.args.out.data, bound->out, 8, 0, 2, 2, {3, 7}, want);
+  AddRows(call.args.q.data, bound->q, 16, 0, 4, 2, {3, 7}, want);
+  AddRows(call.args.k.data, bound->k, 16, 0, 2, 1, {40, 200}, want);
+  AddRows(call.args.v.data, bound->v, 8, 0, 2, 1, {40, 200}, want);
+  EXPECT_EQ(Listed(fetch), want);
+}
+
+TEST(TileFetch, LeavesOutWhatItHasNoRoomFor) {
+  const BindCall call({.layout = Layout::kBSND, .sq = 700});
+  const auto bound = call.Bind();
+  ASSERT_TRUE(bound.ok());
+  tiling::ForwardItem item = kItem;
+  item.row_begin = 0;
+  item.row_end = 700;
+  ops::TileFetch fetch;
+  fetch.List(*bound, call.args, 160, item, &item);
+  const core::kernels::FetchList list = fetch.list();
+  EXPECT_EQ(list.end - list.run, 512);
+  std::set<const char*> output;
+  AddRows(call.args.out.data, bound->out, 8, 0, 2, 2, {0, 700}, output);
+  for (const char* at : Listed(fetch)) EXPECT_TRUE(output.contains(at));
+}
+
+}  // namespace
+}  // namespace fa::test
