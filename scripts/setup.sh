@@ -10,6 +10,8 @@ packages="
   clang-format-14
   python3-dev python3-venv
 "
+# A test takes it from wherever python3 has it.
+python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
 
 missing=""
 for package in $packages; do

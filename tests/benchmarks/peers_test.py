@@ -11,7 +11,7 @@ import unittest
 from cases import make
 from peers.client import Peer, PeerError, why_missing
 
-BUILD = os.environ["FA_PEERS_BUILD"]
+BUILD = os.environ["FA_BUILD"]
 
 
 def save(path, shape, values):

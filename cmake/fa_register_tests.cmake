@@ -1,0 +1,77 @@
+# Tests that report their cases one by one, and the list by which scripts/count_tests.py knows that none is missing.
+include(GoogleTest)
+# That of the path, to which scripts/setup.sh gives NumPy.
+find_program(FA_PYTHON python3 REQUIRED)
+
+set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
+
+# fa_register_gtest(target [asan] [tsan])
+# The cases of a GoogleTest binary are tests. Label asan or tsan: also run under that sanitizer. Under AddressSanitizer
+# the whole binary is one test of ctest, because thousands of processes that take a tenth of a second to start would be
+# a quarter of the time; its report tells the cases. Under ThreadSanitizer it is not: oneTBB's threads would live on from
+# one case to the next, and their synchronisation, which it does not see, would look like races.
+function(fa_register_gtest target)
+  # One word for all labels (asan+tsan): versions of gtest_discover_tests differ in how they treat a list.
+  list(JOIN ARGN "+" label)
+  set(properties TIMEOUT 600)
+  if(label)
+    list(APPEND properties LABELS ${label})
+  endif()
+  if("thread" IN_LIST FA_SANITIZE)
+    list(APPEND properties ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp)
+  endif()
+  if("address" IN_LIST FA_SANITIZE)
+    add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${FA_TEST_REPORTS}/${target}.xml)
+    set_tests_properties(${target} PROPERTIES ${properties})
+  else()
+    gtest_discover_tests(
+      ${target}
+      DISCOVERY_MODE PRE_TEST
+      DISCOVERY_TIMEOUT 60
+      TEST_PREFIX ${target}/
+      NO_PRETTY_VALUES
+      PROPERTIES ${properties})
+  endif()
+  # The presets of the sanitizers run the tests with their label only.
+  if((NOT "address" IN_LIST FA_SANITIZE OR "asan" IN_LIST ARGN)
+     AND (NOT "thread" IN_LIST FA_SANITIZE OR "tsan" IN_LIST ARGN))
+    set_property(GLOBAL APPEND PROPERTY FA_GTEST_TARGETS ${target})
+  endif()
+endfunction()
+
+# fa_register_unittest(name file)  A file of Python's unittest is a test of ctest; its report tells the cases.
+function(fa_register_unittest name file)
+  add_test(NAME ${name} COMMAND ${FA_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/support/run_unittest.py ${file}
+                                ${FA_TEST_REPORTS}/${name}.xml)
+  fa_list_test(${name} ${file})
+endfunction()
+
+# fa_register_command(name command ...)  A command is a test: it fails if its exit status is not 0.
+function(fa_register_command name)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  fa_list_test(${name})
+endfunction()
+
+# fa_list_test(name [source ...])  Notes a test, and the sources whose cases its report must hold.
+function(fa_list_test)
+  list(JOIN ARGV "\t" line)
+  set_property(GLOBAL APPEND PROPERTY FA_REGISTERED_TESTS ${line})
+endfunction()
+
+# fa_write_registered_tests()  After the last test: registered_tests.txt, a line per test, a tab before each source.
+function(fa_write_registered_tests)
+  get_property(targets GLOBAL PROPERTY FA_GTEST_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(folder ${target} SOURCE_DIR)
+    get_target_property(sources ${target} SOURCES)
+    set(paths "")
+    foreach(source IN LISTS sources)
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} NORMALIZE OUTPUT_VARIABLE path)
+      list(APPEND paths ${path})
+    endforeach()
+    fa_list_test(${target} ${paths})
+  endforeach()
+  get_property(lines GLOBAL PROPERTY FA_REGISTERED_TESTS)
+  list(JOIN lines "\n" text)
+  file(WRITE ${PROJECT_BINARY_DIR}/registered_tests.txt "${text}\n")
+endfunction()

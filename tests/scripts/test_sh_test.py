@@ -1,0 +1,227 @@
+"""scripts/test.sh in a made-up tree: real ctest on tests of one line of shell, no compiler. Each way to fail fails."""
+
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+
+# Configures by copying a prepared build folder, and builds unless the folder says no.
+FAKE_CMAKE = """\
+#!/bin/sh
+case $1 in
+  --preset) mkdir -p "build/$2" && cp -R "prepared/$2/." "build/$2/" ;;
+  --build) [ ! -e "build/$3/broken" ] ;;
+esac
+"""
+
+# Two cases in the whole suite, the first of them in both subsets too; the Python suite has two more.
+SOURCES = {
+    "tests/a_test.cc": "TEST(A, One) {}\nTEST_P(A, Two) {}\n",
+    "tests/race_test.cc": "TEST_F(Race, IsSeen) {}\n",
+    "python/tests/test_b.py": "def test_one():\n    pass\n\n\nasync def test_two():\n    pass\n",
+}
+
+
+def report_of(*cases):
+    """A JUnit report of `cases`: (classname, name[, what is inside])."""
+    lines = [f'<testcase classname="{group}" name="{name}">{"".join(inside)}</testcase>' for group, name, *inside in cases]
+    return f"<testsuite>{''.join(lines)}</testsuite>"
+
+
+class Tree:
+    """A tree that passes; tests take something out of it or put something in."""
+
+    def __init__(self, root):
+        self.root = Path(root)
+        for name in ("test.sh", "count_tests.py"):
+            self.write(f"scripts/{name}", (SOURCE / "scripts" / name).read_text(), executable=True)
+        self.write("CMakePresets.json", (SOURCE / "CMakePresets.json").read_text())
+        self.write("scripts/setup.sh", "#!/bin/sh\n", executable=True)
+        self.write("scripts/check_format.sh", "#!/bin/sh\n", executable=True)
+        self.write("bin/cmake", FAKE_CMAKE, executable=True)
+        (self.root / "bin/ctest").symlink_to(os.environ["FA_CTEST"])
+        for path, text in SOURCES.items():
+            self.write(path, text)
+        self.registered = {
+            "dev": {"a_test": ["tests/a_test.cc"], "python": ["python/tests/test_b.py"], "check_format": []},
+            "asan-ubsan": {"a_test": ["tests/a_test.cc"]},
+            "tsan": {"race_test": ["tests/race_test.cc"]},
+        }
+        self.tests = {
+            "dev": {"a_test/A.One": "true", "a_test/Some/A.Two/3": "true", "check_format": "true"},
+            "asan-ubsan": {},
+            "tsan": {"race_test/Race.IsSeen": "true"},
+        }
+        self.reporting("dev", "python", report_of(("tests.test_b", "test_one"), ("tests.test_b", "test_two[x.y]")))
+        self.reporting("asan-ubsan", "a_test", report_of(("A", "One"), ("Some/A", "Two/0")))
+
+    def write(self, path, text, executable=False):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755 if executable else 0o644)
+
+    def reporting(self, preset, test, report, status=0):
+        """Makes `test` leave `report` and return `status`."""
+        self.write(f"reports/{preset}-{test}.xml", report)
+        copy = f"mkdir -p test_reports; cp {self.root}/reports/{preset}-{test}.xml test_reports/{test}.xml"
+        self.tests[preset][test] = f"{copy}; exit {status}"
+
+    def prepare(self, preset):
+        label = {"asan-ubsan": "asan", "tsan": "asan+tsan"}.get(preset, "")
+        lines = []
+        for test, command in self.tests[preset].items():
+            program = command if command.startswith("/") else "/bin/sh"
+            arguments = "" if program == command else f"-c [==[{command}]==]"
+            lines += [f'add_test([=[{test}]=] "{program}" {arguments})',
+                      f'set_tests_properties([=[{test}]=] PROPERTIES LABELS "{label}" SKIP_RETURN_CODE 77'
+                      r' SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")']
+        self.write(f"prepared/{preset}/CTestTestfile.cmake", "\n".join(lines) + "\n")
+        known = ["\t".join([test, *(str(self.root / source) for source in sources)])
+                 for test, sources in self.registered[preset].items()]
+        self.write(f"prepared/{preset}/registered_tests.txt", "".join(line + "\n" for line in known))
+
+    def run(self):
+        """@return (exit status, output) of scripts/test.sh"""
+        for preset in self.tests:
+            self.prepare(preset)
+        path = f"{self.root}/bin:{os.environ['PATH']}"
+        done = subprocess.run(["scripts/test.sh"], cwd=self.root, env={**os.environ, "PATH": path}, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        return done.returncode, done.stdout
+
+
+class TestShTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tree = Tree(folder.name)
+
+    def assert_fails(self, last_line, *reasons):
+        status, output = self.tree.run()
+        self.assertNotEqual(status, 0, output)
+        self.assertEqual(output.splitlines()[-1], last_line, output)
+        for reason in reasons:
+            self.assertRegex(output, reason)
+
+    def assert_passes(self, last_line, *words):
+        status, output = self.tree.run()
+        self.assertEqual((status, output.splitlines()[-1]), (0, last_line), output)
+        for word in words:
+            self.assertIn(word, output)
+
+    def test_a_suite_that_passes_counts_the_cases_of_all_three(self):
+        self.assert_passes("8 passed, 0 failed")
+
+    def test_a_failed_test_fails(self):
+        self.tree.tests["dev"]["a_test/A.One"] = "false"
+        self.assert_fails("7 passed, 1 failed", "dev a_test/A.One")
+
+    def test_the_status_of_ctest_counts_even_where_its_report_names_no_failure(self):
+        (self.tree.root / "bin/ctest").unlink()
+        self.tree.write("bin/ctest", f'#!/bin/sh\n"{os.environ["FA_CTEST"]}" "$@"\n[ "$2" != tsan ] || exit 8\n', True)
+        self.assert_fails("8 passed, 1 failed", "tsan: ctest returned 8")
+
+    def test_no_tests_at_all_fail(self):
+        for preset in self.tree.tests:
+            self.tree.tests[preset], self.tree.registered[preset] = {}, {}
+        self.assert_fails("0 passed, 7 failed", "dev: no tests", "tsan: no tests", "check_format.sh: a check that is no")
+
+    def test_no_tests_of_one_preset_fail(self):
+        self.tree.tests["tsan"], self.tree.registered["tsan"] = {}, {}
+        self.assert_fails("7 passed, 2 failed", "tsan tsan: no tests", "race_test.cc: a test file of no registered test")
+
+    def test_a_missing_program_is_not_a_skipped_test(self):
+        self.tree.tests["dev"]["a_test/A.One"] = "/nowhere/a_test"
+        self.assert_fails("7 passed, 1 failed", "dev a_test/A.One: not run: Unable to find executable")
+
+    def test_a_preset_that_does_not_build_fails(self):
+        self.tree.write("prepared/asan-ubsan/broken", "")
+        self.assert_fails("6 passed, 1 failed", "asan-ubsan asan-ubsan: does not build")
+
+    def test_a_report_of_before_does_not_count(self):
+        self.tree.run()
+        (self.tree.root / "bin/ctest").unlink()
+        self.tree.write("bin/ctest", "#!/bin/sh\n", executable=True)
+        self.assert_fails("0 passed, 3 failed", "dev: no report of its tests")
+
+    def test_a_registered_test_of_which_nothing_ran_fails(self):
+        self.tree.registered["dev"]["gone_test"] = []
+        self.assert_fails("8 passed, 1 failed", "dev gone_test: registered, but no test of it ran")
+
+    def test_a_test_file_that_fell_out_of_the_build_fails(self):
+        self.tree.write("tests/deep/kernels_test.cc", "")
+        self.tree.write("tests/cases.cc", "  TEST(Not, Noticed) {}\n")
+        self.tree.write("tests/deep/x_test.py", "")
+        self.assert_fails("8 passed, 3 failed", "tests/deep/kernels_test.cc: a test file of no", "tests/cases.cc: ",
+                          "tests/deep/x_test.py: ")
+
+    def test_a_check_that_fell_out_fails(self):
+        self.tree.write("scripts/check_more.sh", "")
+        self.assert_fails("8 passed, 1 failed", "check_more.sh: a check that is no test")
+
+    def test_a_case_that_is_written_but_in_no_report_fails(self):
+        self.tree.write("tests/a_test.cc", SOURCES["tests/a_test.cc"] + "TEST_P(A, NotInstantiated) {}\n")
+        self.tree.write("python/tests/test_b.py", SOURCES["python/tests/test_b.py"] + "def test_three(): pass\n")
+        self.assert_fails("8 passed, 3 failed", "dev a_test/A.NotInstantiated: written in a_test.cc, in no report",
+                          "asan-ubsan a_test/A.NotInst", "dev python/test_b.test_three")
+
+    def test_a_binary_that_reports_nothing_fails(self):
+        self.tree.tests["asan-ubsan"]["a_test"] = "true"
+        self.assert_fails("7 passed, 1 failed", "asan-ubsan a_test: passed, but reports no case")
+
+    def test_a_binary_that_dies_before_its_report_fails_once(self):
+        self.tree.tests["asan-ubsan"]["a_test"] = "kill -SEGV $$"
+        self.assert_fails("6 passed, 1 failed", "asan-ubsan a_test")
+
+    def test_a_report_that_is_cut_off_fails(self):
+        self.tree.reporting("asan-ubsan", "a_test", report_of(("A", "One"))[:-9])
+        self.assert_fails("6 passed, 1 failed", "its report is cut off")
+
+    def test_cases_of_a_binary_fail_one_by_one(self):
+        failed = report_of(("A", "One", '<failure message="want 1"/>'), ("A", "Two", '<failure message="want 2"/>'))
+        self.tree.reporting("asan-ubsan", "a_test", failed, status=1)
+        self.assert_fails("6 passed, 2 failed", "asan-ubsan a_test/A.One: want 1")
+
+    def test_a_leak_after_the_last_case_fails(self):
+        self.tree.reporting("asan-ubsan", "a_test", report_of(("A", "One"), ("A", "Two")), status=23)
+        self.assert_fails("8 passed, 1 failed", "asan-ubsan a_test: .*no case of it did")
+
+    def test_a_case_that_a_report_calls_failed_fails_whatever_the_status(self):
+        error = report_of(("tests.test_b", "test_one", '<error message="no"/>'), ("tests.test_b", "test_two"))
+        self.tree.reporting("dev", "python", error)
+        self.assert_fails("7 passed, 1 failed", "dev python/tests.test_b.test_one: no")
+
+    def test_skipped_cases_are_counted_and_named_with_their_reasons(self):
+        said = "printf '[ RUN ]\\nx.cc:3: Skipped\\nno AVX\\n\\n[  SKIPPED ] A.One\\n'"
+        self.tree.tests["dev"]["a_test/A.One"] = said
+        skipped = '<skipped message="x.cc:3&#x0A;small memory"/>'
+        self.tree.reporting("asan-ubsan", "a_test", report_of(("A", "One", skipped), ("A", "Two")))
+        self.tree.reporting("dev", "python", report_of(("tests.test_b", "test_one", '<skipped message="no GPU"/>'),
+                                                       ("tests.test_b", "test_two")))
+        self.assert_passes("5 passed, 0 failed, 3 skipped", "dev a_test/A.One: no AVX",
+                           "asan-ubsan a_test/A.One: small memory", "dev python/tests.test_b.test_one: no GPU")
+
+    def test_the_python_suite_left_out_is_named(self):
+        self.tree.tests["dev"]["python"] = "echo 'FA_WITHOUT_PYTHON=1: not run'; exit 77"
+        self.assert_passes("6 passed, 0 failed, 1 skipped", "dev python: FA_WITHOUT_PYTHON=1: not run")
+
+    def test_a_disabled_case_is_skipped(self):
+        self.tree.write("tests/race_test.cc", SOURCES["tests/race_test.cc"] + "TEST(Race, DISABLED_Rare) {}\n")
+        self.tree.tests["tsan"]["race_test/Race.Rare"] = "echo '[  SKIPPED ]'"
+        self.assert_passes("8 passed, 0 failed, 1 skipped")
+
+    def test_a_suite_that_is_only_skipped_does_not_pass(self):
+        for preset in self.tree.tests:
+            self.tree.tests[preset] = {test: "exit 77" for test in self.tree.tests[preset]}
+        status, output = self.tree.run()
+        self.assertNotEqual(status, 0)
+        self.assertTrue(re.fullmatch(r"0 passed, 0 failed, \d+ skipped", output.splitlines()[-1]), output)
+
+
+if __name__ == "__main__":
+    unittest.main()
