@@ -18,6 +18,7 @@ PlanInfo InfoOf(const IndexerGradFacts& facts) {
   info.block_q = facts.tokens_per_task;
   info.block_k = facts.block_k;
   info.tasks = facts.tasks.graph().task_count;
+  info.edges = std::ssize(facts.tasks.graph().successors);
   info.workers = facts.tasks.graph().workers();
   info.workspace_bytes = facts.workspace.total_bytes();
   info.efficiency = 1;

@@ -117,6 +117,7 @@ PlanInfo InfoOf(const SparsePlan& plan, const core::TaskGraph& graph, const Boun
   info.block_q = plan.tile_heads;
   info.block_k = plan.block_k;
   info.tasks = graph.task_count;
+  info.edges = std::ssize(graph.successors);
   info.workers = graph.workers();
   info.flops = info.flops_full = info.flops_visited = plan.flops;
   info.workspace_bytes = workspace.total_bytes();
@@ -150,7 +151,7 @@ std::string DescribeSparse(const SparsePlan& plan, const core::TaskGraph& graph,
   text.AddKernels(machine, kernels);
   text.AddLine("tile: %lld heads x %lld keys: %s", Wide(plan.tile_heads), Wide(plan.block_k), plan.reason.c_str());
   const int64_t token_tasks = plan.token_tasks * plan.head_tasks(bound.attention.problem.heads);
-  text.AddLine("tasks: %lld of %lld tokens and %lld heads, %lld that clear or write sums of keys", Wide(token_tasks),
+  text.AddLine("tasks: %lld of %lld tokens and %lld heads, %lld for the sums of keys", Wide(token_tasks),
                Wide(plan.tokens_per_task), Wide(plan.heads_per_task), Wide(graph.task_count - token_tasks));
   text.AddFlops(plan.flops, plan.flops, plan.flops);
   text.AddWorkspace(workspace);
