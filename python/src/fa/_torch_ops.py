@@ -15,6 +15,7 @@ from torch import Tensor
 from . import _attention, _prompt
 from ._fa import Mask
 from ._layout import output_shape, statistics_shape
+from ._torch_autograd import register_autograd, register_no_derivative
 
 UNSIGNED_64 = (1 << 64) - 1
 
@@ -117,8 +118,14 @@ def operator(schema: str) -> Callable[[Callable], Any]:
     LIBRARY.define(schema)
     name = schema[: schema.index("(")]
 
+    def vmap_rule(info, in_dims, *arguments):
+        from ._torch_vmap import RULES
+
+        return RULES[name](info, in_dims, *arguments)
+
     def register(kernel: Callable) -> Any:
         LIBRARY.impl(name, kernel, "CPU")
+        torch.library.register_vmap(f"fa::{name}", vmap_rule, lib=LIBRARY)
         return getattr(torch.ops.fa, name).default
 
     return register
@@ -184,7 +191,6 @@ def _(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_d
     return tuple(query.new_empty(0) if source is None else source.new_empty(source.shape) for source in wanted)
 
 
-_FIRST_OF_CALL = 3  # query, key and value come before
 _ROPES_AND_BIASES = {"query_rope": 3, "key_rope": 4, "pse": 5, "sink": 6}  # their places among the gradients
 
 
@@ -197,18 +203,34 @@ def _setup_context(ctx, inputs, output):
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx, d_out, *_):
+def _backward(ctx, needs_input_grad, d_out, *_):
     query, key, value, out, softmax_max, softmax_sum, *tensors = ctx.saved_tensors
     call = Call(*tensors, *ctx.call[len(tensors) :])
-    needs = dict(zip(Call._fields, ctx.needs_input_grad[_FIRST_OF_CALL:], strict=True))
+    needs = Call(*needs_input_grad[3:])
     gradients = attention_backward(
-        query, key, value, out, d_out, softmax_max, softmax_sum, needs["pse"], needs["sink"], *call
+        query, key, value, out, d_out, softmax_max, softmax_sum, needs.pse, needs.sink, *call
     )
-    places = (_ROPES_AND_BIASES.get(name) if needs[name] else None for name in Call._fields)
+    places = (_ROPES_AND_BIASES.get(name) if need else None for name, need in zip(Call._fields, needs, strict=True))
     return *gradients[:3], *(None if place is None else gradients[place] for place in places)
 
 
-torch.library.register_autograd("fa::attention", _backward, setup_context=_setup_context, lib=LIBRARY)
+register_autograd(LIBRARY, attention, _setup_context, _backward)
+register_no_derivative(LIBRARY, attention_backward, "second derivative")
+
+
+@operator("dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor")
+def dropout_bits(dropout_state, keep_prob, pairs):
+    """The masks [..., bytes] that states [..., 2] stand for, of so many pairs each."""
+    masks = [
+        torch.from_numpy(_attention.generate_dropout_mask(*(n & UNSIGNED_64 for n in state), keep_prob, pairs))
+        for state in dropout_state.reshape(-1, 2).tolist()
+    ]
+    return torch.stack(masks).reshape(*dropout_state.shape[:-1], -(-pairs // 8))
+
+
+@torch.library.register_fake("fa::dropout_bits", lib=LIBRARY)
+def _(dropout_state, keep_prob, pairs):
+    return dropout_state.new_empty((*dropout_state.shape[:-1], -(-pairs // 8)), dtype=torch.uint8)
 
 
 @operator(
@@ -223,6 +245,9 @@ def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout,
         statistics = [by_row(s, lengths) for s in statistics]
     out, *merged = _attention.ring_attention_update(prev_out, *statistics[:2], cur_out, *statistics[2:], layout=layout)
     return out, *(by_sequence(s, lengths) if by_sequence_ else s for s in merged)
+
+
+register_no_derivative(LIBRARY, merge, "gradient")
 
 
 @torch.library.register_fake("fa::ring_attention_update", lib=LIBRARY)
@@ -278,6 +303,9 @@ def prompt_attention(query, key, value, *arguments):
         quant_scale2=call.quant_scale2,
         quant_offset2=call.quant_offset2,
     )
+
+
+register_no_derivative(LIBRARY, prompt_attention, "gradient")
 
 
 @torch.library.register_fake("fa::prompt_attention", lib=LIBRARY)

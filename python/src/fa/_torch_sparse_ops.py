@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _sparse
+from ._torch_autograd import register_autograd, register_constant, register_no_derivative
 from ._torch_ops import LIBRARY, operator
 
 
@@ -97,21 +98,20 @@ def _setup_attention(ctx, inputs, output):
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _attention_backward(ctx, d_out, *_):
+def _attention_backward(ctx, needs_input_grad, d_out, *_):
     query, key, value, out, softmax_max, softmax_sum, *tensors = ctx.saved_tensors
     call = SparseCall(*tensors, *ctx.settings)
     if call.block_table is not None:
         raise ValueError("invalid argument: block_table: keys in pages have no gradient")
     gradients = sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *call)
     dq, dk, dv, dq_rope, dk_rope = (
-        gradient if needed else None for gradient, needed in zip(gradients, ctx.needs_input_grad[:5], strict=True)
+        gradient if needed else None for gradient, needed in zip(gradients, needs_input_grad[:5], strict=True)
     )
     return dq, dk, dv, dq_rope, dk_rope, *(None for _ in SparseCall._fields[2:])
 
 
-torch.library.register_autograd(
-    "fa::sparse_attention", _attention_backward, setup_context=_setup_attention, lib=LIBRARY
-)
+register_autograd(LIBRARY, sparse_attention, _setup_attention, _attention_backward)
+register_no_derivative(LIBRARY, sparse_attention_backward, "second derivative")
 
 
 @operator(
@@ -174,7 +174,7 @@ def _setup_indexer(ctx, inputs, output):
     ctx.mark_non_differentiable(output[0])
 
 
-def _indexer_backward(ctx, _, d_values):
+def _indexer_backward(ctx, needs_input_grad, _, d_values):
     query, key, weights, sparse_indices, block_table, lengths_q, lengths_kv = ctx.saved_tensors
     if block_table is not None:
         raise ValueError("invalid argument: block_table: keys in pages have no gradient")
@@ -184,7 +184,8 @@ def _indexer_backward(ctx, _, d_values):
     return *gradients, *(None for _ in range(6))
 
 
-torch.library.register_autograd("fa::lightning_indexer", _indexer_backward, setup_context=_setup_indexer, lib=LIBRARY)
+register_autograd(LIBRARY, lightning_indexer, _setup_indexer, _indexer_backward)
+register_no_derivative(LIBRARY, lightning_indexer_backward, "second derivative")
 
 
 class LossCall(NamedTuple):
@@ -228,6 +229,9 @@ def sparse_indexer_loss(*arguments):
             sparse_mode=call.sparse_mode,
         )
     )
+
+
+register_constant(LIBRARY, sparse_indexer_loss)
 
 
 @torch.library.register_fake("fa::sparse_indexer_loss", lib=LIBRARY)
