@@ -1,8 +1,14 @@
 #include "arrays.h"
 
+#include <nanobind/stl/string.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <new>
+#include <string>
+#include <string_view>
 
 namespace nb = nanobind;
 
@@ -10,7 +16,7 @@ namespace fa::python {
 namespace {
 
 // Stands for memory that a plan does not look at, and for that of an array without elements.
-std::byte present;
+alignas(64) std::byte present;
 
 DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   using Code = nb::dlpack::dtype_code;
@@ -32,12 +38,17 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   return {};
 }
 
+/// step *= size, up to the largest number: an array of so many elements is refused by the library.
+void Grow(int64_t size, int64_t* step) {
+  if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
+}
+
 Dims DenseStride(const Dims& shape) {
   Dims stride = shape;
   int64_t step = 1;
   for (int i = std::min(shape.rank(), Dims::kMaxRank) - 1; i >= 0; --i) {
     stride[i] = step;
-    step *= std::max<int64_t>(shape[i], 1);
+    Grow(std::max<int64_t>(shape[i], 1), &step);
   }
   return stride;
 }
@@ -47,42 +58,86 @@ template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));
   *stride = DenseStride(*shape);
+  if (array.size() == 0) return;
   for (size_t i = 0; i < array.ndim() && i < Dims::kMaxRank; ++i) {
     if (array.shape(i) > 1) (*stride)[static_cast<int>(i)] = array.stride(i);
   }
 }
 
+/// Raises what an object says of itself that is no array of the library's.
+[[noreturn]] void RaiseNoArray(const char* name, const nb::object& object) {
+  if (nb::hasattr(object, "__dlpack__")) {
+    // Its own error says more, of a tensor that requires a gradient for example.
+    try {
+      object.attr("__dlpack__")();
+    } catch (const nb::python_error& error) {
+      const std::string text = std::string(name) + ": " + nb::str(error.value()).c_str();
+      if (error.matches(PyExc_BufferError)) throw nb::value_error(text.c_str());
+      throw nb::type_error(text.c_str());
+    }
+  }
+  const std::string got = nb::cast<std::string>(object.type().attr("__name__"));
+  throw nb::type_error(
+      (std::string(name) + ": want an array in memory (NumPy, or any CPU tensor that has __dlpack__), got " + got)
+          .c_str());
+}
+
 template <typename AnyArray>
 AnyArray Cast(const char* name, const nb::object& object) {
   AnyArray array;
-  if (!nb::try_cast(object, array, /*convert=*/false) || !array.is_valid()) {
-    // Its own error says more, of a tensor that requires a gradient for example.
-    if (nb::hasattr(object, "__dlpack__")) object.attr("__dlpack__")();
-    throw nb::type_error(
-        (std::string(name) + ": want an array in memory (NumPy, or any CPU tensor that has __dlpack__)").c_str());
-  }
+  if (!nb::try_cast(object, array, /*convert=*/false) || !array.is_valid()) RaiseNoArray(name, object);
   if (array.device_type() != nb::device::cpu::value) {
     throw nb::value_error((std::string(name) + ": lies on another device, want a CPU tensor").c_str());
   }
   return array;
 }
 
-void CopyElements(const TensorView& from, int dim, const std::byte* source, std::byte** target, size_t bytes) {
-  if (dim == from.shape.rank()) {
-    std::memcpy(*target, source, bytes);
-    *target += bytes;
+/// Rows that are side by side go in one piece.
+void CopyElements(const TensorView& from, int dim, const std::byte* source, const Dims& stride, std::byte* target) {
+  const auto bytes = static_cast<int64_t>(SizeOf(from.dtype));
+  const int64_t size = stride[dim] == 0 ? 1 : from.shape[dim];
+  const bool last = dim == from.shape.rank() - 1;
+  if (last && from.stride[dim] == 1) {
+    std::memcpy(target, source, static_cast<size_t>(size * bytes));
     return;
   }
-  for (int64_t i = 0; i < from.shape[dim]; ++i) {
-    CopyElements(from, dim + 1, source + i * from.stride[dim] * static_cast<int64_t>(bytes), target, bytes);
+  for (int64_t i = 0; i < size; ++i) {
+    const std::byte* at = source + i * from.stride[dim] * bytes;
+    std::byte* to = target + i * stride[dim] * bytes;
+    if (last) {
+      std::memcpy(to, at, static_cast<size_t>(bytes));
+    } else {
+      CopyElements(from, dim + 1, at, stride, to);
+    }
   }
 }
 
-bool NeedsPacking(const TensorView& view) {
+/// Of a copy: dense, and a dimension that is broadcast stays so, but for the innermost.
+Dims CopyStride(const TensorView& view, int64_t* elements) {
+  Dims stride = view.shape;
+  *elements = 1;
+  const int innermost = view.shape.rank() - 1;
+  for (int i = innermost; i >= 0; --i) {
+    const bool broadcast = i < innermost && view.shape[i] > 1 && view.stride[i] == 0;
+    stride[i] = broadcast ? 0 : *elements;
+    if (!broadcast) Grow(view.shape[i], elements);
+  }
+  return stride;
+}
+
+bool WantsCopy(const TensorView& view, bool any_innermost) {
   const int rank = view.shape.rank();
-  if (rank == 0 || rank > Dims::kMaxRank) return false;
-  const bool negative = std::any_of(view.stride.begin(), view.stride.end(), [](int64_t step) { return step < 0; });
-  return negative || (view.shape[rank - 1] > 1 && view.stride[rank - 1] != 1);
+  if (rank == 0 || rank > Dims::kMaxRank || view.data == &present) return false;
+  if (reinterpret_cast<uintptr_t>(view.data) % SizeOf(view.dtype) != 0) return true;
+  if (std::any_of(view.stride.begin(), view.stride.end(), [](int64_t step) { return step < 0; })) return true;
+  return !any_innermost && view.shape[rank - 1] > 1 && view.stride[rank - 1] != 1;
+}
+
+bool IsBroadcast(const MutableTensorView& view) {
+  for (int i = 0; i < std::min(view.shape.rank(), Dims::kMaxRank); ++i) {
+    if (view.shape[i] > 1 && view.stride[i] == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -108,47 +163,73 @@ MutableTensorView CallArrays::ShapeOnly(const char* name, const nb::object& shap
   MutableTensorView view{&present, *shapes_dtype_, {}, {}};
   const std::string_view argument = name;
   if (argument.starts_with("softmax") || argument == "sink") view.dtype = DType::kF32;
-  for (const nb::handle size : shape) view.shape.push_back(nb::cast<int64_t>(size));
+  for (const nb::handle item : shape) {
+    int64_t size = 0;
+    if (!nb::try_cast(item, size)) {
+      throw nb::type_error((std::string(name) + ".shape: want integers of 64 bits").c_str());
+    }
+    view.shape.push_back(size);
+  }
   return view;
 }
 
-TensorView CallArrays::Import(const char* name) {
+TensorView CallArrays::Input(const char* name, bool any_innermost) {
+  for (const Imported& input : inputs_) {
+    if (input.name == std::string_view(name)) return input.view;
+  }
   const nb::object object = Find(name);
   if (object.is_none()) return {};
   if (nb::isinstance<nb::tuple>(object)) return ShapeOnly(name, object);
-  held_.push_back(Cast<Array>(name, object));
-  const Array& array = held_.back();
-  TensorView view{array.size() > 0 ? array.data() : &present, DTypeOf(name, array.dtype()), {}, {}};
-  FillDims(array, &view.shape, &view.stride);
-  return view;
-}
-
-TensorView CallArrays::Statistics(const char* name) { return Import(name); }
-
-TensorView CallArrays::In(const char* name) {
-  const TensorView view = Import(name);
-  return NeedsPacking(view) ? Packed(view) : view;
-}
-
-TensorView CallArrays::Packed(const TensorView& view) {
-  const size_t bytes = SizeOf(view.dtype);
-  size_t total = bytes;
-  for (const int64_t size : view.shape) total *= static_cast<size_t>(size);
-  packed_.push_back(std::make_unique_for_overwrite<std::byte[]>(total));
-  std::byte* target = packed_.back().get();
-  CopyElements(view, 0, static_cast<const std::byte*>(view.data), &target, bytes);
-  return {packed_.back().get(), view.dtype, view.shape, {}};
+  Imported input;
+  input.name = name;
+  input.array = Cast<Array>(name, object);
+  const Array& array = input.array;
+  TensorView& source = input.source;
+  source = {array.size() > 0 ? array.data() : &present, DTypeOf(name, array.dtype()), {}, {}};
+  FillDims(array, &source.shape, &source.stride);
+  input.view = source;
+  input.wants_copy = WantsCopy(source, any_innermost);
+  if (input.wants_copy) {
+    int64_t elements = 0;
+    input.view = {&present, source.dtype, source.shape, CopyStride(source, &elements)};
+  }
+  inputs_.push_back(std::move(input));
+  return inputs_.back().view;
 }
 
 MutableTensorView CallArrays::Out(const char* name) {
   const nb::object object = Find(name);
   if (object.is_none()) return {};
   if (nb::isinstance<nb::tuple>(object)) return ShapeOnly(name, object);
-  held_outputs_.push_back(Cast<nb::ndarray<>>(name, object));
-  const nb::ndarray<>& array = held_outputs_.back();
+  outputs_.push_back(Cast<nb::ndarray<>>(name, object));
+  const nb::ndarray<>& array = outputs_.back();
   MutableTensorView view{array.size() > 0 ? array.data() : &present, DTypeOf(name, array.dtype()), {}, {}};
   FillDims(array, &view.shape, &view.stride);
-  return view;
+  if (!IsBroadcast(view)) return view;
+  if (without_memory_ == nullptr) without_memory_ = name;
+  return {&present, view.dtype, view.shape, DenseStride(view.shape)};
+}
+
+bool CallArrays::incomplete() const {
+  return without_memory_ != nullptr ||
+         std::any_of(inputs_.begin(), inputs_.end(), [](const Imported& input) { return input.wants_copy; });
+}
+
+Status CallArrays::Complete() {
+  if (without_memory_ != nullptr) return Status::OutOfMemory(without_memory_);
+  for (Imported& input : inputs_) {
+    if (!input.wants_copy || input.copy != nullptr) continue;
+    const auto item = static_cast<int64_t>(SizeOf(input.source.dtype));
+    int64_t elements = 0, bytes = 0;
+    const Dims stride = CopyStride(input.source, &elements);
+    if (!__builtin_mul_overflow(elements, item, &bytes)) {
+      input.copy.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+    }
+    if (input.copy == nullptr) return Status::OutOfMemory(std::string("copy of ") + input.name);
+    CopyElements(input.source, 0, static_cast<const std::byte*>(input.source.data), stride, input.copy.get());
+    input.view.data = input.copy.get();
+  }
+  return Status::Ok();
 }
 
 }  // namespace fa::python

@@ -30,34 +30,51 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
   return {};
 }
 
-/// The arrays of one call, by name, as the library wants them: memory is shared by DLPack or the buffer protocol. It
-/// takes strides as they are, but for negative ones and an innermost one that is not 1: such an input is packed.
-/// Keeps what it hands out alive.
+/// The arrays of one call, by name, as the library wants them: memory is shared by DLPack or the buffer protocol, and
+/// strides are taken as they are. An input that the library cannot read in place (a negative stride, an innermost one
+/// that is not 1, elements that are not aligned) is copied once the call is known to be right: see RunChecked. Keeps
+/// what it hands out alive.
 class CallArrays {
  public:
   /// @param shapes_dtype  a tuple in place of an array is a shape, of this type and without contents (for plans)
   explicit CallArrays(nanobind::dict arrays, std::optional<DType> shapes_dtype = {})
       : arrays_(std::move(arrays)), shapes_dtype_(shapes_dtype) {}
 
-  /// A view without data if there is none of that name, or None.
-  [[nodiscard]] TensorView In(const char* name);
+  /// A view without data if there is none of that name, or None. That of an input to be copied has no contents yet.
+  /// `name` outlives this.
+  [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
   /// As In, for the statistics: the library takes any innermost stride of theirs.
-  [[nodiscard]] TensorView Statistics(const char* name);
+  [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
+  /// One whose elements coincide stands for memory that could not be had.
   [[nodiscard]] MutableTensorView Out(const char* name);
+
+  /// Whether views were handed out that hold only until the call is checked.
+  [[nodiscard]] bool incomplete() const;
+  /// Completes them: In and Statistics return the copies from now on. kOutOfMemory, also where an output has none.
+  [[nodiscard]] Status Complete();
 
  private:
   using Array = nanobind::ndarray<nanobind::ro>;
 
+  /// An array that was asked for.
+  struct Imported {
+    const char* name = nullptr;
+    Array array;
+    TensorView source;  ///< as the array lies
+    TensorView view;    ///< as it is handed out
+    bool wants_copy = false;
+    std::unique_ptr<std::byte[]> copy;
+  };
+
   nanobind::object Find(const char* name) const;
   MutableTensorView ShapeOnly(const char* name, const nanobind::object& shape) const;
-  TensorView Import(const char* name);
-  TensorView Packed(const TensorView& view);
+  TensorView Input(const char* name, bool any_innermost);
 
   nanobind::dict arrays_;
   std::optional<DType> shapes_dtype_;
-  std::vector<Array> held_;
-  std::vector<nanobind::ndarray<>> held_outputs_;
-  std::vector<std::unique_ptr<std::byte[]>> packed_;
+  std::vector<Imported> inputs_;
+  std::vector<nanobind::ndarray<>> outputs_;
+  const char* without_memory_ = nullptr;  ///< the first such output
 };
 
 }  // namespace fa::python

@@ -39,12 +39,6 @@ AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::opti
   return options;
 }
 
-Mask MaskOfSparseMode(int64_t sparse_mode, int64_t pre, int64_t next, std::vector<int64_t> prefix, bool dense_mask) {
-  auto mask = Mask::FromSparseMode(sparse_mode, pre, next, std::move(prefix), dense_mask);
-  Raise(mask.status());
-  return std::move(*mask);
-}
-
 // What forward and backward share. Both argument structures name these members alike.
 template <typename Args>
 void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, Args* args) {
@@ -64,19 +58,22 @@ void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, A
 void Forward(nb::dict tensors, const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv,
              Context* context) {
   CallArrays arrays(std::move(tensors));
-  const AttentionArgs args = ForwardArgs(arrays, cu_q, cu_kv);
-  RunUnlocked([&] { return FlashAttention(args, options, context); });
+  RunChecked(
+      arrays, [&] { return ForwardArgs(arrays, cu_q, cu_kv); },
+      [&](const AttentionArgs& args) { return PlanFlashAttention(args, options, context).status(); },
+      [&](const AttentionArgs& args) { return FlashAttention(args, options, context); });
 }
 
 void Backward(nb::dict tensors, const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv,
               Context* context) {
   CallArrays arrays(std::move(tensors));
-  const AttentionGradArgs args = BackwardArgs(arrays, cu_q, cu_kv);
-  RunUnlocked([&] { return FlashAttentionGrad(args, options, context); });
+  RunChecked(
+      arrays, [&] { return BackwardArgs(arrays, cu_q, cu_kv); },
+      [&](const AttentionGradArgs& args) { return PlanFlashAttentionGrad(args, options, context).status(); },
+      [&](const AttentionGradArgs& args) { return FlashAttentionGrad(args, options, context); });
 }
 
-void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
-  CallArrays arrays(std::move(tensors));
+MergeArgs PartialArgs(CallArrays& arrays) {
   MergeArgs args;
   args.prev_out = arrays.In("prev_out");
   args.prev_max = arrays.Statistics("prev_max");
@@ -87,8 +84,23 @@ void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* 
   args.out = arrays.Out("out");
   args.softmax_max = arrays.Out("softmax_max");
   args.softmax_sum = arrays.Out("softmax_sum");
+  return args;
+}
+
+void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
+  CallArrays arrays(std::move(tensors));
   const MergeOptions options = {LayoutOf(layout), heads};
-  RunUnlocked([&] { return MergePartials(args, options, context); });
+  RunChecked(
+      arrays, [&] { return PartialArgs(arrays); },
+      [&](MergeArgs args) {
+        // Inputs without an address share nothing with outputs.
+        for (TensorView* input :
+             {&args.prev_out, &args.prev_max, &args.prev_sum, &args.cur_out, &args.cur_max, &args.cur_sum}) {
+          input->data = nullptr;
+        }
+        return CheckMergePartials(args, options);
+      },
+      [&](const MergeArgs& args) { return MergePartials(args, options, context); });
 }
 
 void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, float keep_prob, int64_t bits, Context* context) {
@@ -96,19 +108,6 @@ void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, float keep_pr
   const MutableTensorView mask = arrays.Out("mask");
   const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), static_cast<size_t>(mask.shape[0]));
   RunUnlocked([&] { return GenerateDropoutMask({seed, offset}, keep_prob, bits, bytes, context); });
-}
-
-void BindMask(nb::module_& module) {
-  nb::class_<Mask>(module, "Mask", "Which keys a query row keeps, as a rule.")
-      .def_static("none", &Mask::None, "Every key.")
-      .def_static("causal", &Mask::Causal, "j <= i + Sk - Sq: the last query sees every key.")
-      .def_static("causal_top_left", &Mask::CausalTopLeft, "j <= i.")
-      .def_static("band", &Mask::Band, "pre"_a, "next"_a, "i + Sk - Sq - pre <= j <= i + Sk - Sq + next.")
-      .def_static("band_top_left", &Mask::BandTopLeft, "pre"_a, "next"_a, "i - pre <= j <= i + next.")
-      .def_static("prefix", &Mask::Prefix, "prefix"_a, "j < prefix[b] or j <= i + Sk - Sq.")
-      .def_static("from_sparse_mode", &MaskOfSparseMode, "sparse_mode"_a, "pre_tokens"_a = Mask::kUnlimited,
-                  "next_tokens"_a = Mask::kUnlimited, "prefix"_a = Lengths(), "dense_mask_given"_a = false,
-                  "The device's modes 0..8, with the device's checks. ValueError for another mode.");
 }
 
 }  // namespace
@@ -143,7 +142,6 @@ AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Le
 }
 
 void BindAttention(nb::module_& module) {
-  BindMask(module);
   nb::class_<AttentionOptions>(module, "AttentionOptions")
       .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "scale"_a.none(), "mask"_a, "pse_type"_a,
            "q_start"_a, "kv_start"_a, "softcap"_a, "keep_prob"_a, "seed"_a.none(), "offset"_a);

@@ -34,8 +34,25 @@ void RunUnlocked(const Call& call) {
   Raise(status);
 }
 
-/// Adds to the module: Mask, AttentionOptions, the operators / plans / prompt attention /
+/// Runs a call on `arrays`. Where an input has to be copied, or an output has no memory, the call is checked first.
+/// @param make_args  the arguments from `arrays`
+/// @param check      the library's plan or check of them, which does not look into memory
+template <typename MakeArgs, typename Check, typename Call>
+void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& check, const Call& call) {
+  auto args = make_args();
+  if (arrays.incomplete()) {
+    RunUnlocked([&] {
+      if (Status status = check(args); !status.ok()) return status;
+      return arrays.Complete();
+    });
+    args = make_args();
+  }
+  RunUnlocked([&] { return call(args); });
+}
+
+/// Adds to the module: Mask / AttentionOptions and the dense operators / plans / prompt attention /
 /// sparse attention, indexer and losses.
+void BindMask(nanobind::module_& module);
 void BindAttention(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
 void BindPrompt(nanobind::module_& module);

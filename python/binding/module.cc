@@ -6,6 +6,7 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,20 +47,49 @@ std::unique_ptr<Context> MakeContext(int threads, const std::optional<std::strin
   return std::move(*context);
 }
 
+/// The settings that Context() takes, as this context has them.
+nb::dict SettingsOf(const Context& context) {
+  nb::dict settings;
+  settings["threads"] = context.threads();
+  settings["isa"] = fa::Name(context.isa());
+  settings["accumulation"] = Name(context.accumulation());
+  return settings;
+}
+
+bool Equal(const Context& a, const Context& b) {
+  return a.threads() == b.threads() && a.isa() == b.isa() && a.accumulation() == b.accumulation();
+}
+
+std::string Text(const Context& context) {
+  return "Context(threads=" + std::to_string(context.threads()) + ", isa='" + fa::Name(context.isa()) +
+         "', accumulation='" + Name(context.accumulation()) + "')";
+}
+
+/// A context of the same settings is made; threads and pools are not shared.
+nb::tuple Reduced(const nb::object& self) {
+  const nb::object partial = nb::module_::import_("functools").attr("partial");
+  return nb::make_tuple(partial(self.type(), **SettingsOf(nb::cast<const Context&>(self))), nb::make_tuple());
+}
+
 void BindContext(nb::module_& module) {
-  nb::class_<Context>(
-      module, "Context",
-      "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
-      "threads: 0 = every core of the process' affinity mask. isa: \"portable\", \"avx2\", \"avx512\", "
-      "\"avx512_vnni\" or\n\"avx512_bf16\"; None = the highest this CPU has. accumulation: "
-      "\"deterministic\" (the bits of a result do not\ndepend on the number of threads) or "
-      "\"atomic-free\".\n\nRaises ValueError for a bad argument, RuntimeError where this CPU lacks isa.")
+  nb::class_<Context>(module, "Context",
+                      "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
+                      "threads: 0 = every core of the process' affinity mask. isa: \"portable\", \"avx2\", \"avx512\", "
+                      "\"avx512_vnni\" or\n\"avx512_bf16\"; None = the highest this CPU has. accumulation: "
+                      "\"deterministic\" (the bits of a result do not\ndepend on the number of threads) or "
+                      "\"atomic-free\".\n\nContexts of equal settings are equal; a copy or an unpickled one has the "
+                      "settings and threads of its own."
+                      "\n\nRaises ValueError for a bad argument, RuntimeError where this CPU lacks isa.")
       .def(nb::new_(&MakeContext), nb::kw_only(), "threads"_a = 0, "isa"_a = nb::none(),
            "accumulation"_a = "deterministic")
       .def_prop_ro("threads", &Context::threads)
       .def_prop_ro("isa", [](const Context& context) { return fa::Name(context.isa()); })
       .def_prop_ro("accumulation", [](const Context& context) { return Name(context.accumulation()); })
-      .def("__str__", &Context::Describe);
+      .def("__str__", &Context::Describe)
+      .def("__eq__", &Equal, nb::is_operator())
+      .def("__hash__", [](const Context& context) { return std::hash<std::string>{}(Text(context)); })
+      .def("__repr__", &Text)
+      .def("__reduce__", &Reduced);
 }
 
 }  // namespace
@@ -70,6 +100,7 @@ NB_MODULE(_fa, module) {
   nb::set_leak_warnings(false);
   module.attr("__version__") = FA_VERSION_STRING;
   fa::python::BindContext(module);
+  fa::python::BindMask(module);
   fa::python::BindAttention(module);
   fa::python::BindPlan(module);
   fa::python::BindPrompt(module);

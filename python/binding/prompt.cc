@@ -27,9 +27,7 @@ PromptAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int
 }
 
 /// Packed layouts take both as prefix sums, the others as lengths.
-void Prompt(nb::dict tensors, const PromptAttentionOptions& options, const Lengths& query, const Lengths& key,
-            Context* context) {
-  CallArrays arrays(std::move(tensors));
+PromptAttentionArgs MakeArgs(CallArrays& arrays, bool packed, const Lengths& query, const Lengths& key) {
   PromptAttentionArgs args;
   args.q = arrays.In("query");
   args.k = arrays.In("key");
@@ -41,11 +39,19 @@ void Prompt(nb::dict tensors, const PromptAttentionOptions& options, const Lengt
   args.deq_scale2 = arrays.In("deq_scale2");
   args.quant_scale2 = arrays.In("quant_scale2");
   args.quant_offset2 = arrays.In("quant_offset2");
-  const bool packed = options.layout == Layout::kTND;
   (packed ? args.cu_q : args.lengths_q) = query;
   (packed ? args.cu_kv : args.lengths_kv) = key;
   args.out = arrays.Out("out");
-  RunUnlocked([&] { return PromptFlashAttention(args, options, context); });
+  return args;
+}
+
+void Prompt(nb::dict tensors, const PromptAttentionOptions& options, const Lengths& query, const Lengths& key,
+            Context* context) {
+  CallArrays arrays(std::move(tensors));
+  RunChecked(
+      arrays, [&] { return MakeArgs(arrays, options.layout == Layout::kTND, query, key); },
+      [&](const PromptAttentionArgs& args) { return PlanPromptFlashAttention(args, options, context).status(); },
+      [&](const PromptAttentionArgs& args) { return PromptFlashAttention(args, options, context); });
 }
 
 }  // namespace

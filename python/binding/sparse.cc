@@ -70,9 +70,7 @@ void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& 
   args->lengths_kv = lengths_kv;
 }
 
-void SparseForward(nb::dict tensors, const SparseAttentionOptions& options, const Lengths& lengths_q,
-                   const Lengths& lengths_kv, Context* context) {
-  CallArrays arrays(std::move(tensors));
+SparseAttentionArgs SparseForwardArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseAttentionArgs args;
   FillAttention(arrays, lengths_q, lengths_kv, &args);
   args.v = arrays.In("value");
@@ -82,12 +80,10 @@ void SparseForward(nb::dict tensors, const SparseAttentionOptions& options, cons
   args.softmax_max = arrays.Out("softmax_max");
   args.softmax_sum = arrays.Out("softmax_sum");
   args.p_head_mean = arrays.Out("p_head_mean");
-  RunUnlocked([&] { return SparseFlashAttention(args, options, context); });
+  return args;
 }
 
-void SparseBackward(nb::dict tensors, const SparseAttentionOptions& options, const Lengths& lengths_q,
-                    const Lengths& lengths_kv, Context* context) {
-  CallArrays arrays(std::move(tensors));
+SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseAttentionGradArgs args;
   FillAttention(arrays, lengths_q, lengths_kv, &args);
   args.v = arrays.In("value");
@@ -101,12 +97,10 @@ void SparseBackward(nb::dict tensors, const SparseAttentionOptions& options, con
   args.dv = arrays.Out("dv");
   args.dq_rope = arrays.Out("dq_rope");
   args.dk_rope = arrays.Out("dk_rope");
-  RunUnlocked([&] { return SparseFlashAttentionGrad(args, options, context); });
+  return args;
 }
 
-void Indexer(nb::dict tensors, const LightningIndexerOptions& options, const Lengths& lengths_q,
-             const Lengths& lengths_kv, Context* context) {
-  CallArrays arrays(std::move(tensors));
+LightningIndexerArgs IndexerArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
   LightningIndexerArgs args;
   args.q = arrays.In("query");
   args.k = arrays.In("key");
@@ -116,12 +110,10 @@ void Indexer(nb::dict tensors, const LightningIndexerOptions& options, const Len
   args.lengths_kv = lengths_kv;
   args.sparse_indices = arrays.Out("sparse_indices");
   args.sparse_values = arrays.Out("sparse_values");
-  RunUnlocked([&] { return LightningIndexer(args, options, context); });
+  return args;
 }
 
-void IndexerBackward(nb::dict tensors, const LightningIndexerOptions& options, const Lengths& lengths_q,
-                     const Lengths& lengths_kv, Context* context) {
-  CallArrays arrays(std::move(tensors));
+LightningIndexerGradArgs IndexerBackwardArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
   LightningIndexerGradArgs args;
   args.q = arrays.In("query");
   args.k = arrays.In("key");
@@ -133,7 +125,7 @@ void IndexerBackward(nb::dict tensors, const LightningIndexerOptions& options, c
   args.dq = arrays.Out("dq");
   args.dk = arrays.Out("dk");
   args.dweights = arrays.Out("dweights");
-  RunUnlocked([&] { return LightningIndexerGrad(args, options, context); });
+  return args;
 }
 
 // Both argument structures name these members alike.
@@ -151,24 +143,34 @@ void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengt
   args->loss = arrays.Out("loss");
 }
 
-void SparseLoss(nb::dict tensors, const IndexerLossOptions& options, const Lengths& lengths_q,
-                const Lengths& lengths_kv, Context* context) {
-  CallArrays arrays(std::move(tensors));
+SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.sparse_indices = arrays.In("sparse_indices");
   args.p_head_mean = arrays.In("p_head_mean");
-  RunUnlocked([&] { return SparseLightningIndexerGradKLLoss(args, options, context); });
+  return args;
 }
 
-void DenseLoss(nb::dict tensors, const IndexerLossOptions& options, const Lengths& lengths_q, const Lengths& lengths_kv,
-               Context* context) {
-  CallArrays arrays(std::move(tensors));
+DenseIndexerLossArgs DenseLossArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
   DenseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.softmax_max_index = arrays.In("softmax_max_index");
   args.softmax_sum_index = arrays.In("softmax_sum_index");
-  RunUnlocked([&] { return DenseLightningIndexerGradKLLoss(args, options, context); });
+  return args;
+}
+
+/// Adds a function of that name: the operator `run`, whose arguments `make_args` takes from the arrays.
+template <typename Options, auto plan, auto run, typename MakeArgs>
+void Define(nb::module_& module, const char* name, MakeArgs make_args) {
+  const auto function = [make_args](nb::dict tensors, const Options& options, const Lengths& lengths_q,
+                                    const Lengths& lengths_kv, Context* context) {
+    CallArrays arrays(std::move(tensors));
+    RunChecked(
+        arrays, [&] { return make_args(arrays, lengths_q, lengths_kv); },
+        [&](const auto& args) { return plan(args, options, context).status(); },
+        [&](const auto& args) { return run(args, options, context); });
+  };
+  module.def(name, function, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
 }
 
 }  // namespace
@@ -182,15 +184,17 @@ void BindSparse(nb::module_& module) {
   nb::class_<IndexerLossOptions>(module, "IndexerLossOptions")
       .def(nb::new_(&MakeLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a, "reduction"_a,
            "target"_a, "check_indices"_a);
-  const auto define = [&module](const char* name, auto function) {
-    module.def(name, function, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
-  };
-  define("sparse_forward", &SparseForward);
-  define("sparse_backward", &SparseBackward);
-  define("indexer", &Indexer);
-  define("indexer_backward", &IndexerBackward);
-  define("sparse_indexer_loss", &SparseLoss);
-  define("dense_indexer_loss", &DenseLoss);
+  Define<SparseAttentionOptions, PlanSparseFlashAttention, SparseFlashAttention>(module, "sparse_forward",
+                                                                                 &SparseForwardArgs);
+  Define<SparseAttentionOptions, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad>(module, "sparse_backward",
+                                                                                         &SparseBackwardArgs);
+  Define<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
+  Define<LightningIndexerOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(module, "indexer_backward",
+                                                                                  &IndexerBackwardArgs);
+  Define<IndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
+      module, "sparse_indexer_loss", &SparseLossArgs);
+  Define<IndexerLossOptions, PlanDenseLightningIndexerGradKLLoss, DenseLightningIndexerGradKLLoss>(
+      module, "dense_indexer_loss", &DenseLossArgs);
 }
 
 }  // namespace fa::python

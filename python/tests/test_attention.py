@@ -403,7 +403,7 @@ def test_what_is_no_array_is_a_type_error():
         fa.flash_attention(q, k, v, dense_mask="causal")
     with pytest.raises(TypeError, match="q: want an array, got tuple"):
         fa.flash_attention((B, N, SQ, D), (B, NKV, SK, D), (B, NKV, SK, DV))
-    with pytest.raises(TypeError, match="sink: want an array, got a tuple"):
+    with pytest.raises(TypeError, match="sink: want an array, got tuple"):
         fa.flash_attention(q, k, v, sink=(N,))
 
 

@@ -260,7 +260,7 @@ def packed():
     return [torch.randn(shape, requires_grad=True) for shape in shapes]
 
 
-@pytest.mark.parametrize("softmax_layout", ["", "same_as_input"])
+@pytest.mark.parametrize("softmax_layout", ["", "TND", "same_as_input"])
 def test_packed_sequences(softmax_layout):
     leaves = packed()
     keywords = {"actual_seq_qlen": CU_Q, "actual_seq_kvlen": CU_K, "softmax_layout": softmax_layout}
@@ -288,6 +288,59 @@ def test_packed_sequences(softmax_layout):
         )
     for g, w in zip(backward[:3], gradients, strict=True):
         assert torch.equal(g, w)
+
+
+@pytest.mark.parametrize("softmax_layout", ["", "TND"])
+@pytest.mark.parametrize("zeros", [(2, 2), (3, 0), (0, 1)])
+def test_zeros_behind_the_sums_are_padding(softmax_layout, zeros):
+    leaves = packed()
+    lists = []
+    for sums, padding in zip((CU_Q, CU_K), zeros, strict=True):
+        lists.append([*sums, *[0] * padding, *[sums[-1]] * (max(zeros) - padding)])
+    mask = {"atten_mask": TRIANGLE, "sparse_mode": 3, "softmax_layout": softmax_layout}
+    want = torch_npu.npu_fusion_attention(*leaves, N, "TND", actual_seq_qlen=CU_Q, actual_seq_kvlen=CU_K, **mask)
+    got = torch_npu.npu_fusion_attention(*leaves, N, "TND", actual_seq_qlen=lists[0], actual_seq_kvlen=lists[1], **mask)
+    assert all(torch.equal(g, w) for g, w in zip(got[:3], want[:3], strict=True)) and got[6] == want[6]
+    gradients = [torch.autograd.grad(result[0].sum(), leaves) for result in (got, want)]
+    assert all(torch.equal(g, w) for g, w in zip(*gradients, strict=True))
+
+
+def test_a_zero_between_sums_is_no_padding():
+    with pytest.raises(ValueError, match="actual_seq_qlen"):
+        torch_npu.npu_fusion_attention(*packed(), N, "TND", actual_seq_qlen=[3, 0, *CU_Q], actual_seq_kvlen=[3, 3, *CU_K])
+
+
+T, X = torch.zeros(1, 1, 4, 8), torch.zeros(1, 1, 4, 8).numpy()
+BSND = torch.zeros(1, 4, 1, 8)
+INDICES, WEIGHTS = torch.zeros(1, 4, 1, 2, dtype=torch.int32), torch.zeros(1, 4, 1)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("npu_fusion_attention", {"query": T, "key": T, "value": T, "head_num": 1, "input_layout": "BNSD", "pse": T,
+                              "atten_mask": T, "sink": T, "dropout_mask": T}),
+    ("npu_fusion_attention_v2", {"query": T, "key": T, "value": T, "head_num": 1, "input_layout": "BNSD", "pse": T,
+                                 "atten_mask": T, "sink": T, "dropout_mask": T, "query_rope": T, "key_rope": T}),
+    ("npu_fusion_attention_grad", {"query": T, "key": T, "value": T, "dy": T, "head_num": 1, "input_layout": "BNSD",
+                                   "softmax_max": T, "softmax_sum": T, "attention_in": T, "pse": T, "sink": T}),
+    ("npu_prompt_flash_attention", {"query": T, "key": T, "value": T, "atten_mask": T, "pse_shift": T,
+                                    "deq_scale1": T, "quant_offset2": T}),
+    ("npu_ring_attention_update", {"prev_attn_out": T, "prev_softmax_max": T, "prev_softmax_sum": T,
+                                   "cur_attn_out": T, "cur_softmax_max": T, "cur_softmax_sum": T}),
+    ("npu_sparse_flash_attention", {"query": BSND, "key": BSND, "value": BSND, "sparse_indices": INDICES,
+                                    "scale_value": 1.0, "block_table": INDICES, "query_rope": BSND}),
+    ("npu_lightning_indexer", {"query": BSND, "key": BSND, "weights": WEIGHTS, "block_table": INDICES}),
+    ("npu_sparse_lightning_indexer_grad_kl_loss", {
+        "query": BSND, "key": BSND, "query_index": BSND, "key_index": BSND, "weights": WEIGHTS,
+        "sparse_indices": INDICES, "softmax_max": WEIGHTS, "softmax_sum": WEIGHTS, "scale_value": 1.0}),
+])
+def test_what_is_no_tensor_is_named(name, arguments):
+    for argument, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            with pytest.raises(TypeError, match=f"^{argument}: want a Tensor.*, got ndarray"):
+                getattr(torch_npu, name)(**{**arguments, argument: X})
+        if isinstance(value, str):
+            with pytest.raises(TypeError, match=f"^{argument}: want a str, got int"):
+                getattr(torch_npu, name)(**{**arguments, argument: 3})
 
 
 def test_ring_update_of_fixed_lengths():
@@ -335,7 +388,7 @@ def test_ring_update_of_packed_sequences_in_both_orders():
         ({"sparse_mode": 6, "atten_mask": torch.zeros(3072, 2048).bool()}, "prefix has 0 entries, want 2"),
         ({"keep_prob": 1.5}, "keep_prob"),
         ({"keep_prob": 0.5, "dropout_mask": torch.zeros(3, dtype=torch.uint8)}, r"dropout_mask\.shape\[0\]=3"),
-        ({"softmax_layout": "TND"}, 'softmax_layout="TND"'),
+        ({"softmax_layout": "BSH"}, 'softmax_layout="BSH", want "", "TND"'),
         ({"input_layout": "TND"}, "query"),
     ],
 )

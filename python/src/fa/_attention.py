@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -182,6 +183,7 @@ def ring_attention_update(
     Raises:
         As `flash_attention`.
     """
+    check_arrays(prev_out=prev_out, prev_softmax_max=prev_softmax_max, prev_softmax_sum=prev_softmax_sum)
     empty = empty_like_of(prev_out)
     out = empty(prev_out.shape, prev_out.dtype)
     softmax_max = empty(prev_softmax_max.shape, None)
@@ -229,7 +231,7 @@ def plan(op: str, q: Any, k: Any, v: Any, *, dtype: str = "f32", **keywords: Any
     """
     call = _Call(q, k, v, shapes=True, **keywords)
     if not isinstance(q, tuple):
-        dtype = _DTYPE_NAMES.get(str(q.dtype).removeprefix("torch."), str(q.dtype))
+        dtype = _DTYPE_NAMES.get(_dtype_name(q.dtype), str(q.dtype))
     out, statistics = call.result_shapes()
     arrays = {**call.arrays, "out": out, "softmax_max": statistics, "softmax_sum": statistics}
     if op == "backward":
@@ -246,15 +248,26 @@ def _shape(array: Any) -> tuple[int, ...]:
     return array if isinstance(array, tuple) else tuple(array.shape)
 
 
-def check_arrays(*, shapes: bool = False, **arrays: Any) -> None:
-    """Those whose shapes are looked at here. shapes: a tuple will do."""
-    for name, array in arrays.items():
+def check_arrays(*, shapes: bool = False, optional: dict[str, Any] | None = None, **arrays: Any) -> None:
+    """Those whose shapes are looked at here, and optional ones that may be None. shapes: a tuple will do."""
+    given = {name: array for name, array in (optional or {}).items() if array is not None}
+    for name, array in {**arrays, **given}.items():
         if not (hasattr(array, "shape") and hasattr(array, "dtype")) and not (shapes and isinstance(array, tuple)):
             raise TypeError(f"{name}: want an array, got {type(array).__name__}")
 
 
-def integers(values: Iterable[int] | None) -> list[int]:
-    return [] if values is None else [int(value) for value in values]
+def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
+    """TypeError or ValueError with that name: they are no integers, or do not fit into 64 bits."""
+    if values is None:
+        return []
+    try:
+        listed = [operator.index(value) for value in values]
+    except TypeError:
+        raise TypeError(f"{name}: want integers, got {values!r}") from None
+    for i, value in enumerate(listed):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"invalid argument: {name}[{i}]={value}, want an integer of 64 bits")
+    return listed
 
 
 def check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
@@ -276,11 +289,39 @@ def torch_of(array: Any) -> Any:
 
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
-    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's."""
+    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's.
+
+    What is larger than memory is one element, broadcast: the library looks at the call's arguments before it says so.
+    """
     torch = torch_of(array)
-    if torch is not None:
-        return lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype or torch.float32)
-    return lambda shape, dtype: np.empty(tuple(shape), np.float32 if dtype is None else dtype)
+
+    def empty(shape: Iterable[int], dtype: Any) -> Any:
+        shape = tuple(shape)
+        if torch is not None:
+            dtype = getattr(torch, "float32" if dtype is None else _dtype_name(dtype), torch.float32)
+            try:
+                return torch.empty(shape, dtype=dtype)
+            except RuntimeError:
+                return torch.empty((), dtype=dtype).expand(shape)
+        dtype = _numpy_dtype(dtype)
+        try:
+            return np.empty(shape, dtype)
+        except (MemoryError, ValueError):
+            return np.lib.stride_tricks.as_strided(np.empty((), dtype), shape, (0,) * len(shape))
+
+    return empty
+
+
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    """float32 for those that NumPy has not: the library refuses what has one of them."""
+    try:
+        return np.dtype("float32" if dtype is None else _dtype_name(dtype))
+    except TypeError:
+        return np.dtype("float32")
 
 
 class _Call:
@@ -314,18 +355,16 @@ class _Call:
         context: Context | None = None,
         shapes: bool = False,
     ) -> None:
-        check_arrays(shapes=shapes, q=q, k=k, v=v)
+        biases = {"query_rope": query_rope, "key_rope": key_rope, "pse": pse, "sink": sink}
+        check_arrays(shapes=shapes, q=q, k=k, v=v, optional=biases)
         self.layout, self.heads = layout, head_num
         self.arrays = {
             "query": q,
             "key": k,
             "value": v,
-            "query_rope": query_rope,
-            "key_rope": key_rope,
-            "pse": pse,
+            **biases,
             "dense_mask": dense_mask,
             "drop_mask": drop_mask,
-            "sink": sink,
         }
         check_no_gradient_is_lost(self.arrays)
         options = _fa.AttentionOptions(
@@ -341,7 +380,7 @@ class _Call:
             seed=seed,
             offset=offset,
         )
-        self.rest = options, integers(cu_q), integers(cu_kv), chosen_context(context)
+        self.rest = options, integers(cu_q, "cu_q"), integers(cu_kv, "cu_kv"), chosen_context(context)
         self.empty = empty_like_of(q)
         self.pse_is_slopes = pse_type >= 2
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -43,6 +45,22 @@ PROMPT_NAMES = _NAMES | {
 }
 
 
+def checked(function: Callable) -> Callable:
+    """The function, after a TypeError that names the first argument that is no tensor, or no text, where it says so."""
+    kinds = {"Tensor": (Tensor,), "Tensor | None": (Tensor, type(None)), "str": (str,)}
+    names = tuple(inspect.signature(function).parameters)
+    wanted = {name: kinds[kind] for name, kind in function.__annotations__.items() if kind in kinds}
+
+    @functools.wraps(function)
+    def call(*arguments, **keywords):
+        for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
+            if name in wanted and not isinstance(value, wanted[name]):
+                raise TypeError(f"{name}: want a {function.__annotations__[name]}, got {type(value).__name__}")
+        return function(*arguments, **keywords)
+
+    return call
+
+
 @contextlib.contextmanager
 def own_names(names: dict[str, str] = _NAMES) -> Iterator[None]:
     """A message of the library's calls an argument by its name in `names`."""
@@ -71,16 +89,28 @@ def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, 
     }
 
 
+def _without_padding(sums: list[int]) -> list[int]:
+    """Zeros behind the last sum fill up a list of fixed size: sequences without rows, as on the device."""
+    used = len(sums)
+    while used > 0 and sums[used - 1] == 0:
+        used -= 1
+    return sums[:used] + [sums[used - 1]] * (len(sums) - used) if used else sums
+
+
 def lengths(prefix, actual_seq_qlen, actual_seq_kvlen):
-    return {"prefix": integers(prefix), "cu_q": integers(actual_seq_qlen), "cu_kv": integers(actual_seq_kvlen)}
+    return {
+        "prefix": integers(prefix, "prefix"),
+        "cu_q": _without_padding(integers(actual_seq_qlen, "actual_seq_qlen")),
+        "cu_kv": _without_padding(integers(actual_seq_kvlen, "actual_seq_kvlen")),
+    }
 
 
 def _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, dropout_state):
     layout = input_layout.upper()
     if layout not in ("BNSD", "BSND", "BSH", "SBH", "TND"):
         raise ValueError(f'invalid argument: input_layout="{input_layout}", want BNSD, BSND, BSH, SBH or TND')
-    if softmax_layout not in ("", "same_as_input"):
-        raise ValueError(f'invalid argument: softmax_layout="{softmax_layout}", want "" or "same_as_input"')
+    if softmax_layout not in ("", "TND", "same_as_input"):
+        raise ValueError(f'invalid argument: softmax_layout="{softmax_layout}", want "", "TND" or "same_as_input"')
     if head_num <= 0:
         raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
     if not 0 <= scalars["sparse_mode"] <= 8:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _torch_sparse_ops
-from ._npu_calls import own_names
+from ._npu_calls import checked, own_names
 from ._torch_sparse_ops import LossCall, SparseCall
 
 _MAX_TOKENS = 9223372036854775807
@@ -61,16 +61,17 @@ def _lengths(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
     return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
 
+@checked
 def npu_sparse_flash_attention(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     sparse_indices: Tensor,
     scale_value: float,
     *,
     block_table: Tensor | None = None,
-    actual_seq_lengths_query: Tensor | None = None,
-    actual_seq_lengths_kv: Tensor | None = None,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
     query_rope: Tensor | None = None,
     key_rope: Tensor | None = None,
     sparse_block_size: int = 1,
@@ -119,10 +120,11 @@ def npu_sparse_flash_attention(
     return out, *statistics
 
 
+@checked
 def npu_sparse_flash_attention_grad(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     sparse_indices: Tensor,
     d_out: Tensor,
     out: Tensor,
@@ -132,8 +134,8 @@ def npu_sparse_flash_attention_grad(
     sparse_block_size: int,
     query_rope: Tensor | None = None,
     key_rope: Tensor | None = None,
-    actual_seq_qlen: Tensor | None = None,
-    actual_seq_kvlen: Tensor | None = None,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_kvlen: Tensor | Sequence[int] | None = None,
     layout: str = "BSND",
     sparse_mode: int = 3,
     pre_tokens: int = _MAX_TOKENS,
@@ -163,13 +165,14 @@ def npu_sparse_flash_attention_grad(
     return tuple(None if of is None else gradient for gradient, of in zip(gradients, arguments, strict=True))
 
 
+@checked
 def npu_lightning_indexer(
     query: Tensor,
     key: Tensor,
     weights: Tensor,
     *,
-    actual_seq_lengths_query: Tensor | None = None,
-    actual_seq_lengths_key: Tensor | None = None,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_key: Tensor | Sequence[int] | None = None,
     block_table: Tensor | None = None,
     layout_query: str = "BSND",
     layout_key: str = "BSND",
@@ -211,6 +214,7 @@ def npu_lightning_indexer(
     return indices, values if return_value else query.new_empty(0)
 
 
+@checked
 def npu_sparse_lightning_indexer_grad_kl_loss(
     query: Tensor,
     key: Tensor,

@@ -93,5 +93,6 @@ def prompt_flash_attention(
         mask=Mask.none() if mask is None else mask,
     )
     out = empty(output_shape(layout, head_num, q.shape, k.shape, v.shape), output_dtype(q, quant_scale2))
-    _fa.prompt({**arrays, "out": out}, options, integers(lengths_q), integers(lengths_kv), chosen_context(context))
+    lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
+    _fa.prompt({**arrays, "out": out}, options, *lengths, chosen_context(context))
     return out

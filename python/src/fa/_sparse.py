@@ -72,7 +72,8 @@ class _Results:
         context: Context | None,
     ) -> None:
         check_no_gradient_is_lost(self.arrays)
-        call(self.arrays, options, integers(lengths_q), integers(lengths_kv), chosen_context(context))
+        lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
+        call(self.arrays, options, *lengths, chosen_context(context))
 
 
 def _integer_type(like: Any) -> Any:
@@ -127,7 +128,8 @@ def sparse_flash_attention(
     Raises:
         As `flash_attention`.
     """
-    check_arrays(q=q, k=k, sparse_indices=sparse_indices)
+    optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope}
+    check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
     results = _Results(
         q,
         query=q,
@@ -183,7 +185,8 @@ def sparse_flash_attention_grad(
     Raises:
         As `flash_attention`.
     """
-    check_arrays(q=q, k=k, sparse_indices=sparse_indices)
+    optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope}
+    check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
     results = _Results(
         q,
         query=q,

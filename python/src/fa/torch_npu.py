@@ -22,7 +22,7 @@ from torch import Tensor
 
 from . import _torch_ops
 from ._attention import integers
-from ._npu_calls import PROMPT_NAMES, Forward, backward, biases, forward, lengths, own_names, scalars
+from ._npu_calls import PROMPT_NAMES, Forward, backward, biases, checked, forward, lengths, own_names, scalars
 from ._npu_sparse import (
     npu_lightning_indexer,
     npu_sparse_flash_attention,
@@ -47,6 +47,7 @@ __all__ = [
 _MAX_TOKENS = 2147483647
 
 
+@checked
 def npu_fusion_attention(
     query: Tensor,
     key: Tensor,
@@ -80,9 +81,9 @@ def npu_fusion_attention(
         key, value: [B,Nkv,Sk,D], [B,Nkv,Sk,Dv].
         atten_mask: bool or uint8, 1 = drop; without it every sparse_mode computes all pairs. Modes 2, 3, 4, 6, 7 and 8
             take the compressed masks ([2048,2048], mode 6 [3072,2048]), which are verified.
-        actual_seq_qlen, actual_seq_kvlen: TND: inclusive prefix sums of the lengths.
+        actual_seq_qlen, actual_seq_kvlen: TND: inclusive prefix sums of the lengths; zeros at the end are no sums.
         softmax_layout: TND: "" returns the statistics by sequence, a block [N,Sq_b,8] after another;
-            "same_as_input" returns [T,N,8].
+            "TND", or its other name "same_as_input", returns [T,N,8].
 
     Returns:
         Statistics are float32 [B,N,Sq,8], TND [T,N,8].
@@ -104,6 +105,7 @@ def npu_fusion_attention(
     )
 
 
+@checked
 def npu_fusion_attention_v2(
     query: Tensor,
     key: Tensor,
@@ -158,6 +160,7 @@ def npu_fusion_attention_v2(
     )
 
 
+@checked
 def npu_fusion_attention_grad(
     query: Tensor,
     key: Tensor,
@@ -210,6 +213,7 @@ def npu_fusion_attention_grad(
     return dq, dk, dv, dpse, dsink
 
 
+@checked
 def npu_fusion_attention_grad_v2(
     query: Tensor,
     key: Tensor,
@@ -260,6 +264,7 @@ def npu_fusion_attention_grad_v2(
     )
 
 
+@checked
 def npu_prompt_flash_attention(
     query: Tensor,
     key: Tensor,
@@ -318,13 +323,14 @@ def npu_prompt_flash_attention(
         sparse_mode=sparse_mode,
         pre_tokens=pre_tokens,
         next_tokens=next_tokens,
-        lengths_q=integers(actual_seq_lengths),
-        lengths_kv=integers(actual_seq_lengths_kv),
+        lengths_q=integers(actual_seq_lengths, "actual_seq_lengths"),
+        lengths_kv=integers(actual_seq_lengths_kv, "actual_seq_lengths_kv"),
     )
     with own_names(PROMPT_NAMES):
         return _torch_ops.prompt_attention(query, key, value, *call)
 
 
+@checked
 def npu_ring_attention_update(
     prev_attn_out: Tensor,
     prev_softmax_max: Tensor,

@@ -1,0 +1,104 @@
+"""One small call of every function of fa that takes arrays: {function's name: (arguments by name, keywords)}."""
+
+import numpy as np
+
+import fa
+
+B, N, NKV, S1, S2, D, K = 2, 4, 2, 5, 9, 16, 6
+
+
+def _floats(rng, *shape):
+    return rng.standard_normal(shape, np.float32)
+
+
+def _dense(rng):
+    q, k, v = _floats(rng, B, N, S1, D), _floats(rng, B, NKV, S2, D), _floats(rng, B, NKV, S2, D)
+    inputs = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "query_rope": _floats(rng, B, N, S1, 8),
+        "key_rope": _floats(rng, B, NKV, S2, 8),
+        "pse": _floats(rng, B, N, S1, S2),
+        "dense_mask": rng.random((B, 1, S1, S2)) < 0.3,
+        "drop_mask": rng.integers(0, 256, (B * N * S1 * S2 + 7) // 8, np.uint8),
+        "sink": _floats(rng, N),
+    }
+    return inputs, {"keep_prob": 0.5}
+
+
+def _sparse(rng):
+    inputs = {
+        "q": _floats(rng, B, S1, N, D),
+        "k": _floats(rng, B, S2, 1, D),
+        "v": _floats(rng, B, S2, 1, D),
+        "sparse_indices": np.sort(rng.integers(0, S2, (B, S1, 1, K)).astype(np.int32)),
+        "query_rope": _floats(rng, B, S1, N, 8),
+        "key_rope": _floats(rng, B, S2, 1, 8),
+    }
+    return inputs, {"sparse_mode": 0}
+
+
+def _index(rng):
+    return {
+        "query_index": _floats(rng, B, S1, N, D),
+        "key_index": _floats(rng, B, S2, 1, D),
+        "weights": _floats(rng, B, S1, N),
+    }
+
+
+def calls():
+    rng = np.random.default_rng(3)
+    made = {}
+    dense, options = _dense(rng)
+    made["flash_attention"] = dense, options
+    forward = fa.flash_attention(**dense, **options)
+    statistics = {"softmax_max": forward.softmax_max, "softmax_sum": forward.softmax_sum}
+    gradient = {"out": forward.out, "d_out": _floats(rng, B, N, S1, D)}
+    made["flash_attention_grad"] = (
+        {**dense, **gradient, **statistics},
+        {**options, "need_dpse": True, "need_dsink": True},
+    )
+    made["prompt_flash_attention"] = {name: dense[name] for name in ("q", "k", "v", "pse", "dense_mask")}, {}
+    made["ring_attention_update"] = (
+        {
+            "prev_out": _floats(rng, B, N, S1, D),
+            "prev_softmax_max": _floats(rng, B, N, S1),
+            "prev_softmax_sum": rng.random((B, N, S1), np.float32),
+            "cur_out": _floats(rng, B, N, S1, D),
+            "cur_softmax_max": _floats(rng, B, N, S1),
+            "cur_softmax_sum": rng.random((B, N, S1), np.float32),
+        },
+        {"layout": "BNSD"},
+    )
+    sparse, options = _sparse(rng)
+    made["sparse_flash_attention"] = sparse, {**options, "need_p_head_mean": True}
+    forward = fa.sparse_flash_attention(**sparse, **options)
+    statistics = {"softmax_max": forward.softmax_max, "softmax_sum": forward.softmax_sum}
+    gradient = {"out": forward.out, "d_out": _floats(rng, B, S1, N, D)}
+    made["sparse_flash_attention_grad"] = {**sparse, **gradient, **statistics}, options
+    index = _index(rng)
+    renamed = dict(zip(("q", "k", "weights"), index.values(), strict=True))
+    made["lightning_indexer"] = renamed, {"sparse_mode": 0, "sparse_count": K}
+    made["lightning_indexer_grad"] = (
+        {**renamed, "sparse_indices": sparse["sparse_indices"], "d_values": _floats(rng, B, S1, 1, K)},
+        {"sparse_mode": 0},
+    )
+    attention = {name: sparse[name] for name in sparse if name != "v"}
+    made["sparse_lightning_indexer_grad_kl_loss"] = {**attention, **index, **statistics}, options
+    attention = {name: sparse[name] for name in ("q", "k", "query_rope", "key_rope")}
+    rows = {"softmax_max_index": _floats(rng, B, 1, S1), "softmax_sum_index": 1 + rng.random((B, 1, S1), np.float32)}
+    made["dense_lightning_indexer_grad_kl_loss"] = {**attention, **index, **statistics, **rows}, options
+    return made
+
+
+CALLS = calls()
+ARGUMENTS = [(name, argument) for name, (arrays, _) in CALLS.items() for argument in arrays]
+
+
+def run(name, **changed):
+    """The call's results, as a list of arrays."""
+    arrays, options = CALLS[name]
+    results = getattr(fa, name)(**{**arrays, **options, **changed})
+    results = results if isinstance(results, tuple) else (results,)
+    return [result for result in results if result is not None]
