@@ -199,16 +199,6 @@ def test_bad_arguments(keywords, message):
         scaled_dot_product_attention(*random_qkv(), **keywords)
 
 
-def test_bad_tensors():
-    q, k, v = random_qkv(heads_kv=2)
-    with pytest.raises(ValueError, match="see enable_gqa"):
-        scaled_dot_product_attention(q, k, v)
-    with pytest.raises(ValueError, match="float of 64 bits"):
-        scaled_dot_product_attention(*(t.double() for t in random_qkv()))
-    with pytest.raises(ValueError, match="at least 2 dimensions"):
-        scaled_dot_product_attention(torch.zeros(3), k, v)
-
-
 def test_replaced_within_the_context_only():
     own = F.scaled_dot_product_attention
     with replace_scaled_dot_product_attention():

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ._torch_ops import Call, attention
+from ._torch_shapes import as_bnls, as_bsnd, as_given, broadcast_attention, check_types, own_axes
 
 __all__ = ["replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
 
@@ -30,50 +32,44 @@ def scaled_dot_product_attention(
 
     Args:
         query: [..., N, L, E]; float32, bfloat16 or float16, on the CPU.
-        key, value: [..., Nkv, S, E] and [..., Nkv, S, Ev]; leading dimensions broadcast.
+        key, value: [..., N, S, E] and [..., N, S, Ev]. All dimensions before the last two broadcast.
         attn_mask: broadcasts to [..., N, L, S]: bool, True = look at the key; or of query's type or float32, added to
             the scores. It may require a gradient.
         dropout_p: in [0, 1); its seed comes from PyTorch's generator.
         is_causal: row i looks at keys j <= i, also where L and S differ; not together with attn_mask.
         scale: None: 1 / sqrt(E).
-        enable_gqa: N may be a multiple of Nkv.
+        enable_gqa: the heads of query may be a multiple of those of key and of those of value.
 
     Returns:
         [..., N, L, Ev]. Rows that look at no key are 0. Memory is laid out [..., L, N, Ev].
 
     Raises:
-        ValueError: an argument is wrong.
+        ValueError: an argument is wrong. TypeError: one is no tensor.
     """
-    if attn_mask is not None and is_causal:
-        raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
-    if not 0.0 <= dropout_p < 1.0:
-        raise ValueError(f"invalid argument: dropout_p={dropout_p}, want at least 0 and less than 1")
-    if min(query.dim(), key.dim(), value.dim()) < 2:
-        raise ValueError("invalid argument: query, key and value: want at least 2 dimensions")
+    _check(query, key, value, attn_mask, dropout_p, is_causal)
     query, key, value = _autocast(query, key, value)
-    shape = query.shape
-    leading = _leading(query, key, value)
-    query, key, value = (_as_bsnd(t, leading) for t in (query, key, value))
-    heads, heads_kv = query.shape[2], key.shape[2]
-    if not enable_gqa and heads_kv not in (1, heads):
-        raise ValueError(f"invalid argument: key.shape[-3]={heads_kv}, want {heads} (query.shape[-3]; see enable_gqa)")
+    check_types(query=query, key=key, value=value, attn_mask=attn_mask)
+    shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
+    if shapes.heads == 0 or value.shape[-1] == 0:
+        return _no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
+    if query.shape[-1] == 0:  # every product is 0
+        query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
     drop = dense_mask = pse = None
     if attn_mask is not None:
-        attn_mask = _as_bnls(attn_mask, leading, query, key)
-        dense_mask = ~attn_mask if attn_mask.dtype == torch.bool else None
-        pse = attn_mask if dense_mask is None else None
+        mask = as_bnls(attn_mask, shapes)
+        dense_mask, pse = (~mask, None) if mask.dtype == torch.bool else (None, mask)
     if dropout_p > 0.0:
         drop = torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64)
     call = Call(
         query_rope=None,
         key_rope=None,
         pse=pse,
-        dense_mask=None if dense_mask is None else dense_mask.expand(query.shape[0], heads, -1, -1),
+        dense_mask=dense_mask,
         drop_mask=None,
         dropout_state=drop,
         sink=None,
         layout="BSND",
-        heads=heads,
+        heads=shapes.heads,
         scale=scale,
         sparse_mode=_CAUSAL if is_causal else _ALL_KEYS,
         pre_tokens=0,
@@ -87,10 +83,16 @@ def scaled_dot_product_attention(
         keep_prob=1.0 - dropout_p,
         statistics="rows",
     )
-    out, _, _ = attention(query, key, value, *call)
-    out = out.transpose(1, 2)
-    heads_shape = () if len(shape) == 2 else (heads,)
-    return out.reshape(*leading, *heads_shape, shape[-2], out.shape[-1])
+    tensors = (
+        as_bsnd(query, shapes, shapes.heads),
+        as_bsnd(key, shapes, shapes.heads_kv),
+        as_bsnd(value, shapes, shapes.heads_kv),
+    )
+    try:
+        out, _, _ = attention(*tensors, *call)
+    except ValueError as error:
+        raise ValueError(own_axes(str(error))) from None
+    return as_given(out, shapes)
 
 
 @contextlib.contextmanager
@@ -109,41 +111,26 @@ def replace_scaled_dot_product_attention() -> Iterator[None]:
         functional.scaled_dot_product_attention = before
 
 
+def _check(query, key, value, attn_mask, dropout_p, is_causal) -> None:
+    """What is no question of shapes or types."""
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
+        if not isinstance(tensor, Tensor) and not (tensor is None and name == "attn_mask"):
+            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+    if attn_mask is not None and is_causal:
+        raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
+    if not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"invalid argument: dropout_p={dropout_p}, want at least 0 and less than 1")
+
+
+def _no_elements(shape: tuple[int, ...], *sources: Tensor | None) -> Tensor:
+    """A result of that shape, which is empty, whose gradients are 0."""
+    nothing = sum(source.sum() * 0 for source in sources if source is not None and source.is_floating_point())
+    return nothing.expand(shape).clone()
+
+
 def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Under autocast, PyTorch's own function computes in its type."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")
     return tuple(t.to(dtype) if t.dtype == torch.float32 else t for t in tensors)
-
-
-def _leading(*tensors: Tensor) -> torch.Size:
-    """The dimensions before the last three, broadcast. (torch.broadcast_shapes imports sympy: for odd cases only.)"""
-    shapes = [t.shape[:-3] for t in tensors]
-    return shapes[0] if shapes[0] == shapes[1] == shapes[2] else torch.broadcast_shapes(*shapes)
-
-
-def _as_bsnd(tensor: Tensor, leading: torch.Size) -> Tensor:
-    """[..., N, S, D] as [B, S, N, D], where it lies if its strides allow."""
-    if tensor.dim() == 2:
-        tensor = tensor.unsqueeze(0)
-    return tensor.expand(*leading, *tensor.shape[-3:]).reshape(-1, *tensor.shape[-3:]).transpose(1, 2)
-
-
-def _as_bnls(mask: Tensor, leading: torch.Size, query: Tensor, key: Tensor) -> Tensor:
-    """A mask as [B|1, N|1 (float: N), L, S] without copies, but where rows are all alike or leading dimensions many."""
-    batch, rows, heads, _ = query.shape
-    keys = key.shape[1]
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ValueError(f"invalid argument: attn_mask.dtype={mask.dtype}, want bool or a float type")
-    if mask.dim() > len(leading) + 3:
-        raise ValueError(f"invalid argument: attn_mask.shape={list(mask.shape)}, want at most {len(leading) + 3} dims")
-    mask = mask[(None,) * (len(leading) + 3 - mask.dim())]
-    if mask.shape[-1] == 1 and keys != 1:
-        mask = mask.expand(*mask.shape[:-1], keys).contiguous()
-    if all(size == 1 for size in mask.shape[:-3]):
-        mask = mask.reshape(1, *mask.shape[-3:])
-    else:
-        mask = mask.expand(*leading, *mask.shape[-3:]).reshape(batch, *mask.shape[-3:])
-    # A bias without heads of its own is read with a stride of 0.
-    return mask.expand(-1, heads, rows, keys) if mask.is_floating_point() else mask.expand(-1, -1, rows, keys)

@@ -1,0 +1,150 @@
+"""Shapes and types of scaled_dot_product_attention: PyTorch's broadcasting, and the four dimensions of the operator."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_AXES = {"1": "-2", "2": "-3", "3": "-1"}  # of [B, S, N, D], and of [..., N, S, D]
+_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class AttentionShapes(NamedTuple):
+    """What inputs of any number of dimensions broadcast to."""
+
+    leading: tuple[int, ...]  # the dimensions before the heads
+    heads: int
+    heads_kv: int  # as the operator takes them: a divisor of heads
+    rows: int
+    keys: int
+    rank: int  # of the result
+
+    @property
+    def batch(self) -> int:
+        return math.prod(self.leading)
+
+    @property
+    def scores(self) -> tuple[int, ...]:
+        """Of the scores, in as many dimensions as the result has."""
+        return (*self.leading, self.heads, self.rows, self.keys)[-self.rank :]
+
+
+def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
+    """Raises ValueError for a type or a device that the operator does not take."""
+    if query.dtype not in _TYPES:
+        raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_listed(_TYPES)}")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.dtype != query.dtype:
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {query.dtype} (query.dtype)")
+    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        want = _listed(dict.fromkeys((torch.bool, torch.float32, query.dtype)))
+        raise ValueError(f"invalid argument: attn_mask.dtype={attn_mask.dtype}, want {want}")
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
+        if tensor is not None and not (tensor.is_cpu or tensor.is_meta):
+            raise ValueError(f"invalid argument: {name}.device={tensor.device}, want cpu")
+
+
+def _listed(types) -> str:
+    *others, last = map(str, types)
+    return f"{', '.join(others)} or {last}"
+
+
+def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, grouped: bool) -> AttentionShapes:
+    """The shapes of a call. ValueError names the argument that does not fit."""
+    for name, shape in (("query", query), ("key", key), ("value", value)):
+        if len(shape) < 2:
+            raise ValueError(f"invalid argument: {name}.shape={list(shape)}, want at least 2 dimensions")
+    if key[-1] != query[-1]:
+        raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
+    if value[-2] != key[-2]:
+        raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
+    heads, heads_kv = (_grouped_heads if grouped else _broadcast_heads)(*(_heads(s) for s in (query, key, value)))
+    leading = query[:-3]
+    if not leading == key[:-3] == value[:-3]:
+        leading = _broadcast_leading(query[:-3], key[:-3], value[:-3])
+    rank = max(len(query), len(key), len(value))
+    return AttentionShapes(tuple(leading), heads, heads_kv, query[-2], key[-2], rank)
+
+
+def _heads(shape: torch.Size) -> int:
+    return shape[-3] if len(shape) > 2 else 1
+
+
+def _broadcast_heads(query: int, key: int, value: int) -> tuple[int, int]:
+    """Heads, and heads of keys and values."""
+    heads = query if query != 1 else key if key != 1 else value
+    for name, size in (("key", key), ("value", value)):
+        if size not in (1, heads):
+            raise ValueError(f"invalid argument: {name}.shape[-3]={size}, want {heads} or 1; see enable_gqa")
+    return heads, 1 if key == value == 1 else heads
+
+
+def _grouped_heads(query: int, key: int, value: int) -> tuple[int, int]:
+    for name, size in (("key", key), ("value", value)):
+        if size != query and (size == 0 or query % size != 0):
+            raise ValueError(f"invalid argument: {name}.shape[-3]={size}, want a divisor of {query} (query.shape[-3])")
+    return query, key if key == value else query
+
+
+def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:
+    """As torch.broadcast_shapes, which imports sympy."""
+    rank = max(map(len, shapes))
+    result = [1] * rank
+    for name, shape in zip(("query", "key", "value"), shapes, strict=True):
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if size != 1 and result[axis] not in (1, size):
+                at = axis - rank - 3
+                raise ValueError(f"invalid argument: {name}.shape[{at}]={size}, want {result[axis]} or 1")
+            result[axis] = size if size != 1 else result[axis]
+    return tuple(result)
+
+
+def as_bsnd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
+    """[..., N, S, D] as [B, S, heads, D], where it lies if its strides allow."""
+    own = _heads(tensor.shape)
+    if own != heads and own != 1:
+        tensor = tensor.repeat_interleave(heads // own, -3)
+    size = tensor.shape[-2:]
+    if tensor.dim() != 4 or tensor.shape[0] != shapes.batch or tensor.shape[1] != heads or len(shapes.leading) != 1:
+        tensor = tensor.expand(*shapes.leading, heads, *size).reshape(shapes.batch, heads, *size)
+    return tensor.transpose(1, 2)
+
+
+def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
+    """A mask as [B, N, L, S], a float one as [B|1, N, L, S], without copies but where rows are all alike or leading
+    dimensions many."""
+    scores = shapes.scores
+    fits = mask.dim() <= len(scores) and all(
+        size in (1, want) for size, want in zip(mask.shape[::-1], scores[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"invalid argument: attn_mask.shape={list(mask.shape)}, want one that broadcasts to {list(scores)}"
+        )
+    mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
+    if mask.shape[-1] != shapes.keys:
+        mask = mask.expand(*mask.shape[:-1], shapes.keys).contiguous()
+    own = mask.shape[-3:]
+    if mask.dtype != torch.bool and all(size == 1 for size in mask.shape[:-3]):
+        return mask.reshape(1, *own).expand(1, shapes.heads, shapes.rows, shapes.keys)
+    mask = mask.expand(*shapes.leading, *own).reshape(shapes.batch, *own)
+    return mask.expand(shapes.batch, shapes.heads, shapes.rows, shapes.keys)
+
+
+def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
+    """[B, L, N, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
+    out = out.transpose(1, 2)
+    if len(shapes.leading) == 1:
+        return out
+    if shapes.rank == 2:
+        return out[0, 0]
+    return out.reshape(*shapes.leading, *out.shape[1:])
+
+
+def own_axes(message: str) -> str:
+    """What the operator says of [B, S, N, D], about the caller's [..., N, S, D]."""
+    return re.sub(r"\b((?:query|key|value)\.shape)\[([123])\]", lambda word: f"{word[1]}[{_AXES[word[2]]}]", message)
