@@ -218,21 +218,6 @@ register_autograd(LIBRARY, attention, _setup_context, _backward)
 register_no_derivative(LIBRARY, attention_backward, "second derivative")
 
 
-@operator("dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor")
-def dropout_bits(dropout_state, keep_prob, pairs):
-    """The masks [..., bytes] that states [..., 2] stand for, of so many pairs each."""
-    masks = [
-        torch.from_numpy(_attention.generate_dropout_mask(*(n & UNSIGNED_64 for n in state), keep_prob, pairs))
-        for state in dropout_state.reshape(-1, 2).tolist()
-    ]
-    return torch.stack(masks).reshape(*dropout_state.shape[:-1], -(-pairs // 8))
-
-
-@torch.library.register_fake("fa::dropout_bits", lib=LIBRARY)
-def _(dropout_state, keep_prob, pairs):
-    return dropout_state.new_empty((*dropout_state.shape[:-1], -(-pairs // 8)), dtype=torch.uint8)
-
-
 @operator(
     "ring_attention_update(Tensor prev_out, Tensor prev_max, Tensor prev_sum, Tensor cur_out, Tensor cur_max, "
     "Tensor cur_sum, Tensor? cu_q, str layout, bool by_sequence) -> (Tensor, Tensor, Tensor)"

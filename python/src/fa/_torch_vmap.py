@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _torch_ops, _torch_sparse_ops
+from ._torch_dropout import dropout_bits, packed, unpacked
 from ._torch_ops import Call, PromptCall
 from ._torch_sparse_ops import SparseCall
 
@@ -61,11 +62,8 @@ def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
     samples = bits.shape[0]
     if blocks == 1 and pairs % 8 == 0:
         return bits.reshape(-1)
-    place = torch.arange(8, dtype=torch.uint8)
-    single = (bits.unsqueeze(-1) >> place & 1).flatten(1)[:, : blocks * pairs]
-    single = single.reshape(samples, blocks, pairs).transpose(0, 1).reshape(-1)
-    single = torch.nn.functional.pad(single, (0, -single.shape[0] % 8))
-    return (single.view(-1, 8) << place).sum(-1, dtype=torch.uint8)
+    single = unpacked(bits, blocks * pairs).reshape(samples, blocks, pairs)
+    return packed(single.transpose(0, 1).reshape(-1))
 
 
 class _AttentionFold:
@@ -145,7 +143,7 @@ class _AttentionFold:
             bits = self.fold.stacked(call.drop_mask, dims.drop_mask, 0)
         elif call.dropout_state is not None:
             state = self.fold.stacked(call.dropout_state, dims.dropout_state, 0)
-            bits = _torch_ops.dropout_bits(state, call.keep_prob, self.batch * self.pairs)
+            bits = dropout_bits(state, call.keep_prob, self.batch * self.pairs)
         else:
             return None
         blocks = self.batch if self.by_head else 1
@@ -202,8 +200,8 @@ def _attention_backward(info, in_dims, *arguments):
     ), (*axes, 0 if need_dpse else None, 0 if need_dsink else None)
 
 
-def _dropout_bits(info, in_dims, state, keep_prob, pairs):
-    return _torch_ops.dropout_bits(state.movedim(in_dims[0], 0), keep_prob, pairs), 0
+def _bits_of_states(info, in_dims, state, keep_prob, pairs):
+    return dropout_bits(state.movedim(in_dims[0], 0), keep_prob, pairs), 0
 
 
 def _merge(info, in_dims, *arguments):
@@ -257,7 +255,7 @@ _SPARSE_LAYOUT, _SPARSE_PAGES = SparseCall._fields.index("layout"), SparseCall._
 RULES = {
     "attention": _attention,
     "attention_backward": _attention_backward,
-    "dropout_bits": _dropout_bits,
+    "dropout_bits": _bits_of_states,
     "ring_attention_update": _merge,
     "prompt_attention": _prompt_attention,
     "sparse_attention": _by_batch(_torch_sparse_ops.sparse_attention, 3 + _SPARSE_LAYOUT, 3 + _SPARSE_PAGES),

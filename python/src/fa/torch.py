@@ -7,15 +7,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from ._torch_ops import Call, attention
-from ._torch_shapes import as_bnls, as_bsnd, as_given, broadcast_attention, check_types, own_axes
+from ._torch_dropout import new_state
+from ._torch_modules import multi_head_attention_forward
+from ._torch_sdpa import attend
 
 __all__ = ["replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
-
-_ALL_KEYS, _CAUSAL = 1, 2  # sparse modes
-_SCALE_THEN_ADD = 0  # pse type
 
 
 def scaled_dot_product_attention(
@@ -47,68 +44,29 @@ def scaled_dot_product_attention(
         ValueError: an argument is wrong. TypeError: one is no tensor.
     """
     _check(query, key, value, attn_mask, dropout_p, is_causal)
-    query, key, value = _autocast(query, key, value)
-    check_types(query=query, key=key, value=value, attn_mask=attn_mask)
-    shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
-    if shapes.heads == 0 or value.shape[-1] == 0:
-        return _no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
-    if query.shape[-1] == 0:  # every product is 0
-        query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
-    drop = dense_mask = pse = None
-    if attn_mask is not None:
-        mask = as_bnls(attn_mask, shapes)
-        dense_mask, pse = (~mask, None) if mask.dtype == torch.bool else (None, mask)
-    if dropout_p > 0.0:
-        drop = torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64)
-    call = Call(
-        query_rope=None,
-        key_rope=None,
-        pse=pse,
-        dense_mask=dense_mask,
-        drop_mask=None,
-        dropout_state=drop,
-        sink=None,
-        layout="BSND",
-        heads=shapes.heads,
-        scale=scale,
-        sparse_mode=_CAUSAL if is_causal else _ALL_KEYS,
-        pre_tokens=0,
-        next_tokens=0,
-        prefix=[],
-        cu_q=[],
-        cu_kv=[],
-        pse_type=1 if pse is None else _SCALE_THEN_ADD,
-        q_start=0,
-        kv_start=0,
-        keep_prob=1.0 - dropout_p,
-        statistics="rows",
-    )
-    tensors = (
-        as_bsnd(query, shapes, shapes.heads),
-        as_bsnd(key, shapes, shapes.heads_kv),
-        as_bsnd(value, shapes, shapes.heads_kv),
-    )
-    try:
-        out, _, _ = attention(*tensors, *call)
-    except ValueError as error:
-        raise ValueError(own_axes(str(error))) from None
-    return as_given(out, shapes)
+    return attend(query, key, value, attn_mask, new_state(dropout_p), dropout_p, is_causal, scale, enable_gqa)
 
 
 @contextlib.contextmanager
 def replace_scaled_dot_product_attention() -> Iterator[None]:
     """Within it, torch.nn.functional.scaled_dot_product_attention is the one above, in all threads.
 
-    Code that looks the function up there when it calls it is served: torch.nn.MultiheadAttention, transformers and
-    most models. A copy that was imported by name before stays what it was.
+    Code that looks the function up there when it calls it is served: transformers and most models. A copy that was
+    imported by name before stays what it was. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served
+    in all their modes: multi_head_attention_forward is replaced too, which returns weights without asking for the
+    function, and the fast path of inference, which asks for neither, is switched off.
     """
-    functional = torch.nn.functional
-    before = functional.scaled_dot_product_attention
+    functional, mha = torch.nn.functional, torch.backends.mha
+    before = functional.scaled_dot_product_attention, functional.multi_head_attention_forward
+    fast_path = mha.get_fastpath_enabled()
     functional.scaled_dot_product_attention = scaled_dot_product_attention
+    functional.multi_head_attention_forward = multi_head_attention_forward
+    mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = before
+        functional.scaled_dot_product_attention, functional.multi_head_attention_forward = before
+        mha.set_fastpath_enabled(fast_path)
 
 
 def _check(query, key, value, attn_mask, dropout_p, is_causal) -> None:
@@ -120,17 +78,3 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal) -> None:
         raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"invalid argument: dropout_p={dropout_p}, want at least 0 and less than 1")
-
-
-def _no_elements(shape: tuple[int, ...], *sources: Tensor | None) -> Tensor:
-    """A result of that shape, which is empty, whose gradients are 0."""
-    nothing = sum(source.sum() * 0 for source in sources if source is not None and source.is_floating_point())
-    return nothing.expand(shape).clone()
-
-
-def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Under autocast, PyTorch's own function computes in its type."""
-    if not torch.is_autocast_enabled("cpu"):
-        return tensors
-    dtype = torch.get_autocast_dtype("cpu")
-    return tuple(t.to(dtype) if t.dtype == torch.float32 else t for t in tensors)

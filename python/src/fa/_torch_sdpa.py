@@ -1,0 +1,85 @@
+"""scaled_dot_product_attention after its arguments are known to be tensors: shapes and types, and the operator's call."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ._torch_ops import Call, attention
+from ._torch_shapes import as_bnls, as_bsnd, as_given, broadcast_attention, check_types, own_axes
+
+_ALL_KEYS, _CAUSAL = 1, 2  # sparse modes
+_SCALE_THEN_ADD = 0  # pse type
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_state: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As fa.torch.scaled_dot_product_attention. dropout_state: given where dropout_p is not 0."""
+    query, key, value = _autocast(query, key, value)
+    check_types(query=query, key=key, value=value, attn_mask=attn_mask)
+    shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
+    if shapes.heads == 0 or value.shape[-1] == 0:
+        return _no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
+    if query.shape[-1] == 0:  # every product is 0
+        query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
+    dense_mask = pse = None
+    if attn_mask is not None:
+        mask = as_bnls(attn_mask, shapes)
+        dense_mask, pse = (~mask, None) if mask.dtype == torch.bool else (None, mask)
+    call = Call(
+        query_rope=None,
+        key_rope=None,
+        pse=pse,
+        dense_mask=dense_mask,
+        drop_mask=None,
+        dropout_state=dropout_state,
+        sink=None,
+        layout="BSND",
+        heads=shapes.heads,
+        scale=scale,
+        sparse_mode=_CAUSAL if is_causal else _ALL_KEYS,
+        pre_tokens=0,
+        next_tokens=0,
+        prefix=[],
+        cu_q=[],
+        cu_kv=[],
+        pse_type=1 if pse is None else _SCALE_THEN_ADD,
+        q_start=0,
+        kv_start=0,
+        keep_prob=1.0 - dropout_p,
+        statistics="rows",
+    )
+    tensors = (
+        as_bsnd(query, shapes, shapes.heads),
+        as_bsnd(key, shapes, shapes.heads_kv),
+        as_bsnd(value, shapes, shapes.heads_kv),
+    )
+    try:
+        out, _, _ = attention(*tensors, *call)
+    except ValueError as error:
+        raise ValueError(own_axes(str(error))) from None
+    return as_given(out, shapes)
+
+
+def _no_elements(shape: tuple[int, ...], *sources: Tensor | None) -> Tensor:
+    """A result of that shape, which is empty, whose gradients are 0."""
+    nothing = sum(source.sum() * 0 for source in sources if source is not None and source.is_floating_point())
+    return nothing.expand(shape).clone()
+
+
+def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Under autocast, PyTorch's own function computes in its type."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple(t.to(dtype) if t.dtype == torch.float32 else t for t in tensors)
