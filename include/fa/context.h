@@ -52,8 +52,8 @@ class FA_API Context {
  public:
   /// @return kInvalidArgument (threads < 0), kUnsupported (this CPU lacks options.isa, or FA_FORCE_ISA names none)
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
-  /// The process-wide context that calls without one use; made on first use. If FA_FORCE_ISA cannot be honoured,
-  /// the calls that use it return that error.
+  /// The process-wide context that calls without one use; made on first use (throws std::bad_alloc without memory for
+  /// it; such calls return kOutOfMemory). If FA_FORCE_ISA cannot be honoured, the calls that use it return that error.
   static Context& Default();
 
   ~Context();

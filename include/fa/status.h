@@ -1,8 +1,11 @@
 #ifndef FA_STATUS_H_
 #define FA_STATUS_H_
 
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "fa/export.h"
@@ -18,31 +21,51 @@ enum class StatusCode {
   kInternal,         ///< a defect of the library
 };
 
-/// The result of every call that can fail. Copying an ok status does not allocate.
+/// The result of every call that can fail. Making, copying and reading one never throws: an error whose text finds no
+/// memory is kOutOfMemory, which can do without. Copies share their text.
 class [[nodiscard]] Status {
  public:
-  Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status() noexcept = default;
+  Status(StatusCode code, std::string_view message) noexcept : Status(code, {}, message) {}
 
-  static Status Ok() { return {}; }
+  static Status Ok() noexcept { return {}; }
   /// "invalid argument: key.shape[2]=5, want 7 (query.shape[2])"
-  static Status InvalidArgument(std::string what) {
-    return {StatusCode::kInvalidArgument, "invalid argument: " + std::move(what)};
+  static Status InvalidArgument(std::string_view what) noexcept {
+    return {StatusCode::kInvalidArgument, "invalid argument: ", what};
   }
-  static Status OutOfMemory(std::string what) {
-    return {StatusCode::kOutOfMemory, "out of memory: " + std::move(what)};
+  static Status OutOfMemory(std::string_view what) noexcept {
+    return {StatusCode::kOutOfMemory, "out of memory: ", what};
   }
-  static Status Unsupported(std::string what) { return {StatusCode::kUnsupported, "unsupported: " + std::move(what)}; }
-  static Status Internal(std::string what) { return {StatusCode::kInternal, "internal error: " + std::move(what)}; }
+  static Status Unsupported(std::string_view what) noexcept {
+    return {StatusCode::kUnsupported, "unsupported: ", what};
+  }
+  static Status Internal(std::string_view what) noexcept { return {StatusCode::kInternal, "internal error: ", what}; }
 
-  [[nodiscard]] bool ok() const { return code_ == StatusCode::kOk; }
-  [[nodiscard]] StatusCode code() const { return code_; }
-  /// Empty when ok.
-  [[nodiscard]] const std::string& message() const { return message_; }
+  [[nodiscard]] bool ok() const noexcept { return code_ == StatusCode::kOk; }
+  [[nodiscard]] StatusCode code() const noexcept { return code_; }
+  /// Empty when ok; "out of memory" where there was none for more.
+  [[nodiscard]] const std::string& message() const noexcept {
+    // Short enough to lie in the string itself.
+    static const std::string none, no_memory = "out of memory";
+    if (text_ != nullptr) return *text_;
+    return ok() ? none : no_memory;
+  }
 
  private:
+  Status(StatusCode code, std::string_view kind, std::string_view what) noexcept : code_(code) {
+    if (ok()) return;
+    try {
+      std::string text;
+      text.reserve(kind.size() + what.size());
+      text.append(kind).append(what);
+      text_ = std::make_shared<const std::string>(std::move(text));
+    } catch (const std::bad_alloc&) {
+      code_ = StatusCode::kOutOfMemory;
+    }
+  }
+
   StatusCode code_ = StatusCode::kOk;
-  std::string message_;
+  std::shared_ptr<const std::string> text_;
 };
 
 /// A value or the status that says why there is none.

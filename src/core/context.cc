@@ -1,13 +1,12 @@
 #include "fa/context.h"
 
-#include <tbb/info.h>
-
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "core/context_impl.h"
 #include "core/cpu.h"
+#include "core/guarded_call.h"
+#include "core/scheduler.h"
 
 namespace fa {
 namespace {
@@ -17,22 +16,13 @@ namespace {
 // library must not sit on gigabytes between such calls. Callers who do not agree hold their own Workspace.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 
-// The NUMA nodes that oneTBB can bind threads to.
-std::vector<tbb::numa_node_id> BindableNodes() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return {};  // oneTBB loads its binding library in a way (RTLD_DEEPBIND) that the sanitizers abort on
-#else
-  return tbb::info::numa_nodes();
-#endif
-}
-
 // One arena a NUMA node when there are several and each gets at least two workers, else one for all.
 std::vector<core::FlowExecutor::Node> ExecutorNodes(const ContextSettings& settings, const core::Topology& topology) {
   const int nodes = static_cast<int>(topology.nodes.size());
   if (settings.numa == NumaPolicy::kIgnore || nodes < 2 || settings.workers < 2 * nodes) {
     return {{.workers = settings.workers}};
   }
-  const std::vector<tbb::numa_node_id> known = BindableNodes();
+  const std::vector<int> known = core::BindableNumaNodes();
   std::vector<core::FlowExecutor::Node> result;
   for (const core::Topology::Node& node : topology.nodes) {
     const bool binds = std::find(known.begin(), known.end(), node.logical_index) != known.end();
@@ -93,15 +83,13 @@ Isa Preferred() { return core::PreferredIsa(DetectIsa(), core::IsIntel()); }
 }  // namespace
 
 Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
-  try {
+  return core::GuardedCall("context", [&]() -> Result<std::unique_ptr<Context>> {
     core::Topology topology = core::Topology::Detect();
     const Result<ContextSettings> settings =
         ResolveContext(options, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
     if (!settings.ok()) return settings.status();
     return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(*settings, std::move(topology))));
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("context");
-  }
+  });
 }
 
 Context& Context::Default() {

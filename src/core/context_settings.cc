@@ -7,8 +7,7 @@
 namespace fa {
 namespace {
 
-// An arena keeps about 256 bytes a thread slot, and no machine comes near: a larger number is a mistake.
-constexpr int kMaxThreads = 1 << 16;
+constexpr int kMaxThreads = core::FlowExecutor::kMaxWorkers;
 
 Result<int> ThreadsOfEnvironment(const char* text) {
   int threads = 0;

@@ -5,69 +5,95 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
-#include <new>
+#include <cstdint>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 
 #include "core/graph_run.h"
+#include "core/guarded_call.h"
+#include "core/scheduler.h"
 #include "core/serial_executor.h"
 #include "core/tsan.h"
 
 namespace fa::core {
 
-// What travels through the flow graph is not tasks but walkers: a message n stands for n threads that may still join.
-// Whoever takes it sends on two messages for the other n - 1, so that 128 threads wake in 7 steps, and then walks
-// until no task is left for it (GraphRun::Walk). Tasks go from hand to hand through ClaimState at the cost of an
-// atomic operation or two, against 0.1 to 0.3 us for a message a task, and messages in flight never outnumber the
-// workers.
+// What travels through the flow graph is not tasks but invitations to walk: whoever takes one walks until no task is
+// left for it (GraphRun::Walk). Tasks go from hand to hand through ClaimState at the cost of an atomic operation or
+// two, against 0.1 to 0.3 us for a message a task.
+//
+// No walker is ever needed: the caller alone can run every task. oneTBB may have no thread for an arena (the program's
+// own tasks keep all of them busy, global_control allows none, a fork left none), so nothing may wait for a message to
+// be delivered. A message is therefore only a knock at the door; what it is for, a place among the walkers, lies in a
+// word of the node. Whoever finds nothing more to do takes back the places that nobody has come for, and messages that
+// arrive later find none and end, in whichever run that is. The caller waits in its home graph, which also delivers the
+// knocks meant for it, for the places elsewhere that were taken.
 class FlowExecutor::NodeFlow {
  public:
-  /// `home`: the flow that the caller waits in, null for that flow itself. There a slot is kept for the caller; the
-  /// slots of the others are all oneTBB's.
+  /// `home`: the flow that the caller waits in, null for that flow itself, where the caller is one of the workers. A
+  /// slot is kept for it there; and in the other arenas for who destroys them, to receive the last messages.
   NodeFlow(FlowExecutor& owner, NodeFlow* home, Node node, int first_worker)
       : owner_(owner),
         home_(home),
-        first_worker_(first_worker),
+        first_worker_(first_worker - (home == nullptr ? 0 : 1)),
         workers_(node.workers),
-        arena_(tbb::task_arena::constraints{}.set_numa_id(node.numa_id).set_max_concurrency(node.workers),
-               home == nullptr ? 1u : 0u) {
+        arena_(tbb::task_arena::constraints{}
+                   .set_numa_id(node.numa_id)
+                   .set_max_concurrency(node.workers + (home == nullptr ? 0 : 1)),
+               1u) {
     // The graph spawns its messages into the arena that it is made in.
     arena_.execute([&] {
       graph_.emplace(context_);
       joiners_.emplace(*graph_, tbb::flow::unlimited, Body(*this));
     });
   }
+  ~NodeFlow() { Wait(); }
 
-  void BeginRun() { idle_.store(workers_, std::memory_order_relaxed); }
-  /// Books up to `wanted` walkers of those not on their way; returns how many.
-  int TakeIdle(int wanted) {
-    int idle = idle_.load(std::memory_order_seq_cst);
-    while (idle > 0 && wanted > 0 &&
-           !idle_.compare_exchange_weak(idle, idle - std::min(idle, wanted), std::memory_order_seq_cst)) {
-    }
-    return std::max(0, std::min(idle, wanted));
+  /// Offers places to up to `wanted` walkers, as many as are free, and knocks for them. Returns how many.
+  int Invite(int wanted) noexcept {
+    int offered = 0, knocks = 0, held = 0;
+    Change([&](Places& places) {
+      offered = std::max(0, std::min(wanted, workers_ - places.offered - places.taken));
+      // The caller stays at home until the places elsewhere are left or taken back.
+      for (; home_ != nullptr && held < offered; ++held) home_->graph_->reserve_wait();
+      places.offered += offered;
+      knocks = Knocks(places);
+      return offered > 0;
+    });
+    for (; held > offered; --held) home_->graph_->release_wait();
+    if (offered > 0) Knock(knocks);
+    return std::max(0, offered);
   }
-  void Retire(int walkers) { idle_.fetch_add(walkers, std::memory_order_seq_cst); }
+  /// Takes a place without having been offered one. False if all are taken or offered.
+  bool Join() noexcept {
+    bool joined = false;
+    Change([&](Places& places) {
+      joined = places.offered + places.taken < workers_;
+      ++places.taken;
+      return joined;
+    });
+    return joined;
+  }
+  void Leave() noexcept {
+    Change([](Places& places) {
+      --places.taken;
+      return true;
+    });
+  }
+  /// Takes back the places that nobody has come for.
+  void TakeBack() noexcept {
+    int offered = 0;
+    Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
+    for (; home_ != nullptr && offered > 0; --offered) home_->graph_->release_wait();
+  }
 
-  /// Invites `walkers` threads. Without memory for the message nobody comes; the work is then done by those present.
-  void Invite(int walkers) noexcept {
-    if (walkers <= 0) return;
-    if (home_ != nullptr) home_->graph_->reserve_wait();
-    try {
-      joiners_->try_put(walkers);
-    } catch (...) {
-      Retire(walkers);
-      if (home_ != nullptr) home_->graph_->release_wait();
-    }
-  }
   template <typename Callable>
   void Execute(Callable&& callable) {
     arena_.execute(callable);
   }
-  /// Not given up for want of memory: walkers use the frame of Run.
+  /// Until no message is on its way. Not given up for want of memory: walkers use the frame of Run.
   void Wait() noexcept {
     for (;;) {
       try {
@@ -82,20 +108,84 @@ class FlowExecutor::NodeFlow {
   /// The calling thread's worker number, from inside the arena.
   [[nodiscard]] int Worker() const {
     const int slot = tbb::this_task_arena::current_thread_index();
-    assert(slot >= 0 && slot < workers_);
+    assert(slot >= (home_ == nullptr ? 0 : 1) && slot < workers_ + (home_ == nullptr ? 0 : 1));
     return first_worker_ + slot;
   }
 
  private:
+  /// Of walkers, and the messages that are to fetch them; 21 bits each in one word, so that they change together.
+  struct Places {
+    int offered, taken, messages;
+  };
+  static constexpr int kBits = 21;
+  static_assert(kMaxWorkers < 1 << kBits);
+  static constexpr Places Unpack(uint64_t word) {
+    constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
+    return {static_cast<int>(word & kMask), static_cast<int>(word >> kBits & kMask),
+            static_cast<int>(word >> (2 * kBits))};
+  }
+  static constexpr uint64_t Pack(Places places) {
+    return static_cast<uint64_t>(places.offered) | static_cast<uint64_t>(places.taken) << kBits |
+           static_cast<uint64_t>(places.messages) << (2 * kBits);
+  }
+  /// `change(places)` until its result is in place; it returns false for no change.
+  template <typename Callable>
+  void Change(const Callable& change) noexcept {
+    // Sequentially consistent, as the queues of ClaimState: who leaves and who queues a task must not miss each other.
+    uint64_t word = places_.load(std::memory_order_seq_cst);
+    for (;;) {
+      Places places = Unpack(word);
+      if (!change(places)) return;
+      if (places_.compare_exchange_weak(word, Pack(places), std::memory_order_seq_cst)) return;
+    }
+  }
+
+  /// Messages that places on offer lack, at most two at a time: whoever comes sends two more, so that 128 threads wake
+  /// in 7 steps.
+  static int Knocks(Places& places) {
+    const int knocks = std::max(0, std::min(2, places.offered) - places.messages);
+    places.messages += knocks;
+    return knocks;
+  }
+  /// Without memory for a message nobody comes; the work is then done by those present.
+  void Knock(int knocks) noexcept {
+    for (; knocks > 0; --knocks) {
+      try {
+        joiners_->try_put({});
+      } catch (...) {
+        Change([&](Places& places) {
+          places.messages -= knocks;
+          return true;
+        });
+        return;
+      }
+    }
+  }
+  /// A message has arrived. True if it takes a place.
+  bool Answer() noexcept {
+    bool takes = false;
+    int knocks = 0;
+    Change([&](Places& places) {
+      --places.messages;
+      takes = places.offered > 0;
+      places.offered -= takes ? 1 : 0;
+      places.taken += takes ? 1 : 0;
+      knocks = Knocks(places);
+      return true;
+    });
+    Knock(knocks);
+    return takes;
+  }
+
   /// Takes a message. Tells ThreadSanitizer that it was made, inside oneTBB, before it is called.
   class Body {
    public:
     explicit Body(NodeFlow& flow) : flow_(flow) {}
     Body(const Body& other) : flow_(other.flow_) { TsanRelease(this); }
-    void operator()(int32_t walkers) const {
+    void operator()(tbb::flow::continue_msg /*knock*/) const {
       TsanAcquire(this);
-      flow_.owner_.Enter(flow_, walkers);
-      // The caller stays at home, to work there, until the walkers of all nodes are done.
+      if (!flow_.Answer()) return;
+      flow_.owner_.Walk(flow_);
       if (flow_.home_ != nullptr) flow_.home_->graph_->release_wait();
     }
 
@@ -105,13 +195,14 @@ class FlowExecutor::NodeFlow {
 
   FlowExecutor& owner_;
   NodeFlow* home_;
-  int first_worker_, workers_;
-  std::atomic<int> idle_{0};
+  int first_worker_;  ///< of slot 0
+  int workers_;
+  std::atomic<uint64_t> places_{0};
   tbb::task_arena arena_;
   // Isolated: else the graph would stay bound to the group of tasks that the first Run was called from.
   tbb::task_group_context context_{tbb::task_group_context::isolated};
   std::optional<tbb::flow::graph> graph_;
-  std::optional<tbb::flow::function_node<int32_t>> joiners_;
+  std::optional<tbb::flow::function_node<tbb::flow::continue_msg>> joiners_;
 };
 
 FlowExecutor::FlowExecutor(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
@@ -129,17 +220,14 @@ FlowExecutor::~FlowExecutor() {
 
 Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) {
   if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
-  try {
+  if (!SchedulerStarts()) return RunInOrder(graph, run_task);
+  return GuardedCall("thread arena", [&] {
     Start();
     GraphRun run(graph, run_task, state);
     run_ = &run;
     RunParallel(graph);
     return run.TakeStatus();
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("thread arena");
-  } catch (const std::exception& error) {
-    return Status::Internal(std::string("thread arena: ") + error.what());
-  }
+  });
 }
 
 // oneTBB starts no more threads in a process than there are cores, and says so on stderr when asked for more, unless
@@ -170,41 +258,35 @@ void FlowExecutor::Start() {
 }
 
 void FlowExecutor::RunParallel(const TaskGraph& graph) {
-  for (const auto& flow : flows_) flow->BeginRun();
   TsanRelease(this);
   NodeFlow& home = *flows_.front();
   home.Execute([&] {
-    for (size_t i = 1; i < flows_.size(); ++i) flows_[i]->Invite(flows_[i]->TakeIdle(graph.task_count));
-    Enter(home, home.TakeIdle(graph.task_count));
+    home.Join();
+    for (const auto& flow : flows_) flow->Invite(graph.task_count - (flow.get() == &home ? 1 : 0));
+    Walk(home);
     home.Wait();
   });
-  // No walker is left; what oneTBB still has to tidy up after the last ones.
-  for (size_t i = 1; i < flows_.size(); ++i) flows_[i]->Wait();
   TsanAcquire(this);
 }
 
-void FlowExecutor::Enter(NodeFlow& flow, int walkers) noexcept {
+void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanAcquire(this);
-  flow.Invite(walkers / 2);
-  flow.Invite((walkers - 1) / 2);
   const int worker = flow.Worker();
   do {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
-    flow.Retire(1);
-    // Between the last look and Retire somebody may have queued tasks and found nobody to wake.
-  } while (run_->HasQueued() && flow.TakeIdle(1) == 1);
+    // There was nothing to claim and nothing queued, so nobody else need come.
+    for (const auto& each : flows_) each->TakeBack();
+    flow.Leave();
+    // Between the last look and Leave somebody may have queued tasks and found nobody to wake.
+  } while (run_->HasQueued() && flow.Join());
   TsanRelease(this);
 }
 
 void FlowExecutor::Wake(NodeFlow& from, int tasks) noexcept {
-  const int own = from.TakeIdle(tasks);
-  from.Invite(own);
-  tasks -= own;
+  tasks -= from.Invite(tasks);
   for (const auto& flow : flows_) {
-    if (flow.get() == &from) continue;
-    const int walkers = flow->TakeIdle(tasks);
-    tasks -= walkers;
-    flow->Invite(walkers);
+    if (tasks <= 0) return;
+    if (flow.get() != &from) tasks -= flow->Invite(tasks);
   }
 }
 

@@ -13,7 +13,7 @@ class GraphRun;
 /// Runs task graphs on oneTBB: a long-lived tbb::flow::graph of one node inside its own tbb::task_arena for each NUMA
 /// node. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
 /// caller without oneTBB. More workers than cores are started if asked for. Arenas start with the first Run that needs
-/// them; idle threads sleep.
+/// them; idle threads sleep. Run never waits for a thread to come: where oneTBB has none, the caller runs every task.
 class FlowExecutor final : public Executor {
  public:
   struct Node {
@@ -21,6 +21,8 @@ class FlowExecutor final : public Executor {
     int workers = 1;
     int numa_id = kAnywhere;  ///< oneTBB's number of the NUMA node
   };
+  /// An arena keeps about 256 bytes a thread slot, and no machine comes near: a larger number is a mistake.
+  static constexpr int kMaxWorkers = 1 << 16;
 
   /// Workers are numbered through the nodes in order. With several nodes each has at least two workers.
   explicit FlowExecutor(std::vector<Node> nodes);
@@ -35,7 +37,7 @@ class FlowExecutor final : public Executor {
 
   void Start();
   void RunParallel(const TaskGraph& graph);
-  void Enter(NodeFlow& flow, int walkers) noexcept;
+  void Walk(NodeFlow& flow) noexcept;
   void Wake(NodeFlow& from, int tasks) noexcept;
 
   std::vector<Node> nodes_;

@@ -2,15 +2,18 @@
 #define FA_CORE_GRAPH_RUN_H_
 
 #include <atomic>
-#include <exception>
-#include <new>
-#include <string>
+#include <string_view>
+#include <utility>
 
 #include "core/claim_state.h"
 #include "core/executor.h"
+#include "core/fp_environment.h"
 #include "fa/status.h"
 
 namespace fa::core {
+
+/// What is short of memory when a task throws std::bad_alloc.
+inline constexpr std::string_view kInsideATask = "inside a task";
 
 /// The first failure of a run, kept by whichever thread was first.
 class FirstFailure {
@@ -32,10 +35,11 @@ class GraphRun {
   GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state)
       : claims_(graph, state), run_task_(run_task) {}
 
-  /// Runs tasks as `worker` until there is none for it. `on_queued(n)` is called when n tasks became available to
-  /// others. After a failure nothing is started any more.
+  /// Runs tasks as `worker`, in the library's floating-point environment, until there is none for it. `on_queued(n)` is
+  /// called when n tasks became available to others. After a failure nothing is started any more.
   template <typename OnQueued>
   void Walk(int worker, OnQueued&& on_queued) noexcept {
+    const FpEnvironment environment;
     try {
       int32_t task = ClaimState::kNone;
       while (!failure_.failed() && (task != ClaimState::kNone || (task = claims_.Next(worker)) != ClaimState::kNone)) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/graph_run.h"
+#include "core/guarded_call.h"
 
 namespace fa::core {
 namespace {
@@ -34,26 +35,18 @@ void RunShuffled(const TaskGraph& graph, TaskFunction run_task, uint64_t seed) {
 }  // namespace
 
 Status RunInOrder(const TaskGraph& graph, TaskFunction run_task) {
-  try {
+  return GuardedCall(kInsideATask, [&] {
     for (int64_t position = 0; position < graph.task_count; ++position) run_task(graph.TaskAt(position), 0);
-  } catch (...) {
-    FirstFailure failure;
-    failure.KeepCurrentException();
-    return failure.TakeStatus();
-  }
-  return Status::Ok();
+    return Status::Ok();
+  });
 }
 
 Status SerialExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* /*state*/) {
   if (!shuffle_seed_) return RunInOrder(graph, run_task);
-  try {
+  return GuardedCall(kInsideATask, [&] {
     RunShuffled(graph, run_task, *shuffle_seed_);
-  } catch (...) {
-    FirstFailure failure;
-    failure.KeepCurrentException();
-    return failure.TakeStatus();
-  }
-  return Status::Ok();
+    return Status::Ok();
+  });
 }
 
 }  // namespace fa::core

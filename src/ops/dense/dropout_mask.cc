@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/context_impl.h"
+#include "core/guarded_call.h"
 #include "core/random.h"
 #include "fa/flash_attention.h"
 #include "ops/plan/parallel_rows.h"
@@ -17,10 +18,7 @@ constexpr int64_t kBlockBits = 1 << 15;
 // A task worth handing out: about 100 us of Philox.
 constexpr int64_t kTaskBlocks = 32;
 
-}  // namespace
-
-Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,
-                           Context* context) {
+Status Generate(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask, Context* context) {
   if (!(keep_prob > 0 && keep_prob <= 1)) {
     return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want more than 0 and at most 1");
   }
@@ -44,6 +42,13 @@ Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std
     }
   };
   return ops::ParallelRows(&used, (bits - 1) / kBlockBits + 1, kTaskBlocks, ops::RowsFunction(fill_blocks));
+}
+
+}  // namespace
+
+Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,
+                           Context* context) {
+  return core::GuardedCall("dropout mask", [&] { return Generate(state, keep_prob, bits, mask, context); });
 }
 
 }  // namespace fa

@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 
+#include "core/guarded_call.h"
 #include "layout/bind_layout.h"
 #include "layout/half.h"
 #include "layout/overlap.h"
@@ -311,14 +312,17 @@ constexpr int64_t kTaskElements = 1 << 14;
 }  // namespace
 
 Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options) {
-  BoundMerge merge;
-  if (Status status = BindViews(args, options, merge); !status.ok()) return status;
-  return CheckAliasing(args);
+  return core::GuardedCall("check of a merge", [&] {
+    BoundMerge merge;
+    if (Status status = BindViews(args, options, merge); !status.ok()) return status;
+    return CheckAliasing(args);
+  });
 }
 
 Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context) {
   BoundMerge merge;
-  if (Status status = Bind(args, options, merge); !status.ok()) return status;
+  Status bound = core::GuardedCall("check of a merge", [&] { return Bind(args, options, merge); });
+  if (!bound.ok()) return bound;
   const Merger merger(args, merge);
   auto merge_rows = [&](int64_t begin, int64_t end) {
     switch (merge.dtype) {

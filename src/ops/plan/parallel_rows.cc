@@ -1,10 +1,10 @@
 #include "ops/plan/parallel_rows.h"
 
 #include <algorithm>
-#include <new>
 
 #include "core/context_impl.h"
 #include "core/executor.h"
+#include "core/guarded_call.h"
 
 namespace fa::ops {
 namespace {
@@ -26,24 +26,22 @@ Status RunOnWorkers(Context::Impl& context, int32_t tasks, core::TaskFunction ru
 }  // namespace
 
 Status ParallelRows(Context* context, int64_t rows, int64_t chunk, RowsFunction function) {
-  Context::Impl& impl = (context != nullptr ? *context : Context::Default()).impl();
-  if (!impl.status().ok()) return impl.status();
-  if (rows <= chunk || impl.workers() == 1) {
-    if (rows > 0) function(0, rows);
-    return Status::Ok();
-  }
-  const int64_t chunks = (rows - 1) / chunk + 1;
-  const int64_t chunks_a_task = (chunks - 1) / kMaxTasks + 1;
-  const int64_t step = chunks_a_task * chunk;
-  auto run_task = [&](int32_t task, int /*worker*/) {
-    const int64_t begin = task * step;
-    function(begin, begin + std::min(step, rows - begin));
-  };
-  try {
+  return core::GuardedCall("task graph", [&] {
+    Context::Impl& impl = (context != nullptr ? *context : Context::Default()).impl();
+    if (!impl.status().ok()) return impl.status();
+    if (rows <= chunk || impl.workers() == 1) {
+      if (rows > 0) function(0, rows);
+      return Status::Ok();
+    }
+    const int64_t chunks = (rows - 1) / chunk + 1;
+    const int64_t chunks_a_task = (chunks - 1) / kMaxTasks + 1;
+    const int64_t step = chunks_a_task * chunk;
+    auto run_task = [&](int32_t task, int /*worker*/) {
+      const int64_t begin = task * step;
+      function(begin, begin + std::min(step, rows - begin));
+    };
     return RunOnWorkers(impl, static_cast<int32_t>((chunks - 1) / chunks_a_task + 1), core::TaskFunction(run_task));
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("task graph");
-  }
+  });
 }
 
 }  // namespace fa::ops

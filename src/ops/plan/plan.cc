@@ -1,12 +1,13 @@
 #include "fa/plan.h"
 
 #include <cstdint>
-#include <new>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "core/context_impl.h"
+#include "core/guarded_call.h"
+#include "core/serial_executor.h"
 #include "ops/plan/plan_impl.h"
 
 namespace fa {
@@ -14,17 +15,11 @@ namespace fa {
 Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const {
-  try {
-    if (graph.task_count == 0) return Status::Ok();
-    if (graph.task_count == 1) {
-      run_task(0, 0);
-      return Status::Ok();
-    }
+  return core::GuardedCall("threads to run the plan", [&] {
+    if (graph.task_count <= 1) return core::RunInOrder(graph, run_task);
     auto executor = context_.impl().BorrowExecutor();
     return executor->Run(graph, run_task, state);
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("threads to run the plan");
-  }
+  });
 }
 
 Status Plan::Impl::MadeForAnother() const {
@@ -60,15 +55,7 @@ Status RunOn(const Plan::Impl& impl, const CallArgs& args, std::byte* workspace)
   return std::visit([&](const auto* of_operator) { return impl.Run(*of_operator, workspace); }, args.any());
 }
 
-}  // namespace
-
-Status Plan::Run(CallArgs args, Workspace& workspace) const {
-  if (Status status = workspace.Reserve(impl_->workspace_bytes()); !status.ok()) return status;
-  return RunOn(*impl_, args, workspace.data());
-}
-
-Status Plan::Run(CallArgs args, std::span<std::byte> workspace) const {
-  const size_t want = impl_->workspace_bytes();
+Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {
   if (workspace.size() < want) {
     return Status::InvalidArgument("workspace has " + std::to_string(workspace.size()) + " bytes, want " +
                                    std::to_string(want));
@@ -76,16 +63,30 @@ Status Plan::Run(CallArgs args, std::span<std::byte> workspace) const {
   if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0) {
     return Status::InvalidArgument("workspace: want an address that is a multiple of 64");
   }
-  return RunOn(*impl_, args, workspace.data());
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status Plan::Run(CallArgs args, Workspace& workspace) const {
+  return core::GuardedCall("the run of a plan", [&] {
+    if (Status status = workspace.Reserve(impl_->workspace_bytes()); !status.ok()) return status;
+    return RunOn(*impl_, args, workspace.data());
+  });
+}
+
+Status Plan::Run(CallArgs args, std::span<std::byte> workspace) const {
+  return core::GuardedCall("the run of a plan", [&] {
+    if (Status status = CheckWorkspace(workspace, impl_->workspace_bytes()); !status.ok()) return status;
+    return RunOn(*impl_, args, workspace.data());
+  });
 }
 
 Status Plan::Run(CallArgs args) const {
-  try {
+  return core::GuardedCall("a workspace of the context", [&] {
     auto workspace = impl_->context().impl().BorrowWorkspace();
     return Run(args, *workspace);
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("a workspace of the context");
-  }
+  });
 }
 
 size_t Plan::workspace_bytes() const { return impl_->workspace_bytes(); }

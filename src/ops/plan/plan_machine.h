@@ -2,11 +2,11 @@
 #define FA_OPS_PLAN_MACHINE_H_
 
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "core/context_impl.h"
+#include "core/guarded_call.h"
 #include "core/kernels/kernel_types.h"
 #include "core/task_graph.h"
 #include "fa/context.h"
@@ -26,15 +26,13 @@ namespace fa::ops {
 /// Bind -> plan: an `Impl` made from the context in use and what `bind` returns, or the first error.
 template <typename Impl, typename Bind>
 Result<Plan> MakePlan(Context* context, Bind&& bind) {
-  Context& used = context != nullptr ? *context : Context::Default();
-  if (Status status = used.impl().status(); !status.ok()) return status;
-  try {
+  return core::GuardedCall("the plan", [&]() -> Result<Plan> {
+    Context& used = context != nullptr ? *context : Context::Default();
+    if (Status status = used.impl().status(); !status.ok()) return status;
     auto bound = bind();
     if (!bound.ok()) return bound.status();
     return Plan(std::make_shared<const Impl>(used, std::move(bound).value()));
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("the plan");
-  }
+  });
 }
 
 }  // namespace fa::ops

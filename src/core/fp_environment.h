@@ -1,0 +1,75 @@
+#ifndef FA_CORE_FP_ENVIRONMENT_H_
+#define FA_CORE_FP_ENVIRONMENT_H_
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#elif !defined(__aarch64__)
+#include <cfenv>
+#endif
+
+namespace fa::core {
+
+/// While one lives, its thread computes as the library does everywhere: rounding to nearest, denormals kept, exceptions
+/// masked. Then the caller's settings and exception flags are back, exactly: the flags that the library's arithmetic
+/// raises are dropped, as they would depend on which thread did what.
+class FpEnvironment {
+ public:
+  FpEnvironment() noexcept : callers_(Read()) {
+    if (!Equal(callers_, kOwn)) Write(kOwn);
+  }
+  ~FpEnvironment() { Write(callers_); }
+  FpEnvironment(const FpEnvironment&) = delete;
+  FpEnvironment& operator=(const FpEnvironment&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  // All of the library's arithmetic is SSE's and wider: the x87 unit is not touched.
+  using State = uint32_t;
+  static constexpr State kOwn = 0x1f80;  // all exceptions masked, no flags, to nearest, neither FTZ nor DAZ
+  static bool Equal(State a, State b) { return a == b; }
+  static State Read() { return _mm_getcsr(); }
+  // The clobber keeps loads and stores, and with them the arithmetic between, on their side.
+  static void Write(State state) {
+    asm volatile("" ::: "memory");
+    _mm_setcsr(state);
+    asm volatile("" ::: "memory");
+  }
+#elif defined(__aarch64__)
+  struct State {
+    uint64_t control, flags;
+  };
+  // FPCR: no traps, to nearest, no flushing, Arm's usual NaN propagation. FPSR: no flags.
+  static constexpr State kOwn = {0, 0};
+  static bool Equal(State a, State b) { return a.control == b.control && a.flags == b.flags; }
+  static State Read() {
+    State state;
+    asm volatile("mrs %0, fpcr\n\tmrs %1, fpsr" : "=r"(state.control), "=r"(state.flags)::"memory");
+    return state;
+  }
+  static void Write(State state) {
+    asm volatile("msr fpcr, %0\n\tmsr fpsr, %1" ::"r"(state.control), "r"(state.flags) : "memory");
+  }
+#else
+  // What C knows: rounding and traps.
+  struct State {
+    std::fenv_t environment;
+    bool own = false;
+  };
+  static inline const State kOwn = {{}, true};
+  static bool Equal(const State& /*a*/, const State& /*b*/) { return false; }
+  static State Read() {
+    State state;
+    std::fegetenv(&state.environment);
+    return state;
+  }
+  static void Write(const State& state) { std::fesetenv(state.own ? FE_DFL_ENV : &state.environment); }
+#endif
+
+  State callers_;
+};
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_FP_ENVIRONMENT_H_

@@ -1,0 +1,43 @@
+#include "core/scheduler.h"
+
+#include <tbb/info.h>
+#include <tbb/task_arena.h>
+
+namespace fa::core {
+namespace {
+
+template <typename Question>
+bool Answers(const Question& question) noexcept {
+  try {
+    (void)question();
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+bool NumaNodesAnswer() noexcept {
+  static const bool answer = SchedulerStarts() && Answers([] { return tbb::info::numa_nodes(); });
+  return answer;
+}
+#endif
+
+}  // namespace
+
+bool SchedulerStarts() noexcept {
+  static const bool starts = Answers([] { return tbb::this_task_arena::max_concurrency(); });
+  return starts;
+}
+
+std::vector<int> BindableNumaNodes() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return {};  // oneTBB loads its binding library in a way (RTLD_DEEPBIND) that the sanitizers abort on
+#else
+  if (!NumaNodesAnswer()) return {};
+  const std::vector<tbb::numa_node_id> nodes = tbb::info::numa_nodes();
+  return {nodes.begin(), nodes.end()};
+#endif
+}
+
+}  // namespace fa::core

@@ -1,0 +1,21 @@
+#ifndef FA_CORE_SCHEDULER_H_
+#define FA_CORE_SCHEDULER_H_
+
+#include <vector>
+
+namespace fa::core {
+
+/// oneTBB finds out about the machine when it is first asked, once per process; an exception there, for want of memory,
+/// leaves it waiting for itself for ever (atomic_do_once, in 2021.8 up to today's versions). So the library asks only
+/// through here, where the first failure is kept.
+
+/// False if oneTBB found no memory when the library first asked: then no function of it may be called any more in this
+/// process, and every run is one on the caller.
+[[nodiscard]] bool SchedulerStarts() noexcept;
+
+/// The NUMA nodes that oneTBB can bind threads to; none if it found no memory when first asked. @throws std::bad_alloc
+[[nodiscard]] std::vector<int> BindableNumaNodes();
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_SCHEDULER_H_

@@ -1,0 +1,115 @@
+// Runs for which oneTBB has no threads: its own tasks keep all of them busy, global_control allows none, a fork left
+// none. The caller must finish them alone. A deadlock ends the program by a signal rather than holding the suite up.
+// Not for ThreadSanitizer, which does not see how oneTBB hands the program's own tasks over, nor forks.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <tbb/global_control.h>
+#include <tbb/info.h>
+#include <tbb/parallel_for.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "core/context_impl.h"
+#include "core/count_faults.h"
+#include "core/random_graph.h"
+
+namespace fa::core {
+namespace {
+
+constexpr unsigned kSecondsToDeadlock = 300;
+constexpr int kWorkers = 4;
+
+Topology TwoNodes() { return *Topology::FromSynthetic("numa:2 core:2 pu:1"); }
+
+// Random edges on even seeds, none on odd ones; the tasks of both nodes.
+int FaultsOfOneCall(Context::Impl& context, uint64_t seed) {
+  TaskGraph graph = seed % 2 == 0 ? test::RandomGraph(seed, 60, kWorkers, 2) : test::FlatGraph(60, kWorkers);
+  if (graph.range_node.empty()) graph.range_node = {0, 0, 1, 1};
+  return test::CountFaults(*context.BorrowExecutor(), graph);
+}
+
+int FaultsOfCalls(Context::Impl& context, uint64_t calls) {
+  int faults = 0;
+  for (uint64_t call = 0; call < calls; ++call) faults += FaultsOfOneCall(context, call);
+  return faults;
+}
+
+class StarvedExecutor : public testing::Test {
+ protected:
+  StarvedExecutor() { alarm(kSecondsToDeadlock); }
+  ~StarvedExecutor() override { alarm(0); }
+
+  Context::Impl context_{{.workers = kWorkers}, TwoNodes()};
+};
+
+TEST_F(StarvedExecutor, HasTwoArenas) { EXPECT_EQ(context_.nodes(), 2); }
+
+TEST_F(StarvedExecutor, FinishesWhereTheProgramsOwnTasksHoldEveryThread) {
+  // As many tasks at once as oneTBB starts threads, and each waits for all of them before it calls.
+  const int threads = tbb::info::default_concurrency();
+  std::atomic<int> inside{0}, faults{0};
+  tbb::parallel_for(
+      0, threads,
+      [&](int task) {
+        ++inside;
+        while (inside.load() < threads) std::this_thread::yield();
+        faults += FaultsOfCalls(context_, 20 + static_cast<uint64_t>(task));
+      },
+      tbb::simple_partitioner{});
+  EXPECT_EQ(inside.load(), threads);
+  EXPECT_EQ(faults.load(), 0);
+}
+
+TEST_F(StarvedExecutor, FinishesWhereNoThreadIsAllowed) {
+  const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
+  EXPECT_EQ(FaultsOfCalls(context_, 200), 0);
+}
+
+TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
+  {
+    const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
+    EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
+  }
+  EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
+  // The messages that nobody came for must not keep later walkers away.
+  const TaskGraph graph = test::FlatGraph(kWorkers, kWorkers);
+  const test::StateMemory state(graph);
+  std::atomic<int> inside{0};
+  auto wait_for_all = [&](int32_t, int) {
+    ++inside;
+    while (inside.load() < kWorkers) std::this_thread::yield();
+  };
+  EXPECT_TRUE(context_.BorrowExecutor()->Run(graph, TaskFunction(wait_for_all), state.get()).ok());
+}
+
+TEST_F(StarvedExecutor, FinishesInAChildThatForkLeftWithoutThreads) {
+  ASSERT_EQ(FaultsOfCalls(context_, 20), 0);  // starts the threads
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(kSecondsToDeadlock);
+    const bool own = FaultsOfCalls(context_, 20) == 0;
+    Context::Impl fresh({.workers = kWorkers}, TwoNodes());
+    _exit(own && FaultsOfCalls(fresh, 20) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Several callers in a process that never has a thread: executors come and go with their undelivered messages.
+TEST_F(StarvedExecutor, CanBeDestroyedWithUndeliveredMessages) {
+  const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
+  for (uint64_t round = 0; round < 20; ++round) {
+    Context::Impl context({.workers = kWorkers}, TwoNodes());
+    EXPECT_EQ(FaultsOfCalls(context, 4), 0);
+  }
+}
+
+}  // namespace
+}  // namespace fa::core
