@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <tbb/global_control.h>
-#include <tbb/info.h>
 #include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -49,18 +49,20 @@ class StarvedExecutor : public testing::Test {
 TEST_F(StarvedExecutor, HasTwoArenas) { EXPECT_EQ(context_.nodes(), 2); }
 
 TEST_F(StarvedExecutor, FinishesWhereTheProgramsOwnTasksHoldEveryThread) {
-  // As many tasks at once as oneTBB starts threads, and each waits for all of them before it calls.
-  const int threads = tbb::info::default_concurrency();
+  const tbb::global_control two_threads(tbb::global_control::max_allowed_parallelism, 2);
+  tbb::task_arena programs(2);
   std::atomic<int> inside{0}, faults{0};
-  tbb::parallel_for(
-      0, threads,
-      [&](int task) {
-        ++inside;
-        while (inside.load() < threads) std::this_thread::yield();
-        faults += FaultsOfCalls(context_, 20 + static_cast<uint64_t>(task));
-      },
-      tbb::simple_partitioner{});
-  EXPECT_EQ(inside.load(), threads);
+  programs.execute([&] {
+    tbb::parallel_for(
+        0, 2,
+        [&](int task) {
+          ++inside;
+          while (inside.load() < 2) std::this_thread::yield();  // both threads are in here
+          faults += FaultsOfCalls(context_, 40 + static_cast<uint64_t>(task));
+        },
+        tbb::simple_partitioner{});
+  });
+  EXPECT_EQ(inside.load(), 2);
   EXPECT_EQ(faults.load(), 0);
 }
 
