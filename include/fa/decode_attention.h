@@ -43,7 +43,8 @@ struct DecodeAttentionArgs {
   TensorView antiquant_offset;  ///< optional, likewise; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32, [B|1, N, 1|Sq, >= S]: scale * QK + pse
   TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
-  TensorView quant_scale2;   ///< of an i8 output: one element or N * Dv (any shape), f32, or bf16 where q is bf16
+  TensorView quant_scale2;   ///< of an i8 output: one element or N * Dv (any shape, any strides), f32, or bf16
+                             ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
   MutableTensorView out;     ///< [B, N, Sq, Dv], type of q, or i8: saturate(rint(O * quant_scale2 + quant_offset2))
   MutableTensorView lse;     ///< optional, f32 [B, N, Sq]: max + ln(sum), -inf for a row without keys

@@ -30,7 +30,8 @@ struct PromptAttentionArgs {
   TensorView deq_scale1;     ///< one element, f32, or u64 whose low 32 bits are those of an f32: of Q K^T
   TensorView quant_scale1;   ///< one element, f32, of any sign: of the probabilities
   TensorView deq_scale2;     ///< as deq_scale1: of P V
-  TensorView quant_scale2;   ///< one element or N * Dv (any shape): of the output; f32, or bf16 where q is bf16
+  TensorView quant_scale2;   ///< one element or N * Dv (any shape, any strides): of the output; f32, or
+                             ///< bf16 where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
 
   /// Padded layouts: rows of each batch element that are in use, from row 0 on, 0..S. One entry: of all; none: S;

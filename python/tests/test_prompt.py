@@ -101,6 +101,24 @@ def test_int8_to_float16_and_int8():
     assert (bytes_.double() == want8).double().mean() >= 0.999
 
 
+def test_output_scales_count_in_the_order_of_their_shape_whatever_their_strides():
+    inputs = [np.ascontiguousarray(x.numpy()) for x in random_int8()]
+    size = inputs[2].shape[-1]
+    one_row = np.linspace(100, 300, size, dtype=np.float32)
+    one_a_head = np.linspace(100, 300, N, dtype=np.float32)[:, None]
+    given = {name: value.numpy() for name, value in scales(**INT8_SCALES).items()}
+    for scale in (
+        np.broadcast_to(one_row, (N, size)),
+        np.broadcast_to(one_a_head, (N, size)),
+        np.linspace(100, 300, N * size, dtype=np.float32).reshape(size, N).T,
+    ):
+        call = {"scale": SCALE, **given}
+        strided = fa.prompt_flash_attention(*inputs, **call, quant_scale2=scale, quant_offset2=scale)
+        packed = np.ascontiguousarray(scale)
+        want = fa.prompt_flash_attention(*inputs, **call, quant_scale2=packed, quant_offset2=packed)
+        assert np.array_equal(strided, want)
+
+
 def test_torch_npu_takes_the_int64_scales_of_its_quantisation():
     inputs = random_int8()
     call = {"num_heads": N, "num_key_value_heads": NKV, "scale_value": SCALE, "input_layout": "BNSD"}

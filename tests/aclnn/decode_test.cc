@@ -14,6 +14,7 @@
 #include "aclnnop/aclnn_incre_flash_attention_v3.h"
 #include "aclnnop/aclnn_incre_flash_attention_v4.h"
 #include "ops/inference/decode/decode_case.h"
+#include "ops/inference/strided_scales.h"
 
 namespace fa::test {
 
@@ -202,6 +203,28 @@ TEST(IncreBits, Int8Results) {
     face.p.out = face.handles().Tensor(got.data(), ACL_INT8, {2, 6, 1, 24});
     ASSERT_EQ(RunFace(version, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
     EXPECT_EQ(got, want);
+  }
+}
+
+TEST(IncreBits, Int8ResultsOfScalesWithAnyStrides) {
+  const DecodeProblem problem(Usual(DType::kF32));
+  const auto scales = MakeStridedScales(DType::kF32, 6, 24, 60, 200);
+  const auto offsets = MakeStridedScales(DType::kF32, 6, 24, -40, 40);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    std::vector<int8_t> want(size_t{2} * 6 * 24), got(want.size());
+    const StridedScales &scale = scales[i], &offset = offsets[(i + 3) % offsets.size()];
+    DecodeAttentionArgs args = problem.args();
+    args.quant_scale2 = scale.packed.view();
+    args.quant_offset2 = offset.packed.view();
+    args.out = {want.data(), DType::kI8, {2, 6, 1, 24}, {}};
+    const Status status = DecodeAttention(args, problem.options());
+    ASSERT_TRUE(status.ok()) << status.message();
+    DecodeFace face(problem);
+    face.p.quant2 = face.handles().Tensor(scale.tensor.view());
+    face.p.offset2 = face.handles().Tensor(offset.tensor.view());
+    face.p.out = face.handles().Tensor(got.data(), ACL_INT8, {2, 6, 1, 24});
+    ASSERT_EQ(RunFace(DecodeVersion::kV4, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
+    EXPECT_EQ(got, want) << scale.name << ", " << offset.name;
   }
 }
 

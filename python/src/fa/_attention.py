@@ -313,7 +313,8 @@ def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
 
 
 def _dtype_name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+    """Of a type of PyTorch or NumPy: "int8" for torch.int8, np.int8 and np.dtype("int8")."""
+    return dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:

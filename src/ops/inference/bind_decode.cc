@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ops/inference/bind_decode_parts.h"
-#include "ops/inference/bind_prompt.h"
 
 namespace fa::ops {
 namespace {
@@ -79,12 +78,11 @@ TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
 // As the device, an offset is refused where the rule leaves rows without keys, whose 0 it would move.
 Status BindOutput(DecodeBinding& call) {
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
-  const OutputScales scales{call.args.q.dtype, call.args.out.dtype, call.args.quant_scale2, call.args.quant_offset2};
-  if (Status status =
-          BindOutputScales(scales, problem.heads * problem.dv, &call.bound.quantised, &call.bound.scale_per_column);
-      !status.ok()) {
-    return status;
-  }
+  auto scales =
+      BindOutputScales({call.args.q.dtype, call.args.out.dtype, call.args.quant_scale2, call.args.quant_offset2},
+                       problem.heads * problem.dv);
+  if (!scales.ok()) return scales.status();
+  call.bound.scales = *scales;
   const Mask::Kind kind = call.options.mask.kind();
   if (call.args.quant_offset2.data == nullptr || kind == Mask::Kind::kNone || kind == Mask::Kind::kCausalTopLeft) {
     return Status::Ok();

@@ -7,6 +7,7 @@
 #include "fa/decode_attention.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/inference/output_scales.h"
 #include "ops/tile/key_storage.h"
 
 namespace fa::ops {
@@ -15,9 +16,9 @@ namespace fa::ops {
 struct BoundDecode {
   BoundAttention attention;
   KeyStorage storage;
-  bool quantised = false, scale_per_column = false;  ///< int8 output, as BoundPrompt
-  int64_t pages = 0;                                 ///< of k and v
-  std::vector<PlannedTensor> planned;                ///< TensorsOf the planned call
+  BoundOutputScales scales = {};
+  int64_t pages = 0;                   ///< of k and v
+  std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
   std::vector<PlannedTensor> planned_k, planned_v;
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given
 };

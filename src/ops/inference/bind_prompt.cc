@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/inference/scale_tensor.h"
 
 namespace fa::ops {
 namespace {
@@ -29,32 +29,10 @@ Status CheckTypes(const PromptAttentionArgs& args) {
   return out == q || out == DType::kI8 ? Status::Ok() : WrongType("out", out, like_query + " or i8");
 }
 
-enum class Need : uint8_t { kForbidden, kOptional, kRequired };
-
-struct WantedScale {
-  const char* name;
-  const TensorView& tensor;
-  Need need;
-  const char* reason;  ///< what the need follows from: "query.dtype=f16"
-};
-
-Status CheckPresence(const WantedScale& want) {
-  const bool given = want.tensor.data != nullptr;
-  if (given ? want.need != Need::kForbidden : want.need != Need::kRequired) return Status::Ok();
-  return Status::InvalidArgument(std::string(want.name) + (given ? ": given, want none (" : ": missing, want it (") +
-                                 want.reason + ")");
-}
-
-int64_t Elements(const TensorView& tensor) {
-  int64_t elements = 1;
-  for (const int64_t size : tensor.shape) elements *= size;
-  return elements;
-}
-
 Status CheckOneElement(const WantedScale& want) {
   if (want.tensor.data == nullptr) return Status::Ok();
   if (Status status = CheckView(want.name, want.tensor); !status.ok()) return status;
-  if (Elements(want.tensor) == 1) return Status::Ok();
+  if (ElementsOf(want.tensor) == 1) return Status::Ok();
   return Status::InvalidArgument(std::string(want.name) + ".shape=" + Text(want.tensor.shape) + ", want one element");
 }
 
@@ -74,51 +52,6 @@ Status CheckProductScales(const PromptAttentionArgs& args) {
   }
   return Status::Ok();
 }
-
-Status CheckDense(const char* name, const TensorView& tensor) {
-  if (Status status = CheckView(name, tensor); !status.ok()) return status;
-  if (layout::SpanBytes(tensor) <= Elements(tensor) * static_cast<int64_t>(SizeOf(tensor.dtype))) return Status::Ok();
-  return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) + ", want dense");
-}
-
-}  // namespace
-
-Status BindOutputScales(const OutputScales& args, int64_t columns, bool* quantised, bool* per_column) {
-  const std::string reason = std::string("out.dtype=") + Name(args.out);
-  *quantised = args.out == DType::kI8;
-  const Need need = *quantised ? Need::kRequired : Need::kForbidden;
-  const Need offset_need = *quantised ? Need::kOptional : Need::kForbidden;
-  if (Status status = CheckPresence({"quant_scale2", args.scale, need, reason.c_str()}); !status.ok()) {
-    return status;
-  }
-  if (Status status = CheckPresence({"quant_offset2", args.offset, offset_need, reason.c_str()}); !status.ok()) {
-    return status;
-  }
-  if (!*quantised) return Status::Ok();
-  const TensorView& scale = args.scale;
-  const bool bf16 = scale.dtype == DType::kBF16 && args.q == DType::kBF16;
-  if (scale.dtype != DType::kF32 && !bf16) {
-    return WrongType("quant_scale2", scale.dtype, args.q == DType::kBF16 ? "f32 or bf16" : "f32");
-  }
-  if (Status status = CheckDense("quant_scale2", scale); !status.ok()) return status;
-  const int64_t elements = Elements(scale);
-  if (elements != 1 && elements != columns) {
-    return Status::InvalidArgument("quant_scale2.shape=" + Text(scale.shape) + ", want 1 element or " +
-                                   std::to_string(columns) + " (query heads times the head size of value)");
-  }
-  *per_column = elements != 1;
-  const TensorView& offset = args.offset;
-  if (offset.data == nullptr) return Status::Ok();
-  if (offset.dtype != scale.dtype) {
-    return WrongType("quant_offset2", offset.dtype, std::string(Name(scale.dtype)) + " (quant_scale2.dtype)");
-  }
-  if (Status status = CheckDense("quant_offset2", offset); !status.ok()) return status;
-  if (Elements(offset) == elements) return Status::Ok();
-  return Status::InvalidArgument("quant_offset2.shape=" + Text(offset.shape) + ", want " + std::to_string(elements) +
-                                 " elements (quant_scale2)");
-}
-
-namespace {
 
 /// Whether the rule leaves a row without keys. Rows' ends do not decrease, so such rows begin or end the sequence. With
 /// no rule, and with a diagonal from the top left, it takes a sequence without keys, which the device lets pass.
@@ -198,12 +131,11 @@ Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAtte
   BoundPrompt bound{.attention = std::move(*attention)};
   tiling::AttentionProblem& problem = bound.attention.problem;
   if (Status status = CheckHeadsKv(options, problem.heads_kv); !status.ok()) return status;
-  const OutputScales scales{args.q.dtype, args.out.dtype, args.quant_scale2, args.quant_offset2};
-  if (Status status = BindOutputScales(scales, problem.heads * problem.dv, &bound.quantised, &bound.scale_per_column);
-      !status.ok()) {
-    return status;
-  }
-  if (bound.quantised) {
+  auto scales = BindOutputScales({args.q.dtype, args.out.dtype, args.quant_scale2, args.quant_offset2},
+                                 problem.heads * problem.dv);
+  if (!scales.ok()) return scales.status();
+  bound.scales = *scales;
+  if (bound.scales.quantised) {
     if (Status status = CheckQuantisedRows(args, options.mask, bound.attention); !status.ok()) return status;
   }
   problem.whole_rows = problem.dtype == DType::kI8;
@@ -224,16 +156,6 @@ Result<ProductScales> ReadProductScales(const PromptAttentionArgs& args, float s
                        .quant = std::fabs(quant),
                        .limit = negative ? 128.0f : 127.0f,
                        .product = negative ? -deq2 : deq2};
-}
-
-std::optional<OutputQuantisation> OutputQuantisationOf(const BoundPrompt& bound, const PromptAttentionArgs& args,
-                                                       const core::kernels::Int8Table& kernels) {
-  if (!bound.quantised) return std::nullopt;
-  return OutputQuantisation{.values = {.scale = args.quant_scale2.data,
-                                       .offset = args.quant_offset2.data,
-                                       .dtype = args.quant_scale2.dtype,
-                                       .per_column = bound.scale_per_column},
-                            .kernels = &kernels};
 }
 
 Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args) {

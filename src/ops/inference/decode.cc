@@ -6,9 +6,9 @@
 #include "ops/dense/forward_program.h"
 #include "ops/inference/antiquant.h"
 #include "ops/inference/bind_decode.h"
+#include "ops/inference/output_scales.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
-#include "ops/tile/output_rows.h"
 
 namespace fa {
 namespace {
@@ -19,9 +19,10 @@ class DecodePlanImpl final : public Plan::Impl {
       : Impl(context),
         bound_(std::move(bound)),
         program_("decode", context, bound_.attention),
-        antiquant_at_(program_.workspace_bytes()) {}
+        antiquant_at_(program_.workspace_bytes()),
+        scales_at_(antiquant_at_ + ops::AntiquantBytes(bound_)) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return antiquant_at_ + ops::AntiquantBytes(bound_); }
+  [[nodiscard]] size_t workspace_bytes() const override { return scales_at_ + ops::OutputScaleBytes(bound_.scales); }
   [[nodiscard]] PlanInfo info() const override {
     PlanInfo info = program_.info();
     info.workspace_bytes = workspace_bytes();
@@ -39,18 +40,19 @@ class DecodePlanImpl final : public Plan::Impl {
     if (bound_.storage.quantized) {
       ops::ReadAntiquant(bound_, args, reinterpret_cast<float*>(workspace + antiquant_at_), source);
     }
-    const ops::OutputQuantisation quantisation{.values = {.scale = args.quant_scale2.data,
-                                                          .offset = args.quant_offset2.data,
-                                                          .dtype = args.quant_scale2.dtype,
-                                                          .per_column = bound_.scale_per_column},
-                                               .kernels = &core::kernels::Int8KernelsFor(context().isa())};
-    return program_.Run(*this, ops::DenseArgs(args), workspace, &source, bound_.quantised ? &quantisation : nullptr);
+    ops::OutputQuantisation quantisation;
+    if (bound_.scales.quantised) {
+      quantisation = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2,
+                                           core::kernels::Int8KernelsFor(context().isa()), workspace + scales_at_);
+    }
+    return program_.Run(*this, ops::DenseArgs(args), workspace, &source,
+                        bound_.scales.quantised ? &quantisation : nullptr);
   }
 
  private:
   ops::BoundDecode bound_;
   ops::ForwardProgram program_;
-  size_t antiquant_at_;
+  size_t antiquant_at_, scales_at_;
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 // PromptFlashAttention: bind -> plan -> run, on the forward's program or on that of int8 operands.
 
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "ops/dense/forward_program.h"
 #include "ops/inference/bind_prompt.h"
 #include "ops/inference/int8_program.h"
+#include "ops/inference/output_scales.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 
@@ -26,16 +26,26 @@ class PromptPlanImpl final : public Plan::Impl {
         program_("prompt", context, std::move(bound.attention)),
         bound_(std::move(bound)) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return program_.workspace_bytes(); }
-  [[nodiscard]] PlanInfo info() const override { return program_.info(); }
+  [[nodiscard]] size_t workspace_bytes() const override {
+    return program_.workspace_bytes() + ops::OutputScaleBytes(bound_.scales);
+  }
+  [[nodiscard]] PlanInfo info() const override {
+    PlanInfo info = program_.info();
+    info.workspace_bytes = workspace_bytes();
+    return info;
+  }
   [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
   [[nodiscard]] const char* made_for() const override { return "the prompt forward, want PromptAttentionArgs"; }
 
   [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckPromptRunArgs(program_.bound(), args); !status.ok()) return status;
     const AttentionArgs forward = ops::ForwardArgs(args);
-    const std::optional<ops::OutputQuantisation> quantisation = OutputQuantisationOf(bound_, args, output_);
-    const ops::OutputQuantisation* quantised = quantisation ? &*quantisation : nullptr;
+    ops::OutputQuantisation quantisation;
+    if (bound_.scales.quantised) {
+      quantisation = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2, output_,
+                                           workspace + program_.workspace_bytes());
+    }
+    const ops::OutputQuantisation* quantised = bound_.scales.quantised ? &quantisation : nullptr;
     if constexpr (std::is_same_v<Program, ops::Int8Program>) {
       const Result<ops::ProductScales> scales = ops::ReadProductScales(args, program_.bound().scale);
       if (!scales.ok()) return scales.status();

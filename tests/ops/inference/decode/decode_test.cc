@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/inference/decode/decode_case.h"
+#include "ops/inference/strided_scales.h"
 #include "support/contexts.h"
 
 namespace fa::test {
@@ -215,6 +216,33 @@ TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
           ASSERT_LE(std::fabs(out[i] - std::clamp(exact, -128.0, 127.0)), half) << i << c;
         }
       }
+    }
+  }
+}
+
+// Scales and offsets count in the order of their shape, wherever they lie.
+TEST(DecodeInt8Output, ScalesMayHaveAnyStrides) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const DecodeCase c = MakeDecodeCase(4, 2, 1, {600, 70}, dtype);
+    const DecodeProblem problem(c);
+    const auto scales = MakeStridedScales(dtype, 4, 24, 60, 200), offsets = MakeStridedScales(dtype, 4, 24, -40, 40);
+    std::vector<int8_t> out(size_t{2} * 4 * 24);
+    const auto run = [&](const TensorView& scale, const TensorView& offset) {
+      DecodeAttentionArgs args = problem.args();
+      args.quant_scale2 = scale;
+      args.quant_offset2 = offset;
+      args.out = {out.data(), DType::kI8, {2, 4, 1, 24}, {}};
+      const Status status = DecodeAttention(args, problem.options());
+      EXPECT_TRUE(status.ok()) << status.message();
+      return out;
+    };
+    for (size_t i = 0; i < scales.size(); ++i) {
+      const StridedScales &scale = scales[i], &offset = offsets[(i + 3) % offsets.size()];
+      EXPECT_EQ(run(scale.tensor.view(), {}), run(scale.packed.view(), {})) << scale.name;
+      EXPECT_EQ(run(scale.packed.view(), offset.tensor.view()), run(scale.packed.view(), offset.packed.view()))
+          << offset.name;
+      EXPECT_EQ(run(scale.tensor.view(), offset.tensor.view()), run(scale.packed.view(), offset.packed.view()))
+          << scale.name << ", " << offset.name;
     }
   }
 }

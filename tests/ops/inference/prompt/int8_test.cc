@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ops/inference/strided_scales.h"
 #include "prompt_case.h"
 #include "support/contexts.h"
 
@@ -177,6 +178,33 @@ TEST_P(PromptInt8, RowsThatADenseMaskEmptiesAreZeroBeforeTheOffset) {
 
 INSTANTIATE_TEST_SUITE_P(Isa, PromptInt8, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
+
+// Scales and offsets count in the order of their shape, wherever they lie.
+TEST(PromptInt8Output, ScalesMayHaveAnyStrides) {
+  for (const DType dtype : {DType::kI8, DType::kBF16}) {
+    PromptCase c;
+    c.dtype = dtype;
+    c.out_dtype = DType::kI8;
+    c.heads = 4;
+    const PromptProblem problem(c);
+    const DType of_scales = dtype == DType::kBF16 ? dtype : DType::kF32;
+    const auto scales = MakeStridedScales(of_scales, 4, c.dv, 20, 60);
+    const auto offsets = MakeStridedScales(of_scales, 4, c.dv, -40, 40);
+    const auto run = [&](const TensorView& scale, const TensorView& offset) {
+      PromptAttentionArgs args = problem.args();
+      args.quant_scale2 = scale;
+      args.quant_offset2 = offset;
+      const Status status = PromptFlashAttention(args, problem.options());
+      EXPECT_TRUE(status.ok()) << status.message();
+      return problem.Outputs();
+    };
+    for (size_t i = 0; i < scales.size(); ++i) {
+      const StridedScales &scale = scales[i], &offset = offsets[(i + 3) % offsets.size()];
+      EXPECT_EQ(run(scale.tensor.view(), offset.tensor.view()), run(scale.packed.view(), offset.packed.view()))
+          << scale.name << ", " << offset.name;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace fa::test
