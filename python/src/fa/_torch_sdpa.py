@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention after its arguments are known to be tensors: shapes and types, and the operator's call."""
+"""scaled_dot_product_attention, once its arguments are known to be tensors: shapes and types, and the operator's call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ._torch_nested import attend_nested
 from ._torch_ops import Call, attention
 from ._torch_shapes import as_bnls, as_bsnd, as_given, broadcast_attention, check_types, own_axes
 
@@ -27,6 +28,8 @@ def attend(
     """As fa.torch.scaled_dot_product_attention. dropout_state: given where dropout_p is not 0."""
     query, key, value = _autocast(query, key, value)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
+    if query.is_nested or key.is_nested or value.is_nested:
+        return attend_nested(query, key, value, attn_mask, dropout_state, dropout_p, is_causal, scale, enable_gqa)
     shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
     if shapes.heads == 0 or value.shape[-1] == 0:
         return _no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)

@@ -62,7 +62,7 @@ def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, g
         raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
     if value[-2] != key[-2]:
         raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
-    heads, heads_kv = (_grouped_heads if grouped else _broadcast_heads)(*(_heads(s) for s in (query, key, value)))
+    heads, heads_kv = broadcast_heads(*(_heads(shape) for shape in (query, key, value)), grouped)
     leading = query[:-3]
     if not leading == key[:-3] == value[:-3]:
         leading = _broadcast_leading(query[:-3], key[:-3], value[:-3])
@@ -74,20 +74,19 @@ def _heads(shape: torch.Size) -> int:
     return shape[-3] if len(shape) > 2 else 1
 
 
-def _broadcast_heads(query: int, key: int, value: int) -> tuple[int, int]:
-    """Heads, and heads of keys and values."""
+def broadcast_heads(query: int, key: int, value: int, grouped: bool) -> tuple[int, int]:
+    """Heads, and heads of keys and values, as the operator takes them."""
+    if grouped:
+        for name, size in (("key", key), ("value", value)):
+            if size != query and (size == 0 or query % size != 0):
+                want = f"want a divisor of {query} (query.shape[-3])"
+                raise ValueError(f"invalid argument: {name}.shape[-3]={size}, {want}")
+        return query, key if key == value else query
     heads = query if query != 1 else key if key != 1 else value
     for name, size in (("key", key), ("value", value)):
         if size not in (1, heads):
             raise ValueError(f"invalid argument: {name}.shape[-3]={size}, want {heads} or 1; see enable_gqa")
     return heads, 1 if key == value == 1 else heads
-
-
-def _grouped_heads(query: int, key: int, value: int) -> tuple[int, int]:
-    for name, size in (("key", key), ("value", value)):
-        if size != query and (size == 0 or query % size != 0):
-            raise ValueError(f"invalid argument: {name}.shape[-3]={size}, want a divisor of {query} (query.shape[-3])")
-    return query, key if key == value else query
 
 
 def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import _torch_ops, _torch_sparse_ops
+from . import _torch_nested, _torch_ops, _torch_sparse_ops
 from ._torch_dropout import dropout_bits, packed, unpacked
 from ._torch_ops import Call, PromptCall
 from ._torch_sparse_ops import SparseCall
@@ -255,6 +255,8 @@ _SPARSE_LAYOUT, _SPARSE_PAGES = SparseCall._fields.index("layout"), SparseCall._
 RULES = {
     "attention": _attention,
     "attention_backward": _attention_backward,
+    "jagged_attention": _sample_by_sample(_torch_nested.jagged_attention),
+    "jagged_attention_backward": _sample_by_sample(_torch_nested.jagged_attention_backward),
     "dropout_bits": _bits_of_states,
     "ring_attention_update": _merge,
     "prompt_attention": _prompt_attention,
