@@ -168,10 +168,14 @@ def expected_rows(case, inputs):
 
 
 def compare(expected, results, dtype):
-    """@return the largest error, and the largest share of its bound that an error takes: above 1 it is wrong"""
+    """@return the largest error, and the largest share of its bound that an error takes: above 1 it is wrong;
+    infinite where a result, its expectation or its bound is NaN"""
     error = share = 0.0
     for want in expected:
         got = to_double(results[want.name][want.batch, want.head, want.row], dtype)
-        off = np.where(np.isnan(got), np.inf, np.abs(got - want.value))
-        error, share = max(error, float(off.max())), max(share, float((off / want.bound).max()))
+        off = np.abs(got - want.value)
+        # Of a bound of 0, what is exact takes nothing.
+        of_bound = np.divide(off, want.bound, out=np.where(off == 0, 0.0, np.inf), where=want.bound != 0)
+        error = max(error, *np.where(np.isnan(off), np.inf, off).tolist())
+        share = max(share, *np.where(np.isnan(of_bound), np.inf, of_bound).tolist())
     return error, share

@@ -25,8 +25,8 @@ class Comparison {
       const double want = want_.as<double>()[at];
       const double difference = std::fabs(got_.as<float>()[at] - want);
       const double of_bound = difference / bound[column];
-      if (!(difference <= error_)) error_ = difference;
-      if (!(of_bound <= of_bound_)) of_bound_ = of_bound;
+      error_ = WorseOf(error_, difference);
+      of_bound_ = WorseOf(of_bound_, of_bound);
       largest_ = std::max(largest_, std::fabs(want));
     }
   }
@@ -113,7 +113,7 @@ GradientErrors CompareWithFloat64(const Layer& layer, const Gradients& gradients
   return {.dq = dq.Relative(),
           .dk = dk.Relative(),
           .dv = dv.Relative(),
-          .of_bound = std::max({dq.OfBound(), dk.OfBound(), dv.OfBound()})};
+          .of_bound = WorseOf(WorseOf(dq.OfBound(), dk.OfBound()), dv.OfBound())};
 }
 
 }  // namespace fa::demo

@@ -87,9 +87,8 @@ Error CompareWithFloat64(const Layer& layer) {
       const auto at = static_cast<size_t>(row * d + column);
       const double difference = std::fabs(layer.out.as<float>()[at] - layer.want.as<double>()[at]);
       const double of_bound = difference / reference.bound[static_cast<size_t>(column)];
-      // Written so that a NaN counts as the largest error.
-      if (!(difference <= error.max)) error.max = difference;
-      if (!(of_bound <= error.of_bound)) error.of_bound = of_bound;
+      error.max = WorseOf(error.max, difference);
+      error.of_bound = WorseOf(error.of_bound, of_bound);
       squares += difference * difference;
     }
   }

@@ -1,6 +1,7 @@
 #ifndef FA_EXAMPLES_DEMO_LAYER_H_
 #define FA_EXAMPLES_DEMO_LAYER_H_
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -32,6 +33,9 @@ struct Layer {
 
 /// Layer `index` of the folder, or nothing where its query file is missing. Throws npy::IoError, npy::FormatError.
 [[nodiscard]] std::optional<Layer> LoadLayer(const std::filesystem::path& folder, int index);
+
+/// The larger of two errors; NaN where either is.
+[[nodiscard]] inline double WorseOf(double a, double b) { return b <= a || std::isnan(a) ? a : b; }
 
 /// How far our output is from the float64 one.
 struct Error {

@@ -71,7 +71,7 @@ class Direction {
   }
 
   void AddErrors(double error, double of_bound) {
-    error_ = std::max(error_, error);
+    error_ = fa::demo::WorseOf(error_, error);
     within_bound_ = within_bound_ && of_bound <= 1;
   }
 
@@ -117,7 +117,7 @@ void RunBackward(int index, const fa::demo::Layer& layer, fa::demo::Gradients& g
   fmt::print("{:5}  {:12.2e}  {:12.2e}  {:12.2e}  {:8.3f}  {}\n", index, error.dq, error.dk, error.dv, error.of_bound,
              rate);
   std::fflush(stdout);
-  backward.AddErrors(std::max({error.dq, error.dk, error.dv}), error.of_bound);
+  backward.AddErrors(fa::demo::WorseOf(fa::demo::WorseOf(error.dq, error.dk), error.dv), error.of_bound);
 }
 
 std::vector<fa::demo::Layer> LoadLayers(const std::filesystem::path& folder) {

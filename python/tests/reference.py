@@ -162,6 +162,7 @@ def summed_to(bound: Tensor, shape: torch.Size, size: Tensor) -> Tensor:
 
 def assert_within(got: Tensor, want: Tensor, bound: Tensor, name: str = "") -> None:
     assert got.shape == want.shape, name
+    assert bound.isfinite().all(), f"{name}: a bound that lets anything pass"
     off = (got.detach().double() - want.detach().double()).abs() - bound.detach()
     # Half the smallest number of a 16-bit type, where that is what rounding does.
     smallest = torch.finfo(got.dtype).smallest_normal * torch.finfo(got.dtype).eps

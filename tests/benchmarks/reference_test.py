@@ -1,6 +1,7 @@
 """The double reference of the peers' check: against plain loops, finite differences, and planted errors."""
 
 import unittest
+from dataclasses import replace
 
 import numpy as np
 
@@ -99,6 +100,18 @@ class CompareTest(unittest.TestCase):
                 results = self.exact()
                 results[row.name][row.batch, row.head, row.row, 0] = wrong
                 self.assertGreater(reference.compare(self.expected, results, "f32")[1], 1, row.name)
+
+    def test_an_exact_zero_of_bound_zero_hides_no_error_beside_it(self):
+        row = replace(self.expected[0], value=np.zeros(3), bound=np.array([0.0, 1e-6, 1e-6]))
+        for wrong, share in ((0.0, 0.0), (5e-6, 5.0), (np.nan, np.inf)):
+            results = self.exact()
+            results[row.name][row.batch, row.head, row.row] = [0.0, wrong, 0.0]
+            self.assertAlmostEqual(reference.compare([row], results, "f32")[1], share, places=5)
+
+    def test_a_nan_in_what_is_expected_does_not_pass(self):
+        nan = np.full(3, np.nan)
+        for row in (replace(self.expected[0], value=nan), replace(self.expected[0], bound=nan)):
+            self.assertEqual(reference.compare([row], self.exact(), "f32")[1], np.inf)
 
 
 if __name__ == "__main__":

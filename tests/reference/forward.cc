@@ -39,7 +39,9 @@ void AddMagnitudes(const Problem& p, RowAddress at, const std::vector<double>& p
       m.abs_out[out + c] += term;
       m.rms_out[out + c] += term * term;
       m.score_out[out + c] += term * scores[x].magnitude;
-      m.largest_v[statistic] = std::max(m.largest_v[statistic], std::fabs(scores[x].drop * v[c]));
+      // An infinite value spoils its own column only.
+      if (std::isfinite(v[c]))
+        m.largest_v[statistic] = std::max(m.largest_v[statistic], std::fabs(scores[x].drop * v[c]));
     }
     m.score[statistic] += probability[x] * scores[x].magnitude;
     if (scores[x].value > max - 1) m.score_near[statistic] = std::max(m.score_near[statistic], scores[x].magnitude);

@@ -65,6 +65,8 @@ Score<Real> ScoreOf(const Problem& p, int64_t b, int64_t n, int64_t i, int64_t j
     const Real tanh = std::tanh(score.value / cap);
     score.value = cap * tanh;
     score.cap_slope = 1 - tanh * tanh;
+    // An infinite score is the cap, whatever its product was off by.
+    if (std::isinf(score.magnitude) && std::fabs(tanh) == 1) score.magnitude = 0;
   }
   if (p.pse_type == PseType::kScaleThenAdd) {
     const double pse = p.pse.values[PseIndex(p, b, n, i, j)];

@@ -8,7 +8,7 @@
 namespace fa::test {
 
 /// Every output within ForwardTolerance of the reference on `problem.values()`; rows without keys, tails and zeros
-/// exactly; NaN and inf where the reference has them. Statistics of a row that is NaN are not compared.
+/// exactly; NaN and inf where the reference has them. A row whose sum is NaN there has NaN for maximum and lse too.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
 
 /// The same bits everywhere; any NaN equals any other.

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include "support/agrees.h"
 #include "support/contexts.h"
 
 namespace fa::test {
@@ -22,12 +23,6 @@ constexpr Named kGradients[] = {
     {"dv", &reference::Gradients::dv},           {"dq_rope", &reference::Gradients::dq_rope},
     {"dk_rope", &reference::Gradients::dk_rope}, {"dpse", &reference::Gradients::dpse},
     {"dslopes", &reference::Gradients::dslopes}, {"dsink", &reference::Gradients::dsink}};
-
-bool Agrees(double got, double want, double allowed) {
-  if (std::isnan(want)) return std::isnan(got);
-  if (std::isinf(want) || allowed == 0) return got == want;
-  return std::fabs(got - want) <= allowed;
-}
 
 AssertionResult SameBits(const char* name, const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) {

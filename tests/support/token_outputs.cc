@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "support/agrees.h"
+
 namespace fa::test {
 namespace {
 
@@ -16,12 +18,6 @@ const TokenOutput& Find(const TokenOutputs& outputs, const std::string& name) {
   const auto found = std::find_if(outputs.begin(), outputs.end(), [&](const auto& o) { return o.name == name; });
   if (found == outputs.end()) throw std::invalid_argument("no output " + name);
   return *found;
-}
-
-bool Agrees(double got, double want, double allowed) {
-  if (std::isnan(want)) return std::isnan(got);
-  if (std::isinf(want) || allowed == 0) return got == want;
-  return std::fabs(got - want) <= allowed;
 }
 
 AssertionResult SameBitsOf(const std::string& name, const std::vector<double>& a, const std::vector<double>& b) {

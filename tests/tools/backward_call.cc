@@ -1,11 +1,10 @@
 #include "tools/backward_call.h"
 
-#include <algorithm>
-#include <cmath>
 #include <random>
 #include <utility>
 
 #include "npy/npy_file.h"
+#include "support/agrees.h"
 
 namespace fa::test {
 namespace {
@@ -100,13 +99,14 @@ BackwardCall::References BackwardCall::Compute() const {
   if (got.shape() != exact.shape() || got.type() != exact.type()) {
     return ::testing::AssertionFailure() << flag << ": " << npy::Name(got.type()) << npy::ShapeText(got.shape());
   }
-  double error = 0, naive_error = 0, largest = 0;
-  for (size_t i = 0; i < static_cast<size_t>(got.size()); ++i) {
-    const double want = Value(exact, i), difference = std::fabs(Value(got, i) - want);
-    if (!(difference <= error)) error = difference;  // a NaN stays
-    naive_error = std::max(naive_error, std::fabs(Value(naive, i) - want));
-    largest = std::max(largest, std::fabs(want));
-  }
+  const auto values = [this](const npy::Array& array) {
+    std::vector<double> all;
+    for (size_t i = 0; i < static_cast<size_t>(array.size()); ++i) all.push_back(Value(array, i));
+    return all;
+  };
+  const std::vector<double> want = values(exact);
+  const double error = LargestError(values(got), want), naive_error = LargestError(values(naive), want);
+  const double largest = LargestError(want, std::vector<double>(want.size()));
   const double rounding = 2 * reference::UnitRoundoff(got.type() == ElementType::kF32 ? Format::kF32 : format_);
   if (error <= 3 * naive_error + rounding * largest) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << flag << ": error " << error << ", naive " << naive_error << ", largest value "

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "npy/npy_file.h"
+#include "support/agrees.h"
 #include "support/tolerance.h"
 
 namespace fa::test {
@@ -151,7 +152,7 @@ CliResult ForwardCall::Run() {
   const ForwardTolerance tolerance(problem, want, DTypeOf(format_));
   std::string wrong;
   const auto compare = [&wrong](const char* what, int64_t row, double got, double expected, double allowed) {
-    if (got == expected || std::fabs(got - expected) <= allowed) return;
+    if (Agrees(got, expected, got == expected ? 0 : allowed)) return;
     wrong = std::string(what) + " of row " + std::to_string(row) + ": " + std::to_string(got) + ", want " +
             std::to_string(expected);
   };

@@ -23,21 +23,21 @@ struct Statistics {
 /// Ends the online softmax of one row: natural-log statistics and what the output state is multiplied by.
 /// @param with_lse  else lse may be anything: a logarithm takes as long as the rest
 Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr Statistics kSpoiled = {kNan, kNan, kNan, kNan, false};
   if (no_keys) return {0, 0, -kInf, 0, true};
-  if (std::isnan(row_sum)) {
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    return {nan, nan, nan, nan, false};
-  }
+  if (std::isnan(row_sum)) return kSpoiled;
   const bool empty = row_max == -kInf;
   if (sink == nullptr) {
     if (empty) return {-kMax, kMax, -kInf, 0, true};
     const float max = row_max * unit;
     return {max, row_sum, with_lse ? max + std::log(row_sum) : 0, 1.0f / row_sum, false};
   }
+  if (std::isnan(*sink)) return kSpoiled;
   if (empty) return {*sink, 1, *sink, 0, true};
   const float own = row_max * unit, max = std::max(own, *sink);
   const float scale = std::exp(own - max), sum = row_sum * scale + std::exp(*sink - max);
+  if (std::isnan(sum)) return kSpoiled;
   return {max, sum, max + std::log(sum), scale / sum, false};
 }
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "support/agrees.h"
+
 namespace fa::test {
 namespace {
 
@@ -66,11 +68,11 @@ AssertionResult RowIsSelection(const IndexerCall& call, int64_t b, int64_t t, co
     smallest = std::min(smallest, scores[key] + tolerances[key]);
     if (values == nullptr) continue;
     const double allowed = tolerances[key] + OutputRounding(values_dtype, std::fabs(scores[key]) + tolerances[key]);
-    if (std::fabs(values[slot] - scores[key]) > allowed) {
+    if (!Agrees(values[slot], scores[key], allowed)) {
       return AssertionFailure() << Where(token, slot) << ": value " << values[slot] << ", want " << scores[key]
                                 << " +- " << allowed;
     }
-    if (slot > 0 && values[slot] > values[slot - 1]) return AssertionFailure() << Where(token, slot) << " ascends";
+    if (slot > 0 && !(values[slot] <= values[slot - 1])) return AssertionFailure() << Where(token, slot) << " ascends";
     // Rounded values may be equal where the scores were not.
     const bool tie = values_dtype == DType::kF32 && slot > 0 && values[slot] == values[slot - 1];
     if (tie && key < static_cast<int64_t>(indices[slot - 1])) {

@@ -2,22 +2,15 @@
 // accumulation, P and dS rounded to a 16-bit type before their products, one rounding at the end).
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <tuple>
 
+#include "support/agrees.h"
 #include "support/compare.h"
 #include "support/compare_gradients.h"
 #include "support/contexts.h"
 
 namespace fa::test {
 namespace {
-
-double LargestError(const std::vector<double>& got, const std::vector<double>& want) {
-  double largest = 0;
-  for (size_t x = 0; x < want.size(); ++x) largest = std::max(largest, std::fabs(got[x] - want[x]));
-  return largest;
-}
 
 /// What a forward computed, as the backward's inputs.
 reference::ForwardResult ResultOf(const ForwardOutputs& outputs) {

@@ -2,20 +2,12 @@
 // of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
+#include "support/agrees.h"
 #include "support/compare.h"
 #include "support/contexts.h"
 
 namespace fa::test {
 namespace {
-
-double LargestError(const std::vector<double>& got, const std::vector<double>& want) {
-  double largest = 0;
-  for (size_t x = 0; x < want.size(); ++x) largest = std::max(largest, std::fabs(got[x] - want[x]));
-  return largest;
-}
 
 struct Yardstick {
   const char* name;

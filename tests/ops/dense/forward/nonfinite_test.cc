@@ -81,6 +81,16 @@ TEST_P(ForwardNonFinite, BiasSpoilsItsRow) {
   }
 }
 
+TEST_P(ForwardNonFinite, SinkSpoilsItsHead) {
+  for (const double value : kValues) {
+    ForwardCase c = Usual();
+    c.sink = true;
+    reference::Problem values = MakeReferenceProblem(c);
+    values.sink[1] = value;
+    ExpectSpreadsAsInTheReference(c, values);
+  }
+}
+
 TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
   for (const double value : {static_cast<double>(INFINITY), -static_cast<double>(INFINITY)}) {
     ForwardCase c = Usual();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "support/agrees.h"
 #include "support/contexts.h"
 #include "support/random_values.h"
 #include "support/tolerance.h"
@@ -301,8 +302,7 @@ AssertionResult RunsLike(const reference::ForwardResult& want, const DecodeCase&
   const ForwardOutputs got = problem.Outputs();
   const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype);
   const auto differs = [&](const char* what, size_t at, double is, double wanted, double allowed) {
-    const bool equal = std::isnan(wanted) ? std::isnan(is) : is == wanted || std::fabs(is - wanted) <= allowed;
-    if (equal) return AssertionSuccess();
+    if (Agrees(is, wanted, allowed)) return AssertionSuccess();
     return AssertionFailure() << what << "[" << at << "] = " << is << ", want " << wanted << " +- " << allowed << "\n "
                               << c;
   };

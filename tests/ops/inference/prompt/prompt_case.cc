@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "support/agrees.h"
 #include "support/random_values.h"
 #include "support/tolerance.h"
 
@@ -308,7 +309,7 @@ Snapshot PromptProblem::TakeSnapshot() const {
   if (got.size() != expected.out.size()) return ::testing::AssertionFailure() << "sizes of the test's own differ";
   size_t unequal = 0;
   for (size_t x = 0; x < got.size(); ++x) {
-    if (!(std::fabs(got[x] - expected.out[x]) <= expected.tolerance[x])) {
+    if (!Agrees(got[x], expected.out[x], expected.tolerance[x])) {
       return ::testing::AssertionFailure()
              << "out[" << x << "]=" << got[x] << ", want " << expected.out[x] << " +- " << expected.tolerance[x];
     }
