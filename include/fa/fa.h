@@ -12,6 +12,7 @@
 #include "fa/mask.h"
 #include "fa/merge.h"
 #include "fa/options.h"
+#include "fa/overlap.h"
 #include "fa/plan.h"
 #include "fa/prompt_flash_attention.h"
 #include "fa/sparse_flash_attention.h"

@@ -68,7 +68,8 @@ class BackwardOperation final : public PlannedOperation {
       return Status::Ok();
     }
     if (settings_.statistics_by_sequence) {
-      Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), Blocks(nullptr), settings_.cu_q, operands_);
+      Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), Blocks(nullptr),
+                                       SequenceStatistics::Role::kRead, settings_.cu_q, operands_);
       if (!status.ok()) return status;
     }
     return Keep(PlanFlashAttentionGrad(Args(nullptr), settings_.options));
@@ -76,7 +77,7 @@ class BackwardOperation final : public PlannedOperation {
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    operands_.PackInputs(memory);
+    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
     if (settings_.statistics_by_sequence) statistics_.ReadBlocks(Blocks(&memory), memory);
     Status status = RunPlan(Args(&memory), memory);
     if (!status.ok()) return status;

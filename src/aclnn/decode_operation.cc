@@ -131,7 +131,7 @@ class DecodeOperation final : public PlannedOperation {
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    operands_.PackInputs(memory);
+    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
     int64_t padding = 0;
     if (padded()) {
       padding = *static_cast<const int64_t*>(operands_.In(slots_.kv_padding, &memory).data);

@@ -20,16 +20,13 @@ namespace fa::aclnn {
 namespace {
 
 template <typename T>
-HandleTable<T>& Table() {
-  static auto& table = *new HandleTable<T>;
-  return table;
-}
+constinit HandleTable<T> table;
 
 template <typename T>
 aclnnStatus Destroy(const char* name, const T* handle) {
   return Guarded([&]() -> aclnnStatus {
     if (const aclnnStatus error = CheckNotNull({{name, handle}}); error != ACLNN_SUCCESS) return error;
-    if (Table<T>().Remove(handle) != nullptr) return ACLNN_SUCCESS;
+    if (table<T>.Remove(handle) != nullptr) return ACLNN_SUCCESS;
     return Report({ACLNN_ERR_PARAM_INVALID, std::string(name) + ": not created, or destroyed"});
   });
 }
@@ -39,7 +36,8 @@ template <typename Make>
 auto Created(const Make& make) noexcept -> decltype(make()) {
   try {
     return make();
-  } catch (const std::exception&) {
+  } catch (...) {
+    static_cast<void>(Report(FailureOfException(ACL_ERROR_BAD_ALLOC)));
     return nullptr;
   }
 }
@@ -51,17 +49,17 @@ std::nullptr_t Refused(const char* message) {
 
 }  // namespace
 
-std::shared_ptr<aclTensor> FindTensor(const aclTensor* tensor) { return Table<aclTensor>().Find(tensor); }
+std::shared_ptr<aclTensor> FindTensor(const aclTensor* tensor) { return table<aclTensor>.Find(tensor); }
 
 Result<std::vector<int64_t>> ValuesOf(const char* name, const aclIntArray* array) {
   if (array == nullptr) return std::vector<int64_t>{};
-  const auto found = Table<aclIntArray>().Find(array);
+  const auto found = table<aclIntArray>.Find(array);
   if (found == nullptr) return Status::InvalidArgument(std::string(name) + ": not created, or destroyed");
   return found->values;
 }
 
 Result<std::vector<const aclTensor*>> TensorsOf(const char* name, const aclTensorList* list) {
-  const auto found = Table<aclTensorList>().Find(list);
+  const auto found = table<aclTensorList>.Find(list);
   if (found == nullptr) return Status::InvalidArgument(std::string(name) + ": not created, or destroyed");
   std::vector<const aclTensor*> tensors;
   for (const auto& tensor : found->tensors) tensors.push_back(tensor.get());
@@ -96,13 +94,13 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->dtype = dataType;
     tensor->format = format;
     tensor->offset = offset;
-    tensor->set_data(data);
+    tensor->data = data;
     // One dimension more than fits marks the tensor as one that every operator refuses.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
       tensor->shape.push_back(viewDims[i]);
       if (stride != nullptr) tensor->stride.push_back(stride[i]);
     }
-    return Table<aclTensor>().Insert(std::move(tensor));
+    return table<aclTensor>.Insert(std::move(tensor));
   });
 }
 
@@ -112,7 +110,7 @@ aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
     auto scalar = std::make_shared<aclScalar>();
     scalar->dtype = dataType;
     std::memcpy(scalar->value, value, aclDataTypeSize(dataType));
-    return Table<aclScalar>().Insert(std::move(scalar));
+    return table<aclScalar>.Insert(std::move(scalar));
   });
 }
 
@@ -121,7 +119,7 @@ aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) {
     if (value == nullptr && size > 0) return Refused("value: null");
     auto array = std::make_shared<aclIntArray>();
     if (size > 0) array->values.assign(value, value + size);
-    return Table<aclIntArray>().Insert(std::move(array));
+    return table<aclIntArray>.Insert(std::move(array));
   });
 }
 
@@ -131,9 +129,11 @@ aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size)
     auto list = std::make_shared<aclTensorList>();
     for (uint64_t i = 0; i < size; ++i) {
       list->tensors.push_back(FindTensor(value[i]));
-      if (list->tensors.back() == nullptr) return Refused("value: a tensor that was not created, or was destroyed");
+      // Null is found by the operator that wants a tensor there.
+      if (value[i] != nullptr && list->tensors.back() == nullptr)
+        return Refused("value: a tensor that was not created, or was destroyed");
     }
-    return Table<aclTensorList>().Insert(std::move(list));
+    return table<aclTensorList>.Insert(std::move(list));
   });
 }
 
@@ -144,9 +144,9 @@ aclnnStatus aclDestroyIntArray(const aclIntArray* array) { return Destroy("array
 aclnnStatus aclDestroyTensorList(const aclTensorList* array) {
   return Guarded([&]() -> aclnnStatus {
     if (const aclnnStatus error = CheckNotNull({{"array", array}}); error != ACLNN_SUCCESS) return error;
-    const auto list = Table<aclTensorList>().Remove(array);
+    const auto list = table<aclTensorList>.Remove(array);
     if (list == nullptr) return Report({ACLNN_ERR_PARAM_INVALID, "array: not created, or destroyed"});
-    for (const auto& tensor : list->tensors) Table<aclTensor>().Remove(tensor.get());
+    for (const auto& tensor : list->tensors) table<aclTensor>.Remove(tensor.get());
     return ACLNN_SUCCESS;
   });
 }

@@ -1,9 +1,9 @@
 #ifndef FA_ACLNN_DESCRIPTORS_H_
 #define FA_ACLNN_DESCRIPTORS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -18,18 +18,7 @@ struct aclTensor {
   aclFormat format = ACL_FORMAT_UNDEFINED;
   int64_t offset = 0;  ///< elements
 
-  [[nodiscard]] void* data() const {
-    const std::lock_guard lock(mutex_);
-    return data_;
-  }
-  void set_data(void* data) {
-    const std::lock_guard lock(mutex_);
-    data_ = data;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  void* data_ = nullptr;
+  std::atomic<void*> data = nullptr;
 };
 
 struct aclIntArray {
@@ -43,7 +32,7 @@ namespace fa::aclnn {
 /// Empty for null; kInvalidArgument for a handle that is not alive.
 [[nodiscard]] Result<std::vector<int64_t>> ValuesOf(const char* name, const aclIntArray* array);
 
-/// The tensors of a list; kInvalidArgument for a handle that is not alive.
+/// The tensors of a list, null among them; kInvalidArgument for a handle that is not alive.
 [[nodiscard]] Result<std::vector<const aclTensor*>> TensorsOf(const char* name, const aclTensorList* list);
 
 /// Nothing for a type that no operator takes.

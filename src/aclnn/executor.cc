@@ -1,7 +1,8 @@
 #include "aclnn/executor.h"
 
-#include <mutex>
+#include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aclnn/descriptors.h"
@@ -9,13 +10,18 @@
 #include "aclnn/report.h"
 #include "aclnn/stream.h"
 
+// Without a mutex, which a thread that is missing in a forked child could hold.
 struct aclOpExecutor {
-  std::shared_ptr<const fa::aclnn::Operation> operation;
-  uint64_t workspace_bytes = 0;
+  explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {
+    const std::vector<void*> given = operation->TakeAddresses();
+    addresses = std::vector<std::atomic<void*>>(given.size());
+    for (size_t i = 0; i < given.size(); ++i) addresses[i] = given[i];
+  }
 
-  std::mutex mutex;              // of what follows
-  std::vector<void*> addresses;  // of the operands
-  bool repeatable = false;
+  std::shared_ptr<fa::aclnn::Operation> operation;
+  uint64_t workspace_bytes = 0;
+  std::vector<std::atomic<void*>> addresses;  // of the operands
+  std::atomic<bool> repeatable = false;
 };
 
 namespace fa::aclnn {
@@ -24,10 +30,10 @@ namespace {
 // What the operation needs begins at the next multiple of this in the program's workspace.
 constexpr uintptr_t kAlignment = 64;
 
-HandleTable<aclOpExecutor>& Executors() {
-  static auto& executors = *new HandleTable<aclOpExecutor>;
-  return executors;
-}
+// No address space has more.
+constexpr size_t kMostWorkspaceBytes = size_t{1} << 56;
+
+constinit HandleTable<aclOpExecutor> executors;
 
 std::byte* Aligned(void* workspace) {
   const auto address = reinterpret_cast<uintptr_t>(workspace);
@@ -40,7 +46,7 @@ aclnnStatus NotAlive() { return Report({ACLNN_ERR_PARAM_INVALID, "executor: not 
 std::shared_ptr<aclOpExecutor> Find(const aclOpExecutor* handle, aclnnStatus* error) {
   *error = CheckNotNull({{"executor", handle}});
   if (*error != ACLNN_SUCCESS) return nullptr;
-  auto executor = Executors().Find(handle);
+  auto executor = executors.Find(handle);
   if (executor == nullptr) *error = NotAlive();
   return executor;
 }
@@ -56,13 +62,15 @@ aclnnStatus CheckWorkspace(const void* workspace, uint64_t size, uint64_t want) 
 }  // namespace
 
 aclnnStatus ReleaseExecutor(std::shared_ptr<Operation> operation, uint64_t* workspace_size, aclOpExecutor** executor) {
-  auto made = std::make_shared<aclOpExecutor>();
   const size_t booked = operation->operands().booked_bytes();
+  if (booked > kMostWorkspaceBytes) {
+    return Report(Status::OutOfMemory("workspace of more than " + std::to_string(kMostWorkspaceBytes) + " bytes"));
+  }
+  auto made = std::make_shared<aclOpExecutor>(std::move(operation));
   made->workspace_bytes = booked > 0 ? booked + kAlignment : 0;
-  made->addresses = operation->TakeAddresses();
-  made->operation = std::move(operation);
-  *workspace_size = made->workspace_bytes;
-  *executor = Executors().Insert(std::move(made));
+  const uint64_t bytes = made->workspace_bytes;
+  *executor = executors.Insert(std::move(made));
+  *workspace_size = bytes;
   return ACLNN_SUCCESS;
 }
 
@@ -73,24 +81,25 @@ aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* han
     if (executor == nullptr) return error;
     error = CheckWorkspace(workspace, workspace_size, executor->workspace_bytes);
     if (error != ACLNN_SUCCESS) return error;
-    bool repeatable = false;
-    std::vector<void*> addresses;
-    {
-      const std::lock_guard lock(executor->mutex);
-      repeatable = executor->repeatable;
-      addresses = executor->addresses;
-    }
+    std::vector<void*> addresses(executor->addresses.begin(), executor->addresses.end());
     if (const char* name = executor->operation->operands().FirstWithoutMemory(addresses); name != nullptr) {
       return Report({ACLNN_ERR_PARAM_NULLPTR, std::string(name) + ": null data"});
     }
     const std::shared_ptr<Stream> queue = FindStream(stream);
-    if (queue == nullptr) return Report({ACLNN_ERR_PARAM_INVALID, "stream: not created, or destroyed"});
-    // Two threads cannot both run an executor that runs once.
-    if (!repeatable && Executors().Remove(handle) == nullptr) return NotAlive();
-    queue->Push([operation = executor->operation, addresses = std::move(addresses), base = Aligned(workspace)] {
+    if (queue == nullptr) return ACLNN_ERR_PARAM_INVALID;
+    Job job = [operation = executor->operation, addresses = std::move(addresses), base = Aligned(workspace)] {
       return operation->Run({.addresses = addresses, .workspace = base});
+    };
+    // The executor goes in the moment that the job is queued: two threads cannot both run one that runs once, and where
+    // the job cannot be queued it stays.
+    bool alive = true;
+    const bool queued = queue->Push(std::move(job), [&] {
+      alive = executor->repeatable || executors.Remove(handle) != nullptr;
+      return alive;
     });
-    return ACLNN_SUCCESS;
+    if (queued) return ACLNN_SUCCESS;
+    if (!alive) return NotAlive();
+    return Report({ACLNN_ERR_PARAM_INVALID, "stream: destroyed by another thread meanwhile"});
   });
 }
 
@@ -103,7 +112,6 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* executor) {
     aclnnStatus error = ACLNN_SUCCESS;
     const auto found = Find(executor, &error);
     if (found == nullptr) return error;
-    const std::lock_guard lock(found->mutex);
     found->repeatable = true;
     return ACLNN_SUCCESS;
   });
@@ -113,7 +121,7 @@ aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor) {
   return Guarded([&]() -> aclnnStatus {
     aclnnStatus error = CheckNotNull({{"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
-    return Executors().Remove(executor) == nullptr ? NotAlive() : ACLNN_SUCCESS;
+    return executors.Remove(executor) == nullptr ? NotAlive() : ACLNN_SUCCESS;
   });
 }
 
@@ -122,8 +130,7 @@ aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTen
     aclnnStatus error = ACLNN_SUCCESS;
     const auto found = Find(executor, &error);
     if (found == nullptr) return error;
-    if (const auto descriptor = FindTensor(tensor); descriptor != nullptr) descriptor->set_data(addr);
-    const std::lock_guard lock(found->mutex);
+    if (const auto descriptor = FindTensor(tensor); descriptor != nullptr) descriptor->data = addr;
     if (index >= found->addresses.size()) {
       return Report({ACLNN_ERR_PARAM_INVALID, "invalid argument: index=" + std::to_string(index) + ", want less than " +
                                                   std::to_string(found->addresses.size()) + " (tensors given)"});

@@ -51,7 +51,8 @@ class ForwardOperation final : public PlannedOperation {
     if (settings_.statistics_by_sequence) {
       const SequenceStatistics::Blocks blocks = {operands_.In(slots_.softmax_max, nullptr),
                                                  operands_.In(slots_.softmax_sum, nullptr)};
-      Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), blocks, settings_.cu_q, operands_);
+      Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), blocks, SequenceStatistics::Role::kWritten,
+                                       settings_.cu_q, operands_);
       if (!status.ok()) return status;
     }
     return Keep(PlanFlashAttention(Args(nullptr), settings_.options));
@@ -59,7 +60,7 @@ class ForwardOperation final : public PlannedOperation {
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    operands_.PackInputs(memory);
+    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
     Status status = RunPlan(Args(&memory), memory);
     if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);

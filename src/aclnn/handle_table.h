@@ -7,50 +7,72 @@
 #include <utility>
 #include <vector>
 
+#include "aclnn/process.h"
+
 namespace fa::aclnn {
 
 /// The objects behind the pointers that a C program holds. A pointer that was destroyed, or was never an object, is
 /// found out instead of followed; an object in use by another thread outlives its destruction.
 ///
-/// Tables live as long as the process: programs destroy what they made in any order, or never.
+/// Tables are constants of the library's start and live as long as the process: programs destroy what they made in any
+/// order, in their own static destructors, in a forked child, or never.
 template <typename T>
 class HandleTable {
  public:
+  constexpr HandleTable() = default;
+
   T* Insert(std::shared_ptr<T> object) {
     T* const handle = object.get();
     const std::lock_guard lock(mutex_);
-    objects_.emplace(handle, std::move(object));
+    if (objects_ == nullptr) objects_ = new Objects;
+    objects_->emplace(handle, std::move(object));
     return handle;
   }
 
   /// Null if there is no such object.
   [[nodiscard]] std::shared_ptr<T> Find(const void* handle) const {
     const std::lock_guard lock(mutex_);
-    const auto found = objects_.find(handle);
-    return found == objects_.end() ? nullptr : found->second;
+    if (objects_ == nullptr) return nullptr;
+    const auto found = objects_->find(handle);
+    return found == objects_->end() ? nullptr : found->second;
+  }
+
+  /// The first object of which `is` is true, in no order; null if there is none. Allocates nothing.
+  template <typename Predicate>
+  [[nodiscard]] std::shared_ptr<T> FindIf(const Predicate& is) const {
+    const std::lock_guard lock(mutex_);
+    if (objects_ == nullptr) return nullptr;
+    for (const auto& [handle, object] : *objects_) {
+      if (is(*object)) return object;
+    }
+    return nullptr;
   }
 
   /// What was removed; null if there is no such object.
   std::shared_ptr<T> Remove(const void* handle) {
     const std::lock_guard lock(mutex_);
-    const auto found = objects_.find(handle);
-    if (found == objects_.end()) return nullptr;
+    if (objects_ == nullptr) return nullptr;
+    const auto found = objects_->find(handle);
+    if (found == objects_->end()) return nullptr;
     std::shared_ptr<T> object = std::move(found->second);
-    objects_.erase(found);
+    objects_->erase(found);
     return object;
   }
 
   [[nodiscard]] std::vector<std::shared_ptr<T>> All() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<T>> all;
-    all.reserve(objects_.size());
-    for (const auto& [handle, object] : objects_) all.push_back(object);
+    if (objects_ == nullptr) return all;
+    all.reserve(objects_->size());
+    for (const auto& [handle, object] : *objects_) all.push_back(object);
     return all;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::unordered_map<const void*, std::shared_ptr<T>> objects_;
+  using Objects = std::unordered_map<const void*, std::shared_ptr<T>>;
+
+  mutable ForkSafeMutex mutex_;
+  Objects* objects_ = nullptr;  // made with the first object, never destroyed
 };
 
 }  // namespace fa::aclnn

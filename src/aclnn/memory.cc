@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "aclnn/process.h"
 #include "aclnn/report.h"
 #include "aclnn/stream.h"
 
@@ -21,9 +22,12 @@ constexpr size_t kLargestBytes = size_t{1} << 46;
 // From here on huge pages save more TLB misses than rounding up costs.
 constexpr size_t kHugeFromBytes = 2 * kGranule;
 
-/// The live mappings by address.
+/// The live mappings by address. As a HandleTable: there from the start, and never destroyed, since programs leak
+/// buffers and free them in their own destructors.
 class Mappings {
  public:
+  constexpr Mappings() = default;
+
   void* Map(size_t size, bool huge) {
     if (size > kLargestBytes) return nullptr;
     const size_t bytes = (std::max(2 * size, kGranule) + kGranule - 1) / kGranule * kGranule;
@@ -33,7 +37,8 @@ class Mappings {
     if (huge && bytes >= kHugeFromBytes) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish
     try {
       const std::lock_guard lock(mutex_);
-      bytes_.emplace(reinterpret_cast<uintptr_t>(memory), bytes);
+      if (bytes_ == nullptr) bytes_ = new std::map<uintptr_t, size_t>;
+      bytes_->emplace(reinterpret_cast<uintptr_t>(memory), bytes);
     } catch (...) {
       munmap(memory, bytes);
       throw;
@@ -45,10 +50,11 @@ class Mappings {
     size_t bytes = 0;
     {
       const std::lock_guard lock(mutex_);
-      const auto found = bytes_.find(reinterpret_cast<uintptr_t>(memory));
-      if (found == bytes_.end()) return false;
+      if (bytes_ == nullptr) return false;
+      const auto found = bytes_->find(reinterpret_cast<uintptr_t>(memory));
+      if (found == bytes_->end()) return false;
       bytes = found->second;
-      bytes_.erase(found);
+      bytes_->erase(found);
     }
     munmap(memory, bytes);
     return true;
@@ -56,36 +62,35 @@ class Mappings {
 
   [[nodiscard]] bool Has(const void* memory) const {
     const std::lock_guard lock(mutex_);
-    return bytes_.count(reinterpret_cast<uintptr_t>(memory)) > 0;
+    return bytes_ != nullptr && bytes_->count(reinterpret_cast<uintptr_t>(memory)) > 0;
   }
 
   /// Bytes from `memory` to the end of its mapping; SIZE_MAX for memory of the program's own.
   [[nodiscard]] size_t Left(const void* memory) const {
     const auto address = reinterpret_cast<uintptr_t>(memory);
     const std::lock_guard lock(mutex_);
-    auto next = bytes_.upper_bound(address);
-    if (next == bytes_.begin()) return SIZE_MAX;
+    if (bytes_ == nullptr) return SIZE_MAX;
+    auto next = bytes_->upper_bound(address);
+    if (next == bytes_->begin()) return SIZE_MAX;
     --next;
     const uintptr_t inside = address - next->first;
     return inside < next->second ? next->second - inside : SIZE_MAX;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::map<uintptr_t, size_t> bytes_;
+  mutable ForkSafeMutex mutex_;
+  std::map<uintptr_t, size_t>* bytes_ = nullptr;  // made with the first
 };
 
-Mappings& TheMappings() {
-  static auto& mappings = *new Mappings;  // programs may leak buffers, and free them in their own destructors
-  return mappings;
-}
+constinit Mappings mappings;
 
-aclError Invalid(std::string message) { return Report({ACL_ERROR_INVALID_PARAM, std::move(message)}); }
+aclError Invalid(const std::string& message) { return Report({ACL_ERROR_INVALID_PARAM, message}); }
 
 aclError Allocate(void** pointer, size_t size, bool huge) {
   return Guarded([&]() -> aclError {
     if (pointer == nullptr) return Invalid("pointer: null");
-    *pointer = TheMappings().Map(size, huge);
+    *pointer = nullptr;
+    *pointer = mappings.Map(size, huge);
     if (*pointer != nullptr) return ACL_SUCCESS;
     return Report({ACL_ERROR_BAD_ALLOC, "out of memory: " + std::to_string(size) + " bytes"});
   });
@@ -94,9 +99,9 @@ aclError Allocate(void** pointer, size_t size, bool huge) {
 aclError Free(void* pointer) {
   return Guarded([&]() -> aclError {
     if (pointer == nullptr) return Invalid("pointer: null");
-    if (!TheMappings().Has(pointer)) return Invalid("pointer: not allocated by aclrtMalloc or aclrtMallocHost");
+    if (!mappings.Has(pointer)) return Invalid("pointer: not allocated by aclrtMalloc or aclrtMallocHost");
     WaitForAllStreams();
-    return TheMappings().Unmap(pointer) ? ACL_SUCCESS : Invalid("pointer: freed by another thread meanwhile");
+    return mappings.Unmap(pointer) ? ACL_SUCCESS : Invalid("pointer: freed by another thread meanwhile");
   });
 }
 
@@ -119,10 +124,10 @@ aclError CheckCopy(const Copy& copy, aclrtMemcpyKind kind) {
     return Invalid("count=" + std::to_string(copy.count) + ", want <= " + std::to_string(room) + " (" + name + ")");
   };
   if (const aclError error = check("destMax", copy.dst_max); error != ACL_SUCCESS) return error;
-  if (const aclError error = check("the memory at dst", TheMappings().Left(copy.dst)); error != ACL_SUCCESS) {
+  if (const aclError error = check("the memory at dst", mappings.Left(copy.dst)); error != ACL_SUCCESS) {
     return error;
   }
-  return check("the memory at src", TheMappings().Left(copy.src));
+  return check("the memory at src", mappings.Left(copy.src));
 }
 
 struct Fill {
@@ -134,7 +139,7 @@ struct Fill {
 
 aclError CheckFill(const Fill& fill) {
   if (fill.count > 0 && fill.memory == nullptr) return Invalid("devPtr: null");
-  const size_t room = std::min(fill.max_count, TheMappings().Left(fill.memory));
+  const size_t room = std::min(fill.max_count, mappings.Left(fill.memory));
   if (fill.count <= room) return ACL_SUCCESS;
   return Invalid("count=" + std::to_string(fill.count) + ", want <= " + std::to_string(room) + " (maxCount)");
 }

@@ -8,11 +8,14 @@
 
 #include "aclnn/descriptors.h"
 #include "aclnn/strided_copy.h"
+#include "fa/overlap.h"
 
 namespace fa::aclnn {
 namespace {
 
 constexpr size_t kLineBytes = 64;
+// No memory is as large: a workspace that wants this much is never handed over.
+constexpr size_t kMostBytes = size_t{1} << 62;
 
 // Stands for memory that is not known yet.
 std::byte present;
@@ -32,6 +35,17 @@ bool SimpleFormat(aclFormat format) {
          format == ACL_FORMAT_NHWC || format == ACL_FORMAT_NCDHW;
 }
 
+// Whether the bytes from the first element to the last one can be counted. Strides >= 0.
+bool SpanCounts(const Dims& shape, const Dims& stride, DType dtype) {
+  int64_t last = 0;
+  for (int i = 0; i < stride.rank(); ++i) {
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(stride[i], std::max<int64_t>(shape[i] - 1, 0), &reach)) return false;
+    if (__builtin_add_overflow(last, reach, &last)) return false;
+  }
+  return !__builtin_mul_overflow(last, static_cast<int64_t>(SizeOf(dtype)), &last) && last < INT64_MAX / 2;
+}
+
 bool HasNegative(const Dims& dims) {
   return std::any_of(dims.begin(), dims.end(), [](int64_t value) { return value < 0; });
 }
@@ -43,6 +57,11 @@ Operands::Slot Operands::Input(const char* name, const aclTensor* tensor, Form f
 }
 Operands::Slot Operands::Output(const char* name, const aclTensor* tensor, Form form) {
   return Add(name, tensor, form, {.used = true, .output = true, .optional = false});
+}
+Operands::Slot Operands::OutputInPlace(const char* name, const aclTensor* tensor, Form form, Slot replaces) {
+  const Slot slot = Output(name, tensor, form);
+  if (slot != kAbsent) operands_[static_cast<size_t>(slot)].replaces = replaces;
+  return slot;
 }
 Operands::Slot Operands::OptionalInput(const char* name, const aclTensor* tensor, Form form) {
   return Add(name, tensor, form, {.used = true, .output = false, .optional = true});
@@ -70,7 +89,7 @@ Operands::Slot Operands::Add(const char* name, const aclTensor* tensor, Form for
   if (operand.used) status_ = Describe(*found, form, &operand);
   const bool used = operand.used && status_.ok();
   operands_.push_back(std::move(operand));
-  addresses_.push_back(found->data());
+  addresses_.push_back(found->data);
   return used ? static_cast<Slot>(operands_.size()) - 1 : kAbsent;
 }
 
@@ -97,6 +116,9 @@ Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) 
 
   const int64_t elements = ElementsOf(tensor.shape);
   const int rank = tensor.shape.rank();
+  if (elements > 0 && !HasNegative(tensor.stride) && !SpanCounts(tensor.shape, tensor.stride, *dtype)) {
+    return Status::InvalidArgument(name + ".stride: want a span of fewer than 2^62 bytes");
+  }
   if (elements < 0 || rank == 0 || form == Form::kAnyStride || HasNegative(tensor.stride)) return Status::Ok();
   const bool dense = IsDense({nullptr, *dtype, tensor.shape, tensor.stride});
   const bool gaps_inside = !tensor.stride.empty() && tensor.shape[rank - 1] > 1 && tensor.stride[rank - 1] != 1;
@@ -108,7 +130,7 @@ Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) 
 }
 
 Status Operands::BookPacked(int64_t elements, Operand* operand) {
-  if (operand->output && !ElementsApart({nullptr, operand->dtype, operand->shape, operand->stride})) {
+  if (operand->output && OverlapsItself({nullptr, operand->dtype, operand->shape, operand->stride})) {
     return Status::InvalidArgument(std::string(operand->name) + ".stride: want strides that keep its elements apart");
   }
   int64_t bytes = 0;
@@ -147,12 +169,40 @@ MutableTensorView Operands::Booked(DType dtype, const Dims& shape, size_t at, co
   return {memory == nullptr ? &present : memory->workspace + at, dtype, shape, {}};
 }
 
-void Operands::PackInputs(const CallMemory& memory) const {
+Status Operands::CheckApart(const CallMemory& memory) const {
+  const TensorView workspace{memory.workspace, DType::kU8, {static_cast<int64_t>(booked_bytes_)}, {}};
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (!operands_[i].used) continue;
+    if (Overlap(Caller(i, memory), workspace)) {
+      return Status::InvalidArgument(std::string(operands_[i].name) + ": shares memory with workspace");
+    }
+    for (size_t other = 0; operands_[i].output && other < operands_.size(); ++other) {
+      const bool checked = operands_[other].output && other >= i;
+      if (checked || !operands_[other].used || MayShare(i, other, memory)) continue;
+      if (!Overlap(Caller(i, memory), Caller(other, memory))) continue;
+      return Status::InvalidArgument(std::string(operands_[i].name) + ": shares memory with " + operands_[other].name);
+    }
+  }
+  return Status::Ok();
+}
+
+bool Operands::MayShare(size_t output, size_t other, const CallMemory& memory) const {
+  const MutableTensorView a = Caller(output, memory), b = Caller(other, memory);
+  const auto stride = [](const MutableTensorView& view) {
+    return view.stride.empty() ? DenseStride(view.shape) : view.stride;
+  };
+  return operands_[output].replaces == static_cast<Slot>(other) && a.data == b.data && a.shape == b.shape &&
+         stride(a) == stride(b);
+}
+
+Status Operands::PackInputs(const CallMemory& memory) const {
+  if (Status status = CheckApart(memory); !status.ok()) return status;
   for (size_t i = 0; i < operands_.size(); ++i) {
     const Operand& operand = operands_[i];
     if (!operand.packed || operand.output) continue;
     CopyElements(Caller(i, memory), {memory.workspace + operand.packed_at, operand.dtype, operand.shape, {}});
   }
+  return Status::Ok();
 }
 
 void Operands::ScatterOutputs(const CallMemory& memory) const {
@@ -165,7 +215,12 @@ void Operands::ScatterOutputs(const CallMemory& memory) const {
 
 size_t Operands::Book(size_t bytes) {
   const size_t begin = booked_bytes_;
-  booked_bytes_ += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  const size_t lines = bytes / kLineBytes + (bytes % kLineBytes > 0 ? 1 : 0);
+  if (lines > (kMostBytes - std::min(begin, kMostBytes)) / kLineBytes) {
+    booked_bytes_ = kMostBytes;
+  } else {
+    booked_bytes_ += lines * kLineBytes;
+  }
   return begin;
 }
 

@@ -39,6 +39,8 @@ class Operands {
   /// Adds a tensor that is read. The first one that cannot be used sets status().
   Slot Input(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot Output(const char* name, const aclTensor* tensor, Form form = Form::kRows);
+  /// ... that may lie exactly where the input `replaces` lies.
+  Slot OutputInPlace(const char* name, const aclTensor* tensor, Form form, Slot replaces);
   /// As above; one without elements counts as absent.
   Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot OptionalOutput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
@@ -51,10 +53,12 @@ class Operands {
   [[nodiscard]] MutableTensorView Out(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] bool IsEmpty(Slot slot) const;
 
-  void PackInputs(const CallMemory& memory) const;
+  /// What every run begins with: kInvalidArgument where an output shares memory with another tensor of the call or with
+  /// the workspace, whatever way it goes to the library; then packs the inputs.
+  [[nodiscard]] Status PackInputs(const CallMemory& memory) const;
   void ScatterOutputs(const CallMemory& memory) const;
 
-  /// Takes `bytes` of the workspace. @return where they begin
+  /// Takes `bytes` of the workspace. @return where they begin; more than memory has are counted, never wrapped
   size_t Book(size_t bytes);
   /// A dense tensor in the workspace.
   [[nodiscard]] static MutableTensorView Booked(DType dtype, const Dims& shape, size_t at, const CallMemory* memory);
@@ -75,6 +79,7 @@ class Operands {
     Dims seen_shape, seen_stride;  ///< of what the library gets
     bool packed = false;           ///< ... in the workspace
     size_t packed_at = 0;
+    Slot replaces = kAbsent;  ///< the input that this output may lie on
   };
   struct Role {
     bool used, output, optional;
@@ -83,6 +88,8 @@ class Operands {
   Slot Add(const char* name, const aclTensor* tensor, Form form, Role role);
   Status Describe(const aclTensor& tensor, Form form, Operand* operand);
   Status BookPacked(int64_t elements, Operand* operand);
+  [[nodiscard]] Status CheckApart(const CallMemory& memory) const;
+  [[nodiscard]] bool MayShare(size_t output, size_t other, const CallMemory& memory) const;
   [[nodiscard]] MutableTensorView Caller(size_t i, const CallMemory& memory) const;
   [[nodiscard]] MutableTensorView Seen(Slot slot, const CallMemory* memory) const;
 

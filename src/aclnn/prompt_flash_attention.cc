@@ -135,7 +135,7 @@ class PromptOperation final : public PlannedOperation {
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    operands_.PackInputs(memory);
+    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
     Status status = RunPlan(Args(&memory), memory);
     if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);

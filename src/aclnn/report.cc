@@ -1,34 +1,68 @@
 #include "aclnn/report.h"
 
-#include <utility>
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string_view>
+#include <system_error>
 
 namespace fa::aclnn {
 namespace {
 
-std::string& RecentMessage() {
-  thread_local std::string message;
-  return message;
+// Fits into a std::string without memory of its own.
+constexpr char kNoMemory[] = "out of memory";
+static_assert(sizeof(kNoMemory) <= 16);
+
+// Longer messages lose their end. Without a constructor or destructor a thread's message needs no memory, which may be
+// what the message is about.
+constexpr size_t kMessageBytes = 1024;
+thread_local char recent_message[kMessageBytes];
+
+aclError CodeOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk: return ACL_SUCCESS;
+    case StatusCode::kInvalidArgument: return ACLNN_ERR_PARAM_INVALID;
+    case StatusCode::kInternal: return ACLNN_ERR_INNER;
+    case StatusCode::kOutOfMemory:
+    case StatusCode::kUnsupported: break;
+  }
+  return ACLNN_ERR_RUNTIME_ERROR;
+}
+
+aclError Keep(aclError code, std::string_view message) {
+  if (code == ACL_SUCCESS) return code;
+  const size_t length = std::min(message.size(), kMessageBytes - 1);
+  std::memcpy(recent_message, message.data(), length);
+  recent_message[length] = '\0';
+  return code;
 }
 
 }  // namespace
 
-Failure FailureOf(const Status& status) {
-  switch (status.code()) {
-    case StatusCode::kOk: return {};
-    case StatusCode::kInvalidArgument: return {ACLNN_ERR_PARAM_INVALID, status.message()};
-    case StatusCode::kInternal: return {ACLNN_ERR_INNER, status.message()};
-    case StatusCode::kOutOfMemory:
-    case StatusCode::kUnsupported: break;
+Failure FailureOf(const Status& status) noexcept {
+  try {
+    return {CodeOf(status.code()), std::string(status.message())};
+  } catch (const std::bad_alloc&) {
+    return {CodeOf(status.code()), kNoMemory};
   }
-  return {ACLNN_ERR_RUNTIME_ERROR, status.message()};
 }
 
-aclError Report(Failure failure) {
-  if (failure.code != ACL_SUCCESS) RecentMessage() = std::move(failure.message);
-  return failure.code;
+Failure FailureOfException(aclError no_memory) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return {no_memory, kNoMemory};
+  } catch (const std::system_error&) {
+    return {no_memory, "no thread"};
+  } catch (...) {
+    return {ACLNN_ERR_INNER, "inner error"};
+  }
 }
 
-aclError Report(const Status& status) { return Report(FailureOf(status)); }
+aclError Report(const Failure& failure) noexcept { return Keep(failure.code, failure.message); }
+
+aclError Report(const Status& status) noexcept { return Keep(CodeOf(status.code()), status.message()); }
 
 aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers) {
   for (const auto& [name, pointer] : pointers) {
@@ -39,4 +73,4 @@ aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers) {
 
 }  // namespace fa::aclnn
 
-const char* aclGetRecentErrMsg() { return fa::aclnn::RecentMessage().c_str(); }
+const char* aclGetRecentErrMsg() { return fa::aclnn::recent_message; }

@@ -1,9 +1,7 @@
 #ifndef FA_ACLNN_REPORT_H_
 #define FA_ACLNN_REPORT_H_
 
-#include <exception>
 #include <initializer_list>
-#include <new>
 #include <string>
 
 #include "acl/acl.h"
@@ -17,13 +15,16 @@ struct Failure {
   std::string message;
 };
 
-/// Invalid arguments are 161002 whoever finds them; everything else is a failure of the run time.
-[[nodiscard]] Failure FailureOf(const Status& status);
+/// Invalid arguments are 161002 whoever finds them; everything else is a failure of the run time. Where there is no
+/// memory for the message the code is still right.
+[[nodiscard]] Failure FailureOf(const Status& status) noexcept;
+/// Of what is being caught; to be called in a handler. Memory and threads that cannot be had are `no_memory`.
+[[nodiscard]] Failure FailureOfException(aclError no_memory) noexcept;
 
 /// Keeps the message for the calling thread's aclGetRecentErrMsg. @return failure.code
-aclError Report(Failure failure);
+aclError Report(const Failure& failure) noexcept;
 /// 0 for a status that is ok.
-aclError Report(const Status& status);
+aclError Report(const Status& status) noexcept;
 
 struct NamedPointer {
   const char* name;
@@ -33,15 +34,12 @@ struct NamedPointer {
 [[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
 
 /// What `body` returns; nothing it throws reaches the C program.
-/// @param no_memory  the code for that; there is none for a message either
 template <typename Body>
 aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
   try {
     return body();
-  } catch (const std::bad_alloc&) {
-    return no_memory;
-  } catch (const std::exception&) {
-    return ACLNN_ERR_RUNTIME_ERROR;  // std::system_error: no thread for a stream
+  } catch (...) {
+    return Report(FailureOfException(no_memory));
   }
 }
 

@@ -72,9 +72,9 @@ MergeSlots AddOperands(const MergeTensors& tensors, const MergeSettings& setting
   } else {
     operands.Ignored("actualSeqQlen", tensors.lengths);
   }
-  slots.out = operands.Output("attnOut", tensors.out);
-  slots.max = operands.Output("softmaxMax", tensors.max, statistics);
-  slots.sum = operands.Output("softmaxSum", tensors.sum, statistics);
+  slots.out = operands.OutputInPlace("attnOut", tensors.out, Form::kRows, slots.prev_out);
+  slots.max = operands.OutputInPlace("softmaxMax", tensors.max, statistics, slots.prev_max);
+  slots.sum = operands.OutputInPlace("softmaxSum", tensors.sum, statistics, slots.prev_sum);
   return slots;
 }
 
@@ -112,7 +112,7 @@ class MergeOperation final : public Operation {
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    operands_.PackInputs(memory);
+    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
     const MergeArgs args = Args(&memory);
     Status status = settings_.by_sequence ? MergeSequences(args, memory) : MergePartials(args, options_);
     if (!status.ok()) return Renamed(status, Names::kMerge);

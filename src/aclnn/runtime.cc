@@ -19,12 +19,9 @@ std::atomic<int64_t> options[ACL_OPT_STRONG_CONSISTENCY + 1];
 thread_local int32_t current_device = 0;
 thread_local aclrtContext current_context = nullptr;
 
-HandleTable<RuntimeContext>& Contexts() {
-  static auto& contexts = *new HandleTable<RuntimeContext>;
-  return contexts;
-}
+constinit HandleTable<RuntimeContext> contexts;
 
-aclError Invalid(std::string message) { return Report({ACL_ERROR_INVALID_PARAM, std::move(message)}); }
+aclError Invalid(const std::string& message) { return Report({ACL_ERROR_INVALID_PARAM, message}); }
 
 aclError WaitForStreams() {
   return Guarded([]() -> aclError {
@@ -80,14 +77,14 @@ aclError aclrtGetDeviceCount(uint32_t* count) {
 aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
   return Guarded([&]() -> aclError {
     if (context == nullptr) return Invalid("context: null");
-    *context = Contexts().Insert(std::make_shared<RuntimeContext>(RuntimeContext{deviceId}));
+    *context = contexts.Insert(std::make_shared<RuntimeContext>(RuntimeContext{deviceId}));
     return aclrtSetCurrentContext(*context);
   });
 }
 
 aclError aclrtDestroyContext(aclrtContext context) {
   return Guarded([&]() -> aclError {
-    if (Contexts().Remove(context) == nullptr) return Invalid("context: not created, or destroyed");
+    if (contexts.Remove(context) == nullptr) return Invalid("context: not created, or destroyed");
     if (current_context == context) current_context = nullptr;
     return ACL_SUCCESS;
   });
@@ -95,7 +92,7 @@ aclError aclrtDestroyContext(aclrtContext context) {
 
 aclError aclrtSetCurrentContext(aclrtContext context) {
   return Guarded([&]() -> aclError {
-    const auto found = Contexts().Find(context);
+    const auto found = contexts.Find(context);
     if (found == nullptr) return Invalid("context: not created, or destroyed");
     current_context = context;
     current_device = found->device;

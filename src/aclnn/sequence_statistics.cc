@@ -4,6 +4,7 @@
 #include <string>
 
 #include "aclnn/strided_copy.h"
+#include "fa/overlap.h"
 
 namespace fa::aclnn {
 namespace {
@@ -24,7 +25,7 @@ class Units {
   Dims stride_;
 };
 
-Status Check(const std::string& name, const TensorView& blocks, const Dims& want) {
+Status Check(const std::string& name, const TensorView& blocks, SequenceStatistics::Role role, const Dims& want) {
   const auto invalid = [&](const std::string& what) { return Status::InvalidArgument(name + what); };
   if (blocks.dtype != DType::kF32) return invalid(std::string(".dtype=") + Name(blocks.dtype) + ", want f32");
   if (blocks.shape.rank() != want.rank()) {
@@ -38,12 +39,15 @@ Status Check(const std::string& name, const TensorView& blocks, const Dims& want
   if (std::any_of(blocks.stride.begin(), blocks.stride.end(), [](int64_t stride) { return stride < 0; })) {
     return invalid(".stride: want >= 0");
   }
+  if (role == SequenceStatistics::Role::kWritten && OverlapsItself(blocks)) {
+    return invalid(".stride: want strides that keep its elements apart");
+  }
   return Status::Ok();
 }
 
 }  // namespace
 
-Status SequenceStatistics::Bind(const TensorView& query, const Blocks& blocks, std::span<const int64_t> cu_q,
+Status SequenceStatistics::Bind(const TensorView& query, const Blocks& blocks, Role role, std::span<const int64_t> cu_q,
                                 Operands& operands) {
   if (query.shape.rank() != 3) {
     return Status::InvalidArgument("query.shape: " + std::to_string(query.shape.rank()) + " dimensions, want [T,N,D]");
@@ -57,8 +61,8 @@ Status SequenceStatistics::Bind(const TensorView& query, const Blocks& blocks, s
     return Status::InvalidArgument("query.shape: want sizes >= 0 and fewer than 2^60 elements");
   }
   const Dims want = {tokens_, heads_, kCopies};
-  if (Status status = Check("softmaxMax", blocks.max, want); !status.ok()) return status;
-  if (Status status = Check("softmaxSum", blocks.sum, want); !status.ok()) return status;
+  if (Status status = Check("softmaxMax", blocks.max, role, want); !status.ok()) return status;
+  if (Status status = Check("softmaxSum", blocks.sum, role, want); !status.ok()) return status;
   max_at_ = operands.Book(static_cast<size_t>(bytes));
   sum_at_ = operands.Book(static_cast<size_t>(bytes));
   return Status::Ok();

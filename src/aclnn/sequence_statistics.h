@@ -19,8 +19,11 @@ class SequenceStatistics {
     TensorView max, sum;
   };
 
+  /// Who writes the caller's tensors: the operator, by WriteBlocks, or nobody.
+  enum class Role : uint8_t { kRead, kWritten };
+
   /// Checks the caller's tensors (f32 [T,N,8]) against query [T,N,D] and books the library's. `cu_q` outlives this.
-  [[nodiscard]] Status Bind(const TensorView& query, const Blocks& blocks, std::span<const int64_t> cu_q,
+  [[nodiscard]] Status Bind(const TensorView& query, const Blocks& blocks, Role role, std::span<const int64_t> cu_q,
                             Operands& operands);
 
   /// f32 [T,N].

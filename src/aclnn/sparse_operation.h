@@ -86,7 +86,7 @@ class SparseOperation final : public PlannedOperation {
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    operands_.PackInputs(memory);
+    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
     Args args = TensorsOf(&memory);
     const Lengths lengths(*this, &memory, args);
     const bool plan_again = lengths_q_.in_tensor() || lengths_kv_.in_tensor();

@@ -1,11 +1,9 @@
 #include "aclnn/stream.h"
 
-#include <unistd.h>
-
+#include <atomic>
 #include <cstdlib>
-#include <new>
+#include <exception>
 #include <utility>
-#include <vector>
 
 #include "aclnn/handle_table.h"
 #include "fa/context.h"
@@ -13,62 +11,57 @@
 namespace fa::aclnn {
 namespace {
 
-HandleTable<Stream>& Streams() {
-  static auto& streams = *new HandleTable<Stream>;
-  return streams;
-}
+constinit HandleTable<Stream> streams;  // the default ones of this process and of those it was forked from too
+constinit std::atomic<Stream*> default_stream{nullptr};
+constinit std::atomic<bool> ending{false};  // the process, by exit or by the end of main
+constinit ForkSafeMutex handler_mutex;
+constinit bool handler_registered = false;
 
-HandleTable<Event>& Events() {
-  static auto& events = *new HandleTable<Event>;
-  return events;
-}
-
-std::shared_ptr<Stream>& DefaultStream() {
-  static auto& stream = *new std::shared_ptr<Stream>(std::make_shared<Stream>());
-  return stream;
-}
-
-std::vector<std::shared_ptr<Stream>> AllStreams() {
-  std::vector<std::shared_ptr<Stream>> streams = Streams().All();
-  streams.push_back(DefaultStream());
-  return streams;
-}
-
-// A program may end with work in a queue: it is done before the libraries below are taken down. In a forked child the
-// threads do not exist.
+// A program may end with work in a queue: it is done before the libraries below are taken down. What is queued later,
+// by static destructors, finds no thread any more. A forked child inherits the handler, and closes its own.
 void CloseAllStreamsAtExit() {
-  static const pid_t process = getpid();
-  static const int registered = std::atexit([] {
-    if (getpid() != process) return;
-    for (const auto& stream : AllStreams()) stream->Close();
-  });
-  static_cast<void>(registered);
+  const std::lock_guard lock(handler_mutex);
+  if (handler_registered) return;
+  handler_registered = std::atexit([] {
+                         ending = true;
+                         const auto busy = [](const Stream& stream) { return stream.OfThisProcess() && stream.busy(); };
+                         while (const auto stream = streams.FindIf(busy)) stream->Close();
+                       }) == 0;
 }
 
-Status RunJob(const Job& job) {
+Failure FailureOfJob(const Job& job) noexcept {
   try {
-    return job();
-  } catch (const std::bad_alloc&) {
-    return Status::OutOfMemory("an operator on a stream");
+    return FailureOf(job());
+  } catch (...) {
+    return FailureOfException(ACLNN_ERR_RUNTIME_ERROR);
   }
 }
 
-aclError NotAlive(const char* what) {
-  return Report({ACL_ERROR_INVALID_PARAM, std::string(what) + ": not created, or destroyed"});
+aclError NotAlive() { return Report({ACL_ERROR_INVALID_PARAM, "stream: not created, or destroyed"}); }
+
+// Made by the first call of a process that wants it.
+std::shared_ptr<Stream> DefaultStream() {
+  while (true) {
+    Stream* known = default_stream;
+    auto stream = streams.Find(known);
+    if (stream != nullptr && stream->OfThisProcess()) return stream;
+    stream = std::make_shared<Stream>();
+    streams.Insert(stream);
+    if (default_stream.compare_exchange_strong(known, stream.get())) return stream;
+    streams.Remove(stream.get());  // another thread was first
+  }
 }
 
-aclError Create(aclrtEvent* event) {
-  return Guarded([&]() -> aclError {
-    if (event == nullptr) return Report({ACL_ERROR_INVALID_PARAM, "event: null"});
-    *event = Events().Insert(std::make_shared<Event>());
-    return ACL_SUCCESS;
-  });
+std::vector<std::shared_ptr<Stream>> StreamsOfThisProcess() {
+  std::vector<std::shared_ptr<Stream>> all = streams.All();
+  std::erase_if(all, [](const auto& stream) { return !stream->OfThisProcess(); });
+  return all;
 }
 
 aclError Synchronize(aclrtStream handle, std::optional<std::chrono::milliseconds> timeout) {
   return Guarded([&]() -> aclError {
     const std::shared_ptr<Stream> stream = FindStream(handle);
-    if (stream == nullptr) return NotAlive("stream");
+    if (stream == nullptr) return ACL_ERROR_INVALID_PARAM;
     if (!stream->Wait(timeout)) return Report({ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream: timeout"});
     return Report(stream->TakeFailure());
   });
@@ -76,17 +69,25 @@ aclError Synchronize(aclrtStream handle, std::optional<std::chrono::milliseconds
 
 }  // namespace
 
-void Stream::Push(Job job) {
+bool Stream::Push(Job job, const std::function<bool()>& commit) {
+  std::list<Job> queued;
+  queued.push_back(std::move(job));
   std::unique_lock lock(mutex_);
-  ran_.wait(lock, [this] { return !closing_; });
-  if (!thread_.joinable()) {
-    Context::Default();  // made before the exit handler is registered, so that the handler runs before it goes
-    CloseAllStreamsAtExit();
-    thread_ = std::thread([this] { Work(); });
-  }
-  jobs_.push_back(std::move(job));
+  if (destroyed_) return false;
+  if (!busy_ && !ending) Start();
+  if (commit && !commit()) return false;
+  jobs_.splice(jobs_.end(), queued);
   ++jobs_pushed_;
   pushed_or_closing_.notify_one();
+  if (ending) RunHere(lock);
+  return true;
+}
+
+void Stream::Start() {
+  Context::Default();  // made before the exit handler is registered, so that the handler runs before it goes
+  CloseAllStreamsAtExit();
+  thread_ = std::thread([this] { Work(); });
+  busy_ = true;
 }
 
 bool Stream::Wait(std::optional<std::chrono::milliseconds> timeout) {
@@ -103,98 +104,89 @@ Failure Stream::TakeFailure() {
 }
 
 void Stream::Close() {
-  std::thread thread;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) return;
-    closing_ = true;
-    thread = std::move(thread_);
-    pushed_or_closing_.notify_one();
+  std::unique_lock lock(mutex_);
+  if (!thread_.joinable()) {
+    ran_.wait(lock, [this] { return !busy_; });  // until the thread that closes it has done so
+    return;
   }
+  closing_ = true;
+  std::thread thread = std::move(thread_);
+  pushed_or_closing_.notify_one();
+  lock.unlock();
   thread.join();
-  const std::lock_guard lock(mutex_);
+  lock.lock();
   closing_ = false;
+  busy_ = false;
   ran_.notify_all();
 }
 
-void Stream::Work() {
+void Stream::Destroy() {
+  {
+    const std::lock_guard lock(mutex_);
+    destroyed_ = true;
+  }
+  Close();
+}
+
+void Stream::Work() noexcept {
   std::unique_lock lock(mutex_);
   while (true) {
     pushed_or_closing_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    Failure failure = FailureOf(RunJob(job));
-    job = nullptr;  // what it keeps alive goes before anybody is told
-    lock.lock();
-    if (failure_.code == ACL_SUCCESS) failure_ = std::move(failure);
-    ++jobs_ran_;
-    ran_.notify_all();
+    RunNext(lock);
   }
 }
 
-uint64_t Event::Record() {
-  const std::lock_guard lock(mutex_);
-  return ++recorded_;
+void Stream::RunNext(std::unique_lock<std::mutex>& lock) noexcept {
+  std::list<Job> job;
+  job.splice(job.end(), jobs_, jobs_.begin());
+  lock.unlock();
+  Failure failure = FailureOfJob(job.front());
+  job.clear();  // what it keeps alive goes before anybody is told
+  lock.lock();
+  if (failure_.code == ACL_SUCCESS) failure_ = std::move(failure);
+  ++jobs_ran_;
+  ran_.notify_all();
 }
 
-void Event::Complete(uint64_t record) {
-  const std::lock_guard lock(mutex_);
-  if (record > completed_) {
-    completed_ = record;
-    time_ = std::chrono::steady_clock::now();
-  }
-  completed_changed_.notify_all();
-}
-
-uint64_t Event::recorded() {
-  const std::lock_guard lock(mutex_);
-  return recorded_;
-}
-
-void Event::Wait(uint64_t record) {
-  std::unique_lock lock(mutex_);
-  completed_changed_.wait(lock, [&] { return completed_ >= record; });
-}
-
-std::optional<std::chrono::steady_clock::time_point> Event::completed_at() {
-  const std::lock_guard lock(mutex_);
-  if (recorded_ == 0 || completed_ < recorded_) return {};
-  return time_;
-}
-
-bool Event::complete() {
-  const std::lock_guard lock(mutex_);
-  return completed_ >= recorded_;
+void Stream::RunHere(std::unique_lock<std::mutex>& lock) {
+  ran_.wait(lock, [this] { return !busy_; });
+  busy_ = true;
+  while (!jobs_.empty()) RunNext(lock);
+  busy_ = false;
+  ran_.notify_all();
 }
 
 std::shared_ptr<Stream> FindStream(aclrtStream stream) {
-  return stream == nullptr ? DefaultStream() : Streams().Find(stream);
+  if (stream == nullptr) return DefaultStream();
+  auto found = streams.Find(stream);
+  if (found != nullptr && found->OfThisProcess()) return found;
+  if (found == nullptr) {
+    NotAlive();
+  } else {
+    Report({ACL_ERROR_INVALID_PARAM, "stream: made before fork by the parent process, want one of this process"});
+  }
+  return nullptr;
 }
 
-aclError PushTo(aclrtStream stream, Job job) {
+aclError PushTo(aclrtStream stream, Job job, const std::function<bool()>& commit) {
   const std::shared_ptr<Stream> found = FindStream(stream);
-  if (found == nullptr) return NotAlive("stream");
-  found->Push(std::move(job));
-  return ACL_SUCCESS;
+  if (found == nullptr) return ACL_ERROR_INVALID_PARAM;
+  return found->Push(std::move(job), commit) ? ACL_SUCCESS : NotAlive();
 }
 
 void WaitForAllStreams() {
-  for (const auto& stream : AllStreams()) stream->Wait();
+  for (const auto& stream : StreamsOfThisProcess()) stream->Wait();
 }
 
 }  // namespace fa::aclnn
 
-using fa::aclnn::Event;
-using fa::aclnn::Guarded;
-using fa::aclnn::Report;
-using fa::aclnn::Stream;
+using namespace fa::aclnn;  // NOLINT(google-build-using-namespace): the functions below are its C interface
 
 aclError aclrtCreateStream(aclrtStream* stream) {
   return Guarded([&]() -> aclError {
     if (stream == nullptr) return Report({ACL_ERROR_INVALID_PARAM, "stream: null"});
-    *stream = fa::aclnn::Streams().Insert(std::make_shared<Stream>());
+    *stream = streams.Insert(std::make_shared<Stream>());
     return ACL_SUCCESS;
   });
 }
@@ -205,107 +197,29 @@ aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t /*priority*/,
 
 aclError aclrtDestroyStream(aclrtStream stream) {
   return Guarded([&]() -> aclError {
-    const std::shared_ptr<Stream> removed = fa::aclnn::Streams().Remove(stream);
-    if (removed == nullptr) return fa::aclnn::NotAlive("stream");
-    removed->Close();
+    if (stream == nullptr) return NotAlive();
+    if (FindStream(stream) == nullptr) return ACL_ERROR_INVALID_PARAM;
+    const std::shared_ptr<Stream> removed = streams.Remove(stream);
+    if (removed == nullptr) return NotAlive();  // by another thread meanwhile
+    removed->Destroy();
     return Report(removed->TakeFailure());
   });
 }
 
-aclError aclrtSynchronizeStream(aclrtStream stream) { return fa::aclnn::Synchronize(stream, {}); }
+aclError aclrtSynchronizeStream(aclrtStream stream) { return Synchronize(stream, {}); }
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) {
-  if (timeout < 0) return fa::aclnn::Synchronize(stream, {});
-  return fa::aclnn::Synchronize(stream, std::chrono::milliseconds(timeout));
+  if (timeout < 0) return Synchronize(stream, {});
+  return Synchronize(stream, std::chrono::milliseconds(timeout));
 }
 
 aclError aclrtSynchronizeDevice() {
   return Guarded([&]() -> aclError {
-    const auto streams = fa::aclnn::AllStreams();
-    for (const auto& stream : streams) stream->Wait();
-    for (const auto& stream : streams) {
+    const auto all = StreamsOfThisProcess();
+    for (const auto& stream : all) stream->Wait();
+    for (const auto& stream : all) {
       if (const aclError error = Report(stream->TakeFailure()); error != ACL_SUCCESS) return error;
     }
-    return ACL_SUCCESS;
-  });
-}
-
-aclError aclrtCreateEvent(aclrtEvent* event) { return fa::aclnn::Create(event); }
-
-aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t /*flag*/) { return fa::aclnn::Create(event); }
-
-aclError aclrtDestroyEvent(aclrtEvent event) {
-  return Guarded([&]() -> aclError {
-    return fa::aclnn::Events().Remove(event) == nullptr ? fa::aclnn::NotAlive("event") : ACL_SUCCESS;
-  });
-}
-
-aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream) {
-  return Guarded([&]() -> aclError {
-    const std::shared_ptr<Event> found = fa::aclnn::Events().Find(event);
-    if (found == nullptr) return fa::aclnn::NotAlive("event");
-    const std::shared_ptr<Stream> queue = fa::aclnn::FindStream(stream);
-    if (queue == nullptr) return fa::aclnn::NotAlive("stream");
-    const uint64_t record = found->Record();
-    try {
-      queue->Push([found, record] {
-        found->Complete(record);
-        return fa::Status::Ok();
-      });
-    } catch (...) {
-      found->Complete(record);  // nobody else will
-      throw;
-    }
-    return ACL_SUCCESS;
-  });
-}
-
-aclError aclrtResetEvent(aclrtEvent event, aclrtStream /*stream*/) {
-  return Guarded([&]() -> aclError {
-    return fa::aclnn::Events().Find(event) == nullptr ? fa::aclnn::NotAlive("event") : ACL_SUCCESS;
-  });
-}
-
-aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status) {
-  return Guarded([&]() -> aclError {
-    const std::shared_ptr<Event> found = fa::aclnn::Events().Find(event);
-    if (found == nullptr) return fa::aclnn::NotAlive("event");
-    if (status == nullptr) return Report({ACL_ERROR_INVALID_PARAM, "status: null"});
-    *status = found->complete() ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
-    return ACL_SUCCESS;
-  });
-}
-
-aclError aclrtSynchronizeEvent(aclrtEvent event) {
-  return Guarded([&]() -> aclError {
-    const std::shared_ptr<Event> found = fa::aclnn::Events().Find(event);
-    if (found == nullptr) return fa::aclnn::NotAlive("event");
-    found->Wait(found->recorded());
-    return ACL_SUCCESS;
-  });
-}
-
-aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event) {
-  return Guarded([&]() -> aclError {
-    const std::shared_ptr<Event> found = fa::aclnn::Events().Find(event);
-    if (found == nullptr) return fa::aclnn::NotAlive("event");
-    return fa::aclnn::PushTo(stream, [found, record = found->recorded()] {
-      found->Wait(record);
-      return fa::Status::Ok();
-    });
-  });
-}
-
-aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent) {
-  return Guarded([&]() -> aclError {
-    const std::shared_ptr<Event> start = fa::aclnn::Events().Find(startEvent);
-    const std::shared_ptr<Event> end = fa::aclnn::Events().Find(endEvent);
-    if (start == nullptr || end == nullptr) return fa::aclnn::NotAlive("event");
-    if (ms == nullptr) return Report({ACL_ERROR_INVALID_PARAM, "ms: null"});
-    const auto from = start->completed_at();
-    const auto to = end->completed_at();
-    if (!from || !to) return Report({ACL_ERROR_INVALID_PARAM, "event: not recorded, or not complete yet"});
-    *ms = std::chrono::duration<float, std::milli>(*to - *from).count();
     return ACL_SUCCESS;
   });
 }

@@ -1,16 +1,19 @@
 #ifndef FA_ACLNN_STREAM_H_
 #define FA_ACLNN_STREAM_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
+#include "aclnn/process.h"
 #include "aclnn/report.h"
 #include "fa/status.h"
 
@@ -18,57 +21,56 @@ namespace fa::aclnn {
 
 using Job = std::function<Status()>;
 
-/// An in-order queue with a thread of its own, which starts with the first job. A job that fails does not keep the
-/// next ones from running; the first failure is kept until somebody takes it.
+/// An in-order queue with a thread of its own, which starts with the first job. A job that fails, or throws, does not
+/// keep the next ones from running; the first failure is kept until somebody takes it. After the process has begun to
+/// end, jobs run in Push.
+///
+/// A stream serves the process that made it: a forked child has the queue but not the thread, and leaves it alone.
 class Stream {
  public:
-  Stream() = default;
+  Stream() : fork_depth_(ForkDepth()) {}
   ~Stream() { Close(); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  void Push(Job job);
+  /// Whether this process made it; nothing else may be called where it did not.
+  [[nodiscard]] bool OfThisProcess() const { return fork_depth_ == ForkDepth(); }
+
+  /// Queues a job. `commit` is called when nothing can fail any more and nobody else can queue anything in between; it
+  /// must not throw. @return false, and nothing is queued, after Destroy or where commit() is false
+  bool Push(Job job, const std::function<bool()>& commit = {});
   /// Until what is pushed now has run. @return whether it did in time
   bool Wait(std::optional<std::chrono::milliseconds> timeout = {});
   [[nodiscard]] Failure TakeFailure();
   /// Runs what is pushed and ends the thread; the next Push starts another.
   void Close();
+  /// The same for the last time.
+  void Destroy();
+  /// Whether there is a thread.
+  [[nodiscard]] bool busy() const { return busy_; }
 
  private:
-  void Work();
+  void Start();
+  void Work() noexcept;
+  void RunNext(std::unique_lock<std::mutex>& lock) noexcept;
+  void RunHere(std::unique_lock<std::mutex>& lock);
 
+  const uint32_t fork_depth_;
   std::mutex mutex_;
   std::condition_variable pushed_or_closing_, ran_;
-  std::deque<Job> jobs_;
+  std::list<Job> jobs_;
   uint64_t jobs_pushed_ = 0, jobs_ran_ = 0;
-  bool closing_ = false;
+  std::atomic<bool> busy_ = false;  // somebody runs jobs: the thread, as long as it is there, or a caller of Push
+  bool closing_ = false, destroyed_ = false;
   Failure failure_;
   std::thread thread_;
 };
 
-/// A point in a stream, recorded any number of times.
-class Event {
- public:
-  /// The number of the record that begins now.
-  uint64_t Record();
-  void Complete(uint64_t record);
-  [[nodiscard]] uint64_t recorded();
-  void Wait(uint64_t record);
-  /// When the last record completed; nothing while it has not.
-  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> completed_at();
-  [[nodiscard]] bool complete();
-
- private:
-  std::mutex mutex_;
-  std::condition_variable completed_changed_;
-  uint64_t recorded_ = 0, completed_ = 0;
-  std::chrono::steady_clock::time_point time_;
-};
-
-/// Of aclrtCreateStream, or the default stream for null; null for a handle that is not alive.
+/// The stream of aclrtCreateStream, or for null the default stream of this process; else null, and a reported
+/// ACL_ERROR_INVALID_PARAM that says what the handle is.
 [[nodiscard]] std::shared_ptr<Stream> FindStream(aclrtStream stream);
-/// ACL_ERROR_INVALID_PARAM for a stream that is not alive.
-aclError PushTo(aclrtStream stream, Job job);
+/// ACL_ERROR_INVALID_PARAM for a stream that is not alive in this process.
+aclError PushTo(aclrtStream stream, Job job, const std::function<bool()>& commit = {});
 void WaitForAllStreams();
 
 }  // namespace fa::aclnn

@@ -1,10 +1,8 @@
 #include "aclnn/strided_copy.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace fa::aclnn {
 namespace {
@@ -59,23 +57,6 @@ bool IsDense(const TensorView& tensor) {
   for (int i = tensor.shape.rank() - 1; i >= 0; --i) {
     if (tensor.shape[i] > 1 && tensor.stride[i] != step) return false;
     step *= std::max<int64_t>(tensor.shape[i], 1);
-  }
-  return true;
-}
-
-bool ElementsApart(const TensorView& tensor) {
-  if (tensor.stride.empty()) return true;
-  std::array<std::pair<int64_t, int64_t>, Dims::kMaxRank> dims;  // stride, size
-  size_t rank = 0;
-  for (int i = 0; i < tensor.shape.rank(); ++i) {
-    if (tensor.shape[i] > 1) dims[rank++] = {tensor.stride[i], tensor.shape[i]};
-  }
-  std::sort(dims.begin(), dims.begin() + static_cast<ptrdiff_t>(rank));
-  int64_t reach = 0;
-  for (size_t i = 0; i < rank; ++i) {
-    const auto [stride, size] = dims[i];
-    if (stride <= reach) return false;
-    reach += stride * (size - 1);
   }
   return true;
 }

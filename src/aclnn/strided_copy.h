@@ -11,9 +11,6 @@ namespace fa::aclnn {
 /// Whether the elements lie one after another, in order.
 [[nodiscard]] bool IsDense(const TensorView& tensor);
 
-/// Whether elements are certainly apart: every stride steps over all that the smaller ones reach.
-[[nodiscard]] bool ElementsApart(const TensorView& tensor);
-
 /// Copies all elements between two views of the same shape and type.
 void CopyElements(const TensorView& from, const MutableTensorView& to);
 

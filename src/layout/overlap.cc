@@ -12,6 +12,9 @@
 #include <numeric>
 #include <utility>
 
+#include "fa/overlap.h"
+#include "layout/bind_layout.h"
+
 namespace fa::layout {
 namespace {
 
@@ -155,3 +158,29 @@ bool Overlap(const TensorView& a, const TensorView& b) {
 }
 
 }  // namespace fa::layout
+
+namespace fa {
+namespace {
+
+TensorView Filled(const TensorView& tensor) {
+  return {tensor.data, tensor.dtype, tensor.shape, layout::FilledStride(tensor.shape, tensor.stride)};
+}
+
+// The first byte of a view and the first one behind it; equal: nothing to share.
+std::pair<uintptr_t, uintptr_t> RangeOf(const TensorView& tensor) {
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
+  return {begin, begin + static_cast<uintptr_t>(tensor.data == nullptr ? 0 : layout::SpanBytes(tensor))};
+}
+
+}  // namespace
+
+bool Overlap(const TensorView& a, const TensorView& b) {
+  const auto [a_begin, a_end] = RangeOf(a);
+  const auto [b_begin, b_end] = RangeOf(b);
+  if (a_begin == a_end || b_begin == b_end || a_end <= b_begin || b_end <= a_begin) return false;
+  return layout::Overlap(Filled(a), Filled(b));
+}
+
+bool OverlapsItself(const TensorView& tensor) { return !tensor.stride.empty() && layout::OverlapsItself(tensor); }
+
+}  // namespace fa

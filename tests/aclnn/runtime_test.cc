@@ -200,6 +200,20 @@ TEST(Descriptors, ListsOwnTheirTensors) {
   EXPECT_EQ(aclCreateTensorList(tensors, 2), nullptr);
 }
 
+TEST(Descriptors, AreDestroyedByOneOfTwoThreads) {
+  const int64_t shape[] = {2, 3};
+  for (int i = 0; i < 500; ++i) {
+    aclTensor* tensor = aclCreateTensor(shape, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape, 2, nullptr);
+    aclTensorList* list = aclCreateTensorList(&tensor, 1);
+    aclnnStatus first = -1, second = -1;
+    std::thread other([&] { second = aclDestroyTensorList(list); });
+    first = aclDestroyTensorList(list);
+    other.join();
+    EXPECT_EQ(std::min(first, second), ACLNN_SUCCESS);
+    EXPECT_EQ(std::max(first, second), ACLNN_ERR_PARAM_INVALID);
+  }
+}
+
 TEST(Descriptors, SizesOfTypes) {
   EXPECT_EQ(aclDataTypeSize(ACL_BOOL), 1U);
   EXPECT_EQ(aclDataTypeSize(ACL_BF16), 2U);

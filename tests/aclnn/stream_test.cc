@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -208,6 +209,99 @@ TEST_F(Streams, EventsTellWhenAStreamHasPassedThem) {
   EXPECT_EQ(aclrtDestroyEvent(end), ACL_SUCCESS);
   EXPECT_EQ(aclrtRecordEvent(end, stream_), ACL_ERROR_INVALID_PARAM);
   EXPECT_EQ(aclrtDestroyEvent(nullptr), ACL_ERROR_INVALID_PARAM);
+}
+
+// A record counts from the moment that it is in its queue: a wait on the same stream never stands before it.
+TEST_F(Streams, AWaitThatRacesWithARecordDoesNotWaitForItsOwnStream) {
+  aclrtEvent event = nullptr;
+  ASSERT_EQ(aclrtCreateEvent(&event), ACL_SUCCESS);
+  constexpr int kRounds = 20000, kWatchdogMs = 120000;
+  std::thread waiter([&] {
+    for (int i = 0; i < kRounds; ++i) EXPECT_EQ(aclrtStreamWaitEvent(stream_, event), ACL_SUCCESS);
+  });
+  for (int i = 0; i < kRounds; ++i) EXPECT_EQ(aclrtRecordEvent(event, stream_), ACL_SUCCESS);
+  waiter.join();
+  const aclError error = aclrtSynchronizeStreamWithTimeout(stream_, kWatchdogMs);
+  if (error != ACL_SUCCESS) std::abort();  // the stream would never end
+  EXPECT_EQ(aclrtDestroyEvent(event), ACL_SUCCESS);
+}
+
+TEST_F(Streams, AWaitIsForTheRecordBeforeItWhicheverComesLater) {
+  aclrtStream other = nullptr, third = nullptr;
+  aclrtEvent event = nullptr;
+  ASSERT_EQ(aclrtCreateStream(&other), ACL_SUCCESS);
+  ASSERT_EQ(aclrtCreateStream(&third), ACL_SUCCESS);
+  ASSERT_EQ(aclrtCreateEvent(&event), ACL_SUCCESS);
+  SmallCall long_call(2048);
+  long_call.Plan();
+  ASSERT_EQ(long_call.Start(other), ACLNN_SUCCESS);
+  ASSERT_EQ(aclrtRecordEvent(event, other), ACL_SUCCESS);
+  ASSERT_EQ(aclrtStreamWaitEvent(stream_, event), ACL_SUCCESS);
+  ASSERT_EQ(aclrtRecordEvent(event, third), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSynchronizeEvent(event), ACL_SUCCESS) << "of an idle stream";
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  EXPECT_TRUE(long_call.Done());
+  EXPECT_EQ(aclrtDestroyStream(other), ACL_SUCCESS);
+  EXPECT_EQ(aclrtDestroyStream(third), ACL_SUCCESS);
+  EXPECT_EQ(aclrtDestroyEvent(event), ACL_SUCCESS);
+}
+
+TEST_F(Streams, ThreadsMayUseAndDestroyWhatOthersMade) {
+  constexpr int kThreads = 4, kRounds = 200;
+  std::atomic<aclrtStream> shared = nullptr;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kRounds; ++i) {
+        aclrtStream mine = nullptr;
+        ASSERT_EQ(aclrtCreateStream(&mine), ACL_SUCCESS);
+        aclrtStream old = shared.exchange(mine);
+        SmallCall call;
+        call.Plan();
+        ASSERT_EQ(call.Start(old), ACLNN_SUCCESS) << "null: the default stream";
+        const aclError done = aclrtDestroyStream(old);
+        EXPECT_EQ(done, old == nullptr ? ACL_ERROR_INVALID_PARAM : ACL_SUCCESS);
+        EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACL_SUCCESS);
+        EXPECT_TRUE(call.Done());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(aclrtDestroyStream(shared), ACL_SUCCESS);
+}
+
+TEST_F(Streams, AStreamThatIsDestroyedMeanwhileTakesACallOrRefusesIt) {
+  for (int i = 0; i < 300; ++i) {
+    aclrtStream stream = nullptr;
+    ASSERT_EQ(aclrtCreateStream(&stream), ACL_SUCCESS);
+    SmallCall call;
+    call.Plan();
+    std::thread other([&] { EXPECT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS); });
+    const aclnnStatus started = call.Start(stream);
+    other.join();
+    if (started == ACLNN_SUCCESS) {
+      EXPECT_TRUE(call.Done()) << "destroying runs what was queued";
+    } else {
+      EXPECT_EQ(started, ACLNN_ERR_PARAM_INVALID);
+      EXPECT_TRUE(call.Untouched());
+      EXPECT_EQ(aclDestroyAclOpExecutor(call.executor), ACLNN_SUCCESS) << "it has not run";
+    }
+  }
+}
+
+TEST_F(Streams, OneOfTwoThreadsRunsAnExecutor) {
+  for (int i = 0; i < 200; ++i) {
+    SmallCall call;
+    call.Plan();
+    aclnnStatus first = -1, second = -1;
+    std::thread other([&] { second = call.Start(stream_); });
+    first = call.Start(nullptr);
+    other.join();
+    EXPECT_EQ(std::min(first, second), ACLNN_SUCCESS);
+    EXPECT_EQ(std::max(first, second), ACLNN_ERR_PARAM_INVALID);
+    EXPECT_EQ(aclrtSynchronizeDevice(), ACL_SUCCESS);
+    EXPECT_TRUE(call.Done());
+  }
 }
 
 TEST_F(Streams, ManyThreadsCallAtOnce) {

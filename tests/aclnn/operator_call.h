@@ -1,0 +1,107 @@
+#ifndef FA_TESTS_ACLNN_OPERATOR_CALL_H_
+#define FA_TESTS_ACLNN_OPERATOR_CALL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "acl/acl.h"
+
+namespace fa::test {
+
+/// One of every family; kPacked: TND, with statistics by sequence where an operator has them.
+enum class Family : uint8_t {
+  kForward,
+  kForwardPacked,
+  kBackward,
+  kBackwardPacked,
+  kPrompt,
+  kDecode,
+  kMerge,
+  kMergePacked,
+  kSparseForward,
+  kSparseBackward,
+  kIndexer,
+  kIndexerGrad,
+  kSparseLoss,
+  kDenseLoss,
+};
+[[nodiscard]] const std::vector<Family>& AllFamilies();
+[[nodiscard]] const char* Name(Family family);
+std::ostream& operator<<(std::ostream& os, Family family);
+
+/// How the elements of a call's tensors lie: kSpread ones go through the workspace.
+enum class Spacing : uint8_t { kDense, kSpread };
+
+/// A small call that is right, on tensors of its own, in the way a program makes it. Nothing of it stays behind,
+/// whatever fails in between.
+class OperatorCall {
+ public:
+  struct Tensor {
+    std::string name;  ///< as the interface spells it
+    bool output = false;
+    aclDataType dtype = ACL_FLOAT;
+    std::vector<int64_t> shape, stride;
+    std::vector<std::byte> memory;
+    const aclTensor* handle = nullptr;
+
+    [[nodiscard]] void* data() { return memory.data(); }
+    [[nodiscard]] int64_t elements() const;
+  };
+
+  /// Inputs are small values, outputs NaN. Without memory some handles are null, which the operator finds.
+  explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense);
+  ~OperatorCall();
+  OperatorCall(const OperatorCall&) = delete;
+  OperatorCall& operator=(const OperatorCall&) = delete;
+
+  /// The first phase.
+  [[nodiscard]] aclnnStatus Plan();
+  /// The second, in a workspace of this call.
+  [[nodiscard]] aclnnStatus Start(aclrtStream stream);
+  /// Both, then a synchronise. @return the first code that is not 0
+  aclError Run(aclrtStream stream);
+
+  /// In the order in which aclSetTensorAddr counts them.
+  [[nodiscard]] std::list<Tensor>& tensors() { return tensors_; }
+  /// Of all outputs.
+  [[nodiscard]] std::vector<std::byte> Results() const;
+  void ForgetResults();
+  [[nodiscard]] aclOpExecutor* executor() const { return executor_; }
+  [[nodiscard]] std::vector<std::byte>& workspace() { return workspace_; }
+
+ private:
+  const aclTensor* Add(const std::string& name, bool output, const std::vector<int64_t>& shape, aclDataType dtype);
+  const aclTensor* In(const std::string& name, const std::vector<int64_t>& shape, aclDataType dtype = ACL_FLOAT) {
+    return Add(name, false, shape, dtype);
+  }
+  const aclTensor* Out(const std::string& name, const std::vector<int64_t>& shape, aclDataType dtype = ACL_FLOAT) {
+    return Add(name, true, shape, dtype);
+  }
+  const aclTensor* Indices();
+  const aclTensor* PrefixSums();
+  [[nodiscard]] const aclTensor* Handle(const char* name) const;
+  void AddTensors();
+  void AddForward(bool packed);
+  void AddBackward(bool packed);
+  void AddMerge(bool packed);
+  void AddSparse();
+  void AddLoss();
+  [[nodiscard]] aclnnStatus GetWorkspaceSize();
+
+  Family family_;
+  Spacing spacing_;
+  std::list<Tensor> tensors_;
+  aclIntArray *lengths_q_ = nullptr, *lengths_kv_ = nullptr;
+  aclTensorList *keys_ = nullptr, *values_ = nullptr;
+  uint64_t size_ = 0;
+  aclOpExecutor* executor_ = nullptr;
+  std::vector<std::byte> workspace_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_ACLNN_OPERATOR_CALL_H_
