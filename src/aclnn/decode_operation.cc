@@ -1,6 +1,7 @@
 // aclnnIncreFlashAttention, all versions -> fa::PlanDecodeAttention.
 #include "aclnn/decode_operation.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -277,6 +278,16 @@ class DecodeOperation final : public PlannedOperation {
   DecodeSettings settings_;
 };
 
+// 561103, reported, for a null among the tensors of a list; else 0.
+aclnnStatus CheckNoNullIn(const char* name, const aclTensorList* list) {
+  const auto tensors = TensorsOf(name, list);
+  if (!tensors.ok()) return Report(tensors.status());
+  const auto null = std::find(tensors->begin(), tensors->end(), nullptr);
+  if (null == tensors->end()) return ACLNN_SUCCESS;
+  const std::string index = std::to_string(null - tensors->begin());
+  return Report({ACLNN_ERR_INNER_NULLPTR, std::string(name) + "[" + index + "]: null"});
+}
+
 }  // namespace
 
 aclnnStatus PrepareDecode(const DecodeTensors& tensors, const DecodeCall& call, uint64_t* workspace_size,
@@ -290,6 +301,8 @@ aclnnStatus PrepareDecode(const DecodeTensors& tensors, const DecodeCall& call, 
                                             {"workspaceSize", workspace_size},
                                             {"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
+    if (const aclnnStatus null = CheckNoNullIn("key", tensors.key); null != ACLNN_SUCCESS) return null;
+    if (const aclnnStatus null = CheckNoNullIn("value", tensors.value); null != ACLNN_SUCCESS) return null;
     Operands operands;
     auto slots = AddOperands(tensors, operands);
     if (!slots.ok()) return Report(slots.status());

@@ -1,11 +1,11 @@
 #ifndef FA_ACLNN_HANDLE_TABLE_H_
 #define FA_ACLNN_HANDLE_TABLE_H_
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "aclnn/process.h"
 
@@ -48,6 +48,19 @@ class HandleTable {
     return nullptr;
   }
 
+  /// The object with the least number() in (above, most], null if there is none: a walk over the table in which other
+  /// threads may add and remove. Allocates nothing.
+  [[nodiscard]] std::shared_ptr<T> Next(uint64_t above, uint64_t most) const {
+    const std::lock_guard lock(mutex_);
+    if (objects_ == nullptr) return nullptr;
+    const std::shared_ptr<T>* next = nullptr;
+    for (const auto& [handle, object] : *objects_) {
+      const uint64_t number = object->number();
+      if (number > above && number <= most && (next == nullptr || number < (*next)->number())) next = &object;
+    }
+    return next == nullptr ? nullptr : *next;
+  }
+
   /// What was removed; null if there is no such object.
   std::shared_ptr<T> Remove(const void* handle) {
     const std::lock_guard lock(mutex_);
@@ -57,15 +70,6 @@ class HandleTable {
     std::shared_ptr<T> object = std::move(found->second);
     objects_->erase(found);
     return object;
-  }
-
-  [[nodiscard]] std::vector<std::shared_ptr<T>> All() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<T>> all;
-    if (objects_ == nullptr) return all;
-    all.reserve(objects_->size());
-    for (const auto& [handle, object] : *objects_) all.push_back(object);
-    return all;
   }
 
  private:

@@ -14,6 +14,7 @@ namespace {
 constinit HandleTable<Stream> streams;  // the default ones of this process and of those it was forked from too
 constinit std::atomic<Stream*> default_stream{nullptr};
 constinit std::atomic<bool> ending{false};  // the process, by exit or by the end of main
+constinit std::atomic<uint64_t> streams_made{0};
 constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
@@ -52,10 +53,15 @@ std::shared_ptr<Stream> DefaultStream() {
   }
 }
 
-std::vector<std::shared_ptr<Stream>> StreamsOfThisProcess() {
-  std::vector<std::shared_ptr<Stream>> all = streams.All();
-  std::erase_if(all, [](const auto& stream) { return !stream->OfThisProcess(); });
-  return all;
+// visit(stream) for those that there are now.
+template <typename Visit>
+void ForEachStreamOfThisProcess(const Visit& visit) {
+  const uint64_t last = streams_made;
+  uint64_t visited = 0;
+  while (const auto stream = streams.Next(visited, last)) {
+    if (stream->OfThisProcess()) visit(*stream);
+    visited = stream->number();
+  }
 }
 
 aclError Synchronize(aclrtStream handle, std::optional<std::chrono::milliseconds> timeout) {
@@ -68,6 +74,8 @@ aclError Synchronize(aclrtStream handle, std::optional<std::chrono::milliseconds
 }
 
 }  // namespace
+
+Stream::Stream() : fork_depth_(ForkDepth()), number_(++streams_made) {}
 
 bool Stream::Push(Job job, const std::function<bool()>& commit) {
   std::list<Job> queued;
@@ -176,7 +184,7 @@ aclError PushTo(aclrtStream stream, Job job, const std::function<bool()>& commit
 }
 
 void WaitForAllStreams() {
-  for (const auto& stream : StreamsOfThisProcess()) stream->Wait();
+  ForEachStreamOfThisProcess([](Stream& stream) { stream.Wait(); });
 }
 
 }  // namespace fa::aclnn
@@ -215,11 +223,11 @@ aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) 
 
 aclError aclrtSynchronizeDevice() {
   return Guarded([&]() -> aclError {
-    const auto all = StreamsOfThisProcess();
-    for (const auto& stream : all) stream->Wait();
-    for (const auto& stream : all) {
-      if (const aclError error = Report(stream->TakeFailure()); error != ACL_SUCCESS) return error;
-    }
-    return ACL_SUCCESS;
+    WaitForAllStreams();
+    Failure first;
+    ForEachStreamOfThisProcess([&](Stream& stream) {
+      if (first.code == ACL_SUCCESS) first = stream.TakeFailure();
+    });
+    return Report(first);
   });
 }

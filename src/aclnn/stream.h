@@ -11,7 +11,6 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <vector>
 
 #include "aclnn/process.h"
 #include "aclnn/report.h"
@@ -28,13 +27,16 @@ using Job = std::function<Status()>;
 /// A stream serves the process that made it: a forked child has the queue but not the thread, and leaves it alone.
 class Stream {
  public:
-  Stream() : fork_depth_(ForkDepth()) {}
+  Stream();
   ~Stream() { Close(); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   /// Whether this process made it; nothing else may be called where it did not.
   [[nodiscard]] bool OfThisProcess() const { return fork_depth_ == ForkDepth(); }
+
+  /// Streams are counted from 1 on, in the order in which they were made.
+  [[nodiscard]] uint64_t number() const { return number_; }
 
   /// Queues a job. `commit` is called when nothing can fail any more and nobody else can queue anything in between; it
   /// must not throw. @return false, and nothing is queued, after Destroy or where commit() is false
@@ -56,6 +58,7 @@ class Stream {
   void RunHere(std::unique_lock<std::mutex>& lock);
 
   const uint32_t fork_depth_;
+  const uint64_t number_;
   std::mutex mutex_;
   std::condition_variable pushed_or_closing_, ran_;
   std::list<Job> jobs_;

@@ -215,6 +215,10 @@ FlowExecutor::FlowExecutor(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
 FlowExecutor::~FlowExecutor() {
   // A thread's last access is inside oneTBB, where ThreadSanitizer does not see that the end of Run waited for it.
   const TsanIgnore ignore;
+  if (!flows_.empty() && !SchedulerStarts()) {  // forked since
+    for (auto& flow : flows_) static_cast<void>(flow.release());
+    static_cast<void>(allowance_.release());
+  }
   flows_.clear();
 }
 

@@ -1,10 +1,14 @@
 #ifndef FA_CORE_POOL_H_
 #define FA_CORE_POOL_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "core/fork_depth.h"
 
 namespace fa::core {
 
@@ -30,36 +34,60 @@ class Pool {
     std::unique_ptr<T> object_;
   };
 
+  Pool() : objects_(new Objects(ForkDepth())) {}
+  ~Pool() { delete objects_.load(); }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
   /// `make()` gives a std::unique_ptr<T>; called when all are lent. May throw what it throws.
   template <typename Make>
   [[nodiscard]] Lease Borrow(Make&& make) {
+    Objects& objects = ObjectsOfThisProcess();
     {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        std::unique_ptr<T> object = std::move(idle_.back());
-        idle_.pop_back();
+      const std::lock_guard lock(objects.mutex);
+      if (!objects.idle.empty()) {
+        std::unique_ptr<T> object = std::move(objects.idle.back());
+        objects.idle.pop_back();
         return Lease(*this, std::move(object));
       }
-      idle_.reserve(++made_);  // so that Return never allocates
+      objects.idle.reserve(++objects.made);  // so that Return never allocates
     }
     try {
       return Lease(*this, make());
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      --made_;
+      const std::lock_guard lock(objects.mutex);
+      --objects.made;
       throw;
     }
   }
 
  private:
-  void Return(std::unique_ptr<T> object) noexcept {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(object));
+  struct Objects {
+    explicit Objects(uint32_t depth) : fork_depth(depth) {}
+
+    const uint32_t fork_depth;
+    std::mutex mutex;
+    std::vector<std::unique_ptr<T>> idle;
+    size_t made = 0;
+  };
+
+  // A forked child begins anew, since a thread that it does not have may hold the mutex; it leaves the parent's objects
+  // alone.
+  Objects& ObjectsOfThisProcess() {
+    Objects* objects = objects_.load(std::memory_order_acquire);
+    if (objects->fork_depth == ForkDepth()) return *objects;
+    auto own = std::make_unique<Objects>(ForkDepth());
+    return objects_.compare_exchange_strong(objects, own.get(), std::memory_order_acq_rel) ? *own.release() : *objects;
   }
 
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<T>> idle_;
-  size_t made_ = 0;
+  void Return(std::unique_ptr<T> object) noexcept {
+    Objects* objects = objects_.load(std::memory_order_acquire);
+    if (objects->fork_depth != ForkDepth()) return;  // lent before the fork
+    const std::lock_guard lock(objects->mutex);
+    if (objects->idle.size() < objects->idle.capacity()) objects->idle.push_back(std::move(object));
+  }
+
+  std::atomic<Objects*> objects_;
 };
 
 }  // namespace fa::core

@@ -3,6 +3,11 @@
 #include <tbb/info.h>
 #include <tbb/task_arena.h>
 
+#include <atomic>
+#include <cstdint>
+
+#include "core/fork_depth.h"
+
 namespace fa::core {
 namespace {
 
@@ -26,6 +31,11 @@ bool NumaNodesAnswer() noexcept {
 }  // namespace
 
 bool SchedulerStarts() noexcept {
+  // The process that asks first, counted from 1. In a child of it `starts` may be half made.
+  static constinit std::atomic<uint32_t> first{0};
+  const uint32_t process = ForkDepth() + 1;
+  uint32_t asked = 0;
+  if (!first.compare_exchange_strong(asked, process) && asked != process) return false;
   static const bool starts = Answers([] { return tbb::this_task_arena::max_concurrency(); });
   return starts;
 }

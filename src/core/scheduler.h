@@ -9,7 +9,8 @@ namespace fa::core {
 /// leaves it waiting for itself for ever (atomic_do_once, in 2021.8 up to today's versions). So the library asks only
 /// through here, where the first failure is kept.
 
-/// False if oneTBB found no memory when the library first asked: then no function of it may be called any more in this
+/// False if oneTBB found no memory when the library first asked, and in a process forked after it was asked, where its
+/// threads are missing and its locks may be held for ever: then no function of it may be called any more in this
 /// process, and every run is one on the caller.
 [[nodiscard]] bool SchedulerStarts() noexcept;
 

@@ -114,6 +114,9 @@ class DecodeFace {
       tensors.push_back(aclCreateTensor(view.shape.begin(), rank, AclTypeOf(view.dtype), stride, 0, ACL_FORMAT_ND,
                                         view.shape.begin(), rank, const_cast<void*>(view.data)));
     }
+    return ListOf(tensors);
+  }
+  const aclTensorList* ListOf(std::span<const aclTensor* const> tensors) {
     lists_.push_back(aclCreateTensorList(tensors.data(), tensors.size()));
     return lists_.back();
   }
@@ -323,6 +326,16 @@ const Mistake kMistakes[] = {
     {"BiasOfAnotherShape", ACLNN_ERR_PARAM_INVALID, "pseShift.shape[1]=5, want 6",
      [](DecodeFace* f) {
        f->p.pse = f->handles().Tensor(Anything(), ACL_FLOAT16, {2, 5, 1, 700});
+     }},
+    {"NullAmongTheKeys", ACLNN_ERR_INNER_NULLPTR, "key[1]: null",
+     [](DecodeFace* f) {
+       const aclTensor* tensors[] = {f->handles().Tensor(Anything(), ACL_FLOAT16, {1, 2, 700, 24}), nullptr};
+       f->p.key = f->ListOf(tensors);
+     }},
+    {"NullAmongTheValues", ACLNN_ERR_INNER_NULLPTR, "value[0]: null",
+     [](DecodeFace* f) {
+       const aclTensor* tensors[] = {nullptr};
+       f->p.value = f->ListOf(tensors);
      }},
     {"PaddingOfPages", ACLNN_ERR_PARAM_INVALID, "kvPaddingSize: given, want none (with blocktable)",
      [](DecodeFace* f) { f->p.padding = f->handles().Tensor(Anything(), ACL_INT64, {1}); }},

@@ -67,7 +67,7 @@ OperatorCall::OperatorCall(Family family, Spacing spacing) : family_(family), sp
 }
 
 OperatorCall::~OperatorCall() {
-  if (executor_ != nullptr) aclDestroyAclOpExecutor(executor_);
+  Drop();
   aclDestroyTensorList(keys_);
   aclDestroyTensorList(values_);
   for (const Tensor& tensor : tensors_) aclDestroyTensor(tensor.handle);
@@ -332,9 +332,13 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
   return ACLNN_ERR_INNER;
 }
 
-aclnnStatus OperatorCall::Plan() {
+void OperatorCall::Drop() {
   if (executor_ != nullptr) aclDestroyAclOpExecutor(executor_);
   executor_ = nullptr;
+}
+
+aclnnStatus OperatorCall::Plan() {
+  Drop();
   const aclnnStatus status = GetWorkspaceSize();
   if (status != ACLNN_SUCCESS) return status;
   workspace_.resize(size_);

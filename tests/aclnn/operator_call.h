@@ -65,6 +65,9 @@ class OperatorCall {
   /// Both, then a synchronise. @return the first code that is not 0
   aclError Run(aclrtStream stream);
 
+  /// Destroys the executor, where it has not run.
+  void Drop();
+
   /// In the order in which aclSetTensorAddr counts them.
   [[nodiscard]] std::list<Tensor>& tensors() { return tensors_; }
   /// Of all outputs.

@@ -2,19 +2,35 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace {
 
-std::atomic<int64_t> allocations{0};
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+std::atomic<int64_t> allocations{0}, live{0};
+// Of FailingAllocations: those numbered [first_failure, last_failure], counted as `allocations` counts.
+std::atomic<int64_t> first_failure{kNever}, last_failure{kNever}, failures{0};
 
 void* Allocate(std::size_t bytes, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
+  const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (number >= first_failure.load(std::memory_order_relaxed) &&
+      number <= last_failure.load(std::memory_order_relaxed)) {
+    failures.fetch_add(1, std::memory_order_relaxed);
+    throw std::bad_alloc();
+  }
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes == 0 ? 1 : bytes) != 0) {
     throw std::bad_alloc();
   }
+  live.fetch_add(1, std::memory_order_relaxed);
   return memory;
+}
+
+void Free(void* memory) noexcept {
+  if (memory != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
+  std::free(memory);
 }
 
 }  // namespace
@@ -22,6 +38,16 @@ void* Allocate(std::size_t bytes, std::size_t alignment) {
 namespace fa::test {
 
 int64_t Allocations() { return allocations.load(std::memory_order_relaxed); }
+int64_t LiveAllocations() { return live.load(std::memory_order_relaxed); }
+
+FailingAllocations::FailingAllocations(int64_t first, bool all_later) {
+  const int64_t number = Allocations() + first;
+  failures.store(0);
+  last_failure.store(all_later ? kNever : number);
+  first_failure.store(number);
+}
+FailingAllocations::~FailingAllocations() { first_failure.store(kNever); }
+int64_t FailingAllocations::failed() const { return failures.load(); }
 
 }  // namespace fa::test
 
@@ -40,11 +66,11 @@ void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept tr
   return nullptr;
 }
 void* operator new[](std::size_t bytes, const std::nothrow_t& tag) noexcept { return operator new(bytes, tag); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { Free(memory); }
+void operator delete[](void* memory) noexcept { Free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { Free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { Free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { Free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { Free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { Free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { Free(memory); }
