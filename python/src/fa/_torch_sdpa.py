@@ -1,6 +1,8 @@
-"""scaled_dot_product_attention, once its arguments are known to be tensors: shapes and types, and the operator's call."""
+"""scaled_dot_product_attention, once its arguments are known to be tensors: shapes, types, and the operator's call."""
 
 from __future__ import annotations
+
+import sys
 
 import torch
 from torch import Tensor
@@ -35,6 +37,8 @@ def attend(
         return _no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
     if query.shape[-1] == 0:  # every product is 0
         query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
+    if type(query) is not Tensor:
+        dropout_state = _prepared(query, dropout_state)
     dense_mask = pse = None
     if attn_mask is not None:
         mask = as_bnls(attn_mask, shapes)
@@ -48,7 +52,7 @@ def attend(
         dropout_state=dropout_state,
         sink=None,
         layout="BSND",
-        heads=shapes.heads,
+        heads=0,  # those of the tensors, of which a rank may have some
         scale=scale,
         sparse_mode=_CAUSAL if is_causal else _ALL_KEYS,
         pre_tokens=0,
@@ -72,6 +76,19 @@ def attend(
     except ValueError as error:
         raise ValueError(own_axes(str(error))) from None
     return as_given(out, shapes)
+
+
+def _prepared(query: Tensor, dropout_state: Tensor | None) -> Tensor | None:
+    """For DTensors: the operator's shardings are registered, and the state is one of them, rank 0's."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is None or not isinstance(query, distributed.DTensor):
+        return dropout_state
+    from . import _torch_distributed  # noqa: F401
+
+    if dropout_state is None:
+        return None
+    everywhere = [distributed.Replicate()] * query.device_mesh.ndim
+    return distributed.distribute_tensor(dropout_state, query.device_mesh, everywhere)
 
 
 def _no_elements(shape: tuple[int, ...], *sources: Tensor | None) -> Tensor:
