@@ -104,29 +104,8 @@ def _call(query, key, offsets_q, lengths_q, offsets_kv, lengths_kv, dropout_stat
         add(gap_q, 0)
         add(0, gap_kv)
         add(rows, keys)
-    return Call(
-        query_rope=None,
-        key_rope=None,
-        pse=None,
-        dense_mask=None,
-        drop_mask=None,
-        dropout_state=dropout_state,
-        sink=None,
-        layout="TND",
-        heads=query.shape[1],
-        scale=scale,
-        sparse_mode=2 if is_causal else 1,  # as in _torch_sdpa
-        pre_tokens=0,
-        next_tokens=0,
-        prefix=[],
-        cu_q=cu_q[1:],
-        cu_kv=cu_kv[1:],
-        pse_type=1,
-        q_start=0,
-        kv_start=0,
-        keep_prob=keep_prob,
-        statistics="rows",
-    )
+    others = {"cu_q": cu_q[1:], "cu_kv": cu_kv[1:], "dropout_state": dropout_state, "keep_prob": keep_prob}
+    return Call.of_rule(is_causal, "TND", scale, **others)
 
 
 @operator(f"jagged_attention(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> (Tensor, Tensor, Tensor)")

@@ -47,6 +47,26 @@ class Call(NamedTuple):
     keep_prob: float
     statistics: str
 
+    @classmethod
+    def of_rule(cls, is_causal: bool, layout: str, scale: float | None, **others: Any) -> Call:
+        """Every key, or keys j <= i; the number of heads is that of the tensors; pse is added to scaled scores."""
+        call = {
+            "layout": layout,
+            "heads": 0,
+            "scale": scale,
+            "sparse_mode": 2 if is_causal else 1,
+            "pre_tokens": 0,
+            "next_tokens": 0,
+            "pse_type": 1 if others.get("pse") is None else 0,
+            "q_start": 0,
+            "kv_start": 0,
+            "keep_prob": 1.0,
+            "statistics": "rows",
+            **others,
+        }
+        lists = {name: call.get(name, []) for name in ("prefix", "cu_q", "cu_kv")}
+        return cls(**{name: call.get(name) for name in cls._fields} | lists)
+
     def keywords(self) -> dict[str, Any]:
         """Those of `fa.flash_attention`."""
         seed, offset = (None, 0) if self.dropout_state is None else self.dropout_state.tolist()

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ._torch_direct import attend_directly, possible
 from ._torch_nested import attend_nested
 from ._torch_ops import Call, attention
-from ._torch_shapes import as_bnls, as_bsnd, as_given, broadcast_attention, check_types, own_axes
-
-_ALL_KEYS, _CAUSAL = 1, 2  # sparse modes
-_SCALE_THEN_ADD = 0  # pse type
+from ._torch_shapes import as_bnls, as_bnsd, as_given, broadcast_attention, check_types, own_axes
 
 
 def attend(
@@ -43,36 +41,15 @@ def attend(
     if attn_mask is not None:
         mask = as_bnls(attn_mask, shapes)
         dense_mask, pse = (~mask, None) if mask.dtype == torch.bool else (None, mask)
-    call = Call(
-        query_rope=None,
-        key_rope=None,
-        pse=pse,
-        dense_mask=dense_mask,
-        drop_mask=None,
-        dropout_state=dropout_state,
-        sink=None,
-        layout="BSND",
-        heads=0,  # those of the tensors, of which a rank may have some
-        scale=scale,
-        sparse_mode=_CAUSAL if is_causal else _ALL_KEYS,
-        pre_tokens=0,
-        next_tokens=0,
-        prefix=[],
-        cu_q=[],
-        cu_kv=[],
-        pse_type=1 if pse is None else _SCALE_THEN_ADD,
-        q_start=0,
-        kv_start=0,
-        keep_prob=1.0 - dropout_p,
-        statistics="rows",
-    )
-    tensors = (
-        as_bsnd(query, shapes, shapes.heads),
-        as_bsnd(key, shapes, shapes.heads_kv),
-        as_bsnd(value, shapes, shapes.heads_kv),
-    )
+    query = as_bnsd(query, shapes, shapes.heads)
+    key, value = as_bnsd(key, shapes, shapes.heads_kv), as_bnsd(value, shapes, shapes.heads_kv)
     try:
-        out, _, _ = attention(*tensors, *call)
+        if dropout_state is None and possible(query, key, value, attn_mask):
+            out = attend_directly(query, key, value, dense_mask, pse, is_causal, scale)
+        else:
+            others = {"pse": pse, "dense_mask": dense_mask, "dropout_state": dropout_state}
+            call = Call.of_rule(is_causal, "BSND", scale, keep_prob=1.0 - dropout_p, **others)
+            out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), *call)[0].transpose(1, 2)
     except ValueError as error:
         raise ValueError(own_axes(str(error))) from None
     return as_given(out, shapes)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_AXES = {"1": "-2", "2": "-3", "3": "-1"}  # of [B, S, N, D], and of [..., N, S, D]
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -62,6 +61,8 @@ def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, g
         raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
     if value[-2] != key[-2]:
         raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
+    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # by far the most calls
+        return AttentionShapes((query[0],), query[1], query[1], query[2], key[2], 4)
     heads, heads_kv = broadcast_heads(*(_heads(shape) for shape in (query, key, value)), grouped)
     leading = query[:-3]
     if not leading == key[:-3] == value[:-3]:
@@ -102,15 +103,16 @@ def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:
     return tuple(result)
 
 
-def as_bsnd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
-    """[..., N, S, D] as [B, S, heads, D], where it lies if its strides allow."""
+def as_bnsd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
+    """[..., N, S, D] as [B, heads, S, D], where it lies if its strides allow."""
+    shape = tensor.shape
+    if len(shape) == 4 and len(shapes.leading) == 1 and shape[0] == shapes.leading[0] and shape[1] == heads:
+        return tensor
     own = _heads(tensor.shape)
     if own != heads and own != 1:
         tensor = tensor.repeat_interleave(heads // own, -3)
     size = tensor.shape[-2:]
-    if tensor.dim() != 4 or tensor.shape[0] != shapes.batch or tensor.shape[1] != heads or len(shapes.leading) != 1:
-        tensor = tensor.expand(*shapes.leading, heads, *size).reshape(shapes.batch, heads, *size)
-    return tensor.transpose(1, 2)
+    return tensor.expand(*shapes.leading, heads, *size).reshape(shapes.batch, heads, *size)
 
 
 def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
@@ -135,8 +137,7 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
 
 
 def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
-    """[B, L, N, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
-    out = out.transpose(1, 2)
+    """[B, N, L, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
     if len(shapes.leading) == 1:
         return out
     if shapes.rank == 2:
@@ -145,5 +146,5 @@ def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
 
 
 def own_axes(message: str) -> str:
-    """What the operator says of [B, S, N, D], about the caller's [..., N, S, D]."""
-    return re.sub(r"\b((?:query|key|value)\.shape)\[([123])\]", lambda word: f"{word[1]}[{_AXES[word[2]]}]", message)
+    """What is said of the size of heads, the last of four dimensions, about the caller's last one."""
+    return re.sub(r"\b((?:query|key|value)\.shape)\[3\]", r"\1[-1]", message)

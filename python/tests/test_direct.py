@@ -1,0 +1,109 @@
+"""Calls that go past PyTorch's dispatcher: the operator's bits, and the operator wherever something else looks on."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fa import _torch_sdpa
+from fa.torch import scaled_dot_product_attention
+
+B, N, L, S, E = 2, 4, 5, 7, 8
+
+
+def qkv():
+    return [torch.randn(B, N, rows, E) for rows in (L, S, S)]
+
+
+def run(inputs, mask, d_out, **keywords):
+    leaves = [t.detach().requires_grad_() for t in inputs]
+    mask = mask if mask is None or mask.dtype == torch.bool else mask.detach().requires_grad_()
+    out = scaled_dot_product_attention(*leaves, mask, **keywords)
+    sources = leaves if mask is None or mask.dtype == torch.bool else [*leaves, mask]
+    with torch.no_grad():
+        assert torch.equal(scaled_dot_product_attention(*inputs, mask, **keywords), out)
+    assert out.transpose(1, 2).is_contiguous()
+    return [out, *torch.autograd.grad(out, sources, d_out.expand_as(out))]
+
+
+CALLS = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "bool": {"attn_mask": lambda: torch.rand(L, S) < 0.7},
+    "float": {"attn_mask": lambda: torch.randn(B, 1, L, S)},
+    "grouped": {"enable_gqa": True, "scale": 0.3},
+}
+CHANGES = {
+    "dense": lambda t: t,
+    "columns": lambda t: t.transpose(-2, -1).contiguous().transpose(-2, -1),  # of innermost stride 5 or 7
+    "rows": lambda t: torch.stack([t, t], -2).flatten(-3, -2)[..., ::2, :],
+    "expanded": lambda t: t[:1].expand(B, -1, -1, -1),
+    "half": lambda t: t.bfloat16(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", CALLS)
+def test_the_operator_s_bits(name, change, monkeypatch):
+    keywords = dict(CALLS[name])
+    mask = keywords.pop("attn_mask", lambda: None)()
+    q, k, v = (CHANGES[change](t) for t in qkv())
+    if name == "grouped":
+        k, v = k[:, :2], v[:, :2]
+    d_out = torch.randn(B, N, L, E).to(q.dtype)
+    for d_out in (d_out, d_out[:, :, :1, :1]):
+        got = run((q, k, v), mask, d_out, **keywords)
+        with monkeypatch.context() as patch:
+            patch.setattr(_torch_sdpa, "possible", lambda *_: False)
+            want = run((q, k, v), mask, d_out, **keywords)
+        for g, w in zip(got, want, strict=True):
+            assert torch.equal(g, w)
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.names.append(function.name())
+        return function(*arguments, **(keywords or {}))
+
+
+def test_who_looks_on_sees_the_operator():
+    q, k, v = (t.requires_grad_() for t in qkv())
+    with Seen() as mode:
+        scaled_dot_product_attention(q, k, v).sum().backward()
+    assert {"fa::attention", "fa::attention_backward"} <= set(mode.names)
+    out = scaled_dot_product_attention(q, k, v)
+    with Seen() as mode:
+        out.sum().backward()
+    assert "fa::attention_backward" in mode.names
+    with torch.profiler.profile() as profile:
+        scaled_dot_product_attention(q, k, v)
+    assert "fa::attention" in {event.key for event in profile.key_averages()}
+    traced = torch.jit.trace(scaled_dot_product_attention, (q, k, v), check_trace=False)
+    assert "fa::attention" in str(traced.graph)
+
+
+def test_subclasses_see_the_operator():
+    class Named(torch.Tensor):
+        names = []
+
+        @classmethod
+        def __torch_function__(cls, function, types, arguments=(), keywords=None):
+            cls.names.append(str(function))
+            return super().__torch_function__(function, types, arguments, keywords or {})
+
+    q, k, v = qkv()
+    out = scaled_dot_product_attention(q.as_subclass(Named), k, v)
+    assert "fa.attention.default" in Named.names and isinstance(out, Named)
+    assert torch.equal(out.as_subclass(torch.Tensor), scaled_dot_product_attention(q, k, v))
+
+
+def test_a_parameter_is_plain_and_a_changed_input_is_noticed():
+    q, k, v = (torch.nn.Parameter(t) for t in qkv())
+    out = scaled_dot_product_attention(q, k, v)
+    with torch.no_grad():
+        k.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
