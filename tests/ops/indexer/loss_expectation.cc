@@ -16,10 +16,52 @@ struct RowErrors {
   std::vector<double> p, ln_y;
 };
 
-double ExpRelative(DType dtype) { return dtype == DType::kF32 ? 4 * kUnit : 4e-6; }
+/// Of the exponentials, which are exp2.inc's of degree 5 in every type: 1.9 ulp at most.
+constexpr double kExpRelative = 4 * kUnit;
+/// The same over arguments of all fractions: its mean is 0.4 u (2.2e-8), and six standard deviations are 8.7 u, of the
+/// polynomial (6.2e-8) and of its evaluation (about u).
+constexpr double kExpMean = 0.4 * kUnit, kExpSixSigma = 8.7 * kUnit;
+
+/// Six standard deviations of a sum of n terms in f32, given the sum of their squares. Each addition is off by up to u
+/// times its partial sum, evenly spread, so its variance is a third of the square of that. The order is the kernel's
+/// own; over all orders the squares of the partial sums average to (n + 1) / 2 (squares + sum^2) at most.
+double SixSigmaOfSum(int64_t n, double squares, double sum) {
+  return 6 * kUnit * std::sqrt(static_cast<double>(n + 1) * (squares + sum * sum) / 6);
+}
+
+double SquaresOfTerms(const double* a, const double* b, int64_t n) {
+  double squares = 0;
+  for (int64_t x = 0; x < n; ++x) squares += a[x] * b[x] * a[x] * b[x];
+  return squares;
+}
+
+/// Six standard deviations of an indexer's score: of the heads' products and of their sum.
+double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_t key) {
+  double variance = 0, squares = 0, sum = 0;
+  for (int64_t g = 0; g < p.heads; ++g) {
+    const int64_t row = token * p.heads + g;
+    const double product = p.Product(token, g, key), weight = p.weights[row];
+    const double error = weight * (SixSigmaOfSum(p.d, SquaresOfTerms(&p.q[row * p.d], &p.k[key * p.d], p.d), product) +
+                                   static_cast<double>(p.d) * static_cast<double>(FLT_MIN));
+    variance += error * error;
+    const double term = weight * std::max(product, 0.0);
+    squares += term * term;
+    sum += term;
+  }
+  const double error = SixSigmaOfSum(p.heads, squares, sum);
+  return std::sqrt(variance + error * error);
+}
+
+/// The same of an attention's score.
+double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t head, int64_t key) {
+  const int64_t query_row = token * p.heads + head, key_row = key * p.heads_kv + head / (p.heads / p.heads_kv);
+  double squares = SquaresOfTerms(&p.q[query_row * p.d], &p.k[key_row * p.d], p.d);
+  if (p.d_rope > 0) squares += SquaresOfTerms(&p.q_rope[query_row * p.d_rope], &p.k_rope[key_row * p.d_rope], p.d_rope);
+  return SixSigmaOfSum(p.d + p.d_rope, squares * p.scale * p.scale, p.Score(token, head, key));
+}
 
 /// Of the mean of the heads' probabilities of one key.
-double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key, DType dtype) {
+double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key) {
   const reference::SparseProblem& p = problem.attention;
   double error = 0;
   for (int64_t n = 0; n < p.heads; ++n) {
@@ -27,7 +69,7 @@ double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64
     double magnitude = 0;
     const double score = p.Score(token, n, key, &magnitude);
     const double max = problem.max[row], sum = problem.sum[row];
-    const double relative = ErrorOfSum(p.d + p.d_rope) * magnitude + ExpRelative(dtype) + ErrorOfSum(p.heads) +
+    const double relative = ErrorOfSum(p.d + p.d_rope) * magnitude + kExpRelative + ErrorOfSum(p.heads) +
                             4 * kUnit * (std::fabs(max) + std::fabs(std::log(sum)) + std::fabs(score));
     error += std::exp(score - max) / sum * relative + static_cast<double>(FLT_MIN);
   }
@@ -44,7 +86,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
   double largest = 0, mean_score_error = 0;
   for (size_t x = 0; x < keys.size(); ++x) {
     const int64_t key = s.FirstKey(b) + keys[x].key;
-    errors.p.push_back(problem.p_head_mean.empty() ? HeadMeanError(problem, token, key, dtype) : 0);
+    errors.p.push_back(problem.p_head_mean.empty() ? HeadMeanError(problem, token, key) : 0);
     score_errors.push_back(ScoreTolerance(problem.indexer, token, key, dtype));
     largest = std::max(largest, std::fabs(row.score[x]));
     mean_score_error += row.y[x] * score_errors.back();
@@ -53,7 +95,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
                            ? std::fabs(problem.max_index[token]) + std::fabs(std::log(problem.sum_index[token]))
                            : std::log(static_cast<double>(keys.size()));
   for (size_t x = 0; x < keys.size(); ++x) {
-    errors.ln_y.push_back(score_errors[x] + mean_score_error + 2 * ExpRelative(dtype) + ErrorOfSum(std::ssize(keys)) +
+    errors.ln_y.push_back(score_errors[x] + mean_score_error + 2 * kExpRelative + ErrorOfSum(std::ssize(keys)) +
                           4 * kUnit * (2 * largest + given));
   }
   if (problem.l1) {
@@ -66,18 +108,23 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
   return errors;
 }
 
-/// What the loss may be off by: errors that may all point one way, and independent ones, each bounded at six standard
-/// deviations, by their squares.
+/// What the loss may be off by: errors that may all point one way; independent ones, each at six standard deviations,
+/// by their squares; and what it moves by with the one factor that scales all scores of the attention.
 struct LossError {
-  double linear = 0, squares = 0;
+  double linear = 0, squares = 0, by_scale = 0;
   void AddShared(double error) { linear += std::fabs(error); }
   void AddIndependent(double error) { squares += error * error; }
-  [[nodiscard]] double Bound() const { return linear + std::sqrt(squares); }
+  /// Of an exponential that the loss moves by `weight` with.
+  void AddExponential(double weight) {
+    AddShared(weight * kExpMean);
+    AddIndependent(weight * kExpSixSigma);
+  }
+  [[nodiscard]] double Bound() const { return linear + 2 * kUnit * std::fabs(by_scale) + std::sqrt(squares); }
 };
 
 /// Errors of the target: `weights` is what the loss moves by with the relative error of each key's p.
 void AddTargetErrors(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
-                     const std::vector<double>& weights, DType dtype, LossError* error) {
+                     const std::vector<double>& weights, LossError* error) {
   const reference::SparseProblem& p = problem.attention;
   const int64_t token = p.selection.FirstToken(b) + t;
   const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
@@ -85,27 +132,27 @@ void AddTargetErrors(const reference::LossProblem& problem, int64_t b, int64_t t
     const double max = problem.max[token * p.heads + n], sum = problem.sum[token * p.heads + n];
     double of_shift = 0;
     for (size_t x = 0; x < keys.size(); ++x) {
-      double magnitude = 0;
-      const double score = p.Score(token, n, p.selection.FirstKey(b) + keys[x].key, &magnitude);
+      const int64_t key = p.selection.FirstKey(b) + keys[x].key;
+      const double score = p.Score(token, n, key);
       const double mean = row.p[x] * (problem.l1 ? row.p_sum : 1);
       const double share = mean == 0 ? 0 : std::exp(score - max) / sum / static_cast<double>(p.heads) / mean;
-      error->AddIndependent(weights[x] * share *
-                            (ErrorOfSum(p.d + p.d_rope) * magnitude + 4 * kUnit * std::fabs(score)));
+      error->AddIndependent(weights[x] * share * (SixSigmaOfScore(p, token, n, key) + 4 * kUnit * std::fabs(score)));
+      error->by_scale += weights[x] * share * score;
       of_shift += weights[x] * share;
     }
     error->AddIndependent(of_shift * 4 * kUnit * (std::fabs(max) + std::fabs(std::log(sum))));
   }
   for (const double weight : weights) {
     if (problem.p_head_mean.empty()) {
-      error->AddShared(weight * ExpRelative(dtype));
-      error->AddIndependent(weight * ErrorOfSum(p.heads));
+      error->AddExponential(weight);
+      error->AddIndependent(weight * SixSigmaOfSum(p.heads, 1, 1));
     }
     if (problem.l1) error->AddIndependent(weight * 4 * kUnit);
   }
 }
 
 void AddRowErrors(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
-                  DType dtype, LossError* error) {
+                  LossError* error) {
   const reference::Selection& s = problem.attention.selection;
   const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
   if (keys.empty()) return;
@@ -123,12 +170,12 @@ void AddRowErrors(const reference::LossProblem& problem, int64_t b, int64_t t, c
   for (size_t x = 0; x < keys.size(); ++x) {
     const double p = std::max(row.p[x], kClamp);
     const double weight = p - (problem.dense || row.y[x] < kClamp ? 0 : clamped_p * row.y[x]);
-    error->AddIndependent(weight * (ScoreTolerance(problem.indexer, token, s.FirstKey(b) + keys[x].key, dtype) +
+    error->AddIndependent(weight * (SixSigmaOfScore(problem.indexer, token, s.FirstKey(b) + keys[x].key) +
                                     4 * kUnit * (std::fabs(row.score[x] - max) + 1)));
-    error->AddShared(weight * ExpRelative(dtype));
+    error->AddExponential(weight);
     target_weights.push_back(row.p[x] * (slopes[x] - (problem.l1 ? mean_slope : 0)));
   }
-  AddTargetErrors(problem, b, t, row, target_weights, dtype, error);
+  AddTargetErrors(problem, b, t, row, target_weights, error);
 }
 
 }  // namespace
@@ -144,7 +191,7 @@ std::vector<ExpectedOutput> ExpectLoss(const LossCall& call) {
     for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
       const reference::LossRow row = reference::RowOfLoss(problem, b, t);
       const RowErrors errors = ErrorsOf(problem, b, t, row, dtype);
-      AddRowErrors(problem, b, t, row, dtype, &loss_error);
+      AddRowErrors(problem, b, t, row, &loss_error);
       const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
       for (size_t x = 0; x < keys.size(); ++x) {
         const double error =

@@ -1,6 +1,8 @@
 // The KL losses against the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "ops/indexer/loss_case.h"
@@ -63,6 +65,16 @@ TEST_P(IndexerLoss, EveryReductionAndTarget) {
         }
       }
     }
+  }
+}
+
+TEST_P(IndexerLoss, ItsBoundIsAHundredRoundingsAtMost) {
+  for (const DType dtype : kDTypes) {
+    LossCase c = Usual(GetParam());
+    c.tokens.dtype = dtype;
+    const ExpectedOutput loss = ExpectLoss(LossCall(c)).back();
+    ASSERT_EQ(loss.name, "loss");
+    EXPECT_LE(loss.allowed[0], 100 * 0x1p-24 * std::max(std::fabs(loss.want[0]), 1.0)) << Name(dtype);
   }
 }
 
