@@ -87,6 +87,17 @@ def test_forward_mode_is_refused_not_wrong():
             jvp(refused, (q,), (q,))
 
 
+def test_functions_of_arrays_refuse_tangents_too():
+    q, k, v = qkv(B)
+    with forward_ad.dual_level():
+        with pytest.raises(ValueError, match="query: has a tangent, want none"):
+            fa.flash_attention(forward_ad.make_dual(q, q), k, v)
+        bias = forward_ad.make_dual(torch.zeros(1, N, S, S), torch.ones(1, N, S, S))
+        with pytest.raises(ValueError, match="pse: has a tangent, want none"):
+            fa.flash_attention(q, k, v, pse=bias)
+        fa.flash_attention(q, k, v)
+
+
 def test_create_graph_gives_first_derivatives_and_says_that_there_are_no_second():
     q, k, v = (t.requires_grad_() for t in qkv(B))
     want = gradients(loss, q, k, v)

@@ -272,14 +272,22 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
 
 def check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
+    if torch is None:
+        return
+    dual = torch.autograd.forward_ad
+    backward, forward = torch.is_grad_enabled(), dual._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+    if not backward and not forward:
         return
     for name, array in arrays.items():
-        if isinstance(array, torch.Tensor) and array.requires_grad:
+        if not isinstance(array, torch.Tensor):
+            continue
+        if backward and array.requires_grad:
             raise ValueError(
                 f"invalid argument: {name}: requires a gradient, which fa.torch and fa.torch_npu compute; "
                 "here want a detached tensor, or torch.no_grad()"
             )
+        if forward and dual.unpack_dual(array).tangent is not None:
+            raise ValueError(f"invalid argument: {name}: has a tangent, want none: there is no forward-mode derivative")
 
 
 def torch_of(array: Any) -> Any:
