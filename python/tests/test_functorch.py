@@ -360,7 +360,9 @@ def test_rules_of_the_indexer_and_its_loss():
         )
 
     def sparse_call(indices):
-        return None, None, indices, None, None, None, "BSND", 0.3, 1, 3
+        settings = {"layout": "BSND", "scale": 0.3, "block_size": 1, "sparse_mode": 3}
+        nothing = dict.fromkeys(_torch_sparse_ops.SparseCall._fields)
+        return _torch_sparse_ops.SparseCall(**nothing | settings | {"sparse_indices": indices})
 
     assert_all_equal(vmap(kl)(q, k, indices, weights), stacked(kl, q, k, indices, weights))
 

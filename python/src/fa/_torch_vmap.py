@@ -228,12 +228,12 @@ def _prompt_attention(info, in_dims, *arguments):
     return fold.unfold(_torch_ops.prompt_attention(*folded, *call), axis), axis
 
 
-def _by_batch(operator: Any, layout_at: int, pages_at: int | None) -> Callable:
-    """The rule of an operator all of whose tensors have the batch in front, unless packed or in pages."""
+def _by_batch(operator: Any, layout_at: int, unless: tuple[int, ...] = ()) -> Callable:
+    """The rule of an operator whose tensors have the batch in front; packed, or with an argument of `unless`, sample by
+    sample."""
 
     def rule(info, in_dims, *arguments):
-        paged = pages_at is not None and arguments[pages_at] is not None
-        if arguments[layout_at] != "BSND" or paged:
+        if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):
             return _one_by_one(operator, info.batch_size, in_dims, arguments)
         fold = _Fold(info.batch_size)
         folded = (
@@ -250,7 +250,11 @@ def _sample_by_sample(operator: Any) -> Callable:
     return lambda info, in_dims, *arguments: _one_by_one(operator, info.batch_size, in_dims, arguments)
 
 
-_SPARSE_LAYOUT, _SPARSE_PAGES = SparseCall._fields.index("layout"), SparseCall._fields.index("block_table")
+def _sparse(operator: Any, first: int) -> Callable:
+    """The rule of an operator whose arguments are SparseCall's from place `first` on."""
+    alone = (first + i for i, name in enumerate(SparseCall._fields) if name in ("block_table", "sink"))
+    return _by_batch(operator, first + SparseCall._fields.index("layout"), tuple(alone))
+
 
 RULES = {
     "attention": _attention,
@@ -260,9 +264,9 @@ RULES = {
     "dropout_bits": _bits_of_states,
     "ring_attention_update": _merge,
     "prompt_attention": _prompt_attention,
-    "sparse_attention": _by_batch(_torch_sparse_ops.sparse_attention, 3 + _SPARSE_LAYOUT, 3 + _SPARSE_PAGES),
-    "sparse_attention_backward": _by_batch(_torch_sparse_ops.sparse_attention_backward, 7 + _SPARSE_LAYOUT, None),
-    "lightning_indexer": _by_batch(_torch_sparse_ops.lightning_indexer, 6, 3),
-    "lightning_indexer_backward": _by_batch(_torch_sparse_ops.lightning_indexer_backward, 7, None),
+    "sparse_attention": _sparse(_torch_sparse_ops.sparse_attention, 3),
+    "sparse_attention_backward": _sparse(_torch_sparse_ops.sparse_attention_backward, 7),
+    "lightning_indexer": _by_batch(_torch_sparse_ops.lightning_indexer, 6, unless=(3,)),
+    "lightning_indexer_backward": _by_batch(_torch_sparse_ops.lightning_indexer_backward, 7),
     "sparse_indexer_loss": _sample_by_sample(_torch_sparse_ops.sparse_indexer_loss),
 }
