@@ -1,6 +1,8 @@
 #include "fa/context.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "core/context_impl.h"
@@ -93,16 +95,17 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
 }
 
 Context& Context::Default() {
-  // Never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call.
-  static Context* const context = [] {
-    core::Topology topology = core::Topology::Detect();
-    Result<ContextSettings> settings =
-        ResolveContext({}, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
-    Status status = settings.status();
-    if (!settings.ok()) settings = ResolveContext({}, {}, topology, DetectIsa(), Preferred());
-    return new Context(std::make_unique<Impl>(*settings, std::move(topology), std::move(status)));
-  }();
-  return *context;
+  // Never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call. Not a static
+  // that is made by one thread while others wait: in a child forked meanwhile they would wait for ever.
+  static constinit std::atomic<Context*> context{nullptr};
+  if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
+  core::Topology topology = core::Topology::Detect();
+  Result<ContextSettings> settings = ResolveContext({}, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
+  Status status = settings.status();
+  if (!settings.ok()) settings = ResolveContext({}, {}, topology, DetectIsa(), Preferred());
+  std::unique_ptr<Context> own(new Context(std::make_unique<Impl>(*settings, std::move(topology), std::move(status))));
+  Context* first = nullptr;
+  return context.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel) ? *own.release() : *first;
 }
 
 int Context::threads() const { return impl_->workers(); }

@@ -44,7 +44,7 @@ std::vector<int> BindableNumaNodes() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return {};  // oneTBB loads its binding library in a way (RTLD_DEEPBIND) that the sanitizers abort on
 #else
-  if (!NumaNodesAnswer()) return {};
+  if (!SchedulerStarts() || !NumaNodesAnswer()) return {};
   const std::vector<tbb::numa_node_id> nodes = tbb::info::numa_nodes();
   return {nodes.begin(), nodes.end()};
 #endif

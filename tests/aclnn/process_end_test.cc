@@ -1,10 +1,12 @@
 // Loading and unloading the library, and work in the last moments of a process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,35 @@ TEST(Reloading, TheLibraryHundredTimes) {
     Library library(FA_LIBRARY);
     ASSERT_TRUE(library.open()) << dlerror();
     ASSERT_EQ(library.Close(), 0) << dlerror();
+  }
+}
+
+// In a process of its own: one thread makes all that the library makes once, a child is forked meanwhile and computes.
+int ForkWhileFirstUsed(int delay_us) {
+  const Library library(FA_ACLNN_LIBRARY);
+  Call here, there;
+  bool right = false;
+  std::thread user([&] { right = here.Run(library); });
+  usleep(static_cast<useconds_t>(delay_us));
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);
+    _exit(there.Run(library) ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  user.join();
+  return right && WIFEXITED(status) ? WEXITSTATUS(status) : 2;
+}
+
+TEST(Forking, WhileTheLibraryIsFirstUsed) {
+  for (int i = 0; i < 30; ++i) {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(ForkWhileFirstUsed(i * 300));
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    ASSERT_EQ(WEXITSTATUS(status), 0) << "after " << i * 300 << " us; 2: the child hangs";
   }
 }
 
