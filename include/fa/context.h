@@ -35,7 +35,7 @@ enum class NumaPolicy : uint8_t {
 };
 
 struct ContextOptions {
-  int threads = 0;              ///< 0: every core of the process' affinity mask
+  int threads = 0;  ///< 0: environment FA_NUM_THREADS (1..65536), else every core of the process' affinity mask
   std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else the fastest (docs/kernels.md)
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
