@@ -43,12 +43,22 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
                                     static_cast<size_t>(plan_.states) * buffers_.state_floats * sizeof(float));
 }
 
-Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
-                           const KeySource* keys, const OutputQuantisation* quantisation) const {
+ForwardTile ForwardProgram::Start(const AttentionArgs& args, std::byte* workspace, const KeySource* keys,
+                                  const OutputQuantisation* quantisation) const {
   WriteUnusedRows(bound_, args);
   std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
-  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace, keys, quantisation);
+  return ForwardTile(bound_, plan_, table_, args, buffers_, workspace, keys, quantisation);
+}
+
+Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
+                           const KeySource* keys, const OutputQuantisation* quantisation) const {
+  ForwardTile tile = Start(args, workspace, keys, quantisation);
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+}
+
+Status ForwardProgram::Run(core::Executor& executor, const AttentionArgs& args, std::byte* workspace) const {
+  ForwardTile tile = Start(args, workspace, nullptr, nullptr);
+  return executor.Run(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 
 std::string ForwardProgram::Describe() const {

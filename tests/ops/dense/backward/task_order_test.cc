@@ -2,8 +2,6 @@
 // starts as NaN.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "ops/dense/backward_tile.h"
 #include "ops/dense/gradient_sums.h"
 #include "ops/plan/plan_machine.h"
@@ -11,30 +9,11 @@
 #include "support/compare_gradients.h"
 #include "support/contexts.h"
 #include "support/random_backward_case.h"
+#include "support/shuffled_executor.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::test {
 namespace {
-
-/// Some topological order of the tasks, drawn at random among those ready at each step.
-std::vector<int32_t> RandomOrder(const core::TaskGraph& graph, std::mt19937* random) {
-  std::vector<int32_t> waits = graph.predecessor_count, ready, order;
-  waits.resize(static_cast<size_t>(graph.task_count));
-  for (int32_t task = 0; task < graph.task_count; ++task) {
-    if (waits[task] == 0) ready.push_back(task);
-  }
-  while (!ready.empty()) {
-    std::swap(ready[(*random)() % ready.size()], ready.back());
-    const int32_t task = ready.back();
-    ready.pop_back();
-    order.push_back(task);
-    if (!graph.has_edges()) continue;
-    for (int64_t e = graph.successor_begin[task]; e < graph.successor_begin[task + 1]; ++e) {
-      if (--waits[graph.successors[e]] == 0) ready.push_back(graph.successors[e]);
-    }
-  }
-  return order;
-}
 
 /// FlashAttentionGrad with the tasks in an order of its own.
 class ShuffledBackward {
@@ -48,16 +27,14 @@ class ShuffledBackward {
 
   [[nodiscard]] int32_t tasks() const { return plan_.graph.task_count; }
 
-  void Run(std::mt19937* random) {
+  void Run(ShuffledExecutor* executor) {
     const GuardedBuffer workspace(workspace_plan_.total_bytes());
     const AttentionArgs forward = ops::ForwardArgs(args_);
     ops::WriteTailGradients(bound_, args_);
     ops::ClearGradientSums(bound_, buffers_, workspace.data());
     ops::BackwardTile tile(bound_, plan_, table_, args_, forward, buffers_, workspace.data());
-    const std::vector<int32_t> order = RandomOrder(plan_.graph, random);
-    ASSERT_EQ(order.size(), static_cast<size_t>(tasks())) << "the graph has a cycle";
-    const auto workers = static_cast<unsigned>(plan_.graph.workers());
-    for (const int32_t task : order) tile(task, static_cast<int>((*random)() % workers));
+    const Status status = executor->Run(plan_.graph, core::TaskFunction(tile), nullptr);
+    ASSERT_TRUE(status.ok()) << status.message();
     ops::WriteGradientSums(bound_, table_, args_, buffers_, workspace.data());
   }
 
@@ -79,10 +56,10 @@ class BackwardTaskOrder : public ::testing::TestWithParam<Isa> {
     const BackwardOutputs usual = problem.Outputs();
     ShuffledBackward shuffled(problem, context);
     EXPECT_GE(shuffled.tasks(), least_tasks);
-    std::mt19937 random(4711);
+    ShuffledExecutor executor(4711);
     for (int order = 0; order < orders; ++order) {
       problem.ForgetOutputs();
-      shuffled.Run(&random);
+      shuffled.Run(&executor);
       EXPECT_TRUE(SameBits(usual, problem.Outputs())) << "order " << order << problem.backward_case();
     }
   }

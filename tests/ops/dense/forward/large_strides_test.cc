@@ -1,52 +1,13 @@
 // Offsets past 2^31 and 2^32 elements: the tensors of a small call spread over terabytes of address space, of which
 // only the touched pages exist.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-
-#include <cstring>
 
 #include "support/compare.h"
 #include "support/contexts.h"
+#include "support/sparse_memory.h"
 
 namespace fa::test {
 namespace {
-
-class SparseMemory {
- public:
-  explicit SparseMemory(size_t bytes) : bytes_(bytes) {
-    memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  ~SparseMemory() {
-    if (ok()) munmap(memory_, bytes_);
-  }
-  SparseMemory(const SparseMemory&) = delete;
-  SparseMemory& operator=(const SparseMemory&) = delete;
-  [[nodiscard]] bool ok() const { return memory_ != MAP_FAILED; }
-  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
-
- private:
-  void* memory_;
-  size_t bytes_;
-};
-
-/// Copies rows (the innermost dimension) between two views of one shape of rank 3 or 4.
-void CopyRows(const TensorView& from, const MutableTensorView& to) {
-  const int inner = from.shape.rank() - 1;
-  const auto bytes = static_cast<size_t>(from.shape[inner]) * SizeOf(from.dtype);
-  const int64_t outer = inner == 3 ? from.shape[0] : 1;
-  for (int64_t a = 0; a < outer; ++a) {
-    for (int64_t b = 0; b < from.shape[inner - 2]; ++b) {
-      for (int64_t c = 0; c < from.shape[inner - 1]; ++c) {
-        const auto offset = [&](const Dims& stride) {
-          return (inner == 3 ? a * stride[0] : 0) + b * stride[inner - 2] + c * stride[inner - 1];
-        };
-        const auto size = static_cast<int64_t>(SizeOf(from.dtype));
-        std::memcpy(static_cast<std::byte*>(to.data) + offset(to.stride) * size,
-                    static_cast<const std::byte*>(from.data) + offset(from.stride) * size, bytes);
-      }
-    }
-  }
-}
 
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 64;
 constexpr int64_t kPast32 = (int64_t{1} << 32) + 192;

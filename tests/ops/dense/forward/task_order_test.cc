@@ -1,0 +1,73 @@
+// The tasks of a forward plan in random orders, each on a random worker: the bits of the usual call. Workspace starts
+// as NaN.
+#include <gtest/gtest.h>
+
+#include "ops/bind/bind_attention.h"
+#include "ops/dense/forward_program.h"
+#include "support/compare.h"
+#include "support/contexts.h"
+#include "support/random_forward_case.h"
+#include "support/shuffled_executor.h"
+
+namespace fa::test {
+namespace {
+
+class ForwardTaskOrder : public ::testing::TestWithParam<Isa> {
+ protected:
+  static void ExpectSameBits(const ForwardCase& c, int orders, int64_t least_tasks = 0) {
+    const ForwardProblem problem(c);
+    Context* context = ContextOf(GetParam(), 3);
+    const ForwardOutputs usual = OutputsOf(problem, context);
+    const AttentionArgs args = problem.args();
+    const ops::ForwardProgram program("forward", *context, ops::BindAttention(args, problem.options()).value());
+    EXPECT_GE(program.info().tasks, least_tasks);
+    ShuffledExecutor executor(4711);
+    for (int order = 0; order < orders; ++order) {
+      problem.ForgetOutputs();
+      const GuardedBuffer workspace(program.workspace_bytes());
+      const Status status = program.Run(executor, args, workspace.data());
+      ASSERT_TRUE(status.ok()) << status.message();
+      ASSERT_TRUE(SameBits(usual, problem.Outputs())) << "order " << order << c;
+    }
+  }
+};
+
+TEST_P(ForwardTaskOrder, OfManyTilesDoesNotMatter) {
+  for (const int mode : {1, 3}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      ForwardCase c;
+      c.dtype = dtype;
+      c.heads = 4;
+      c.heads_kv = 2;
+      c.lengths = EqualLengths(2, 500, 700);
+      c.mask.mode = mode;
+      c.sink = true;
+      ExpectSameBits(c, 4, 2 * 4 * 3);
+    }
+  }
+}
+
+// Whoever comes last adds up the parts of the keys.
+TEST_P(ForwardTaskOrder, OfPartsOfKeysDoesNotMatter) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    ForwardCase c;
+    c.dtype = dtype;
+    c.heads = 4;
+    c.heads_kv = 2;
+    c.lengths = EqualLengths(2, 1, 4000);
+    ExpectSameBits(c, 8, 2 * 2 * 2);
+  }
+}
+
+TEST_P(ForwardTaskOrder, OfRandomCasesDoesNotMatter) {
+  const int cases = RandomCases(240) / 8;
+  for (int seed = 28001; seed < 28001 + cases; ++seed) {
+    ExpectSameBits(RandomForwardCase(static_cast<uint64_t>(seed)), 2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, ForwardTaskOrder, ::testing::ValuesIn(IsaLevels()),
+                         [](const auto& info) { return IsaName(info.param); });
+
+}  // namespace
+}  // namespace fa::test
