@@ -102,21 +102,11 @@ void BackwardProblem::PlaceStatistic(const std::vector<double>& values, Tensor* 
   const ForwardCase& f = case_.forward;
   const int64_t copies = case_.eight_statistics ? kCopies : 1;
   const int64_t batch = f.packed() ? 1 : f.batch();
-  // BNS with a head of one element a row, or TN.
-  const Layout order = f.packed() ? Layout::kTND : Layout::kBNSD;
-  const HeadSizes sizes{.batch = batch, .heads = f.heads, .rows = f.tensor_rows_q(), .size = copies};
-  const HeadStrides stride = StridesOf(order, sizes, {.middle = case_.padding.middle, .outer = case_.padding.outer});
-  Dims shape = ShapeOf(order, sizes), strides = StrideDims(order, stride);
-  if (copies == 1) {
-    shape = Dims(std::span(shape.begin(), static_cast<size_t>(shape.rank() - 1)));
-    strides = Dims(std::span(strides.begin(), static_cast<size_t>(strides.rank() - 1)));
-  }
-  *tensor = Tensor(DType::kF32, shape, strides, f.placement);
-  const Rows rows{.at = {*tensor, stride},
-                  .lengths = &f.lengths.sq,
-                  .heads = f.heads,
-                  .size = copies,
-                  .tensor_rows = f.tensor_rows_q()};
+  const HeadSizes sizes{.batch = batch, .heads = f.heads, .rows = f.tensor_rows_q()};
+  const HeadTensor placed = MakeStatistic(f.packed(), sizes, copies, case_.padding, f.placement);
+  *tensor = placed.tensor;
+  const Rows rows{
+      .at = placed, .lengths = &f.lengths.sq, .heads = f.heads, .size = copies, .tensor_rows = f.tensor_rows_q()};
   std::vector<double> copied;
   for (const double value : values) copied.insert(copied.end(), static_cast<size_t>(copies), value);
   Scatter(copied, rows);

@@ -60,7 +60,9 @@ AssertionResult CompareStatistics(const ForwardProblem& problem, const reference
   return AssertionSuccess();
 }
 
-AssertionResult Matches(const ForwardProblem& problem, const reference::ForwardResult& want) {
+}  // namespace
+
+AssertionResult MatchesReference(const ForwardProblem& problem, const reference::ForwardResult& want) {
   const int64_t dv = problem.forward_case().dv;
   const ForwardOutputs got = problem.Outputs();
   const ForwardTolerance tolerance(problem.values(), want, problem.forward_case().dtype);
@@ -78,6 +80,8 @@ AssertionResult Matches(const ForwardProblem& problem, const reference::ForwardR
   return CompareStatistics(problem, want, got);
 }
 
+namespace {
+
 AssertionResult RunsLike(const reference::ForwardResult& want, const ForwardProblem& problem, Context* context) {
   const Snapshot before = problem.TakeSnapshot();
   const Status status = problem.Run(context);
@@ -86,7 +90,7 @@ AssertionResult RunsLike(const reference::ForwardResult& want, const ForwardProb
   if (const int64_t byte = before.FirstChange(); byte >= 0) {
     return AssertionFailure() << "byte " << byte << " of a buffer was overwritten\n " << name;
   }
-  AssertionResult matches = Matches(problem, want);
+  AssertionResult matches = MatchesReference(problem, want);
   if (!matches) return matches << "\n " << name;
   return matches;
 }
@@ -94,7 +98,7 @@ AssertionResult RunsLike(const reference::ForwardResult& want, const ForwardProb
 }  // namespace
 
 AssertionResult MatchesReference(const ForwardProblem& problem) {
-  return Matches(problem, reference::Forward(problem.values()));
+  return MatchesReference(problem, reference::Forward(problem.values()));
 }
 
 AssertionResult SameBits(const ForwardOutputs& a, const ForwardOutputs& b) {

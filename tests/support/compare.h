@@ -10,6 +10,8 @@ namespace fa::test {
 /// Every output within ForwardTolerance of the reference on `problem.values()`; rows without keys, tails and zeros
 /// exactly; NaN and inf where the reference has them. A row whose sum is NaN there has NaN for maximum and lse too.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
+[[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem,
+                                                          const reference::ForwardResult& want);
 
 /// The same bits everywhere; any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const ForwardOutputs& a, const ForwardOutputs& b);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace fa::test {
 
@@ -162,6 +163,19 @@ Dims StrideDims(Layout layout, const HeadStrides& s) {
 HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding, Placement placement) {
   const HeadStrides stride = StridesOf(layout, sizes, padding);
   return {Tensor(dtype, ShapeOf(layout, sizes), StrideDims(layout, stride), placement), stride};
+}
+
+HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding, Placement placement) {
+  // A head of one element per row and copy.
+  const Layout order = packed ? Layout::kTND : Layout::kBNSD;
+  sizes.size = copies;
+  const HeadStrides stride = StridesOf(order, sizes, {.middle = padding.middle, .outer = padding.outer});
+  Dims shape = ShapeOf(order, sizes), strides = StrideDims(order, stride);
+  if (copies == 1) {
+    shape = Dims(std::span(shape.begin(), static_cast<size_t>(shape.rank() - 1)));
+    strides = Dims(std::span(strides.begin(), static_cast<size_t>(strides.rank() - 1)));
+  }
+  return {Tensor(DType::kF32, shape, strides, placement), stride};
 }
 
 Snapshot::Saved* Snapshot::Find(const Tensor& tensor) {

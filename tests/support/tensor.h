@@ -87,6 +87,10 @@ struct Padding {
 [[nodiscard]] HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding = {},
                                         Placement placement = {});
 
+/// An f32 statistic of query rows, [B, N, S] or, packed, [T, N]; of more than one copy with that dimension innermost.
+[[nodiscard]] HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding = {},
+                                       Placement placement = {});
+
 /// The bytes of buffers before a call. Afterwards only elements of the given tensors may have changed.
 class Snapshot {
  public:

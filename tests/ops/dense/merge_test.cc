@@ -16,6 +16,7 @@
 #include "layout/bind_layout.h"
 #include "layout/half.h"
 #include "ops/bind/bind_call.h"
+#include "reference/merge.h"
 
 namespace fa::test {
 namespace {
@@ -157,29 +158,11 @@ class MergeCase {
   }
 };
 
-struct Row {
-  std::vector<double> out;
-  double max = 0, sum = 0;
-};
+using Row = reference::PartialRow;
 
 Row Partial(const MergeCase& c, const Owned& out, const Owned& max, const Owned& sum, int64_t b, int64_t n, int64_t i) {
   Row row{{}, c.Stat(max, b, n, i), c.Stat(sum, b, n, i)};
   for (int64_t d = 0; d < c.shape.d; ++d) row.out.push_back(out.Get(c.RowAt(out, b, n, i) + d));
-  return row;
-}
-
-bool Absent(const Row& row) { return row.sum == 0 || (row.max == -FLT_MAX && row.sum == FLT_MAX); }
-
-Row Reference(const Row& prev, const Row& cur) {
-  if (Absent(prev) && Absent(cur)) return {std::vector<double>(prev.out.size(), 0.0), -FLT_MAX, FLT_MAX};
-  if (Absent(prev)) return cur;
-  if (Absent(cur)) return prev;
-  Row row;
-  row.max = std::max(prev.max, cur.max);
-  const double a = prev.sum * std::exp(prev.max - row.max);
-  const double b = cur.sum * std::exp(cur.max - row.max);
-  row.sum = a + b;
-  for (size_t d = 0; d < prev.out.size(); ++d) row.out.push_back((prev.out[d] * a + cur.out[d] * b) / row.sum);
   return row;
 }
 
@@ -198,8 +181,8 @@ void ExpectMergedRows(const MergeCase& c, const Owned& prev_out, const Owned& pr
   c.ForEachRow([&](int64_t b, int64_t n, int64_t i) {
     const Row prev = Partial(c, prev_out, prev_max, prev_sum, b, n, i);
     const Row cur = Partial(c, c.cur_out, c.cur_max, c.cur_sum, b, n, i);
-    const Row want = Reference(prev, cur);
-    const bool exact = Absent(prev) || Absent(cur);
+    const Row want = reference::Merge(prev, cur);
+    const bool exact = prev.absent() || cur.absent();
     absent += exact;
     const layout::Stats stats = c.StatsOf(max);
     for (int64_t copy = 0; copy < stats.copies; ++copy) {

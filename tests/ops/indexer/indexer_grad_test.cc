@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "ops/indexer/indexer_case.h"
+#include "ops/indexer/random_indexer_case.h"
 #include "support/contexts.h"
-#include "support/random_token_case.h"
 
 namespace fa::test {
 namespace {
@@ -150,15 +150,7 @@ TEST(IndexerGrad, UncheckedInvalidEntriesAreSkipped) {
 
 TEST(IndexerGrad, RandomCases) {
   for (int seed = 0; seed < RandomCases() / 5; ++seed) {
-    RandomChoices random(static_cast<uint64_t>(seed));
-    IndexerCase c{.tokens = RandomTokenCase(static_cast<uint64_t>(seed), false, &random)};
-    c.heads = random.OneOf<int64_t>({1, 2, 5, 8, 16, 40});
-    c.d = random.OneOf<int64_t>({1, 8, 24, 64, 128});
-    c.f32_weights = random.Pick(0, 1) == 1;
-    c.f32_values = random.Pick(0, 1) == 1;
-    c.flat_d_values = random.Pick(0, 1) == 1;
-    c.values = random.OneOf({IndexerValues::kNormal, IndexerValues::kSmallIntegers});
-    ASSERT_TRUE(BackwardIsTheReference(c, 1 + seed % 3));
+    ASSERT_TRUE(BackwardIsTheReference(RandomIndexerCase(static_cast<uint64_t>(seed), false), 1 + seed % 3));
   }
 }
 

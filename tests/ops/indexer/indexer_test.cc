@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "ops/indexer/indexer_case.h"
+#include "ops/indexer/random_indexer_case.h"
 #include "support/contexts.h"
-#include "support/random_token_case.h"
 
 namespace fa::test {
 namespace {
@@ -237,15 +237,7 @@ TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
 
 TEST(Indexer, RandomCases) {
   for (int seed = 0; seed < RandomCases() / 5; ++seed) {
-    RandomChoices random(static_cast<uint64_t>(seed));
-    IndexerCase c{.tokens = RandomTokenCase(static_cast<uint64_t>(seed), true, &random)};
-    c.heads = random.OneOf<int64_t>({1, 2, 5, 8, 16, 40});
-    c.d = random.OneOf<int64_t>({1, 8, 24, 64, 128});
-    c.f32_weights = random.Pick(0, 1) == 1;
-    c.f32_values = random.Pick(0, 1) == 1;
-    c.wants_values = random.Pick(0, 3) > 0;
-    c.values = random.OneOf({IndexerValues::kNormal, IndexerValues::kSmallIntegers});
-    ASSERT_TRUE(ForwardIsTheReference(c, 1 + seed % 3));
+    ASSERT_TRUE(ForwardIsTheReference(RandomIndexerCase(static_cast<uint64_t>(seed), true), 1 + seed % 3));
   }
 }
 

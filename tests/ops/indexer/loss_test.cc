@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "ops/indexer/loss_case.h"
+#include "ops/indexer/random_indexer_case.h"
 #include "support/contexts.h"
-#include "support/random_token_case.h"
 
 namespace fa::test {
 namespace {
@@ -163,20 +163,7 @@ TEST_P(IndexerLoss, StridesAndPlacesOfTensors) {
 
 TEST_P(IndexerLoss, RandomCases) {
   for (int seed = 0; seed < RandomCases() / 5; ++seed) {
-    RandomChoices random(static_cast<uint64_t>(seed));
-    LossCase c{.tokens = RandomTokenCase(static_cast<uint64_t>(seed), false, &random), .dense = GetParam()};
-    c.heads = random.OneOf<int64_t>({1, 2, 6, 16});
-    c.heads_kv = c.dense && c.heads % 2 == 0 ? random.OneOf<int64_t>({1, 2, c.heads}) : 1;
-    c.d = random.OneOf<int64_t>({1, 8, 24, 64});
-    c.d_rope = random.OneOf<int64_t>({0, 0, 5, 16});
-    c.heads_index = random.OneOf<int64_t>({1, 2, 5, 16});
-    c.d_index = random.OneOf<int64_t>({1, 8, 24, 64, 128});
-    c.f32_weights = random.Pick(0, 1) == 1;
-    c.head_mean = !c.dense && random.Pick(0, 2) == 0;
-    c.foreign_statistics = random.Pick(0, 3) == 0;
-    c.l1 = random.Pick(0, 1) == 1;
-    c.mean = random.Pick(0, 1) == 1;
-    ASSERT_TRUE(LossIsTheReference(c, 1 + seed % 3));
+    ASSERT_TRUE(LossIsTheReference(RandomLossCase(static_cast<uint64_t>(seed), GetParam()), 1 + seed % 3));
   }
 }
 

@@ -21,6 +21,15 @@ Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/// The head of a row of [sequence][head][row].
+int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
+  for (int64_t b = 0;; ++b) {
+    const int64_t rows = p.heads * p.lengths.sq[b];
+    if (row < rows) return row / p.lengths.sq[b];
+    row -= rows;
+  }
+}
+
 }  // namespace
 
 DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vector<int64_t> sk, DType dtype) {
@@ -36,18 +45,18 @@ DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vect
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   return out << "keys " << static_cast<int>(c.keys) << " page_rows " << c.page_rows << " order " << c.page_order
              << " spare " << c.spare_q << "," << c.spare_k << " quantization " << static_cast<int>(c.quantization)
-             << " offset " << c.antiquant_offset << " " << c.dense;
+             << " offset " << c.antiquant_offset << (c.int8_out ? " int8" : "") << " " << c.dense;
 }
 
-DecodeProblem::DecodeProblem(const DecodeCase& c) : case_(c), values_(MakeReferenceProblem(c.dense)) {
+DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : case_(c), values_(std::move(values)) {
   const ForwardCase& d = c.dense;
   if (c.keys == KeyForm::kPages || c.keys == KeyForm::kPagesOfHeads) MakeTable();
   if (c.quantization != Quantization::kNone) {
     const int64_t columns = c.quantization == Quantization::kPerToken ? d.max_sk() + c.spare_k : d.d;
     const int64_t rows = c.quantization == Quantization::kPerToken ? d.batch() : d.heads_kv;
     const Dims shape = c.quantization == Quantization::kPerTensor ? Dims{2} : Dims{2, rows, columns};
-    scale_ = Tensor(c.antiquant_dtype, shape, {});
-    if (c.antiquant_offset) offset_ = Tensor(c.antiquant_dtype, shape, {});
+    scale_ = Tensor(c.antiquant_dtype, shape, {}, d.placement);
+    if (c.antiquant_offset) offset_ = Tensor(c.antiquant_dtype, shape, {}, d.placement);
   }
   for (const bool values : {false, true}) {
     MakeKeys(values);
@@ -61,10 +70,12 @@ DecodeProblem::DecodeProblem(const DecodeCase& c) : case_(c), values_(MakeRefere
   for (const HeadTensor& v : v_) v_views_.push_back(v.tensor.view());
   const int64_t rows = d.max_sq() + c.spare_q;
   const HeadSizes sizes{.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.d};
-  q_ = MakeHeadTensor(d.dtype, d.layout, sizes, d.padding);
-  out_ = MakeHeadTensor(d.dtype, OutLayout(d.layout),
-                        {.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.dv}, d.padding);
-  lse_ = {Tensor(DType::kF32, {d.batch(), d.heads, rows}, {}), {.batch = d.heads * rows, .head = rows, .row = 1}};
+  q_ = MakeHeadTensor(d.dtype, d.layout, sizes, d.padding, d.placement);
+  out_ = MakeHeadTensor(c.int8_out ? DType::kI8 : d.dtype, OutLayout(d.layout),
+                        {.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.dv}, d.padding, d.placement);
+  if (c.int8_out) output_scales_ = OutputScales(*c.int8_out, d.seed, d.heads, d.dv, d.placement);
+  lse_ = {Tensor(DType::kF32, {d.batch(), d.heads, rows}, {}, d.placement),
+          {.batch = d.heads * rows, .head = rows, .row = 1}};
   size_t next = 0;
   for (int64_t b = 0; b < d.batch(); ++b) {
     for (int64_t n = 0; n < d.heads; ++n) {
@@ -116,14 +127,14 @@ void DecodeProblem::MakeKeys(bool values) {
     case KeyForm::kOneTensor:
       sizes.batch = d.batch();
       sizes.rows = d.max_sk() + case_.spare_k;
-      tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, d.padding));
+      tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, d.padding, d.placement));
       return;
     case KeyForm::kList:
       for (int64_t b = 0; b < d.batch(); ++b) {
         sizes.rows = d.lengths.sk[b] + case_.spare_k;
         // Each with gaps of its own.
         const Padding padding{.middle = b % 3, .outer = 2 * b};
-        tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, padding));
+        tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, padding, d.placement));
       }
       return;
     case KeyForm::kPages:
@@ -132,7 +143,7 @@ void DecodeProblem::MakeKeys(bool values) {
                                     [](int64_t sum, const auto& pages) { return sum + std::ssize(pages); });
       sizes.rows = case_.page_rows;
       const Layout layout = case_.keys == KeyForm::kPages ? Layout::kBSH : d.layout;
-      tensors.push_back(MakeHeadTensor(dtype, layout, sizes, {.outer = values ? 5 : 0}));
+      tensors.push_back(MakeHeadTensor(dtype, layout, sizes, {.outer = values ? 5 : 0}, d.placement));
       return;
   }
 }
@@ -205,7 +216,7 @@ void DecodeProblem::PlaceMask() {
   Dims shape{d.batch(), heads, rows, keys};
   if (case_.mask_rank == 3) shape = {d.batch(), rows, keys};
   if (case_.mask_rank == 2) shape = {d.batch(), keys};
-  mask_ = Tensor(d.dense_mask_dtype, shape, {});
+  mask_ = Tensor(d.dense_mask_dtype, shape, {}, d.placement);
   for (int64_t b = 0; b < d.batch(); ++b) {
     for (int64_t n = 0; n < heads; ++n) {
       for (int64_t i = 0; i < d.lengths.sq[b]; ++i) {
@@ -223,7 +234,7 @@ void DecodeProblem::PlacePse() {
   const int64_t keys = d.max_sk() + case_.spare_k;
   const int64_t batch = d.pse_broadcast_batch ? 1 : d.batch();
   const int64_t rows = d.pse == PseForm::kRow ? 1 : d.max_sq() + case_.spare_q;
-  pse_ = Tensor(d.pse_f32 ? DType::kF32 : d.dtype, {batch, d.heads, rows, keys}, {});
+  pse_ = Tensor(d.pse_f32 ? DType::kF32 : d.dtype, {batch, d.heads, rows, keys}, {}, d.placement);
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t n = 0; n < d.heads; ++n) {
       for (int64_t i = 0; i < (rows == 1 ? 1 : d.lengths.sq[b]); ++i) {
@@ -247,6 +258,8 @@ DecodeAttentionArgs DecodeProblem::args() const {
   args.antiquant_offset = offset_.view();
   args.pse = pse_.view();
   args.dense_mask = mask_.view();
+  args.quant_scale2 = output_scales_.scale().view();
+  args.quant_offset2 = output_scales_.offset().view();
   args.out = out_.tensor.mutable_view();
   args.lse = lse_.tensor.mutable_view();
   return args;
@@ -283,7 +296,10 @@ ForwardOutputs DecodeProblem::Outputs() const {
 
 Snapshot DecodeProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  for (const Tensor* tensor : {&q_.tensor, &table_, &scale_, &offset_, &pse_, &mask_}) snapshot.Add(*tensor);
+  for (const Tensor* tensor :
+       {&q_.tensor, &table_, &scale_, &offset_, &pse_, &mask_, &output_scales_.scale(), &output_scales_.offset()}) {
+    snapshot.Add(*tensor);
+  }
   for (const HeadTensor& tensor : k_) snapshot.Add(tensor.tensor);
   for (const HeadTensor& tensor : v_) snapshot.Add(tensor.tensor);
   snapshot.Allow(out_.tensor);
@@ -291,14 +307,8 @@ Snapshot DecodeProblem::TakeSnapshot() const {
   return snapshot;
 }
 
-namespace {
-
-AssertionResult RunsLike(const reference::ForwardResult& want, const DecodeCase& c, Context* context) {
-  const DecodeProblem problem(c);
-  const Snapshot before = problem.TakeSnapshot();
-  const Status status = DecodeAttention(problem.args(), problem.options(), context);
-  if (!status.ok()) return AssertionFailure() << status.message() << "\n " << c;
-  if (before.FirstChange() >= 0) return AssertionFailure() << "a buffer was overwritten\n " << c;
+AssertionResult MatchesReference(const DecodeProblem& problem, const reference::ForwardResult& want) {
+  const DecodeCase& c = problem.decode_case();
   const ForwardOutputs got = problem.Outputs();
   const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype);
   const auto differs = [&](const char* what, size_t at, double is, double wanted, double allowed) {
@@ -308,8 +318,14 @@ AssertionResult RunsLike(const reference::ForwardResult& want, const DecodeCase&
   };
   for (size_t x = 0; x < want.out.size(); ++x) {
     const auto at = static_cast<int64_t>(x);
-    const double allowed = want.magnitudes.keys[at / c.dense.dv] == 0 ? 0 : tolerance.Out(at / c.dense.dv, at);
-    if (auto result = differs("out", x, got.out[x], want.out[x], allowed); !result) return result;
+    const int64_t row = at / c.dense.dv, column = at % c.dense.dv;
+    double wanted = want.out[x], allowed = want.magnitudes.keys[row] == 0 ? 0 : tolerance.Out(row, at);
+    if (c.int8_out) {
+      const int64_t head = HeadOfRow(problem.values(), row);
+      allowed = problem.output_scales().Tolerance(wanted, allowed, head, column);
+      wanted = problem.output_scales().Quantised(wanted, head, column);
+    }
+    if (auto result = differs("out", x, got.out[x], wanted, allowed); !result) return result;
   }
   for (size_t x = 0; x < want.lse.size(); ++x) {
     const double allowed = want.magnitudes.keys[x] == 0 ? 0 : tolerance.Lse(static_cast<int64_t>(x));
@@ -321,22 +337,27 @@ AssertionResult RunsLike(const reference::ForwardResult& want, const DecodeCase&
   return AssertionSuccess();
 }
 
-}  // namespace
-
-AssertionResult RunsLikeTheReference(const DecodeCase& c) {
-  const reference::ForwardResult want = reference::Forward(DecodeProblem(c).values());
+AssertionResult RunsLikeTheReference(const DecodeProblem& problem) {
+  const reference::ForwardResult want = reference::Forward(problem.values());
   for (const Isa isa : IsaLevels()) {
-    AssertionResult runs = RunsLike(want, c, ContextOf(isa));
-    if (!runs) return runs << ", " << IsaName(isa);
+    const Snapshot before = problem.TakeSnapshot();
+    before.Forget();
+    const Status status = problem.Run(ContextOf(isa));
+    AssertionResult result = status.ok() ? MatchesReference(problem, want) : AssertionFailure() << status.message();
+    if (result && before.FirstChange() >= 0) result = AssertionFailure() << "a buffer was overwritten";
+    if (!result) return result << "\n " << problem.decode_case() << ", " << IsaName(isa);
   }
   return AssertionSuccess();
 }
 
-ForwardOutputs OutputsOf(const DecodeCase& c, Context* context) {
-  const DecodeProblem problem(c);
-  const Status status = DecodeAttention(problem.args(), problem.options(), context);
-  EXPECT_TRUE(status.ok()) << status.message() << "\n " << c;
+AssertionResult RunsLikeTheReference(const DecodeCase& c) { return RunsLikeTheReference(DecodeProblem(c)); }
+
+ForwardOutputs OutputsOf(const DecodeProblem& problem, Context* context) {
+  const Status status = problem.Run(context);
+  EXPECT_TRUE(status.ok()) << status.message() << "\n " << problem.decode_case();
   return problem.Outputs();
 }
+
+ForwardOutputs OutputsOf(const DecodeCase& c, Context* context) { return OutputsOf(DecodeProblem(c), context); }
 
 }  // namespace fa::test

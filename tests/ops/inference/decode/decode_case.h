@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "fa/decode_attention.h"
+#include "ops/inference/int8_output.h"
 #include "support/compare.h"
 #include "support/forward_problem.h"
 
@@ -26,6 +28,7 @@ struct DecodeCase {
   Quantization quantization = Quantization::kNone;
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;
+  std::optional<OutputScaleForm> int8_out = {};  ///< else the type of q
 };
 
 /// `batch` elements of these lengths.
@@ -37,7 +40,9 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 /// does not exist.
 class DecodeProblem {
  public:
-  explicit DecodeProblem(const DecodeCase& c);
+  explicit DecodeProblem(const DecodeCase& c) : DecodeProblem(c, MakeReferenceProblem(c.dense)) {}
+  /// As the case, with other values (poisoned ones, say); int8 keys and values are drawn.
+  DecodeProblem(const DecodeCase& c, reference::Problem values);
   DecodeProblem(const DecodeProblem&) = delete;
   DecodeProblem& operator=(const DecodeProblem&) = delete;
 
@@ -45,9 +50,11 @@ class DecodeProblem {
   [[nodiscard]] const reference::Problem& values() const { return values_; }
   [[nodiscard]] DecodeAttentionArgs args() const;
   [[nodiscard]] DecodeAttentionOptions options() const;
+  [[nodiscard]] Status Run(Context* context) const { return DecodeAttention(args(), options(), context); }
   /// `tail`: rows past the lengths.
   [[nodiscard]] ForwardOutputs Outputs() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
+  [[nodiscard]] const OutputScales& output_scales() const { return output_scales_; }
   void SetTableEntry(int64_t b, int64_t page, int32_t value) const;
 
  private:
@@ -71,11 +78,17 @@ class DecodeProblem {
   std::vector<std::vector<int32_t>> pages_;
   HeadTensor q_, out_, lse_;
   Tensor table_, scale_, offset_, pse_, mask_;
+  OutputScales output_scales_;
 };
 
+/// What a call wrote, against the reference on `problem.values()`.
+[[nodiscard]] ::testing::AssertionResult MatchesReference(const DecodeProblem& problem,
+                                                          const reference::ForwardResult& want);
 /// Runs the case on every level of this machine and compares it with the reference in double; nothing but the outputs
 /// is written.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const DecodeProblem& problem);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const DecodeCase& c);
+[[nodiscard]] ForwardOutputs OutputsOf(const DecodeProblem& problem, Context* context);
 [[nodiscard]] ForwardOutputs OutputsOf(const DecodeCase& c, Context* context);
 
 }  // namespace fa::test

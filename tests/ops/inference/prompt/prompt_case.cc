@@ -1,8 +1,10 @@
-#include "prompt_case.h"
+#include "ops/inference/prompt/prompt_case.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <ostream>
+#include <utility>
 
 #include "support/agrees.h"
 #include "support/random_values.h"
@@ -58,14 +60,49 @@ Mask MaskOf(const PromptCase& c) {
 
 }  // namespace
 
-PromptProblem::PromptProblem(const PromptCase& c) : case_(c) {
-  values_.heads = c.heads;
-  values_.heads_kv = c.heads_kv;
-  values_.d = c.d;
-  values_.dv = c.dv;
-  values_.lengths = {InUse(c.lengths_q, c.batch, c.sq), InUse(c.lengths_kv, c.batch, c.sk)};
-  values_.scale = static_cast<double>(c.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(c.d)))));
-  values_.mask = c.mask;
+std::ostream& operator<<(std::ostream& out, const PromptCase& c) {
+  const auto list = [&](const char* name, const std::vector<int64_t>& lengths) {
+    if (!lengths.empty()) out << name;
+    for (const int64_t length : lengths) out << ' ' << length;
+  };
+  out << "seed " << c.seed << " " << Name(c.dtype) << " -> " << Name(c.out_dtype) << " " << Name(c.layout) << " heads "
+      << c.heads << "/" << c.heads_kv << " of " << c.d << "," << c.dv << " batch " << c.batch << " " << c.sq << " x "
+      << c.sk;
+  list(" queries", c.lengths_q);
+  list(" keys", c.lengths_kv);
+  out << (c.one_length ? " one length" : "") << " mode " << c.mask.mode << (c.sparse_mode ? " sparse" : "")
+      << (c.mask.band ? " band" : "") << " pre " << c.mask.pre << " next " << c.mask.next << " mask "
+      << static_cast<int>(c.dense_mask) << " wider " << c.wider << " pse " << c.pse << c.pse_broadcast;
+  if (c.scale) out << " scale " << *c.scale;
+  return out << " deq1 " << c.deq1 << " quant1 " << c.quant1 << " deq2 " << c.deq2 << " packed " << c.packed_deq
+             << " quant2 " << c.quant2 << " offset2 " << c.offset2 << " per column " << c.per_column
+             << c.heads_by_columns << " with offset " << c.with_offset << " bf16 scales " << c.bf16_scales
+             << " padding " << c.padding.inner << "," << c.padding.middle << "," << c.padding.outer << " place "
+             << static_cast<int>(c.placement.place) << "," << c.placement.misalignment;
+}
+
+reference::Problem DrawPromptValues(const PromptCase& c) {
+  reference::Problem p{.heads = c.heads, .heads_kv = c.heads_kv, .d = c.d, .dv = c.dv};
+  p.lengths = {InUse(c.lengths_q, c.batch, c.sq), InUse(c.lengths_kv, c.batch, c.sk)};
+  p.scale = static_cast<double>(c.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(c.d)))));
+  p.mask = c.mask;
+  const auto draw = [&](Tag tag, const std::vector<int64_t>& rows, int64_t heads, int64_t size,
+                        std::vector<double>* to) {
+    for (int64_t b = 0; b < p.batch(); ++b) {
+      for (int64_t n = 0; n < heads; ++n) {
+        for (int64_t s = 0; s < rows[static_cast<size_t>(b)]; ++s) {
+          for (int64_t x = 0; x < size; ++x) to->push_back(Draw(c, tag, {b, n, s, x}));
+        }
+      }
+    }
+  };
+  draw(Tag::kQ, p.lengths.sq, c.heads, c.d, &p.q);
+  draw(Tag::kK, p.lengths.sk, c.heads_kv, c.d, &p.k);
+  draw(Tag::kV, p.lengths.sk, c.heads_kv, c.dv, &p.v);
+  return p;
+}
+
+PromptProblem::PromptProblem(const PromptCase& c, reference::Problem values) : case_(c), values_(std::move(values)) {
   if (c.packed()) {
     cu_q_ = PrefixSums(c.lengths_q);
     cu_kv_ = PrefixSums(c.lengths_kv);
@@ -75,26 +112,9 @@ PromptProblem::PromptProblem(const PromptCase& c) : case_(c) {
     if (c.one_length && !given_q_.empty()) given_q_.resize(1);
     if (c.one_length && !given_kv_.empty()) given_kv_.resize(1);
   }
-  DrawValues();
   PlaceHeads();
   PlacePairs();
   PlaceScales();
-}
-
-void PromptProblem::DrawValues() {
-  const auto draw = [this](Tag tag, const std::vector<int64_t>& rows, int64_t heads, int64_t size,
-                           std::vector<double>* to) {
-    for (int64_t b = 0; b < values_.batch(); ++b) {
-      for (int64_t n = 0; n < heads; ++n) {
-        for (int64_t s = 0; s < rows[static_cast<size_t>(b)]; ++s) {
-          for (int64_t x = 0; x < size; ++x) to->push_back(Draw(case_, tag, {b, n, s, x}));
-        }
-      }
-    }
-  };
-  draw(Tag::kQ, values_.lengths.sq, case_.heads, case_.d, &values_.q);
-  draw(Tag::kK, values_.lengths.sk, case_.heads_kv, case_.d, &values_.k);
-  draw(Tag::kV, values_.lengths.sk, case_.heads_kv, case_.dv, &values_.v);
 }
 
 void PromptProblem::PlaceHeads() {
@@ -173,15 +193,13 @@ void PromptProblem::PlaceScales() {
     quant1_ = Scalar(DType::kF32, c.quant1);
   }
   if (c.out_dtype != DType::kI8) return;
-  const DType dtype = c.bf16_scales ? DType::kBF16 : DType::kF32;
-  const int64_t columns = c.per_column ? c.heads * c.dv : 1;
-  quant2_ = Tensor(dtype, {columns}, {}, c.placement);
-  if (c.with_offset) offset2_ = Tensor(dtype, {columns}, {}, c.placement);
-  for (int64_t x = 0; x < columns; ++x) {
-    const double vary = c.per_column ? RandomUniform(c.seed, Tag::kChoice, {x}) : 0;
-    quant2_.Set(x, static_cast<double>(c.quant2) * (1 + vary));
-    if (c.with_offset) offset2_.Set(x, static_cast<double>(c.offset2) + 10 * vary);
-  }
+  const OutputScaleForm form{.scale = static_cast<double>(c.quant2),
+                             .offset = static_cast<double>(c.offset2),
+                             .per_column = c.per_column,
+                             .heads_by_columns = c.heads_by_columns,
+                             .with_offset = c.with_offset,
+                             .dtype = c.bf16_scales ? DType::kBF16 : DType::kF32};
+  output_scales_ = OutputScales(form, c.seed, c.heads, c.dv, c.placement);
 }
 
 PromptAttentionArgs PromptProblem::args() const {
@@ -194,8 +212,8 @@ PromptAttentionArgs PromptProblem::args() const {
   args.deq_scale1 = deq1_.view();
   args.quant_scale1 = quant1_.view();
   args.deq_scale2 = deq2_.view();
-  args.quant_scale2 = quant2_.view();
-  args.quant_offset2 = offset2_.view();
+  args.quant_scale2 = output_scales_.scale().view();
+  args.quant_offset2 = output_scales_.offset().view();
   args.lengths_q = given_q_;
   args.lengths_kv = given_kv_;
   args.cu_q = cu_q_;
@@ -241,11 +259,6 @@ std::vector<double> PromptProblem::UnusedOutputs() const {
   return values;
 }
 
-double PromptProblem::Quantised(double x, int64_t head, int64_t column) const {
-  const int64_t at = case_.per_column ? head * case_.dv + column : 0;
-  return reference::Quantise(x, quant2_.Get(at), case_.with_offset ? offset2_.Get(at) : 0);
-}
-
 PromptProblem::Expected PromptProblem::MakeExpected() const {
   Expected expected;
   if (case_.dtype == DType::kI8) {
@@ -268,12 +281,8 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
       for (int64_t i = 0; i < values_.lengths.sq[static_cast<size_t>(b)] * case_.dv; ++i, ++x) {
         if (case_.out_dtype == DType::kI8) {
           const double exact = expected.out[x], far = expected.tolerance[x];
-          const auto quantised = [&](double value) { return Quantised(value, n, i % case_.dv); };
-          expected.out[x] = quantised(exact);
-          expected.tolerance[x] = case_.dtype == DType::kI8
-                                      ? 1
-                                      : std::max(std::fabs(quantised(exact + far) - expected.out[x]),
-                                                 std::fabs(quantised(exact - far) - expected.out[x]));
+          expected.out[x] = output_scales_.Quantised(exact, n, i % case_.dv);
+          expected.tolerance[x] = case_.dtype == DType::kI8 ? 1 : output_scales_.Tolerance(exact, far, n, i % case_.dv);
         } else if (case_.dtype == DType::kI8) {  // the output's own rounding, to f16
           expected.tolerance[x] += 0x1p-11 * std::fabs(expected.out[x]) + 0x1p-25;
         }
@@ -285,40 +294,48 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
 
 Snapshot PromptProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  for (const Tensor* tensor :
-       {&q_.tensor, &k_.tensor, &v_.tensor, &pse_, &dense_mask_, &deq1_, &quant1_, &deq2_, &quant2_, &offset2_}) {
+  for (const Tensor* tensor : {&q_.tensor, &k_.tensor, &v_.tensor, &pse_, &dense_mask_, &deq1_, &quant1_, &deq2_,
+                               &output_scales_.scale(), &output_scales_.offset()}) {
     snapshot.Add(*tensor);
   }
   snapshot.Allow(out_.tensor);
   return snapshot;
 }
 
-::testing::AssertionResult RunsLikeTheReference(const PromptCase& c, Context* context) {
-  const PromptProblem problem(c);
+::testing::AssertionResult MatchesExpected(const PromptProblem& problem, const PromptProblem::Expected& expected) {
+  const PromptCase& c = problem.prompt_case();
+  for (const double value : problem.UnusedOutputs()) {
+    if (value != 0) return ::testing::AssertionFailure() << "a row that is not in use holds " << value;
+  }
+  const std::vector<double> got = problem.Outputs();
+  if (got.size() != expected.out.size()) return ::testing::AssertionFailure() << "sizes of the test's own differ";
+  size_t unequal = 0;
+  for (size_t x = 0; x < got.size(); ++x) {
+    const double want = expected.out[x];
+    if (!Agrees(got[x], want, expected.tolerance[x])) {
+      return ::testing::AssertionFailure()
+             << "out[" << x << "]=" << got[x] << ", want " << want << " +- " << expected.tolerance[x];
+    }
+    if (c.dtype == DType::kI8 && c.out_dtype == DType::kI8 && got[x] != want) ++unequal;
+  }
+  if (unequal > std::max<size_t>(got.size() / 1000, 1)) {
+    return ::testing::AssertionFailure() << unequal << " of " << got.size() << " int8 outputs differ";
+  }
+  return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult RunsLikeTheReference(const PromptProblem& problem, Context* context) {
   const Snapshot before = problem.TakeSnapshot();
   if (const Status status = problem.Run(context); !status.ok())
     return ::testing::AssertionFailure() << status.message();
   if (const int64_t byte = before.FirstChange(); byte >= 0) {
     return ::testing::AssertionFailure() << "wrote byte " << byte << " of a buffer, which is no output";
   }
-  for (const double value : problem.UnusedOutputs()) {
-    if (value != 0) return ::testing::AssertionFailure() << "a row that is not in use holds " << value;
-  }
-  const PromptProblem::Expected expected = problem.MakeExpected();
-  const std::vector<double> got = problem.Outputs();
-  if (got.size() != expected.out.size()) return ::testing::AssertionFailure() << "sizes of the test's own differ";
-  size_t unequal = 0;
-  for (size_t x = 0; x < got.size(); ++x) {
-    if (!Agrees(got[x], expected.out[x], expected.tolerance[x])) {
-      return ::testing::AssertionFailure()
-             << "out[" << x << "]=" << got[x] << ", want " << expected.out[x] << " +- " << expected.tolerance[x];
-    }
-    if (c.dtype == DType::kI8 && c.out_dtype == DType::kI8 && got[x] != expected.out[x]) ++unequal;
-  }
-  if (unequal > std::max<size_t>(got.size() / 1000, 1)) {
-    return ::testing::AssertionFailure() << unequal << " of " << got.size() << " int8 outputs differ";
-  }
-  return ::testing::AssertionSuccess();
+  return MatchesExpected(problem, problem.MakeExpected());
+}
+
+::testing::AssertionResult RunsLikeTheReference(const PromptCase& c, Context* context) {
+  return RunsLikeTheReference(PromptProblem(c), context);
 }
 
 }  // namespace fa::test

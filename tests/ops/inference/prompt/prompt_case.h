@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <vector>
 
 #include "fa/prompt_flash_attention.h"
+#include "ops/inference/int8_output.h"
 #include "reference/attention.h"
 #include "reference/prompt.h"
 #include "support/tensor.h"
@@ -40,6 +42,7 @@ struct PromptCase {
   bool packed_deq = false;         ///< as u64
   float quant2 = 20, offset2 = 0;  ///< int8 output; varied about these per column
   bool per_column = false, with_offset = false, bf16_scales = false;
+  bool heads_by_columns = false;  ///< scales per column as [N, Dv]
 
   Padding padding = {};
   Placement placement = {};
@@ -47,15 +50,23 @@ struct PromptCase {
   [[nodiscard]] bool packed() const { return layout == Layout::kTND; }
 };
 
+std::ostream& operator<<(std::ostream& out, const PromptCase& c);
+
+/// The case's lengths, options and values of q, k and v in the reference's terms.
+[[nodiscard]] reference::Problem DrawPromptValues(const PromptCase& c);
+
 /// The tensors of a case in guarded buffers.
 class PromptProblem {
  public:
-  explicit PromptProblem(const PromptCase& c);
+  explicit PromptProblem(const PromptCase& c) : PromptProblem(c, DrawPromptValues(c)) {}
+  /// As the case, with other values of q, k and v (poisoned ones, say).
+  PromptProblem(const PromptCase& c, reference::Problem values);
   PromptProblem(const PromptProblem&) = delete;
   PromptProblem& operator=(const PromptProblem&) = delete;
 
   [[nodiscard]] PromptAttentionArgs args() const;
   [[nodiscard]] PromptAttentionOptions options() const;
+  [[nodiscard]] const PromptCase& prompt_case() const { return case_; }
   [[nodiscard]] const reference::Problem& values() const { return values_; }
   [[nodiscard]] Status Run(Context* context) const { return PromptFlashAttention(args(), options(), context); }
 
@@ -72,21 +83,26 @@ class PromptProblem {
   [[nodiscard]] Snapshot TakeSnapshot() const;
 
  private:
-  void DrawValues();
   void PlaceHeads();
   void PlacePairs();
   void PlaceScales();
-  [[nodiscard]] double Quantised(double x, int64_t head, int64_t column) const;
 
   PromptCase case_;
   reference::Problem values_;
   std::vector<int64_t> cu_q_, cu_kv_, given_q_, given_kv_;
   HeadTensor q_, k_, v_, out_;
-  Tensor pse_, dense_mask_, deq1_, quant1_, deq2_, quant2_, offset2_;
+  Tensor pse_, dense_mask_, deq1_, quant1_, deq2_;
+  OutputScales output_scales_;
 };
 
-/// Runs the case: every output within its tolerance of the reference; int8 outputs of int8 inputs equal to it in 99.9 %
-/// of elements (all but one where there are fewer than 1000); unused rows 0; nothing else written.
+/// What a call wrote: every output within its tolerance of the reference, NaN and inf where the reference has them;
+/// int8 outputs of int8 inputs equal to it in 99.9 % of elements (all but one where there are fewer than 1000); unused
+/// rows 0.
+[[nodiscard]] ::testing::AssertionResult MatchesExpected(const PromptProblem& problem,
+                                                         const PromptProblem::Expected& expected);
+
+/// Runs the case and compares; nothing else is written.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const PromptProblem& problem, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const PromptCase& c, Context* context);
 
 }  // namespace fa::test

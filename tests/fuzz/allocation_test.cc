@@ -1,0 +1,36 @@
+// Run of a plan allocates nothing from the second call on, whatever the operator. A binary of its own: it replaces
+// operator new.
+#include <gtest/gtest.h>
+
+#include "fuzz/families.h"
+#include "support/allocation_counter.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+class PlanRun : public EveryOperator {};
+
+TEST_P(PlanRun, AllocatesNothingFromTheSecondCallOn) {
+  for (uint64_t seed = 501; seed < 506; ++seed) {
+    const std::unique_ptr<FuzzCall> call = GetParam().make(seed);
+    for (const int threads : {1, 2}) {
+      const std::optional<Result<Plan>> plan = call->MakePlan(ContextOf(DetectIsa(), threads));
+      ASSERT_TRUE(plan.has_value());
+      ASSERT_TRUE(plan->ok()) << plan->status().message();
+      Workspace workspace;
+      ASSERT_TRUE(call->RunPlan(**plan, &workspace).ok());
+      for (int run = 0; run < 3; ++run) {
+        const int64_t before = Allocations();
+        const Status status = call->RunPlan(**plan, &workspace);
+        EXPECT_EQ(Allocations(), before) << threads << " threads, run " << run << "\n " << call->Describe();
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlanRun, ::testing::ValuesIn(std::span(kFamilies).first(kFamiliesWithPlans)), FamilyName);
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,45 @@
+// Calls of dense attention, forward and backward.
+#include "fuzz/families.h"
+#include "support/compare.h"
+#include "support/compare_gradients.h"
+#include "support/random_backward_case.h"
+#include "support/random_forward_case.h"
+
+namespace fa::test {
+namespace {
+
+class ForwardCall : public PlannedCall<ForwardProblem, ForwardCase> {
+ public:
+  explicit ForwardCall(const ForwardCase& c) : PlannedCall(c, PlanFlashAttention, FlashAttention) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (!want_) want_ = reference::Forward(problem_.values());
+    return test::MatchesReference(problem_, *want_);
+  }
+
+ private:
+  std::optional<reference::ForwardResult> want_;
+};
+
+class BackwardCall : public PlannedCall<BackwardProblem, BackwardCase> {
+ public:
+  explicit BackwardCall(const BackwardCase& c) : PlannedCall(c, PlanFlashAttentionGrad, FlashAttentionGrad) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (!expected_) expected_ = ExpectGradients(case_, problem_.values());
+    return test::MatchesReference(problem_.Outputs(), *expected_);
+  }
+
+ private:
+  std::optional<ExpectedGradients> expected_;
+};
+
+}  // namespace
+
+std::unique_ptr<FuzzCall> RandomForwardCall(uint64_t seed) {
+  return std::make_unique<ForwardCall>(RandomForwardCase(seed));
+}
+
+std::unique_ptr<FuzzCall> RandomBackwardCall(uint64_t seed) {
+  return std::make_unique<BackwardCall>(RandomBackwardCase(seed));
+}
+
+}  // namespace fa::test

@@ -1,0 +1,62 @@
+#ifndef FA_TESTS_FUZZ_FAMILIES_H_
+#define FA_TESTS_FUZZ_FAMILIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fuzz/fuzz_call.h"
+
+namespace fa::test {
+
+/// Valid calls that depend on the seed alone.
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomForwardCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomBackwardCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomPromptCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomInt8PromptCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomDecodeCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomSparseForwardCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomSparseBackwardCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomIndexerCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomIndexerGradCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomSparseLossCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomDenseLossCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomMergeCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomDropoutMaskCall(uint64_t seed);
+
+/// An operator and its random calls.
+struct Family {
+  const char* name;
+  std::unique_ptr<FuzzCall> (*make)(uint64_t seed);
+};
+
+/// Every operator.
+inline constexpr Family kFamilies[] = {
+    {"Forward", RandomForwardCall},
+    {"Backward", RandomBackwardCall},
+    {"Prompt", RandomPromptCall},
+    {"PromptInt8", RandomInt8PromptCall},
+    {"Decode", RandomDecodeCall},
+    {"SparseForward", RandomSparseForwardCall},
+    {"SparseBackward", RandomSparseBackwardCall},
+    {"Indexer", RandomIndexerCall},
+    {"IndexerGrad", RandomIndexerGradCall},
+    {"SparseIndexerLoss", RandomSparseLossCall},
+    {"DenseIndexerLoss", RandomDenseLossCall},
+    {"Merge", RandomMergeCall},
+    {"DropoutMask", RandomDropoutMaskCall},
+};
+
+/// The first of them have plans.
+inline constexpr size_t kFamiliesWithPlans = std::size(kFamilies) - 2;
+
+/// A test of every family.
+class EveryOperator : public ::testing::TestWithParam<Family> {};
+inline std::string FamilyName(const ::testing::TestParamInfo<Family>& info) { return info.param.name; }
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_FUZZ_FAMILIES_H_

@@ -1,0 +1,132 @@
+#ifndef FA_TESTS_FUZZ_FUZZ_CALL_H_
+#define FA_TESTS_FUZZ_FUZZ_CALL_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "fa/plan.h"
+#include "support/call_fields.h"
+#include "support/tensor.h"
+
+namespace fa::test {
+
+/// Memory for a Run: what it holds before, byte for byte, or none: the workspace of the context's pool.
+using WorkspaceFill = std::optional<uint8_t>;
+
+/// Aligned memory of some size, less than an alignment from a page that cannot be read; those bytes are watched.
+class ExactWorkspace {
+ public:
+  ExactWorkspace(size_t bytes, uint8_t fill)
+      : buffer_((bytes + kAlignment - 1) / kAlignment * kAlignment, Place::kAtEnd), bytes_(bytes) {
+    std::memset(buffer_.data(), fill, bytes);
+  }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {buffer_.data(), bytes_}; }
+  [[nodiscard]] bool Overrun() const {
+    return std::any_of(buffer_.data() + bytes_, buffer_.data() + buffer_.size(),
+                       [](std::byte byte) { return byte != std::byte{0xFF}; });
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  GuardedBuffer buffer_;
+  size_t bytes_;
+};
+
+/// One call of an operator as the fuzzer sees it: arguments that it may change, and tensors in guarded buffers.
+class FuzzCall {
+ public:
+  FuzzCall() = default;
+  virtual ~FuzzCall() = default;
+  FuzzCall(const FuzzCall&) = delete;
+  FuzzCall& operator=(const FuzzCall&) = delete;
+
+  [[nodiscard]] virtual std::string Describe() const = 0;
+  /// The fields of the arguments that hold a tensor, absent ones (null data) too.
+  [[nodiscard]] virtual std::vector<TensorField> Tensors() = 0;
+  /// The fields that hold lengths.
+  [[nodiscard]] virtual std::vector<LengthsField> Lengths() = 0;
+  /// The arguments as the case has them.
+  virtual void Restore() = 0;
+  /// Before each Run: inputs that an output in their place has overwritten.
+  virtual void RestoreInputs() {}
+  /// The call with the arguments as they are; a workspace of exactly the bytes that the plan wants lies against a page
+  /// that cannot be read.
+  [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
+  /// A plan of the call, or nothing where the operator has none.
+  [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }
+  [[nodiscard]] virtual Status RunPlan(const Plan& /*plan*/, Workspace* /*workspace*/) const { return {}; }
+  /// Every buffer of the case; its outputs' elements may change.
+  [[nodiscard]] virtual Snapshot TakeSnapshot() const = 0;
+  /// What lies in the case's outputs, against the reference in double.
+  [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
+  /// Whether tensors may be moved apart: not where one is an output in the place of an input.
+  [[nodiscard]] virtual bool may_move() const { return true; }
+};
+
+/// A call of an operator that has plans. Problem has the tensors of a case: args(), options(), TakeSnapshot().
+template <typename Problem, typename Case>
+class PlannedCall : public FuzzCall {
+ public:
+  using Args = decltype(std::declval<const Problem&>().args());
+  using Options = decltype(std::declval<const Problem&>().options());
+  using Planner = Result<Plan> (*)(const Args&, const Options&, Context*);
+  using OneShot = Status (*)(const Args&, const Options&, Context*);
+
+  PlannedCall(const Case& c, Planner make_plan, OneShot one_shot)
+      : problem_(c), case_(c), make_plan_(make_plan), one_shot_(one_shot) {
+    PlannedCall::Restore();
+  }
+
+  [[nodiscard]] std::string Describe() const override {
+    std::ostringstream text;
+    text << case_;
+    return text.str();
+  }
+  [[nodiscard]] std::vector<TensorField> Tensors() override { return FieldsOf(&args_).tensors; }
+  [[nodiscard]] std::vector<LengthsField> Lengths() override { return FieldsOf(&args_).lengths; }
+  void Restore() override {
+    args_ = problem_.args();
+    options_ = problem_.options();
+  }
+  [[nodiscard]] Status Run(Context* context, WorkspaceFill fill) override {
+    if (!fill) return one_shot_(args_, options_, context);
+    const Result<Plan> plan = make_plan_(args_, options_, context);
+    if (!plan.ok()) return plan.status();
+    const ExactWorkspace workspace(plan->workspace_bytes(), *fill);
+    const Status status = plan->Run(args_, workspace.bytes());
+    return workspace.Overrun() ? Status::Internal("wrote past the workspace") : status;
+  }
+  [[nodiscard]] std::optional<Result<Plan>> MakePlan(Context* context) const override {
+    return make_plan_(args_, options_, context);
+  }
+  [[nodiscard]] Status RunPlan(const Plan& plan, Workspace* workspace) const override {
+    return plan.Run(args_, *workspace);
+  }
+  [[nodiscard]] Snapshot TakeSnapshot() const override { return problem_.TakeSnapshot(); }
+
+ protected:
+  Problem problem_;
+  Case case_;
+  Args args_;
+  Options options_;
+
+ private:
+  Planner make_plan_;
+  OneShot one_shot_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_FUZZ_FUZZ_CALL_H_

@@ -1,0 +1,87 @@
+// Calls of the lightning indexer, forward and backward, and of its losses.
+
+#include <algorithm>
+
+#include "fuzz/families.h"
+#include "ops/indexer/indexer_expectation.h"
+#include "ops/indexer/random_indexer_case.h"
+
+namespace fa::test {
+namespace {
+
+class ForwardCall : public PlannedCall<IndexerCall, IndexerCase> {
+ public:
+  explicit ForwardCall(const IndexerCase& c) : PlannedCall(c, PlanLightningIndexer, LightningIndexer) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    return IsSelection(problem_, problem_.Outputs());
+  }
+};
+
+class BackwardCall : public PlannedCall<IndexerGradCall, IndexerCase> {
+ public:
+  explicit BackwardCall(const IndexerCase& c) : PlannedCall(c, PlanLightningIndexerGrad, LightningIndexerGrad) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (expected_.empty()) expected_ = ExpectBackward(problem_);
+    return MatchesExpected(problem_.Outputs(), expected_);
+  }
+
+ private:
+  std::vector<ExpectedOutput> expected_;
+};
+
+/// A loss by the type of its arguments.
+struct SparseLoss : LossCall {
+  using LossCall::LossCall;
+  [[nodiscard]] SparseIndexerLossArgs args() const { return sparse_args(); }
+};
+struct DenseLoss : LossCall {
+  using LossCall::LossCall;
+  [[nodiscard]] DenseIndexerLossArgs args() const { return dense_args(); }
+};
+
+/// Of what p_head_mean replaces nothing is looked at, so nothing of it can be wrong.
+bool IsReplaced(const TensorField& field) {
+  const std::string& name = field.name();
+  return name == "q" || name == "k" || name == "q_rope" || name == "k_rope" || name == "softmax_max" ||
+         name == "softmax_sum";
+}
+
+template <typename Problem>
+class LossFuzzCall : public PlannedCall<Problem, LossCase> {
+ public:
+  using PlannedCall<Problem, LossCase>::PlannedCall;
+  [[nodiscard]] std::vector<TensorField> Tensors() override {
+    std::vector<TensorField> fields = PlannedCall<Problem, LossCase>::Tensors();
+    if (this->case_.head_mean) std::erase_if(fields, IsReplaced);
+    return fields;
+  }
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (expected_.empty()) expected_ = ExpectLoss(this->problem_);
+    return MatchesExpected(this->problem_.Outputs(), expected_);
+  }
+
+ private:
+  std::vector<ExpectedOutput> expected_;
+};
+
+}  // namespace
+
+std::unique_ptr<FuzzCall> RandomIndexerCall(uint64_t seed) {
+  return std::make_unique<ForwardCall>(RandomIndexerCase(seed, true));
+}
+
+std::unique_ptr<FuzzCall> RandomIndexerGradCall(uint64_t seed) {
+  return std::make_unique<BackwardCall>(RandomIndexerCase(seed, false));
+}
+
+std::unique_ptr<FuzzCall> RandomSparseLossCall(uint64_t seed) {
+  return std::make_unique<LossFuzzCall<SparseLoss>>(RandomLossCase(seed, false), PlanSparseLightningIndexerGradKLLoss,
+                                                    SparseLightningIndexerGradKLLoss);
+}
+
+std::unique_ptr<FuzzCall> RandomDenseLossCall(uint64_t seed) {
+  return std::make_unique<LossFuzzCall<DenseLoss>>(RandomLossCase(seed, true), PlanDenseLightningIndexerGradKLLoss,
+                                                   DenseLightningIndexerGradKLLoss);
+}
+
+}  // namespace fa::test

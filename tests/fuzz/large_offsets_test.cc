@@ -1,0 +1,95 @@
+// Offsets past 2^31 elements in every tensor of every operator: the tensors of small calls spread over terabytes of
+// address space, of which only the touched pages exist.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "fuzz/call_outputs.h"
+#include "fuzz/families.h"
+#include "support/contexts.h"
+#include "support/sparse_memory.h"
+
+namespace fa::test {
+namespace {
+
+/// Between neighbours along every outer dimension; no multiple of a page, so that neighbours do not lie alike.
+constexpr int64_t kPast31 = (int64_t{1} << 31) + 72;
+/// Elements that a tensor may spread over: some terabytes for all tensors of a call, of 128 that a process has.
+constexpr int64_t kLargestSpan = int64_t{1} << 39;
+
+/// Strides of kPast31 and more for as many of the outermost dimensions as there is room for, dense ones inside.
+Dims FarStrides(const Dims& shape) {
+  const int inner = shape.rank() - 1;
+  for (int last = inner - 1; last >= 0; --last) {
+    Dims stride = DenseStride(shape);
+    int64_t step = std::max(kPast31, stride[last]);
+    for (int x = last; x >= 0; --x) {
+      stride[x] = step;
+      step *= std::max<int64_t>(shape[x], 1);
+    }
+    if (step <= kLargestSpan) return stride;
+  }
+  return DenseStride(shape);
+}
+
+/// A tensor of a call, where its rows are far apart.
+class FarTensor {
+ public:
+  explicit FarTensor(const TensorField& field)
+      : field_(field),
+        near_(field.view()),
+        far_{nullptr, near_.dtype, near_.shape, FarStrides(near_.shape)},
+        memory_(std::max<size_t>(static_cast<size_t>(Extent(far_.shape, far_.stride)), 1) * SizeOf(near_.dtype)) {
+    far_.data = memory_.data();
+    if (!ok()) return;
+    if (!field.is_output()) CopyRows(near_, far_);
+    field_.Set(far_);
+  }
+  [[nodiscard]] bool ok() const { return memory_.ok(); }
+  [[nodiscard]] bool is_far() const { return far_.stride[0] >= kPast31 && far_.shape[0] > 1; }
+  void CopyBack() const {
+    if (field_.is_output()) CopyRows(far_, {const_cast<void*>(near_.data), near_.dtype, near_.shape, near_.stride});
+  }
+
+ private:
+  TensorField field_;
+  TensorView near_;
+  MutableTensorView far_;
+  SparseMemory memory_;
+};
+
+class LargeOffsets : public EveryOperator {};
+
+TEST_P(LargeOffsets, GiveTheBitsOfTheUsualOnes) {
+  constexpr int kCases = 8;
+  size_t far = 0;
+  for (uint64_t seed = 601; seed < 601 + kCases; ++seed) {
+    const std::unique_ptr<FuzzCall> call = GetParam().make(seed);
+    if (!call->may_move()) continue;
+    for (const Isa isa : IsaLevels()) {
+      const CallOutputs usual = OutputsOf(call.get(), ContextOf(isa));
+      call->TakeSnapshot().Forget();
+      std::vector<std::unique_ptr<FarTensor>> tensors;
+      for (const TensorField& field : call->Tensors()) {
+        if (field.absent()) continue;
+        tensors.push_back(std::make_unique<FarTensor>(field));
+        if (!tensors.back()->ok()) GTEST_SKIP() << "this system does not map so much";
+        if (tensors.back()->is_far()) ++far;
+      }
+      const Status status = call->Run(ContextOf(isa), {});
+      ASSERT_TRUE(status.ok()) << status.message() << "\n " << call->Describe();
+      for (const auto& tensor : tensors) tensor->CopyBack();
+      call->Restore();
+      ASSERT_EQ(usual.FirstDifference(CallOutputs(call.get())), "") << IsaName(isa) << " " << call->Describe();
+    }
+  }
+  EXPECT_GT(far, 10U);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LargeOffsets, ::testing::ValuesIn(std::span(kFamilies).first(std::size(kFamilies) - 1)),
+                         FamilyName);
+
+}  // namespace
+}  // namespace fa::test

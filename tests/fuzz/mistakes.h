@@ -1,0 +1,39 @@
+#ifndef FA_TESTS_FUZZ_MISTAKES_H_
+#define FA_TESTS_FUZZ_MISTAKES_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fuzz/fuzz_call.h"
+#include "support/random_token_case.h"
+
+namespace fa::test {
+
+/// A change of one argument of a valid call; undone when it goes.
+class Mistake {
+ public:
+  /// Whatever a call takes for valid all the same reads and writes only what the tensors have memory for.
+  Mistake(FuzzCall* call, RandomChoices* random);
+  ~Mistake();
+  Mistake(const Mistake&) = delete;
+  Mistake& operator=(const Mistake&) = delete;
+
+  /// "k.shape[1]=7, was 8".
+  [[nodiscard]] const std::string& what() const { return what_; }
+
+ private:
+  void OfATensor(const TensorField& field, const std::vector<TensorField>& all, RandomChoices* random);
+  void OfLengths(const LengthsField& field, RandomChoices* random);
+  void OfAnEntry(const TensorField& field, RandomChoices* random);
+
+  FuzzCall* call_;
+  std::string what_;
+  std::vector<int64_t> lengths_;
+  std::function<void()> undo_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_FUZZ_MISTAKES_H_

@@ -1,0 +1,47 @@
+#ifndef FA_TESTS_FUZZ_MOVED_TENSORS_H_
+#define FA_TESTS_FUZZ_MOVED_TENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "support/call_fields.h"
+#include "support/random_token_case.h"
+#include "support/tensor.h"
+
+namespace fa::test {
+
+/// The elements of a view, row after row, without the gaps.
+[[nodiscard]] std::vector<std::byte> ElementsOf(const TensorView& view);
+/// The same bits; any NaN equals any other.
+[[nodiscard]] bool SameElements(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b);
+
+/// Copies of a call's tensors in guarded buffers of their own, which the arguments name from then on.
+class MovedTensors {
+ public:
+  /// Strides of a random order of the dimensions, with random gaps, at a random end of a buffer.
+  void Move(const TensorField& field, RandomChoices* random);
+  /// As Move; the elements along `dimension` are all what the first of them is, by a stride of 0 or by copies.
+  void Broadcast(const TensorField& field, int dimension, bool by_stride, RandomChoices* random);
+  /// Allows changes of moved outputs and poisons them; what may not change from here on is what lies there now.
+  void TakeSnapshot();
+  [[nodiscard]] int64_t FirstChange() const { return snapshot_.FirstChange(); }
+  /// Moved outputs to where they were.
+  void CopyOutputsBack() const;
+
+ private:
+  struct Moved {
+    bool is_output;
+    TensorView from;
+    Tensor to;
+  };
+  [[nodiscard]] Tensor Copy(const TensorView& from, const Dims& stride, RandomChoices* random);
+
+  std::vector<Moved> moved_;
+  Snapshot snapshot_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_FUZZ_MOVED_TENSORS_H_

@@ -1,0 +1,45 @@
+// Calls of sparse attention, forward and backward.
+#include "fuzz/families.h"
+#include "ops/sparse/random_sparse_case.h"
+#include "ops/sparse/sparse_expectation.h"
+
+namespace fa::test {
+namespace {
+
+class ForwardCall : public PlannedCall<SparseCall, SparseCase> {
+ public:
+  explicit ForwardCall(const SparseCase& c) : PlannedCall(c, PlanSparseFlashAttention, SparseFlashAttention) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (expected_.empty()) expected_ = ExpectForward(problem_);
+    return MatchesExpected(problem_.Outputs(), expected_);
+  }
+
+ private:
+  std::vector<ExpectedOutput> expected_;
+};
+
+class BackwardCall : public PlannedCall<SparseGradCall, SparseCase> {
+ public:
+  explicit BackwardCall(const SparseCase& c) : PlannedCall(c, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (expected_.empty()) expected_ = ExpectBackward(problem_);
+    return MatchesExpected(problem_.Outputs(), expected_);
+  }
+
+ private:
+  std::vector<ExpectedOutput> expected_;
+};
+
+}  // namespace
+
+std::unique_ptr<FuzzCall> RandomSparseForwardCall(uint64_t seed) {
+  return std::make_unique<ForwardCall>(RandomSparseCase(seed));
+}
+
+std::unique_ptr<FuzzCall> RandomSparseBackwardCall(uint64_t seed) {
+  SparseCase c = RandomSparseCase(seed);
+  c.tokens.page_rows = 0;
+  return std::make_unique<BackwardCall>(c);
+}
+
+}  // namespace fa::test

@@ -1,0 +1,18 @@
+#ifndef FA_TESTS_OPS_INDEXER_RANDOM_INDEXER_CASE_H_
+#define FA_TESTS_OPS_INDEXER_RANDOM_INDEXER_CASE_H_
+
+#include <cstdint>
+
+#include "ops/indexer/indexer_case.h"
+#include "ops/indexer/loss_case.h"
+
+namespace fa::test {
+
+/// Valid cases that depend on the arguments alone: any type, layout, lengths, lists, sizes, strides and placement. Keys
+/// of the forward may lie in pages.
+[[nodiscard]] IndexerCase RandomIndexerCase(uint64_t seed, bool forward);
+[[nodiscard]] LossCase RandomLossCase(uint64_t seed, bool dense);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_INDEXER_RANDOM_INDEXER_CASE_H_

@@ -1,0 +1,16 @@
+#ifndef FA_TESTS_OPS_INFERENCE_DECODE_RANDOM_DECODE_CASE_H_
+#define FA_TESTS_OPS_INFERENCE_DECODE_RANDOM_DECODE_CASE_H_
+
+#include <cstdint>
+
+#include "ops/inference/decode/decode_case.h"
+
+namespace fa::test {
+
+/// A valid case that depends on the seed alone: any form of keys, type, int8 keys, layout, lengths, sizes, mask, bias,
+/// type of output, strides and placement.
+[[nodiscard]] DecodeCase RandomDecodeCase(uint64_t seed);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_INFERENCE_DECODE_RANDOM_DECODE_CASE_H_

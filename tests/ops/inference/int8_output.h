@@ -1,0 +1,39 @@
+#ifndef FA_TESTS_OPS_INFERENCE_INT8_OUTPUT_H_
+#define FA_TESTS_OPS_INFERENCE_INT8_OUTPUT_H_
+
+#include <cstdint>
+
+#include "support/tensor.h"
+
+namespace fa::test {
+
+/// quant_scale2 and quant_offset2 of an int8 output.
+struct OutputScaleForm {
+  double scale = 20, offset = 0;  ///< varied about these per column
+  bool per_column = false;        ///< N * Dv of them, else one
+  bool heads_by_columns = false;  ///< per column: [N, Dv], else [N * Dv]
+  bool with_offset = false;
+  DType dtype = DType::kF32;
+};
+
+class OutputScales {
+ public:
+  OutputScales() = default;  ///< absent
+  OutputScales(const OutputScaleForm& form, uint64_t seed, int64_t heads, int64_t dv, Placement placement);
+
+  [[nodiscard]] const Tensor& scale() const { return scale_; }
+  [[nodiscard]] const Tensor& offset() const { return offset_; }
+  /// What an output of exactly `x` becomes.
+  [[nodiscard]] double Quantised(double x, int64_t head, int64_t column) const;
+  /// How far from Quantised(x) an output may be that is `far` from x before.
+  [[nodiscard]] double Tolerance(double x, double far, int64_t head, int64_t column) const;
+
+ private:
+  int64_t dv_ = 0;
+  bool per_column_ = false;
+  Tensor scale_, offset_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_INFERENCE_INT8_OUTPUT_H_

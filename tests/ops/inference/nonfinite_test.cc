@@ -1,0 +1,120 @@
+// NaN and inf in inputs of prompt and decode attention: what is seen spreads as IEEE arithmetic says, what is not seen
+// changes no bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/inference/decode/random_decode_case.h"
+#include "ops/inference/prompt/random_prompt_case.h"
+#include "support/contexts.h"
+#include "support/poison.h"
+#include "support/random_values.h"
+
+namespace fa::test {
+namespace {
+
+constexpr double kValues[] = {NAN, INFINITY, -INFINITY};
+
+/// Puts a value that is not finite into q, k or v.
+void Spoil(uint64_t seed, reference::Problem* values) {
+  std::vector<double>* const targets[] = {&values->q, &values->k, &values->v};
+  std::vector<double>* target = targets[seed % 3];
+  if (target->empty()) return;
+  (*target)[RandomBits(seed, Tag::kChoice, {-2}) % target->size()] = kValues[seed / 3 % 3];
+}
+
+/// Values that take neither int8 keys nor an int8 output: those have nothing that is not finite.
+DecodeCase FloatDecodeCase(uint64_t seed) {
+  DecodeCase c = RandomDecodeCase(seed);
+  c.quantization = Quantization::kNone;
+  c.int8_out.reset();
+  return c;
+}
+
+PromptCase FloatPromptCase(uint64_t seed) {
+  PromptCase c = RandomPromptCase(seed, false);
+  c.out_dtype = c.dtype;
+  return c;
+}
+
+TEST(DecodeNonFinite, SpreadsAsInTheReference) {
+  const int cases = RandomCases(60);
+  for (int seed = 3001; seed < 3001 + cases; ++seed) {
+    const DecodeCase c = FloatDecodeCase(static_cast<uint64_t>(seed));
+    reference::Problem values = MakeReferenceProblem(c.dense);
+    Spoil(static_cast<uint64_t>(seed), &values);
+    ASSERT_TRUE(RunsLikeTheReference(DecodeProblem(c, values)));
+  }
+}
+
+TEST(DecodeNonFinite, WhereNoQueryLooksItChangesNothing) {
+  const int cases = RandomCases(60);
+  int64_t poisoned = 0;
+  for (int seed = 3501; seed < 3501 + cases; ++seed) {
+    const DecodeCase c = FloatDecodeCase(static_cast<uint64_t>(seed));
+    const DecodeProblem usual(c);
+    for (const double value : {kValues[seed % 3], LargestFinite(c.dense.dtype)}) {
+      reference::Problem values = usual.values();
+      poisoned += PoisonUnseen(value, &values);
+      const DecodeProblem other(c, values);
+      for (const Isa isa : IsaLevels()) {
+        ASSERT_TRUE(SameBits(OutputsOf(other, ContextOf(isa)), OutputsOf(usual, ContextOf(isa))))
+            << IsaName(isa) << " " << value << " " << c;
+      }
+    }
+  }
+  EXPECT_GT(poisoned, 0);
+}
+
+TEST(PromptNonFinite, SpreadsAsInTheReference) {
+  const int cases = RandomCases(60);
+  for (int seed = 4001; seed < 4001 + cases; ++seed) {
+    const PromptCase c = FloatPromptCase(static_cast<uint64_t>(seed));
+    reference::Problem values = DrawPromptValues(c);
+    Spoil(static_cast<uint64_t>(seed), &values);
+    const PromptProblem problem(c, values);
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(RunsLikeTheReference(problem, ContextOf(isa))) << IsaName(isa) << " " << c;
+    }
+  }
+}
+
+TEST(PromptNonFinite, WhereNoQueryLooksItChangesNothing) {
+  const int cases = RandomCases(60);
+  int64_t poisoned = 0;
+  for (int seed = 4501; seed < 4501 + cases; ++seed) {
+    const PromptCase c = FloatPromptCase(static_cast<uint64_t>(seed));
+    const PromptProblem usual(c);
+    reference::Problem values = DrawPromptValues(c);
+    values.dense_mask = usual.values().dense_mask;
+    poisoned += PoisonUnseen(kValues[seed % 3], &values);
+    values.dense_mask = {};
+    const PromptProblem other(c, values);
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(usual.Run(ContextOf(isa)).ok());
+      ASSERT_TRUE(other.Run(ContextOf(isa)).ok());
+      ASSERT_EQ(other.Outputs(), usual.Outputs()) << IsaName(isa) << " " << c;
+    }
+  }
+  EXPECT_GT(poisoned, 0);
+}
+
+// An int8 output has no NaN: one becomes -128, whatever the offset.
+TEST(PromptNonFinite, BecomesTheLeastOfAnInt8Output) {
+  PromptCase c;
+  c.out_dtype = DType::kI8;
+  c.with_offset = true;
+  c.offset2 = 9;
+  reference::Problem values = DrawPromptValues(c);
+  values.q[5] = NAN;
+  const PromptProblem problem(c, values);
+  for (const Isa isa : IsaLevels()) {
+    ASSERT_TRUE(problem.Run(ContextOf(isa)).ok());
+    const std::vector<double> out = problem.Outputs();
+    for (int64_t x = 0; x < c.dv; ++x) EXPECT_EQ(out[x], -128) << IsaName(isa);
+    EXPECT_NE(out[c.dv], -128) << IsaName(isa);
+  }
+}
+
+}  // namespace
+}  // namespace fa::test
