@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from test_custom_ops import CALL
+from torch._dynamo import compiled_autograd
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 
@@ -177,6 +178,25 @@ def test_vmap_within_vmap_and_jacobians():
         for column in range(D):
             (want,) = gradients(lambda q: scaled_dot_product_attention(q, k, v)[0, row, column], q)
             assert torch.equal(jacobian[0, row, column], want)
+
+
+def test_batched_gradients_of_autograd():
+    q, k, v = (t.requires_grad_() for t in qkv(B))
+    out = scaled_dot_product_attention(q, k, v)
+    d_out = torch.randn(V, *out.shape)
+    got = torch.autograd.grad(out, (q, k, v), d_out, is_grads_batched=True, retain_graph=True)
+    want = zip(*(torch.autograd.grad(out, (q, k, v), d, retain_graph=True) for d in d_out), strict=True)
+    assert_all_equal(got, [torch.stack(g) for g in want])
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.5])
+def test_compiled_autograd(dropout_p):
+    leaves = [t.requires_grad_() for t in qkv(B)]
+    out = scaled_dot_product_attention(*leaves, dropout_p=dropout_p)
+    want = torch.autograd.grad(out.square().sum(), leaves, retain_graph=True)
+    with compiled_autograd._enable(torch.compile(backend="aot_eager", fullgraph=True)):
+        out.square().sum().backward()
+    assert_all_equal([t.grad for t in leaves], want)
 
 
 def test_randomness_of_dropout():

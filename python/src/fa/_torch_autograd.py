@@ -16,7 +16,6 @@ from torch._C import _after_autograd_keyset, _any_requires_grad, _are_functorch_
 from torch._C import _AutoDispatchBelowAutograd as below_autograd
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
 
 SetupContext = Callable[[Any, tuple, Any], None]  # (ctx, inputs, output)
 Backward = Callable[..., tuple]  # (ctx, needs_input_grad, *gradients of the outputs) -> one gradient per input
@@ -55,7 +54,7 @@ def register_autograd(
 
     formula = type(
         f"{operator.name()}_formula",
-        (_SingleLevelFunction,),
+        (torch.autograd.Function,),
         {
             "forward": staticmethod(forward),
             "backward": staticmethod(gradients),
@@ -71,7 +70,7 @@ def register_autograd(
             return formula.apply(keyset, *arguments)
         # A transform has chosen its level, and calls the kernel for this level alone.
         with enable_single_level_autograd_function():
-            return formula.apply(keyset, *arguments)
+            return super(torch.autograd.Function, formula).apply(keyset, *arguments)
 
     library.impl(operator.name().partition("::")[2], kernel, "Autograd", with_keyset=True)
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch._C import (
     _are_functorch_transforms_active,
+    _dispatch_keys,
     _get_tracing_state,
     _is_torch_function_mode_enabled,
     _len_torch_dispatch_stack,
 )
 from torch.autograd import _profiler_enabled, forward_ad
-from torch.autograd.function import _SingleLevelFunction
 from torch.compiler import is_compiling
 from torch.utils.dlpack import to_dlpack
 
@@ -25,6 +25,10 @@ from ._fa import Mask
 from ._torch_ops import Call, attention_backward
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+with torch.inference_mode():
+    _MADE_IN_INFERENCE = torch.empty(0)
+# Others are wrappers, as those of is_grads_batched, or have no memory.
+_PLAIN_KEYS = {_dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0), _MADE_IN_INFERENCE)}
 _RULES = {False: Mask.none(), True: Mask.causal_top_left()}
 _PSE_TYPES = {False: 1, True: 0}  # with one: scale, then add
 
@@ -41,7 +45,7 @@ def possible(*tensors: Tensor | None) -> bool:
         or _profiler_enabled()
     ):
         return False
-    return all(t is None or (type(t) in _PLAIN and not t.is_meta) for t in tensors)
+    return all(t is None or (type(t) in _PLAIN and _dispatch_keys(t).raw_repr() in _PLAIN_KEYS) for t in tensors)
 
 
 def attend_directly(
@@ -105,7 +109,7 @@ def _forward(query, key, value, dense_mask, pse, is_causal, scale, **statistics)
     return out, *statistics.values()
 
 
-class _Formula(_SingleLevelFunction):
+class _Formula(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, dense_mask, pse, is_causal, scale):
         softmax_max, softmax_sum = (torch.empty(query.shape[:3], dtype=torch.float32) for _ in range(2))
