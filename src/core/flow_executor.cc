@@ -43,16 +43,19 @@ class FlowExecutor::NodeFlow {
                    .set_numa_id(node.numa_id)
                    .set_max_concurrency(node.workers + (home == nullptr ? 0 : 1)),
                1u) {
-    // The graph spawns its messages into the arena that it is made in.
-    arena_.execute([&] {
-      graph_.emplace(context_);
-      joiners_.emplace(*graph_, tbb::flow::unlimited, Body(*this));
+    AskScheduler([&] {
+      // The graph spawns its messages into the arena that it is made in.
+      arena_.execute([&] {
+        graph_.emplace(context_);
+        joiners_.emplace(*graph_, tbb::flow::unlimited, Body(*this));
+      });
     });
   }
   ~NodeFlow() { Wait(); }
 
   /// Offers places to up to `wanted` walkers, as many as are free, and knocks for them. Returns how many.
   int Invite(int wanted) noexcept {
+    if (SchedulerGivenUp()) return 0;
     int offered = 0, knocks = 0, held = 0;
     Change([&](Places& places) {
       offered = std::max(0, std::min(wanted, workers_ - places.offered - places.taken));
@@ -88,6 +91,16 @@ class FlowExecutor::NodeFlow {
     Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
     for (; home_ != nullptr && offered > 0; --offered) home_->graph_->release_wait();
   }
+
+  /// Around all that a walker does with the run.
+  void ComeIn() noexcept { inside_.fetch_add(1, std::memory_order_seq_cst); }
+  void GoOut() noexcept { inside_.fetch_sub(1, std::memory_order_seq_cst); }
+  /// Nobody has a place or an offer of one.
+  [[nodiscard]] bool HasNoPlaces() const {
+    const Places places = Unpack(places_.load(std::memory_order_seq_cst));
+    return places.offered + places.taken == 0;
+  }
+  [[nodiscard]] bool HasNobodyInside() const { return inside_.load(std::memory_order_seq_cst) == 0; }
 
   template <typename Callable>
   void Execute(Callable&& callable) {
@@ -151,10 +164,11 @@ class FlowExecutor::NodeFlow {
   void Knock(int knocks) noexcept {
     for (; knocks > 0; --knocks) {
       try {
-        joiners_->try_put({});
+        AskScheduler([&] { joiners_->try_put({}); });
       } catch (...) {
+        // It may have been sent nevertheless.
         Change([&](Places& places) {
-          places.messages -= knocks;
+          places.messages = std::max(0, places.messages - knocks);
           return true;
         });
         return;
@@ -166,7 +180,7 @@ class FlowExecutor::NodeFlow {
     bool takes = false;
     int knocks = 0;
     Change([&](Places& places) {
-      --places.messages;
+      places.messages = std::max(0, places.messages - 1);
       takes = places.offered > 0;
       places.offered -= takes ? 1 : 0;
       places.taken += takes ? 1 : 0;
@@ -198,12 +212,43 @@ class FlowExecutor::NodeFlow {
   int first_worker_;  ///< of slot 0
   int workers_;
   std::atomic<uint64_t> places_{0};
+  std::atomic<int> inside_{0};
   tbb::task_arena arena_;
   // Isolated: else the graph would stay bound to the group of tasks that the first Run was called from.
   tbb::task_group_context context_{tbb::task_group_context::isolated};
   std::optional<tbb::flow::graph> graph_;
   std::optional<tbb::flow::function_node<tbb::flow::continue_msg>> joiners_;
 };
+
+namespace {
+
+// Without oneTBB, which has been given up: nobody is invited any more, and whoever has left its place is on the way
+// out.
+template <typename Flows>
+void WaitForWalkers(const Flows& flows) noexcept {
+  for (const auto& flow : flows) {
+    while (!flow->HasNoPlaces()) std::this_thread::yield();
+  }
+  for (const auto& flow : flows) {
+    while (!flow->HasNobodyInside()) std::this_thread::yield();
+  }
+}
+
+// Once oneTBB has been given up, or in a forked child, it is not called, not even to free its own.
+template <typename Flows, typename Allowance>
+void StopFlows(Flows& flows, Allowance& allowance) noexcept {
+  if (flows.empty() && allowance == nullptr) return;
+  // A thread's last access is inside oneTBB, where ThreadSanitizer does not see that the end of Run waited for it.
+  const TsanIgnore ignore;
+  if (!SchedulerStarts()) {
+    for (auto& flow : flows) static_cast<void>(flow.release());
+    static_cast<void>(allowance.release());
+  }
+  flows.clear();
+  allowance.reset();
+}
+
+}  // namespace
 
 FlowExecutor::FlowExecutor(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
   for (const Node& node : nodes_) {
@@ -212,15 +257,7 @@ FlowExecutor::FlowExecutor(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
   }
 }
 
-FlowExecutor::~FlowExecutor() {
-  // A thread's last access is inside oneTBB, where ThreadSanitizer does not see that the end of Run waited for it.
-  const TsanIgnore ignore;
-  if (!flows_.empty() && !SchedulerStarts()) {  // forked since
-    for (auto& flow : flows_) static_cast<void>(flow.release());
-    static_cast<void>(allowance_.release());
-  }
-  flows_.clear();
-}
+FlowExecutor::~FlowExecutor() { StopFlows(flows_, allowance_); }
 
 Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) {
   if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
@@ -241,7 +278,9 @@ class FlowExecutor::ThreadAllowance {
   explicit ThreadAllowance(int workers) {
     constexpr auto kParameter = tbb::global_control::max_allowed_parallelism;
     const size_t wanted = static_cast<size_t>(workers);
-    if (tbb::global_control::active_value(kParameter) < wanted) control_.emplace(kParameter, wanted);
+    AskScheduler([&] {
+      if (tbb::global_control::active_value(kParameter) < wanted) control_.emplace(kParameter, wanted);
+    });
   }
 
  private:
@@ -252,13 +291,16 @@ void FlowExecutor::Start() {
   if (!flows_.empty()) return;
   allowance_ = std::make_unique<ThreadAllowance>(workers_);
   int first_worker = 0;
-  std::vector<std::unique_ptr<NodeFlow>> flows;
-  for (const Node& node : nodes_) {
-    NodeFlow* home = flows.empty() ? nullptr : flows.front().get();
-    flows.push_back(std::make_unique<NodeFlow>(*this, home, node, first_worker));
-    first_worker += node.workers;
+  try {
+    for (const Node& node : nodes_) {
+      NodeFlow* home = flows_.empty() ? nullptr : flows_.front().get();
+      flows_.push_back(std::make_unique<NodeFlow>(*this, home, node, first_worker));
+      first_worker += node.workers;
+    }
+  } catch (...) {
+    StopFlows(flows_, allowance_);
+    throw;
   }
-  flows_ = std::move(flows);
 }
 
 void FlowExecutor::RunParallel(const TaskGraph& graph) {
@@ -268,13 +310,18 @@ void FlowExecutor::RunParallel(const TaskGraph& graph) {
     home.Join();
     for (const auto& flow : flows_) flow->Invite(graph.task_count - (flow.get() == &home ? 1 : 0));
     Walk(home);
-    home.Wait();
+    if (SchedulerGivenUp()) {
+      WaitForWalkers(flows_);
+    } else {
+      home.Wait();
+    }
   });
   TsanAcquire(this);
 }
 
 void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanAcquire(this);
+  flow.ComeIn();
   const int worker = flow.Worker();
   do {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
@@ -284,6 +331,7 @@ void FlowExecutor::Walk(NodeFlow& flow) noexcept {
     // Between the last look and Leave somebody may have queued tasks and found nobody to wake.
   } while (run_->HasQueued() && flow.Join());
   TsanRelease(this);
+  flow.GoOut();
 }
 
 void FlowExecutor::Wake(NodeFlow& from, int tasks) noexcept {

@@ -11,6 +11,8 @@
 namespace fa::core {
 namespace {
 
+std::atomic<bool> given_up{false};
+
 template <typename Question>
 bool Answers(const Question& question) noexcept {
   try {
@@ -37,8 +39,12 @@ bool SchedulerStarts() noexcept {
   uint32_t asked = 0;
   if (!first.compare_exchange_strong(asked, process) && asked != process) return false;
   static const bool starts = Answers([] { return tbb::this_task_arena::max_concurrency(); });
-  return starts;
+  return starts && !SchedulerGivenUp();
 }
+
+bool SchedulerGivenUp() noexcept { return given_up.load(std::memory_order_relaxed); }
+
+void GiveUpScheduler() noexcept { given_up.store(true, std::memory_order_relaxed); }
 
 std::vector<int> BindableNumaNodes() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -9,10 +9,23 @@ namespace fa::core {
 /// leaves it waiting for itself for ever (atomic_do_once, in 2021.8 up to today's versions). So the library asks only
 /// through here, where the first failure is kept.
 
-/// False if oneTBB found no memory when the library first asked, and in a process forked after it was asked, where its
-/// threads are missing and its locks may be held for ever: then no function of it may be called any more in this
-/// process, and every run is one on the caller.
+/// False once oneTBB found no memory, when the library first asked or later, and in a process forked after it was
+/// asked, where its threads are missing and its locks may be held for ever: then no function of it may be called any
+/// more in this process, and every run is one on the caller.
 [[nodiscard]] bool SchedulerStarts() noexcept;
+/// What oneTBB throws out of `call` is thrown on; it is not to be relied upon after that (an exception between two
+/// updates of its demand for threads, which launch a thread, leaves the next update waiting for ever).
+void GiveUpScheduler() noexcept;
+[[nodiscard]] bool SchedulerGivenUp() noexcept;
+template <typename Call>
+void AskScheduler(const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    GiveUpScheduler();
+    throw;
+  }
+}
 
 /// The NUMA nodes that oneTBB can bind threads to; none if it found no memory when first asked. @throws std::bad_alloc
 [[nodiscard]] std::vector<int> BindableNumaNodes();

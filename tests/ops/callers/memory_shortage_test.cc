@@ -1,0 +1,138 @@
+// Calls while memory is short: operator new fails once, or from some moment on. Nothing is thrown, the status says so,
+// and the next call with memory computes. Each place of a call gets its turn.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fa/context.h"
+#include "fa/status.h"
+#include "support/allocation_counter.h"
+#include "support/operator_calls.h"
+
+namespace fa::test {
+namespace {
+
+constexpr int64_t kMostPlaces = 5000;
+constexpr unsigned kSecondsToSpin = 300;
+
+enum Verdict { kFine = 0, kNoPlaceLeft, kThrown, kWrongStatus, kLaterCallFails, kWrongBits };
+
+/// A call whose `place`-th allocation fails, then two with memory.
+Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t place, bool all_later) {
+  Status status;
+  int64_t failed = 0;
+  call.tensors->ForgetOutputs();
+  try {
+    const FailingAllocations failing(place, all_later);
+    status = call.run(context);
+    failed = failing.failed();
+  } catch (...) {
+    return kThrown;
+  }
+  const std::vector<uint32_t> first = call.tensors->OutputBits();
+  // What only speeds a call up may go without memory.
+  if (!status.ok() && (status.code() != StatusCode::kOutOfMemory || failed == 0)) return kWrongStatus;
+  if (!status.ok() && status.message().rfind("out of memory", 0) != 0) return kWrongStatus;
+  if (!call.run(context).ok()) return kLaterCallFails;
+  const std::vector<uint32_t> second = call.tensors->OutputBits();
+  call.tensors->ForgetOutputs();
+  if (!call.run(context).ok()) return kLaterCallFails;
+  if (call.tensors->OutputBits() != second || (status.ok() && first != second)) return kWrongBits;
+  return failed == 0 ? kNoPlaceLeft : kFine;
+}
+
+class MemoryShortage : public testing::TestWithParam<bool> {
+ protected:
+  MemoryShortage() { alarm(kSecondsToSpin); }  // a signal, where a call would never return
+  ~MemoryShortage() override { alarm(0); }
+};
+
+// The first call of a process makes the default context and starts oneTBB. In children of a process that has done
+// neither: no other test of this program may stand before this one.
+TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
+  const OperatorCall call = OperatorOf("Forward", ValueKind::kNormal);
+  setenv("FA_NUM_THREADS", "2", /*overwrite=*/1);
+  int64_t place = 1;
+  for (int verdict = kFine; verdict == kFine; ++place) {
+    ASSERT_LT(place, kMostPlaces);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(kSecondsToSpin);
+      _exit(CallShortOfMemory(call, nullptr, place, GetParam()));
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << "place " << place << ": signal " << WTERMSIG(status);
+    verdict = WEXITSTATUS(status);
+    ASSERT_LE(verdict, kNoPlaceLeft) << "place " << place;
+  }
+  EXPECT_GT(place, 20);
+}
+
+TEST_P(MemoryShortage, InAnyOperator) {
+  ContextOptions options;
+  options.threads = 2;
+  auto context = Context::Create(options);
+  ASSERT_TRUE(context.ok());
+  for (const OperatorCall& call : EveryOperator(ValueKind::kNormal)) {
+    int64_t place = 1;
+    for (Verdict verdict = kFine; verdict == kFine; ++place) {
+      ASSERT_LT(place, kMostPlaces);
+      verdict = CallShortOfMemory(call, context->get(), place, GetParam());
+      ASSERT_LE(verdict, kNoPlaceLeft) << call.name << ", place " << place;
+    }
+    EXPECT_GT(place, 2) << call.name;
+  }
+}
+
+TEST_P(MemoryShortage, InTheFirstCallOfAContext) {
+  const OperatorCall call = OperatorOf("Backward", ValueKind::kNormal);
+  ContextOptions options;
+  options.threads = 3;
+  int64_t place = 1;
+  for (Verdict verdict = kFine; verdict == kFine; ++place) {
+    ASSERT_LT(place, kMostPlaces);
+    auto context = Context::Create(options);
+    ASSERT_TRUE(context.ok());
+    verdict = CallShortOfMemory(call, context->get(), place, GetParam());
+    ASSERT_LE(verdict, kNoPlaceLeft) << "place " << place;
+  }
+  EXPECT_GT(place, 10);
+}
+
+TEST_P(MemoryShortage, InTheMakingOfAContext) {
+  int64_t place = 1;
+  for (int64_t failed = 1; failed > 0; ++place) {
+    ASSERT_LT(place, kMostPlaces);
+    StatusCode code = StatusCode::kInternal;
+    {
+      const FailingAllocations failing(place, GetParam());
+      code = Context::Create().status().code();
+      failed = failing.failed();
+    }
+    EXPECT_EQ(code, failed > 0 ? StatusCode::kOutOfMemory : StatusCode::kOk) << "place " << place;
+  }
+  EXPECT_GT(place, 2);
+}
+
+TEST_P(MemoryShortage, InTheMakingOfAStatus) {
+  const std::string long_text(1000, 'x');
+  const FailingAllocations failing(1, GetParam());
+  const Status status = Status::InvalidArgument(long_text);
+  const Status copy = status;
+  const bool says_so = copy.code() == StatusCode::kOutOfMemory && copy.message() == "out of memory";
+  EXPECT_TRUE(says_so);
+}
+
+INSTANTIATE_TEST_SUITE_P(Allocations, MemoryShortage, testing::Bool(),
+                         [](const auto& info) { return info.param ? "AllFromOneOn" : "One"; });
+
+}  // namespace
+}  // namespace fa::test

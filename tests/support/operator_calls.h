@@ -1,0 +1,64 @@
+#ifndef FA_TESTS_SUPPORT_OPERATOR_CALLS_H_
+#define FA_TESTS_SUPPORT_OPERATOR_CALLS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fa/context.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa::test {
+
+enum class ValueKind : uint8_t {
+  kNormal,    ///< mean 0, variance 1
+  kDenormal,  ///< every second value normal, the others those times 2^-130
+};
+
+/// Dense tensors of one call, kept where they are.
+class CallTensors {
+ public:
+  explicit CallTensors(ValueKind kind) : kind_(kind) {}
+
+  /// f32, drawn.
+  TensorView Input(const Dims& shape);
+  /// f32, every element the same.
+  TensorView Constant(const Dims& shape, float value);
+  /// i32 [..., K]: K different keys of `keys`, which K divides.
+  TensorView Lists(const Dims& shape, int64_t keys);
+  /// f32 or i32, to be written by the call.
+  MutableTensorView Output(const Dims& shape, DType dtype = DType::kF32);
+  [[nodiscard]] std::vector<uint32_t> OutputBits() const;
+  /// NaN in every element of every output.
+  void ForgetOutputs();
+
+ private:
+  std::vector<uint32_t>& Add(std::deque<std::vector<uint32_t>>& to, const Dims& shape);
+
+  ValueKind kind_;
+  uint64_t drawn_ = 0;
+  std::deque<std::vector<uint32_t>> inputs_, outputs_;
+};
+
+/// One small call of an operator through the public interface, of several tasks on up to four workers.
+struct OperatorCall {
+  std::string name;
+  std::shared_ptr<CallTensors> tensors;
+  std::function<Status(Context*)> run;  ///< bind, plan and run
+};
+
+/// Of every operator family: "Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward", "Indexer",
+/// "IndexerBackward", "SparseLoss", "DenseLoss", "Merge", "DropoutMask".
+[[nodiscard]] std::vector<OperatorCall> EveryOperator(ValueKind kind);
+[[nodiscard]] std::vector<std::string> OperatorNames();
+/// The one of that name. @throws std::out_of_range
+[[nodiscard]] OperatorCall OperatorOf(const std::string& name, ValueKind kind);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_OPERATOR_CALLS_H_
