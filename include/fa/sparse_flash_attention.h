@@ -23,6 +23,7 @@ struct SparseAttentionArgs {
   TensorView v;       ///< optional, as k with Dv columns; absent: the first Dv columns of k
   TensorView q_rope;  ///< optional, [B, S1, N, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, as k with Drope columns
+  TensorView sink;    ///< optional, f32 [N]: a virtual key of that score and value 0, which every list names once
   /// i32 or i64 [B, S1, 1, K]: blocks of SparseAttentionOptions::block_size keys, local to the batch element, up to the
   /// first -1; entry b stands for keys [b * block_size, min((b + 1) * block_size, limit)). At most
   /// ceil(limit / block_size) entries of a row are read; one beyond the limit is skipped; one that stands twice counts
@@ -51,9 +52,11 @@ struct SparseAttentionOptions {
   bool check_indices = true;
 };
 
-/// out = softmax(scale * Q K_sel^T) V_sel. A row without keys gives out = 0, max = 0, sum = 0, and so does a row past
-/// its length. Sums run over the keys in ascending order, in f32, rounded once; the bits do not depend on the number of
-/// threads, the other rows, the layout, pages, or the order of the list.
+/// out = softmax(scale * Q K_sel^T) V_sel. A row without keys gives out = 0, max = 0, sum = 0 (with a sink: max = sink,
+/// sum = 1, but where the sequence has no keys at all), and a row past its length gives 0, 0, 0. The statistics and
+/// p_head_mean count the sink in: what it takes is missing from the sum of the other probabilities. Sums run over the
+/// keys in ascending order, in f32, rounded once; the bits do not depend on the number of threads, the other rows, the
+/// layout, pages, or the order of the list.
 /// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
 /// Follows SparseFlashAttention of CANN and DeepSeek-V3.2 (2025), without limits of head sizes and counts.
 FA_API Status SparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,

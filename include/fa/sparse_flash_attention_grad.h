@@ -17,6 +17,7 @@ namespace fa {
 /// pages), its results, and the gradient of its output. Null data = absent.
 struct SparseAttentionGradArgs {
   TensorView q, k, v, q_rope, k_rope;
+  TensorView sink;
   TensorView sparse_indices;
   std::span<const int64_t> lengths_q, lengths_kv;
   TensorView out;          ///< the forward's output, as rounded there
@@ -29,12 +30,13 @@ struct SparseAttentionGradArgs {
   MutableTensorView dv;       ///< of v; with v only
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
+  MutableTensorView dsink;  ///< optional, with sink: f32 [N], -sum over rows exp(sink - max) / sum rowsum(d_out * out)
 };
 
 /// Gradients of SparseFlashAttention, with the same selection rule: P from softmax_max and softmax_sum,
 /// dS = P (d_out V^T - rowsum(d_out * out)), dq = scale dS K, dk = scale dS^T Q, dv = P^T d_out. A key that no token
 /// selects and a row without keys get 0. Tokens add to dk and dv in ascending order, so the bits do not depend on the
-/// number of threads; everything is accumulated in f32 and rounded once.
+/// number of threads; everything is accumulated in f32 (dsink in f64, over ascending tokens) and rounded once.
 /// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
 /// Follows SparseFlashAttentionGrad of CANN, whose atomic additions it replaces by an order.
 FA_API Status SparseFlashAttentionGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,

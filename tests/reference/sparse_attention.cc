@@ -37,14 +37,16 @@ SparseResult SparseForward(const SparseProblem& p) {
   for (int64_t b = 0; b < s.batch(); ++b) {
     for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
       const std::vector<SelectedKey> keys = s.KeysOf(b, t);
-      if (keys.empty()) continue;
+      // Without keys there is nothing, not even a sink, to look at.
+      if (s.lengths.sk[b] == 0 || (keys.empty() && p.sink.empty())) continue;
       const int64_t token = s.FirstToken(b) + t;
       for (int64_t n = 0; n < p.heads; ++n) {
         const int64_t row = token * p.heads + n;
         std::vector<double> scores;
         for (const SelectedKey& at : keys) scores.push_back(p.Score(token, n, s.FirstKey(b) + at.key));
-        const double max = *std::max_element(scores.begin(), scores.end());
-        double sum = 0;
+        const double top = scores.empty() ? p.sink[n] : *std::max_element(scores.begin(), scores.end());
+        const double max = p.sink.empty() ? top : std::max(top, p.sink[n]);
+        double sum = p.sink.empty() ? 0 : std::exp(p.sink[n] - max);
         for (const double score : scores) sum += std::exp(score - max);
         for (size_t i = 0; i < keys.size(); ++i) {
           const double* value = p.Value(s.FirstKey(b) + keys[i].key);
@@ -68,6 +70,7 @@ SparseGradients SparseBackward(const SparseProblem& p, const SparseResult& forwa
   g.dv.assign(p.merged ? 0 : p.v.size(), 0);
   g.dq_rope.assign(p.q_rope.size(), 0);
   g.dk_rope.assign(p.k_rope.size(), 0);
+  g.dsink.assign(p.sink.size(), 0);
   for (int64_t b = 0; b < s.batch(); ++b) {
     for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
       for (int64_t n = 0; n < p.heads; ++n) {
@@ -75,6 +78,7 @@ SparseGradients SparseBackward(const SparseProblem& p, const SparseResult& forwa
         if (forward.sum[row] == 0) continue;
         const double* d_o = &d_out[row * p.dv];
         const double delta = AddProducts(d_o, &forward.out[row * p.dv], p.dv, nullptr);
+        if (!p.sink.empty()) g.dsink[n] -= std::exp(p.sink[n] - forward.max[row]) / forward.sum[row] * delta;
         for (const SelectedKey& at : s.KeysOf(b, t)) {
           const int64_t key = s.FirstKey(b) + at.key;
           const double probability = std::exp(p.Score(token, n, key) - forward.max[row]) / forward.sum[row];

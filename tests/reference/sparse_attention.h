@@ -17,6 +17,7 @@ struct SparseProblem {
   double scale = 1;
   bool merged = false;  ///< no v: the first dv columns of k
   std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
+  std::vector<double> sink = {};  ///< [heads], or empty: a further key of that score and value 0
 
   /// scale * (q . k + q_rope . k_rope) of packed rows; `magnitude`, if not null, gets the same with every term's
   /// magnitude.
@@ -34,6 +35,7 @@ struct SparseResult {
 
 struct SparseGradients {
   std::vector<double> dq, dk, dv, dq_rope, dk_rope;  ///< like q, ...; merged: dv is in dk, and empty
+  std::vector<double> dsink;                         ///< like sink
 };
 
 /// Gradients of sum(out * d_out); `forward` gives out, max and sum.

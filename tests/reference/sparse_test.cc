@@ -158,6 +158,42 @@ TEST_P(SparseReference, AttentionGradientsAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.k_rope, g.dk_rope, "dk_rope");
 }
 
+TEST_P(SparseReference, AttentionGradientsWithASinkAgreeWithFiniteDifferences) {
+  RandomSparse random(GetParam());
+  SparseProblem p = random.MakeAttention(random.MakeSelection(random.Pick(1, 3)));
+  p.sink = random.Values(p.heads);
+  const std::vector<double> d_out = random.Values(p.selection.tokens() * p.heads * p.dv);
+  const SparseGradients g = SparseBackward(p, SparseForward(p), d_out);
+  const auto loss = [&] { return Weighted(SparseForward(p).out, d_out); };
+  ExpectGradient(loss, &p.q, g.dq, "dq");
+  ExpectGradient(loss, &p.k, g.dk, "dk");
+  ExpectGradient(loss, &p.v, g.dv, "dv");
+  ExpectGradient(loss, &p.sink, g.dsink, "dsink");
+}
+
+// A sink is a key of zeros whose score is the sink: with one head the list that names it gives the same numbers.
+TEST(SparseReferenceSink, IsAFurtherKeyOfValueZero) {
+  RandomSparse random(5);
+  SparseProblem p{.heads = 1, .d = 2, .dv = 3};
+  p.selection = {.lengths = {{2}, {3}}, .causal = false, .slots = 3, .indices = {0, 1, -1, 2, -1, -1}};
+  p.q = {1, 0.5, 1, -2};
+  p.k = {0.3, 0.1, -0.2, 0.7, 0.9, 0.4};
+  p.v = random.Values(9);
+  p.sink = {0.6};
+  SparseProblem with_key = p;
+  with_key.sink.clear();
+  with_key.selection.lengths.sk[0] = 4;
+  with_key.selection.indices = {0, 1, 3, 2, 3, -1};
+  // q . k = 0.6 for both rows.
+  with_key.k.insert(with_key.k.end(), {0.6, 0});
+  with_key.v.insert(with_key.v.end(), {0, 0, 0});
+  const SparseResult got = SparseForward(p), want = SparseForward(with_key);
+  for (size_t x = 0; x < got.out.size(); ++x) EXPECT_NEAR(got.out[x], want.out[x], 1e-15) << x;
+  for (size_t x = 0; x < got.sum.size(); ++x) {
+    EXPECT_NEAR(got.max[x] + std::log(got.sum[x]), want.max[x] + std::log(want.sum[x]), 1e-15) << x;
+  }
+}
+
 TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));

@@ -65,9 +65,9 @@ std::array<CallTensor, 9> DenseInputs(const Args& args) {
 
 /// Likewise a sparse one.
 template <typename Args>
-std::array<CallTensor, 6> SparseInputs(const Args& args) {
+std::array<CallTensor, 7> SparseInputs(const Args& args) {
   return Joined(AttentionInputs(args, Optional(Input("value", args.v))),
-                std::array{Input("sparse_indices", args.sparse_indices)});
+                std::array{Input("sparse_indices", args.sparse_indices), Optional(Input("sink", args.sink))});
 }
 
 /// Of every loss: the indexer's inputs and what is written.
@@ -196,7 +196,8 @@ std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args
 }
 
 std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args) {
-  return Joined(SparseInputs(args), AttentionGradients(args, Optional(Output("dv", args.dv))));
+  return Joined(SparseInputs(args), AttentionGradients(args, Optional(Output("dv", args.dv))),
+                std::array{Optional(Output("dsink", args.dsink))});
 }
 
 std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {

@@ -16,7 +16,7 @@ constexpr int64_t kMaxBlockSize = 128;
 
 /// The tensors that forward and backward share.
 struct SharedArgs {
-  const TensorView &q, &k, &v, &q_rope, &k_rope, &indices;
+  const TensorView &q, &k, &v, &q_rope, &k_rope, &indices, &sink;
   TensorView block_table;
   std::span<const int64_t> lengths_q, lengths_kv;
 };
@@ -73,6 +73,10 @@ Status SparseBinding::BindInputs(int64_t dv_of_out) {
   const auto scale = BindSparseScale(options_.scale ? &*options_.scale : nullptr, problem().d + problem().d_rope);
   if (!scale.ok()) return scale.status();
   bound_.attention.scale = *scale;
+  bound_.attention.has_sink = args_.sink.data != nullptr;
+  if (bound_.attention.has_sink) {
+    if (Status status = tensors_.CheckHeadValues("sink", args_.sink); !status.ok()) return status;
+  }
   if (Status status = tensors_.CheckIndices(args_.indices); !status.ok()) return status;
   bound_.lists = KeyLists(args_.indices, packed(), options_.block_size);
   return BindSequences();
@@ -229,6 +233,12 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
     if (attention.has_rope && tensor->data == nullptr) return Wanted(name, "query_rope");
     if (!attention.has_rope && tensor->data != nullptr) return Unwanted(name, "query_rope");
   }
+  grad.has_dsink = args.dsink.data != nullptr;
+  if (grad.has_dsink) {
+    if (!attention.has_sink) return Unwanted("dsink", "sink");
+    if (Status status = tensors_.CheckHeadValues("dsink", args.dsink); !status.ok()) return status;
+    if (Status status = CheckWritable("dsink", args.dsink); !status.ok()) return status;
+  }
   if (!attention.has_rope) return Status::Ok();
   if (Status status = query("dq_rope", args.dq_rope, rope, &grad.dq_rope); !status.ok()) return status;
   return key("dk_rope", args.dk_rope, rope, &grad.dk_rope);
@@ -249,9 +259,9 @@ double BoundSparse::Pairs() const {
 Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options) {
   Result<BoundSparse> result{BoundSparse{}};
   try {
-    const SharedArgs shared{args.q,           args.k,         args.v,
-                            args.q_rope,      args.k_rope,    args.sparse_indices,
-                            args.block_table, args.lengths_q, args.lengths_kv};
+    const SharedArgs shared{
+        args.q,    args.k,           args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
+        args.sink, args.block_table, args.lengths_q, args.lengths_kv};
     SparseBinding binding(shared, options, *result);
     if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
     if (Status status = binding.BindForward(args); !status.ok()) return status;
@@ -265,8 +275,8 @@ Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAtte
 Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options) {
   Result<BoundSparseGrad> result{BoundSparseGrad{}};
   try {
-    const SharedArgs shared{args.q, args.k,         args.v,         args.q_rope, args.k_rope, args.sparse_indices,
-                            {},     args.lengths_q, args.lengths_kv};
+    const SharedArgs shared{args.q,    args.k, args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
+                            args.sink, {},     args.lengths_q, args.lengths_kv};
     SparseBinding binding(shared, options, result->forward);
     if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
     if (Status status = binding.BindBackward(args, *result); !status.ok()) return status;
@@ -297,6 +307,7 @@ AttentionArgs DenseInputs(const Args& args) {
   AttentionArgs dense;
   dense.q = args.q;
   dense.q_rope = args.q_rope;
+  dense.sink = args.sink;
   return dense;
 }
 

@@ -37,6 +37,7 @@ struct BoundSparse {
 struct BoundSparseGrad {
   BoundSparse forward;  ///< its planned tensors are those of the call
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;
+  bool has_dsink = false;
 };
 
 /// Find every user error that does not depend on addresses or contents.

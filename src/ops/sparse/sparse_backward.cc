@@ -38,7 +38,9 @@ class SparseBackwardPlanImpl final : public Plan::Impl {
     const AttentionArgs dense = ops::DenseArgs(args);
     ops::WriteUnusedGradients(bound_, args);
     ops::SparseBackwardTile tile(bound_, plan_, table_, args, dense, buffers_, workspace);
-    return RunGraph(buffers_.sums.graph(), core::TaskFunction(tile), buffers_.sums.RunState(workspace));
+    Status status = RunGraph(buffers_.sums.graph(), core::TaskFunction(tile), buffers_.sums.RunState(workspace));
+    if (status.ok() && bound_.has_dsink) ops::WriteSinkGradient(bound_, args, buffers_, workspace);
+    return status;
   }
 
  private:

@@ -72,6 +72,10 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
   static_cast<void>(SparseBackwardScratch(carver, forward, plan, table, gather));
   scratch_bytes = carver.used();
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes * static_cast<size_t>(workers));
+  if (bound.has_dsink) {
+    row_delta = workspace.Book("delta of every row",
+                               sizeof(float) * static_cast<size_t>(forward.sequences.tokens * problem.heads));
+  }
 }
 
 }  // namespace fa::ops

@@ -43,6 +43,7 @@ struct SparseBackwardBuffers {
   KeySumTasks sums;
   GatherShape gather;
   size_t scratch, scratch_bytes;  ///< the latter of one worker
+  size_t row_delta = 0;           ///< f32 [tokens][heads]: Delta of every row for dsink, 0 of one without keys
 };
 
 }  // namespace fa::ops

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -166,8 +167,15 @@ void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
                   static_cast<size_t>(columns) * SizeOf(rows.dtype));
     }
   };
+  if (bound_.has_dsink) std::fill_n(RowDelta(token), problem.heads, 0.0f);
   clear(args_.dq, bound_.dq, problem.d);
   if (problem.d_rope > 0) clear(args_.dq_rope, bound_.dq_rope, problem.d_rope);
+}
+
+float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
+  const SparseSequence& sequence = bound_.forward.sequences.list[static_cast<size_t>(token.sequence)];
+  return reinterpret_cast<float*>(workspace_ + buffers_.row_delta) +
+         (sequence.first_token + token.row) * bound_.forward.attention.problem.heads;
 }
 
 /// Strips, packed queries and gradients of the output, row statistics.
@@ -215,6 +223,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
       }
       delta[i] = table_.rows->dot(d_out[i], bound_.d_out.dtype, out[i], attention.out.dtype, problem.dv);
     }
+    if (bound_.has_dsink) std::copy_n(delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
     first += width;
   }
   const auto pack = [&](const TensorView& tensor, const layout::Rows& of, int64_t size, float* panel) {
@@ -362,6 +371,30 @@ void SparseBackwardTile::WriteQueries(const Tile& tile) const {
     if (problem.d_rope > 0) {
       write(args_.dq_rope, bound_.dq_rope, problem.d_rope, strip.dq + problem.d * strip.lanes.width);
     }
+  }
+}
+
+void WriteSinkGradient(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args,
+                       const SparseBackwardBuffers& buffers, const std::byte* workspace) {
+  const BoundAttention& attention = bound.forward.attention;
+  const SparseSequences& sequences = bound.forward.sequences;
+  const int64_t heads = attention.problem.heads;
+  const auto* deltas = reinterpret_cast<const float*>(workspace + buffers.row_delta);
+  for (int64_t n = 0; n < heads; ++n) {
+    const auto sink = static_cast<double>(static_cast<const float*>(args.sink.data)[n]);
+    double sum = 0;
+    for (int64_t t = 0; t < sequences.tokens; ++t) {
+      const float delta = deltas[t * heads + n];
+      // A row without keys adds nothing, whatever its statistics are.
+      if (delta == 0) continue;
+      const SparseToken token = sequences.Token(t);
+      const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
+        return static_cast<const float*>(tensor.data)[where.Offset(token.sequence, n, sequences.Row(token))];
+      };
+      const float row_max = statistic(args.softmax_max, attention.softmax_max);
+      sum -= std::exp(sink - row_max) / statistic(args.softmax_sum, attention.softmax_sum) * delta;
+    }
+    static_cast<float*>(args.dsink.data)[n] = static_cast<float>(sum);
   }
 }
 

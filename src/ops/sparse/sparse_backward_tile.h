@@ -37,6 +37,8 @@ class SparseBackwardTile {
   void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
   void WriteQueries(const Tile& tile) const;
   void AimAt(const Tile& tile, std::span<const int32_t> block) const;
+  /// Of a token's heads.
+  [[nodiscard]] float* RowDelta(const SparseToken& token) const;
 
   const BoundSparseGrad& bound_;
   const SparsePlan& plan_;
@@ -49,6 +51,10 @@ class SparseBackwardTile {
   GatheredKeys gathered_;
   KeySumTasks::Run sums_;
 };
+
+/// dsink from the deltas that the tiles left: one chain in f64 over ascending tokens per head. After the graph.
+void WriteSinkGradient(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args,
+                       const SparseBackwardBuffers& buffers, const std::byte* workspace);
 
 /// Rows that no sequence uses: 0 in every gradient.
 void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "core/executor.h"
 #include "ops/tile/row_probability.h"
@@ -193,7 +194,9 @@ void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, co
     const int64_t width = strip.lanes.width;
     alignas(64) float shift[kMaxStripWidth];
     alignas(64) const float delta[kMaxStripWidth] = {};
-    for (int64_t i = 0; i < width; ++i) shift[i] = RowShift(strip.row_max[i] * scale.unit, strip.row_sum[i]);
+    // A lane without a row adds nothing.
+    std::fill_n(shift, width, std::numeric_limits<float>::infinity());
+    for (int64_t i = 0; i < strip.lanes.count; ++i) shift[i] = strips_.Shift(strip, i);
     for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
       const int64_t count = std::min(plan_.block_k, keys.count - begin);
       float* p = raw + begin * width;

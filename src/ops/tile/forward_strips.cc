@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "ops/tile/row_probability.h"
+
 namespace fa::ops {
 namespace {
 
@@ -15,14 +17,18 @@ using tiling::Interval;
 
 constexpr float kMax = std::numeric_limits<float>::max();
 
-struct Statistics {
-  float max, sum, lse, multiplier;
-  bool zero;
-};
+void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where, int64_t b, int64_t n, int64_t row,
+                    float value) {
+  float* to = static_cast<float*>(tensor.data) + where.Offset(b, n, row);
+  for (int64_t c = 0; c < where.copies; ++c) to[c * where.copy_stride] = value;
+}
 
-/// Ends the online softmax of one row: natural-log statistics and what the output state is multiplied by.
+}  // namespace
+
+/// Ends the online softmax of one row.
 /// @param with_lse  else lse may be anything: a logarithm takes as long as the rest
-Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse) {
+ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum, float unit, bool no_keys,
+                                                    const float* sink, bool with_lse) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr Statistics kSpoiled = {kNan, kNan, kNan, kNan, false};
   if (no_keys) return {0, 0, -kInf, 0, true};
@@ -40,14 +46,6 @@ Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, con
   if (std::isnan(sum)) return kSpoiled;
   return {max, sum, max + std::log(sum), scale / sum, false};
 }
-
-void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where, int64_t b, int64_t n, int64_t row,
-                    float value) {
-  float* to = static_cast<float*>(tensor.data) + where.Offset(b, n, row);
-  for (int64_t c = 0; c < where.copies; ++c) to[c * where.copy_stride] = value;
-}
-
-}  // namespace
 
 const StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows, bool row_state) {
   const StripKernels& strip = table.ForRows(rows);
@@ -160,19 +158,29 @@ void ForwardStrips::EndWaiting(const RunningStrip& strip, WaitingProduct& waitin
   waiting.args.keys = 0;
 }
 
+ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip, int64_t lane) const {
+  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(strip.lanes.sequence)];
+  const auto* sinks = static_cast<const float*>(args_.sink.data);
+  const float* sink = bound_.has_sink ? sinks + strip.lanes.head[lane] : nullptr;
+  // Selected keys that are all masked count as none.
+  const bool no_keys = sequence.sk == 0 || (bound_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
+  return FinishRow(strip.row_max[lane], strip.row_sum[lane], score_tile_.passes().scale().unit, no_keys, sink,
+                   bound_.has_lse);
+}
+
+float ForwardStrips::Shift(const RunningStrip& strip, int64_t lane) const {
+  const Statistics stats = FinalStatistics(strip, lane);
+  return RowShift(stats.max, stats.sum);
+}
+
 void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch) const {
   const StripRows& lanes = strip.lanes;
   const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];
-  const auto* sinks = static_cast<const float*>(args_.sink.data);
-  const float unit = score_tile_.passes().scale().unit;
   alignas(64) float multiplier[kMaxStripWidth] = {};
   alignas(64) int32_t zero[kMaxStripWidth] = {};
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
-    // Selected keys that are all masked count as none.
-    const bool no_keys = sequence.sk == 0 || (bound_.selected_keys && strip.row_sum[i] == 0);
-    const Statistics stats = FinishRow(strip.row_max[i], strip.row_sum[i], unit, no_keys,
-                                       bound_.has_sink ? sinks + head : nullptr, bound_.has_lse);
+    const Statistics stats = FinalStatistics(strip, i);
     multiplier[i] = stats.multiplier;
     zero[i] = stats.zero || !strip.started ? 1 : 0;
     if (bound_.has_max) WriteStatistic(args_.softmax_max, bound_.softmax_max, lanes.sequence, head, row, stats.max);

@@ -69,8 +69,18 @@ class ForwardStrips {
   static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
+  /// RowShift of a lane's final statistics, its sink counted in.
+  [[nodiscard]] float Shift(const RunningStrip& strip, int64_t lane) const;
 
  private:
+  /// Natural-log statistics of a finished row, and what its output state is multiplied by.
+  struct Statistics {
+    float max, sum, lse, multiplier;
+    bool zero;
+  };
+
+  [[nodiscard]] Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
+  static Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse);
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, const float* alpha) const;
   using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;

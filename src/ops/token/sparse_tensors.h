@@ -55,6 +55,8 @@ class SparseTensors {
                                       int64_t group) const;
   /// f32 [B, 1, S1] (TND [1, T]).
   [[nodiscard]] Status CheckRowStatistic(const char* name, const TensorView& tensor) const;
+  /// f32 [N], of the query's heads.
+  [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor) const;
   /// i32 or i64 [B, S1, 1, K]; K in any size.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
   /// As CheckQuerySide, and no two elements are one.

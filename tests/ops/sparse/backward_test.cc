@@ -35,6 +35,35 @@ TEST(SparseBackward, EveryTypeAndLayoutWithAndWithoutValues) {
   }
 }
 
+TEST(SparseBackward, SinksOfEveryTypeLayoutAndNumberOfHeads) {
+  for (const int64_t heads : {1, 3, 18, 150}) {
+    for (const DType dtype : kDTypes) {
+      for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+        SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
+        c.sink = true;
+        c.tokens.dtype = dtype;
+        c.tokens.layout = layout;
+        c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+        c.tokens.spare_q = c.tokens.spare_k = 2;
+        c.tokens.lists = ListForm::kMessy;
+        c.tokens.slots = 12;
+        c.tokens.placement.place = heads == 3 ? Place::kAtEnd : Place::kInside;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(SparseBackward, SinksOfNoTokensHaveTheGradientZero) {
+  for (const reference::Lengths& lengths : {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}}) {
+    SparseCase c;
+    c.sink = true;
+    c.tokens.lengths = lengths;
+    Check(c);
+    for (const double value : ValuesOf(BackwardOf(c, nullptr), "dsink")) EXPECT_EQ(value, 0);
+  }
+}
+
 TEST(SparseBackward, EveryHeadSize) {
   struct Sizes {
     int64_t d, d_rope, dv;

@@ -179,6 +179,15 @@ TEST(BindSparse, RefusesShapesAndTypes) {
          c.forward.p_head_mean = c.Out({2, 3, 5}, 3);
        },
        "p_head_mean.shape[2]=5, want 4 (sparse_indices.shape[3])"},
+      {[](Call& c) { c.forward.sink = c.In({5}); }, "sink.shape[0]=5, want 4 (query.shape[2])"},
+      {[](Call& c) {
+         c.forward.sink = c.In({1, 4});
+       },
+       "sink.shape=[1,4], want 1 dimensions (BSND)"},
+      {[](Call& c) {
+         c.forward.sink = {c.inputs.data(), DType::kBF16, {4}, {}};
+       },
+       "sink.dtype=bf16, want f32"},
       {[](Call& c) { c.options.block_size = 0; }, "block_size=0, want 1..128"},
       {[](Call& c) { c.options.block_size = 129; }, "block_size=129, want 1..128"},
       {[](Call& c) { c.options.block_size = 2; }, "block_size=2, want 1 (p_head_mean)"},
@@ -251,6 +260,17 @@ TEST(BindSparse, BackwardRefusesGradientsThatDoNotFit) {
        },
        "dk.stride=[8,8,8,1], want strides that keep its elements apart"},
       {[](Call& c) { c.backward.dv.data = c.backward.dk.data; }, "dv: shares memory with dk"},
+      {[](Call& c) { c.backward.dsink = c.Out({4}, 5); }, "dsink: given, want none without sink"},
+      {[](Call& c) {
+         c.backward.sink = c.In({4});
+         c.backward.dsink = c.Out({3}, 5);
+       },
+       "dsink.shape[0]=3, want 4 (query.shape[2])"},
+      {[](Call& c) {
+         c.backward.sink = c.In({4});
+         c.backward.dsink = {c.backward.dk.data, DType::kF32, {4}, {}};
+       },
+       "dsink: shares memory with dk"},
   };
   for (const Case& of : cases) {
     Call call;

@@ -90,6 +90,73 @@ TEST(SparseForward, EveryBlockSize) {
   }
 }
 
+// Rows without keys too, and sequences without any.
+TEST(SparseForward, SinksOfEveryTypeLayoutFormAndNumberOfHeads) {
+  for (const int64_t heads : {1, 3, 18, 150}) {
+    for (const DType dtype : kDTypes) {
+      for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+        SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
+        c.sink = true;
+        c.tokens.dtype = dtype;
+        c.tokens.layout = layout;
+        c.tokens.page_rows = heads == 3 ? 7 : 0;
+        c.tokens.lengths = MixedLengths();
+        c.tokens.spare_q = c.tokens.spare_k = 2;
+        c.tokens.lists = ListForm::kMessy;
+        c.tokens.slots = 12;
+        Check(c);
+        c.statistics = false;
+        c.tokens.placement.place = Place::kAtEnd;
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(SparseForward, ARowWithoutKeysHasItsSink) {
+  SparseCase c{.heads = 4, .d = 16, .dv = 16};
+  c.sink = true;
+  c.tokens.lengths = {{3, 2}, {2, 0}};
+  const SparseCall call(c);
+  for (const Isa isa : IsaLevels()) {
+    ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+    const TokenOutputs got = call.Outputs();
+    for (int64_t n = 0; n < c.heads; ++n) {
+      // Token 0 lies above the diagonal; the second sequence has no keys.
+      EXPECT_EQ(ValuesOf(got, "max")[n], call.values().sink[n]);
+      EXPECT_EQ(ValuesOf(got, "sum")[n], 1);
+      EXPECT_EQ(ValuesOf(got, "max")[3 * c.heads + n], 0);
+      EXPECT_EQ(ValuesOf(got, "sum")[3 * c.heads + n], 0);
+    }
+  }
+}
+
+// A sink that no score comes near takes everything, one far below them nothing.
+TEST(SparseForward, SinksFarAboveAndBelowTheScores) {
+  SparseCase c{.heads = 5, .d = 16, .dv = 16};
+  const TokenOutputs without = ForwardOf(c, nullptr);
+  c.sink = true;
+  reference::SparseProblem values = MakeReferenceProblem(c);
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  values.sink = {-kInf, -1e30, -200, 200, 1e30};
+  const SparseCall call(c, values);
+  for (const Isa isa : IsaLevels()) {
+    ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+    const TokenOutputs got = call.Outputs();
+    const auto rows = std::ssize(ValuesOf(got, "max"));
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t n = row % c.heads;
+      if (ValuesOf(without, "sum")[row] == 0) continue;
+      for (int64_t x = row * c.dv; x < (row + 1) * c.dv; ++x) {
+        const double own = ValuesOf(without, "out")[x];
+        EXPECT_TRUE(std::fabs(ValuesOf(got, "out")[x] - (n < 3 ? own : 0)) <= 1e-5 * (1 + std::fabs(own))) << n;
+      }
+      if (n < 3) continue;
+      EXPECT_EQ(ValuesOf(got, "max")[row], static_cast<double>(static_cast<float>(values.sink[n])));
+    }
+  }
+}
+
 TEST(SparseForward, RowsAboveTheDiagonalAreEmpty) {
   for (const bool causal : {false, true}) {
     SparseCase c{.heads = 16, .d = 16, .dv = 16};

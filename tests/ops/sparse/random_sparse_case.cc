@@ -16,6 +16,7 @@ SparseCase RandomSparseCase(uint64_t seed) {
   if (random.Pick(0, 3) == 0) c.scale = 0.3F;
   c.statistics = random.Pick(0, 3) > 0;
   c.head_mean = random.Pick(0, 1) == 1;
+  c.sink = random.Pick(0, 2) == 0;
   return c;
 }
 

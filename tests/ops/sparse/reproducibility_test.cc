@@ -31,7 +31,8 @@ class SparseBits : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
 
 TEST_P(SparseBits, DoNotDependOnThreads) {
   for (const bool merged : {false, true}) {
-    const SparseCase c = Usual(merged);
+    SparseCase c = Usual(merged);
+    c.sink = merged;
     const TokenOutputs forward = ForwardOf(c, ContextWith(1));
     const TokenOutputs backward = BackwardOf(c, ContextWith(1));
     for (const int threads : {1, 2, 3, 4}) {

@@ -17,6 +17,17 @@ double ScaleOf(const SparseCase& c) {
   return static_cast<double>(c.scale.value_or(usual));
 }
 
+/// f32 [N], of NaN; absent without a sink.
+Tensor MakeHeadValues(const SparseCase& c) {
+  return c.sink ? Tensor(DType::kF32, {c.heads}, {}, c.tokens.placement) : Tensor();
+}
+
+Tensor MakeSink(const SparseCase& c, const reference::SparseProblem& values) {
+  Tensor sink = MakeHeadValues(c);
+  for (int64_t n = 0; n < std::ssize(values.sink); ++n) sink.Set(n, values.sink[n]);
+  return sink;
+}
+
 bool WantsHeadMean(const SparseCase& c) { return c.head_mean && c.tokens.block_size == 1; }
 
 /// Runs on every level; Call is SparseCall or SparseGradCall.
@@ -43,6 +54,7 @@ std::ostream& operator<<(std::ostream& out, const SparseCase& c) {
   if (c.merged) out << " merged";
   if (c.scale) out << " scale " << *c.scale;
   if (!c.check_indices) out << " unchecked";
+  if (c.sink) out << " sink";
   return out;
 }
 
@@ -67,6 +79,10 @@ reference::SparseProblem MakeReferenceProblem(const SparseCase& c) {
   if (!c.merged) p.v = DrawRows(t, t.lengths.sk, 1, c.dv, Tag::kV, t.dtype);
   p.q_rope = DrawRows(t, t.lengths.sq, c.heads, c.d_rope, Tag::kQRope, t.dtype);
   p.k_rope = DrawRows(t, t.lengths.sk, 1, c.d_rope, Tag::kKRope, t.dtype);
+  for (int64_t n = 0; c.sink && n < c.heads; ++n) {
+    // About as much as a few keys of usual scores.
+    p.sink.push_back(RoundTo(DType::kF32, 1 + RandomNormal(t.seed, Tag::kSink, {n})));
+  }
   return p;
 }
 
@@ -93,6 +109,7 @@ SparseCall::SparseCall(const SparseCase& c, reference::SparseProblem values)
     max_ = tensors_.MakeStatistic(1, c.heads);
     sum_ = tensors_.MakeStatistic(1, c.heads);
   }
+  sink_ = MakeSink(c, values_);
   if (WantsHeadMean(c)) head_mean_ = tensors_.MakeFlatQuerySide(DType::kF32, c.tokens.slots);
 }
 
@@ -104,6 +121,7 @@ SparseAttentionArgs SparseCall::args() const {
   args.q_rope = q_rope_.tensor.view();
   args.k_rope = k_rope_.tensor.view();
   args.sparse_indices = lists_.tensor.view();
+  args.sink = sink_.view();
   args.block_table = tensors_.block_table().view();
   args.lengths_q = tensors_.lengths_q();
   args.lengths_kv = tensors_.lengths_kv();
@@ -128,6 +146,7 @@ Snapshot SparseCall::TakeSnapshot(bool outputs_may_change) const {
   Snapshot snapshot;
   for (const RowTensor* input : {&q_, &k_, &v_, &q_rope_, &k_rope_, &lists_}) snapshot.Add(input->tensor);
   snapshot.Add(tensors_.block_table());
+  snapshot.Add(sink_);
   for (const RowTensor* output : {&out_, &max_, &sum_, &head_mean_}) {
     snapshot.Add(output->tensor);
     if (outputs_may_change) snapshot.Allow(output->tensor);
@@ -171,6 +190,8 @@ SparseGradCall::SparseGradCall(const SparseCase& c, reference::SparseProblem val
   tensors_.FillQueries(forward_.max, max_);
   sum_ = tensors_.MakeStatistic(1, c.heads);
   tensors_.FillQueries(forward_.sum, sum_);
+  sink_ = MakeSink(c, values_);
+  dsink_ = MakeHeadValues(c);
 }
 
 SparseAttentionGradArgs SparseGradCall::args() const {
@@ -187,6 +208,8 @@ SparseAttentionGradArgs SparseGradCall::args() const {
   args.d_out = d_out_.tensor.view();
   args.softmax_max = max_.tensor.view();
   args.softmax_sum = sum_.tensor.view();
+  args.sink = sink_.view();
+  args.dsink = dsink_.mutable_view();
   args.dq = dq_.tensor.mutable_view();
   args.dk = dk_.tensor.mutable_view();
   args.dv = dv_.tensor.mutable_view();
@@ -202,6 +225,11 @@ TokenOutputs SparseGradCall::Outputs() const {
     outputs.push_back({"dq_rope", tensors_.Queries(dq_rope_)});
     outputs.push_back({"dk_rope", tensors_.Keys(dk_rope_)});
   }
+  if (case_.sink) {
+    RowValues dsink;
+    for (int64_t n = 0; n < case_.heads; ++n) dsink.values.push_back(dsink_.Get(n));
+    outputs.push_back({"dsink", std::move(dsink)});
+  }
   return outputs;
 }
 
@@ -210,6 +238,9 @@ Snapshot SparseGradCall::TakeSnapshot(bool outputs_may_change) const {
   for (const RowTensor* input : {&q_, &k_, &v_, &q_rope_, &k_rope_, &lists_, &out_, &d_out_, &max_, &sum_}) {
     snapshot.Add(input->tensor);
   }
+  snapshot.Add(sink_);
+  snapshot.Add(dsink_);
+  if (outputs_may_change) snapshot.Allow(dsink_);
   for (const RowTensor* output : {&dq_, &dk_, &dv_, &dq_rope_, &dk_rope_}) {
     snapshot.Add(output->tensor);
     if (outputs_may_change) snapshot.Allow(output->tensor);

@@ -24,6 +24,7 @@ struct SparseCase {
   std::optional<float> scale = {};
   bool statistics = true, head_mean = true;  ///< forward: wanted; the head mean of block size 1 only
   bool check_indices = true;
+  bool sink = false;  ///< forward and backward; backward with dsink
 };
 
 std::ostream& operator<<(std::ostream& out, const SparseCase& c);
@@ -56,6 +57,7 @@ class SparseCall {
   reference::SparseProblem values_;
   TokenTensors tensors_;
   RowTensor q_, k_, v_, q_rope_, k_rope_, lists_, out_, max_, sum_, head_mean_;
+  Tensor sink_;
 };
 
 /// The tensors of a backward call, with the reference's forward, rounded as a forward rounds it.
@@ -84,6 +86,7 @@ class SparseGradCall {
   std::vector<double> d_out_values_;
   TokenTensors tensors_;
   RowTensor q_, k_, v_, q_rope_, k_rope_, lists_, out_, d_out_, max_, sum_, dq_, dk_, dv_, dq_rope_, dk_rope_;
+  Tensor sink_, dsink_;
 };
 
 /// Runs the case forward on every level of this machine and compares it with the reference; nothing but the outputs is

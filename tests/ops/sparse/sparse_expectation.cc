@@ -24,6 +24,21 @@ reference::Problem DenseOf(const reference::SparseProblem& p) {
   return dense;
 }
 
+/// One more key for a token's heads, of zeros, with the sinks as its bias.
+void AddSinkKey(const reference::SparseProblem& p, int64_t keys, reference::Problem* dense) {
+  dense->k.insert(dense->k.end(), static_cast<size_t>(p.d), 0);
+  dense->v.insert(dense->v.end(), static_cast<size_t>(p.dv), 0);
+  dense->k_rope.insert(dense->k_rope.end(), static_cast<size_t>(p.d_rope), 0);
+  dense->pse_type = reference::PseType::kScaleThenAdd;
+  dense->pse.offset.push_back(std::ssize(dense->pse.values));
+  dense->pse.head.push_back(0);
+  dense->pse.row.push_back(keys + 1);
+  for (const double sink : p.sink) {
+    dense->pse.values.insert(dense->pse.values.end(), static_cast<size_t>(keys), 0);
+    dense->pse.values.push_back(sink);
+  }
+}
+
 /// Every token by itself, with the keys of its list.
 reference::Problem GatheredProblem(const reference::SparseProblem& p) {
   const reference::Selection& s = p.selection;
@@ -32,13 +47,14 @@ reference::Problem GatheredProblem(const reference::SparseProblem& p) {
     for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
       const std::vector<reference::SelectedKey> keys = s.KeysOf(b, t);
       dense.lengths.sq.push_back(p.heads);
-      dense.lengths.sk.push_back(std::ssize(keys));
+      dense.lengths.sk.push_back(std::ssize(keys) + (p.sink.empty() ? 0 : 1));
       for (const reference::SelectedKey& at : keys) {
         const int64_t key = s.FirstKey(b) + at.key;
         Append(&p.k[key * p.d], p.d, &dense.k);
         Append(p.Value(key), p.dv, &dense.v);
         if (p.d_rope > 0) Append(&p.k_rope[key * p.d_rope], p.d_rope, &dense.k_rope);
       }
+      if (!p.sink.empty()) AddSinkKey(p, std::ssize(keys), &dense);
     }
   }
   return dense;
@@ -72,6 +88,23 @@ reference::Problem MaskedProblem(const reference::SparseProblem& p) {
     }
   }
   return dense;
+}
+
+ExpectedOutput ExpectDSink(const SparseGradCall& call, std::vector<double> want) {
+  const reference::SparseProblem& p = call.values();
+  const reference::SparseResult& forward = call.forward();
+  ExpectedOutput expected{"dsink", std::move(want), std::vector<double>(p.sink.size())};
+  for (int64_t row = 0; row < std::ssize(forward.sum); ++row) {
+    if (forward.sum[row] == 0) continue;
+    double magnitude = 0;
+    for (int64_t x = row * p.dv; x < (row + 1) * p.dv; ++x) magnitude += std::fabs(call.d_out()[x] * forward.out[x]);
+    const int64_t n = row % p.heads;
+    expected.allowed[n] += std::exp(p.sink[n] - forward.max[row]) / forward.sum[row] * OfSum(p.dv) * magnitude;
+  }
+  for (int64_t n = 0; n < p.heads; ++n) {
+    if (expected.allowed[n] > 0) expected.allowed[n] += kUnit * std::fabs(expected.want[n]) + 0x1p-149;
+  }
+  return expected;
 }
 
 ExpectedOutput ExpectHeadMean(const reference::SparseProblem& p, const reference::SparseResult& want,
@@ -113,7 +146,8 @@ std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
   ExpectedOutput max{"max", want.max, std::vector<double>(want.max.size())};
   ExpectedOutput sum{"sum", want.sum, std::vector<double>(want.sum.size())};
   for (int64_t row = 0; row < std::ssize(want.max); ++row) {
-    if (exact.magnitudes.keys[row] == 0) continue;
+    // A row that looks at nothing but a sink has its numbers exactly.
+    if (exact.magnitudes.keys[row] <= (p.sink.empty() ? 0 : 1)) continue;
     for (int64_t x = row * p.dv; x < (row + 1) * p.dv; ++x) out.allowed[x] = tolerance.Out(row, x);
     max.allowed[row] = tolerance.Max(row);
     sum.allowed[row] = tolerance.Sum(row);
@@ -156,6 +190,7 @@ std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
     expected.push_back({"dq_rope", std::move(want.dq_rope), std::move(allowed.dq_rope)});
     expected.push_back({"dk_rope", std::move(want.dk_rope), std::move(allowed.dk_rope)});
   }
+  if (!p.sink.empty()) expected.push_back(ExpectDSink(call, std::move(want.dsink)));
   return expected;
 }
 

@@ -12,6 +12,9 @@ namespace fa::test {
 /// one after the other. Backward: every sequence is a batch element under a dense mask; a key that a list names m times
 /// has the bias ln m, which multiplies its probability by m.
 ///
+/// A sink is one more key of zeros whose bias is the sink. dsink is a sum over rows of P delta in f64: off by the
+/// errors of the deltas, sums of Dv products, and by its rounding.
+///
 /// p_head_mean is a mean of N probabilities: each is off by the error of its score, of the exponential and of the sum,
 /// and the additions by u (4 sqrt(N) + 8) of the mean.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectForward(const SparseCall& call);
