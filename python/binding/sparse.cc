@@ -75,6 +75,7 @@ SparseAttentionArgs SparseForwardArgs(CallArrays& arrays, const Lengths& lengths
   FillAttention(arrays, lengths_q, lengths_kv, &args);
   args.v = arrays.In("value");
   args.sparse_indices = arrays.In("sparse_indices");
+  args.sink = arrays.In("sink");
   args.block_table = arrays.In("block_table");
   args.out = arrays.Out("out");
   args.softmax_max = arrays.Out("softmax_max");
@@ -88,6 +89,7 @@ SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const Lengths& le
   FillAttention(arrays, lengths_q, lengths_kv, &args);
   args.v = arrays.In("value");
   args.sparse_indices = arrays.In("sparse_indices");
+  args.sink = arrays.In("sink");
   args.out = arrays.In("out");
   args.d_out = arrays.In("d_out");
   args.softmax_max = arrays.In("softmax_max");
@@ -97,6 +99,7 @@ SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const Lengths& le
   args.dv = arrays.Out("dv");
   args.dq_rope = arrays.Out("dq_rope");
   args.dk_rope = arrays.Out("dk_rope");
+  args.dsink = arrays.Out("dsink");
   return args;
 }
 

@@ -35,6 +35,7 @@ def _sparse(rng):
         "sparse_indices": np.sort(rng.integers(0, S2, (B, S1, 1, K)).astype(np.int32)),
         "query_rope": _floats(rng, B, S1, N, 8),
         "key_rope": _floats(rng, B, S2, 1, 8),
+        "sink": _floats(rng, N),
     }
     return inputs, {"sparse_mode": 0}
 
@@ -84,7 +85,7 @@ def calls():
         {**renamed, "sparse_indices": sparse["sparse_indices"], "d_values": _floats(rng, B, S1, 1, K)},
         {"sparse_mode": 0},
     )
-    attention = {name: sparse[name] for name in sparse if name != "v"}
+    attention = {name: sparse[name] for name in sparse if name not in ("v", "sink")}
     made["sparse_lightning_indexer_grad_kl_loss"] = {**attention, **index, **statistics}, options
     attention = {name: sparse[name] for name in ("q", "k", "query_rope", "key_rope")}
     rows = {"softmax_max_index": _floats(rng, B, 1, S1), "softmax_sum_index": 1 + rng.random((B, 1, S1), np.float32)}

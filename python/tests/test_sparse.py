@@ -98,6 +98,73 @@ def test_attention_and_its_gradients(dtype, value):
     assert (out[empty] == 0).all() and (top[:, 0][empty] == 0).all() and (total[:, 0][empty] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_sinks_and_their_gradient(dtype):
+    leaves = tensors(dtype)
+    query, key, query_rope, key_rope = leaves
+    sinks = torch.randn(N, requires_grad=True)
+    indices, v = selection(), key.detach().clone().requires_grad_()
+    out, top, total = torch_npu.npu_sparse_flash_attention(
+        query, key, v, indices, SCALE, query_rope=query_rope, key_rope=key_rope, return_softmax_lse=True, sinks=sinks
+    )
+    d_out = torch.randn(out.shape).to(dtype)
+    gradients = torch.autograd.grad(out, [query, key, v, sinks], d_out)
+    count = counts(indices, S2)
+    inputs, keywords = dense(leaves, count, requires_grad=True)
+    keywords["sink"] = sinks.detach().double().requires_grad_()
+    want, want_top, want_total = attention(*inputs, **keywords)
+    wanted = torch.autograd.grad(want, [*inputs, keywords["sink"]], bnsd(d_out, "BSND", N).double())
+    bounds = tolerances(*inputs, bnsd(d_out, "BSND", N), dtype, **keywords)
+    assert_within(bnsd(out, "BSND", N), want, bounds["out"], "out")
+    assert_within(bnsd(gradients[0], "BSND", N), wanted[0][..., :D], bounds["dq"][..., :D], "dq")
+    assert_within(bnsd(gradients[1], "BSND", 1), wanted[1][..., :D], bounds["dk"][..., :D], "dk")
+    assert_within(bnsd(gradients[2], "BSND", 1), wanted[2], bounds["dv"], "dv")
+    assert_within(gradients[3], wanted[3], bounds["dsink"], "dsink")
+    lse, want_lse = top.double() + total.double().log(), want_top + want_total.log()
+    assert torch.allclose(lse[:, 0].transpose(1, 2), want_lse, rtol=0, atol=(D + ROPE + S2) * 2**-20)
+    empty = count.sum(-1) == 0
+    assert empty.any() and (out[empty] == 0).all()
+    assert (top[:, 0][empty] == sinks).all() and (total[:, 0][empty] == 1).all()
+
+
+def test_sinks_of_arrays_and_of_the_loss():
+    query, key, query_rope, key_rope = (t.detach().numpy() for t in tensors())
+    sink, indices = np.linspace(-1, 2, N, dtype=np.float32), selection().numpy()
+    call = {"query_rope": query_rope, "key_rope": key_rope, "scale": SCALE, "sink": sink}
+    forward = fa.sparse_flash_attention(query, key, None, indices, **call, need_p_head_mean=True)
+    probabilities = forward.p_head_mean.sum(-1)
+    # What the sinks take of each head is missing from the mean of the others.
+    taken = np.exp(sink - forward.softmax_max[:, 0]) / forward.softmax_sum[:, 0]
+    np.testing.assert_allclose(probabilities, 1 - taken.mean(-1), rtol=0, atol=K * N * 2.0**-22)
+    gradients = fa.sparse_flash_attention_grad(query, key, None, indices, *[forward.out] * 2, *forward[1:3], **call)
+    leaves = [torch.from_numpy(t).requires_grad_() for t in (query, key, query_rope, key_rope, sink)]
+    out, *_ = torch_npu.npu_sparse_flash_attention(
+        leaves[0], leaves[1], leaves[1], torch.from_numpy(indices), SCALE, query_rope=leaves[2], key_rope=leaves[3],
+        sinks=leaves[4]
+    )
+    wanted = torch.autograd.grad(out, leaves, out.detach())
+    got = gradients.dq, gradients.dk, gradients.dq_rope, gradients.dk_rope, gradients.dsink
+    for g, w in zip(got, wanted, strict=True):
+        assert np.array_equal(g, w.numpy())
+    assert fa.sparse_flash_attention_grad(
+        query, key, None, indices, *[forward.out] * 2, *forward[1:3], **{**call, "sink": None}
+    ).dsink is None
+
+    index = [t.detach() for t in indexer_tensors()]
+    arguments = [torch.from_numpy(t) for t in (query, key)], [torch.from_numpy(t) for t in (indices, *forward[1:3])]
+    loss = [
+        torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(
+            *arguments[0], *index, *arguments[1], SCALE, query_rope=leaves[2], key_rope=leaves[3], sinks=sinks
+        )
+        for sinks in (None, torch.from_numpy(sink))
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*loss, strict=True))
+    with pytest.raises(ValueError, match="sinks: torch.float32 of shape"):
+        torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(
+            *arguments[0], *index, *arguments[1], SCALE, sinks=torch.zeros(3)
+        )
+
+
 def test_a_detached_value_has_no_gradient():
     query, key, *_ = tensors()
     indices, d_out = selection(), torch.randn(B, S1, N, D)
@@ -364,7 +431,7 @@ def test_opcheck():
     query, key, query_rope, key_rope = tensors()
     lengths = torch.tensor([S1, 9], dtype=torch.int32), torch.tensor([S2, 30], dtype=torch.int32)
     call = _torch_sparse_ops.SparseCall(
-        query_rope, key_rope, selection(), None, *lengths, "BSND", SCALE, block_size=1, sparse_mode=0
+        query_rope, key_rope, torch.randn(N, requires_grad=True), selection(), None, *lengths, "BSND", SCALE, block_size=1, sparse_mode=0
     )
     torch.library.opcheck(_torch_sparse_ops.sparse_attention, (query, key, None, *call))
     result = [t.detach() for t in _torch_sparse_ops.sparse_attention(query, key, None, *call)]
@@ -412,8 +479,10 @@ def test_messages_use_the_names_of_the_face():
         torch_npu.npu_sparse_flash_attention(
             query, key, key, indices, SCALE, actual_seq_lengths_kv=torch.tensor([S2, 99])
         )
-    with pytest.raises(ValueError, match="sinks"):
-        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sinks=torch.zeros(N))
+    with pytest.raises(ValueError, match=rf"sinks\.shape\[0\]={N + 1}, want {N}"):
+        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sinks=torch.zeros(N + 1))
+    with pytest.raises(ValueError, match=r"sinks\.dtype=f16"):
+        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sinks=torch.zeros(N).half())
     bad = indices.clone()
     bad[1, 2, 0, 3] = S2
     with pytest.raises(ValueError, match=rf"sparse_indices\[1\]\[2\]\[0\]\[3\]={S2}"):

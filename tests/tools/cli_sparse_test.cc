@@ -212,6 +212,55 @@ TEST_F(CliSparse, BackwardWritesTheBytesOfTheLibrary) {
   EXPECT_EQ(scratch_.Read("dkr.npy"), Bytes(dk_rope));
 }
 
+TEST_F(CliSparse, SinksAreReadAndTheirGradientIsWritten) {
+  const npy::Array sink = Save("sink.npy", {kHeads}, Tag::kSink);
+  const npy::Array d_out = Save("dout.npy", {1, kQueries, kHeads, kD}, Tag::kDOut);
+  const std::string forward_files = Files({{"out", "out.npy"}, {"softmax-max", "max.npy"}, {"softmax-sum", "sum.npy"}});
+  const std::string inputs = AttentionFiles() + Files({{"sink", "sink.npy"}}) + forward_files;
+  const CliResult forward = Run("sparse-forward", inputs);
+  ASSERT_EQ(forward.exit_code, 0) << forward.err;
+  const std::string gradients =
+      Files({{"dq", "dq.npy"}, {"dk", "dk.npy"}, {"dq-rope", "dqr.npy"}, {"dk-rope", "dkr.npy"}, {"dsink", "ds.npy"}});
+  const CliResult backward = Run("sparse-backward", inputs + Files({{"dout", "dout.npy"}}) + gradients);
+  ASSERT_EQ(backward.exit_code, 0) << backward.err;
+
+  npy::Array out(ElementType::kF32, q_.shape()), max(ElementType::kF32, {1, 1, kQueries, kHeads});
+  npy::Array sum(ElementType::kF32, max.shape()), dsink(ElementType::kF32, {kHeads});
+  npy::Array dq(ElementType::kF32, q_.shape()), dk(ElementType::kF32, k_.shape());
+  npy::Array dq_rope(ElementType::kF32, q_rope_.shape()), dk_rope(ElementType::kF32, k_rope_.shape());
+  SparseAttentionArgs args = AttentionArgs();
+  args.sink = ViewOf(sink);
+  args.out = ViewOf(out);
+  args.softmax_max = ViewOf(max);
+  args.softmax_sum = ViewOf(sum);
+  ASSERT_TRUE(SparseFlashAttention(args, {}).ok());
+  EXPECT_EQ(scratch_.Read("out.npy"), Bytes(out));
+  EXPECT_EQ(scratch_.Read("sum.npy"), Bytes(sum));
+  SparseAttentionGradArgs grad;
+  grad.q = args.q;
+  grad.k = args.k;
+  grad.q_rope = args.q_rope;
+  grad.k_rope = args.k_rope;
+  grad.sink = args.sink;
+  grad.sparse_indices = args.sparse_indices;
+  grad.out = args.out;
+  grad.d_out = ViewOf(d_out);
+  grad.softmax_max = args.softmax_max;
+  grad.softmax_sum = args.softmax_sum;
+  grad.dq = ViewOf(dq);
+  grad.dk = ViewOf(dk);
+  grad.dq_rope = ViewOf(dq_rope);
+  grad.dk_rope = ViewOf(dk_rope);
+  grad.dsink = ViewOf(dsink);
+  ASSERT_TRUE(SparseFlashAttentionGrad(grad, {}).ok());
+  EXPECT_EQ(scratch_.Read("ds.npy"), Bytes(dsink));
+  EXPECT_EQ(scratch_.Read("dq.npy"), Bytes(dq));
+
+  const CliResult wrong = Run("sparse-forward", AttentionFiles() + Files({{"sink", "w.npy"}, {"out", "o.npy"}}));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--sink"));
+}
+
 TEST_F(CliSparse, IndexerAndItsBackwardWriteTheBytesOfTheLibrary) {
   const CliResult chosen = Run("indexer", IndexerFiles() + " --sparse-count 7" +
                                               Files({{"sparse-indices", "top.npy"}, {"sparse-values", "val.npy"}}));

@@ -34,6 +34,7 @@ std::vector<SparseInput<Args>> Inputs() {
       {"--value", &Args::v, "Values, likewise; default: the keys", FileUse::kOptional},
       {"--query-rope", &Args::q_rope, "Second part of the query heads", FileUse::kOptional},
       {"--key-rope", &Args::k_rope, "Second part of the keys", FileUse::kOptional},
+      {"--sink", &Args::sink, "float32 [N]: a virtual key of that score and value 0", FileUse::kOptional},
       {"--sparse-indices", &Args::sparse_indices, "int32 or int64 [B,S1,1,K], TND [T,1,K]: up to the first -1"},
   };
 }
@@ -84,7 +85,9 @@ void AddRunSparseBackward(CLI::App& run) {
                         {"--dq-rope", &Backward::dq_rope, "Of --query-rope", FileUse::kOptional,
                          [](const auto& call) { return call.args.q_rope; }},
                         {"--dk-rope", &Backward::dk_rope, "Of --key-rope", FileUse::kOptional,
-                         [](const auto& call) { return call.args.k_rope; }}},
+                         [](const auto& call) { return call.args.k_rope; }},
+                        {"--dsink", &Backward::dsink, "Of --sink, float32 [N]", FileUse::kOptional,
+                         [](const auto& call) { return call.args.sink; }}},
             .flags = {AddScaleFlag, AddBlockSizeFlag, AddIndexFlags}});
 }
 

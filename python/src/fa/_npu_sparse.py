@@ -20,6 +20,7 @@ _NAMES = {
     "lengths_q": "actual_seq_lengths_query",
     "lengths_kv": "actual_seq_lengths_kv",
     "layout": "layout_query",
+    "sink": "sinks",
 }
 _INDEXER_NAMES = _NAMES | {"lengths_kv": "actual_seq_lengths_key"}
 _GRAD_NAMES = _NAMES | {"lengths_q": "actual_seq_qlen", "lengths_kv": "actual_seq_kvlen", "layout": "layout"}
@@ -42,11 +43,16 @@ def _check_layout(name: str, layout: str) -> str:
     return layout.upper()
 
 
-def _check_attention(attention_mode: int, sinks: Tensor | None = None) -> None:
+def _check_attention(attention_mode: int) -> None:
     if attention_mode not in (0, 2):
         raise ValueError(f"invalid argument: attention_mode={attention_mode}, want 0 or 2")
-    if sinks is not None:
-        raise ValueError("invalid argument: sinks: want None")
+
+
+def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
+    if sinks is None or (sinks.dtype == torch.float32 and sinks.shape == query.shape[-2:-1]):
+        return
+    shape, want = list(sinks.shape), list(query.shape[-2:-1])
+    raise ValueError(f"invalid argument: sinks: {sinks.dtype} of shape {shape}, want float32 of {want} (query)")
 
 
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
@@ -93,17 +99,19 @@ def npu_sparse_flash_attention(
         actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64: rows in use; TND: inclusive prefix sums.
         sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key. pre_tokens, next_tokens: unused.
         attention_mode: 2; 0 is taken for it.
+        sinks: float32 [N]: a virtual key of that score and value 0, with a gradient.
 
     Returns:
-        attention_out as query; softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N].
+        attention_out as query; softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N], the sinks counted in.
 
     Raises:
-        ValueError: an argument is wrong; sinks are not None.
+        ValueError: an argument is wrong.
     """
-    _check_attention(attention_mode, sinks)
+    _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
         key_rope=key_rope,
+        sink=sinks,
         sparse_indices=sparse_indices,
         block_table=block_table,
         lengths_q=_lengths(actual_seq_lengths_query),
@@ -143,11 +151,13 @@ def npu_sparse_flash_attention_grad(
     attention_mode: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`; those without an argument are None. Without a
-    value, dk holds the value's gradient too."""
+    value, dk holds the value's gradient too. Statistics that count sinks in give the gradients of a call with them; that
+    of the sinks comes by autograd."""
     _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
         key_rope=key_rope,
+        sink=None,
         sparse_indices=sparse_indices,
         block_table=None,
         lengths_q=_lengths(actual_seq_qlen),
@@ -162,7 +172,7 @@ def npu_sparse_flash_attention_grad(
             query, key, value, out, d_out, softmax_max, softmax_sum, *call
         )
     arguments = (query, key, value, query_rope, key_rope)
-    return tuple(None if of is None else gradient for gradient, of in zip(gradients, arguments, strict=True))
+    return tuple(None if of is None else gradient for gradient, of in zip(gradients[:5], arguments, strict=True))
 
 
 @checked
@@ -243,11 +253,12 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     Args:
         query, key, sparse_indices, softmax_max, softmax_sum, scale_value: of `npu_sparse_flash_attention`.
         query_index, key_index, weights: of `npu_lightning_indexer`.
+        sinks: those of the attention, or None. The statistics count them in, so they are checked and no more.
 
     Raises:
-        ValueError: an argument is wrong; sinks are not None.
+        ValueError: an argument is wrong.
     """
-    _check_attention(2, sinks)
+    _check_sinks(sinks, query)
     call = LossCall(
         query=query,
         key=key,

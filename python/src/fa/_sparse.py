@@ -15,7 +15,7 @@ class SparseAttentionOutput(NamedTuple):
     out: Any
     """The query's type, [B, S1, N, Dv], TND [T, N, Dv]."""
     softmax_max: Any
-    """float32 [B, 1, S1, N], TND [1, T, N]; natural-log domain, 0 for a row without keys."""
+    """float32 [B, 1, S1, N], TND [1, T, N]; natural-log domain, 0 for a row without keys. A sink is counted in."""
     softmax_sum: Any
     """float32, likewise."""
     p_head_mean: Any = None
@@ -31,6 +31,7 @@ class SparseAttentionGradients(NamedTuple):
     dv: Any
     dq_rope: Any
     dk_rope: Any
+    dsink: Any
 
 
 class IndexerGradients(NamedTuple):
@@ -99,6 +100,7 @@ def sparse_flash_attention(
     sparse_mode: int = 3,
     query_rope: Any = None,
     key_rope: Any = None,
+    sink: Any = None,
     block_table: Any = None,
     lengths_q: Iterable[int] | None = None,
     lengths_kv: Iterable[int] | None = None,
@@ -119,6 +121,8 @@ def sparse_flash_attention(
         block_size: 1 to 128.
         sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key.
         query_rope, key_rope: [B, S1, N, Drope] and [B, S2, 1, Drope]: scores are Q K^T + Qr Kr^T.
+        sink: float32 [N]: a virtual key of that score and value 0 in every list; a row without keys has max = sink and
+            sum = 1 then.
         block_table: int32 [B, n]; key j lies in page block_table[b][j // block size].
         lengths_q, lengths_kv: rows in use: TND inclusive prefix sums, else of each batch element, of pages too.
         value_size: Dv without v; default D.
@@ -128,7 +132,7 @@ def sparse_flash_attention(
     Raises:
         As `flash_attention`.
     """
-    optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope}
+    optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope, "sink": sink}
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
     results = _Results(
         q,
@@ -138,6 +142,7 @@ def sparse_flash_attention(
         query_rope=query_rope,
         key_rope=key_rope,
         sparse_indices=sparse_indices,
+        sink=sink,
         block_table=block_table,
     )
     size = v.shape[-1] if v is not None else q.shape[-1] if value_size is None else value_size
@@ -171,6 +176,7 @@ def sparse_flash_attention_grad(
     sparse_mode: int = 3,
     query_rope: Any = None,
     key_rope: Any = None,
+    sink: Any = None,
     lengths_q: Iterable[int] | None = None,
     lengths_kv: Iterable[int] | None = None,
     check_indices: bool = True,
@@ -185,7 +191,7 @@ def sparse_flash_attention_grad(
     Raises:
         As `flash_attention`.
     """
-    optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope}
+    optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope, "sink": sink}
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
     results = _Results(
         q,
@@ -195,6 +201,7 @@ def sparse_flash_attention_grad(
         query_rope=query_rope,
         key_rope=key_rope,
         sparse_indices=sparse_indices,
+        sink=sink,
         out=out,
         d_out=d_out,
         softmax_max=softmax_max,
@@ -206,6 +213,7 @@ def sparse_flash_attention_grad(
         results.out_like("dv", v),
         results.out_like("dq_rope", query_rope),
         results.out_like("dk_rope", key_rope),
+        results.out_like("dsink", sink),
     )
     options = _fa.SparseAttentionOptions(
         layout=layout, scale=scale, block_size=block_size, sparse_mode=sparse_mode, check_indices=check_indices

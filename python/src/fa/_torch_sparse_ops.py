@@ -13,7 +13,7 @@ from ._torch_autograd import register_autograd, register_constant, register_no_d
 from ._torch_ops import LIBRARY, operator
 
 
-_TENSORS_OF_CALL = 6  # of SparseCall, its first members
+_TENSORS_OF_CALL = 7  # of SparseCall, its first members
 
 
 def _lengths(lengths: Tensor | None) -> list[int] | None:
@@ -25,6 +25,7 @@ class SparseCall(NamedTuple):
 
     query_rope: Optional[Tensor]
     key_rope: Optional[Tensor]
+    sink: Optional[Tensor]
     sparse_indices: Tensor
     block_table: Optional[Tensor]
     lengths_q: Optional[Tensor]
@@ -39,6 +40,7 @@ class SparseCall(NamedTuple):
         return {
             "query_rope": self.query_rope,
             "key_rope": self.key_rope,
+            "sink": self.sink,
             "lengths_q": _lengths(self.lengths_q),
             "lengths_kv": _lengths(self.lengths_kv),
             "layout": self.layout,
@@ -49,8 +51,8 @@ class SparseCall(NamedTuple):
 
 
 _SPARSE_SCHEMA = (
-    "Tensor? query_rope, Tensor? key_rope, Tensor sparse_indices, Tensor? block_table, Tensor? lengths_q, "
-    "Tensor? lengths_kv, str layout, float scale, SymInt block_size, SymInt sparse_mode"
+    "Tensor? query_rope, Tensor? key_rope, Tensor? sink, Tensor sparse_indices, Tensor? block_table, "
+    "Tensor? lengths_q, Tensor? lengths_kv, str layout, float scale, SymInt block_size, SymInt sparse_mode"
 )
 
 
@@ -72,10 +74,10 @@ def _(query, key, value, *arguments):
 
 @operator(
     "sparse_attention_backward(Tensor query, Tensor key, Tensor? value, Tensor out, Tensor d_out, Tensor softmax_max, "
-    f"Tensor softmax_sum, {_SPARSE_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"Tensor softmax_sum, {_SPARSE_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """dq, dk, dv, dq_rope, dk_rope; those without an argument have no elements."""
+    """dq, dk, dv, dq_rope, dk_rope, dsink; those without an argument have no elements."""
     call = SparseCall(*arguments)
     gradients = _sparse.sparse_flash_attention_grad(
         query, key, value, call.sparse_indices, out, d_out, softmax_max, softmax_sum, **call.keywords()
@@ -86,7 +88,7 @@ def sparse_attention_backward(query, key, value, out, d_out, softmax_max, softma
 @torch.library.register_fake("fa::sparse_attention_backward", lib=LIBRARY)
 def _(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     call = SparseCall(*arguments)
-    wanted = (query, key, value, call.query_rope, call.key_rope)
+    wanted = (query, key, value, call.query_rope, call.key_rope, call.sink)
     return tuple(query.new_empty(0) if source is None else source.new_empty(source.shape) for source in wanted)
 
 
@@ -104,10 +106,8 @@ def _attention_backward(ctx, needs_input_grad, d_out, *_):
     if call.block_table is not None:
         raise ValueError("invalid argument: block_table: keys in pages have no gradient")
     gradients = sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *call)
-    dq, dk, dv, dq_rope, dk_rope = (
-        gradient if needed else None for gradient, needed in zip(gradients, needs_input_grad[:5], strict=True)
-    )
-    return dq, dk, dv, dq_rope, dk_rope, *(None for _ in SparseCall._fields[2:])
+    wanted = (gradient if needed else None for gradient, needed in zip(gradients, needs_input_grad[:6], strict=True))
+    return *wanted, *(None for _ in SparseCall._fields[3:])
 
 
 register_autograd(LIBRARY, sparse_attention, _setup_attention, _attention_backward)

@@ -10,7 +10,8 @@ device's pages; what is different here:
 * Gradients of pse and sink, which the device leaves unwritten in part, are computed where autograd asks for them.
 * padding_mask, inner_precise, gen_mask_parallel and sync are accepted and have no effect.
 * Sparse attention reads a value that is given; where it is the key itself, its gradient is part of the key's. Entries
-  beyond the limit count neither forward nor backward; sinks are refused.
+  beyond the limit count neither forward nor backward. Sinks are counted into the statistics, which bring them to the
+  backward and to the loss.
 * A bad argument raises ValueError that names it.
 """
 
