@@ -28,7 +28,7 @@ void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where,
 /// Ends the online softmax of one row.
 /// @param with_lse  else lse may be anything: a logarithm takes as long as the rest
 ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum, float unit, bool no_keys,
-                                                    const float* sink, bool with_lse) {
+                                                   const float* sink, bool with_lse) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr Statistics kSpoiled = {kNan, kNan, kNan, kNan, false};
   if (no_keys) return {0, 0, -kInf, 0, true};
