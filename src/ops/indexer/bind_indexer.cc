@@ -34,7 +34,8 @@ KeySources BoundIndexer::Sources(const LightningIndexerArgs& args) const {
           .v = {},
           .block_table = paged ? static_cast<const int32_t*>(args.block_table.data) : nullptr,
           .table_row = table_row,
-          .page_rows = page_rows};
+          .page_rows = page_rows,
+          .pages = pages};
 }
 
 Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors) {

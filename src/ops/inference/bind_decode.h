@@ -17,7 +17,6 @@ struct BoundDecode {
   BoundAttention attention;
   KeyStorage storage;
   BoundOutputScales scales = {};
-  int64_t pages = 0;                   ///< of k and v
   std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
   std::vector<PlannedTensor> planned_k, planned_v;
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given

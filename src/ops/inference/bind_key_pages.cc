@@ -120,7 +120,7 @@ Status BindKeyPages(DecodeBinding& call) {
   storage.k_page = layout::FilledStride(k.shape, k.stride)[0];
   storage.v_page = layout::FilledStride(v.shape, v.stride)[0];
   storage.table_row = layout::FilledStride(call.args.block_table.shape, call.args.block_table.stride)[0];
-  call.bound.pages = k.shape[0];
+  storage.pages = k.shape[0];
   return Status::Ok();
 }
 

@@ -52,10 +52,10 @@ Status CheckBlockTable(const BoundDecode& bound, const DecodeAttentionArgs& args
     const int32_t* row = table + static_cast<int64_t>(b) * bound.storage.table_row;
     const tiling::Interval used = UsedPages(sequences[b], bound.storage.page_rows);
     for (int64_t page = used.begin; page < used.end; ++page) {
-      if (row[page] >= 0 && row[page] < bound.pages) continue;
+      if (row[page] >= 0 && row[page] < bound.storage.pages) continue;
       return Status::InvalidArgument("block_table[" + std::to_string(b) + "][" + std::to_string(page) +
-                                     "]=" + std::to_string(row[page]) + ", want 0.." + std::to_string(bound.pages - 1) +
-                                     " (pages)");
+                                     "]=" + std::to_string(row[page]) + ", want 0.." +
+                                     std::to_string(bound.storage.pages - 1) + " (pages)");
     }
   }
   return Status::Ok();

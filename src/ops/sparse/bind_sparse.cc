@@ -317,7 +317,8 @@ KeySources Sources(const BoundSparse& bound, const Args& args) {
           .k_rope = {args.k_rope.data, bound.k_rope},
           .v = {args.v.data, bound.v},
           .table_row = bound.table_row,
-          .page_rows = bound.page_rows};
+          .page_rows = bound.page_rows,
+          .pages = bound.pages};
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ KeyPanels::HeadRows KeyPanels::Locate(const Source& source, int32_t sequence, in
     pages = {.table = keys_->block_table + sequence * keys_->storage.table_row,
              .size = keys_->storage.page_rows,
              .stride = source.values ? keys_->storage.v_page : keys_->storage.k_page,
-             .rows = of_sequence.sk};
+             .rows = of_sequence.sk,
+             .pages = keys_->storage.pages};
     batch = 0;
   }
   const auto* first = static_cast<const std::byte*>(data) +

@@ -14,6 +14,7 @@ namespace fa::ops {
 struct KeyStorage {
   std::vector<layout::Rows> k, v;  ///< a tensor a batch element; empty: one of all
   int64_t page_rows = 0;           ///< > 0: pages of so many rows
+  int64_t pages = 0;               ///< of k and of v
   int64_t k_page = 0, v_page = 0;  ///< elements from page to page
   int64_t table_row = 0;           ///< entries of block_table from batch element to batch element
   bool quantized = false;          ///< i8

@@ -9,23 +9,31 @@
 
 namespace fa::ops {
 
-/// Rows of one head in pages: row j is row j % size of page table[j / size]. Entries are checked.
+/// Entry `index` of a block table, kept within `pages` pages, at least one. Entries are checked before a run; whatever
+/// another thread writes to the table meanwhile, no address leaves the pages.
+[[nodiscard]] inline int64_t PageAt(const int32_t* table, int64_t index, int64_t pages) {
+  const auto page = static_cast<uint32_t>(__atomic_load_n(table + index, __ATOMIC_RELAXED));
+  return std::min<int64_t>(page, pages - 1);
+}
+
+/// Rows of one head in pages: row j is row j % size of page table[j / size].
 struct PageTable {
   const int32_t* table = nullptr;  ///< null: rows lie evenly apart, not in pages
   int64_t size = 0;                ///< rows a page
   int64_t stride = 0;              ///< elements from page to page
   int64_t rows = 0;                ///< of the head
+  int64_t pages = 1;               ///< that there are
 
-  /// The rows from `row` on, evenly apart up to RunEnd. `pages`: row 0 of page 0; what it fetches ahead is counted in
+  /// The rows from `row` on, evenly apart up to RunEnd. `first`: row 0 of page 0; what it fetches ahead is counted in
   /// rows of the head.
-  [[nodiscard]] core::kernels::RowBlock At(core::kernels::RowBlock pages, int64_t row) const {
-    const int64_t at = Offset(pages, row);
-    const int64_t ahead = row + pages.fetch_ahead;
+  [[nodiscard]] core::kernels::RowBlock At(core::kernels::RowBlock first, int64_t row) const {
+    const int64_t at = Offset(first, row);
+    const int64_t ahead = row + first.fetch_ahead;
     // Pages whose distance is no multiple of a row's are left to the hardware.
-    const int64_t distance = pages.stride > 0 && ahead < rows ? Offset(pages, ahead) - at : 0;
-    pages.fetch_ahead = distance != 0 && distance % pages.stride == 0 ? distance / pages.stride : 0;
-    pages.data = static_cast<const std::byte*>(pages.data) + at * static_cast<int64_t>(SizeOf(pages.dtype));
-    return pages;
+    const int64_t distance = first.stride > 0 && ahead < rows ? Offset(first, ahead) - at : 0;
+    first.fetch_ahead = distance != 0 && distance % first.stride == 0 ? distance / first.stride : 0;
+    first.data = static_cast<const std::byte*>(first.data) + at * static_cast<int64_t>(SizeOf(first.dtype));
+    return first;
   }
   /// Where the run of rows that begins at `row` ends, at most at `end`: with its page, or where the rows fetched ahead
   /// turn to another one.
@@ -36,8 +44,8 @@ struct PageTable {
   }
 
  private:
-  [[nodiscard]] int64_t Offset(const core::kernels::RowBlock& pages, int64_t row) const {
-    return table[row / size] * stride + row % size * pages.stride;
+  [[nodiscard]] int64_t Offset(const core::kernels::RowBlock& first, int64_t row) const {
+    return PageAt(table, row / size, pages) * stride + row % size * first.stride;
   }
 };
 

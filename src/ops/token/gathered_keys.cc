@@ -56,7 +56,8 @@ RowFinder::RowFinder(const KeySide& side, const KeySources& sources, const KeyPl
   }
   page_bytes_ = side.rows.batch * element;
   page_rows_ = sources.page_rows;
-  pages_ = sources.block_table + place.batch * sources.table_row;
+  pages_ = sources.pages;
+  table_ = sources.block_table + place.batch * sources.table_row;
 }
 
 KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {

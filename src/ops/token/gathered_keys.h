@@ -26,6 +26,7 @@ struct KeySources {
   const int32_t* block_table = nullptr;  ///< checked; null: keys do not lie in pages
   int64_t table_row = 0;                 ///< entries of a batch element
   int64_t page_rows = 0;
+  int64_t pages = 0;
 };
 
 /// The keys of one token: those of a batch element or packed sequence.
@@ -40,14 +41,14 @@ class RowFinder {
   RowFinder(const KeySide& side, const KeySources& sources, const KeyPlace& place);
 
   [[nodiscard]] const std::byte* operator()(int64_t key) const {
-    if (pages_ == nullptr) return first_ + key * row_bytes_;
-    return first_ + pages_[key / page_rows_] * page_bytes_ + key % page_rows_ * row_bytes_;
+    if (table_ == nullptr) return first_ + key * row_bytes_;
+    return first_ + PageAt(table_, key / page_rows_, pages_) * page_bytes_ + key % page_rows_ * row_bytes_;
   }
 
  private:
   const std::byte* first_;  ///< key 0, or row 0 of page 0
-  int64_t row_bytes_, page_bytes_ = 0, page_rows_ = 0;
-  const int32_t* pages_ = nullptr;
+  int64_t row_bytes_, page_bytes_ = 0, page_rows_ = 0, pages_ = 0;
+  const int32_t* table_ = nullptr;
 };
 
 /// How the kernels take gathered rows.

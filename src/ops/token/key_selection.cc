@@ -40,6 +40,13 @@ bool AllWithin(const Index* list, int64_t blocks) {
   return !outside;
 }
 
+// Reads every entry once: what was looked at is what is used, whatever another thread writes to the list meanwhile.
+template <typename Index>
+void CopyOnce(const Index* list, int64_t size, Index* to) {
+  std::copy_n(list, size, to);
+  asm volatile("" ::: "memory");  // else a compiler might read the list again instead of the copy
+}
+
 // The first entry that is read, is not -1 and is no block; `slots` where there is none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
@@ -126,14 +133,19 @@ int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const
     last = block;
     entries_[count++] = static_cast<uint64_t>(block) << kSlotBits | static_cast<uint64_t>(slot);
   };
+  Index chunk[kChunk];
   for (int64_t i = 0; i < slots;) {
-    if (i + kChunk <= slots && AllWithin(list + i, blocks)) {
-      for (const int64_t end = i + kChunk; i < end; ++i) add(list[i], i);
+    const int64_t size = std::min(kChunk, slots - i);
+    CopyOnce(list + i, size, chunk);
+    if (size == kChunk && AllWithin(chunk, blocks)) {
+      for (const Index block : chunk) add(block, i++);
       continue;
     }
-    if (list[i] == -1) break;
-    if (list[i] >= 0 && list[i] < blocks) add(list[i], i);
-    ++i;
+    const Index* const end = std::find(chunk, chunk + size, Index{-1});
+    for (const Index* at = chunk; at != end; ++at, ++i) {
+      if (*at >= 0 && *at < blocks) add(*at, i);
+    }
+    if (end != chunk + size) break;
   }
   *order = descends ? Order::kNone : stays ? Order::kAscending : Order::kStrict;
   return count;
