@@ -16,7 +16,18 @@ FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
   const __mmask32 lanes = elements >= 32 ? 0xffffffffu : (1u << elements) - 1u;
   return AsF(_mm512_maskz_loadu_epi16(lanes, p));
 }
-FA_INLINE F Widened(uint16_t x) { return AsF(SetI(static_cast<int32_t>(uint32_t{x} << 16))); }
+/// One word in all lanes.
+FA_INLINE F BroadcastWord(const char* p) {
+  int32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return AsF(SetI(word));
+}
+/// The lower element of a word alone.
+FA_INLINE F BroadcastHalf(const char* p) {
+  uint16_t half;
+  __builtin_memcpy(&half, p, sizeof half);
+  return AsF(SetI(half));
+}
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
 /// Words of even (lower) and odd, rounded to nearest even; a NaN stays one.

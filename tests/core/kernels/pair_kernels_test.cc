@@ -1,10 +1,11 @@
 // The kernels of bf16 pairs against double. Their operands are bf16, so every product of two is exact in f32 and only
-// the sums round.
+// the sums round. Where the CPU has no VDPBF16PS the same text runs on emulated words.
 
 #include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
 
 namespace fa::core::kernels {
@@ -47,10 +48,14 @@ class Bf16Matrix {
 class PairKernelsTest : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (DetectIsa() < Isa::kAvx512Bf16) GTEST_SKIP() << "this CPU does not execute VDPBF16PS";
+    if (!emulated() && DetectIsa() < Isa::kAvx512Bf16) GTEST_SKIP() << "this CPU does not execute VDPBF16PS";
   }
-  [[nodiscard]] static const KernelTable& table() { return Kernels(Isa::kAvx512Bf16, DType::kBF16); }
-  [[nodiscard]] static const StripKernels& kernels() { return table().strips[GetParam()]; }
+  static constexpr int kStrips = 3;  // of the level; the emulated ones are numbered behind
+  [[nodiscard]] static bool emulated() { return GetParam() >= kStrips; }
+  [[nodiscard]] static const KernelTable& table() {
+    return emulated() ? EmulatedPairs() : Kernels(Isa::kAvx512Bf16, DType::kBF16);
+  }
+  [[nodiscard]] static const StripKernels& kernels() { return table().strips[GetParam() % kStrips]; }
   [[nodiscard]] static const RowKernels& rows() { return *table().rows; }
   [[nodiscard]] static int64_t width() { return kernels().width; }
 
@@ -64,6 +69,8 @@ class PairKernelsTest : public testing::TestWithParam<int> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Registry, PairKernelsTest, testing::Values(0, 1, 2));
+// The wider of the emulated strips: the tests want some lanes.
+INSTANTIATE_TEST_SUITE_P(Emulated, PairKernelsTest, testing::Values(3));
 
 TEST_P(PairKernelsTest, ScoresEqualDoubleForEveryTail) {
   for (const int64_t d : {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}) {

@@ -1,0 +1,14 @@
+#ifndef FA_TESTS_CORE_KERNELS_EMULATED_PAIRS_H_
+#define FA_TESTS_CORE_KERNELS_EMULATED_PAIRS_H_
+
+#include "core/kernels/kernel_types.h"
+
+namespace fa::core::kernels {
+
+/// The kernels of bf16 pairs over a vocabulary that any CPU executes: the text of the avx512_bf16 level with 4 lanes,
+/// its instruction computed element by element. Narrower strips apart, its bits are those that VDPBF16PS gives.
+[[nodiscard]] const KernelTable& EmulatedPairs();
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_TESTS_CORE_KERNELS_EMULATED_PAIRS_H_

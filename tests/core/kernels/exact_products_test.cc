@@ -1,0 +1,221 @@
+// The products that skip masked pairs give what is not masked the bits of the plain ones: a value that nobody may look
+// at contributes exactly nothing, also not by another order or rounding of what others add.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/kernels/emulated_pairs.h"
+#include "core/kernels/kernel_fixture.h"
+
+namespace fa::core::kernels {
+namespace {
+
+/// Kernels with their level's row kernels.
+struct Products {
+  const StripKernels* strip;
+  const RowKernels* rows;
+  [[nodiscard]] bool pairs() const { return strip->operands == Operands::kBF16Pairs; }
+  [[nodiscard]] bool by_row() const { return strip->state_by_row || strip->any_dtype; }
+};
+
+/// Every kernel set of this CPU that is within the bit promise, and the emulated ones.
+std::vector<Products> AllProducts() {
+  std::vector<Products> all;
+  std::vector<const KernelTable*> tables = {&EmulatedPairs()};
+  if (DetectIsa() >= Isa::kAvx512Bf16) tables.push_back(&Kernels(Isa::kAvx512Bf16, DType::kBF16));
+  for (const Level& level : Levels()) {
+    if (level.strip == 0 && level.table != &PortableBlasKernels()) tables.push_back(level.table);
+  }
+  for (const KernelTable* table : tables) {
+    for (int i = 0; i < table->strip_count; ++i) {
+      all.push_back({&table->strips[i], table->rows});
+      if (table->row_state != nullptr) all.push_back({&table->row_state[i], table->rows});
+    }
+    for (int i = 0; i < table->few_count && !table->pairs(); ++i) all.push_back({&table->few[i], table->rows});
+  }
+  return all;
+}
+
+/// Towards zero.
+float RoundedToBf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits &= 0xffff0000u;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/// Of numbers that are bf16.
+std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
+  std::vector<uint16_t> bits;
+  for (const float value : values) {
+    uint32_t word;
+    std::memcpy(&word, &value, sizeof word);
+    bits.push_back(static_cast<uint16_t>(word >> 16));
+  }
+  return bits;
+}
+
+bool SameBits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+/// rows x columns of bf16 numbers, some of them not finite; where those count as 0.
+struct PoisonedRows {
+  PoisonedRows(int64_t row_count, int64_t column_count, std::mt19937& random) : rows(row_count), columns(column_count) {
+    constexpr float kPoison[] = {kNan, kInf, -kInf};
+    std::normal_distribution<float> normal;
+    for (int64_t x = 0; x < rows * columns; ++x) {
+      const bool bad = random() % 9 == 0;
+      clean.push_back(bad ? 0.0F : RoundedToBf16(normal(random)));
+      poisoned.push_back(bad ? kPoison[random() % 3] : clean.back());
+    }
+  }
+  [[nodiscard]] bool Bad(int64_t row, int64_t column) const {
+    return !std::isfinite(poisoned[static_cast<size_t>(row * columns + column)]);
+  }
+
+  int64_t rows, columns;
+  std::vector<float> clean, poisoned;
+};
+
+/// Weights of pairs [count], a third of them masked: 0 in `plain`, marked in `marked`.
+struct MaskedWeights {
+  MaskedWeights(int64_t count, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    for (int64_t x = 0; x < count; ++x) {
+      const bool masked = random() % 3 == 0;
+      plain.push_back(masked ? 0.0F : normal(random));
+      marked.push_back(masked ? kMaskedProbability : plain.back());
+    }
+  }
+  [[nodiscard]] bool Masked(int64_t x) const { return SameBits(marked[static_cast<size_t>(x)], kMaskedProbability); }
+
+  std::vector<float> plain, marked;
+};
+
+class ExactProducts : public testing::TestWithParam<Products> {
+ protected:
+  [[nodiscard]] static const StripKernels& kernels() { return *GetParam().strip; }
+  [[nodiscard]] static const RowKernels& row_kernels() { return *GetParam().rows; }
+  [[nodiscard]] static bool pairs() { return GetParam().pairs(); }
+
+  /// o = alpha o + V^T P.
+  [[nodiscard]] static std::vector<float> Product(bool exact, const std::vector<float>& v, std::vector<float> p,
+                                                  int64_t keys, int64_t dv, const float* alpha) {
+    std::vector<float> o(static_cast<size_t>(kernels().rows * dv), 0.5F), words;
+    RowBlock block{v.data(), DType::kF32, dv};
+    const auto bits = Bf16Bits(v);
+    if (pairs()) {
+      words.resize(static_cast<size_t>((keys + 1) / 2 * dv));
+      row_kernels().pair_rows({bits.data(), DType::kBF16, dv}, keys, dv, words.data(), dv);
+      block = {words.data(), DType::kBF16, dv, 0, true};
+      if (!exact) kernels().pair_keys(p.data(), keys, p.data());
+    }
+    (exact ? kernels().product_exact : kernels().product)(block, keys, p.data(), dv, alpha, o.data());
+    return o;
+  }
+
+  /// c += A^T B over `count` rows.
+  [[nodiscard]] static std::vector<float> Outer(bool exact, const std::vector<float>& b, const std::vector<float>& a,
+                                                int64_t keys, int64_t count, int64_t columns) {
+    const int64_t width = kernels().width, tile = keys * width, strips = (count + width - 1) / width;
+    std::vector<float> values(a), c(static_cast<size_t>(keys * columns), -0.25F);
+    std::vector<float> panel(static_cast<size_t>((count + 1) * row_kernels().panel_columns(columns)));
+    const auto bits = Bf16Bits(b);
+    if (pairs()) {
+      for (int64_t strip = 0; strip < strips; ++strip) {
+        kernels().pair_lanes(a.data() + strip * tile, keys, values.data() + strip * tile);
+      }
+      row_kernels().pack_rows({bits.data(), DType::kBF16, columns}, count, columns, panel.data());
+    } else {
+      row_kernels().pack_rows({b.data(), DType::kF32, columns}, count, columns, panel.data());
+    }
+    (exact ? row_kernels().outer_exact : row_kernels().outer)({.a = values.data(),
+                                                               .strip_stride = tile,
+                                                               .width = width,
+                                                               .rows = count,
+                                                               .b = panel.data(),
+                                                               .b_rows = count,
+                                                               .keys = keys,
+                                                               .columns = columns,
+                                                               .c = c.data(),
+                                                               .c_stride = columns,
+                                                               .accumulate = true});
+    return c;
+  }
+};
+
+TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
+  std::mt19937 random(1);
+  const int64_t width = kernels().width, rows = kernels().rows;
+  std::vector<float> alpha(static_cast<size_t>(width));
+  for (float& x : alpha) x = std::uniform_real_distribution<float>(0.5F, 1)(random);
+  int64_t same = 0, spoilt = 0;
+  for (const int64_t keys : {1, 2, 7, 40}) {
+    for (const int64_t dv : {1, 6, 19}) {
+      for (const float* factor : {static_cast<const float*>(nullptr), static_cast<const float*>(alpha.data())}) {
+        const PoisonedRows v(keys, dv, random);
+        const MaskedWeights p(keys * width, random);
+        const std::vector<float> plain = Product(false, v.clean, p.plain, keys, dv, factor);
+        const std::vector<float> exact = Product(true, v.poisoned, p.marked, keys, dv, factor);
+        for (int64_t row = 0; row < rows; ++row) {
+          for (int64_t c = 0; c < dv; ++c) {
+            bool sees = false;
+            for (int64_t key = 0; key < keys; ++key) sees = sees || (v.Bad(key, c) && !p.Masked(key * width + row));
+            const auto at = static_cast<size_t>(GetParam().by_row() ? row * dv + c : c * width + row);
+            ASSERT_EQ(!std::isfinite(exact[at]), sees) << keys << " keys, dv " << dv << ", row " << row << ", " << c;
+            if (!sees) {
+              ASSERT_TRUE(SameBits(exact[at], plain[at])) << exact[at] << " and " << plain[at];
+            }
+            ++(sees ? spoilt : same);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(same, 50);
+  EXPECT_GT(spoilt, 50);
+}
+
+TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
+  if (GetParam().by_row()) return;  // the level's strips have the same ones
+  std::mt19937 random(2);
+  const int64_t width = kernels().width;
+  int64_t same = 0, spoilt = 0;
+  for (const int64_t keys : {1, 9}) {
+    for (const int64_t columns : {3, 37}) {
+      for (const int64_t count : {int64_t{1}, width - 1, 2 * width + 3}) {
+        const int64_t strips = (count + width - 1) / width;
+        const PoisonedRows b(count, columns, random);
+        const MaskedWeights a(strips * keys * width, random);
+        const std::vector<float> plain = Outer(false, b.clean, a.plain, keys, count, columns);
+        const std::vector<float> exact = Outer(true, b.poisoned, a.marked, keys, count, columns);
+        for (int64_t key = 0; key < keys; ++key) {
+          for (int64_t c = 0; c < columns; ++c) {
+            bool sees = false;
+            for (int64_t row = 0; row < count; ++row) {
+              sees = sees || (b.Bad(row, c) && !a.Masked((row / width * keys + key) * width + row % width));
+            }
+            const auto at = static_cast<size_t>(key * columns + c);
+            ASSERT_EQ(!std::isfinite(exact[at]), sees) << keys << " keys, " << count << " rows, column " << c;
+            if (!sees) {
+              ASSERT_TRUE(SameBits(exact[at], plain[at])) << exact[at] << " and " << plain[at];
+            }
+            ++(sees ? spoilt : same);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(same, 50);
+  EXPECT_GT(spoilt, 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, ExactProducts, testing::ValuesIn(AllProducts()), [](const auto& info) {
+  return std::string(info.param.strip->name) + (info.param.strip->state_by_row ? "_by_row" : "");
+});
+
+}  // namespace
+}  // namespace fa::core::kernels
