@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "ops/inference/decode/decode_case.h"
 #include "ops/inference/strided_scales.h"
 #include "support/contexts.h"
+#include "support/flipping_words.h"
 
 namespace fa::test {
 namespace {
@@ -256,6 +258,26 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
   for (int64_t page = 0; page < (200 - 31) / 16; ++page) problem.SetTableEntry(0, page, -1);
   ASSERT_TRUE(DecodeAttention(problem.args(), problem.options()).ok());
   EXPECT_TRUE(SameBits(problem.Outputs(), want));
+}
+
+// Results may be anything, but no address leaves the pages, which stand between memory that cannot be read.
+TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
+  for (const int64_t sq : {1, 20}) {  // kernels of few rows, and strips
+    DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
+    c.keys = KeyForm::kPages;
+    const DecodeProblem problem(c);
+    const DecodeAttentionArgs args = problem.args();
+    // Only read through, but for this thread.
+    auto* entry = static_cast<int32_t*>(const_cast<void*>(args.block_table.data)) + 7;
+    int through = 0;
+    const FlippingWords flipping({entry}, std::numeric_limits<int32_t>::max());
+    for (int call = 0; call < 300; ++call) {
+      const Status status = DecodeAttention(args, problem.options());
+      EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << status.message();
+      through += status.ok() ? 1 : 0;
+    }
+    EXPECT_GT(through, 0);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,118 @@
+// What stands where nobody may look contributes exactly nothing: no bit of a gradient that does not see a value depends
+// on it. On the kernels of every level of this CPU, and on those of bf16 pairs on any CPU, emulated.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/kernels/emulated_pairs.h"
+#include "ops/dense/backward_tile.h"
+#include "ops/dense/gradient_sums.h"
+#include "ops/plan/plan_machine.h"
+#include "support/compare_gradients.h"
+#include "support/contexts.h"
+#include "support/poison.h"
+#include "support/random_backward_case.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::test {
+namespace {
+
+using core::kernels::KernelTable;
+
+/// FlashAttentionGrad on one thread, with kernels of the caller's choice.
+BackwardOutputs OutputsWith(const KernelTable& table, const BackwardProblem& problem) {
+  const AttentionGradArgs args = problem.args();
+  const ops::BoundAttentionGrad bound = ops::BindAttentionGrad(args, problem.options()).value();
+  const tiling::BackwardPlan plan =
+      tiling::MakeBackwardPlan(bound.forward.problem, ops::MachineOf(*ContextOf(Isa::kPortable, 1), table));
+  tiling::WorkspacePlan booked;
+  const ops::BackwardBuffers buffers(bound, plan, table, booked);
+  const GuardedBuffer workspace(booked.total_bytes());
+  const AttentionArgs forward = ops::ForwardArgs(args);
+  ops::WriteTailGradients(bound, args);
+  ops::ClearGradientSums(bound, buffers, workspace.data());
+  ops::BackwardTile tile(bound, plan, table, args, forward, buffers, workspace.data());
+  for (int64_t position = 0; position < plan.graph.task_count; ++position) tile(plan.graph.TaskAt(position), 0);
+  ops::WriteGradientSums(bound, table, args, buffers, workspace.data());
+  return problem.Outputs();
+}
+
+std::vector<const KernelTable*> TablesFor(DType dtype) {
+  std::vector<const KernelTable*> tables;
+  for (const Isa isa : IsaLevels()) tables.push_back(&core::kernels::Kernels(isa, dtype));
+  if (dtype == DType::kBF16) tables.push_back(&core::kernels::EmulatedPairs());
+  return tables;
+}
+
+/// Cases that are within what every kernel table computes, every third of bf16.
+BackwardCase RandomCase(int seed) {
+  BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
+  if (seed % 3 == 0) c.forward.dtype = DType::kBF16;
+  c.forward.pse_minus_inf_share = 0;  // -inf is no mask: IEEE rules for what it meets
+  return c;
+}
+
+std::vector<const std::vector<double>*> AllOf(const reference::Gradients& g) {
+  return {&g.dq, &g.dk, &g.dv, &g.dq_rope, &g.dk_rope, &g.dpse, &g.dslopes, &g.dsink};
+}
+
+TEST(BackwardMaskedBits, ArithmeticOfEmulatedPairsIsTheReferences) {
+  for (const int mode : {1, 3}) {
+    BackwardCase c;
+    c.forward.dtype = DType::kBF16;
+    c.forward.lengths = EqualLengths(1, 70, 150);
+    c.forward.mask.mode = mode;
+    const BackwardProblem problem(c);
+    const ExpectedGradients expected = ExpectGradients(c, problem.values());
+    EXPECT_TRUE(MatchesReference(OutputsWith(core::kernels::EmulatedPairs(), problem), expected)) << mode;
+  }
+}
+
+TEST(BackwardMaskedBits, DoNotDependOnWhatNobodySees) {
+  const double poisons[] = {NAN, INFINITY, -static_cast<double>(INFINITY)};
+  const int cases = RandomCases(40);
+  int64_t poisoned = 0;
+  for (int seed = 7001; seed < 7001 + cases; ++seed) {
+    const BackwardCase c = RandomCase(seed);
+    BackwardValues values = MakeBackwardValues(c);
+    const BackwardProblem clean(c, values);
+    poisoned += PoisonUnseen(poisons[seed / 3 % 3], &values.problem);
+    const BackwardProblem dirty(c, values);
+    for (const KernelTable* table : TablesFor(c.forward.dtype)) {
+      EXPECT_TRUE(SameBits(OutputsWith(*table, dirty), OutputsWith(*table, clean))) << table->widest().name << c;
+    }
+  }
+  EXPECT_GT(poisoned, cases);
+}
+
+// A NaN that some see: a gradient is NaN, or what it was.
+TEST(BackwardMaskedBits, DoNotDependOnWhatOthersSee) {
+  const int cases = RandomCases(40);
+  for (int seed = 8001; seed < 8001 + cases; ++seed) {
+    const BackwardCase c = RandomCase(seed);
+    reference::Problem values = MakeReferenceProblem(c.forward);
+    const BackwardProblem clean(c, MakeBackwardValues(c, values));
+    std::vector<double>* const parts[] = {&values.k, &values.v, &values.q};
+    std::vector<double>& part = *parts[seed / 3 % 3];
+    if (part.empty()) continue;
+    part[static_cast<size_t>(seed) * 7919 % part.size()] = NAN;
+    const BackwardProblem dirty(c, MakeBackwardValues(c, values));
+    for (const KernelTable* table : TablesFor(c.forward.dtype)) {
+      const reference::Gradients want = OutputsWith(*table, clean).gradients,
+                                 got = OutputsWith(*table, dirty).gradients;
+      for (size_t i = 0; i < AllOf(got).size(); ++i) {
+        const std::vector<double>&a = *AllOf(got)[i], &b = *AllOf(want)[i];
+        ASSERT_EQ(a.size(), b.size());
+        for (size_t x = 0; x < a.size(); ++x) {
+          ASSERT_TRUE(std::isnan(a[x]) || a[x] == b[x])
+              << table->widest().name << " gradient " << i << " element " << x << c;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::test
