@@ -96,6 +96,7 @@ CallFields FieldsOf(SparseAttentionArgs* a) {
            {"k_rope", &a->k_rope},
            {"sparse_indices", &a->sparse_indices},
            {"block_table", &a->block_table},
+           {"sink", &a->sink},
            {"out", &a->out},
            {"softmax_max", &a->softmax_max},
            {"softmax_sum", &a->softmax_sum},
@@ -110,6 +111,7 @@ CallFields FieldsOf(SparseAttentionGradArgs* a) {
            {"q_rope", &a->q_rope},
            {"k_rope", &a->k_rope},
            {"sparse_indices", &a->sparse_indices},
+           {"sink", &a->sink},
            {"out", &a->out},
            {"d_out", &a->d_out},
            {"softmax_max", &a->softmax_max},
@@ -118,7 +120,8 @@ CallFields FieldsOf(SparseAttentionGradArgs* a) {
            {"dk", &a->dk},
            {"dv", &a->dv},
            {"dq_rope", &a->dq_rope},
-           {"dk_rope", &a->dk_rope}},
+           {"dk_rope", &a->dk_rope},
+           {"dsink", &a->dsink}},
           {{"lengths_q", &a->lengths_q}, {"lengths_kv", &a->lengths_kv}}};
 }
 
