@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from array_calls import ARGUMENTS, CALLS, run
+from torch.autograd import forward_ad
 
 import fa
 
@@ -65,10 +66,37 @@ def test_an_element_that_is_broadcast_is_every_element(name, argument):
 ])
 @pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_what_is_no_array_of_numbers_is_named(name, argument, make):
-    names = {"q": "query|q", "k": "key|k", "v": "value|v"}
-    said = names.get(argument, argument).replace("_softmax", "(_softmax)?")
-    with pytest.raises((TypeError, ValueError), match=rf"\b({said})\b"):
+    with pytest.raises((TypeError, ValueError), match=said_of(argument)):
         run(name, **{argument: make(CALLS[name][0][argument])})
+
+
+INTEGERS = ("dense_mask", "drop_mask", "sparse_indices")
+DIFFERENTIABLE = [(name, argument) for name, argument in ARGUMENTS if argument not in INTEGERS]
+
+
+def as_tensors(name, argument, change):
+    """The arguments of a call as tensors, that one changed."""
+    tensors = {a: torch.from_numpy(array.copy()) for a, array in CALLS[name][0].items()}
+    return {**tensors, argument: change(tensors[argument])}
+
+
+def said_of(argument):
+    """The names that a message may call it by."""
+    said = {"q": "query|q", "k": "key|k", "v": "value|v"}.get(argument, argument)
+    return rf"\b({said.replace('_softmax', '(_softmax)?')})\b"
+
+
+@pytest.mark.parametrize(("name", "argument"), DIFFERENTIABLE)
+def test_a_derivative_that_would_be_lost_is_refused(name, argument):
+    inputs = as_tensors(name, argument, lambda t: t.requires_grad_())
+    with pytest.raises(ValueError, match=said_of(argument) + ": requires a gradient"):
+        run(name, **inputs)
+    with torch.no_grad():
+        assert not any(result.requires_grad for result in run(name, **inputs))
+    with forward_ad.dual_level():
+        inputs = as_tensors(name, argument, lambda t: forward_ad.make_dual(t, torch.ones_like(t)))
+        with pytest.raises(ValueError, match=said_of(argument) + ": has a tangent"):
+            run(name, **inputs)
 
 
 def dense_pair(q, kv, **keywords):

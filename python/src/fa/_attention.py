@@ -97,7 +97,8 @@ def flash_attention(
     """
     call = _Call(**locals())  # every argument, and nothing else yet
     out, softmax_max, softmax_sum = call.results()
-    _fa.forward({**call.arrays, "out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}, *call.rest)
+    results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
+    compute(_fa.forward, {**call.arrays, **results}, *call.rest)
     return AttentionOutput(out, softmax_max, softmax_sum)
 
 
@@ -144,7 +145,8 @@ def flash_attention_grad(
             )
         )
     )
-    _fa.backward(
+    compute(
+        _fa.backward,
         {
             **call.arrays,
             "out": out,
@@ -199,7 +201,7 @@ def ring_attention_update(
         "softmax_max": softmax_max,
         "softmax_sum": softmax_sum,
     }
-    _fa.merge(arrays, layout, head_num, chosen_context(context))
+    compute(_fa.merge, arrays, layout, head_num, chosen_context(context))
     return AttentionOutput(out, softmax_max, softmax_sum)
 
 
@@ -270,7 +272,13 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
     return listed
 
 
-def check_no_gradient_is_lost(arrays: dict[str, Any]) -> None:
+def compute(function: Callable, arrays: dict[str, Any], *rest: Any) -> None:
+    """function(arrays, *rest), unless autograd would miss it: ValueError names the array that has a derivative."""
+    _check_no_derivative_is_lost(arrays)
+    function(arrays, *rest)
+
+
+def _check_no_derivative_is_lost(arrays: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -375,7 +383,6 @@ class _Call:
             "dense_mask": dense_mask,
             "drop_mask": drop_mask,
         }
-        check_no_gradient_is_lost(self.arrays)
         options = _fa.AttentionOptions(
             layout=layout,
             heads=head_num,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _fa
-from ._attention import check_arrays, empty_like_of, integers, torch_of
+from ._attention import check_arrays, compute, empty_like_of, integers, torch_of
 from ._context import chosen_context
 from ._fa import Context, Mask
 from ._layout import output_shape
@@ -94,5 +94,5 @@ def prompt_flash_attention(
     )
     out = empty(output_shape(layout, head_num, q.shape, k.shape, v.shape), output_dtype(q, quant_scale2))
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-    _fa.prompt({**arrays, "out": out}, options, *lengths, chosen_context(context))
+    compute(_fa.prompt, {**arrays, "out": out}, options, *lengths, chosen_context(context))
     return out

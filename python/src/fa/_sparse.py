@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _fa
-from ._attention import check_arrays, check_no_gradient_is_lost, empty_like_of, integers, torch_of
+from ._attention import check_arrays, compute, empty_like_of, integers, torch_of
 from ._context import chosen_context
 from ._fa import Context
 
@@ -72,9 +72,8 @@ class _Results:
         lengths_kv: Iterable[int] | None,
         context: Context | None,
     ) -> None:
-        check_no_gradient_is_lost(self.arrays)
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-        call(self.arrays, options, *lengths, chosen_context(context))
+        compute(call, self.arrays, options, *lengths, chosen_context(context))
 
 
 def _integer_type(like: Any) -> Any:
