@@ -40,15 +40,20 @@ std::string KibText(int64_t bytes) { return bytes == 0 ? "none" : std::to_string
 
 }  // namespace
 
-Context::Impl::Impl(const ContextSettings& settings, core::Topology topology, Status status)
+Context::Impl::Impl(const ContextSettings& settings, core::Topology topology, Status status, MakeExecutor make_executor)
     : settings_(settings),
       topology_(std::move(topology)),
       status_(std::move(status)),
-      executor_nodes_(ExecutorNodes(settings_, topology_)) {}
-
-Context::Impl::ExecutorLease Context::Impl::BorrowExecutor() {
-  return executors_.Borrow([this] { return std::make_unique<core::FlowExecutor>(executor_nodes_); });
+      executor_nodes_(ExecutorNodes(settings_, topology_)),
+      make_executor_(std::move(make_executor)) {
+  if (!make_executor_) make_executor_ = [this] { return std::make_unique<core::FlowExecutor>(executor_nodes_); };
 }
+
+std::unique_ptr<Context> Context::Impl::ToContext(std::unique_ptr<Impl> impl) {
+  return std::unique_ptr<Context>(new Context(std::move(impl)));
+}
+
+Context::Impl::ExecutorLease Context::Impl::BorrowExecutor() { return executors_.Borrow(make_executor_); }
 
 Context::Impl::WorkspaceLease Context::Impl::BorrowWorkspace() {
   return WorkspaceLease(workspaces_.Borrow([] { return std::make_unique<Workspace>(); }));
@@ -90,7 +95,7 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
     const Result<ContextSettings> settings =
         ResolveContext(options, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
     if (!settings.ok()) return settings.status();
-    return std::unique_ptr<Context>(new Context(std::make_unique<Impl>(*settings, std::move(topology))));
+    return Impl::ToContext(std::make_unique<Impl>(*settings, std::move(topology)));
   });
 }
 

@@ -2,6 +2,8 @@
 #define FA_CORE_CONTEXT_IMPL_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,8 +44,13 @@ struct ContextEnvironment {
 
 class Context::Impl {
  public:
-  /// `status`: what calls with this context return at once, if not ok.
-  Impl(const ContextSettings& settings, core::Topology topology, Status status = Status::Ok());
+  using MakeExecutor = std::function<std::unique_ptr<core::Executor>()>;
+
+  /// `status`: what calls with this context return at once, if not ok. `make_executor`: of its executors, which have
+  /// settings.workers workers; by default those of oneTBB.
+  Impl(const ContextSettings& settings, core::Topology topology, Status status = Status::Ok(),
+       MakeExecutor make_executor = {});
+  [[nodiscard]] static std::unique_ptr<Context> ToContext(std::unique_ptr<Impl> impl);
 
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] const ContextSettings& settings() const { return settings_; }
@@ -57,7 +64,7 @@ class Context::Impl {
   [[nodiscard]] int64_t l2_bytes() const { return topology_.l2_bytes; }
   [[nodiscard]] bool portable_blas() const { return settings_.portable_blas; }
 
-  using ExecutorLease = core::Pool<core::FlowExecutor>::Lease;
+  using ExecutorLease = core::Pool<core::Executor>::Lease;
   /// Returns its workspace to the pool, without its memory if that is large.
   class WorkspaceLease {
    public:
@@ -81,7 +88,8 @@ class Context::Impl {
   core::Topology topology_;
   Status status_;
   std::vector<core::FlowExecutor::Node> executor_nodes_;
-  core::Pool<core::FlowExecutor> executors_;
+  MakeExecutor make_executor_;
+  core::Pool<core::Executor> executors_;
   core::Pool<Workspace> workspaces_;
 };
 

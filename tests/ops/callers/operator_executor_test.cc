@@ -1,0 +1,59 @@
+// Every operator on the executor of std::threads, all of which ThreadSanitizer sees, and on the one of oneTBB: any
+// order of tasks gives the bits of one thread, and nothing is reported.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "support/context_on.h"
+#include "support/operator_calls.h"
+
+namespace fa::test {
+namespace {
+
+using Case = std::tuple<Isa, ExecutorKind, std::string>;
+
+class OperatorExecutor : public testing::TestWithParam<Case> {};
+
+TEST_P(OperatorExecutor, GivesTheBitsOfOneThread) {
+  const auto& [isa, kind, name] = GetParam();
+  const OperatorCall call = OperatorOf(name, ValueKind::kNormal);
+  ASSERT_TRUE(call.run(ContextOn(ExecutorKind::kSerial, isa, 1).get()).ok());
+  const std::vector<uint32_t> expected = call.tensors->OutputBits();
+  const std::unique_ptr<Context> context = ContextOn(kind, isa, 4);
+  for (int run = 0; run < 3; ++run) {
+    call.tensors->ForgetOutputs();
+    ASSERT_TRUE(call.run(context.get()).ok());
+    EXPECT_TRUE(call.tensors->OutputBits() == expected) << "run " << run;
+  }
+}
+
+std::string CaseName(const testing::TestParamInfo<Case>& info) {
+  const auto& [isa, kind, name] = info.param;
+  const char* executor = kind == ExecutorKind::kThreads ? "Threads" : kind == ExecutorKind::kFlow ? "Flow" : "Shuffled";
+  return name + "_" + executor + "_" + Name(isa);
+}
+
+std::vector<Isa> Levels() {
+  if (DetectIsa() == Isa::kPortable) return {Isa::kPortable};
+  return {Isa::kPortable, DetectIsa()};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OperatorExecutor,
+                         testing::Combine(testing::ValuesIn(Levels()),
+                                          testing::Values(ExecutorKind::kThreads, ExecutorKind::kFlow),
+                                          testing::ValuesIn(OperatorNames())),
+                         CaseName);
+
+// Without those that sum over keys: their tasks wait for earlier ones of the claim order, which one thread has to keep.
+INSTANTIATE_TEST_SUITE_P(AnyOrder, OperatorExecutor,
+                         testing::Combine(testing::ValuesIn(Levels()), testing::Values(ExecutorKind::kShuffled),
+                                          testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward",
+                                                          "Indexer", "Merge", "DropoutMask")),
+                         CaseName);
+
+}  // namespace
+}  // namespace fa::test
