@@ -5,6 +5,7 @@
 #include <string>
 
 #include "acl/acl.h"
+#include "aclnn/default_fp_environment.h"
 #include "fa/status.h"
 
 namespace fa::aclnn {
@@ -33,9 +34,11 @@ struct NamedPointer {
 /// 161001, reported, for the first null; else 0.
 [[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
 
-/// What `body` returns; nothing it throws reaches the C program.
+/// What `body` returns; nothing it throws reaches the C program, and the program's floating-point settings do not reach
+/// the body, which rounds doubles to the library's floats, nor the threads that it makes.
 template <typename Body>
 aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
+  const DefaultFpEnvironment environment;
   try {
     return body();
   } catch (...) {

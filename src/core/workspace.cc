@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/guarded_call.h"
 #include "fa/plan.h"
 
 namespace fa {
@@ -52,7 +53,8 @@ Status Workspace::Reserve(size_t bytes) {
       return Status::Ok();
     }
   }
-  return Status::OutOfMemory("workspace of " + std::to_string(bytes) + " bytes");
+  return core::GuardedCall("a workspace",
+                           [&] { return Status::OutOfMemory("workspace of " + std::to_string(bytes) + " bytes"); });
 }
 
 }  // namespace fa

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 4, kSelected = 3;
 constexpr int64_t kSpread = 3, kOffset = 5;  // elements from one to the next, and before the first, of a spread tensor
 constexpr int64_t kNoLimit = 2147483647;
-constexpr double kScale = 0.25;
+constexpr double kScale = 0.3;  // of no float
 
 const std::vector<int64_t> kQueryRows = {1, kHeads, kQueries, kSize}, kKeyRows = {1, kHeads, kKeys, kSize};
 const std::vector<int64_t> kPackedQueries = {kQueries, kHeads, kSize}, kPackedKeys = {kKeys, kHeads, kSize};

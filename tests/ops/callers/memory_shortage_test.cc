@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fa/context.h"
+#include "fa/plan.h"
 #include "fa/status.h"
 #include "support/allocation_counter.h"
 #include "support/operator_calls.h"
@@ -129,6 +130,16 @@ TEST_P(MemoryShortage, InTheMakingOfAStatus) {
   const Status copy = status;
   const bool says_so = copy.code() == StatusCode::kOutOfMemory && copy.message() == "out of memory";
   EXPECT_TRUE(says_so);
+}
+
+TEST_P(MemoryShortage, InTheMessageOfAWorkspace) {
+  Workspace workspace;
+  Status status;
+  {
+    const FailingAllocations failing(1, GetParam());
+    status = workspace.Reserve(~size_t{0});
+  }
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
 }
 
 INSTANTIATE_TEST_SUITE_P(Allocations, MemoryShortage, testing::Bool(),
