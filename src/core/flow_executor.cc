@@ -20,16 +20,16 @@
 
 namespace fa::core {
 
-// What travels through the flow graph is not tasks but invitations to walk: whoever takes one walks until no task is
-// left for it (GraphRun::Walk). Tasks go from hand to hand through ClaimState at the cost of an atomic operation or
-// two, against 0.1 to 0.3 us for a message a task.
+// A message of the flow graph carries no task. It is a knock that fetches a thread, which then takes tasks from
+// ClaimState until none is left for it (GraphRun::Walk): a walker. That costs an atomic operation or two per task; a
+// message per task would cost 0.1 to 0.3 us.
 //
-// No walker is ever needed: the caller alone can run every task. oneTBB may have no thread for an arena (the program's
-// own tasks keep all of them busy, global_control allows none, a fork left none), so nothing may wait for a message to
-// be delivered. A message is therefore only a knock at the door; what it is for, a place among the walkers, lies in a
-// word of the node. Whoever finds nothing more to do takes back the places that nobody has come for, and messages that
-// arrive later find none and end, in whichever run that is. The caller waits in its home graph, which also delivers the
-// knocks meant for it, for the places elsewhere that were taken.
+// No walker but the caller is ever needed, and nothing may wait for a message to be delivered: oneTBB may have no
+// thread for an arena (the program's own tasks keep all of them busy, global_control allows none, a fork left none).
+// So a message gives no right to walk. The right is a place, counted in one word per node: offered, then taken by a
+// thread that a message has reached. Whoever finds no more tasks takes back the places on offer. A message that arrives
+// after that, in this run or a later one, finds no place and ends. The caller waits in its home graph, which also
+// delivers the messages of its own node, until the places taken on other nodes are left.
 class FlowExecutor::NodeFlow {
  public:
   /// `home`: the flow that the caller waits in, null for that flow itself, where the caller is one of the workers. A
@@ -42,7 +42,13 @@ class FlowExecutor::NodeFlow {
         arena_(tbb::task_arena::constraints{}
                    .set_numa_id(node.numa_id)
                    .set_max_concurrency(node.workers + (home == nullptr ? 0 : 1)),
-               1u) {
+               1u) {}
+  ~NodeFlow() {
+    if (joiners_) Wait();
+  }
+  /// To be called once, before anything else. Where it throws, oneTBB has been given up, and the flow is not to be
+  /// destroyed.
+  void Start() {
     AskScheduler([&] {
       // The graph spawns its messages into the arena that it is made in.
       arena_.execute([&] {
@@ -51,7 +57,6 @@ class FlowExecutor::NodeFlow {
       });
     });
   }
-  ~NodeFlow() { Wait(); }
 
   /// Offers places to up to `wanted` walkers, as many as are free, and knocks for them. Returns how many.
   int Invite(int wanted) noexcept {
@@ -85,22 +90,20 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Takes back the places that nobody has come for.
-  void TakeBack() noexcept {
+  /// Takes back the places that nobody has come for. Returns how many.
+  int TakeBack() noexcept {
     int offered = 0;
     Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
-    for (; home_ != nullptr && offered > 0; --offered) home_->graph_->release_wait();
+    for (int held = home_ == nullptr ? 0 : offered; held > 0; --held) home_->graph_->release_wait();
+    return offered;
   }
 
-  /// Around all that a walker does with the run.
-  void ComeIn() noexcept { inside_.fetch_add(1, std::memory_order_seq_cst); }
-  void GoOut() noexcept { inside_.fetch_sub(1, std::memory_order_seq_cst); }
-  /// Nobody has a place or an offer of one.
-  [[nodiscard]] bool HasNoPlaces() const {
-    const Places places = Unpack(places_.load(std::memory_order_seq_cst));
-    return places.offered + places.taken == 0;
+  /// Of the home flow, when the caller has walked: until no thread of any node can come to the run any more, without
+  /// oneTBB. Whoever offers a place is inside until it has taken the offers back, so when nobody is inside there are
+  /// none.
+  void WaitForGuests() const noexcept {
+    while (guests_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   }
-  [[nodiscard]] bool HasNobodyInside() const { return inside_.load(std::memory_order_seq_cst) == 0; }
 
   template <typename Callable>
   void Execute(Callable&& callable) {
@@ -162,17 +165,21 @@ class FlowExecutor::NodeFlow {
   }
   /// Without memory for a message nobody comes; the work is then done by those present.
   void Knock(int knocks) noexcept {
-    for (; knocks > 0; --knocks) {
-      try {
-        AskScheduler([&] { joiners_->try_put({}); });
-      } catch (...) {
-        // It may have been sent nevertheless.
-        Change([&](Places& places) {
-          places.messages = std::max(0, places.messages - knocks);
-          return true;
-        });
-        return;
-      }
+    while (knocks > 0 && Send()) --knocks;
+    if (knocks == 0) return;
+    Change([&](Places& places) {
+      places.messages = std::max(0, places.messages - knocks);
+      return true;
+    });
+  }
+  /// Sends a message. It may have been sent where the answer is false, too.
+  bool Send() noexcept {
+    if (SchedulerGivenUp()) return false;
+    try {
+      AskScheduler([&] { joiners_->try_put({}); });
+      return true;
+    } catch (...) {
+      return false;
     }
   }
   /// A message has arrived. True if it takes a place.
@@ -198,9 +205,13 @@ class FlowExecutor::NodeFlow {
     Body(const Body& other) : flow_(other.flow_) { TsanRelease(this); }
     void operator()(tbb::flow::continue_msg /*knock*/) const {
       TsanAcquire(this);
-      if (!flow_.Answer()) return;
-      flow_.owner_.Walk(flow_);
-      if (flow_.home_ != nullptr) flow_.home_->graph_->release_wait();
+      // Counted before it looks for a place: who sees nobody counted knows that nobody has found one.
+      std::atomic<int>& guests = (flow_.home_ == nullptr ? flow_ : *flow_.home_).guests_;
+      guests.fetch_add(1, std::memory_order_seq_cst);
+      const bool takes = flow_.Answer();
+      if (takes) flow_.owner_.Walk(flow_);
+      guests.fetch_sub(1, std::memory_order_seq_cst);
+      if (takes && flow_.home_ != nullptr) flow_.home_->graph_->release_wait();
     }
 
    private:
@@ -212,7 +223,7 @@ class FlowExecutor::NodeFlow {
   int first_worker_;  ///< of slot 0
   int workers_;
   std::atomic<uint64_t> places_{0};
-  std::atomic<int> inside_{0};
+  std::atomic<int> guests_{0};  ///< of the home flow: threads on any node that a message has reached
   tbb::task_arena arena_;
   // Isolated: else the graph would stay bound to the group of tasks that the first Run was called from.
   tbb::task_group_context context_{tbb::task_group_context::isolated};
@@ -221,18 +232,6 @@ class FlowExecutor::NodeFlow {
 };
 
 namespace {
-
-// Without oneTBB, which has been given up: nobody is invited any more, and whoever has left its place is on the way
-// out.
-template <typename Flows>
-void WaitForWalkers(const Flows& flows) noexcept {
-  for (const auto& flow : flows) {
-    while (!flow->HasNoPlaces()) std::this_thread::yield();
-  }
-  for (const auto& flow : flows) {
-    while (!flow->HasNobodyInside()) std::this_thread::yield();
-  }
-}
 
 // Once oneTBB has been given up, or in a forked child, it is not called, not even to free its own.
 template <typename Flows, typename Allowance>
@@ -295,6 +294,7 @@ void FlowExecutor::Start() {
     for (const Node& node : nodes_) {
       NodeFlow* home = flows_.empty() ? nullptr : flows_.front().get();
       flows_.push_back(std::make_unique<NodeFlow>(*this, home, node, first_worker));
+      flows_.back()->Start();
       first_worker += node.workers;
     }
   } catch (...) {
@@ -306,32 +306,35 @@ void FlowExecutor::Start() {
 void FlowExecutor::RunParallel(const TaskGraph& graph) {
   TsanRelease(this);
   NodeFlow& home = *flows_.front();
-  home.Execute([&] {
+  const auto call = [&] {
     home.Join();
     for (const auto& flow : flows_) flow->Invite(graph.task_count - (flow.get() == &home ? 1 : 0));
     Walk(home);
     if (SchedulerGivenUp()) {
-      WaitForWalkers(flows_);
+      home.WaitForGuests();
     } else {
       home.Wait();
     }
-  });
+  };
+  AskScheduler([&] { home.Execute(call); });
   TsanAcquire(this);
 }
 
 void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanAcquire(this);
-  flow.ComeIn();
   const int worker = flow.Worker();
-  do {
+  for (;;) {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
     // There was nothing to claim and nothing queued, so nobody else need come.
-    for (const auto& each : flows_) each->TakeBack();
+    int taken_back = 0;
+    for (const auto& each : flows_) taken_back += each->TakeBack();
     flow.Leave();
-    // Between the last look and Leave somebody may have queued tasks and found nobody to wake.
-  } while (run_->HasQueued() && flow.Join());
+    // Between the last look and Leave somebody may have queued tasks, and found nobody to wake or offered the places
+    // that have been taken back.
+    if (!run_->HasQueued() || !flow.Join()) break;
+    Wake(flow, taken_back);
+  }
   TsanRelease(this);
-  flow.GoOut();
 }
 
 void FlowExecutor::Wake(NodeFlow& from, int tasks) noexcept {

@@ -10,8 +10,8 @@ namespace fa::core {
 
 class GraphRun;
 
-/// Runs task graphs on oneTBB: a long-lived tbb::flow::graph of one node inside its own tbb::task_arena for each NUMA
-/// node. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
+/// Runs task graphs on oneTBB: one long-lived tbb::flow::graph of one node per NUMA node, inside a tbb::task_arena of
+/// its own. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
 /// caller without oneTBB. More workers than cores are started if asked for. Arenas start with the first Run that needs
 /// them; idle threads sleep. Run never waits for a thread to come: where oneTBB has none, the caller runs every task.
 class FlowExecutor final : public Executor {
@@ -21,7 +21,7 @@ class FlowExecutor final : public Executor {
     int workers = 1;
     int numa_id = kAnywhere;  ///< oneTBB's number of the NUMA node
   };
-  /// An arena keeps about 256 bytes a thread slot, and no machine comes near: a larger number is a mistake.
+  /// An arena keeps about 256 bytes per thread slot, and no machine comes near: a larger number is a mistake.
   static constexpr int kMaxWorkers = 1 << 16;
 
   /// Workers are numbered through the nodes in order. With several nodes each has at least two workers.

@@ -14,7 +14,9 @@ namespace fa::core {
 /// more in this process, and every run is one on the caller.
 [[nodiscard]] bool SchedulerStarts() noexcept;
 /// What oneTBB throws out of `call` is thrown on; it is not to be relied upon after that (an exception between two
-/// updates of its demand for threads, which launch a thread, leaves the next update waiting for ever).
+/// updates of its demand for threads, which launch a thread, leaves the next update waiting for ever). A thread that is
+/// inside oneTBB at that moment, a caller at the end of its run or one that leaves an arena, cannot be fetched out: if
+/// oneTBB makes it wait for such an update, it waits for ever.
 void GiveUpScheduler() noexcept;
 [[nodiscard]] bool SchedulerGivenUp() noexcept;
 template <typename Call>
