@@ -103,7 +103,7 @@ TEST(ContextImpl, MakesOneArenaANodeWhenEachHasTwoWorkers) {
 
 TEST(ContextImpl, LendsEachBorrowerItsOwnExecutorAndWorkspaceAndLendsThemAgain) {
   Context::Impl impl({.workers = 2}, TwoNodesOf64());
-  const core::FlowExecutor* first = nullptr;
+  const core::Executor* first = nullptr;
   const Workspace* first_workspace = nullptr;
   {
     const auto a = impl.BorrowExecutor(), b = impl.BorrowExecutor();
