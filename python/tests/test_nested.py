@@ -134,3 +134,20 @@ def test_messages():
         scaled_dot_product_attention(x, jagged([3, 5], heads=2), jagged([3, 5], heads=2))
     with pytest.raises(ValueError, match="ragged in j"):
         scaled_dot_product_attention(*(x.transpose(1, 2),) * 3)
+
+
+@pytest.mark.parametrize(("heads", "e", "ev"), [(0, 8, 8), (2, 0, 8), (2, 8, 0), (0, 0, 0)])
+def test_sizes_of_0(heads, e, ev):
+    """Without elements in a head every key weighs the same."""
+    q, k, v = (
+        torch.nested.nested_tensor([torch.randn(rows, heads, size) for rows in (3, 5)], layout=torch.jagged)
+        .requires_grad_()
+        for size in (e, e, ev)
+    )
+    out = scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)))
+    out.values().sum().backward()
+    rows = out.transpose(1, 2).values()
+    assert rows.shape == (8, heads, ev) and [t.grad.shape for t in (q, k, v)] == [t.shape for t in (q, k, v)]
+    if e == 0 and rows.numel() > 0:
+        means = v.values()[:3].mean(0).expand(3, -1, -1), v.values()[3:].mean(0).expand(5, -1, -1)
+        assert torch.allclose(rows, torch.cat(means), atol=5 * 2**-22)

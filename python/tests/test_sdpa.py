@@ -178,11 +178,14 @@ def test_gradcheck_on_emulated_float64():
     torch.autograd.gradcheck(function, inputs, eps=1e-2, atol=3e-4, rtol=0)
 
 
-def test_autocast_computes_in_its_type():
-    q, k, v = random_qkv()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = scaled_dot_product_attention(q, k, v)
-        assert F.scaled_dot_product_attention(q, k, v).dtype == out.dtype == torch.bfloat16
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask_dtype", [None, *DTYPES])
+def test_autocast_computes_in_its_type(dtype, mask_dtype):
+    inputs = [*random_qkv(dtype=dtype), None if mask_dtype is None else torch.randn(19, 31, dtype=mask_dtype)]
+    for autocast in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=autocast):
+            out = scaled_dot_product_attention(*inputs)
+            assert F.scaled_dot_product_attention(*inputs).dtype == out.dtype == autocast
 
 
 @pytest.mark.parametrize(
@@ -207,6 +210,48 @@ def test_replaced_within_the_context_only():
             pass
         assert F.scaled_dot_product_attention is scaled_dot_product_attention
     assert F.scaled_dot_product_attention is own
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+def test_contexts_may_interleave_and_fail(fast_path):
+    functional, mha = torch.nn.functional, torch.backends.mha
+
+    def in_force():
+        return functional.scaled_dot_product_attention, functional.multi_head_attention_forward
+
+    own = in_force()
+    try:
+        mha.set_fastpath_enabled(fast_path)
+        first, second = replace_scaled_dot_product_attention(), replace_scaled_dot_product_attention()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert F.scaled_dot_product_attention is scaled_dot_product_attention and not mha.get_fastpath_enabled()
+        assert not second.__exit__(KeyError, KeyError(), None)
+        assert in_force() == own and mha.get_fastpath_enabled() is fast_path
+    finally:
+        functional.scaled_dot_product_attention, functional.multi_head_attention_forward = own
+        mha.set_fastpath_enabled(True)
+
+
+def test_a_replacement_by_others_is_asked_without_weights(monkeypatch):
+    asked, own = [], F.multi_head_attention_forward
+    monkeypatch.setattr(F, "multi_head_attention_forward", lambda *a, **k: (asked.append(1), own(*a, **k))[1])
+    module, x = torch.nn.MultiheadAttention(32, 4), torch.randn(9, 2, 32)
+    with replace_scaled_dot_product_attention():
+        module(x, x, x, need_weights=False)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize("is_causal", [None, "yes"])
+def test_is_causal_is_a_bool(is_causal):
+    with pytest.raises(TypeError, match="is_causal: want a bool"):
+        scaled_dot_product_attention(*random_qkv(), is_causal=is_causal)
+
+
+def test_no_elements_are_of_the_query_type():
+    empty = torch.zeros(2, 0, 5, 8, dtype=torch.bfloat16)
+    assert scaled_dot_product_attention(empty, empty, empty, torch.zeros(5, 5)).dtype == torch.bfloat16
 
 
 def test_a_module_of_torch_trains_with_it(monkeypatch):

@@ -383,7 +383,7 @@ def test_ring_update_of_packed_sequences_in_both_orders():
         ({"sparse_mode": 2, "atten_mask": torch.zeros(S, S)}, "atten_mask.dtype"),
         ({"sparse_mode": 2, "atten_mask": torch.zeros(S, S, dtype=torch.bool)}, r"atten_mask\.shape=\[40,40\], want"),
         ({"sparse_mode": 2, "atten_mask": ~TRIANGLE}, r"atten_mask\[0\]\[0\]=1, want 0"),
-        ({"sparse_mode": 4, "atten_mask": TRIANGLE, "pre_tockens": -50}, "pre_tokens=-50"),
+        ({"sparse_mode": 4, "atten_mask": TRIANGLE, "pre_tockens": -50}, "pre_tockens=-50"),
         ({"sparse_mode": 7, "atten_mask": TRIANGLE}, r"sparse_mode=7, want 0\.\.6"),
         ({"sparse_mode": 6, "atten_mask": torch.zeros(3072, 2048).bool()}, "prefix has 0 entries, want 2"),
         ({"keep_prob": 1.5}, "keep_prob"),
@@ -394,7 +394,7 @@ def test_ring_update_of_packed_sequences_in_both_orders():
 )
 def test_refusals_name_torch_npu_s_arguments(keywords, message):
     _, leaves = random_qkv()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"^invalid argument: {message}"):
         torch_npu.npu_fusion_attention(*leaves, **{"head_num": N, "input_layout": "BNSD", **keywords})
 
 
@@ -429,3 +429,81 @@ def test_grad_and_ring_refusals():
         torch_npu.npu_ring_attention_update(q, q, q, q, q, q, input_layout="BNSD")
     with pytest.raises(ValueError, match="actual_seq_qlen: missing"):
         torch_npu.npu_ring_attention_update(q, q, q, q, q, q, input_layout="TND")
+
+
+@pytest.mark.parametrize(("name", "argument"), [
+    ("npu_fusion_attention_grad", "pre_tockens"),
+    ("npu_fusion_attention_grad_v2", "pre_tokens"),
+])
+def test_gradients_name_their_own_arguments(name, argument):
+    (q, k, v), _ = random_qkv()
+    statistics = {"softmax_max": torch.zeros(B, N, S, 8), "softmax_sum": torch.ones(B, N, S, 8)}
+
+    def refused(**keywords):
+        with pytest.raises(ValueError) as error:
+            getattr(torch_npu, name)(q, k, v, q, N, "BNSD", attention_in=q, **statistics, **keywords)
+        return str(error.value)
+
+    assert refused(scale_value=float("nan")).startswith("invalid argument: scale_value=nan")
+    mask = {"atten_mask": TRIANGLE, "sparse_mode": 4}
+    assert refused(**mask, **{argument: -50}).startswith(f"invalid argument: {argument}=-50")
+
+
+def test_names_in_the_middle_of_a_message_are_torch_npu_s():
+    q = torch.zeros(4, 1, 8)
+    with pytest.raises(ValueError, match=r"actual_seq_qlen: missing, .* \(input_layout TND\)"):
+        torch_npu.npu_fusion_attention(q, q, q, 1, "TND")
+    with pytest.raises(ValueError, match=r"actual_seq_kvlen has 2 entries, want 1 \(actual_seq_qlen\)"):
+        torch_npu.npu_fusion_attention(q, q, q, 1, "TND", actual_seq_qlen=[4], actual_seq_kvlen=[2, 4])
+
+
+ROWS, WRONG_ROWS = torch.ones(4, 1, 8), torch.ones(1, 8)
+WRONG_SUMS = {
+    "past the rows": ([2, 9], r"actual_seq_qlen\[{1}\]=9, want <= 4"),
+    "falling": ([3, 2, 4], r"actual_seq_qlen\[{1}\]=2, want >= 3 \(actual_seq_qlen\[{0}\]\)"),
+    "negative": ([-1, 4], r"actual_seq_qlen\[{0}\]=-1, want >= 0"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SUMS)
+def test_statistics_by_sequence_are_not_moved_by_wrong_sums(wrong):
+    sums, message = WRONG_SUMS[wrong]
+    with pytest.raises(ValueError, match="^invalid argument: " + message.format(1, 2)):
+        torch_npu.npu_ring_attention_update(*[ROWS] * 6, actual_seq_qlen=torch.tensor([0, *sums]), input_layout="TND")
+    statistics = {"softmax_max": ROWS, "softmax_sum": ROWS, "attention_in": ROWS}
+    lengths = {"actual_seq_qlen": sums, "actual_seq_kvlen": [4] * len(sums)}
+    with pytest.raises(ValueError, match="^invalid argument: " + message.format(0, 1)):
+        torch_npu.npu_fusion_attention_grad(*[ROWS] * 4, 1, "TND", **statistics, **lengths)
+
+
+@pytest.mark.parametrize(("sums", "message"), [
+    ([1, 4], r"actual_seq_qlen\[0\]=1, want 0"),
+    ([], r"actual_seq_qlen.shape=\[0\], want \[sequences \+ 1\]"),
+    ([[0, 4]], r"actual_seq_qlen.shape=\[1, 2\], want"),
+    ([0.0, 4.0], "actual_seq_qlen.dtype=torch.float32, want torch.int64"),
+])
+def test_ring_update_takes_sums_with_a_leading_0(sums, message):
+    with pytest.raises(ValueError, match="^invalid argument: " + message):
+        sums = torch.tensor(sums, dtype=None if sums else torch.int64)
+        torch_npu.npu_ring_attention_update(*[ROWS] * 6, actual_seq_qlen=sums, input_layout="TND")
+
+
+def test_ring_update_names_torch_npu_s_arguments():
+    keywords = {"actual_seq_qlen": torch.tensor([0, 4]), "input_layout": "TND"}
+    names = [*inspect.signature(torch_npu.npu_ring_attention_update).parameters][:6]
+    for place, name in enumerate(names):
+        tensors = [ROWS] * 6
+        tensors[place] = WRONG_ROWS if place % 3 else ROWS[:2]
+        first = "(prev_softmax_max|cur_attn_out)" if place == 0 else name  # the first that differs
+        for layout in ("", "TND"):
+            with pytest.raises(ValueError, match=f"^invalid argument: {first}.shape"):
+                torch_npu.npu_ring_attention_update(*tensors, **keywords, input_softmax_layout=layout)
+
+
+def test_statistics_by_sequence_have_a_row_for_each_of_query():
+    arguments = {"softmax_max": ROWS, "softmax_sum": ROWS, "attention_in": ROWS}
+    for name in ("softmax_max", "softmax_sum"):
+        with pytest.raises(ValueError, match=rf"^invalid argument: {name}.shape=\[1, 8\], want \[4, 1, 8\]"):
+            torch_npu.npu_fusion_attention_grad(
+                *[ROWS] * 4, 1, "TND", **{**arguments, name: WRONG_ROWS}, actual_seq_qlen=[4], actual_seq_kvlen=[4]
+            )

@@ -45,6 +45,20 @@ PROMPT_NAMES = _NAMES | {
 }
 
 
+RING_NAMES = {
+    "prev_out": "prev_attn_out",
+    "prev_max": "prev_softmax_max",
+    "prev_sum": "prev_softmax_sum",
+    "cur_out": "cur_attn_out",
+    "cur_max": "cur_softmax_max",
+    "cur_sum": "cur_softmax_sum",
+    "cu_q": "actual_seq_qlen",
+}
+V1_NAMES = _NAMES | {"mask.pre": "pre_tockens", "mask.next": "next_tockens"}
+GRAD_NAMES = _NAMES | {"scale": "scale_value"}
+GRAD_V1_NAMES = V1_NAMES | {"scale": "scale_value"}
+
+
 def checked(function: Callable) -> Callable:
     """The function, after a TypeError that names the first argument that is no tensor, or no text, where it says so."""
     kinds = {"Tensor": (Tensor,), "Tensor | None": (Tensor, type(None)), "str": (str,)}
@@ -62,13 +76,15 @@ def checked(function: Callable) -> Callable:
 
 
 @contextlib.contextmanager
-def own_names(names: dict[str, str] = _NAMES) -> Iterator[None]:
+def own_names(names: dict[str, str]) -> Iterator[None]:
     """A message of the library's calls an argument by its name in `names`."""
     try:
         yield
     except ValueError as error:
-        words = "|".join(map(re.escape, names))
-        raise ValueError(re.sub(rf"\b({words})(?=[.=:\[)])", lambda word: names[word[1]], str(error))) from None
+        words = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+        # "query heads" and "heads of key" are prose.
+        name = rf"(?<!query )\b({words})\b(?! of )"
+        raise ValueError(re.sub(name, lambda word: names[word[1]], str(error))) from None
 
 
 def biases(pse, atten_mask, sink, query_rope=None, key_rope=None):
@@ -153,7 +169,7 @@ def _numels(call: Call, query: Tensor, key: Tensor) -> int:
     return query.shape[batch_axis] * call.heads * query.shape[sequence_axis] * key.shape[sequence_axis]
 
 
-def forward(query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout) -> Forward:
+def forward(query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout, names=_NAMES) -> Forward:
     drop_mask, seed, offset = dropout
     state = None
     if scalars["keep_prob"] == 1:
@@ -162,13 +178,13 @@ def forward(query, key, value, head_num, input_layout, biases, scalars, lengths,
         if seed == 0 and offset == 0:
             seed = int(torch.randint(1, 1 << 62, ()))
         state = torch.tensor([_signed(seed), _signed(offset)], dtype=torch.int64)
-    with own_names():
+    with own_names(names):
         call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
         out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
     return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
 
 
-def backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_and_offset, softmax_layout):
+def backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_and_offset, softmax_layout, names):
     for name, tensor in zip(("attention_in", "dy", "softmax_max", "softmax_sum"), tensors[3:], strict=True):
         if tensor is None:
             raise ValueError(f"invalid argument: {name}: missing")
@@ -176,7 +192,7 @@ def backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_
     if scalars["keep_prob"] != 1:
         state = torch.tensor([_signed(value) for value in seed_and_offset], dtype=torch.int64)
     needs = biases["pse"] is not None, biases["sink"] is not None
-    with own_names():
+    with own_names(names):
         call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
         dq, dk, dv, dq_rope, dk_rope, dpse, dsink = _torch_ops.attention_backward(*tensors, *needs, *call)
     dq_rope, dk_rope = (None if call.query_rope is None else rope for rope in (dq_rope, dk_rope))

@@ -22,14 +22,18 @@ from torch.utils.dlpack import to_dlpack
 
 from . import _context, _fa
 from ._fa import Mask
-from ._torch_ops import Call, attention_backward
+from ._torch_ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call, attention_backward
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 with torch.inference_mode():
-    _MADE_IN_INFERENCE = torch.empty(0)
+    _MADE_IN_INFERENCE = torch.empty(0, device="cpu")
 # Others are wrappers, as those of is_grads_batched, or have no memory.
-_PLAIN_KEYS = {_dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0), _MADE_IN_INFERENCE)}
-_RULES = {False: Mask.none(), True: Mask.causal_top_left()}
+_PLAIN_KEYS = {_dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0, device="cpu"), _MADE_IN_INFERENCE)}
+_RULES = {
+    EVERY_KEY: Mask.none(),
+    CAUSAL_TOP_LEFT: Mask.causal_top_left(),
+    CAUSAL_BOTTOM_RIGHT: Mask.causal(),
+}
 _PSE_TYPES = {False: 1, True: 0}  # with one: scale, then add
 
 
@@ -54,14 +58,14 @@ def attend_directly(
     value: Tensor,
     dense_mask: Tensor | None,
     pse: Tensor | None,
-    is_causal: bool,
+    rule: int,
     scale: float | None,
 ) -> Tensor:
     """[B, N, L, Ev], in memory [B, L, N, Ev]. Arguments as those of fa::attention, layout BNSD."""
     differentiable = query.requires_grad or key.requires_grad or value.requires_grad
     if (differentiable or (pse is not None and pse.requires_grad)) and torch.is_grad_enabled():
-        return _Formula.apply(query, key, value, dense_mask, pse, is_causal, scale)
-    return _forward(query, key, value, dense_mask, pse, is_causal, scale)[0]
+        return _Formula.apply(query, key, value, dense_mask, pse, rule, scale)
+    return _forward(query, key, value, dense_mask, pse, rule, scale)[0]
 
 
 class _Result:
@@ -84,12 +88,12 @@ def _arrays(inputs: dict[str, Tensor | None], results: dict[str, Tensor]) -> dic
     return arrays
 
 
-def _options(pse: Tensor | None, is_causal: bool, scale: float | None) -> _fa.AttentionOptions:
+def _options(pse: Tensor | None, rule: int, scale: float | None) -> _fa.AttentionOptions:
     return _fa.AttentionOptions(
         layout="BNSD",
         heads=0,
         scale=scale,
-        mask=_RULES[is_causal],
+        mask=_RULES[rule],
         pse_type=_PSE_TYPES[pse is not None],
         q_start=0,
         kv_start=0,
@@ -100,23 +104,23 @@ def _options(pse: Tensor | None, is_causal: bool, scale: float | None) -> _fa.At
     )
 
 
-def _forward(query, key, value, dense_mask, pse, is_causal, scale, **statistics) -> tuple[Tensor, ...]:
+def _forward(query, key, value, dense_mask, pse, rule, scale, **statistics) -> tuple[Tensor, ...]:
     batch, heads, rows, _ = query.shape
     out = torch.empty((batch, rows, heads, value.shape[3]), dtype=query.dtype).transpose(1, 2)
     inputs = {"query": query, "key": key, "value": value, "dense_mask": dense_mask, "pse": pse}
     arrays = _arrays(inputs, {"out": out, **statistics})
-    _fa.forward(arrays, _options(pse, is_causal, scale), [], [], _context.chosen_context(None))
+    _fa.forward(arrays, _options(pse, rule, scale), [], [], _context.chosen_context(None))
     return out, *statistics.values()
 
 
 class _Formula(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, query, key, value, dense_mask, pse, is_causal, scale):
+    def forward(ctx, query, key, value, dense_mask, pse, rule, scale):
         softmax_max, softmax_sum = (torch.empty(query.shape[:3], dtype=torch.float32) for _ in range(2))
         statistics = {"softmax_max": softmax_max, "softmax_sum": softmax_sum}
-        out = _forward(query, key, value, dense_mask, pse, is_causal, scale, **statistics)[0]
+        out = _forward(query, key, value, dense_mask, pse, rule, scale, **statistics)[0]
         ctx.save_for_backward(query, key, value, dense_mask, pse, out, softmax_max, softmax_sum)
-        ctx.settings = is_causal, scale
+        ctx.settings = rule, scale
         return out
 
     @staticmethod
@@ -133,8 +137,11 @@ class _Formula(torch.autograd.Function):
 
 def _empty_like(tensor: Tensor) -> Tensor:
     """In the tensor's order of dimensions, but for the innermost, in which the library writes rows."""
-    order = torch.preserve_format if tensor.stride(-1) == 1 else torch.contiguous_format
-    return torch.empty_like(tensor, memory_format=order)
+    if tensor.stride(-1) == 1:
+        like = torch.empty_like(tensor)
+        if like.stride(-1) == 1:  # not where rows overlap
+            return like
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _backward(d_out, tensors, settings, need_dpse) -> tuple[Tensor | None, ...]:
@@ -160,8 +167,8 @@ def _backward(d_out, tensors, settings, need_dpse) -> tuple[Tensor | None, ...]:
 
 def _by_operator(d_out, tensors, settings, need_dpse) -> tuple[Tensor | None, ...]:
     query, key, value, dense_mask, pse, out, softmax_max, softmax_sum = tensors
-    is_causal, scale = settings
-    call = Call.of_rule(is_causal, "BNSD", scale, pse=pse, dense_mask=dense_mask)
+    rule, scale = settings
+    call = Call.of_rule(rule, "BNSD", scale, pse=pse, dense_mask=dense_mask)
     arguments = (query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, False)
     dq, dk, dv, _, _, dpse, _ = attention_backward(*arguments, *call)
     return dq, dk, dv, dpse if need_dpse else None

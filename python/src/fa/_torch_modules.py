@@ -14,21 +14,21 @@ from torch import Tensor
 from ._torch_dropout import dropout_bits, new_state, unpacked
 from ._torch_sdpa import attend
 
-_own = F.multi_head_attention_forward
-_NAMES = tuple(inspect.signature(_own).parameters)
-_DEFAULTS = {p.name: p.default for p in inspect.signature(_own).parameters.values() if p.default is not p.empty}
+replaced = F.multi_head_attention_forward  # in force before the one below
+_PARAMETERS = inspect.signature(replaced).parameters.values()
+_NAMES = tuple(p.name for p in _PARAMETERS)
+_DEFAULTS = {p.name: p.default for p in _PARAMETERS if p.default is not p.empty}
 
 
 def multi_head_attention_forward(*arguments, **keywords) -> tuple[Tensor, Tensor | None]:
     """PyTorch's, arguments and results: [L, B, E] or [L, E]; the weights after dropout, [B, L, S], not averaged
     [B, N, L, S], or of one sequence without the batch. Weights of a row that looks at no key are 0."""
     given = {**_DEFAULTS, **dict(zip(_NAMES, arguments, strict=False)), **keywords}
-    tensors = tuple(value for value in given.values() if isinstance(value, Tensor))
     static = given.get("static_k") is not None or given.get("static_v") is not None
     # Without a mask, is_causal is an error, and PyTorch's to name.
     causal_without_mask = given["is_causal"] and given["attn_mask"] is None
-    if not given["need_weights"] or static or causal_without_mask or torch.overrides.has_torch_function(tensors):
-        return _own(*arguments, **keywords)
+    if not given["need_weights"] or static or causal_without_mask or torch.overrides.has_torch_function(tuple(given.values())):
+        return replaced(*arguments, **keywords)
     return _with_weights(**given)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
 
 from ._torch_autograd import register_autograd, register_no_derivative
-from ._torch_ops import LIBRARY, Call, attention, attention_backward, operator
-from ._torch_shapes import broadcast_heads
+from ._torch_ops import CAUSAL_TOP_LEFT, EVERY_KEY, LIBRARY, Call, attention, attention_backward, operator
+from ._torch_shapes import broadcast_heads, no_elements
 
 
 def attend_nested(
@@ -22,7 +23,7 @@ def attend_nested(
     attn_mask: Tensor | None,
     dropout_state: Tensor | None,
     dropout_p: float,
-    is_causal: bool,
+    rule: int,
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor:
@@ -33,7 +34,7 @@ def attend_nested(
         if tensor.dim() not in (3, 4) or tensor._ragged_idx != tensor.dim() - 2 or tensor.dim() != query.dim():
             want = "want [B, N, j, E] or [B, j, E], ragged in j, as query"
             raise ValueError(f"invalid argument: {name}.shape={tuple(tensor.shape)}, {want}")
-    if attn_mask is not None:
+    if attn_mask is not None or rule not in (EVERY_KEY, CAUSAL_TOP_LEFT):
         raise ValueError("invalid argument: attn_mask: want None with nested tensors")
     if not query.shape[0] == key.shape[0] == value.shape[0]:
         raise ValueError(f"invalid argument: key.shape[0]={key.shape[0]}, want {query.shape[0]} (query.shape[0])")
@@ -45,7 +46,12 @@ def attend_nested(
     heads, heads_kv = broadcast_heads(q.shape[1], k.shape[1], v.shape[1], enable_gqa)
     q, k, v = (_with_heads(t, n) for t, n in ((q, heads), (k, heads_kv), (v, heads_kv)))
     places = query.offsets(), query.lengths(), key.offsets(), key.lengths()
-    out, _, _ = jagged_attention(q, k, v, *places, dropout_state, scale, is_causal, 1.0 - dropout_p)
+    if q.shape[-1] == 0:  # every product is 0
+        q, k, scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
+    if heads == 0 or v.shape[-1] == 0:
+        out = no_elements((*q.shape[:2], v.shape[-1]), q, k, v)
+    else:
+        out, _, _ = jagged_attention(q, k, v, *places, dropout_state, scale, rule == CAUSAL_TOP_LEFT, 1.0 - dropout_p)
     nested = nested_view_from_values_offsets_lengths(
         out if query.dim() == 4 else out.squeeze(1),
         *places[:2],
@@ -105,7 +111,7 @@ def _call(query, key, offsets_q, lengths_q, offsets_kv, lengths_kv, dropout_stat
         add(0, gap_kv)
         add(rows, keys)
     others = {"cu_q": cu_q[1:], "cu_kv": cu_kv[1:], "dropout_state": dropout_state, "keep_prob": keep_prob}
-    return Call.of_rule(is_causal, "TND", scale, **others)
+    return Call.of_rule(CAUSAL_TOP_LEFT if is_causal else EVERY_KEY, "TND", scale, **others)
 
 
 @operator(f"jagged_attention(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> (Tensor, Tensor, Tensor)")

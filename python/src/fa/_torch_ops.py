@@ -1,7 +1,8 @@
 """The operators as PyTorch's custom operators, with autograd and with kernels for tensors without contents.
 
 `fa::attention` and `fa::attention_backward` speak the device's vocabulary of masks (`sparse_mode`), which has all that
-`fa.torch` and `fa.torch_npu` need; sparse_mode 2 without a mask is the top-left causal rule.
+`fa.torch` and `fa.torch_npu` need; sparse_mode 2 and 3 without a mask are the causal rules, anchored top-left and
+bottom-right.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from ._torch_autograd import register_autograd, register_no_derivative
 UNSIGNED_64 = (1 << 64) - 1
 
 LIBRARY = torch.library.Library("fa", "FRAGMENT")
+
+
+# Rules of which keys a row looks at, as modes of a call without a mask.
+EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 
 class Call(NamedTuple):
@@ -48,13 +53,13 @@ class Call(NamedTuple):
     statistics: str
 
     @classmethod
-    def of_rule(cls, is_causal: bool, layout: str, scale: float | None, **others: Any) -> Call:
-        """Every key, or keys j <= i; the number of heads is that of the tensors; pse is added to scaled scores."""
+    def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
+        """The number of heads is that of the tensors; pse is added to scaled scores."""
         call = {
             "layout": layout,
             "heads": 0,
             "scale": scale,
-            "sparse_mode": 2 if is_causal else 1,
+            "sparse_mode": rule,
             "pre_tokens": 0,
             "next_tokens": 0,
             "pse_type": 1 if others.get("pse") is None else 0,
@@ -132,6 +137,25 @@ def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
     return rows
 
 
+def _check_sums(sums: list[int], first: int, tokens: int) -> None:
+    """ValueError unless `sums`, from place `first` on, are prefix sums of the lengths of packed sequences in `tokens`
+    rows. (Rows behind the last belong to none.)"""
+    for i, end in enumerate(sums[first:], first):
+        least = sums[i - 1] if i else 0
+        if end < least:
+            raise ValueError(f"invalid argument: cu_q[{i}]={end}, want >= {least}" + (f" (cu_q[{i - 1}])" if i else ""))
+        if end > tokens:
+            raise ValueError(f"invalid argument: cu_q[{i}]={end}, want <= {tokens}")
+
+
+def _check_by_sequence(out: Tensor, **statistics: Tensor) -> None:
+    """ValueError unless the statistics by sequence of `out`, [T, N, D], are [T, N, 8]."""
+    want = [*out.shape[:2], _COPIES]
+    for name, tensor in statistics.items():
+        if list(tensor.shape) != want:
+            raise ValueError(f"invalid argument: {name}.shape={list(tensor.shape)}, want {want}")
+
+
 def operator(schema: str) -> Callable[[Callable], Any]:
     """Defines fa::NAME, and makes the decorated function its CPU kernel. (torch.library.custom_op would import
     torch._dynamo in the first call: a second.)"""
@@ -180,6 +204,8 @@ def attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, 
     """dq, dk, dv, dq_rope, dk_rope, dpse, dsink; those without an argument, or not asked for, have no elements."""
     call = Call(*arguments)
     if call.statistics == "by_sequence":
+        _check_sums(call.cu_q, 0, query.shape[0])
+        _check_by_sequence(query, softmax_max=softmax_max, softmax_sum=softmax_sum)
         softmax_max, softmax_sum = (by_row(s, call.cu_q) for s in (softmax_max, softmax_sum))
     gradients = _attention.flash_attention_grad(
         query,
@@ -238,6 +264,19 @@ register_autograd(LIBRARY, attention, _setup_context, _backward)
 register_no_derivative(LIBRARY, attention_backward, "second derivative")
 
 
+def _sums_after_0(cu_q: Tensor, tokens: int) -> list[int]:
+    """Of prefix sums with a leading 0."""
+    if cu_q.dim() != 1 or cu_q.shape[0] == 0:
+        raise ValueError(f"invalid argument: cu_q.shape={list(cu_q.shape)}, want [sequences + 1]")
+    if cu_q.is_floating_point() or cu_q.is_complex() or cu_q.dtype == torch.bool:
+        raise ValueError(f"invalid argument: cu_q.dtype={cu_q.dtype}, want torch.int64")
+    sums = cu_q.tolist()
+    if sums[0] != 0:
+        raise ValueError(f"invalid argument: cu_q[0]={sums[0]}, want 0")
+    _check_sums(sums, 1, tokens)
+    return sums[1:]
+
+
 @operator(
     "ring_attention_update(Tensor prev_out, Tensor prev_max, Tensor prev_sum, Tensor cur_out, Tensor cur_max, "
     "Tensor cur_sum, Tensor? cu_q, str layout, bool by_sequence) -> (Tensor, Tensor, Tensor)"
@@ -245,8 +284,10 @@ register_no_derivative(LIBRARY, attention_backward, "second derivative")
 def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence_):
     """out, softmax_max, softmax_sum; `cu_q`: prefix sums with a leading 0, for statistics by sequence."""
     statistics = prev_max, prev_sum, cur_max, cur_sum
-    lengths = cu_q.tolist()[1:] if by_sequence_ else []
+    lengths = []
     if by_sequence_:
+        _check_by_sequence(prev_out, prev_max=prev_max, prev_sum=prev_sum, cur_max=cur_max, cur_sum=cur_sum)
+        lengths = _sums_after_0(cu_q, prev_out.shape[0])
         statistics = [by_row(s, lengths) for s in statistics]
     out, *merged = _attention.ring_attention_update(prev_out, *statistics[:2], cur_out, *statistics[2:], layout=layout)
     return out, *(by_sequence(s, lengths) if by_sequence_ else s for s in merged)

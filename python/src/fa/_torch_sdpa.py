@@ -10,8 +10,8 @@ from torch.nn.functional import pad
 
 from ._torch_direct import attend_directly, possible
 from ._torch_nested import attend_nested
-from ._torch_ops import Call, attention
-from ._torch_shapes import as_bnls, as_bnsd, as_given, broadcast_attention, check_types, own_axes
+from ._torch_ops import EVERY_KEY, Call, attention
+from ._torch_shapes import as_bnls, as_bnsd, as_given, broadcast_attention, check_types, no_elements, own_axes
 
 
 def attend(
@@ -21,18 +21,19 @@ def attend(
     attn_mask: Tensor | None = None,
     dropout_state: Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,
+    rule: int = EVERY_KEY,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """As fa.torch.scaled_dot_product_attention. dropout_state: given where dropout_p is not 0."""
-    query, key, value = _autocast(query, key, value)
+    """As fa.torch.scaled_dot_product_attention. rule: which keys a row looks at.
+    dropout_state: given where dropout_p is not 0."""
+    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
-        return attend_nested(query, key, value, attn_mask, dropout_state, dropout_p, is_causal, scale, enable_gqa)
+        return attend_nested(query, key, value, attn_mask, dropout_state, dropout_p, rule, scale, enable_gqa)
     shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
     if shapes.heads == 0 or value.shape[-1] == 0:
-        return _no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
+        return no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
     if query.shape[-1] == 0:  # every product is 0
         query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
     if type(query) is not Tensor:
@@ -45,10 +46,10 @@ def attend(
     key, value = as_bnsd(key, shapes, shapes.heads_kv), as_bnsd(value, shapes, shapes.heads_kv)
     try:
         if dropout_state is None and possible(query, key, value, attn_mask):
-            out = attend_directly(query, key, value, dense_mask, pse, is_causal, scale)
+            out = attend_directly(query, key, value, dense_mask, pse, rule, scale)
         else:
             others = {"pse": pse, "dense_mask": dense_mask, "dropout_state": dropout_state}
-            call = Call.of_rule(is_causal, "BSND", scale, keep_prob=1.0 - dropout_p, **others)
+            call = Call.of_rule(rule, "BSND", scale, keep_prob=1.0 - dropout_p, **others)
             out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), *call)[0].transpose(1, 2)
     except ValueError as error:
         raise ValueError(own_axes(str(error))) from None
@@ -68,15 +69,15 @@ def _prepared(query: Tensor, dropout_state: Tensor | None) -> Tensor | None:
     return distributed.distribute_tensor(dropout_state, query.device_mesh, everywhere)
 
 
-def _no_elements(shape: tuple[int, ...], *sources: Tensor | None) -> Tensor:
-    """A result of that shape, which is empty, whose gradients are 0."""
-    nothing = sum(source.sum() * 0 for source in sources if source is not None and source.is_floating_point())
-    return nothing.expand(shape).clone()
-
-
-def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Under autocast, PyTorch's own function computes in its type."""
+def _autocast(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Under autocast, PyTorch's own function computes in its type. A float32 mask is as exact as it is."""
     if not torch.is_autocast_enabled("cpu"):
-        return tensors
+        return query, key, value, attn_mask
     dtype = torch.get_autocast_dtype("cpu")
-    return tuple(t.to(dtype) if t.dtype == torch.float32 else t for t in tensors)
+    sixteen_bits = (torch.float16, torch.bfloat16)
+    query, key, value = (t.to(dtype) if t.dtype in (torch.float32, *sixteen_bits) else t for t in (query, key, value))
+    if attn_mask is not None and attn_mask.dtype in sixteen_bits:
+        attn_mask = attn_mask.to(dtype)
+    return query, key, value, attn_mask

@@ -136,6 +136,13 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
     return mask.expand(shapes.batch, shapes.heads, shapes.rows, shapes.keys)
 
 
+def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
+    """A result of that shape, which is empty, and of query's type; the gradients of what has some are 0."""
+    sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
+    nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
+    return nothing.expand(shape).clone()
+
+
 def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
     """[B, N, L, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
     if len(shapes.leading) == 1:

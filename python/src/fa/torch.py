@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch.nested._internal.nested_tensor import NestedTensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from . import _torch_modules
 from ._torch_dropout import new_state
-from ._torch_modules import multi_head_attention_forward
+from ._torch_ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY
 from ._torch_sdpa import attend
 
 __all__ = ["replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
@@ -31,15 +36,17 @@ def scaled_dot_product_attention(
         query: [..., N, L, E]; float32, bfloat16 or float16, on the CPU.
         key, value: [..., N, S, E] and [..., N, S, Ev]. All dimensions before the last two broadcast.
         attn_mask: broadcasts to [..., N, L, S]: bool, True = look at the key; or of query's type or float32, added to
-            the scores. It may require a gradient.
+            the scores. It may require a gradient. Of torch.nn.attention.bias also causal_upper_left, which is
+            is_causal, and causal_lower_right: row i looks at keys j <= i + S - L.
         dropout_p: in [0, 1); its seed comes from PyTorch's generator.
         is_causal: row i looks at keys j <= i, also where L and S differ; not together with attn_mask.
         scale: None: 1 / sqrt(E).
         enable_gqa: the heads of query may be a multiple of those of key and of those of value.
 
     Nested tensors of layout torch.jagged, [B, N, j, E] or [B, j, E] with j ragged, give a nested tensor: each sequence
-    looks at its own keys. There is no attn_mask then. DTensors sharded by batch or by heads are computed where they lie,
-    unless there is dropout, for which every rank gets them whole.
+    looks at its own keys. There is no attn_mask then. Layout torch.strided is refused. DTensors sharded by batch or by heads are computed where they lie,
+    unless there is dropout, for which every rank gets them whole. Other classes that have a __torch_function__ (the
+    proxies of torch.fx among them) are given this function, as they are PyTorch's.
 
     Returns:
         [..., N, L, Ev]. Rows that look at no key are 0. Memory is laid out [..., L, N, Ev].
@@ -47,8 +54,49 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: an argument is wrong. TypeError: one is no tensor.
     """
+    as_rule = isinstance(attn_mask, CausalBias)
+    overriding = (query, key, value, None if as_rule else attn_mask)
+    if has_torch_function_variadic(*overriding) and not any(isinstance(t, NestedTensor) for t in overriding):
+        keywords = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        own = scaled_dot_product_attention
+        return handle_torch_function(own, overriding, query, key, value, attn_mask=attn_mask, **keywords)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
-    return attend(query, key, value, attn_mask, new_state(dropout_p), dropout_p, is_causal, scale, enable_gqa)
+    rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
+    if as_rule:
+        attn_mask, rule = None, _rule_of(attn_mask, query, key)
+    return attend(query, key, value, attn_mask, new_state(dropout_p), dropout_p, rule, scale, enable_gqa)
+
+
+class _Replacement:
+    """What is in force of PyTorch's, which is put back when the last of all contexts, in any thread, is left."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._before: tuple[Callable, Callable, bool] | None = None
+
+    def enter(self) -> None:
+        functional, mha = torch.nn.functional, torch.backends.mha
+        with self._lock:
+            if self._depth == 0:
+                own = functional.scaled_dot_product_attention, functional.multi_head_attention_forward
+                self._before = *own, mha.get_fastpath_enabled()
+                _torch_modules.replaced = own[1]
+                functional.scaled_dot_product_attention = scaled_dot_product_attention
+                functional.multi_head_attention_forward = _torch_modules.multi_head_attention_forward
+                mha.set_fastpath_enabled(False)
+            self._depth += 1
+
+    def leave(self) -> None:
+        functional, mha = torch.nn.functional, torch.backends.mha
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                functional.scaled_dot_product_attention, functional.multi_head_attention_forward, fast = self._before
+                mha.set_fastpath_enabled(fast)
+
+
+_replacement = _Replacement()
 
 
 @contextlib.contextmanager
@@ -58,19 +106,27 @@ def replace_scaled_dot_product_attention() -> Iterator[None]:
     Code that looks the function up there when it calls it is served: transformers and most models. A copy that was
     imported by name before stays what it was. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served
     in all their modes: multi_head_attention_forward is replaced too, which returns weights without asking for the
-    function, and the fast path of inference, which asks for neither, is switched off.
+    function, and the fast path of inference, which asks for neither, is switched off. Without it rows of padding hold
+    numbers where it leaves zeros, and nested tensors of layout torch.strided are refused.
+
+    Contexts nest and overlap, in one thread or in many: what was in force before the first of them is put back when the
+    last is left.
     """
-    functional, mha = torch.nn.functional, torch.backends.mha
-    before = functional.scaled_dot_product_attention, functional.multi_head_attention_forward
-    fast_path = mha.get_fastpath_enabled()
-    functional.scaled_dot_product_attention = scaled_dot_product_attention
-    functional.multi_head_attention_forward = multi_head_attention_forward
-    mha.set_fastpath_enabled(False)
+    _replacement.enter()
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention, functional.multi_head_attention_forward = before
-        mha.set_fastpath_enabled(fast_path)
+        _replacement.leave()
+
+
+def _rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
+    """The rule that the mask stands for: its memory holds nothing."""
+    if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
+        return CAUSAL_TOP_LEFT
+    want = [query.shape[-2], key.shape[-2]]
+    if [mask.seq_len_q, mask.seq_len_kv] != want:
+        raise ValueError(f"invalid argument: attn_mask.shape={[mask.seq_len_q, mask.seq_len_kv]}, want {want}")
+    return CAUSAL_BOTTOM_RIGHT
 
 
 def _check(query, key, value, attn_mask, dropout_p, is_causal) -> None:
@@ -78,6 +134,8 @@ def _check(query, key, value, attn_mask, dropout_p, is_causal) -> None:
     for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "attn_mask"):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+    if not isinstance(is_causal, (int, torch.SymBool)):
+        raise TypeError(f"is_causal: want a bool, got {type(is_causal).__name__}")
     if attn_mask is not None and is_causal:
         raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
     if not 0.0 <= dropout_p < 1.0:

@@ -23,7 +23,21 @@ from torch import Tensor
 
 from . import _torch_ops
 from ._attention import integers
-from ._npu_calls import PROMPT_NAMES, Forward, backward, biases, checked, forward, lengths, own_names, scalars
+from ._npu_calls import (
+    GRAD_NAMES,
+    GRAD_V1_NAMES,
+    PROMPT_NAMES,
+    RING_NAMES,
+    V1_NAMES,
+    Forward,
+    backward,
+    biases,
+    checked,
+    forward,
+    lengths,
+    own_names,
+    scalars,
+)
 from ._npu_sparse import (
     npu_lightning_indexer,
     npu_sparse_flash_attention,
@@ -103,6 +117,7 @@ def npu_fusion_attention(
         lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
         dropout=(dropout_mask, seed, offset),
         softmax_layout=softmax_layout,
+        names=V1_NAMES,
     )
 
 
@@ -210,6 +225,7 @@ def npu_fusion_attention_grad(
         lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
         seed_and_offset=(seed, offset),
         softmax_layout=softmax_layout,
+        names=GRAD_V1_NAMES,
     )
     return dq, dk, dv, dpse, dsink
 
@@ -262,6 +278,7 @@ def npu_fusion_attention_grad_v2(
         lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
         seed_and_offset=(seed, offset),
         softmax_layout=softmax_layout,
+        names=GRAD_NAMES,
     )
 
 
@@ -361,14 +378,7 @@ def npu_ring_attention_update(
     by_sequence = input_layout == "TND" and input_softmax_layout != "TND"
     if by_sequence and actual_seq_qlen is None:
         raise ValueError("invalid argument: actual_seq_qlen: missing, want prefix sums with a leading 0")
-    return _torch_ops.merge(
-        prev_attn_out,
-        prev_softmax_max,
-        prev_softmax_sum,
-        cur_attn_out,
-        cur_softmax_max,
-        cur_softmax_sum,
-        actual_seq_qlen,
-        input_layout,
-        by_sequence,
-    )
+    previous = prev_attn_out, prev_softmax_max, prev_softmax_sum
+    current = cur_attn_out, cur_softmax_max, cur_softmax_sum
+    with own_names(RING_NAMES):
+        return _torch_ops.merge(*previous, *current, actual_seq_qlen, input_layout, by_sequence)

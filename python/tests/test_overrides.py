@@ -1,0 +1,112 @@
+"""Classes and modes that override PyTorch's functions: causal biases, subclasses, tracers, default devices."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.bias import CausalBias, CausalVariant
+from torch.overrides import TorchFunctionMode
+
+from fa.torch import replace_scaled_dot_product_attention, scaled_dot_product_attention
+
+B, N, L, S, E = 2, 4, 5, 9, 8
+
+
+def qkv(rows=L, keys=S):
+    return [torch.randn(B, N, size, E, requires_grad=True) for size in (rows, keys, keys)]
+
+
+def with_gradients(out, inputs):
+    return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+
+@pytest.mark.filterwarnings("ignore:Lower right")
+@pytest.mark.parametrize(("rows", "keys"), [(5, 5), (5, 9), (9, 5)])
+@pytest.mark.parametrize("variant", CausalVariant)
+@pytest.mark.parametrize("dropout_p", [0.0, 0.4], ids=["direct", "operator"])
+def test_causal_biases_are_the_masks_that_they_stand_for(variant, rows, keys, dropout_p):
+    bias, inputs = CausalBias(variant, rows, keys), qkv(rows, keys)
+    results = []
+    for mask in (bias._materialize(), bias):
+        torch.manual_seed(5)
+        with replace_scaled_dot_product_attention():
+            out = F.scaled_dot_product_attention(*inputs, mask, dropout_p)
+        results.append(with_gradients(out, inputs))
+    for want, got in zip(*results, strict=True):
+        assert type(got) is torch.Tensor and torch.equal(got, want)
+
+
+def test_causal_biases_that_do_not_fit_are_refused():
+    bias = CausalBias(CausalVariant.LOWER_RIGHT, L, S + 1)
+    with pytest.raises(ValueError, match=r"attn_mask.shape=\[5, 10\], want \[5, 9\]"):
+        scaled_dot_product_attention(*qkv(), bias)
+    with pytest.raises(ValueError, match="attn_mask: given together with is_causal"):
+        scaled_dot_product_attention(*qkv(), bias, is_causal=True)
+
+
+class Negated(torch.Tensor):
+    """Attention with it is that of PyTorch's plain tensors, negated."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        if function is F.scaled_dot_product_attention:
+            given = dict(zip(("query", "key", "value"), arguments, strict=False), **(keywords or {}))
+            plain = {name: t.as_subclass(torch.Tensor) if isinstance(t, cls) else t for name, t in given.items()}
+            return -function(**plain)
+        return super().__torch_function__(function, types, arguments, keywords or {})
+
+
+@pytest.mark.parametrize("place", ["query", "key", "value", "attn_mask"])
+def test_a_subclass_has_the_last_word(place):
+    inputs = dict(zip(("query", "key", "value"), qkv(), strict=True), attn_mask=torch.randn(L, S))
+    want = -scaled_dot_product_attention(**inputs)
+    inputs[place] = inputs[place].detach().as_subclass(Negated)
+    with replace_scaled_dot_product_attention():
+        assert torch.equal(F.scaled_dot_product_attention(**inputs), want)
+
+
+def test_a_mode_sees_the_function():
+    class Seen(TorchFunctionMode):
+        functions = []
+
+        def __torch_function__(self, function, types, arguments=(), keywords=None):
+            self.functions.append(function)
+            return function(*arguments, **(keywords or {}))
+
+    inputs = qkv()
+    with Seen() as mode:
+        got = scaled_dot_product_attention(*inputs)
+    assert mode.functions[0] is scaled_dot_product_attention
+    assert torch.equal(got, scaled_dot_product_attention(*inputs))
+
+
+def test_a_default_device_does_not_move_results():
+    inputs = qkv()
+    want = with_gradients(scaled_dot_product_attention(*inputs), inputs)
+    with torch.device("meta"):
+        got = scaled_dot_product_attention(*inputs)
+    for g, w in zip(with_gradients(got, inputs), want, strict=True):
+        assert torch.equal(g, w)
+
+
+def test_fx_traces_the_replacement():
+    class Model(torch.nn.Module):
+        def forward(self, q, k, v):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    inputs = qkv()
+    with replace_scaled_dot_product_attention():
+        graph = torch.fx.symbolic_trace(Model())
+    assert scaled_dot_product_attention in {node.target for node in graph.graph.nodes}
+    assert torch.equal(graph(*inputs), scaled_dot_product_attention(*inputs, is_causal=True))
+
+
+def test_a_default_device_at_import_changes_nothing():
+    script = (
+        "import torch; torch.set_default_device('meta'); import fa.torch; from fa._torch_direct import possible; "
+        "torch.set_default_device(None); print(possible(torch.empty(0)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
