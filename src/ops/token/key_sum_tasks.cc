@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <numeric>
 
 #include "core/executor.h"
 
@@ -32,30 +31,14 @@ KeySumTasks::KeySumTasks(const SparseSequences& sequences, int64_t columns, int6
   const int64_t keys = first_key_.back(), row_bytes = columns * static_cast<int64_t>(sizeof(float));
   keys_per_task_ = std::max({kTaskBytes / row_bytes, CeilDiv(keys, kMaxKeyTasks), int64_t{1}});
   key_tasks_ = CeilDiv(keys, keys_per_task_);
-  graph_.task_count = static_cast<int32_t>(units);
-  if (key_tasks_ > 0) AddGate();
+  graph_.task_count = static_cast<int32_t>(units + 2 * key_tasks_);
   graph_.range_begin.assign(static_cast<size_t>(workers) + 1, graph_.task_count);
   graph_.range_begin[0] = 0;
   graph_.shared_claims = true;
   run_state_ = workspace.Book("run state", core::RunStateBytes(graph_));
   sums_ = workspace.Book("sums of the keys' gradients", static_cast<size_t>(keys * row_bytes));
-  cleared_ = workspace.Book("gate of the cleared sums", sizeof(int64_t));
+  gates_ = workspace.Book("gates of the sums", 2 * sizeof(int64_t));
   commit_ = workspace.Book("progress of tokens", OrderedCommit::Bytes(units, std::ssize(sequences.list)));
-}
-
-/// The tasks of the keys, and the gate: behind all that clear and all units, before all that write.
-void KeySumTasks::AddGate() {
-  const int64_t before = key_tasks_ + units_, tasks = before + 1 + key_tasks_;
-  const auto gate = static_cast<int32_t>(before);
-  graph_.task_count = static_cast<int32_t>(tasks);
-  graph_.predecessor_count.assign(static_cast<size_t>(tasks), 0);
-  graph_.predecessor_count[static_cast<size_t>(gate)] = gate;
-  std::fill(graph_.predecessor_count.begin() + gate + 1, graph_.predecessor_count.end(), 1);
-  graph_.successors.assign(static_cast<size_t>(before), gate);
-  graph_.successor_begin.resize(static_cast<size_t>(tasks) + 1);
-  std::iota(graph_.successor_begin.begin(), graph_.successor_begin.begin() + before + 1, int64_t{0});
-  for (int64_t write = before + 1; write < tasks; ++write) graph_.successors.push_back(static_cast<int32_t>(write));
-  std::fill(graph_.successor_begin.begin() + before + 1, graph_.successor_begin.end(), std::ssize(graph_.successors));
 }
 
 KeySumTasks::Run::Run(const KeySumTasks& tasks, const SparseSequences& sequences,
@@ -66,7 +49,8 @@ KeySumTasks::Run::Run(const KeySumTasks& tasks, const SparseSequences& sequences
       targets_{},
       target_count_(targets.size()),
       sums_(reinterpret_cast<float*>(workspace + tasks.sums_)),
-      cleared_(ZeroWord(workspace + tasks.cleared_), tasks.key_tasks_),
+      cleared_(ZeroWord(workspace + tasks.gates_), tasks.key_tasks_),
+      added_(ZeroWord(workspace + tasks.gates_ + sizeof(int64_t)), tasks.units_),
       commit_(workspace + tasks.commit_, tasks.units_, std::ssize(sequences.list)) {
   assert(targets.size() <= kMaxTargets);
   std::copy(targets.begin(), targets.end(), targets_.begin());

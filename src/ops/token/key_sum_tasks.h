@@ -18,9 +18,9 @@
 namespace fa::ops {
 
 /// The tasks of a gradient whose tokens add to f32 sums of keys: those that clear the sums, the tokens', those that
-/// write them. One list, claimed from the front. Edges keep a task that writes behind every task that clears and behind
-/// every token's, all of them through one gate. Tokens have no edges (OrderedCommit): one that is about to add waits in
-/// place until all sums are cleared, which the tasks before it in the list do.
+/// write them. One list, claimed from the front, without edges, which would take memory per token (OrderedCommit, too,
+/// wants none). Tasks wait in place for those before them in the list: a token that is about to add until all sums are
+/// cleared, one that writes until all are cleared and all tokens have added.
 class KeySumTasks {
  public:
   /// Books the sums into `workspace`.
@@ -60,9 +60,13 @@ class KeySumTasks {
         const PhaseArrival arrival(cleared_);
         Clear(task);
       } else if (unit < tasks_.units_) {
+        const PhaseArrival arrival(added_);
         run_unit(unit);
-      } else if (unit > tasks_.units_) {  // else the gate
-        Write(unit - tasks_.units_ - 1);
+      } else {
+        // Tokens that add nothing do not wait for the clearing.
+        cleared_.Wait();
+        added_.Wait();
+        Write(unit - tasks_.units_);
       }
     }
     /// Before a unit adds anything.
@@ -83,18 +87,16 @@ class KeySumTasks {
     std::array<Target, kMaxTargets> targets_;
     size_t target_count_;
     float* sums_;
-    PhaseGate cleared_;
+    PhaseGate cleared_, added_;
     OrderedCommit commit_;
   };
 
  private:
-  void AddGate();
-
   int64_t columns_, units_;
   std::vector<int64_t> first_key_;  // of each sequence, then all
   int64_t keys_per_task_ = 0, key_tasks_ = 0;
   core::TaskGraph graph_;
-  size_t run_state_ = 0, sums_ = 0, cleared_ = 0, commit_ = 0;
+  size_t run_state_ = 0, sums_ = 0, gates_ = 0, commit_ = 0;
 };
 
 }  // namespace fa::ops

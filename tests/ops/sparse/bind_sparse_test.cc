@@ -301,7 +301,7 @@ TEST(BindSparse, PlansTellTasksAndMemory) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const PlanInfo info = plan->info();
   EXPECT_EQ(info.op, "sparse backward");
-  EXPECT_EQ(info.tasks, 6 + 2 * 1 + 1);  // tokens, the 10 keys twice, and the gate between
+  EXPECT_EQ(info.tasks, 6 + 2 * 1);  // tokens, and the 10 keys twice
   EXPECT_EQ(info.tiles.size(), 6u);
   // Tokens may select 3, 4, 4 of 5 keys, or as many as their lists have entries.
   EXPECT_EQ(info.flops, 2.0 * 2 * (3 + 4 + 4) * 4 * (3 * (8 + 2) + 2 * 6));
