@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 
@@ -52,6 +53,8 @@ Failure FailureOfException(aclError no_memory) noexcept {
   try {
     throw;
   } catch (const std::bad_alloc&) {
+    return {no_memory, kNoMemory};
+  } catch (const std::length_error&) {  // a container told to become longer than any may be
     return {no_memory, kNoMemory};
   } catch (const std::system_error&) {
     return {no_memory, "no thread"};

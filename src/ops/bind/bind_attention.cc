@@ -1,7 +1,5 @@
 #include "ops/bind/bind_attention.h"
 
-#include <exception>
-
 #include "ops/bind/bind_parts.h"
 
 namespace fa::ops {
@@ -25,13 +23,9 @@ namespace {
 Result<BoundAttention> Bind(const AttentionArgs& args, const AttentionOptions& options, const Inference* inference) {
   // Built in place: it is large.
   Result<BoundAttention> result{BoundAttention{}};
-  try {
-    Binding call{.args = args, .options = options, .bound = *result, .inference = inference};
-    if (Status status = BindParts(call); !status.ok()) return status;
-    result->planned = KeepPlanned(TensorsOf(args));
-  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of sequences
-    return Status::OutOfMemory("description of the sequences");
-  }
+  Binding call{.args = args, .options = options, .bound = *result, .inference = inference};
+  if (Status status = BindParts(call); !status.ok()) return status;
+  result->planned = KeepPlanned(TensorsOf(args));
   return result;
 }
 

@@ -2,7 +2,6 @@
 // from the forward call, which is bound first.
 #include "ops/bind/bind_attention_grad.h"
 
-#include <exception>
 #include <string>
 
 #include "layout/bind_layout.h"
@@ -160,11 +159,7 @@ AttentionArgs ForwardArgs(const AttentionGradArgs& args) {
 Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options) {
   // Built in place: it is large.
   Result<BoundAttentionGrad> result{BoundAttentionGrad{}};
-  try {
-    if (Status status = BindGradient(args, options, *result); !status.ok()) return status;
-  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of sequences
-    return Status::OutOfMemory("description of the sequences");
-  }
+  if (Status status = BindGradient(args, options, *result); !status.ok()) return status;
   return result;
 }
 

@@ -1,6 +1,5 @@
 #include "ops/indexer/bind_indexer.h"
 
-#include <exception>
 #include <utility>
 
 #include "layout/bind_layout.h"
@@ -48,21 +47,16 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
   Status weights = tensors.CheckQuerySide("weights", inputs.weights, weights_type,
                                           {{tensors.heads(), {inputs.q_name, tensors.leading()}}});
   if (!weights.ok()) return weights;
-  Result<SparseSequences> sequences{SparseSequences{}};
-  try {
-    sequences = BindSparseSequences({.layout = inputs.layout,
-                                     .paged = tensors.paged(),
-                                     .batch = tensors.batch(),
-                                     .q_rows = tensors.q_rows(),
-                                     .k_rows = tensors.k_rows(),
-                                     .lengths_q = inputs.lengths_q,
-                                     .lengths_kv = inputs.lengths_kv,
-                                     .mask = inputs.mask,
-                                     .q_name = inputs.q_name,
-                                     .k_name = inputs.k_name});
-  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
-    return Status::OutOfMemory("description of the batch");
-  }
+  auto sequences = BindSparseSequences({.layout = inputs.layout,
+                                        .paged = tensors.paged(),
+                                        .batch = tensors.batch(),
+                                        .q_rows = tensors.q_rows(),
+                                        .k_rows = tensors.k_rows(),
+                                        .lengths_q = inputs.lengths_q,
+                                        .lengths_kv = inputs.lengths_kv,
+                                        .mask = inputs.mask,
+                                        .q_name = inputs.q_name,
+                                        .k_name = inputs.k_name});
   if (!sequences.ok()) return sequences.status();
   return IndexerShape{.sequences = std::move(*sequences),
                       .dtype = tensors.dtype(),

@@ -2,7 +2,6 @@
 // as long as the longest batch element. What differs is how their rows are found (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,12 +156,8 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
 
 Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options) {
   Result<BoundDecode> result{BoundDecode{}};
-  try {
-    DecodeBinding call{args, options, *result, layout::AxesOf(options.layout), DenseArgs(args)};
-    if (Status status = Bind(call); !status.ok()) return status;
-  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
-    return Status::OutOfMemory("description of the batch");
-  }
+  DecodeBinding call{args, options, *result, layout::AxesOf(options.layout), DenseArgs(args)};
+  if (Status status = Bind(call); !status.ok()) return status;
   return result;
 }
 

@@ -1,7 +1,6 @@
 #include "ops/sparse/bind_sparse.h"
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <utility>
 
@@ -258,32 +257,23 @@ double BoundSparse::Pairs() const {
 
 Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options) {
   Result<BoundSparse> result{BoundSparse{}};
-  try {
-    const SharedArgs shared{
-        args.q,    args.k,           args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
-        args.sink, args.block_table, args.lengths_q, args.lengths_kv};
-    SparseBinding binding(shared, options, *result);
-    if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
-    if (Status status = binding.BindForward(args); !status.ok()) return status;
-    result->planned = KeepPlanned(TensorsOf(args));
-  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error of a vector of batch elements
-    return Status::OutOfMemory("description of the batch");
-  }
+  const SharedArgs shared{args.q,    args.k,           args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
+                          args.sink, args.block_table, args.lengths_q, args.lengths_kv};
+  SparseBinding binding(shared, options, *result);
+  if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
+  if (Status status = binding.BindForward(args); !status.ok()) return status;
+  result->planned = KeepPlanned(TensorsOf(args));
   return result;
 }
 
 Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options) {
   Result<BoundSparseGrad> result{BoundSparseGrad{}};
-  try {
-    const SharedArgs shared{args.q,    args.k, args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
-                            args.sink, {},     args.lengths_q, args.lengths_kv};
-    SparseBinding binding(shared, options, result->forward);
-    if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
-    if (Status status = binding.BindBackward(args, *result); !status.ok()) return status;
-    result->forward.planned = KeepPlanned(TensorsOf(args));
-  } catch (const std::exception&) {
-    return Status::OutOfMemory("description of the batch");
-  }
+  const SharedArgs shared{args.q,    args.k, args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
+                          args.sink, {},     args.lengths_q, args.lengths_kv};
+  SparseBinding binding(shared, options, result->forward);
+  if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
+  if (Status status = binding.BindBackward(args, *result); !status.ok()) return status;
+  result->forward.planned = KeepPlanned(TensorsOf(args));
   return result;
 }
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/guarded_call.h"
+
 namespace fa::test {
 namespace {
 
@@ -54,7 +56,7 @@ Result<ops::BoundAttention> BindCall::Bind() const {
   AttentionArgs bound_args = args;
   bound_args.cu_q = cu_q;
   bound_args.cu_kv = cu_kv;
-  return ops::BindAttention(bound_args, options);
+  return core::GuardedCall("the plan", [&] { return ops::BindAttention(bound_args, options); });
 }
 
 ::testing::AssertionResult Refused(const Status& status, const std::string& text) {

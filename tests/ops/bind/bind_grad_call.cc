@@ -1,5 +1,7 @@
 #include "bind_grad_call.h"
 
+#include "core/guarded_call.h"
+
 namespace fa::test {
 
 GradCall::GradCall(const BindCall& forward) : options(forward.options), cu_q(forward.cu_q), cu_kv(forward.cu_kv) {
@@ -40,7 +42,9 @@ GradCall GradCall::WithDSlopes(const Dims& slopes) {
   return call;
 }
 
-Result<ops::BoundAttentionGrad> GradCall::Bind() const { return ops::BindAttentionGrad(WithLengths(), options); }
+Result<ops::BoundAttentionGrad> GradCall::Bind() const {
+  return core::GuardedCall("the plan", [&] { return ops::BindAttentionGrad(WithLengths(), options); });
+}
 
 Status GradCall::Run() const {
   const auto bound = Bind();
