@@ -38,6 +38,9 @@ using tiling::Interval;
 /// Strips of a tile of heads: 144 / 8 lanes; a tail adds one.
 constexpr int64_t kMaxStrips = 33;
 
+/// Heads whose sinks' gradients are summed in one pass over the tokens.
+constexpr int64_t kHeadsTogether = 64;
+
 std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
   return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
 }
@@ -380,22 +383,30 @@ void WriteSinkGradient(const BoundSparseGrad& bound, const SparseAttentionGradAr
   const SparseSequences& sequences = bound.forward.sequences;
   const int64_t heads = attention.problem.heads;
   const auto* deltas = reinterpret_cast<const float*>(workspace + buffers.row_delta);
-  for (int64_t n = 0; n < heads; ++n) {
-    const auto sink = static_cast<double>(static_cast<const float*>(args.sink.data)[n]);
-    double sum = 0;
+  const auto* sink = static_cast<const float*>(args.sink.data);
+  const auto write = [&](Interval of) {
+    // One sum per head, which takes the tokens in their order.
+    std::array<double, kHeadsTogether> sums{};
     for (int64_t t = 0; t < sequences.tokens; ++t) {
-      const float delta = deltas[t * heads + n];
-      // A row without keys adds nothing, whatever its statistics are.
-      if (delta == 0) continue;
       const SparseToken token = sequences.Token(t);
-      const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
-        return static_cast<const float*>(tensor.data)[where.Offset(token.sequence, n, sequences.Row(token))];
-      };
-      const float row_max = statistic(args.softmax_max, attention.softmax_max);
-      sum -= std::exp(sink - row_max) / statistic(args.softmax_sum, attention.softmax_sum) * delta;
+      const int64_t row = sequences.Row(token);
+      for (int64_t n = of.begin; n < of.end; ++n) {
+        const float delta = deltas[t * heads + n];
+        // A row without keys adds nothing, whatever its statistics are.
+        if (delta == 0) continue;
+        const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
+          return static_cast<const float*>(tensor.data)[where.Offset(token.sequence, n, row)];
+        };
+        const float row_max = statistic(args.softmax_max, attention.softmax_max);
+        sums[static_cast<size_t>(n - of.begin)] -= std::exp(static_cast<double>(sink[n]) - row_max) /
+                                                   statistic(args.softmax_sum, attention.softmax_sum) * delta;
+      }
     }
-    static_cast<float*>(args.dsink.data)[n] = static_cast<float>(sum);
-  }
+    for (int64_t n = of.begin; n < of.end; ++n) {
+      static_cast<float*>(args.dsink.data)[n] = static_cast<float>(sums[static_cast<size_t>(n - of.begin)]);
+    }
+  };
+  for (int64_t n = 0; n < heads; n += kHeadsTogether) write({n, std::min(n + kHeadsTogether, heads)});
 }
 
 void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
