@@ -41,7 +41,7 @@ class Operands {
   Slot Output(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   /// ... that may lie exactly where the input `replaces` lies.
   Slot OutputInPlace(const char* name, const aclTensor* tensor, Form form, Slot replaces);
-  /// As above; one without elements counts as absent.
+  /// As Input and Output; a tensor without elements counts as absent.
   Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot OptionalOutput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   /// Adds a tensor that no code looks at.

@@ -1,15 +1,21 @@
 #include "core/blas.h"
 
 #include <cblas.h>
+#include <pthread.h>
 
 #include <cassert>
 #include <limits>
+#include <memory>
 #include <semaphore>
 
 namespace fa::core {
 namespace {
 
 std::counting_semaphore<kBlasCallers> callers(kBlasCallers);
+
+// A forked child has none of the threads that were inside, and nobody to let its own callers in.
+[[maybe_unused]] const int registered =
+    pthread_atfork(nullptr, nullptr, [] { std::construct_at(&callers, kBlasCallers); });
 
 blasint BlasInt(int64_t size) {
   assert(size <= std::numeric_limits<blasint>::max());

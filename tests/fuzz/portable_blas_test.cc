@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
+#include <string>
 
 #include "fuzz/families.h"
 #include "support/contexts.h"
@@ -26,6 +28,7 @@ class PortableBlas : public EveryOperator {};
 TEST_P(PortableBlas, GivesTheNumbersOfTheReference) {
   const std::unique_ptr<Context> context = ContextOfBlas();
   ASSERT_NE(context, nullptr);
+  ASSERT_NE(context->Describe().find("portable products: OpenBLAS"), std::string::npos) << context->Describe();
   const int cases = RandomCases(20);
   for (int seed = 901; seed < 901 + cases; ++seed) {
     const std::unique_ptr<FuzzCall> call = GetParam().make(static_cast<uint64_t>(seed));

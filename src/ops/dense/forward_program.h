@@ -32,7 +32,7 @@ class ForwardProgram {
   /// @param quantisation  of an int8 output
   [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
                            const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr) const;
-  /// As a graph of an executor's.
+  /// Runs on checked arguments on a given executor instead of the context's; arguments as above.
   [[nodiscard]] Status Run(core::Executor& executor, const AttentionArgs& args, std::byte* workspace) const;
 
  private:

@@ -43,8 +43,7 @@ bool AllWithin(const Index* list, int64_t blocks) {
 // Reads every entry once: what was looked at is what is used, whatever another thread writes to the list meanwhile.
 template <typename Index>
 void CopyOnce(const Index* list, int64_t size, Index* to) {
-  std::copy_n(list, size, to);
-  asm volatile("" ::: "memory");  // else a compiler might read the list again instead of the copy
+  for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
 // The first entry that is read, is not -1 and is no block; `slots` where there is none.
