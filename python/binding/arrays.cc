@@ -18,6 +18,15 @@ namespace {
 // Stands for memory that a plan does not look at, and for that of an array without elements.
 alignas(64) std::byte present;
 
+/// What an argument of that name may hold, in words.
+const char* TypesOf(std::string_view name) {
+  for (const std::string_view end : {"mask", "indices", "table"}) {
+    if (name.ends_with(end)) return "bool or an integer type";
+  }
+  if (name.find("scale") != name.npos) return "float32, bfloat16 or an integer type";
+  return "float32, float16 or bfloat16";
+}
+
 DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   using Code = nb::dlpack::dtype_code;
   const auto is = [&](Code code, int bits) { return dtype.code == static_cast<uint8_t>(code) && dtype.bits == bits; };
@@ -34,7 +43,7 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   }
   const char* kind = dtype.code == static_cast<uint8_t>(Code::Float) ? "a float" : "a type";
   Raise(Status::InvalidArgument(std::string(name) + ".dtype is " + kind + " of " + std::to_string(dtype.bits) +
-                                " bits, want float32, float16, bfloat16, bool or an integer type"));
+                                " bits, want " + TypesOf(name)));
   return {};
 }
 

@@ -1,13 +1,18 @@
 """scaled_dot_product_attention of DTensors, sharded by batch and by heads. The process group is a fake one: a rank gets
 no data from others, so what it computes needs none."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import fa.torch_npu as torch_npu
 from fa.torch import scaled_dot_product_attention
 
 B, N, L, S, E = 2, 4, 5, 7, 8
@@ -101,3 +106,82 @@ def test_torch_compile_takes_it_whole(mesh):
     q, k, v = (shard(mesh, torch.randn(B, N, L, E), Shard(1)) for _ in range(3))
     compiled = torch.compile(scaled_dot_product_attention, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(q, k, v).to_local(), scaled_dot_product_attention(q, k, v).to_local())
+
+
+@pytest.fixture
+def plane():
+    dist.init_process_group("fake", rank=1, world_size=4, store=FakeStore())
+    yield init_device_mesh("cpu", (2, 2))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("heads_kv", [1, 2, 4])
+def test_batch_and_heads_of_a_mesh_of_two_dimensions(plane, heads_kv):
+    """heads_kv: of all ranks. What a rank has is all that it needs."""
+    both = [Shard(0), Shard(1)]
+    q, k = torch.randn(1, 2, L, E), torch.randn(1, max(1, heads_kv // 2), S, E)
+    keys = [Shard(0), Replicate()] if heads_kv == 1 else both
+    sharded = [DTensor.from_local(t, plane, p, run_check=False) for t, p in ((q, both), (k, keys))]
+    with CommDebugMode() as messages:
+        out = scaled_dot_product_attention(sharded[0], sharded[1], sharded[1], enable_gqa=True)
+    assert messages.get_total_counts() == 0
+    assert out.placements == tuple(both)
+    assert torch.equal(out.to_local(), scaled_dot_product_attention(q, k, k, enable_gqa=True))
+
+
+def test_heads_that_do_not_split_evenly_are_gathered(plane):
+    whole = [torch.randn(B, heads, rows, E) for heads, rows in ((12, L), (6, S), (6, S))]
+    row = init_device_mesh("cpu", (4,))
+    tensors = [DTensor.from_local(t, row, [Replicate()], run_check=False) for t in whole]
+    out = scaled_dot_product_attention(*tensors, enable_gqa=True)
+    assert torch.equal(out.to_local(), scaled_dot_product_attention(*whole, enable_gqa=True))
+    from fa._torch_distributed import _splits_evenly
+
+    assert [_splits_evenly(6, shape) for shape in ((4,), (2, 2))] == [False, False]
+    assert [_splits_evenly(6, shape) for shape in ((2, 3), (2,), (8,))] == [True, True, True]
+
+
+NPU = """
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import fa.torch_npu as npu
+
+dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+mesh = init_device_mesh("cpu", (2,))
+own = torch.randn(1, 4, 5, 8)
+q = DTensor.from_local(own, mesh, [Shard(0)])
+out = npu.npu_fusion_attention(q, q, q, 4, "BNSD")[0]
+print(out.placements == (Shard(0),), torch.equal(out.to_local(), npu.npu_fusion_attention(own, own, own, 4, "BNSD")[0]))
+"""
+
+
+def test_the_first_call_may_be_one_of_torch_npu():
+    done = subprocess.run([sys.executable, "-c", NPU], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.split() == ["True", "True"], done.stderr
+
+
+PARTIALS = [("SBH", 0, 2), ("SBH", 1, 0), ("TND", 0, 0), ("TND", 1, 1)]
+
+
+@pytest.mark.parametrize(("layout", "out_axis", "row_axis"), PARTIALS)
+def test_partial_results_are_merged_where_they_are(mesh, layout, out_axis, row_axis):
+    shapes = {"SBH": ((6, 4, N * E), (4, N, 6, 8)), "TND": ((6, N, E), (6, N, 8))}[layout]
+    rows = [torch.rand(shapes[1])[..., :1].repeat_interleave(8, -1) for _ in range(4)]
+    tensors = [torch.rand(shapes[0]), *rows[:2], torch.rand(shapes[0]), *rows[2:]]
+    placements = [Shard(out_axis), Shard(row_axis), Shard(row_axis)]
+    keywords = {"input_layout": layout, "input_softmax_layout": "TND"}
+    want = torch_npu.npu_ring_attention_update(*tensors, **keywords)
+    sharded = [shard(mesh, t, p) for t, p in zip(tensors, placements * 2, strict=True)]
+    got = torch_npu.npu_ring_attention_update(*sharded, **keywords)
+    for g, w, p in zip(got, want, placements, strict=True):
+        assert g.placements == (p,) and torch.equal(g.to_local(), shard(mesh, w, p).to_local())
+
+
+def test_dropout_of_torch_npu_is_whole_everywhere(mesh):
+    q = torch.randn(B, N, L, E)
+    keywords = {"keep_prob": 0.5, "seed": 3}
+    want = torch_npu.npu_fusion_attention(q, q, q, N, "BNSD", **keywords)[0]
+    q = shard(mesh, q, Replicate())
+    assert torch.equal(torch_npu.npu_fusion_attention(q, q, q, N, "BNSD", **keywords)[0].to_local(), want)

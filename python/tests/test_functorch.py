@@ -433,3 +433,32 @@ def test_torch_compile_of_per_sample_gradients():
     function = vmap(grad(loss, (0, 1, 2)))
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     assert_all_equal(compiled(*inputs), function(*inputs))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_no_samples_are_computed(shared):
+    q, k, v = (t.requires_grad_() for t in qkv(0, B))
+    k = qkv(B, requires_grad=True)[1] if shared else k
+    dims = (0, None if shared else 0, 0)
+    out = vmap(scaled_dot_product_attention, dims)(q, k, v)
+    assert out.shape == (0, B, N, S, D)
+    assert_all_equal(torch.autograd.grad(out.sum(), (q, k, v)), [torch.zeros_like(t) for t in (q, k, v)])
+    dq, dk = vmap(grad(loss, (0, 1)), dims)(q, k, v)
+    assert dq.shape == out.shape and dk.shape == (0, B, N, S, D)
+
+
+def test_no_samples_of_every_way_are_computed():
+    q = torch.zeros(0, B, N, S, D)
+    out, top, _, _, _, _, _ = vmap(
+        lambda q: (*torch_npu.npu_fusion_attention(q, q, q, N, "BNSD", keep_prob=0.5)[:4], q, q, q), randomness="same"
+    )(q)
+    assert out.shape == (0, B, N, S, D) and top.shape == (0, B, N, S, 8)
+    partial = torch.zeros(0, S, B, 8), *[torch.zeros(0, B, 1, S, 8)] * 2
+    merged = vmap(torch_npu.npu_ring_attention_update)(*partial, *partial)
+    assert [t.shape for t in merged] == [(0, S, B, 8), *[(0, B, 1, S, 8)] * 2]
+    prompt = vmap(lambda q: torch_npu.npu_prompt_flash_attention(q, q, q, num_heads=N, input_layout="BNSD"))(q)
+    assert prompt.shape == q.shape
+    indices = torch.zeros(1, 4, 1, 2, dtype=torch.int32)
+    rows = torch.zeros(0, 1, 4, 1, 8)
+    out = vmap(lambda q: torch_npu.npu_sparse_flash_attention(q, q, q, indices, 1.0, sparse_mode=0)[0])(rows)
+    assert out.shape == rows.shape

@@ -132,6 +132,10 @@ def test_messages():
         scaled_dot_product_attention(x, jagged([3, 5], size=9), x)
     with pytest.raises(ValueError, match=r"key.shape\[-3\]=2, want 4 or 1"):
         scaled_dot_product_attention(x, jagged([3, 5], heads=2), jagged([3, 5], heads=2))
+    with pytest.raises(ValueError, match=r"value.shape\[0\]=3, want 2"):
+        scaled_dot_product_attention(x, x, jagged([3, 5, 2]))
+    with pytest.raises(ValueError, match=r"query.shape\[-1\]=2000, want a head size"):
+        scaled_dot_product_attention(*(jagged([3, 5], size=2000),) * 3)
     with pytest.raises(ValueError, match="ragged in j"):
         scaled_dot_product_attention(*(x.transpose(1, 2),) * 3)
 

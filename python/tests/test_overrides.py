@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.overrides import TorchFunctionMode
 
+import fa.torch_npu as torch_npu
 from fa.torch import replace_scaled_dot_product_attention, scaled_dot_product_attention
 
 B, N, L, S, E = 2, 4, 5, 9, 8
@@ -89,6 +90,14 @@ def test_a_default_device_does_not_move_results():
         got = scaled_dot_product_attention(*inputs)
     for g, w in zip(with_gradients(got, inputs), want, strict=True):
         assert torch.equal(g, w)
+
+
+def test_a_default_device_does_not_move_results_of_torch_npu():
+    q = torch.randn(B, N, L, E)
+    with torch.device("meta"):
+        out = torch_npu.npu_fusion_attention(q, q, q, N, "BNSD", keep_prob=0.5)
+        again = torch_npu.npu_fusion_attention(q, q, q, N, "BNSD", keep_prob=0.5, seed=out[4], offset=out[5])
+    assert out[0].is_cpu and torch.equal(out[0], again[0])
 
 
 def test_fx_traces_the_replacement():

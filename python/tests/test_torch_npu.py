@@ -457,6 +457,15 @@ def test_names_in_the_middle_of_a_message_are_torch_npu_s():
         torch_npu.npu_fusion_attention(q, q, q, 1, "TND", actual_seq_qlen=[4], actual_seq_kvlen=[2, 4])
 
 
+def test_types_are_named_that_an_argument_may_have():
+    q = torch.zeros(1, 1, 4, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match="^invalid argument: query.dtype .*, want float32, float16 or bfloat16$"):
+        torch_npu.npu_fusion_attention(q, q, q, 1, "BNSD")
+    with pytest.raises(ValueError, match="^invalid argument: atten_mask.dtype .*, want bool or an integer type$"):
+        q = q.float()
+        torch_npu.npu_fusion_attention(q, q, q, 1, "BNSD", atten_mask=torch.zeros(4, 4, dtype=torch.float64))
+
+
 ROWS, WRONG_ROWS = torch.ones(4, 1, 8), torch.ones(1, 8)
 WRONG_SUMS = {
     "past the rows": ([2, 9], r"actual_seq_qlen\[{1}\]=9, want <= 4"),

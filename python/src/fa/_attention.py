@@ -316,9 +316,9 @@ def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
         if torch is not None:
             dtype = getattr(torch, "float32" if dtype is None else _dtype_name(dtype), torch.float32)
             try:
-                return torch.empty(shape, dtype=dtype)
+                return torch.empty(shape, dtype=dtype, device="cpu")
             except RuntimeError:
-                return torch.empty((), dtype=dtype).expand(shape)
+                return torch.empty((), dtype=dtype, device="cpu").expand(shape)
         dtype = _numpy_dtype(dtype)
         try:
             return np.empty(shape, dtype)

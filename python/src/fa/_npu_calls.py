@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import _torch_ops
 from ._attention import integers
+from ._torch_dtensors import as_everywhere, register_shardings
 from ._torch_ops import UNSIGNED_64, Call
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
@@ -70,6 +71,7 @@ def checked(function: Callable) -> Callable:
         for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
             if name in wanted and not isinstance(value, wanted[name]):
                 raise TypeError(f"{name}: want a {function.__annotations__[name]}, got {type(value).__name__}")
+        register_shardings(*arguments, *keywords.values())
         return function(*arguments, **keywords)
 
     return call
@@ -160,6 +162,11 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+def _state(seed: int, offset: int, query: Tensor) -> Tensor:
+    state = torch.tensor([_signed(seed), _signed(offset)], dtype=torch.int64, device="cpu")
+    return as_everywhere(state, query)
+
+
 def _numels(call: Call, query: Tensor, key: Tensor) -> int:
     """Pairs of all heads: bits of a dropout mask."""
     if call.layout == "TND":
@@ -169,15 +176,17 @@ def _numels(call: Call, query: Tensor, key: Tensor) -> int:
     return query.shape[batch_axis] * call.heads * query.shape[sequence_axis] * key.shape[sequence_axis]
 
 
-def forward(query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout, names=_NAMES) -> Forward:
+def forward(
+    query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout, names=_NAMES
+) -> Forward:
     drop_mask, seed, offset = dropout
     state = None
     if scalars["keep_prob"] == 1:
         seed = offset = 0
     elif drop_mask is None:
         if seed == 0 and offset == 0:
-            seed = int(torch.randint(1, 1 << 62, ()))
-        state = torch.tensor([_signed(seed), _signed(offset)], dtype=torch.int64)
+            seed = int(torch.randint(1, 1 << 62, (), device="cpu"))
+        state = _state(seed, offset, query)
     with own_names(names):
         call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
         out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
@@ -190,7 +199,7 @@ def backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_
             raise ValueError(f"invalid argument: {name}: missing")
     state = None
     if scalars["keep_prob"] != 1:
-        state = torch.tensor([_signed(value) for value in seed_and_offset], dtype=torch.int64)
+        state = _state(*seed_and_offset, tensors[0])
     needs = biases["pse"] is not None, biases["sink"] is not None
     with own_names(names):
         call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)

@@ -14,7 +14,7 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 from torch.distributed.tensor.placement_types import Placement
 
-from ._torch_ops import Call, attention, attention_backward
+from ._torch_ops import Call, attention, attention_backward, merge
 
 _BATCH_AXIS = {"BNSD": 0, "BSND": 0, "BSH": 0, "SBH": 1}
 _HEAD_AXIS = {"BNSD": 1, "BSND": 2}
@@ -38,6 +38,15 @@ class _Way:
         return placement if placement is not _WHOLE or self.main is _WHOLE else Partial()
 
 
+def _splits_evenly(heads: int, mesh: tuple[int, ...]) -> bool:
+    """Whether every number of shards of at most `heads`, along one dimension of the mesh or several, divides them.
+    (PyTorch takes none of more.)"""
+    counts = {1}
+    for size in mesh:
+        counts |= {size * count for count in counts}
+    return all(heads % count == 0 for count in counts if count <= heads)
+
+
 def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
     yield _Way(call, _WHOLE, _WHOLE, _WHOLE)
     if call.layout not in _BATCH_AXIS or call.dropout_state is not None or call.drop_mask is not None:
@@ -56,7 +65,7 @@ def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
     if axis is None or call.heads != 0:  # an operator that is told the number of heads is told that of all
         return
     heads, heads_kv = query.shape[axis], key.shape[axis]
-    if heads_kv not in (1, heads) and heads_kv % query.mesh.size() != 0:
+    if heads_kv not in (1, heads) and not _splits_evenly(heads_kv, query.mesh.shape):
         return
     mask = call.dense_mask
     by_head = mask is not None and mask.ndim == 4 and mask.shape[1] == heads
@@ -86,5 +95,14 @@ def _backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse
     return shardings
 
 
+def _merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence):
+    """By rows of tokens, by batch, and by heads that have an axis. Blocks by sequence are whole."""
+    shards = {"SBH": ((1, 0), (0, 2)), "TND": ((0, 0), (1, 1))}[layout]
+    ways = [(_WHOLE, _WHOLE), *((Shard(out), Shard(row)) for out, row in (() if by_sequence else shards))]
+    sums = None if cu_q is None else _WHOLE
+    return [([out, row, row], [out, row, row, out, row, row, sums, None, None]) for out, row in ways]
+
+
 register_sharding(attention)(_forward)
+register_sharding(merge)(_merge)
 register_sharding(attention_backward)(_backward)

@@ -11,7 +11,7 @@ from ._torch_ops import LIBRARY, UNSIGNED_64, operator
 
 def new_state(dropout_p: float) -> Tensor | None:
     """Seed and offset from PyTorch's generator, int64 [2]; None where nothing is dropped."""
-    return torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64) if dropout_p > 0.0 else None
+    return torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64, device="cpu") if dropout_p > 0.0 else None
 
 
 @operator("dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor")

@@ -27,7 +27,8 @@ def multi_head_attention_forward(*arguments, **keywords) -> tuple[Tensor, Tensor
     static = given.get("static_k") is not None or given.get("static_v") is not None
     # Without a mask, is_causal is an error, and PyTorch's to name.
     causal_without_mask = given["is_causal"] and given["attn_mask"] is None
-    if not given["need_weights"] or static or causal_without_mask or torch.overrides.has_torch_function(tuple(given.values())):
+    overridden = torch.overrides.has_torch_function(tuple(given.values()))
+    if not given["need_weights"] or static or causal_without_mask or overridden:
         return replaced(*arguments, **keywords)
     return _with_weights(**given)
 

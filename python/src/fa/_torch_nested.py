@@ -13,7 +13,7 @@ from torch.nested._internal.nested_tensor import nested_view_from_values_offsets
 
 from ._torch_autograd import register_autograd, register_no_derivative
 from ._torch_ops import CAUSAL_TOP_LEFT, EVERY_KEY, LIBRARY, Call, attention, attention_backward, operator
-from ._torch_shapes import broadcast_heads, no_elements
+from ._torch_shapes import broadcast_heads, no_elements, own_axes
 
 
 def attend_nested(
@@ -36,8 +36,10 @@ def attend_nested(
             raise ValueError(f"invalid argument: {name}.shape={tuple(tensor.shape)}, {want}")
     if attn_mask is not None or rule not in (EVERY_KEY, CAUSAL_TOP_LEFT):
         raise ValueError("invalid argument: attn_mask: want None with nested tensors")
-    if not query.shape[0] == key.shape[0] == value.shape[0]:
-        raise ValueError(f"invalid argument: key.shape[0]={key.shape[0]}, want {query.shape[0]} (query.shape[0])")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.shape[0] != query.shape[0]:
+            want = f"want {query.shape[0]} (query.shape[0])"
+            raise ValueError(f"invalid argument: {name}.shape[0]={tensor.shape[0]}, {want}")
     if key.shape[-1] != query.shape[-1]:
         raise ValueError(f"invalid argument: key.shape[-1]={key.shape[-1]}, want {query.shape[-1]} (query.shape[-1])")
     if key.shape[-2] != value.shape[-2] and not _same_sequences(key, value):
@@ -51,7 +53,7 @@ def attend_nested(
     if heads == 0 or v.shape[-1] == 0:
         out = no_elements((*q.shape[:2], v.shape[-1]), q, k, v)
     else:
-        out, _, _ = jagged_attention(q, k, v, *places, dropout_state, scale, rule == CAUSAL_TOP_LEFT, 1.0 - dropout_p)
+        out = _called(q, k, v, *places, dropout_state, scale, rule == CAUSAL_TOP_LEFT, 1.0 - dropout_p)
     nested = nested_view_from_values_offsets_lengths(
         out if query.dim() == 4 else out.squeeze(1),
         *places[:2],
@@ -59,6 +61,14 @@ def attend_nested(
         max_seqlen=query._maybe_max_seqlen,
     )
     return nested.transpose(1, 2) if query.dim() == 4 else nested
+
+
+def _called(*arguments) -> Tensor:
+    """The output, [T, N, Ev]; errors speak of the caller's axes."""
+    try:
+        return jagged_attention(*arguments)[0]
+    except ValueError as error:
+        raise ValueError(own_axes(str(error), last=2)) from None
 
 
 def _same_sequences(key: Tensor, value: Tensor) -> bool:

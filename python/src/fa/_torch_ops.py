@@ -163,8 +163,10 @@ def operator(schema: str) -> Callable[[Callable], Any]:
     name = schema[: schema.index("(")]
 
     def vmap_rule(info, in_dims, *arguments):
-        from ._torch_vmap import RULES
+        from ._torch_vmap import RULES, of_no_samples
 
+        if info.batch_size == 0:
+            return of_no_samples(getattr(torch.ops.fa, name).default, in_dims, arguments)
         return RULES[name](info, in_dims, *arguments)
 
     def register(kernel: Callable) -> Any:

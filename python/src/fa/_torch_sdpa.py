@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ._torch_direct import attend_directly, possible
+from ._torch_dtensors import as_everywhere, register_shardings
 from ._torch_nested import attend_nested
 from ._torch_ops import EVERY_KEY, Call, attention
 from ._torch_shapes import as_bnls, as_bnsd, as_given, broadcast_attention, check_types, no_elements, own_axes
@@ -37,7 +36,8 @@ def attend(
     if query.shape[-1] == 0:  # every product is 0
         query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
     if type(query) is not Tensor:
-        dropout_state = _prepared(query, dropout_state)
+        register_shardings(query, key, value)
+        dropout_state = as_everywhere(dropout_state, query)
     dense_mask = pse = None
     if attn_mask is not None:
         mask = as_bnls(attn_mask, shapes)
@@ -54,19 +54,6 @@ def attend(
     except ValueError as error:
         raise ValueError(own_axes(str(error))) from None
     return as_given(out, shapes)
-
-
-def _prepared(query: Tensor, dropout_state: Tensor | None) -> Tensor | None:
-    """For DTensors: the operator's shardings are registered, and the state is one of them, rank 0's."""
-    distributed = sys.modules.get("torch.distributed.tensor")
-    if distributed is None or not isinstance(query, distributed.DTensor):
-        return dropout_state
-    from . import _torch_distributed  # noqa: F401
-
-    if dropout_state is None:
-        return None
-    everywhere = [distributed.Replicate()] * query.device_mesh.ndim
-    return distributed.distribute_tensor(dropout_state, query.device_mesh, everywhere)
 
 
 def _autocast(

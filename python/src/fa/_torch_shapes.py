@@ -152,6 +152,6 @@ def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
     return out.reshape(*shapes.leading, *out.shape[1:])
 
 
-def own_axes(message: str) -> str:
-    """What is said of the size of heads, the last of four dimensions, about the caller's last one."""
-    return re.sub(r"\b((?:query|key|value)\.shape)\[3\]", r"\1[-1]", message)
+def own_axes(message: str, last: int = 3) -> str:
+    """What is said of the size of heads, the operator's dimension `last`, about the caller's last one."""
+    return re.sub(rf"\b((?:query|key|value)\.shape)\[{last}\]", r"\1[-1]", message)

@@ -52,6 +52,27 @@ def _one_by_one(operator: Any, size: int, in_dims: tuple, arguments: tuple) -> t
     return (stacked, (0,) * len(stacked)) if isinstance(result, tuple) else (stacked[0], 0)
 
 
+def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
+    """The results for 0 samples, of the shapes that one sample's have; they depend on what a call depends on."""
+    pairs = tuple(zip(arguments, in_dims, strict=True))
+    results = operator(*(_without_contents(a, dim) if isinstance(a, Tensor) else a for a, dim in pairs))
+    nothing = sum(a.sum() * 0 for a in arguments if isinstance(a, Tensor) and a.is_floating_point())
+
+    def empty(sample: Tensor) -> Tensor:
+        made = torch.zeros((0, *sample.shape), dtype=sample.dtype, device="cpu")
+        return made + nothing.to(made.dtype) if made.is_floating_point() else made
+
+    if isinstance(results, Tensor):
+        return empty(results), 0
+    return tuple(empty(result) for result in results), (0,) * len(results)
+
+
+def _without_contents(tensor: Tensor, dim: int | None) -> Tensor:
+    """A sample's shape and type."""
+    shape = [size for axis, size in enumerate(tensor.shape) if axis != dim]
+    return torch.empty(shape, dtype=tensor.dtype, device="meta")
+
+
 def _rank(tensor: Tensor, dim: int | None) -> int:
     """Of a sample."""
     return tensor.dim() - (dim is not None)

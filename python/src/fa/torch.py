@@ -44,9 +44,9 @@ def scaled_dot_product_attention(
         enable_gqa: the heads of query may be a multiple of those of key and of those of value.
 
     Nested tensors of layout torch.jagged, [B, N, j, E] or [B, j, E] with j ragged, give a nested tensor: each sequence
-    looks at its own keys. There is no attn_mask then. Layout torch.strided is refused. DTensors sharded by batch or by heads are computed where they lie,
-    unless there is dropout, for which every rank gets them whole. Other classes that have a __torch_function__ (the
-    proxies of torch.fx among them) are given this function, as they are PyTorch's.
+    looks at its own keys. There is no attn_mask then. Layout torch.strided is refused. DTensors sharded by batch or by
+    heads are computed where they lie, unless there is dropout, for which every rank gets them whole. Other classes that
+    have a __torch_function__ (the proxies of torch.fx among them) are given this function, as they are PyTorch's.
 
     Returns:
         [..., N, L, Ev]. Rows that look at no key are 0. Memory is laid out [..., L, N, Ev].
