@@ -69,11 +69,12 @@ std::string Context::Impl::Describe() const {
   text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
   text += "caches: L1 " + KibText(topology_.l1_bytes) + ", L2 " + KibText(topology_.l2_bytes) + ", L3 " +
           KibText(topology_.l3_bytes) + "\n";
-  text += "numa nodes:";
+  text += "numa nodes: " + std::to_string(topology_.nodes.size()) + " (";
   for (const core::Topology::Node& node : topology_.nodes) {
-    text += " " + std::to_string(node.os_index) + " (" + std::to_string(node.cores) + " cores)";
+    text += (text.ends_with('(') ? "" : ", ") + std::string("node ") + std::to_string(node.os_index) + ": " +
+            std::to_string(node.cores) + (node.cores == 1 ? " core" : " cores");
   }
-  text += "\nthreads: " + std::to_string(workers) + " in " + std::to_string(nodes()) + " arena(s), numa policy " +
+  text += ")\nthreads: " + std::to_string(workers) + " in " + std::to_string(nodes()) + " arena(s), numa policy " +
           (numa == NumaPolicy::kSpread ? "spread" : "ignore") + "\n";
   text += std::string("accumulation: ") +
           (accumulation == Accumulation::kDeterministic ? "deterministic" : "atomic-free") + "\n";

@@ -157,7 +157,8 @@ TEST(Context, ReportsItsSettings) {
   EXPECT_EQ((*context)->accumulation(), Accumulation::kAtomicFree);
   EXPECT_EQ((*context)->numa(), NumaPolicy::kIgnore);
   const std::string text = (*context)->Describe();
-  for (const char* part : {"isa: portable", "threads: 7", "caches: L1 ", "numa nodes: 0", "atomic-free", "cpu: "}) {
+  for (const char* part :
+       {"isa: portable", "threads: 7", "caches: L1 ", "numa nodes: 1 (node 0: ", "atomic-free", "cpu: "}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
 }

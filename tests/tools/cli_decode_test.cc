@@ -160,8 +160,9 @@ TEST_F(CliDecode, BadArgumentsNameTheFlagAndWriteNothing) {
     std::string key, value, flags, message;
   };
   for (const Case& c : std::vector<Case>{
-           {"k.npy", "v.npy", "--actual-seq-lengths-kv 51", "--actual-seq-lengths-kv: lengths_kv[0]=51, want 0..50"},
-           {"k.npy", "v.npy", "--actual-seq-lengths 2", "--actual-seq-lengths: lengths_q[0]=2, want 0..1"},
+           {"k.npy", "v.npy", "--actual-seq-lengths-kv 51",
+            "--actual-seq-lengths-kv: [0]=51, want 0..50 (shape[2] of --key)"},
+           {"k.npy", "v.npy", "--actual-seq-lengths 2", "--actual-seq-lengths: [0]=2, want 0..1 (shape[2] of --query)"},
            {"k.npy", "v.npy", "--block-size 16", "--block-size: needs --block-table"},
            {"kp.npy", "vp.npy", table + " --block-size 15 --actual-seq-lengths-kv 50", "--block-size: 15"},
            {"kp.npy", "vp.npy", table, "--actual-seq-lengths-kv: "},
@@ -186,7 +187,7 @@ TEST_F(CliDecode, APageThatDoesNotExistIsRefused) {
       Run("decode", "kp.npy", "vp.npy",
           "--block-table " + Path("table.npy") + " --actual-seq-lengths-kv 50 --out " + Path("none.npy"));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--block-table: block_table[0][1]=8, want 0..7 (pages)"));
+  EXPECT_THAT(result.err, HasSubstr("--block-table: [0][1]=8, want 0..7 (pages)"));
 }
 
 TEST(CliDecodePlan, TellsHowKeysAreCut) {

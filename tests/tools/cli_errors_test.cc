@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -160,6 +161,98 @@ TEST_F(CliErrors, TwoOutputsMustNotBeOneFile) {
   EXPECT_EQ(call_.scratch().Read("one.npy"), "");
 }
 
+TEST_F(CliErrors, TwoOutputsMustNotBecomeOneFileUnderTwoNames) {
+  const std::string folder = call_.scratch().Path("");
+  const CliResult result =
+      RunCli("run forward" + valid_ + " --out " + folder + "one.npy --lse " + folder + "./no/../one.npy");
+  EXPECT_EQ(result.exit_code, kBadArgument);
+  EXPECT_THAT(result.err, HasSubstr("--out and --lse name one file"));
+  EXPECT_EQ(call_.scratch().Read("one.npy"), "");
+}
+
+TEST_F(CliErrors, AnOutputMustNotBeAnInputWhateverItsName) {
+  namespace fs = std::filesystem;
+  const std::string query = call_.scratch().Path("input0.npy"), key = call_.scratch().Path("input1.npy");
+  const std::string before = call_.scratch().Read("input0.npy"), key_before = call_.scratch().Read("input1.npy");
+  const std::string soft = call_.scratch().Path("soft.npy"), hard = call_.scratch().Path("hard.npy");
+  fs::create_symlink("input0.npy", soft);
+  fs::create_hard_link(query, hard);
+  const auto refuse = [&](const std::string& outputs, const std::string& message) {
+    const CliResult result = RunCli("run forward" + valid_ + outputs);
+    EXPECT_EQ(result.exit_code, kBadArgument) << outputs;
+    EXPECT_TRUE(result.HasOneLineOfError()) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(message)) << outputs;
+    EXPECT_EQ(call_.scratch().Read("input0.npy"), before);
+    EXPECT_EQ(call_.scratch().Read("input1.npy"), key_before);
+    EXPECT_TRUE(fs::is_symlink(soft));
+  };
+  for (const std::string& name : {query, soft, hard, call_.scratch().Path("./input0.npy")}) {
+    refuse(" --out " + name, "--out: " + name + ": is the file of --query");
+  }
+  const std::string out = call_.scratch().Path("fresh.npy");
+  refuse(" --out " + out + " --lse " + key, "--lse: " + key + ": is the file of --key");
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(CliErrors, EmptyValuesAreErrorsOfEveryFlag) {
+  for (const std::string flag : {"--query",
+                                 "--key",
+                                 "--layout",
+                                 "--head-num",
+                                 "--dtype",
+                                 "--scale",
+                                 "--query-rope",
+                                 "--atten-mask",
+                                 "--sparse-mode",
+                                 "--pre-tokens",
+                                 "--next-tokens",
+                                 "--prefix",
+                                 "--pse",
+                                 "--pse-type",
+                                 "--q-start",
+                                 "--kv-start",
+                                 "--drop-mask",
+                                 "--seed",
+                                 "--offset",
+                                 "--keep-prob",
+                                 "--sink",
+                                 "--softcap",
+                                 "--actual-seq-qlen",
+                                 "--actual-seq-kvlen",
+                                 "--out",
+                                 "--softmax-max",
+                                 "--lse",
+                                 "--threads",
+                                 "--isa",
+                                 "--accumulation"}) {
+    ExpectRefusal(flag + " ''", kBadArgument, "fa: " + flag + ": an empty value");
+    ExpectRefusal(flag + "=", kBadArgument, "fa: " + flag + ": an empty value");
+  }
+}
+
+TEST_F(CliErrors, MessagesSpeakOfFlags) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"--keep-prob 0.5", "fa: --keep-prob: 0.5, want --drop-mask or --seed"},
+      {"--keep-prob 0", "fa: --keep-prob: 0, want more than 0 and at most 1"},
+      {"--softcap -1", "fa: --softcap: -1, want a finite number >= 0"},
+      {"--scale nan", "fa: --scale: nan, want a finite number"},
+      {"--sparse-mode 4 --pre-tokens -3 --next-tokens -3", "fa: --pre-tokens: -3, want >= 3, minus --next-tokens"},
+  };
+  for (const auto& [flags, message] : mistakes) ExpectRefusal(flags, kBadArgument, message);
+}
+
+TEST_F(CliErrors, AWrongNumberOfHeadsIsNamedByItsFlag) {
+  Replace("--head-num", "3");
+  ExpectRefusal("", kBadArgument, "fa: --head-num: 3, want 2 (shape[1] of --query)");
+}
+
+TEST_F(CliErrors, KeysThatDoNotFitAreNamedByTheirFlags) {
+  npy::Array key(ElementType::kF32, {1, 2, 6, 7});
+  std::fill_n(key.as<float>().begin(), key.size(), 0.0F);
+  Replace("--key", File("short.npy", key));
+  ExpectRefusal("", kBadArgument, "fa: --key: shape[3]=7, want 8 (shape[3] of --query)");
+}
+
 TEST_F(CliErrors, AnOldOutputSurvivesAFailure) {
   const std::string out = call_.scratch().Write("old.npy", "old");
   EXPECT_EQ(RunCli("run forward" + valid_ + " --keep-prob 2 --out " + out).exit_code, kBadArgument);
@@ -178,6 +271,44 @@ TEST(CliUsage, MissingFlagsAndCommandsAreNamed) {
     EXPECT_TRUE(result.HasOneLineOfError()) << arguments;
     EXPECT_THAT(result.err, HasSubstr(named)) << arguments;
     EXPECT_EQ(result.out, "") << arguments;
+  }
+}
+
+TEST(CliUsage, UnknownOptionsAreNamedInTheirOrder) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"run decode --lsee l.npy --bogus", "fa: unknown option --lsee, --bogus"},
+      {"plan forward --shape 1,1,1,8,8,8 --topk=3", "fa: unknown option --topk"},
+      {"--bogus", "fa: unknown option --bogus"},
+      {"plan forward --shape 1,1,1,8,8,8 one two", "fa: unexpected: one two"}};
+  for (const auto& [arguments, message] : mistakes) {
+    const CliResult result = RunCli(arguments);
+    EXPECT_EQ(result.exit_code, kBadArgument) << arguments;
+    EXPECT_EQ(result.err, message + "\n") << arguments;
+  }
+}
+
+TEST(CliUsage, TheEnvironmentNamesTheThreadsAndIsNamedWhereItIsWrong) {
+  EXPECT_THAT(RunCli("info", "FA_NUM_THREADS=3").out, HasSubstr("\nthreads: 3 "));
+  EXPECT_THAT(RunCli("info --threads 2", "FA_NUM_THREADS=3").out, HasSubstr("\nthreads: 2 "));
+  const CliResult wrong = RunCli("info", "FA_NUM_THREADS=many");
+  EXPECT_EQ(wrong.exit_code, kBadArgument);
+  EXPECT_THAT(wrong.err, HasSubstr("fa: FA_NUM_THREADS=many, want 1.."));
+}
+
+TEST(CliUsage, SizesOfShapesAreNamedByTheirLetters) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"plan forward --shape 1,1,1,8,8,0", "fa: --shape: D=0, want 1 to 1024"},
+      {"plan backward --shape 1,1,1,8,8,8,2000", "fa: --shape: Dv=2000, want 1 to 1024"},
+      {"plan forward --shape 1,0,1,8,8,8", "fa: --shape: N=0, want at least 1"},
+      {"bench forward --shape 1,4,3,8,8,8", "fa: --shape: Nkv=3, want a divisor of 4 (N)"},
+      {"plan sparse-forward --shape 1,0,8,8,8,0,8", "fa: --shape: N=0, want at least 1"},
+      {"plan indexer --shape 1,1,8,8,0,8", "fa: --shape: D=0, want 1 to 1024"},
+      {"plan forward --layout TND --shape 1099511627776,1,1,8,8,8",
+       "fa: --shape: B=1099511627776, want at most 134217728"}};
+  for (const auto& [arguments, message] : mistakes) {
+    const CliResult result = RunCli(arguments);
+    EXPECT_EQ(result.exit_code, kBadArgument) << arguments;
+    EXPECT_EQ(result.err, message + "\n") << arguments;
   }
 }
 

@@ -408,7 +408,7 @@ TEST_F(CliSparse, BadIndicesAreRefusedOrSkipped) {
   const std::string flags = AttentionFiles() + Files({{"out", "out.npy"}});
   const CliResult refused = Run("sparse-forward", flags);
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("--sparse-indices: sparse_indices[0][0][0][5]=40, want -1..39"));
+  EXPECT_THAT(refused.err, HasSubstr("--sparse-indices: [0][0][0][5]=40, want -1..39"));
   EXPECT_EQ(scratch_.Read("out.npy"), "");
   const CliResult skipped = Run("sparse-forward", flags + " --skip-bad-indices");
   EXPECT_EQ(skipped.exit_code, 0) << skipped.err;
@@ -422,10 +422,11 @@ TEST_F(CliSparse, BadArgumentsNameTheFlagAndWriteNothing) {
   for (const Case& c : std::vector<Case>{
            {"sparse-forward", AttentionFiles() + out + " --sparse-mode 2", "--sparse-mode: 2, want 0 or 3"},
            {"sparse-forward", AttentionFiles() + out + " --sparse-block-size 129",
-            "--sparse-block-size: block_size=129"},
-           {"sparse-forward", AttentionFiles() + out + " --actual-seq-qlen 7", "--actual-seq-qlen: lengths_q[0]=7"},
+            "--sparse-block-size: 129, want 1..128"},
+           {"sparse-forward", AttentionFiles() + out + " --actual-seq-qlen 7",
+            "--actual-seq-qlen: [0]=7, want 0..6 (shape[1] of --query)"},
            {"sparse-forward", AttentionFiles() + out + " --actual-seq-kvlen 41",
-            "--actual-seq-kvlen: lengths_kv[0]=41"},
+            "--actual-seq-kvlen: [0]=41, want 0..40 (shape[1] of --key)"},
            {"sparse-forward", AttentionFiles() + out + Files({{"block-table", "q.npy"}}), "--block-table: "},
            {"sparse-forward", AttentionFiles() + out + Files({{"value", "q.npy"}}), "--value: "},
            {"sparse-forward", Files({{"query", "q.npy"}, {"key", "k.npy"}}) + out, "--sparse-indices"},

@@ -9,7 +9,7 @@
 namespace fa::tool {
 
 void AddContextFlags(CLI::App& command, ContextFlags& flags) {
-  command.add_option("--threads", flags.threads, "Threads; 0: one a core")->type_name("N");
+  command.add_option("--threads", flags.threads, "Threads; 0: FA_NUM_THREADS, else one per core")->type_name("N");
   command.add_option("--isa", flags.isa, "portable, avx2, avx512, avx512_vnni or avx512_bf16; default: the CPU's best")
       ->type_name("LEVEL");
   command.add_option("--accumulation", flags.accumulation, "deterministic (default) or atomic-free")->type_name("MODE");

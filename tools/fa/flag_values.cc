@@ -32,6 +32,15 @@ uint64_t ParseUnsigned(const char* flag, const std::string& text) {
   throw UsageError(fmt::format("{}: '{}', want an integer from 0 to 2^64-1", flag, text));
 }
 
+void CheckHeadSize(const char* flag, const char* name, int64_t size) {
+  if (size < 1 || size > 1024) throw UsageError(fmt::format("{}: {}={}, want 1 to 1024", flag, name, size));
+}
+
+void CheckListedSequences(const char* flag, int64_t sequences) {
+  constexpr int64_t kMost = int64_t{1} << 27;  // 1 GiB per list
+  if (sequences > kMost) throw UsageError(fmt::format("{}: B={}, want at most {}", flag, sequences, kMost));
+}
+
 Layout ParseLayout(const std::string& text) {
   for (const Layout layout :
        {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND, Layout::kBNSD_BSND}) {

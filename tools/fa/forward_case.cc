@@ -50,6 +50,12 @@ ForwardCase::ForwardCase(const ForwardCaseFlags& flags) : dtype(ParseType(flags)
   }
   batch = shape[0], heads = shape[1], heads_kv = shape[2], sq = shape[3], sk = shape[4], d = shape[5];
   dv = shape.back();
+  if (heads < 1) throw UsageError(fmt::format("--shape: N={}, want at least 1", heads));
+  if (heads_kv < 1 || heads % heads_kv != 0) {
+    throw UsageError(fmt::format("--shape: Nkv={}, want a divisor of {} (N)", heads_kv, heads));
+  }
+  CheckHeadSize("--shape", "D", d);
+  CheckHeadSize("--shape", "Dv", dv);
   options.layout = ParseLayout(flags.layout);
   options.heads = heads;
   MaskInputs mask = LoadMask(flags.mask);
@@ -63,6 +69,7 @@ ForwardCase::ForwardCase(const ForwardCaseFlags& flags) : dtype(ParseType(flags)
   args.out = {&placeholder, dtype, TensorShape(OutputLayout(options.layout), OutSizes()), {}};
   if (mask.dense) args.dense_mask = dense_mask_.emplace(std::move(*mask.dense)).View();
   if (options.layout == Layout::kTND) {
+    CheckListedSequences("--shape", batch);
     args.cu_q = cu_q_ = PrefixSums(batch, sq);
     args.cu_kv = cu_kv_ = PrefixSums(batch, sk);
   }

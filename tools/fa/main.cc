@@ -10,6 +10,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commands.h"
@@ -70,12 +71,13 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddInfo(app);
 }
 
-/// Says which word is not a command and what could stand there; CLI11 would only say that one is missing.
-void CheckCommandWords(const CLI::App& app, int argc, char** argv) {
+/// The command that the first words name. Says which word is not a command and what could stand there; CLI11 would only
+/// say that one is missing.
+const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
     const std::vector<const CLI::App*> choices = command->get_subcommands([](const CLI::App*) { return true; });
-    if (choices.empty()) return;
+    if (choices.empty()) return *command;
     const auto named = [&](const CLI::App* choice) { return choice->get_name() == argv[i]; };
     const auto found = std::find_if(choices.begin(), choices.end(), named);
     if (found == choices.end()) {
@@ -85,6 +87,24 @@ void CheckCommandWords(const CLI::App& app, int argc, char** argv) {
     }
     command = *found;
   }
+  return *command;
+}
+
+/// Refuses options that the command has not, all of them in their order (CLI11 asks for required ones first), and empty
+/// values (which it takes for no value at all).
+void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
+  std::string unknown;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const std::string name(word.substr(0, word.find('=')));
+    const bool is_option = word.starts_with("--") && word.size() > 2;
+    if (is_option && command.get_option_no_throw(name) == nullptr) unknown += (unknown.empty() ? "" : ", ") + name;
+    const bool empty_next = is_option && i + 1 < argc && argv[i + 1][0] == '\0';
+    if (is_option && ((word == name && empty_next) || word == name + '=')) {
+      throw fa::tool::UsageError(fmt::format("{}: an empty value", name));
+    }
+  }
+  if (!unknown.empty()) throw fa::tool::UsageError("unknown option " + unknown);
 }
 
 int Main(int argc, char** argv) {
@@ -93,11 +113,15 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", FA_VERSION_STRING);
   app.require_subcommand(1);
   AddCommands(app);
-  CheckCommandWords(app, argc, argv);
+  CheckOptionWords(CommandOf(app, argc, argv), argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
     app.exit(help_or_version);
+  } catch (const CLI::ExtrasError&) {
+    std::string words;
+    for (const std::string& word : app.remaining(/*recurse=*/true)) words += ' ' + word;
+    return Report(kBadArguments, "unexpected:" + words);
   } catch (const CLI::ParseError& error) {
     return Report(kBadArguments, error.what());
   }

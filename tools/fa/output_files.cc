@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "failure.h"
+#include "files_read.h"
 #include "npy/npy_file.h"
 
 namespace fa::tool {
@@ -45,6 +46,9 @@ size_t OutputFiles::Add(const char* flag, const std::string& path) {
   file.path = path;
   file.target = target.string();
   if (fs::is_directory(status)) throw Failure(fmt::format("{}: {}: is a directory", flag, path));
+  if (const char* input = FlagThatRead(file.target)) {
+    throw UsageError(fmt::format("{}: {}: is the file of {}", flag, path, input));
+  }
   const bool in_place = fs::exists(status) && !fs::is_regular_file(status);
   if (!in_place) {
     if (::access(folder.c_str(), W_OK | X_OK) != 0) {

@@ -21,8 +21,8 @@ class OutputFiles {
   OutputFiles(const OutputFiles&) = delete;
   OutputFiles& operator=(const OutputFiles&) = delete;
 
-  /// Returns the number of the file. Throws UsageError (two flags name one file), Failure (no such folder, not
-  /// writable).
+  /// Returns the number of the file. Throws UsageError (two flags name one file, or one that was read), Failure (no
+  /// such folder, not writable).
   size_t Add(const char* flag, const std::string& path);
   /// What to write; must live until Commit().
   void Set(size_t file, const npy::Array& array) { files_[file].array = &array; }

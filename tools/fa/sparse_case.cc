@@ -45,6 +45,10 @@ void CheckSizes(const char* flag, const std::string& text, const std::vector<int
   }
 }
 
+void CheckOne(const char* flag, const char* name, int64_t size) {
+  if (size < 1) throw UsageError(fmt::format("{}: {}={}, want at least 1", flag, name, size));
+}
+
 }  // namespace
 
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags) {
@@ -94,10 +98,15 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
   } else {
     heads = shape[1], d = shape[4], d_rope = shape[5];
   }
+  CheckOne("--shape", indexer_alone ? "Nidx" : "N", shape[1]);
+  CheckHeadSize("--shape", "D", shape[4]);
+  if (d_rope != 0) CheckHeadSize("--shape", "Drope", d_rope);
   if (IsLoss(kind)) {
     const std::vector<int64_t> sizes = ParseIntegers("--indexer", flags.indexer);
     if (sizes.size() != 2) throw UsageError(fmt::format("--indexer: {} sizes, want Nidx,Didx", sizes.size()));
     index_heads = sizes[0], index_d = sizes[1];
+    CheckOne("--indexer", "Nidx", index_heads);
+    CheckHeadSize("--indexer", "Didx", index_d);
     CheckSizes("--indexer", flags.indexer, {batch, s1, index_heads, index_d});
   }
   CheckSizes("--shape", flags.shape, {batch, s1, std::max(heads, index_heads), std::max(d, index_d)});
@@ -106,6 +115,7 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
   CheckSizes("--shape", flags.shape, {batch, std::max(s1, s2), std::max<int64_t>(heads, 1), d_rope});
   // Of which pages may be a part.
   CheckSizes("--block-size", std::to_string(block_size), {batch, block_size, std::max(d, index_d) + d_rope});
+  if (layout == Layout::kTND || paged()) CheckListedSequences("--shape", batch);
   if (layout == Layout::kTND) {
     cu_q_ = Ends(batch, s1);
     cu_kv_ = Ends(batch, s2);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "failure.h"
+#include "files_read.h"
 #include "npy/npy_file.h"
 
 namespace fa::tool {
@@ -63,6 +64,7 @@ TensorView Tensor::View() const { return {array.bytes(), dtype, Dims(std::span(a
 MutableTensorView Tensor::MutableView() { return {array.bytes(), dtype, Dims(std::span(array.shape())), {}}; }
 
 Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType> dtype) {
+  NoteFileRead(flag, path);
   npy::Array array = LoadArray(flag, path);
   const DType type = DTypeOf(flag, array.type(), dtype);
   return {std::move(array), type};
