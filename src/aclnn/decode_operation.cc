@@ -126,6 +126,7 @@ class DecodeOperation final : public PlannedOperation {
     if (Status status = CheckHeads(); !status.ok()) return status;
     if (Status status = CheckBlockSize(block_size); !status.ok()) return status;
     if (Status status = CheckPadding(); !status.ok()) return status;
+    if (Status status = CheckBatch(); !status.ok()) return status;
     const Keys keys = KeysOf(nullptr, 0);
     return Keep(PlanDecodeAttention(Args(nullptr, keys), settings_.options));
   }
@@ -215,7 +216,9 @@ class DecodeOperation final : public PlannedOperation {
 
   [[nodiscard]] Status CheckPaddingValue(int64_t padding) const {
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
-    for (int64_t b = 0; b < shape[0]; ++b) {
+    // One length is that of every batch element.
+    const int64_t lengths = settings_.lengths_kv.size() == 1 ? std::min<int64_t>(shape[0], 1) : shape[0];
+    for (int64_t b = 0; b < lengths; ++b) {
       const int64_t most = shape[seq_dim()] - Length(b);
       if (Length(b) < 0 || most < 0) {
         return Status::InvalidArgument("actualSeqLengths: " + std::to_string(Length(b)) + " keys, want 0.." +
@@ -227,6 +230,15 @@ class DecodeOperation final : public PlannedOperation {
       }
     }
     return Status::Ok();
+  }
+
+  // Padded keys become a list of tensors, one per batch element. Whether there can be so many is what a call on the one
+  // tensor says before any list is made.
+  [[nodiscard]] Status CheckBatch() const {
+    if (!padded()) return Status::Ok();
+    const Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
+    const Result<Plan> plan = PlanDecodeAttention(Args(nullptr, one), settings_.options);
+    return plan.ok() ? Status::Ok() : Renamed(plan.status(), Names::kDecode);
   }
 
   // The keys of one batch element that end `padding` rows before the end of the tensor.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/guarded_call.h"
+#include "core/memory.h"
 #include "fa/plan.h"
 
 namespace fa {
@@ -16,8 +17,6 @@ constexpr size_t kLineBytes = 64;
 // TLB misses it saves.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
-// User space of x86-64 with 4-level page tables: nothing larger can be mapped, and rounding up cannot overflow.
-constexpr size_t kLargestBytes = size_t{1} << 47;
 
 }  // namespace
 
@@ -44,7 +43,7 @@ Status Workspace::Reserve(size_t bytes) {
   const bool huge = bytes >= kHugeFromBytes;
   const size_t alignment = huge ? kHugePageBytes : kLineBytes;
   void* block = nullptr;
-  if (bytes <= kLargestBytes) {
+  if (bytes <= static_cast<size_t>(core::kAddressSpaceBytes)) {  // so rounding up cannot overflow
     const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     if (posix_memalign(&block, alignment, rounded) == 0) {
       if (huge) madvise(block, rounded, MADV_HUGEPAGE);  // a wish; memory without huge pages serves as well

@@ -1,5 +1,7 @@
 #include "layout/bind_layout.h"
 
+#include "core/saturating.h"
+
 namespace fa::layout {
 
 Dims FilledStride(const Dims& shape, const Dims& stride) {
@@ -9,7 +11,7 @@ Dims FilledStride(const Dims& shape, const Dims& stride) {
   for (int i = shape.rank() - 1; i >= 0; --i) {
     dense[i] = step;
     // An empty dimension would make the outer strides 0, which reads as a broadcast.
-    if (shape[i] > 1) step *= shape[i];
+    if (shape[i] > 1) step = core::SaturatedProduct(step, shape[i]);  // of shapes not checked yet, too
   }
   return dense;
 }

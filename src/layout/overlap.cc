@@ -149,8 +149,12 @@ bool Overlap(const TensorView& a, const TensorView& b) {
   BoundedSum sum;
   Wide distance =
       static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));
-  for (int i = 0; i < a.shape.rank(); ++i) sum.Add(a.stride[i] * a_bytes, a.shape[i] - 1);
+  // The stride of a dimension of one element may be anything.
+  for (int i = 0; i < a.shape.rank(); ++i) {
+    if (a.shape[i] > 1) sum.Add(a.stride[i] * a_bytes, a.shape[i] - 1);
+  }
   for (int i = 0; i < b.shape.rank(); ++i) {
+    if (b.shape[i] < 2) continue;
     sum.Add(b.stride[i] * b_bytes, b.shape[i] - 1);
     distance += static_cast<Wide>(b.stride[i]) * b_bytes * (b.shape[i] - 1);
   }

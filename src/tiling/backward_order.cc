@@ -80,7 +80,7 @@ class PairOrder {
         BackwardItem& item = plan_.items.emplace_back(pair.tiles->tiles[static_cast<size_t>(t)].item);
         item.sequence = pair.sequence;
         item.head_kv = pair.head_kv;
-        item.head += static_cast<int32_t>(pair.head_kv * group);
+        item.head += pair.head_kv * group;
         item.slot = placed.slot;
       }
       if (gates_ == 0) continue;

@@ -11,8 +11,8 @@ namespace fa::tiling {
 
 /// A (sequence, kv head) pair with its tiles, which pairs of equal rule share.
 struct HeadPair {
-  int32_t sequence = 0;
-  int32_t head_kv = 0;
+  int64_t sequence = 0;
+  int64_t head_kv = 0;
   const PairTiles* tiles = nullptr;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
-#include <new>
 #include <numeric>
 #include <span>
 
@@ -13,13 +12,11 @@
 #include "tiling/backward_order.h"
 #include "tiling/backward_shape.h"
 #include "tiling/backward_tiles.h"
+#include "tiling/plan_limits.h"
 #include "tiling/simulate.h"
 
 namespace fa::tiling {
 namespace {
-
-// Task ids are 32 bits; gates must fit beside the tiles. A plan with more tiles would take 64 GiB.
-constexpr double kMaxItems = 1 << 30;
 
 // A discrete-event simulation of so many tasks takes about 40 ms; beyond, the tail is short beside the whole.
 constexpr int32_t kMaxSimulatedTasks = 200'000;
@@ -33,18 +30,18 @@ bool SameRule(const RowRule& a, const RowRule& b) {
 /// The pairs that have tiles. Tiles are made once for a run of sequences with equal rules.
 class PairMaker {
  public:
-  PairMaker(const AttentionProblem& problem, const BackwardCut& cut, BackwardPlan& plan)
-      : problem_(problem), cut_(cut), plan_(plan) {}
+  PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
+      : problem_(problem), machine_(machine), cut_(cut), plan_(plan) {}
 
   /// The heaviest first, so that nobody is left with a long one at the end.
   std::vector<HeadPair> MakeAll() {
-    CheckCount();
+    CheckSize();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
       const Sequence& sequence = problem_.sequences[s];
       if (s == 0 || !SameRule(problem_.sequences[s - 1].rule, sequence.rule)) {
         made_.push_back(MakePairTiles(sequence.rule, cut_));
       }
-      AddSequence(static_cast<int32_t>(s), sequence);
+      AddSequence(static_cast<int64_t>(s), sequence);
     }
     std::stable_sort(pairs_.begin(), pairs_.end(), [](const HeadPair& a, const HeadPair& b) {
       return a.tiles->visited_pairs > b.tiles->visited_pairs;
@@ -53,15 +50,23 @@ class PairMaker {
   }
 
  private:
-  void CheckCount() const {
-    double items = 0;
+  // Of all tiles, and of the slot of the largest pair: f32 panels of Q, dO and dQ; dK and dV.
+  void CheckSize() const {
+    double items = 0, slot_floats = 0;
+    const auto columns = static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
+    const auto group = static_cast<double>(problem_.group());
     for (const Sequence& sequence : problem_.sequences) {
-      items += CountPairTiles(sequence.rule, cut_) * static_cast<double>(problem_.heads_kv);
+      const double tiles = CountPairTiles(sequence.rule, cut_);
+      items += tiles * static_cast<double>(problem_.heads_kv);
+      if (tiles == 0) continue;
+      const double rows = group * static_cast<double>(sequence.sq);
+      slot_floats = std::max(slot_floats, (rows + static_cast<double>(sequence.sk)) * columns);
     }
-    if (items > kMaxItems) throw std::bad_alloc();
+    CheckTasks(items, machine_);
+    CheckWorkspace(slot_floats * sizeof(float), machine_);
   }
 
-  void AddSequence(int32_t index, const Sequence& sequence) {
+  void AddSequence(int64_t index, const Sequence& sequence) {
     const PairTiles& tiles = made_.back();
     const double flops = BackwardFlopsPerPair(problem_), heads = static_cast<double>(problem_.heads);
     plan_.flops += flops * heads * static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
@@ -71,11 +76,12 @@ class PairMaker {
     plan_.slot_rows = std::max(plan_.slot_rows, cut_.group * RoundUp(sequence.sq, cut_.block_q));
     plan_.slot_keys = std::max(plan_.slot_keys, RoundUp(sequence.sk, cut_.block_k));
     for (int64_t head_kv = 0; head_kv < problem_.heads_kv; ++head_kv) {
-      pairs_.push_back({index, static_cast<int32_t>(head_kv), &tiles});
+      pairs_.push_back({index, head_kv, &tiles});
     }
   }
 
   const AttentionProblem& problem_;
+  const Machine& machine_;
   const BackwardCut& cut_;
   BackwardPlan& plan_;
   std::deque<PairTiles> made_;  // whose addresses stay
@@ -144,7 +150,7 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
                         .strip_rows = machine.strip_rows,
                         .group = problem.group(),
                         .band = interleave.band};
-  PairMaker maker(problem, cut, plan);
+  PairMaker maker(problem, machine, cut, plan);
   const std::vector<HeadPair> pairs = maker.MakeAll();
   OrderPairs(pairs, interleave, problem.group(), machine.workers, plan);
   Predict(plan);

@@ -15,9 +15,9 @@ namespace fa::tiling {
 /// dV and to the rows' dQ. The first tile of a row group packs its Q, dO and row statistics, the last one writes its
 /// dQ; the first tile of a column packs its K and V where needed, the last one writes dK and dV.
 struct BackwardItem {
-  int32_t sequence = 0;
-  int32_t head_kv = 0;
-  int32_t head = 0;                    ///< query head
+  int64_t sequence = 0;
+  int64_t head_kv = 0;
+  int64_t head = 0;                    ///< query head
   int32_t slot = 0;                    ///< whose buffers its (sequence, kv head) uses
   int64_t row_begin = 0, row_end = 0;  ///< empty: a column that no row visits; its dK and dV are written 0
   int64_t key_begin = 0, key_end = 0;  ///< empty: rows without keys; their dQ is written 0
@@ -54,6 +54,7 @@ struct BackwardPlan {
 /// Of every task: who runs it in the simulation behind `efficiency` (all claim from one list, so no plan can know).
 [[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
 
+/// @throws PlanTooLarge, std::bad_alloc
 [[nodiscard]] BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling

@@ -49,7 +49,7 @@ class TileMaker {
 
   PairTile& Append(int64_t head, Interval rows, Interval keys) {
     PairTile& tile = result_.tiles.emplace_back();
-    tile.item.head = static_cast<int32_t>(head);
+    tile.item.head = head;
     tile.item.row_begin = rows.begin;
     tile.item.row_end = rows.end;
     tile.item.key_begin = keys.begin;
@@ -115,6 +115,7 @@ class TileMaker {
 
   // Their tiles wait for nothing, and stand in the last band.
   void AddRowsWithoutKeys() {
+    if (row_groups_ == 0) return;  // however many heads there are
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
         if (last_of_rows_[static_cast<size_t>(head * row_groups_ + r)] != PairTile::kNone) continue;
@@ -163,20 +164,6 @@ class TileMaker {
 }  // namespace
 
 bool ColumnsDescend(const RowRule& rule) { return rule.sq > 0 && rule.Keys(0).end < rule.sk; }
-
-double CountPairTiles(const RowRule& rule, const BackwardCut& cut) {
-  double tiles = 0;
-  for (int64_t key = 0; key < rule.sk; key += cut.block_k) {
-    const Interval rows = rule.RowsOfKeys({key, key + cut.block_k});
-    const int64_t row_groups = rows.empty() ? 0 : CeilDiv(rows.end, cut.block_q) - rows.begin / cut.block_q;
-    tiles += rows.empty() ? 1.0 : static_cast<double>(row_groups) * static_cast<double>(cut.group);
-  }
-  const Interval with_keys = rule.RowsOfKeys({0, rule.sk});
-  const int64_t row_groups = CeilDiv(rule.sq, cut.block_q);
-  const int64_t groups_with_keys =
-      with_keys.empty() ? 0 : CeilDiv(with_keys.end, cut.block_q) - with_keys.begin / cut.block_q;
-  return tiles + static_cast<double>(row_groups - groups_with_keys) * static_cast<double>(cut.group);
-}
 
 PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut) { return TileMaker(rule, cut).Make(); }
 

@@ -82,7 +82,7 @@ std::vector<int64_t> CutIntoRanges(std::span<const HeadTiles> heads, std::span<c
 void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                  std::vector<int64_t>& durations) {
   std::vector<int32_t> order = PairItems(heads, plan.items.size(), machine.workers);
-  std::vector<PackedHead> packed = CutIntoPacks(heads, machine.workers, plan, durations);
+  std::vector<PackedHead> packed = CutIntoPacks(heads, machine, plan, durations);
   std::vector<int64_t> cuts = CutIntoRanges(heads, packed, order, durations, machine);
   PutHeavyFirst(heads, durations, cuts, order);
 

@@ -3,22 +3,19 @@
 #include "tiling/forward_plan.h"
 
 #include <algorithm>
-#include <limits>
-#include <new>
 #include <numeric>
 #include <optional>
 #include <span>
 
+#include "core/saturating.h"
 #include "tiling/claim_order.h"
 #include "tiling/key_cut.h"
+#include "tiling/plan_limits.h"
 #include "tiling/row_cut.h"
 #include "tiling/simulate.h"
 
 namespace fa::tiling {
 namespace {
-
-// Task ids are 32 bits; packs and gates must fit beside the tiles. A plan with more tiles would take 64 GiB.
-constexpr double kMaxItems = 1 << 30;
 
 // A head is packed when this many strips read it: conversion costs about one strip's products (see PackDuration), so
 // packing once instead of in every tile pays from a few tiles on.
@@ -40,12 +37,12 @@ bool SameRule(const RowRule& a, const RowRule& b) {
 class ItemMaker {
  public:
   ItemMaker(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan)
-      : problem_(problem), strip_rows_(machine.strip_rows), plan_(plan) {}
+      : problem_(problem), machine_(machine), strip_rows_(machine.strip_rows), plan_(plan) {}
 
   void MakeAll() {
     Reserve();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
-      if (problem_.sequences[s].sq > 0) AddSequence(static_cast<int32_t>(s), problem_.sequences[s]);
+      if (problem_.sequences[s].sq > 0) AddSequence(static_cast<int64_t>(s), problem_.sequences[s]);
     }
     plan_.pack_k = plan_.slot_rows > 0 && !problem_.k_in_place;
     plan_.pack_v = plan_.slot_rows > 0 && !problem_.v_in_place;
@@ -73,7 +70,7 @@ class ItemMaker {
                static_cast<double>(std::max<int64_t>(parts, 1));
       ++sequences;
     }
-    if (items > kMaxItems) throw std::bad_alloc();
+    CheckTasks(items, machine_);
     plan_.items.reserve(static_cast<size_t>(items));
     durations.reserve(static_cast<size_t>(items));
     heads.reserve(sequences * static_cast<size_t>(problem_.heads_kv));
@@ -100,11 +97,18 @@ class ItemMaker {
     return {keys.begin / kKeyStep * kKeyStep, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  void AddSequence(int32_t index, const Sequence& sequence) {
+  // Packed values have at least a byte.
+  void CheckSlot() const {
+    const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
+    CheckWorkspace(static_cast<double>(plan_.slot_rows) * static_cast<double>(columns), machine_);
+  }
+
+  void AddSequence(int64_t index, const Sequence& sequence) {
     Measure(sequence);
     const Interval pack_keys = PackKeys(sequence);
     if (!pack_keys.empty()) {
       plan_.slot_rows = std::max(plan_.slot_rows, CeilDiv(sequence.sk, kKeyStep) * kKeyStep);
+      CheckSlot();
     }
     for (int64_t head_kv = 0; head_kv < problem_.heads_kv; ++head_kv) {
       HeadTiles head{
@@ -122,7 +126,7 @@ class ItemMaker {
     plan_.flops_full += flops_per_head_pair * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
   }
 
-  void AddRows(int32_t index, const Sequence& sequence, int64_t head_kv, int64_t chunk) {
+  void AddRows(int64_t index, const Sequence& sequence, int64_t head_kv, int64_t chunk) {
     const double flops_per_pair = 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
     const int64_t head_in_group = chunk * cut_.heads;
     const int64_t heads_here = std::min(cut_.heads, problem_.group() - head_in_group);
@@ -135,9 +139,9 @@ class ItemMaker {
                                 : MeasureTile(sequence.rule, rows, heads_here, strip_rows_, plan_.shape.block_k);
       AddParts(sequence,
                {.sequence = index,
-                .head_kv = static_cast<int32_t>(head_kv),
-                .head_begin = static_cast<int32_t>(head_kv * problem_.group() + head_in_group),
-                .heads = static_cast<int32_t>(heads_here),
+                .head_kv = head_kv,
+                .head_begin = head_kv * problem_.group() + head_in_group,
+                .heads = heads_here,
                 .row_begin = rows.begin,
                 .row_end = rows.end,
                 .keys = work.keys,
@@ -166,14 +170,16 @@ class ItemMaker {
         item.part = static_cast<int32_t>(part);
         item.keys = {std::max(hull.begin, (first + part) * part_keys),
                      std::min(hull.end, (first + part + 1) * part_keys)};
-        item.cost = std::max<int64_t>(cost * item.keys.size() / hull.size(), 1);
+        item.cost = std::max<int64_t>(core::ShareOf(cost, item.keys.size(), hull.size()), 1);
       }
       plan_.items.push_back(item);
-      durations.push_back(parts > 1 ? std::max<int64_t>(weight * item.keys.size() / hull.size(), 1) : weight);
+      durations.push_back(parts > 1 ? std::max<int64_t>(core::ShareOf(weight, item.keys.size(), hull.size()), 1)
+                                    : weight);
     }
   }
 
   const AttentionProblem& problem_;
+  const Machine& machine_;
   const int64_t strip_rows_;
   ForwardPlan& plan_;
 

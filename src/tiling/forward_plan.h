@@ -22,10 +22,10 @@ struct TileShape {
 /// One tile task: rows [row_begin, row_end) of `heads` query heads from head_begin on, all of kv head head_kv, against
 /// the keys it must visit. Its folded row f stands for row row_begin + f / heads of head head_begin + f % heads.
 struct ForwardItem {
-  int32_t sequence = 0;
-  int32_t head_kv = 0;
-  int32_t head_begin = 0;
-  int32_t heads = 1;
+  int64_t sequence = 0;
+  int64_t head_kv = 0;
+  int64_t head_begin = 0;
+  int64_t heads = 1;
   int64_t row_begin = 0, row_end = 0;
   Interval keys;      ///< hull of the kept keys
   int64_t cost = 0;   ///< key blocks visited, summed over strips' rows; an empty row block still costs 1
@@ -39,8 +39,8 @@ struct ForwardItem {
 
 /// Packs key rows [row_begin, row_end) of one (sequence, kv head) into f32 panels of `slot`.
 struct PackItem {
-  int32_t sequence = 0;
-  int32_t head_kv = 0;
+  int64_t sequence = 0;
+  int64_t head_kv = 0;
   int64_t row_begin = 0, row_end = 0;
   int32_t slot = 0;
 };
@@ -64,6 +64,7 @@ struct ForwardPlan {
 };
 
 [[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);
+/// @throws PlanTooLarge, std::bad_alloc
 [[nodiscard]] ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tiling/plan_limits.h"
+
 namespace fa::tiling {
 namespace {
 
@@ -28,6 +30,15 @@ int64_t ChoosePackRows(std::span<const HeadTiles> heads, int workers) {
   for (const HeadTiles& head : heads) rows += head.pack_keys.size();
   const int64_t even_rows = CeilDiv(CeilDiv(rows, int64_t{4} * workers), kMinPackRows) * kMinPackRows;
   return workers == 1 ? kMaxPackRows : std::clamp(even_rows, kMinPackRows, kMaxPackRows);
+}
+
+// Packs, and two gates per head.
+double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
+  double tasks = 0;
+  for (const HeadTiles& head : heads) {
+    if (!head.pack_keys.empty()) tasks += static_cast<double>(CeilDiv(head.pack_keys.size(), pack_rows)) + 2;
+  }
+  return tasks;
 }
 
 // In strips * keys, as TileWork::weight: a strip of 32 rows multiplies 32 * 2 * (d + dv) per key, some 0.14 us at
@@ -46,10 +57,11 @@ bool FillsARange(const PackedHead& head, std::span<const int64_t> cuts, size_t w
 
 }  // namespace
 
-std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, int workers, ForwardPlan& plan,
+std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                                      std::vector<int64_t>& durations) {
   std::vector<PackedHead> packed;
-  const int64_t pack_rows = ChoosePackRows(heads, workers);
+  const int64_t pack_rows = ChoosePackRows(heads, machine.workers);
+  CheckTasks(static_cast<double>(plan.items.size()) + CountTasksOfPacks(heads, pack_rows), machine);
   for (size_t h = 0; h < heads.size(); ++h) {
     const HeadTiles& head = heads[h];
     if (head.pack_keys.empty()) continue;

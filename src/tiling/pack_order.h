@@ -23,9 +23,9 @@ struct PackedHead {
   int32_t gate_in = -1, gate_out = -1;
 };
 
-/// Fills in plan.packs (all but the slots) and appends their predicted times to `durations`.
-[[nodiscard]] std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, int workers, ForwardPlan& plan,
-                                                   std::vector<int64_t>& durations);
+/// Fills in plan.packs (all but the slots) and appends their predicted times to `durations`. @throws PlanTooLarge
+[[nodiscard]] std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, const Machine& machine,
+                                                   ForwardPlan& plan, std::vector<int64_t>& durations);
 
 /// Gives each packed head a slot, given the workers' ranges of tiles `cuts`: its own one as long as workers + 1
 /// suffice; otherwise one a worker, in which the heads that start in the worker's range follow each other. Fills in

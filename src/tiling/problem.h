@@ -42,7 +42,8 @@ struct Machine {
   int nodes = 1;  ///< NUMA nodes the workers are spread over
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
-  int strip_rows = 32;  ///< query rows along the vectors of the kernel in use
+  int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
+  int64_t memory_bytes = int64_t{1} << 47;  ///< what plan and workspace may take
 };
 
 }  // namespace fa::tiling

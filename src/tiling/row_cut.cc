@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/saturating.h"
+
 namespace fa::tiling {
 namespace {
 
@@ -33,13 +35,13 @@ TileWork MeasureTile(const RowRule& rule, Interval rows, int64_t heads, int64_t 
   for (int64_t folded = 0; folded < folded_rows; folded += strip_rows) {
     const int64_t folded_end = std::min(folded + strip_rows, folded_rows);
     const Interval keys = rule.KeysOfRows({rows.begin + folded / heads, rows.begin + CeilDiv(folded_end, heads)});
-    work.weight += kStripOverheadKeys;
+    work.weight = core::SaturatedSum(work.weight, kStripOverheadKeys);
     if (keys.empty()) continue;
     const int64_t key_begin = keys.begin / kKeyStep * kKeyStep;
     const int64_t key_end = std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, rule.sk);
     work.blocks += (keys.end - 1) / block_k - keys.begin / block_k + 1;
     work.pairs += static_cast<double>(folded_end - folded) * static_cast<double>(key_end - key_begin);
-    work.weight += key_end - key_begin;
+    work.weight = core::SaturatedSum(work.weight, key_end - key_begin);
   }
   return work;
 }

@@ -76,16 +76,17 @@ double KeptPairs(const AttentionProblem& problem) {
 // Pairs of the heaviest tile: with every rule, the first or the last of its head; or the one before, as the last may
 // have few rows.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
-  int64_t heaviest = 0;
+  double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
     if (sequence.sq == 0) continue;
     const RowCut cut = CutRows(sequence.sq, problem.group(), block_q, strip_rows);
     for (const int64_t block : {int64_t{0}, std::max<int64_t>(cut.row_blocks - 2, 0), cut.row_blocks - 1}) {
       const Interval rows{block * cut.rows, (block + 1) * cut.rows};
-      heaviest = std::max(heaviest, sequence.rule.KeptPairs(rows) * cut.heads);
+      const auto pairs = static_cast<double>(sequence.rule.KeptPairs(rows));
+      heaviest = std::max(heaviest, pairs * static_cast<double>(cut.heads));
     }
   }
-  return static_cast<double>(heaviest);
+  return heaviest;
 }
 
 // Predicted share of the workers' time that goes into products.

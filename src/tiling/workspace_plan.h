@@ -2,6 +2,7 @@
 #define FA_TILING_WORKSPACE_PLAN_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,9 @@ class WorkspacePlan {
   };
   static constexpr size_t kAlignment = 64;
 
-  /// Books `bytes` (rounded up to kAlignment) and returns the offset.
-  size_t Book(std::string name, size_t bytes);
+  /// Books `count` times `bytes` (rounded up to kAlignment) and returns the offset. What exceeds 63 bits stays the
+  /// greatest size there is.
+  size_t Book(std::string name, size_t bytes, int64_t count = 1);
   [[nodiscard]] size_t total_bytes() const { return total_; }
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
 

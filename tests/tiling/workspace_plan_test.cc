@@ -18,6 +18,24 @@ TEST(WorkspacePlan, BuffersFollowEachOtherAligned) {
   EXPECT_EQ(plan.buffers()[3].offset_bytes, 192U);
 }
 
+TEST(WorkspacePlan, WhatExceeds63BitsNeverWrapsRound) {
+  constexpr size_t kMost = size_t{1} << 47;
+  WorkspacePlan plan;
+  plan.Book("a part", 64, int64_t{1} << 60);  // 2^66 bytes
+  EXPECT_GT(plan.total_bytes(), kMost);
+  plan.Book("the same", 64, int64_t{1} << 60);
+  plan.Book("once more", size_t{1} << 62);
+  EXPECT_GT(plan.total_bytes(), kMost);
+  EXPECT_EQ(WorkspacePlan().Book("twice", 100, 2), 0U);
+}
+
+TEST(WorkspacePlan, BooksAsManyAsAreCounted) {
+  WorkspacePlan plan;
+  plan.Book("scratch", 100, 3);
+  EXPECT_EQ(plan.buffers()[0].bytes, 300U);
+  EXPECT_EQ(plan.total_bytes(), 320U);
+}
+
 TEST(WorkspacePlan, IsEmptyAtFirst) { EXPECT_EQ(WorkspacePlan().total_bytes(), 0U); }
 
 }  // namespace

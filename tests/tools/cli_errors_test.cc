@@ -312,6 +312,12 @@ TEST(CliUsage, SizesOfShapesAreNamedByTheirLetters) {
   }
 }
 
+TEST(CliUsage, PlansOfAbsurdSizesAreRefusedWithWhatTheyWantAndWhatThereIs) {
+  const CliResult result = RunCli("plan backward --shape 1,1,1,1,1000000000000,64");
+  EXPECT_EQ(result.exit_code, kFailure);
+  EXPECT_THAT(result.err, HasSubstr(" tasks, want at most "));
+}
+
 TEST(CliUsage, HeadCountIsNeededWhereHeadsAreFolded) {
   ForwardCall call("BSH", {.heads = 2, .heads_kv = 2, .d = 8, .dv = 8, .lengths = {.sq = {4}, .sk = {6}}});
   call.flags.erase(call.flags.find(" --head-num 2"), 13);

@@ -4,6 +4,7 @@
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
+#include "ops/plan/plan_machine.h"
 
 namespace fa::ops {
 namespace {
@@ -79,6 +80,14 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
   return Status::Ok();
 }
 
+// Every head of keys of a batch element with rows in use is a tile or more.
+Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
+  const bool has_rows = call.sizes.q_rows > 0 && (lengths_q.empty() || (lengths_q.size() == 1 && lengths_q[0] > 0));
+  const int batch = layout::AxesOf(call.options.layout).batch;
+  return CheckSequenceCount("query.shape[" + std::to_string(batch) + "]", call.sizes.sequences,
+                            has_rows ? call.bound.problem.heads_kv : 1);
+}
+
 // Shortens the sequences; the rules are made of what is in use.
 Status BindActual(Binding& call, const ActualLengths& lengths) {
   if (Status status = CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "query"); !status.ok()) {
@@ -120,6 +129,7 @@ Status BindLengths(Binding& call) {
   if (Status status = RefuseLengths(call, "cu_kv", call.args.cu_kv); !status.ok()) return status;
   call.sizes.max_sq = call.sizes.q_rows;
   call.sizes.max_sk = call.sizes.k_rows;
+  if (Status status = CheckBatch(call, lengths.q); !status.ok()) return status;
   tiling::Sequence sequence;
   sequence.sq = call.sizes.q_rows;
   sequence.sk = call.sizes.k_rows;

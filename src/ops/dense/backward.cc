@@ -89,7 +89,12 @@ class BackwardPlanImpl final : public Plan::Impl {
 }  // namespace
 
 Result<Plan> PlanFlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options, Context* context) {
-  return ops::MakePlan<BackwardPlanImpl>(context, [&] { return ops::BindAttentionGrad(args, options); });
+  return ops::MakePlan<BackwardPlanImpl>(context, [&]() -> Result<ops::BoundAttentionGrad> {
+    auto bound = ops::BindAttentionGrad(args, options);
+    if (!bound.ok()) return bound;
+    const Status status = ops::CheckWorkspace(ops::BackwardBuffers::SumBytes(*bound));
+    return status.ok() ? std::move(bound) : status;
+  });
 }
 
 Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options, Context* context) {

@@ -1,10 +1,37 @@
 #include "ops/dense/backward_buffers.h"
 
 #include "core/executor.h"
+#include "core/saturating.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
 namespace {
+
+using core::SaturatedProduct;
+using core::SaturatedSum;
+
+/// Of the sums that cross slots, in floats; 0 where the call does not ask for them.
+struct SumSizes {
+  int64_t row_delta = 0, row_slope = 0, key_bias = 0, pair_bias = 0;
+};
+
+SumSizes SizesOfSums(const BoundAttentionGrad& bound) {
+  const tiling::AttentionProblem& problem = bound.forward.problem;
+  int64_t rows = 0, keys = 0;
+  for (const tiling::Sequence& sequence : problem.sequences) {
+    rows = SaturatedSum(rows, SaturatedProduct(problem.heads, sequence.sq));
+    keys = SaturatedSum(keys, SaturatedProduct(problem.heads, sequence.sk));
+  }
+  SumSizes sums{.row_delta = bound.has_dsink ? rows : 0, .row_slope = bound.has_dslopes ? rows : 0};
+  if (!bound.has_dpse) return sums;
+  if (bound.dpse.shared_rows) {
+    sums.key_bias = keys;
+  } else if (bound.dpse.shared_batch && !problem.sequences.empty()) {
+    const tiling::Sequence& first = problem.sequences.front();
+    sums.pair_bias = SaturatedProduct(problem.heads, first.sq, first.sk);
+  }
+  return sums;
+}
 
 bool DenseF32(const layout::Rows& rows, int64_t columns) { return rows.dtype == DType::kF32 && rows.row == columns; }
 
@@ -32,40 +59,45 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
   static_cast<void>(LayScratch(scratch));
   scratch_bytes_ = scratch.used();
   run_state_ = workspace.Book("run state", core::RunStateBytes(plan.graph));
-  slots_ = workspace.Book("panels, dQ, dK, dV of the heads in flight", slot_bytes_ * static_cast<size_t>(plan.slots));
-  scratch_ = workspace.Book("tile scratch", scratch_bytes_ * static_cast<size_t>(plan.graph.workers()));
+  slots_ = workspace.Book("panels, dQ, dK, dV of the heads in flight", slot_bytes_, plan.slots);
+  scratch_ = workspace.Book("tile scratch", scratch_bytes_, plan.graph.workers());
 
-  int64_t rows = 0, keys = 0;
   const auto& problem = bound.forward.problem;
+  int64_t rows = 0, keys = 0;
   for (const tiling::Sequence& sequence : problem.sequences) {
     row_base_.push_back(rows);
     key_base_.push_back(keys);
     rows += problem.heads * sequence.sq;
-    keys += problem.heads * sequence.sk;
+    keys = SaturatedSum(keys, SaturatedProduct(problem.heads, sequence.sk));
   }
-  const auto floats = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
-  if (bound.has_dsink) row_delta_ = workspace.Book("delta of every row", floats(rows));
-  if (bound.has_dslopes) row_slope_ = workspace.Book("slope gradient of every row", floats(rows));
-  if (!bound.has_dpse) return;
-  if (bound.dpse.shared_rows) {
-    key_bias_ = workspace.Book("bias gradient of every key", floats(keys));
-  } else if (bound.dpse.shared_batch && !problem.sequences.empty()) {
-    const tiling::Sequence& first = problem.sequences.front();
-    pair_bias_ = workspace.Book("bias gradient summed over the batch", floats(problem.heads * first.sq * first.sk));
+  const SumSizes sums = SizesOfSums(bound);
+  const auto book = [&](const char* name, int64_t count) { return workspace.Book(name, sizeof(float), count); };
+  if (bound.has_dsink) row_delta_ = book("delta of every row", sums.row_delta);
+  if (bound.has_dslopes) row_slope_ = book("slope gradient of every row", sums.row_slope);
+  if (sums.key_bias > 0) key_bias_ = book("bias gradient of every key", sums.key_bias);
+  if (sums.pair_bias > 0) pair_bias_ = book("bias gradient summed over the batch", sums.pair_bias);
+}
+
+size_t BackwardBuffers::SumBytes(const BoundAttentionGrad& bound) {
+  const SumSizes sums = SizesOfSums(bound);
+  int64_t floats = 0;
+  for (const int64_t count : {sums.row_delta, sums.row_slope, sums.key_bias, sums.pair_bias}) {
+    floats = SaturatedSum(floats, count);
   }
+  return static_cast<size_t>(SaturatedProduct(floats, static_cast<int64_t>(sizeof(float))));
 }
 
 BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
-  return {.q_panel = carver.Floats(slot_rows_ * columns_qk_),
-          .do_panel = carver.Floats(slot_rows_ * columns_v_),
-          .dq_panel = carver.Floats(slot_rows_ * columns_qk_),
+  return {.q_panel = carver.Floats(slot_rows_, columns_qk_),
+          .do_panel = carver.Floats(slot_rows_, columns_v_),
+          .dq_panel = carver.Floats(slot_rows_, columns_qk_),
           .shift = carver.Floats(slot_rows_),
           .delta = carver.Floats(slot_rows_),
-          .q = carver.Floats(slot_rows_ * PanelColumns(columns_q_)),
-          .q_rope = carver.Floats(slot_rows_ * PanelColumns(columns_rope_)),
-          .d_out = carver.Floats(slot_rows_ * PanelColumns(columns_v_)),
-          .dk = carver.Floats(slot_keys_ * columns_qk_),
-          .dv = carver.Floats(slot_keys_ * columns_v_),
+          .q = carver.Floats(slot_rows_, PanelColumns(columns_q_)),
+          .q_rope = carver.Floats(slot_rows_, PanelColumns(columns_rope_)),
+          .d_out = carver.Floats(slot_rows_, PanelColumns(columns_v_)),
+          .dk = carver.Floats(slot_keys_, columns_qk_),
+          .dv = carver.Floats(slot_keys_, columns_v_),
           .k = carver.Floats(copies_k_ ? KeyOffset(slot_keys_ + slot_keys_ % 2) : 0),
           .v = carver.Floats(copies_v_ ? slot_keys_ * columns_v_ : 0)};
 }

@@ -46,6 +46,9 @@ class BackwardBuffers {
   BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
                   const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
+  /// What the sums over rows, keys and the batch take of the workspace: known before the plan is made.
+  [[nodiscard]] static size_t SumBytes(const BoundAttentionGrad& bound);
+
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;

@@ -30,17 +30,15 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
       machine_(MachineOf(context, table_)),
       plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
   buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
-  buffers_.slots = workspace_.Book(
-      "packed K and V", static_cast<size_t>(plan_.kv_slots) * KeyPanels::SlotBytes(bound_.problem, plan_, table_));
+  buffers_.slots =
+      workspace_.Book("packed K and V", KeyPanels::SlotBytes(bound_.problem, plan_, table_), plan_.kv_slots);
   buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
                                               bound_.converts_keys(), bound_.pse.compressed);
-  buffers_.scratch =
-      workspace_.Book("tile scratch", buffers_.scratch_bytes * static_cast<size_t>(plan_.graph.workers()));
+  buffers_.scratch = workspace_.Book("tile scratch", buffers_.scratch_bytes, plan_.graph.workers());
   if (plan_.merges == 0) return;
   buffers_.arrivals = workspace_.Book("arrived parts of keys", ArrivalBytes());
   buffers_.state_floats = PartStateFloats(plan_.state_rows, bound_.problem.dv);
-  buffers_.states = workspace_.Book("states of parts of keys",
-                                    static_cast<size_t>(plan_.states) * buffers_.state_floats * sizeof(float));
+  buffers_.states = workspace_.Book("states of parts of keys", buffers_.state_floats * sizeof(float), plan_.states);
 }
 
 ForwardTile ForwardProgram::Start(const AttentionArgs& args, std::byte* workspace, const KeySource* keys,

@@ -137,9 +137,11 @@ void ClearRows(const MutableTensorView& tensor, const layout::Rows& rows, int64_
 
 void ClearGradientSums(const BoundAttentionGrad& bound, const BackwardBuffers& buffers, std::byte* workspace) {
   const auto& problem = ProblemOf(bound);
-  int64_t keys = 0;
-  for (const tiling::Sequence& sequence : problem.sequences) keys += problem.heads * sequence.sk;
-  if (float* bias = buffers.KeyBias(workspace); bias != nullptr) std::fill_n(bias, keys, 0.0f);
+  if (float* bias = buffers.KeyBias(workspace); bias != nullptr) {
+    int64_t keys = 0;
+    for (const tiling::Sequence& sequence : problem.sequences) keys += problem.heads * sequence.sk;
+    std::fill_n(bias, keys, 0.0f);
+  }
   if (float* bias = buffers.PairBias(workspace); bias != nullptr) {
     const tiling::Sequence& first = problem.sequences.front();
     std::fill_n(bias, problem.heads * first.sq * first.sk, 0.0f);

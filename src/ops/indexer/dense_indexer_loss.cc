@@ -107,16 +107,16 @@ Scratch::Scratch(ops::Carver& carver, const DenseLossProgram& program) {
     const ops::IndexerGradient::Token token(carver, program.gradient, kBlockKeys);
     if (tokens != nullptr) tokens[i] = token;
   }
-  panels = carver.Floats(attention.heads * program.lanes.PanelRows(attention.d) * width);
-  panels_rope = carver.Floats(attention.heads * program.lanes.PanelRows(attention.d_rope) * width);
-  shift = carver.Floats(attention.heads * width);
-  s = carver.Floats(kBlockKeys * width);
-  p = carver.Floats(kBlockKeys * width);
+  panels = carver.Floats(attention.heads, program.lanes.PanelRows(attention.d), width);
+  panels_rope = carver.Floats(attention.heads, program.lanes.PanelRows(attention.d_rope), width);
+  shift = carver.Floats(attention.heads, width);
+  s = carver.Floats(kBlockKeys, width);
+  p = carver.Floats(kBlockKeys, width);
   k = carver.Floats(widens ? kBlockKeys * attention.d : 0);
   k_rope = carver.Floats(widens ? kBlockKeys * attention.d_rope : 0);
   k_index = carver.Floats(widens ? kBlockKeys * d : 0);
   k_pairs = carver.Floats(program.form == ops::KeyForm::kPairs ? kBlockKeys / 2 * d : 0);
-  products = carver.Floats(kBlockKeys * program.gradient.strips().lanes());
+  products = carver.Floats(kBlockKeys, program.gradient.strips().lanes());
   scores = carver.Floats(kBlockKeys);
   p_row = carver.Floats(kBlockKeys);
   p_sum = carver.Array<double>(width);
@@ -145,9 +145,8 @@ DenseLossProgram::DenseLossProgram(const ops::BoundIndexerLoss& bound_call, cons
       form(ops::KeyFormOf(lanes, bound.shape.dtype)),
       tasks(bound.shape.sequences, bound.shape.d, std::ssize(groups), workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
-      scratch(workspace.Book("group scratch", scratch_bytes * static_cast<size_t>(workers))),
-      losses(
-          workspace.Book("loss of every token", static_cast<size_t>(bound.shape.sequences.tokens) * sizeof(double))) {}
+      scratch(workspace.Book("group scratch", scratch_bytes, workers)),
+      losses(workspace.Book("loss of every token", sizeof(double), bound.shape.sequences.tokens)) {}
 
 /// Runs any task. One per Run, shared by all workers.
 class DenseLossTile {

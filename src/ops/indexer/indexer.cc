@@ -23,11 +23,11 @@ class IndexerPlanImpl final : public Plan::Impl {
         program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_) {
     const core::TaskGraph& graph = program_.plan.graph;
     program_.run_state = workspace_.Book("run state", core::RunStateBytes(graph));
-    program_.scratch = workspace_.Book("scores and selection of the groups in flight",
-                                       program_.scratch_bytes * static_cast<size_t>(graph.workers()));
+    program_.scratch =
+        workspace_.Book("scores and selection of the groups in flight", program_.scratch_bytes, graph.workers());
     const int64_t rows = program_.plan.cut ? bound_.shape.sequences.tokens : 0;
     program_.scores =
-        workspace_.Book("scores of all tokens", static_cast<size_t>(rows * program_.row_floats) * sizeof(float));
+        workspace_.Book("scores of all tokens", static_cast<size_t>(program_.row_floats) * sizeof(float), rows);
   }
 
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }

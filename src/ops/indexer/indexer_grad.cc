@@ -43,8 +43,8 @@ struct Scratch {
       : selection(carver, program.bound.lists, program.bound.shape.sequences.max_sk),
         gathered(carver, program.gather),
         token(carver, program.gradient, kBlockKeys),
-        s(carver.Floats(kBlockKeys * program.gradient.strips().lanes())),
-        d_values(carver.Floats(program.bound.lists.entries)),
+        s(carver.Floats(kBlockKeys, program.gradient.strips().lanes())),
+        d_values(carver.Floats(program.bound.lists.Slots(program.bound.shape.sequences.max_sk))),
         d_block(carver.Floats(kBlockKeys)),
         targets(carver.Array<float*>(kBlockKeys)) {}
 
@@ -69,7 +69,7 @@ GradProgram::GradProgram(const ops::BoundIndexerGrad& bound_call, const core::ke
       gather(gradient.Gather(kBlockKeys)),
       tasks(bound.shape.sequences, bound.shape.d, bound.shape.sequences.tokens, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
-      scratch(workspace.Book("token scratch", scratch_bytes * static_cast<size_t>(workers))) {}
+      scratch(workspace.Book("token scratch", scratch_bytes, workers)) {}
 
 /// Runs any task. One per Run, shared by all workers.
 class GradTile {
@@ -109,7 +109,7 @@ void GradTile::RunToken(int64_t number, int worker) const {
                                 shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
   gradient.Begin(at, args_.q.data, args_.weights.data, scratch.token);
 
-  const int64_t entries = bound_.lists.entries;
+  const int64_t entries = bound_.lists.Slots(shape.sequences.Limit(at));
   const auto* d_values =
       static_cast<const std::byte*>(args_.d_values.data) +
       bound_.d_values.Offset(at.sequence, 0, row) * static_cast<int64_t>(SizeOf(bound_.d_values.dtype));

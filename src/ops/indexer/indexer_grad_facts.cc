@@ -23,14 +23,11 @@ PlanInfo InfoOf(const IndexerGradFacts& facts) {
   info.workspace_bytes = facts.workspace.total_bytes();
   info.efficiency = 1;
   const SparseSequences& sequences = facts.shape.sequences;
+  info.flops = facts.flops_per_pair * sequences.SelectableKeys(facts.entries, /*block_size=*/1);
   for (int64_t b = 0; b < std::ssize(sequences.list); ++b) {
     const SparseSequence& sequence = sequences.list[static_cast<size_t>(b)];
     for (int64_t row = 0; row < sequence.sq; row += facts.tokens_per_task) {
       const int64_t end = std::min(row + facts.tokens_per_task, sequence.sq);
-      for (int64_t t = row; t < end; ++t) {
-        info.flops +=
-            facts.flops_per_pair * static_cast<double>(std::min(facts.entries, sequence.Limit(sequences.mask, t)));
-      }
       const int64_t keys = std::min(facts.entries, sequence.Limit(sequences.mask, end - 1));
       info.tiles.push_back({.batch = b,
                             .head_end = facts.shape.heads,

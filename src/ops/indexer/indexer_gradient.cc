@@ -56,10 +56,10 @@ IndexerGradient::Token::Token(Carver& carver, const IndexerGradient& gradient, i
   const HeadStrips& strips = gradient.strips_;
   const auto& shape = gradient.shape_;
   panel = carver.Floats(strips.PanelFloats(shape.d));
-  q_rows = carver.Floats(shape.heads * gradient.table_.rows->panel_columns(shape.d));
+  q_rows = carver.Floats(shape.heads, gradient.table_.rows->panel_columns(shape.d));
   weights = carver.Floats(strips.lanes());
   d_weights = carver.Floats(strips.lanes());
-  dq = carver.Floats(strips.lanes() * shape.d);
+  dq = carver.Floats(strips.lanes(), shape.d);
   pairs = carver.Floats(gradient.table_.pairs() ? (block + 1) / 2 * strips.width() : 0);
 }
 

@@ -75,7 +75,7 @@ Scratch::Scratch(ops::Carver& carver, const LossProgram& program)
       token(carver, program.gradient, kBlockKeys),
       kept(carver.Array<std::byte>(program.RowBlocks() * static_cast<int64_t>(program.kept_block_bytes))),
       blocks(carver.Array<core::kernels::RowBlock>(program.RowBlocks())),
-      products(carver.Floats(program.row_keys * program.gradient.strips().lanes())),
+      products(carver.Floats(program.row_keys, program.gradient.strips().lanes())),
       scores(carver.Floats(program.row_keys)),
       p(carver.Floats(program.row_keys)),
       targets(carver.Array<float*>(kBlockKeys)),
@@ -83,7 +83,7 @@ Scratch::Scratch(ops::Carver& carver, const LossProgram& program)
       panel_rope(carver.Floats(program.heads.PanelFloats(program.bound.attention.d_rope))),
       shift(carver.Floats(program.heads.lanes())),
       shares(carver.Floats(program.heads.lanes())),
-      tile(carver.Floats(kBlockKeys * program.heads.lanes())),
+      tile(carver.Floats(kBlockKeys, program.heads.lanes())),
       gathered(carver, program.gather_attention) {}
 
 size_t ScratchBytes(const LossProgram& program) {
@@ -115,9 +115,8 @@ LossProgram::LossProgram(const ops::BoundIndexerLoss& bound_call, const core::ke
       kept_block_bytes(BlockBytes(gather)),
       tasks(bound.shape.sequences, bound.shape.d, bound.shape.sequences.tokens, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
-      scratch(workspace.Book("token scratch", scratch_bytes * static_cast<size_t>(workers))),
-      losses(
-          workspace.Book("loss of every token", static_cast<size_t>(bound.shape.sequences.tokens) * sizeof(double))) {}
+      scratch(workspace.Book("token scratch", scratch_bytes, workers)),
+      losses(workspace.Book("loss of every token", sizeof(double), bound.shape.sequences.tokens)) {}
 
 /// Runs any task. One per Run, shared by all workers.
 class LossTile {

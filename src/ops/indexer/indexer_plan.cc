@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tiling/partition.h"
+#include "tiling/plan_limits.h"
 
 namespace fa::ops {
 namespace {
@@ -20,7 +21,10 @@ constexpr int64_t kTasksAWorker = 4;
 constexpr int64_t kLeastKeys = 512;
 
 // A selection against one key of one head: it reads a score ten times.
-constexpr int64_t kSelectCost = 10;
+constexpr double kSelectCost = 10;
+
+// Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
+constexpr double kMaxTotalLoad = 0x1p50;
 
 int64_t Groups(const SparseSequences& sequences, int64_t group) {
   int64_t groups = 0;
@@ -64,13 +68,19 @@ void AddSelections(const SparseSequences& sequences, IndexerPlan& plan) {
   graph.successor_begin.resize(static_cast<size_t>(graph.task_count) + 1, std::ssize(graph.successors));
 }
 
+double Pairs(const IndexerItem& item) {
+  return static_cast<double>(item.keys.size()) * static_cast<double>(item.rows.size());
+}
+
 void Share(int64_t heads, int64_t workers, IndexerPlan& plan) {
   std::vector<int64_t> load_before{0};
   const auto add = [&](int64_t load) { load_before.push_back(load_before.back() + load); };
-  for (const IndexerItem& item : plan.items) {
-    const int64_t keys = item.keys.end - item.keys.begin, rows = item.rows.end - item.rows.begin;
-    add(1 + keys * rows * (heads + (plan.cut ? 0 : kSelectCost)));
-  }
+  const double of_pair = static_cast<double>(heads) + (plan.cut ? 0.0 : kSelectCost);
+  double total = 0;
+  for (const IndexerItem& item : plan.items) total += of_pair * Pairs(item);
+  // Sums of loads stay in 64 bits.
+  const double scaled = of_pair / std::max(total / kMaxTotalLoad, 1.0);
+  for (const IndexerItem& item : plan.items) add(1 + static_cast<int64_t>(scaled * Pairs(item)));
   while (std::ssize(load_before) <= plan.graph.task_count) add(1);
   const std::vector<int64_t> shares(static_cast<size_t>(workers), 1);
   plan.graph.range_begin = tiling::PartitionByLoad(load_before, shares);
@@ -95,18 +105,19 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   const int64_t groups = Groups(sequences, plan.group);
   plan.cut = machine.workers > 1 && groups > 0 && groups < wanted && sequences.max_sk > kLeastKeys;
   const int64_t parts = plan.cut ? (wanted + groups - 1) / groups : 1;
+  tiling::CheckTasks(
+      static_cast<double>(groups) * static_cast<double>(parts) + static_cast<double>(plan.cut ? sequences.tokens : 0),
+      machine);
   AddItems(sequences, plan.group, parts, width, plan);
   plan.graph.task_count = static_cast<int32_t>(plan.items.size());
   if (plan.cut) AddSelections(sequences, plan);
   Share(heads, machine.workers, plan);
 
-  const double pair = 2.0 * static_cast<double>(heads * d);
+  const double pair = 2.0 * static_cast<double>(heads) * static_cast<double>(d);
   for (const SparseSequence& sequence : sequences.list) {
     plan.flops_full += pair * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
-    for (int64_t t = 0; t < sequence.sq; ++t) {
-      plan.flops += pair * static_cast<double>(sequence.Limit(sequences.mask, t));
-    }
   }
+  plan.flops = pair * sequences.SelectableKeys(std::max<int64_t>(sequences.max_sk, 1), /*block_size=*/1);
   plan.flops_visited = plan.flops;
   plan.reason = plan.cut ? "too few tokens for the workers: keys are cut, a task a token selects"
                          : "keys are packed once a group of tokens, whose queries stay in L2";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/saturating.h"
 #include "layout/bind_layout.h"
 #include "layout/half.h"
 
@@ -11,7 +12,7 @@ namespace {
 /// One f32 table for keys and one for values: [Nkv][D], or [B][longest] per token.
 struct TableSize {
   int64_t rows = 0, columns = 0;
-  [[nodiscard]] int64_t floats() const { return rows * columns; }
+  [[nodiscard]] int64_t floats() const { return core::SaturatedProduct(rows, columns); }
 };
 
 TableSize SizeOfTable(const BoundDecode& bound) {
@@ -54,7 +55,8 @@ void Read(const TensorView& tensor, int64_t side, const BoundDecode& bound, cons
 size_t AntiquantBytes(const BoundDecode& bound) {
   if (!bound.storage.quantized) return 0;
   constexpr int64_t kTables = 4;  // scale and offset of keys and values
-  return static_cast<size_t>(kTables * SizeOfTable(bound).floats()) * sizeof(float);
+  return static_cast<size_t>(
+      core::SaturatedProduct(kTables, static_cast<int64_t>(sizeof(float)), SizeOfTable(bound).floats()));
 }
 
 void ReadAntiquant(const BoundDecode& bound, const DecodeAttentionArgs& args, float* floats, KeySource& source) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/saturating.h"
+
 namespace fa::ops {
 
 Int8Panels::Int8Panels(const BoundAttention& bound, const tiling::ForwardPlan& plan,
@@ -16,9 +18,11 @@ Int8Panels::Int8Panels(const BoundAttention& bound, const tiling::ForwardPlan& p
 
 size_t Int8Panels::SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                              const core::kernels::Int8Table& kernels) {
-  const int64_t k = plan.slot_rows * (kernels.Words(problem.d) + 1);
-  const int64_t v = kernels.PanelBlocks(problem.dv) * (plan.slot_rows / kernels.group) * kernels.columns;
-  return (static_cast<size_t>(k + v) * sizeof(uint32_t) + 63) & ~size_t{63};
+  using core::SaturatedProduct;
+  const int64_t k = SaturatedProduct(plan.slot_rows, kernels.Words(problem.d) + 1);
+  const int64_t v = SaturatedProduct(kernels.PanelBlocks(problem.dv), plan.slot_rows / kernels.group, kernels.columns);
+  const int64_t bytes = SaturatedProduct(core::SaturatedSum(k, v), static_cast<int64_t>(sizeof(uint32_t)));
+  return static_cast<size_t>(core::SaturatedSum(bytes, 63) / 64 * 64);
 }
 
 void Int8Panels::Pack(const tiling::PackItem& item) const {

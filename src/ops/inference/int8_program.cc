@@ -29,11 +29,10 @@ Int8Program::Int8Program(const char* op, const Context& context, BoundAttention 
       plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {
   const core::kernels::Int8Table& words = kernels_.words;
   buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
-  buffers_.slots = workspace_.Book(
-      "packed K and V", static_cast<size_t>(plan_.kv_slots) * Int8Panels::SlotBytes(bound_.problem, plan_, words));
+  buffers_.slots =
+      workspace_.Book("packed K and V", Int8Panels::SlotBytes(bound_.problem, plan_, words), plan_.kv_slots);
   buffers_.scratch_bytes = Int8Scratch::Bytes(bound_, plan_.slot_rows, words);
-  buffers_.scratch =
-      workspace_.Book("tile scratch", buffers_.scratch_bytes * static_cast<size_t>(plan_.graph.workers()));
+  buffers_.scratch = workspace_.Book("tile scratch", buffers_.scratch_bytes, plan_.graph.workers());
 }
 
 Status Int8Program::Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,

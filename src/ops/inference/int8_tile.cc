@@ -31,12 +31,12 @@ Int8Scratch Layout(Carver& carver, const BoundAttention& bound, int64_t slot_row
                    const core::kernels::Int8Table& kernels) {
   const int64_t width = kernels.strips[0].width, dv = bound.problem.dv;
   Int8Scratch scratch;
-  scratch.panel = carver.Array<uint32_t>(kernels.Words(bound.problem.d) * width);
-  scratch.scores = carver.Floats(slot_rows * width);
-  scratch.product = carver.Array<int32_t>(dv * width);
-  if (slot_rows > kInt8ProductKeys) scratch.total = carver.Array<int64_t>(dv * width);
-  scratch.state = carver.Floats(dv * width);
-  if (bound.out.dtype == DType::kI8) scratch.staging = carver.Floats(width * dv);
+  scratch.panel = carver.Array<uint32_t>(kernels.Words(bound.problem.d), width);
+  scratch.scores = carver.Floats(slot_rows, width);
+  scratch.product = carver.Array<int32_t>(dv, width);
+  if (slot_rows > kInt8ProductKeys) scratch.total = carver.Array<int64_t>(dv, width);
+  scratch.state = carver.Floats(dv, width);
+  if (bound.out.dtype == DType::kI8) scratch.staging = carver.Floats(width, dv);
   return scratch;
 }
 

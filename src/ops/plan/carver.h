@@ -4,18 +4,27 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/saturating.h"
+
 namespace fa::ops {
 
-/// Hands out 64-byte aligned pieces of a block of memory in order; with null memory it only counts.
+/// Hands out 64-byte aligned pieces of a block of memory in order; with null memory it only counts, and what exceeds 63
+/// bits stays the greatest size there is.
 class Carver {
  public:
   explicit Carver(std::byte* memory) : memory_(memory) {}
 
-  float* Floats(int64_t count) { return Array<float>(count); }
-  template <typename T>
-  T* Array(int64_t count) {
+  /// As many as the product of `sizes`.
+  template <typename... Sizes>
+  float* Floats(Sizes... sizes) {
+    return Array<float>(sizes...);
+  }
+  template <typename T, typename... Sizes>
+  T* Array(Sizes... sizes) {
     const size_t offset = used_;
-    used_ += (static_cast<size_t>(count) * sizeof(T) + 63) & ~size_t{63};
+    const int64_t bytes = core::SaturatedProduct(static_cast<int64_t>(sizeof(T)), static_cast<int64_t>(sizes)...);
+    const int64_t rounded = core::SaturatedSum(bytes, 63) / 64 * 64;
+    used_ = static_cast<size_t>(core::SaturatedSum(static_cast<int64_t>(used_), rounded));
     return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + offset);
   }
   [[nodiscard]] size_t used() const { return used_; }

@@ -1,5 +1,10 @@
 #include "ops/plan/plan_machine.h"
 
+#include <algorithm>
+
+#include "core/memory.h"
+#include "core/saturating.h"
+
 namespace fa::ops {
 
 const core::kernels::KernelTable& KernelsOf(const Context& context, DType dtype) {
@@ -17,7 +22,23 @@ tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTab
   machine.l1_bytes = impl.l1_bytes();
   machine.l2_bytes = impl.l2_bytes();
   machine.strip_rows = static_cast<int>(table.widest().width);
+  machine.memory_bytes = core::MemoryBytes();
   return machine;
+}
+
+Status CheckWorkspace(size_t bytes) {
+  const auto most = static_cast<size_t>(core::MemoryBytes());
+  if (bytes <= most) return Status::Ok();
+  return Status::OutOfMemory(
+      tiling::PlanTooLarge("bytes of workspace", static_cast<double>(bytes), static_cast<double>(most)).what());
+}
+
+Status CheckSequenceCount(const std::string& name, int64_t sequences, int64_t tasks) {
+  // A sequence takes less than a task: its sizes, its mask and where its rows lie.
+  const int64_t most = tiling::MostTasks(core::MemoryBytes()) / std::max<int64_t>(tasks, 1);
+  if (sequences <= most) return Status::Ok();
+  return Status::OutOfMemory(name + "=" + std::to_string(sequences) + ", want at most " + std::to_string(most) +
+                             (tasks > 1 ? " (each takes " + std::to_string(tasks) + " tasks or more)" : ""));
 }
 
 std::vector<int> FirstWorkers(const core::TaskGraph& graph) {

@@ -1,7 +1,10 @@
 #ifndef FA_OPS_PLAN_MACHINE_H_
 #define FA_OPS_PLAN_MACHINE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "core/task_graph.h"
 #include "fa/context.h"
 #include "fa/plan.h"
+#include "tiling/plan_limits.h"
 #include "tiling/problem.h"
 
 namespace fa::ops {
@@ -19,6 +23,12 @@ namespace fa::ops {
 [[nodiscard]] const core::kernels::KernelTable& KernelsOf(const Context& context, DType dtype);
 /// The context's machine as the planner sees it.
 [[nodiscard]] tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTable& table);
+
+/// @return kOutOfMemory for a workspace that this machine has no memory for
+[[nodiscard]] Status CheckWorkspace(size_t bytes);
+/// Refuses a description of more sequences than memory holds, or than a plan has tasks where each takes `tasks` or
+/// more, before it is made. @param name  what says how many there are: "query.shape[0]"
+[[nodiscard]] Status CheckSequenceCount(const std::string& name, int64_t sequences, int64_t tasks);
 
 /// Of every task: the worker whose range it starts in.
 [[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
@@ -31,7 +41,13 @@ Result<Plan> MakePlan(Context* context, Bind&& bind) {
     if (Status status = used.impl().status(); !status.ok()) return status;
     auto bound = bind();
     if (!bound.ok()) return bound.status();
-    return Plan(std::make_shared<const Impl>(used, std::move(bound).value()));
+    try {
+      auto impl = std::make_shared<const Impl>(used, std::move(bound).value());
+      const Status status = CheckWorkspace(impl->workspace_bytes());
+      return status.ok() ? Result<Plan>(Plan(std::move(impl))) : status;
+    } catch (const tiling::PlanTooLarge& error) {
+      return Status::OutOfMemory(error.what());
+    }
   });
 }
 

@@ -246,13 +246,7 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
 }  // namespace
 
 double BoundSparse::Pairs() const {
-  double keys = 0;
-  for (size_t b = 0; b < sequences.list.size(); ++b) {
-    for (int64_t row = 0; row < sequences.list[b].sq; ++row) {
-      keys += static_cast<double>(KeysAtMost({static_cast<int64_t>(b), row}));
-    }
-  }
-  return keys * static_cast<double>(attention.problem.heads);
+  return sequences.SelectableKeys(lists.entries, lists.block_size) * static_cast<double>(attention.problem.heads);
 }
 
 Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options) {

@@ -1,5 +1,6 @@
 #include "ops/sparse/sparse_backward_buffers.h"
 
+#include "core/saturating.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -35,21 +36,21 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& 
   const auto& problem = bound.attention.problem;
   const int64_t lanes = RoundUp(plan.tile_heads, kMaxStripWidth), rows = RoundUp(plan.tile_heads, 2);
   const int64_t columns = problem.d + problem.d_rope;
-  q_panel = carver.Floats(lanes * columns);
-  do_panel = carver.Floats(lanes * problem.dv);
-  dq = carver.Floats(lanes * columns);
+  q_panel = carver.Floats(lanes, columns);
+  do_panel = carver.Floats(lanes, problem.dv);
+  dq = carver.Floats(lanes, columns);
   shift = carver.Floats(lanes);
   delta = carver.Floats(lanes);
-  q = carver.Floats(rows * PanelColumns(table, problem.d));
-  q_rope = carver.Floats(rows * PanelColumns(table, problem.d_rope));
-  d_out = carver.Floats(rows * PanelColumns(table, problem.dv));
-  s = carver.Floats(lanes * plan.block_k);
-  dp = carver.Floats(lanes * plan.block_k);
+  q = carver.Floats(rows, PanelColumns(table, problem.d));
+  q_rope = carver.Floats(rows, PanelColumns(table, problem.d_rope));
+  d_out = carver.Floats(rows, PanelColumns(table, problem.dv));
+  s = carver.Floats(lanes, plan.block_k);
+  dp = carver.Floats(lanes, plan.block_k);
   pairs = carver.Floats(table.pairs() ? kMaxStripWidth * plan.block_k / 2 : 0);
   dk_rows = carver.Array<float*>(plan.block_k);
   dk_rope_rows = carver.Array<float*>(plan.block_k);
   dv_rows = carver.Array<float*>(plan.block_k);
-  runs = carver.Array<FetchRuns::Run>(5 * plan.block_k);
+  runs = carver.Array<FetchRuns::Run>(5, plan.block_k);
 }
 
 SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan,
@@ -71,10 +72,10 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
   Carver carver(nullptr);
   static_cast<void>(SparseBackwardScratch(carver, forward, plan, table, gather));
   scratch_bytes = carver.used();
-  scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes * static_cast<size_t>(workers));
+  scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, workers);
   if (bound.has_dsink) {
-    row_delta = workspace.Book("delta of every row",
-                               sizeof(float) * static_cast<size_t>(forward.sequences.tokens * problem.heads));
+    const int64_t token_bytes = core::SaturatedProduct(int64_t{sizeof(float)}, problem.heads);
+    row_delta = workspace.Book("delta of every row", static_cast<size_t>(token_bytes), forward.sequences.tokens);
   }
 }
 

@@ -31,14 +31,14 @@ struct SparseForwardTile::Scratch {
         panels(carver, gather),
         max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)),
         addresses(carver, gather, gather.block == 0 ? max_keys : 0),
-        runs(carver.Array<FetchRuns::Run>(3 * gather.block)) {
+        runs(carver.Array<FetchRuns::Run>(3, gather.block)) {
     const auto& problem = bound.attention.problem;
     const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false);
     std::byte* memory = carver.Array<std::byte>(static_cast<int64_t>(bytes));
     if (memory != nullptr) tile = TileScratch::Carve(memory, problem, plan.tile_heads, plan.block_k, false, false);
     if (!bound.has_mean) return;
     const int64_t lanes = (plan.tile_heads + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
-    raw_scores = carver.Floats(max_keys * lanes);
+    raw_scores = carver.Floats(max_keys, lanes);
     sums = carver.Floats(max_keys);
   }
 
@@ -74,8 +74,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const Spars
   static_cast<void>(SparseForwardTile::Scratch(carver, bound, plan, gather));
   scratch_bytes = carver.used();
   run_state = workspace.Book("run state", core::RunStateBytes(plan.graph));
-  scratch = workspace.Book("selected keys, their rows, tile scratch",
-                           scratch_bytes * static_cast<size_t>(plan.graph.workers()));
+  scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, plan.graph.workers());
 }
 
 SparseForwardTile::SparseForwardTile(const BoundSparse& bound, const SparsePlan& plan,

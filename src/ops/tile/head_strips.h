@@ -6,6 +6,7 @@
 
 #include "core/kernels/indexer_kernel_types.h"
 #include "core/kernels/kernel_types.h"
+#include "core/saturating.h"
 #include "fa/tensor.h"
 
 namespace fa::ops {
@@ -24,7 +25,7 @@ class HeadStrips {
   [[nodiscard]] int64_t lanes() const { return strips_ * width(); }
   [[nodiscard]] int64_t First(int64_t strip) const { return strip * width(); }
   [[nodiscard]] int64_t Count(int64_t strip) const { return std::min(width(), heads_ - First(strip)); }
-  [[nodiscard]] int64_t PanelFloats(int64_t d) const { return kernels_->PanelRows(d) * lanes(); }
+  [[nodiscard]] int64_t PanelFloats(int64_t d) const { return core::SaturatedProduct(kernels_->PanelRows(d), lanes()); }
 
   /// Packs the heads' rows of d elements, `stride` elements apart.
   void Pack(const void* q, DType dtype, int64_t stride, int64_t d, float* panel) const;

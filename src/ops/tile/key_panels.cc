@@ -1,5 +1,7 @@
 #include "ops/tile/key_panels.h"
 
+#include "core/saturating.h"
+
 namespace fa::ops {
 namespace {
 
@@ -28,7 +30,7 @@ size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tilin
                             const core::kernels::KernelTable& table) {
   const int64_t columns = PackedKColumns(problem, plan) + (plan.pack_v ? problem.dv : 0);
   const int64_t rows = table.pairs() ? plan.slot_rows / 2 : plan.slot_rows;
-  return static_cast<size_t>(rows * columns) * sizeof(float);
+  return static_cast<size_t>(core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float))));
 }
 
 float* KeyPanels::SlotK(int32_t slot) const {

@@ -10,17 +10,17 @@ TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int6
   // A tile's last strip may be narrower than the widest, never wider; rows are rounded up to full strips.
   const int64_t rows = (tile_rows + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
   TileScratch scratch;
-  scratch.panels = carver.Floats(rows * (problem.d + problem.d_rope));
-  scratch.state = carver.Floats(rows * problem.dv);
-  scratch.backup = carver.Floats(kMaxStripWidth * problem.dv);
-  scratch.scores = carver.Floats(kMaxStripWidth * block_k);
-  scratch.stats = carver.Floats(2 * rows);
+  scratch.panels = carver.Floats(rows, (problem.d + problem.d_rope));
+  scratch.state = carver.Floats(rows, problem.dv);
+  scratch.backup = carver.Floats(kMaxStripWidth, problem.dv);
+  scratch.scores = carver.Floats(kMaxStripWidth, block_k);
+  scratch.stats = carver.Floats(2, rows);
   if (convert) {
-    scratch.k_block = carver.Floats(block_k * problem.d);
-    scratch.k_rope_block = carver.Floats(block_k * problem.d_rope);
-    scratch.v_block = carver.Floats(block_k * problem.dv);
+    scratch.k_block = carver.Floats(block_k, problem.d);
+    scratch.k_rope_block = carver.Floats(block_k, problem.d_rope);
+    scratch.v_block = carver.Floats(block_k, problem.dv);
   }
-  if (stage_bias) scratch.bias = carver.Floats(kMaxStripWidth * block_k);
+  if (stage_bias) scratch.bias = carver.Floats(kMaxStripWidth, block_k);
   return scratch;
 }
 

@@ -39,7 +39,7 @@ KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
 GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape) {
   const int64_t element = ElementBytes(shape);
   const bool pairs = shape.form == KeyForm::kPairs;
-  k = carver.Array<std::byte>(shape.block * KStride(shape) * element);
+  k = carver.Array<std::byte>(shape.block, KStride(shape), element);
   v = carver.Array<std::byte>(shape.shared_v ? 0 : shape.block * VStride(shape) * element);
   v_pairs = carver.Floats(pairs && !shape.natural_v ? shape.block / 2 * shape.dv : 0);
   k_pairs = carver.Floats(pairs && shape.pair_k ? shape.block / 2 * shape.columns() : 0);

@@ -36,7 +36,7 @@ KeySumTasks::KeySumTasks(const SparseSequences& sequences, int64_t columns, int6
   graph_.range_begin[0] = 0;
   graph_.shared_claims = true;
   run_state_ = workspace.Book("run state", core::RunStateBytes(graph_));
-  sums_ = workspace.Book("sums of the keys' gradients", static_cast<size_t>(keys * row_bytes));
+  sums_ = workspace.Book("sums of the keys' gradients", static_cast<size_t>(row_bytes), keys);
   gates_ = workspace.Book("gates of the sums", 2 * sizeof(int64_t));
   commit_ = workspace.Book("progress of tokens", OrderedCommit::Bytes(units, std::ssize(sequences.list)));
 }

@@ -2,8 +2,11 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 
+#include "core/saturating.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/plan/plan_machine.h"
 
 namespace fa::ops {
 namespace {
@@ -26,6 +29,11 @@ std::string Entry(const Side& side, size_t i) {
 
 Status Missing(const Side& side, const char* want) {
   return Status::InvalidArgument(std::string(side.name) + ": missing, want " + want);
+}
+
+Status TooManyTokens(const char* name, int64_t tokens) {
+  return Status::InvalidArgument(std::string(name) + ": " + std::to_string(tokens) +
+                                 " tokens or more in use, want at most " + std::to_string(kMaxTokens));
 }
 
 Status CheckPrefixSums(const Side& side) {
@@ -69,7 +77,38 @@ Status CheckLengths(const Side& side, int64_t batch) {
   return Status::Ok();
 }
 
+// Before the list is made: the number of batch elements, and of tokens where all of each are in use.
+Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
+  const std::string batch = lengths.paged ? "block_table.shape[0]" : std::string(lengths.q_name) + ".shape[0]";
+  if (Status status = CheckSequenceCount(batch, count, 1); !status.ok()) return status;
+  const int64_t tokens = q.lengths.empty() ? core::SaturatedProduct(count, q.rows) : 0;
+  return tokens <= kMaxTokens ? Status::Ok() : TooManyTokens(lengths.q_name, tokens);
+}
+
 }  // namespace
+
+double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) const {
+  // Sum over limits 1..x of the blocks that hold their keys.
+  const auto blocks_up_to = [block_size](int64_t x) {
+    const auto whole = static_cast<double>(x / block_size), rest = static_cast<double>(x % block_size);
+    return static_cast<double>(block_size) * whole * (whole + 1) / 2 + rest * (whole + 1);
+  };
+  double blocks = 0;
+  for (const SparseSequence& sequence : list) {
+    const auto [sq, sk] = std::pair{sequence.sq, sequence.sk};
+    const int64_t full = core::SaturatedProduct(entries, block_size);  // a list takes no more keys
+    if (mask == SparseMask::kNone) {
+      const int64_t of_each = std::min(entries, sk / block_size + (sk % block_size != 0 ? 1 : 0));
+      blocks += static_cast<double>(sq) * static_cast<double>(of_each);
+      continue;
+    }
+    // Limits are first..sk, one each; rows before them have none.
+    const int64_t before = std::max<int64_t>(sk - sq, 0);
+    const int64_t end = std::max(before, std::min(sk, full));
+    blocks += blocks_up_to(end) - blocks_up_to(before) + static_cast<double>(sk - end) * static_cast<double>(entries);
+  }
+  return blocks * static_cast<double>(block_size);
+}
 
 SparseToken SparseSequences::Token(int64_t token) const {
   const auto after = std::upper_bound(list.begin(), list.end(), token,
@@ -102,6 +141,8 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     if (Status status = CheckLengths(kv, count); !status.ok()) return status;
   }
 
+  if (Status status = CheckCount(lengths, count, q); !status.ok()) return status;
+
   SparseSequences bound;
   bound.mask = lengths.mask;
   bound.packed = packed;
@@ -127,10 +168,7 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     bound.tokens += sequence.sq;
     bound.max_sk = std::max(bound.max_sk, sequence.sk);
     bound.list.push_back(sequence);
-    if (bound.tokens > kMaxTokens) {
-      return Status::InvalidArgument(std::string(lengths.q_name) + ": more than " + std::to_string(kMaxTokens) +
-                                     " tokens in use");
-    }
+    if (bound.tokens > kMaxTokens) return TooManyTokens(lengths.q_name, bound.tokens);
   }
   return bound;
 }

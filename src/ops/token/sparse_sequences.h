@@ -45,6 +45,9 @@ struct SparseSequences {
   [[nodiscard]] int64_t Limit(const SparseToken& token) const {
     return list[static_cast<size_t>(token.sequence)].Limit(mask, token.row);
   }
+  /// Keys of all tokens together, of lists of `entries` blocks of block_size keys: per token the smaller of its list
+  /// and the blocks that hold its keys.
+  [[nodiscard]] double SelectableKeys(int64_t entries, int64_t block_size) const;
   /// The token's row in the tensors, to go with its sequence as batch element.
   [[nodiscard]] int64_t Row(const SparseToken& token) const {
     return list[static_cast<size_t>(token.sequence)].q_offset + token.row;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ TEST(SparseSequences, LimitCountsFromTheRightEnd) {
 
 TEST(SparseSequences, MoreTokensThanTasksCanBeAreRefused) {
   const SparseLengths lengths{.batch = 3, .q_rows = int64_t{1} << 29, .k_rows = 1};
-  EXPECT_EQ(Message(lengths), "query: more than 1073741824 tokens in use");
+  EXPECT_EQ(Message(lengths), "query: 1610612736 tokens or more in use, want at most 1073741824");
 }
 
 TEST(SparseSequences, PrefixSumsWithALeadingZeroHaveAnEmptyFirstSequence) {
@@ -109,6 +110,31 @@ TEST(SparseSequences, ErrorsNameTheEntry) {
             "mask=1, want none (0) or right-down causal (3)");
   EXPECT_EQ(Message({.batch = 1, .q_rows = 1, .k_rows = int64_t{1} << 31}),
             "key: sequence 0 has 2147483648 keys, want at most 2147483647");
+}
+
+TEST(SparseSequences, SelectableKeysAreThoseOfOneTokenAfterAnother) {
+  for (const SparseMask mask : {SparseMask::kNone, SparseMask::kRightDownCausal}) {
+    for (int64_t sq = 0; sq <= 9; ++sq) {
+      for (int64_t sk = 0; sk <= 9; ++sk) {
+        SparseSequences sequences;
+        sequences.mask = mask;
+        sequences.list = {{.sq = sq, .sk = sk}, {.sq = 2, .sk = 7}};
+        for (const int64_t block_size : {1, 2, 4}) {
+          for (const int64_t entries : {0, 1, 3, 100}) {
+            int64_t keys = 0;
+            for (const SparseSequence& sequence : sequences.list) {
+              for (int64_t t = 0; t < sequence.sq; ++t) {
+                const int64_t limit = sequence.Limit(mask, t);
+                keys += std::min(entries, (limit + block_size - 1) / block_size) * block_size;
+              }
+            }
+            ASSERT_EQ(sequences.SelectableKeys(entries, block_size), static_cast<double>(keys))
+                << sq << " queries, " << sk << " keys, " << entries << " entries of " << block_size;
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,16 @@
+#ifndef FA_CORE_MEMORY_H_
+#define FA_CORE_MEMORY_H_
+
+#include <cstdint>
+
+namespace fa::core {
+
+/// What one process can map with the page tables of every x86-64 CPU (4 levels): nothing larger can be allocated.
+inline constexpr int64_t kAddressSpaceBytes = int64_t{1} << 47;
+
+/// Memory of this machine, swap included, at most kAddressSpaceBytes.
+[[nodiscard]] int64_t MemoryBytes();
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_MEMORY_H_

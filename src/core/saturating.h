@@ -1,0 +1,36 @@
+#ifndef FA_CORE_SATURATING_H_
+#define FA_CORE_SATURATING_H_
+
+#include <cstdint>
+#include <limits>
+
+namespace fa::core {
+
+// Arithmetic of sizes, which are not negative. A result beyond 63 bits becomes the greatest value, which every limit
+// refuses: sizes are computed first and compared once.
+
+inline constexpr int64_t kSaturated = std::numeric_limits<int64_t>::max();
+
+[[nodiscard]] constexpr int64_t SaturatedSum(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kSaturated : sum;
+}
+
+[[nodiscard]] constexpr int64_t SaturatedProduct(int64_t size) { return size; }
+template <typename... Sizes>
+[[nodiscard]] constexpr int64_t SaturatedProduct(int64_t first, int64_t second, Sizes... rest) {
+  int64_t product = 0;
+  // A 0 among the rest would make any product 0, so the rest is looked at too.
+  if (__builtin_mul_overflow(first, second, &product)) product = kSaturated;
+  return SaturatedProduct(product, static_cast<int64_t>(rest)...);
+}
+
+/// value * part / whole, rounded down, for part <= whole: exact however large they are.
+[[nodiscard]] constexpr int64_t ShareOf(int64_t value, int64_t part, int64_t whole) {
+  __extension__ using Wide = __int128;
+  return static_cast<int64_t>(Wide{value} * part / whole);
+}
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_SATURATING_H_

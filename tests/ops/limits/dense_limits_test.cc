@@ -1,0 +1,197 @@
+// Forward, backward, merge and dropout mask at absurd sizes. Where a size alone would make a plan of many millions of
+// tasks, which a large machine can hold, it begins beyond that.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
+#include "fa/merge.h"
+#include "ops/limits/claimed_tensors.h"
+#include "support/hang_alarm.h"
+
+namespace fa::test {
+namespace {
+
+constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
+
+struct Sizes {
+  int64_t b = 1, n = 2, n_kv = 1, sq = 16, sk = 16, d = 8, dv = 8;
+};
+
+std::string Text(const Sizes& s) {
+  std::string text;
+  for (const int64_t size : {s.b, s.n, s.n_kv, s.sq, s.sk, s.d, s.dv}) text += " " + std::to_string(size);
+  return text;
+}
+
+AttentionArgs ForwardArgs(const Sizes& s, DType dtype = DType::kF32) {
+  AttentionArgs args;
+  args.q = Claim({s.b, s.n, s.sq, s.d}, dtype);
+  args.k = Claim({s.b, s.n_kv, s.sk, s.d}, dtype);
+  args.v = Claim({s.b, s.n_kv, s.sk, s.dv}, dtype);
+  args.out = ClaimOutput({s.b, s.n, s.sq, s.dv}, dtype);
+  return args;
+}
+
+AttentionGradArgs BackwardArgs(const Sizes& s, DType dtype = DType::kF32) {
+  AttentionGradArgs args;
+  args.q = Claim({s.b, s.n, s.sq, s.d}, dtype);
+  args.k = Claim({s.b, s.n_kv, s.sk, s.d}, dtype);
+  args.v = Claim({s.b, s.n_kv, s.sk, s.dv}, dtype);
+  args.out = args.d_out = Claim({s.b, s.n, s.sq, s.dv}, dtype);
+  args.softmax_max = args.softmax_sum = Claim({s.b, s.n, s.sq});
+  args.dq = ClaimOutput(args.q.shape, dtype);
+  args.dk = ClaimOutput(args.k.shape, dtype);
+  args.dv = ClaimOutput(args.v.shape, dtype);
+  return args;
+}
+
+// One size at a time, then several at once, with and without rows and keys.
+std::vector<Sizes> AbsurdCases() {
+  std::vector<Sizes> cases;
+  for (const int64_t size : AbsurdSizes()) {
+    for (const int64_t rows : {0, 1, 16}) {
+      cases.push_back({.b = size, .sq = rows});
+      cases.push_back({.b = size, .sq = rows, .sk = 0});
+    }
+    cases.push_back({.n = size, .sq = 64});  // not folded
+    cases.push_back({.n = size, .n_kv = size});
+    cases.push_back({.n = size, .sq = 0});
+    cases.push_back({.d = size});
+    cases.push_back({.dv = size});
+    cases.push_back({.b = size, .n = size, .sq = size, .sk = size});
+  }
+  for (const int64_t size : AbsurdSizes(Power(40))) {
+    cases.push_back({.n = size, .sq = 1});  // folded
+    cases.push_back({.sq = size});
+    cases.push_back({.sq = size, .d = 1, .dv = 1});
+    cases.push_back({.sk = size});
+    cases.push_back({.sq = 1, .sk = size, .d = 1, .dv = 1});
+    cases.push_back({.sq = 4096, .sk = size});
+    cases.push_back({.n = Power(12), .n_kv = Power(12), .sq = 0, .sk = size});
+    cases.push_back({.n = Power(20), .n_kv = 1, .sq = 0, .sk = size});
+  }
+  return cases;
+}
+
+TEST(DenseLimits, ForwardRefusesAbsurdSizesOrPlansThem) {
+  const HangAlarm alarm;
+  for (const Sizes& sizes : AbsurdCases()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
+        const AttentionOptions options{.mask = mask};
+        ExpectRefusedOrSmall(PlanFlashAttention(ForwardArgs(sizes, dtype), options), Text(sizes));
+      }
+    }
+  }
+}
+
+TEST(DenseLimits, BackwardRefusesAbsurdSizesOrPlansThem) {
+  const HangAlarm alarm;
+  for (const Sizes& sizes : AbsurdCases()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Mask& mask : {Mask::None(), Mask::Causal(), Mask::Band(1000, 0)}) {
+        const AttentionOptions options{.mask = mask};
+        ExpectRefusedOrSmall(PlanFlashAttentionGrad(BackwardArgs(sizes, dtype), options), Text(sizes));
+      }
+    }
+  }
+}
+
+TEST(DenseLimits, BackwardOfOneRowSaysHowManyTasksAndHowManyThereCanBe) {
+  const HangAlarm alarm;
+  for (const int exponent : {38, 40}) {
+    const auto plan = PlanFlashAttentionGrad(BackwardArgs({.sq = 1, .sk = Power(exponent)}), {});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+    EXPECT_THAT(plan.status().message(), ::testing::HasSubstr(" tasks, want at most "));
+  }
+}
+
+TEST(DenseLimits, GradientsOfParametersOverAbsurdKeysAreRefused) {
+  const HangAlarm alarm;
+  // One bias for all rows of a head: a sum per head and key.
+  AttentionGradArgs args = BackwardArgs({.n = Power(30), .n_kv = 1, .sq = 0, .sk = Power(30), .d = 1, .dv = 1});
+  args.pse = Claim({1, Power(30), 1, Power(30)});
+  args.dpse = ClaimOutput(args.pse.shape);
+  ExpectRefused(PlanFlashAttentionGrad(args, {.pse_type = PseType::kScaleThenAdd}).status(), "dpse of keys");
+  // One bias for the batch: a sum per pair.
+  args = BackwardArgs({.b = 2, .n = 2, .n_kv = 1, .sq = Power(18), .sk = Power(19)});
+  args.pse = Claim({1, 2, Power(18), Power(19)});
+  args.dpse = ClaimOutput({1, 2, Power(18), Power(19)});
+  ExpectRefused(PlanFlashAttentionGrad(args, {.pse_type = PseType::kScaleThenAdd}).status(), "dpse of pairs");
+}
+
+TEST(DenseLimits, PackedSequencesAndFusedHeadsOfAbsurdSizes) {
+  const HangAlarm alarm;
+  for (const int64_t size : AbsurdSizes(Power(40))) {
+    const std::vector<int64_t> cu{size / 2, size};
+    AttentionArgs args;
+    args.q = Claim({size, 2, 8});
+    args.k = args.v = Claim({size, 1, 8});
+    args.out = ClaimOutput({size, 2, 8});
+    args.cu_q = args.cu_kv = cu;
+    ExpectRefused(PlanFlashAttention(args, {.layout = Layout::kTND}).status(), "T " + std::to_string(size));
+
+    AttentionArgs fused;
+    fused.q = Claim({1, 64, size});
+    fused.k = fused.v = Claim({1, 64, size});
+    fused.out = ClaimOutput({1, 64, size});
+    for (const int64_t heads : {int64_t{1}, size / 8, size, int64_t{3}}) {
+      const auto plan = PlanFlashAttention(fused, {.layout = Layout::kBSH, .heads = heads});
+      ExpectRefused(plan.status(), "BSH " + std::to_string(size) + " of " + std::to_string(heads));
+    }
+  }
+}
+
+TEST(DenseLimits, MasksAndBiasesOfAbsurdSizes) {
+  const HangAlarm alarm;
+  for (const int64_t size : AbsurdSizes()) {
+    AttentionArgs args = ForwardArgs({});
+    args.dense_mask = Claim({size, size}, DType::kU8);
+    ExpectRefused(PlanFlashAttention(args, {}).status(), "mask");
+    args.dense_mask = {};
+    args.pse = Claim({1, 2, size, size});
+    ExpectRefused(PlanFlashAttention(args, {}).status(), "pse");
+    args = ForwardArgs({.sq = 1, .sk = std::max(size, Power(40)), .d = 1, .dv = 1});
+    args.drop_mask = Claim({16}, DType::kU8);
+    ExpectRefused(PlanFlashAttention(args, {.keep_prob = 0.5F}).status(), "drop_mask");
+  }
+}
+
+TEST(DenseLimits, MergeOfAbsurdSizesWithoutMemoryIsRefusedOrEmpty) {
+  const HangAlarm alarm;
+  for (const int64_t size : AbsurdSizes()) {
+    for (const Dims& shape : {Dims{size, 2, 4, 8}, {1, size, 4, 8}, {1, 2, size, 8}, {1, 2, 4, size}}) {
+      const Dims rows{shape[0], shape[1], shape[2]};
+      MergeArgs args;
+      args.prev_out = args.cur_out = {nullptr, DType::kF32, shape, {}};
+      args.prev_max = args.prev_sum = args.cur_max = args.cur_sum = {nullptr, DType::kF32, rows, {}};
+      args.out = {nullptr, DType::kF32, shape, {}};
+      args.softmax_max = args.softmax_sum = {nullptr, DType::kF32, rows, {}};
+      EXPECT_FALSE(MergePartials(args, {.layout = Layout::kBNSD}).ok()) << size;
+    }
+    const Dims empty{0, size > Power(50) ? 2 : size, 0, 8};
+    MergeArgs args;
+    args.prev_out = args.cur_out = {nullptr, DType::kF32, empty, {}};
+    args.prev_max = args.prev_sum = args.cur_max = args.cur_sum = {nullptr, DType::kF32, {0, empty[1], 0}, {}};
+    args.out = {nullptr, DType::kF32, empty, {}};
+    args.softmax_max = args.softmax_sum = {nullptr, DType::kF32, {0, empty[1], 0}, {}};
+    EXPECT_TRUE(MergePartials(args, {.layout = Layout::kBNSD}).ok()) << size;
+  }
+}
+
+TEST(DenseLimits, ADropoutMaskOfAbsurdSizeWantsItsBytes) {
+  const HangAlarm alarm;
+  std::vector<uint8_t> mask(16);
+  for (const int64_t size : AbsurdSizes()) {
+    ExpectRefused(GenerateDropoutMask({1, 0}, 0.5F, size, mask), "bits " + std::to_string(size));
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

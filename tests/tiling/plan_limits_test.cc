@@ -1,0 +1,172 @@
+// Sizes that no plan can have are refused by arithmetic, not by trying.
+#include "tiling/plan_limits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "support/hang_alarm.h"
+#include "tests/tiling/sample_problems.h"
+#include "tiling/backward_plan.h"
+#include "tiling/backward_tiles.h"
+#include "tiling/forward_plan.h"
+
+namespace fa::tiling {
+namespace {
+
+using test::HangAlarm;
+using ::testing::HasSubstr;
+
+constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
+
+template <typename Make>
+std::string RefusalOf(const Make& make) {
+  const HangAlarm alarm;
+  try {
+    static_cast<void>(make());
+  } catch (const PlanTooLarge& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+std::string RefusedBackward(const Sizes& sizes, const Machine& machine) {
+  return RefusalOf([&] { return MakeBackwardPlan(MakeProblem(sizes), machine); });
+}
+
+std::string RefusedForward(const Sizes& sizes, const Machine& machine) {
+  return RefusalOf([&] { return MakeForwardPlan(MakeProblem(sizes), machine); });
+}
+
+// As CountPairTiles is defined: column by column.
+double CountOneByOne(const RowRule& rule, const BackwardCut& cut) {
+  const auto groups = [&](Interval rows) {
+    return rows.empty() ? 0 : (rows.end + cut.block_q - 1) / cut.block_q - rows.begin / cut.block_q;
+  };
+  int64_t tiles = 0;
+  for (int64_t key = 0; key < rule.sk; key += cut.block_k) {
+    const Interval rows = rule.RowsOfKeys({key, key + cut.block_k});
+    tiles += rows.empty() ? 1 : cut.group * groups(rows);
+  }
+  const int64_t with_keys = groups(rule.RowsOfKeys({0, rule.sk}));
+  return static_cast<double>(tiles + cut.group * (groups({0, rule.sq}) - with_keys));
+}
+
+TEST(CountPairTiles, AgreesWithOneColumnAfterAnotherForAllSmallRules) {
+  const BackwardCut cuts[] = {{.block_q = 1, .block_k = 1},
+                              {.block_q = 2, .block_k = 3, .group = 3},
+                              {.block_q = 3, .block_k = 2},
+                              {.block_q = 4, .block_k = 4, .group = 2}};
+  int64_t rules = 0;
+  for (int64_t sq = 0; sq <= 8; ++sq) {
+    for (int64_t sk = 0; sk <= 8; ++sk) {
+      const int64_t reach = sq + sk;
+      for (int64_t lo = -reach; lo <= reach; ++lo) {
+        for (int64_t hi = -reach; hi <= reach; ++hi) {
+          for (const int64_t prefix : {int64_t{0}, int64_t{1}, int64_t{5}, reach}) {
+            if (prefix > 0 && lo != -reach) continue;  // such a rule has no lower bound
+            const RowRule rule{.lo = lo, .hi = hi, .prefix = prefix, .sq = sq, .sk = sk};
+            for (const BackwardCut& cut : cuts) {
+              ASSERT_EQ(CountPairTiles(rule, cut), CountOneByOne(rule, cut))
+                  << "sq " << sq << " sk " << sk << " lo " << lo << " hi " << hi << " prefix " << prefix << " block_q "
+                  << cut.block_q << " block_k " << cut.block_k;
+              ++rules;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(rules, 100000);
+}
+
+TEST(CountPairTiles, TakesNoTimeForAnyLength) {
+  const HangAlarm alarm;
+  const int64_t s = Power(58);
+  const BackwardCut cut{.block_q = 128, .block_k = 128};
+  const RowRule causal{.lo = -2 * s, .hi = 0, .prefix = 0, .sq = s, .sk = s};
+  const double blocks = static_cast<double>(s) / 128;
+  EXPECT_DOUBLE_EQ(CountPairTiles(causal, cut), blocks * (blocks + 1) / 2);
+  const RowRule full{.lo = -2 * s, .hi = 2 * s, .prefix = 0, .sq = s, .sk = s};
+  EXPECT_DOUBLE_EQ(CountPairTiles(full, cut), blocks * blocks);
+}
+
+TEST(PlanLimits, BackwardOfAnyLengthIsRefusedWithBothNumbers) {
+  for (const int exponent : {38, 40, 58}) {
+    const int64_t s = Power(exponent);
+    EXPECT_EQ(RefusedBackward({.lengths = {{1, s}}}, MakeMachine(2)),
+              "the plan: " + std::to_string(s / 128) + " tasks, want at most " + std::to_string(Power(30)));
+    EXPECT_EQ(RefusedBackward({.lengths = {{s, 1}}}, MakeMachine(2)),
+              "the plan: " + std::to_string(s / 128) + " tasks, want at most " + std::to_string(Power(30)));
+    EXPECT_THAT(RefusedBackward({.lengths = {{s, s}}, .mask = Mask::Causal()}, MakeMachine(64, 2)),
+                HasSubstr("want at most"));
+  }
+}
+
+TEST(PlanLimits, BackwardIsRefusedForTheMemoryOfItsTasksAndOfOneSlot) {
+  Machine machine = MakeMachine(2);
+  machine.memory_bytes = int64_t{100} * kTaskBytes;
+  EXPECT_EQ(RefusedBackward({.lengths = {{128 * 10, 128 * 10}}, .d = 1, .dv = 1}, machine), "not refused");
+  EXPECT_EQ(RefusedBackward({.lengths = {{128 * 10, 128 * 11}}, .d = 1, .dv = 1}, machine),
+            "the plan: 110 tasks, want at most 100");
+  machine.memory_bytes = Power(20);
+  EXPECT_EQ(RefusedBackward({.lengths = {{16, 8192}}, .d = 1024, .dv = 1024}, machine),
+            "the plan: " + std::to_string((8192 + 16) * 2048 * 4) + " bytes of workspace, want at most 1048576");
+}
+
+TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
+  for (const int exponent : {38, 50, 60}) {
+    const int64_t s = Power(exponent);
+    // Decoded in 32 parts whose costs are within 64 bits.
+    const HangAlarm alarm;
+    const ForwardPlan decode = MakeForwardPlan(MakeProblem({.lengths = {{1, s}}, .d = 1, .dv = 1}), MakeMachine(2));
+    ASSERT_EQ(decode.items.size(), 32U);
+    for (const ForwardItem& item : decode.items) EXPECT_GT(item.cost, 0);
+    EXPECT_GT(decode.efficiency, 0.9);
+
+    EXPECT_EQ(RefusedForward({.lengths = {{s, 1}}}, MakeMachine(2)),
+              "the plan: " + std::to_string(s / 128) + " tasks, want at most " + std::to_string(Power(30)));
+    EXPECT_THAT(RefusedForward({.lengths = {{64, 64}}, .heads = s, .heads_kv = s}, MakeMachine(2)),
+                HasSubstr(std::to_string(s) + " tasks, want at most"));
+  }
+}
+
+TEST(PlanLimits, ForwardIsRefusedForKeysThatCannotBePacked) {
+  for (const int exponent : {44, 50}) {
+    const Sizes sizes{.lengths = {{4096, Power(exponent)}}, .dense = false};
+    EXPECT_EQ(RefusedForward(sizes, MakeMachine(2)), "the plan: " + std::to_string(Power(exponent) * 128) +
+                                                         " bytes of workspace, want at most " +
+                                                         std::to_string(Power(47)));
+  }
+  Machine machine = MakeMachine(1);
+  machine.memory_bytes = Power(60);
+  EXPECT_EQ(
+      RefusedForward({.lengths = {{4096, Power(50)}}, .dense = false}, machine),
+      "the plan: " + std::to_string(32 + 2 + Power(50) / 2048) + " tasks, want at most " + std::to_string(Power(30)));
+}
+
+TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
+  const HangAlarm alarm;
+  Machine wide = MakeMachine(2);  // whose tiles hold a million heads, so that few make up 2^33
+  wide.strip_rows = 1 << 20;
+  wide.l2_bytes = Power(50);
+  const int64_t heads = Power(33) + 5;
+  const ForwardPlan plan = MakeForwardPlan(MakeProblem({.lengths = {{1, 8}}, .heads = heads, .heads_kv = 1}), wide);
+  ASSERT_LT(plan.items.size(), size_t{1} << 20);
+  int64_t next = 0;
+  for (const ForwardItem& item : plan.items) {
+    ASSERT_EQ(item.head_begin, next);
+    ASSERT_GT(item.heads, 0);
+    next += item.heads;
+  }
+  EXPECT_EQ(next, heads);
+}
+
+TEST(PlanLimits, NumbersBeyond63BitsAreSaid) {
+  EXPECT_STREQ(PlanTooLarge("tasks", 0x1p80, 1024).what(), "the plan: 2^63 or more (1.2e+24) tasks, want at most 1024");
+}
+
+}  // namespace
+}  // namespace fa::tiling
