@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <cfenv>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,8 +20,8 @@ namespace {
 constexpr std::array kLayouts = {Layout::kBNSD, Layout::kBSND, Layout::kBSH,
                                  Layout::kSBH,  Layout::kTND,  Layout::kBNSD_BSND};
 
-AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<float> scale, const Mask& mask,
-                             int64_t pse_type, int64_t q_start, int64_t kv_start, float softcap, float keep_prob,
+AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<double> scale, const Mask& mask,
+                             int64_t pse_type, int64_t q_start, int64_t kv_start, double softcap, double keep_prob,
                              std::optional<uint64_t> seed, uint64_t offset) {
   if (pse_type < 0 || pse_type > 3) {
     Raise(Status::InvalidArgument("pse_type=" + std::to_string(pse_type) + ", want 0..3"));
@@ -28,13 +29,13 @@ AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::opti
   AttentionOptions options;
   options.layout = LayoutOf(layout);
   options.heads = heads;
-  options.scale = scale;
+  options.scale = NearestFloat(scale);
   options.mask = mask;
   options.pse_type = static_cast<PseType>(pse_type);
   options.q_start = q_start;
   options.kv_start = kv_start;
-  options.softcap = softcap;
-  options.keep_prob = keep_prob;
+  options.softcap = NearestFloat(softcap);
+  options.keep_prob = NearestFloat(keep_prob);
   if (seed) options.dropout = PhiloxState{*seed, offset};
   return options;
 }
@@ -103,14 +104,30 @@ void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* 
       [&](const MergeArgs& args) { return MergePartials(args, options, context); });
 }
 
-void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, float keep_prob, int64_t bits, Context* context) {
+void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, double keep_prob, int64_t bits, Context* context) {
   CallArrays arrays(std::move(tensors));
   const MutableTensorView mask = arrays.Out("mask");
   const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), static_cast<size_t>(mask.shape[0]));
-  RunUnlocked([&] { return GenerateDropoutMask({seed, offset}, keep_prob, bits, bytes, context); });
+  RunUnlocked([&] { return GenerateDropoutMask({seed, offset}, NearestFloat(keep_prob), bits, bytes, context); });
 }
 
 }  // namespace
+
+// Volatile: rounded between the two changes of the settings.
+float NearestFloat(double number) {
+  std::fenv_t callers;
+  std::fegetenv(&callers);
+  std::fesetenv(FE_DFL_ENV);
+  const volatile double given = number;
+  const volatile float nearest = static_cast<float>(given);
+  std::fesetenv(&callers);
+  return nearest;
+}
+
+std::optional<float> NearestFloat(std::optional<double> number) {
+  if (!number) return std::nullopt;
+  return NearestFloat(*number);
+}
 
 Layout LayoutOf(const std::string& name) { return Named<Layout>("layout", name, kLayouts); }
 

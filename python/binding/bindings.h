@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ using Lengths = std::vector<int64_t>;
 /// `cu_q` and `cu_kv` outlive the result.
 AttentionArgs ForwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
+
+/// A number of Python's as the library takes it: rounded to nearest, denormals kept, whatever the thread's settings.
+float NearestFloat(double number);
+std::optional<float> NearestFloat(std::optional<double> number);
 
 /// The layout of that name. ValueError for another.
 Layout LayoutOf(const std::string& name);

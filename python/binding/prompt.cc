@@ -16,12 +16,12 @@ namespace fa::python {
 namespace {
 
 PromptAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int64_t heads_kv,
-                                   std::optional<float> scale, const Mask& mask) {
+                                   std::optional<double> scale, const Mask& mask) {
   PromptAttentionOptions options;
   options.layout = LayoutOf(layout);
   options.heads = heads;
   options.heads_kv = heads_kv;
-  options.scale = scale;
+  options.scale = NearestFloat(scale);
   options.mask = mask;
   return options;
 }

@@ -34,10 +34,10 @@ bool IsSecond(const char* argument, const std::string& name, const std::string& 
   return name == second;
 }
 
-SparseAttentionOptions MakeAttentionOptions(const std::string& layout, std::optional<float> scale, int64_t block_size,
+SparseAttentionOptions MakeAttentionOptions(const std::string& layout, std::optional<double> scale, int64_t block_size,
                                             int64_t sparse_mode, bool check_indices) {
   return {.layout = LayoutOf(layout),
-          .scale = scale,
+          .scale = NearestFloat(scale),
           .block_size = block_size,
           .mask = MaskOf(sparse_mode),
           .check_indices = check_indices};
@@ -47,12 +47,12 @@ LightningIndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sp
   return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode), .check_indices = check_indices};
 }
 
-IndexerLossOptions MakeLossOptions(const std::string& layout, std::optional<float> scale, int64_t sparse_mode,
+IndexerLossOptions MakeLossOptions(const std::string& layout, std::optional<double> scale, int64_t sparse_mode,
                                    const std::string& reduction, const std::string& target, bool check_indices) {
   const bool mean = IsSecond("reduction", reduction, "sum", "mean");
   const bool l1 = IsSecond("target", target, "head-mean", "l1");
   return {.layout = LayoutOf(layout),
-          .scale = scale,
+          .scale = NearestFloat(scale),
           .mask = MaskOf(sparse_mode),
           .reduction = mean ? LossReduction::kMean : LossReduction::kSum,
           .target = l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean,
