@@ -271,7 +271,9 @@ TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
     auto* entry = static_cast<int32_t*>(const_cast<void*>(args.block_table.data)) + 7;
     int through = 0;
     const FlippingWords flipping({entry}, std::numeric_limits<int32_t>::max());
-    for (int call = 0; call < 300; ++call) {
+    // More calls where the other thread rests on the wrong value: a check then refuses every call.
+    for (int call = 0; call < 300 || (through == 0 && call < 1'000'000); ++call) {
+      if (through == 0) std::this_thread::yield();
       const Status status = DecodeAttention(args, problem.options());
       EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << status.message();
       through += status.ok() ? 1 : 0;
