@@ -90,7 +90,7 @@ TEST(CliPrompt, AnInt8OutputNeedsItsScale) {
   const Int8Files files;
   const CliResult result = RunCli(files.Flags() + "--out-dtype int8");
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--quant-scale2: quant_scale2: missing"));
+  EXPECT_THAT(result.err, HasSubstr("fa: --quant-scale2: missing, want it"));
   const CliResult with = RunCli(files.Flags() + "--out-dtype int8 --quant-scale2 " + files.Path("scale1"));
   ASSERT_EQ(with.exit_code, 0) << with.err;
   EXPECT_EQ(npy::Load(files.Path("out")).type(), ElementType::kI8);
