@@ -18,6 +18,10 @@
 #include "core/serial_executor.h"
 #include "core/tsan.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace fa::core {
 
 // A message of the flow graph carries no task. It is a knock that fetches a thread, which then takes tasks from
@@ -233,6 +237,15 @@ class FlowExecutor::NodeFlow {
 
 namespace {
 
+/// Leaves an object behind on purpose, and tells LeakSanitizer so.
+template <typename T>
+void Abandon(std::unique_ptr<T>& object) noexcept {
+  [[maybe_unused]] const T* left = object.release();
+#if defined(__SANITIZE_ADDRESS__)
+  if (left != nullptr) __lsan_ignore_object(left);
+#endif
+}
+
 // Once oneTBB has been given up, or in a forked child, it is not called, not even to free its own.
 template <typename Flows, typename Allowance>
 void StopFlows(Flows& flows, Allowance& allowance) noexcept {
@@ -240,8 +253,8 @@ void StopFlows(Flows& flows, Allowance& allowance) noexcept {
   // A thread's last access is inside oneTBB, where ThreadSanitizer does not see that the end of Run waited for it.
   const TsanIgnore ignore;
   if (!SchedulerStarts()) {
-    for (auto& flow : flows) static_cast<void>(flow.release());
-    static_cast<void>(allowance.release());
+    for (auto& flow : flows) Abandon(flow);
+    Abandon(allowance);
   }
   flows.clear();
   allowance.reset();
