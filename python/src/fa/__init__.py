@@ -4,7 +4,8 @@ The functions take NumPy arrays and CPU tensors of any library with DLPack (floa
 and share their memory; results are of the query's kind. Bad input raises ValueError with the library's message. The GIL
 is released while the library works, and every function may be called from many threads at once.
 
-`fa.torch` has PyTorch's scaled_dot_product_attention, `fa.torch_npu` the functions of torch_npu, both with autograd.
+`fa.torch` has PyTorch's scaled_dot_product_attention, `fa.torch_npu` the functions of torch_npu, `fa.flash_attn` those
+of flash_attn, all with autograd.
 """
 
 from ._attention import (

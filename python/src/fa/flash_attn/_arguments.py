@@ -1,0 +1,134 @@
+"""What a call's arguments must be, as far as shapes, types and numbers say it. (What tensors of lengths hold, the
+operators check.) Errors name the argument as flash_attn spells it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def invalid(name: str, got: Any, want: str) -> ValueError:
+    return ValueError(f"invalid argument: {name}={got}, want {want}")
+
+
+def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> ValueError:
+    """The error, said of what the caller calls by the names on the right.
+
+    parts_at: the dimension of a renamed tensor along which its parts lie, which a part has not.
+    """
+
+    def axis(match: re.Match) -> str:
+        own = int(match[2])
+        return f"{names[match[1]]}.shape[{own + (parts_at is not None and own >= parts_at)}]"
+
+    any_name = "|".join(names)
+    message = re.sub(rf"\b({any_name})\.shape\[(\d+)\]", axis, str(error))
+    return ValueError(re.sub(rf"\b({any_name})\b(?=\[|=|\.|:|\)| |$)", lambda match: names[match[1]], message))
+
+
+def check_tensor(name: str, tensor: Any, shape: str, dtypes: Sequence[torch.dtype] = TYPES) -> None:
+    """shape: its dimensions in words, "[B, S, N, D]"."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.dim() != shape.count(",") + 1:
+        raise invalid(f"{name}.shape", list(tensor.shape), shape)
+    if tensor.dtype not in dtypes:
+        raise invalid(f"{name}.dtype", tensor.dtype, " or ".join(map(str, dtypes)))
+    if not (tensor.is_cpu or tensor.is_meta):
+        raise invalid(f"{name}.device", tensor.device, "cpu")
+
+
+def check_same_type(name: str, tensor: Tensor, other: str, dtype: torch.dtype) -> None:
+    if tensor.dtype != dtype:
+        raise invalid(f"{name}.dtype", tensor.dtype, f"{dtype} ({other}.dtype)")
+
+
+def check_size(name: str, tensor: Tensor, axis: int, want: int, source: str) -> None:
+    if tensor.shape[axis] != want:
+        raise invalid(f"{name}.shape[{axis}]", tensor.shape[axis], f"{want} ({source})")
+
+
+def check_heads(name: str, tensor: Tensor, axis: int, heads: int) -> None:
+    own = tensor.shape[axis]
+    if own == 0 or heads % own != 0:
+        raise invalid(f"{name}.shape[{axis}]", own, f"a divisor of {heads} (heads of q)")
+
+
+def check_attention(q: Tensor, k: Tensor, v: Tensor, packed: bool) -> None:
+    """q [B, Sq, N, D], k [B, Sk, Nkv, D], v [B, Sk, Nkv, Dv]; packed [total, N, D]."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_tensor(name, tensor, "[total, N, D]" if packed else "[B, S, N, D]")
+    for name, tensor in (("k", k), ("v", v)):
+        check_same_type(name, tensor, "q", q.dtype)
+    if not packed:
+        check_size("k", k, 0, q.shape[0], "q.shape[0]")
+    rows = k.dim() - 2
+    for axis in range(rows):
+        check_size("v", v, axis, k.shape[axis], f"k.shape[{axis}]")
+    check_heads("k", k, rows, q.shape[rows])
+    check_size("v", v, rows, k.shape[rows], f"k.shape[{rows}]")
+    check_size("k", k, rows + 1, q.shape[rows + 1], f"q.shape[{rows + 1}]")
+    check_head_sizes(q=q, v=v)
+
+
+def check_head_sizes(**tensors: Tensor) -> None:
+    for name, tensor in tensors.items():
+        if not 1 <= tensor.shape[-1] <= 1024:
+            raise invalid(f"{name}.shape[-1]", tensor.shape[-1], "1..1024")
+
+
+def check_numbers(softmax_scale: float | None, softcap: float, dropout_p: float = 0.0) -> None:
+    if not 0.0 <= dropout_p < 1.0:
+        raise invalid("dropout_p", dropout_p, "at least 0 and less than 1")
+    if softmax_scale is not None and not math.isfinite(softmax_scale):
+        raise invalid("softmax_scale", softmax_scale, "a finite number")
+    if not (math.isfinite(softcap) and softcap >= 0.0):
+        raise invalid("softcap", softcap, "a finite number of at least 0")
+
+
+def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
+    """Left and right of the window; -1: no end on that side. A tensor of two numbers is taken, and None for -1."""
+    if len(window_size) != 2:
+        raise invalid("window_size", window_size, "(left, right)")
+    left, right = (-1 if side is None else max(int(side), -1) for side in window_size)
+    return left, 0 if causal else right
+
+
+def check_slopes(alibi_slopes: Tensor | None, batch: int, heads: int) -> None:
+    """float32, [N] or [B, N]."""
+    if alibi_slopes is None:
+        return
+    if not isinstance(alibi_slopes, Tensor):
+        raise TypeError(f"alibi_slopes: want a torch.Tensor, got {type(alibi_slopes).__name__}")
+    if alibi_slopes.dtype != torch.float32:
+        raise invalid("alibi_slopes.dtype", alibi_slopes.dtype, "torch.float32")
+    if tuple(alibi_slopes.shape) not in ((heads,), (batch, heads)):
+        raise invalid("alibi_slopes.shape", list(alibi_slopes.shape), f"[{heads}] or [{batch}, {heads}]")
+
+
+def check_integers(name: str, tensor: Tensor | None, shape: str, dtypes=(torch.int32,)) -> None:
+    """An optional tensor of lengths or places."""
+    if tensor is not None:
+        check_tensor(name, tensor, shape, dtypes)
+
+
+def check_none(**arguments: Any) -> None:
+    """Arguments that a CPU cannot serve: ValueError names the first that is given."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"invalid argument: {name}: given, want None: there is no 8-bit floating point here")
+
+
+def autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Under autocast, attention computes in its type."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple(t.to(dtype) if isinstance(t, Tensor) and t.dtype in TYPES else t for t in tensors)

@@ -1,0 +1,156 @@
+"""One call of attention: its options as the engine takes them, and the runs of sequences that go together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from .. import _fa
+from .._fa import Mask
+from .._torch_ops import UNSIGNED_64
+from ._sequences import Piece, boundaries, check_longest, lengths_within, pieces_of, rows_of, runs_of
+
+FLT_MAX = torch.finfo(torch.float32).max
+SLOPES, NO_BIAS = 2, 1  # pse types
+
+
+class FlashCall(NamedTuple):
+    """Everything of a call but q, k and v, in the order of the operators' arguments."""
+
+    qv: Optional[Tensor]  # [.., N, Dv]: q v^T is added to q k^T
+    slopes: Optional[Tensor]
+    sink: Optional[Tensor]
+    dropout_state: Optional[Tensor]  # int64 [2]: seed, offset
+    cu_q: Optional[Tensor]  # given: q [total, N, D]; else [B, S, N, D]
+    cu_k: Optional[Tensor]
+    used_q: Optional[Tensor]
+    used_k: Optional[Tensor]
+    max_q: int
+    max_k: int
+    scale: Optional[float]
+    left: int
+    right: int
+    chunk: int  # of packed sequences
+    softcap: float
+    keep_prob: float
+
+    def philox(self, run: int) -> tuple[int | None, int]:
+        """Seed and offset of the dropout of a run of sequences."""
+        if self.dropout_state is None:
+            return None, 0
+        seed, offset = self.dropout_state.tolist()
+        return seed & UNSIGNED_64, (offset + run) & UNSIGNED_64
+
+    def options(self, layout: str, run: int, offset: int) -> _fa.AttentionOptions:
+        """offset: row i is as far along as key i + offset."""
+        seed, philox_offset = self.philox(run)
+        return _fa.AttentionOptions(
+            layout=layout,
+            heads=0,
+            scale=self.scale,
+            mask=mask_of(self.left, self.right),
+            pse_type=NO_BIAS if self.slopes is None else SLOPES,
+            q_start=0 if self.slopes is None else offset,
+            kv_start=0,
+            softcap=self.softcap,
+            keep_prob=self.keep_prob,
+            seed=seed,
+            offset=philox_offset,
+        )
+
+
+CALL_SCHEMA = (
+    "Tensor? qv, Tensor? slopes, Tensor? sink, Tensor? dropout_state, Tensor? cu_q, Tensor? cu_k, Tensor? used_q, "
+    "Tensor? used_k, SymInt max_q, SymInt max_k, float? scale, SymInt left, SymInt right, SymInt chunk, "
+    "float softcap, float keep_prob"
+)
+
+
+def mask_of(left: int, right: int) -> Mask:
+    """Of a window, aligned to the bottom right. -1: without end. (Further below it, a right end is one.)"""
+    if left == -1 and right == -1:
+        return Mask.none()
+    if left == -1 and right == 0:
+        return Mask.causal()
+    unlimited = (1 << 63) - 1
+    return Mask.band(unlimited if left == -1 else left, unlimited if right == -1 else right)
+
+
+class Run(NamedTuple):
+    """Sequences that one call of the engine takes."""
+
+    number: int
+    pieces: list[Piece]
+    rows: slice  # of q
+    keys: slice
+    cu_q: list[int]
+    cu_k: list[int]
+    slopes: Optional[Tensor]
+    offset: int
+
+
+def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
+    """ValueError where lengths are wrong."""
+    cu_q, cu_k = boundaries("cu_seqlens_q", call.cu_q, rows), boundaries("cu_seqlens_k", call.cu_k, keys)
+    check_longest("max_seqlen_q", call.max_q, cu_q)
+    check_longest("max_seqlen_k", call.max_k, cu_k)
+    used_q, used_k = lengths_within("seqused_q", call.used_q, cu_q), lengths_within("seqused_k", call.used_k, cu_k)
+    return pieces_of(cu_q, cu_k, used_q, used_k, call.chunk)
+
+
+def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list[Run]:
+    """The engine counts a slope's distance from one diagonal per call: sequences between others of the same form go
+    together, without slopes all."""
+    runs = []
+    groups = runs_of([0 if call.slopes is None else piece.offset for piece in pieces]) or [(0, 0)]
+    for number, (begin, end) in enumerate(groups):
+        own = pieces[begin:end]
+        q0, k0 = (own[0].q_begin, own[0].k_begin) if number else (0, 0)
+        last = end == len(pieces)
+        slopes = call.slopes
+        if slopes is not None and slopes.dim() == 2:
+            slopes = slopes[[piece.owner for piece in own]]
+        runs.append(
+            Run(
+                number,
+                own,
+                slice(q0, rows if last else own[-1].q_end),
+                slice(k0, keys if last else own[-1].k_end),
+                [piece.q_end - q0 for piece in own],
+                [piece.k_end - k0 for piece in own],
+                slopes,
+                own[0].offset if own else 0,
+            )
+        )
+    return runs
+
+
+def compacted(pieces: list[Piece]) -> tuple[list[Piece], Tensor, Tensor]:
+    """The pieces one after another, and the rows of q and k that they had."""
+    moved, q, k = [], 0, 0
+    for piece in pieces:
+        rows, keys = piece.q_end - piece.q_begin, piece.k_end - piece.k_begin
+        moved.append(Piece(piece.owner, q, q + rows, k, k + keys))
+        q, k = q + rows, k + keys
+    return moved, rows_of([p[1:3] for p in pieces]), rows_of([p[3:5] for p in pieces])
+
+
+def engine_inputs(query, key, value, call: FlashCall, slopes: Tensor | None) -> dict[str, Tensor | None]:
+    rope = {} if call.qv is None else {"query_rope": call.qv, "key_rope": value}
+    return {"query": query, "key": key, "value": value, "pse": slopes, "sink": call.sink, **rope}
+
+
+def spread(compact: Tensor, rows: Tensor, like: int) -> Tensor:
+    """Rows back where they were, among `like` rows; the others are 0."""
+    return compact.new_zeros((like, *compact.shape[1:])).index_copy_(0, rows, compact)
+
+
+def logsumexp(softmax_max: Tensor, softmax_sum: Tensor, empty: float, sink: Tensor | None = None) -> Tensor:
+    """Of statistics [B, N, S], or [total, N] as [N, total]. Rows without keys have the sink's score, or `empty`."""
+    absent = (softmax_sum == 0) | (softmax_max == -FLT_MAX)
+    packed = softmax_max.dim() == 2
+    nothing = empty if sink is None else sink.detach() if packed else sink.detach()[:, None]
+    lse = torch.where(absent, nothing, softmax_max + softmax_sum.log())
+    return lse.t().contiguous() if packed else lse

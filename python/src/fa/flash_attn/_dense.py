@@ -1,0 +1,137 @@
+"""flash_attn's functions on dense tensors and packed sequences, once their arguments are separate tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from .._torch_dropout import new_state
+from ._arguments import (
+    autocast,
+    check_attention,
+    check_integers,
+    check_numbers,
+    check_size,
+    check_slopes,
+    check_tensor,
+    invalid,
+    window,
+)
+from ._call import FlashCall, logsumexp
+from ._ops import flash_attention
+from ._probabilities import flash_probabilities
+
+
+class Packed(NamedTuple):
+    """How sequences lie in packed tensors."""
+
+    cu_seqlens_q: Tensor
+    cu_seqlens_k: Tensor
+    max_seqlen_q: int
+    max_seqlen_k: int
+    seqused_q: Optional[Tensor] = None
+    seqused_k: Optional[Tensor] = None
+
+
+class Options(NamedTuple):
+    """What the generations' functions share, and what one of them has."""
+
+    dropout_p: float = 0.0
+    softmax_scale: Optional[float] = None
+    causal: bool = False
+    window_size: Sequence[Optional[int]] = (-1, -1)
+    softcap: float = 0.0
+    alibi_slopes: Optional[Tensor] = None
+    return_attn_probs: bool = False
+    qv: Optional[Tensor] = None
+    sink: Optional[Tensor] = None
+    attention_chunk: int = 0
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None, empty: float) -> Any:
+    """out; with return_attn_probs (out, softmax_lse, S_dmask).
+
+    empty: softmax_lse of rows without keys.
+    """
+    q, k, v, qv = autocast(q, k, v, options.qv)
+    check_attention(q, k, v, packed is not None)
+    call = checked_call(q, v, qv, options, packed)
+    out, softmax_max, softmax_sum = flash_attention(q, k, v, *call)
+    if not options.return_attn_probs:
+        return out
+    probabilities = None
+    if call.dropout_state is not None:
+        probabilities = flash_probabilities(q.detach(), k.detach(), softmax_max, softmax_sum, *call)
+    return out, logsumexp(softmax_max, softmax_sum, empty, call.sink), probabilities
+
+
+def checked_call(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, packed: Packed | None) -> FlashCall:
+    if packed is not None:
+        packed = check_packed(packed)
+    batch = q.shape[0] if packed is None else packed.cu_seqlens_q.shape[0] - 1
+    heads = q.shape[-2]
+    check_numbers(options.softmax_scale, options.softcap, options.dropout_p)
+    check_slopes(options.alibi_slopes, batch, heads)
+    check_qv(q, v, qv)
+    left, right = window(options.window_size, options.causal)
+    lengths = packed or Packed(None, None, 0, 0)
+    return FlashCall(
+        qv=qv,
+        slopes=None if options.alibi_slopes is None else options.alibi_slopes.detach(),
+        sink=checked_sink(options.sink, heads),
+        dropout_state=new_state(options.dropout_p),
+        cu_q=lengths.cu_seqlens_q,
+        cu_k=lengths.cu_seqlens_k,
+        used_q=lengths.seqused_q,
+        used_k=lengths.seqused_k,
+        max_q=lengths.max_seqlen_q,
+        max_k=lengths.max_seqlen_k,
+        scale=options.softmax_scale,
+        left=left,
+        right=right,
+        chunk=options.attention_chunk,
+        softcap=options.softcap,
+        keep_prob=1.0 - options.dropout_p,
+    )
+
+
+def check_packed(packed: Packed) -> Packed:
+    """With lengths as numbers. ValueError names what is wrong."""
+    check_tensor("cu_seqlens_q", packed.cu_seqlens_q, "[B + 1]", (torch.int32,))
+    check_tensor("cu_seqlens_k", packed.cu_seqlens_k, "[B + 1]", (torch.int32,))
+    sums = packed.cu_seqlens_q.shape[0]
+    if sums == 0:
+        raise invalid("cu_seqlens_q.shape", [0], "[B + 1]")
+    check_size("cu_seqlens_k", packed.cu_seqlens_k, 0, sums, "cu_seqlens_q.shape[0]")
+    for name in ("seqused_q", "seqused_k"):
+        used = getattr(packed, name)
+        check_integers(name, used, "[B]")
+        if used is not None:
+            check_size(name, used, 0, sums - 1, "sequences")
+    return packed._replace(max_seqlen_q=length(packed.max_seqlen_q), max_seqlen_k=length(packed.max_seqlen_k))
+
+
+def length(number: Any) -> Any:
+    """Tensors of one number are taken."""
+    return int(number) if isinstance(number, Tensor) else number
+
+
+def check_qv(q: Tensor, v: Tensor, qv: Tensor | None) -> None:
+    if qv is None:
+        return
+    check_tensor("qv", qv, "[B, S, N, Dv]" if q.dim() == 4 else "[total, N, Dv]", (q.dtype,))
+    for axis in range(q.dim() - 1):
+        check_size("qv", qv, axis, q.shape[axis], f"q.shape[{axis}]")
+    check_size("qv", qv, q.dim() - 1, v.shape[-1], "v.shape[-1]")
+
+
+def checked_sink(sink: Tensor | None, heads: int) -> Tensor | None:
+    """float32 [N], as the engine takes it."""
+    if sink is None:
+        return None
+    check_tensor("learnable_sink", sink, "[N]")
+    check_size("learnable_sink", sink, 0, heads, "heads of q")
+    return sink.float()

@@ -1,0 +1,79 @@
+"""Attention with the options of flash_attn as a custom operator: one call of the engine where the sequences lie one
+after another, which they mostly do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _context, _fa
+from .._layout import statistics_shape
+from .._torch_autograd import register_autograd
+from .._torch_direct import _arrays
+from .._torch_ops import LIBRARY, operator
+from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
+from ._gradients import flash_attention_backward
+from ._sequences import Piece, is_cover
+
+
+def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> tuple[Tensor, Tensor, Tensor]:
+    if not is_cover(pieces):
+        moved, rows, keys = compacted(pieces)
+        compact = call._replace(qv=None if call.qv is None else call.qv[rows])
+        results = _forward_packed(query[rows], key[keys], value[keys], compact, moved)
+        return tuple(spread(result, rows, query.shape[0]) for result in results)
+    out = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    softmax_max, softmax_sum = (query.new_empty(query.shape[:2], dtype=torch.float32) for _ in range(2))
+    for run in runs_for(call, pieces, query.shape[0], key.shape[0]):
+        own = call if call.qv is None else call._replace(qv=call.qv[run.rows])
+        inputs = engine_inputs(query[run.rows], key[run.keys], value[run.keys], own, run.slopes)
+        results = {"out": out[run.rows], "softmax_max": softmax_max[run.rows], "softmax_sum": softmax_sum[run.rows]}
+        options = call.options("TND", run.number, run.offset)
+        _fa.forward(_arrays(inputs, results), options, run.cu_q, run.cu_k, _context.chosen_context(None))
+    return out, softmax_max, softmax_sum
+
+
+@operator(f"flash_attention(Tensor query, Tensor key, Tensor value, {CALL_SCHEMA}) -> (Tensor, Tensor, Tensor)")
+def flash_attention(query, key, value, *arguments):
+    """out, softmax_max, softmax_sum; statistics [B, N, S], of packed sequences [total, N]."""
+    call = FlashCall(*arguments)
+    if call.cu_q is not None:
+        return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]))
+    out, softmax_max, softmax_sum = _results(query, value, call)
+    results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
+    arrays = _arrays(engine_inputs(query, key, value, call, call.slopes), results)
+    options = call.options("BSND", 0, key.shape[1] - query.shape[1])
+    _fa.forward(arrays, options, [], [], _context.chosen_context(None))
+    return out, softmax_max, softmax_sum
+
+
+def _results(query: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:
+    statistics = statistics_shape("BSND" if call.cu_q is None else "TND", 0, query.shape)
+    out = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    return out, *(query.new_empty(statistics, dtype=torch.float32) for _ in range(2))
+
+
+@torch.library.register_fake("fa::flash_attention", lib=LIBRARY)
+def _(query, key, value, *arguments):
+    return _results(query, value, FlashCall(*arguments))
+
+
+def _setup_context(ctx, inputs, output):
+    query, key, value, *arguments = inputs
+    tensors = arguments[:8]
+    ctx.save_for_backward(query, key, value, *output, *tensors)
+    ctx.numbers = arguments[8:]
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _backward(ctx, needs_input_grad, d_out, *_):
+    query, key, value, out, softmax_max, softmax_sum, *tensors = ctx.saved_tensors
+    arguments = (query, key, value, out, d_out, softmax_max, softmax_sum, *tensors, *ctx.numbers)
+    dq, dk, dv, dqv, dsink = flash_attention_backward(*arguments)
+    others = [None] * len(FlashCall._fields)
+    others[0] = dqv if needs_input_grad[3] else None
+    others[2] = dsink if needs_input_grad[5] else None
+    return dq, dk, dv, *others
+
+
+register_autograd(LIBRARY, flash_attention, _setup_context, _backward)

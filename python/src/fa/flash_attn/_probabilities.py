@@ -1,0 +1,81 @@
+"""The probabilities that return_attn_probs asks for: the only S x S tensor, made by PyTorch's own operators from what
+the engine computed by."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._attention import generate_dropout_mask
+from .._torch_autograd import register_constant
+from .._torch_dropout import unpacked
+from .._torch_ops import LIBRARY, operator
+from ._call import CALL_SCHEMA, FlashCall, logsumexp, pieces_for, runs_for
+
+
+@operator(
+    "flash_probabilities(Tensor query, Tensor key, Tensor softmax_max, Tensor softmax_sum, "
+    f"{CALL_SCHEMA}) -> Tensor"
+)
+def flash_probabilities(query, key, softmax_max, softmax_sum, *arguments):
+    """[B, N, Sq, Sk] in query's type, of packed sequences [B, N, max_q, max_k] with 0 past their ends: before the
+    division by keep_prob, what is dropped with its sign changed. Needs dropout_state."""
+    call = FlashCall(*arguments)
+    lse = logsumexp(softmax_max, softmax_sum, torch.inf)
+    if call.cu_q is None:
+        batch, rows, heads, _ = query.shape
+        dropped = _dropped(call, 0, batch * heads * rows * key.shape[1])
+        dropped = dropped.view(batch, heads, rows, key.shape[1])
+        parts = [_signed(query[b], key[b], lse[b], _slopes(call, b), call, dropped[b]) for b in range(batch)]
+        return torch.stack(parts) if parts else query.new_empty(dropped.shape)
+    pieces, heads = pieces_for(call, query.shape[0], key.shape[0]), query.shape[1]
+    result = query.new_zeros((len(pieces), heads, call.max_q, call.max_k))
+    for run in runs_for(call, pieces, query.shape[0], key.shape[0]):
+        sizes = [(piece.q_end - piece.q_begin, piece.k_end - piece.k_begin) for piece in run.pieces]
+        bits = _dropped(call, run.number, sum(heads * rows * keys for rows, keys in sizes))
+        blocks = bits.split([heads * rows * keys for rows, keys in sizes])
+        for piece, (rows, keys), block in zip(run.pieces, sizes, blocks, strict=True):
+            q, k = query[piece.q_begin : piece.q_end], key[piece.k_begin : piece.k_end]
+            own, slopes = lse[:, piece.q_begin : piece.q_end], _slopes(call, piece.owner)
+            part = _signed(q, k, own, slopes, call, block.view(heads, rows, keys))
+            result[piece.owner, :, :rows, :keys] = part
+    return result
+
+
+@torch.library.register_fake("fa::flash_probabilities", lib=LIBRARY)
+def _(query, key, softmax_max, softmax_sum, *arguments):
+    call = FlashCall(*arguments)
+    if call.cu_q is None:
+        return query.new_empty((query.shape[0], query.shape[2], query.shape[1], key.shape[1]))
+    return query.new_empty((call.cu_q.shape[0] - 1, query.shape[1], call.max_q, call.max_k))
+
+
+register_constant(LIBRARY, flash_probabilities)
+
+
+def _slopes(call: FlashCall, sequence: int) -> Tensor | None:
+    return call.slopes if call.slopes is None or call.slopes.dim() == 1 else call.slopes[sequence]
+
+
+def _dropped(call: FlashCall, run: int, pairs: int) -> Tensor:
+    bits = torch.from_numpy(generate_dropout_mask(*call.philox(run), call.keep_prob, pairs))
+    return unpacked(bits, pairs) == 0
+
+
+def _signed(q: Tensor, k: Tensor, lse: Tensor, slopes: Tensor | None, call: FlashCall, dropped: Tensor) -> Tensor:
+    """[N, Sq, Sk] of one sequence: q [Sq, N, D], k [Sk, Nkv, D], lse [N, Sq]."""
+    scale = q.shape[-1] ** -0.5 if call.scale is None else call.scale
+    keys = k.float().repeat_interleave(q.shape[1] // k.shape[1], 1).permute(1, 2, 0)
+    scores = q.float().transpose(0, 1) @ keys * scale
+    if call.softcap > 0:
+        scores = call.softcap * torch.tanh(scores / call.softcap)
+    ahead = torch.arange(k.shape[0]) - torch.arange(q.shape[0])[:, None] - (k.shape[0] - q.shape[0])
+    if slopes is not None:
+        scores = scores - slopes[:, None, None] * ahead.abs()
+    kept = torch.ones_like(ahead, dtype=torch.bool)
+    if call.left >= 0:
+        kept = kept & (ahead >= -call.left)
+    if call.right >= 0:
+        kept = kept & (ahead <= call.right)
+    probabilities = torch.where(kept, torch.exp(scores - lse[..., None]), 0.0)
+    return torch.where(dropped, -probabilities, probabilities).to(q.dtype)

@@ -1,0 +1,184 @@
+"""The functions of flash_attn 2.8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._arguments import check_size, check_tensor, invalid, renamed
+from ._dense import Options, Packed, attend
+
+EMPTY = torch.inf  # softmax_lse of rows without keys
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv], of one type: float32, bfloat16, float16.
+
+    Row i stands at the place of key i + Sk - Sq: masks are aligned to the bottom right.
+
+    Args:
+        dropout_p: in [0, 1); the seed comes from PyTorch's generator.
+        softmax_scale: None: 1 / sqrt(D).
+        causal: no key after the row's place.
+        window_size: (left, right): how many keys before and after its place a row looks at; -1: all.
+        softcap: c > 0 turns scores s into c * tanh(s / c).
+        alibi_slopes: float32 [N] or [B, N]: adds -slope * |i + Sk - Sq - j|. It has no gradient.
+        deterministic: accepted; gradients always are.
+        return_attn_probs: see Returns.
+
+    Returns:
+        out [B, Sq, N, Dv]; with return_attn_probs (out, softmax_lse, S_dmask): softmax_lse is float32 [B, N, Sq],
+        S_dmask [B, N, Sq, Sk] of q's type the probabilities, those that are dropped with their sign changed (None
+        without dropout). Rows without keys are 0, their softmax_lse +inf.
+
+    Raises:
+        ValueError: an argument is wrong; the message names it. TypeError: one is no tensor.
+    """
+    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    return attend(q, k, v, options, None, EMPTY)
+
+
+def flash_attn_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """`flash_attn_func` of keys and values in one tensor, [B, Sk, 2, Nkv, D]."""
+    k, v = _apart("kv", kv, "[B, S, 2, N, D]", 2)
+    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    return _named({"k": "kv", "v": "kv"}, q, k, v, options, None)
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """`flash_attn_func` of all three in one tensor, [B, S, 3, N, D]."""
+    q, k, v = _apart("qkv", qkv, "[B, S, 3, N, D]", 3)
+    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    return _named({"q": "qkv", "k": "qkv", "v": "qkv"}, q, k, v, options, None)
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Tensor | None = None,
+) -> Any:
+    """`flash_attn_func` of packed sequences: q [total_q, N, D], k [total_k, Nkv, D], v [total_k, Nkv, Dv].
+
+    Args:
+        cu_seqlens_q, cu_seqlens_k: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
+        max_seqlen_q, max_seqlen_k: at least the longest lengths; the last sizes of S_dmask.
+        block_table: int32 [B, n]: keys and values lie in pages, [pages, page size, Nkv, D], of any size, and key j of
+            sequence b is row j % size of page block_table[b][j // size]. There are no gradients then, and no dropout.
+
+    Returns:
+        out [total_q, N, Dv]; with return_attn_probs (out, softmax_lse, S_dmask): softmax_lse is float32 [N, total_q],
+        S_dmask [B, N, max_seqlen_q, max_seqlen_k]. Rows of no sequence are 0.
+    """
+    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    if block_table is not None:
+        raise invalid("block_table", "given", "None")
+    return attend(q, k, v, options, packed, EMPTY)
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """`flash_attn_varlen_func` of keys and values in one tensor, [total_k, 2, Nkv, D]."""
+    k, v = _apart("kv", kv, "[total, 2, N, D]", 2)
+    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    return _named({"k": "kv", "v": "kv"}, q, k, v, options, packed)
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """`flash_attn_varlen_func` of all three in one tensor, [total, 3, N, D]."""
+    q, k, v = _apart("qkv", qkv, "[total, 3, N, D]", 3)
+    packed = Packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    whole = {"q": "qkv", "k": "qkv", "v": "qkv"}
+    lengths = {f"{name}_{of}": name for name in ("cu_seqlens", "max_seqlen") for of in "qk"}
+    return _named({**whole, **lengths}, q, k, v, options, packed)
+
+
+def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, ...]:
+    check_tensor(name, tensor, shape)
+    check_size(name, tensor, tensor.dim() - 3, parts, "keys and values" if parts == 2 else "queries, keys and values")
+    return tensor.unbind(-3)
+
+
+def _named(names: dict[str, str], q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None) -> Any:
+    """attend, with errors that say `names` of what the caller calls so."""
+    try:
+        return attend(q, k, v, options, packed, EMPTY)
+    except ValueError as error:
+        raise renamed(error, names, q.dim() - 2) from None

@@ -1,0 +1,101 @@
+"""Packed sequences: what cu_seqlens, seqused and chunks say, as pieces that an engine's call takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._arguments import invalid
+
+
+class Piece(NamedTuple):
+    """Rows of q that look at rows of k, aligned to the bottom right."""
+
+    owner: int  # the sequence
+    q_begin: int
+    q_end: int
+    k_begin: int
+    k_end: int
+
+    @property
+    def offset(self) -> int:
+        """Row i is as far along as key i + offset."""
+        return (self.k_end - self.k_begin) - (self.q_end - self.q_begin)
+
+
+def boundaries(name: str, cu_seqlens: Tensor, rows: int) -> list[int]:
+    """Prefix sums with a leading 0. ValueError unless they are such, of at most `rows` rows."""
+    sums = cu_seqlens.tolist()
+    if not sums or sums[0] != 0:
+        raise invalid(f"{name}[0]", sums[0] if sums else "missing", "0")
+    for i, (begin, end) in enumerate(zip(sums, sums[1:], strict=False), 1):
+        if end < begin:
+            raise invalid(f"{name}[{i}]", end, f"at least {begin} ({name}[{i - 1}])")
+        if end > rows:
+            raise invalid(f"{name}[{i}]", end, f"at most {rows}")
+    return sums
+
+
+def check_longest(name: str, longest: int, cu_seqlens: list[int]) -> None:
+    most = max((end - begin for begin, end in zip(cu_seqlens, cu_seqlens[1:], strict=False)), default=0)
+    if longest < most:
+        raise invalid(name, longest, f"at least {most} (the longest sequence)")
+
+
+def lengths_within(name: str, used: Tensor | None, cu_seqlens: list[int]) -> list[int]:
+    """Rows of each sequence that are in use."""
+    whole = [end - begin for begin, end in zip(cu_seqlens, cu_seqlens[1:], strict=False)]
+    if used is None:
+        return whole
+    lengths = used.tolist()
+    for i, (length, most) in enumerate(zip(lengths, whole, strict=True)):
+        if not 0 <= length <= most:
+            raise invalid(f"{name}[{i}]", length, f"0..{most}")
+    return lengths
+
+
+def pieces_of(
+    cu_q: list[int], cu_k: list[int], used_q: list[int], used_k: list[int], chunk: int
+) -> list[Piece]:
+    """One per sequence; with chunk > 0 one per chunk of its keys, whose queries look at no other chunk."""
+    whole = [
+        Piece(i, cu_q[i], cu_q[i] + used_q[i], cu_k[i], cu_k[i] + used_k[i]) for i in range(len(used_q))
+    ]
+    return whole if chunk <= 0 else [part for piece in whole for part in chunked(piece, chunk)]
+
+
+def chunked(piece: Piece, chunk: int) -> list[Piece]:
+    """Key j lies in chunk j // chunk, and so does the row that is as far along. Rows before all keys look at none."""
+    owner, q_begin, q_end, k_begin, k_end = piece
+    first = q_begin - piece.offset  # as far along as the first key
+    parts = []
+    if q_begin < min(first, q_end):
+        parts.append(Piece(owner, q_begin, min(first, q_end), k_begin, k_begin))
+    for begin in range(0, k_end - k_begin, chunk):
+        end = min(begin + chunk, k_end - k_begin)
+        rows = [min(max(first + key, q_begin), q_end) for key in (begin, end)]
+        parts.append(Piece(owner, *rows, k_begin + begin, k_begin + end))
+    return parts
+
+
+def is_cover(pieces: list[Piece]) -> bool:
+    """Whether they follow each other without gaps, from row 0 of q and k on."""
+    q = k = 0
+    for piece in pieces:
+        if piece.q_begin != q or piece.k_begin != k:
+            return False
+        q, k = piece.q_end, piece.k_end
+    return True
+
+
+def rows_of(spans: list[tuple[int, int]]) -> Tensor:
+    """The rows of the spans, one after another."""
+    return torch.cat([torch.arange(begin, end) for begin, end in spans] or [torch.arange(0)])
+
+
+def runs_of(keys: list) -> list[tuple[int, int]]:
+    """[begin, end) of the neighbours that are equal."""
+    starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
+    return list(zip(starts, [*starts[1:], len(keys)], strict=True))

@@ -1,0 +1,53 @@
+"""flash_attn.flash_attn_interface: the functions of the second generation. Those that the third has too are the third's
+where they are given a keyword that only it knows."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from . import _second_generation as second
+from . import third_generation as third
+from ._second_generation import (
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
+from .third_generation import flash_attn_combine, get_scheduler_metadata
+
+__all__ = [
+    "flash_attn_combine",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "get_scheduler_metadata",
+]
+
+
+def _of_both(of_second: Callable, of_third: Callable) -> Callable:
+    own = frozenset(inspect.signature(of_third).parameters) - frozenset(inspect.signature(of_second).parameters)
+
+    @functools.wraps(of_second)
+    def function(*arguments: Any, **keywords: Any) -> Any:
+        return (of_second if own.isdisjoint(keywords) else of_third)(*arguments, **keywords)
+
+    return function
+
+
+flash_attn_func = _of_both(second.flash_attn_func, third.flash_attn_func)
+flash_attn_varlen_func = _of_both(second.flash_attn_varlen_func, third.flash_attn_varlen_func)
+
+
+def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
+    """How many keys the package's kernels take at a time, by which its S_dmask is scaled. S_dmask here is not."""
+    if head_dim <= 64:
+        return 64 if is_dropout and head_dim > 32 else 128
+    if 96 < head_dim <= 160:
+        return 32 if is_dropout or head_dim > 128 else 64
+    return 64

@@ -1,0 +1,172 @@
+"""The interface of flash_attn's third generation, which is a module flash_attn_interface of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._arguments import check_none, check_size, check_tensor, invalid
+from ._dense import Options, Packed, attend, length
+
+EMPTY = -torch.inf  # softmax_lse of rows without keys
+
+__all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: None = None,
+    k_descale: None = None,
+    v_descale: None = None,
+    window_size: Sequence[int | None] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+    learnable_sink: Tensor | None = None,
+    s_aux: Tensor | None = None,
+) -> Any:
+    """Attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv], with gradients of all.
+
+    Arguments as of `fa.flash_attn.flash_attn_func`, and:
+
+    Args:
+        qv: [B, Sq, N, Dv]: scores are softmax_scale * (q k^T + qv v^T), softmax_scale by default 1 / sqrt(D + Dv).
+        q_descale, k_descale, v_descale: refused.
+        attention_chunk: c > 0: rows and keys stand in chunks of c places, and a row looks at its own alone.
+        num_splits, pack_gqa, deterministic, sm_margin: accepted; they change nothing.
+        learnable_sink, s_aux: one of them, [N]: the score of a key of value 0 that every row looks at.
+
+    Returns:
+        out [B, Sq, N, Dv]; with return_attn_probs (out, softmax_lse float32 [B, N, Sq]). Rows without keys are 0, their
+        softmax_lse -inf.
+    """
+    check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
+    if options.attention_chunk > 0 and isinstance(q, Tensor) and isinstance(k, Tensor):
+        return _in_chunks(q, k, v, options, return_attn_probs)
+    result = attend(q, k, v, options._replace(return_attn_probs=return_attn_probs), None, EMPTY)
+    return result[:2] if return_attn_probs else result
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: None = None,
+    k_descale: None = None,
+    v_descale: None = None,
+    window_size: Sequence[int | None] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+    learnable_sink: Tensor | None = None,
+    s_aux: Tensor | None = None,
+) -> Any:
+    """`flash_attn_func` of packed sequences: q [total_q, N, D], k [total_k, Nkv, D], v [total_k, Nkv, Dv].
+
+    Args:
+        cu_seqlens_q, cu_seqlens_k: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
+        max_seqlen_q, max_seqlen_k: at least the longest lengths.
+        seqused_q, seqused_k: int32 [B]: how many rows of a sequence are in use, the first ones.
+
+    Returns:
+        out [total_q, N, Dv]; with return_attn_probs (out, softmax_lse float32 [N, total_q]). Rows not in use are 0.
+    """
+    check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
+    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k)
+    result = attend(q, k, v, options._replace(return_attn_probs=return_attn_probs), packed, EMPTY)
+    return result[:2] if return_attn_probs else result
+
+
+def flash_attn_combine(
+    out_partial: Tensor, lse_partial: Tensor, out: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Results of disjoint parts of the keys as that of all of them.
+
+    Args:
+        out_partial: float32 [parts, B, S, N, D], or [parts, total, N, D].
+        lse_partial: float32 [parts, B, S, N], or [parts, total, N]; -inf where a part has no keys for a row.
+        out: written, where given.
+        out_dtype: of the result; None: that of out, or float32.
+
+    Returns:
+        out [B, S, N, D] and its lse, float32 [B, S, N].
+    """
+    packed = isinstance(out_partial, Tensor) and out_partial.dim() == 4
+    check_tensor("out_partial", out_partial, "[parts, total, N, D]" if packed else "[parts, B, S, N, D]")
+    check_tensor("lse_partial", lse_partial, "[parts, total, N]" if packed else "[parts, B, S, N]", (torch.float32,))
+    for axis in range(lse_partial.dim()):
+        check_size("lse_partial", lse_partial, axis, out_partial.shape[axis], f"out_partial.shape[{axis}]")
+    if out is not None and (out.shape != out_partial.shape[1:] or out.dtype != (out_dtype or out.dtype)):
+        raise invalid("out", [out.dtype, *out.shape], f"{out_dtype or out.dtype} {list(out_partial.shape[1:])}")
+    lse = torch.logsumexp(lse_partial, 0)
+    shares = torch.exp(lse_partial - torch.where(lse == -torch.inf, 0.0, lse))
+    total = torch.zeros(out_partial.shape[1:], dtype=torch.float32, device=out_partial.device)
+    for share, partial in zip(shares, out_partial, strict=True):
+        # What a part without keys holds is not looked at.
+        total = total + torch.where(share[..., None] > 0, partial.float(), 0.0) * share[..., None]
+    if out is None:
+        return total.to(out_dtype or torch.float32), lse
+    return out.copy_(total), lse
+
+
+def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
+    """None: calls are scheduled when they come."""
+
+
+def _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux) -> Options:
+    if learnable_sink is not None and s_aux is not None:
+        raise ValueError("invalid argument: s_aux: given together with learnable_sink, want one of them")
+    if attention_chunk < 0:
+        raise invalid("attention_chunk", attention_chunk, "at least 0")
+    return Options(
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        qv=qv,
+        sink=s_aux if learnable_sink is None else learnable_sink,
+        attention_chunk=attention_chunk,
+    )
+
+
+def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options, return_attn_probs: bool) -> Any:
+    """Batch elements as packed sequences, which is how chunks are computed."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_tensor(name, tensor, "[B, S, N, D]")
+    check_size("k", k, 0, q.shape[0], "q.shape[0]")
+    check_size("v", v, 0, k.shape[0], "k.shape[0]")
+    batch = torch.arange(q.shape[0] + 1, dtype=torch.int32)
+    packed = Packed(batch * q.shape[1], batch * k.shape[1], q.shape[1], k.shape[1])
+    options = options._replace(qv=None if options.qv is None else options.qv.flatten(0, 1), return_attn_probs=True)
+    out, lse, _ = attend(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), options, packed, EMPTY)
+    out = out.unflatten(0, q.shape[:2])
+    if not return_attn_probs:
+        return out
+    return out, lse.unflatten(1, q.shape[:2]).transpose(0, 1).contiguous()

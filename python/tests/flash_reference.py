@@ -1,0 +1,84 @@
+"""What flash_attn's functions are to give, in torch float64 by definition; shares nothing with the package.
+
+In a 16-bit type the same computation is PyTorch's naive one, whose error the package's own tests compare with: a result
+may be off by at most twice that, a gradient three times.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+FACTOR_OUT, FACTOR_GRAD = 2.0, 3.0
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: tuple[int, int] = (-1, -1),
+    causal: bool = False,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: Tensor | None = None,
+    qv: Tensor | None = None,
+    sink: Tensor | None = None,
+    chunk: int = 0,
+    kept_by_dropout: Tensor | None = None,
+    dropout_p: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """out [Sq, N, Dv], lse [N, Sq] (-inf without keys) and probabilities [N, Sq, Sk] of one sequence: q [Sq, N, D],
+    k [Sk, Nkv, D], v [Sk, Nkv, Dv]; in the type of q."""
+    rows, heads, keys = q.shape[0], q.shape[1], k.shape[0]
+    k, v = (t.repeat_interleave(heads // t.shape[1], 1) for t in (k, v))
+    products = torch.einsum("ihd,jhd->hij", q, k)
+    if qv is not None:
+        products = products + torch.einsum("ihd,jhd->hij", qv, v)
+    size = q.shape[-1] + (0 if qv is None else qv.shape[-1])
+    scores = products * (size**-0.5 if scale is None else scale)
+    if softcap > 0:
+        scores = torch.tanh(scores / softcap) * softcap
+    place = torch.arange(rows)[:, None] + keys - rows
+    key = torch.arange(keys)
+    left, right = window[0], 0 if causal else window[1]
+    kept = torch.ones(rows, keys, dtype=torch.bool)
+    if left >= 0:
+        kept &= key >= place - left
+    if right >= 0:
+        kept &= key <= place + right
+    if chunk > 0:
+        kept &= torch.div(place, chunk, rounding_mode="floor") == key // chunk
+    if slopes is not None:
+        scores = scores - (slopes[:, None, None] * (place - key).abs()).to(scores.dtype)
+    # Rows without keys keep their scores, which nothing looks at: a softmax of nothing is NaN, and so is its gradient.
+    some = kept.any(-1, keepdim=True)
+    scores = scores.masked_fill(~kept & some if sink is None else ~kept, -torch.inf)
+    if sink is not None:
+        scores = torch.cat([scores, sink.to(scores.dtype)[:, None, None].expand(-1, rows, 1)], -1)
+    lse = torch.logsumexp(scores, -1)
+    if sink is None:
+        lse = lse.masked_fill(~some[:, 0], -torch.inf)
+    probabilities = torch.softmax(scores, -1)[..., :keys]
+    probabilities = torch.where(kept, probabilities, 0.0)
+    used = probabilities
+    if kept_by_dropout is not None:
+        used = torch.where(kept_by_dropout, used, 0.0) / (1.0 - dropout_p)
+    return torch.einsum("hij,jhd->ihd", used, v), lse, probabilities
+
+
+def error(got: Tensor, want: Tensor) -> float:
+    assert got.shape == want.shape, (got.shape, want.shape)
+    return (got.detach().double() - want.detach().double()).abs().max().item() if got.numel() else 0.0
+
+
+def assert_as_exact_as_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
+    """Where values are few, the naive result may be exact by chance. So much more is allowed: a rounding of the result,
+    and what a float32 sum of `terms` products, roundings taken as a random walk of six standard deviations, is off."""
+    terms, unit = 256, torch.finfo(torch.float32).eps / 2
+    assert torch.isfinite(got).all(), name
+    largest = max(want.detach().abs().max().item(), 1.0) if want.numel() else 1.0
+    floor = (torch.finfo(got.dtype).eps / 2 + unit * (4 * terms**0.5 + 8)) * largest
+    assert error(got, want) <= factor * error(naive, want) + floor, (
+        f"{name}: error {error(got, want):.3e}, naive {error(naive, want):.3e}, floor {floor:.3e}"
+    )
