@@ -4,13 +4,14 @@ set -eu
 cd "$(dirname "$0")/.."
 
 failed=0
-# forbid FOLDER PATTERN: no file under src/FOLDER includes a header whose path matches PATTERN.
-forbid() {
-  if grep -rnE --include='*.h' --include='*.cc' "^ *#include [<\"]($2)" "src/$1"; then
-    echo "src/$1 must not include these"
+# forbid_in FOLDER PATTERN: no file under FOLDER includes a header whose path matches PATTERN.
+forbid_in() {
+  if grep -rnE --include='*.h' --include='*.cc' --include='*.inc' "^ *#include [<\"]($2)" "$1"; then
+    echo "$1 must not include these"
     failed=1
   fi
 }
+forbid() { forbid_in "src/$1" "$2"; }
 forbid core 'layout/|tiling/|ops/'
 forbid layout 'tiling/|ops/'
 forbid tiling 'ops/|core/kernels/|core/executor|tbb/|oneapi/|hwloc|thread|mutex|atomic'
@@ -24,4 +25,8 @@ forbid ops/token 'ops/(dense|inference|sparse|indexer)/'
 forbid ops/inference 'ops/(token|sparse|indexer)/'
 forbid ops/sparse 'ops/(dense|inference|indexer)/'
 forbid ops/indexer 'ops/(dense|inference|sparse)/'
+# The faces, the tools and the examples know the public headers only.
+for face in src/aclnn python/binding tools/fa tools/check tools/npy examples; do
+  forbid_in "$face" 'core/|layout/|tiling/|ops/'
+done
 exit "$failed"

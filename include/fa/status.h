@@ -45,13 +45,21 @@ class [[nodiscard]] Status {
   [[nodiscard]] StatusCode code() const noexcept { return code_; }
   /// Empty when ok; "out of memory" where there was none for more.
   [[nodiscard]] const std::string& message() const noexcept {
-    // Short enough to lie in the string itself.
-    static const std::string none, no_memory = "out of memory";
+    static const Kept none(""), no_memory("out of memory");
     if (text_ != nullptr) return *text_;
-    return ok() ? none : no_memory;
+    return ok() ? none.text : no_memory.text;
   }
 
  private:
+  /// A text that lies in the string itself, and is never destroyed: a status may be read while the process ends.
+  union Kept {
+    explicit Kept(const char* short_text) noexcept : text(short_text) {}
+    ~Kept() {}
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+    std::string text;
+  };
+
   Status(StatusCode code, std::string_view kind, std::string_view what) noexcept : code_(code) {
     if (ok()) return;
     try {
