@@ -7,8 +7,9 @@
 
 namespace fa::aclnn {
 
-/// How many forks lie between the process that loaded the library and this one. A forked child has the memory of its
-/// parent but none of its threads: what only one of those could finish is known by the number it was made under.
+/// As the library's own of that name, which a face does not see: how many forks lie between the process that loaded the
+/// library and this one. A forked child has the memory of its parent but none of its threads: what only one of those
+/// could finish is known by the number it was made under.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
 /// A mutex that fork waits for, so that no thread that is missing in the child holds it there, and what it guards is

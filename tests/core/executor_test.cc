@@ -14,6 +14,7 @@
 #include "core/flow_executor.h"
 #include "core/random_graph.h"
 #include "core/serial_executor.h"
+#include "support/shuffled_executor.h"
 #include "support/thread_executor.h"
 
 namespace fa::core {
@@ -153,7 +154,8 @@ std::unique_ptr<Executor> MakeTwoNodes() { return std::make_unique<FlowExecutor>
 INSTANTIATE_TEST_SUITE_P(
     All, ExecutorTest,
     testing::Values(ExecutorCase{"Serial", [] { return std::unique_ptr<Executor>(new SerialExecutor); }},
-                    ExecutorCase{"SerialShuffled", [] { return std::unique_ptr<Executor>(new SerialExecutor(42)); }},
+                    ExecutorCase{"Shuffled",
+                                 [] { return std::unique_ptr<Executor>(new test::ShuffledExecutor(42, 3)); }},
                     ExecutorCase{"Flow1", MakeFlow<1>}, ExecutorCase{"Flow2", MakeFlow<2>},
                     ExecutorCase{"Flow3", MakeFlow<3>}, ExecutorCase{"Flow4", MakeFlow<4>},
                     ExecutorCase{"Flow5", MakeFlow<5>}, ExecutorCase{"Flow6", MakeFlow<6>},
@@ -170,12 +172,12 @@ TEST(SerialExecutor, RunsInClaimOrder) {
   EXPECT_EQ(order, graph.order);
 }
 
-TEST(SerialExecutor, ShufflesByItsSeed) {
+TEST(ShuffledExecutor, ShufflesByItsSeed) {
   const TaskGraph graph = FlatGraph(50, 1);
   auto order_of = [&](uint64_t seed) {
     std::vector<int32_t> order;
     auto run_task = [&](int32_t task, int) { order.push_back(task); };
-    EXPECT_TRUE(SerialExecutor(seed).Run(graph, TaskFunction(run_task), nullptr).ok());
+    EXPECT_TRUE(test::ShuffledExecutor(seed).Run(graph, TaskFunction(run_task), nullptr).ok());
     return order;
   };
   EXPECT_EQ(order_of(1), order_of(1));

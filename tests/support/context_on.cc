@@ -16,7 +16,7 @@ std::unique_ptr<core::Executor> MakeExecutor(ExecutorKind kind, int workers) {
   static std::atomic<uint32_t> seed{0};
   switch (kind) {
     case ExecutorKind::kSerial: return std::make_unique<core::SerialExecutor>();
-    case ExecutorKind::kShuffled: return std::make_unique<ShuffledExecutor>(++seed);
+    case ExecutorKind::kShuffled: return std::make_unique<ShuffledExecutor>(++seed, workers);
     case ExecutorKind::kThreads: return std::make_unique<ThreadExecutor>(workers);
     case ExecutorKind::kFlow: break;
   }

@@ -17,7 +17,7 @@ enum class ExecutorKind : uint8_t {
   kFlow,      ///< oneTBB, as the library's own contexts
 };
 
-/// An executor of `workers` workers (one for those on the caller).
+/// An executor of `workers` workers (kSerial: one).
 [[nodiscard]] std::unique_ptr<core::Executor> MakeExecutor(ExecutorKind kind, int workers);
 
 /// A context whose plans are made for `workers` workers and run on executors of that kind.

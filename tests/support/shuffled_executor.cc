@@ -1,12 +1,16 @@
 #include "support/shuffled_executor.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
+
+#include "core/graph_run.h"
+#include "core/guarded_call.h"
 
 namespace fa::test {
 namespace {
 
-std::vector<int32_t> RandomOrder(const core::TaskGraph& graph, std::mt19937* random) {
+std::vector<int32_t> RandomOrder(const core::TaskGraph& graph, std::mt19937_64* random) {
   std::vector<int32_t> waits = graph.predecessor_count, ready, order;
   waits.resize(static_cast<size_t>(graph.task_count));
   for (int32_t task = 0; task < graph.task_count; ++task) {
@@ -28,11 +32,13 @@ std::vector<int32_t> RandomOrder(const core::TaskGraph& graph, std::mt19937* ran
 }  // namespace
 
 Status ShuffledExecutor::Run(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* /*state*/) {
-  const std::vector<int32_t> order = RandomOrder(graph, &random_);
-  if (std::ssize(order) != graph.task_count) return Status::Internal("the graph has a cycle");
-  const auto workers = static_cast<unsigned>(graph.workers());
-  for (const int32_t task : order) run_task(task, static_cast<int>(random_() % workers));
-  return Status::Ok();
+  return core::GuardedCall(core::kInsideATask, [&]() -> Status {
+    const std::vector<int32_t> order = RandomOrder(graph, &random_);
+    if (std::ssize(order) != graph.task_count) return Status::Internal("the graph has a cycle");
+    const auto workers = static_cast<unsigned>(std::min(workers_, graph.workers()));
+    for (const int32_t task : order) run_task(task, static_cast<int>(random_() % workers));
+    return Status::Ok();
+  });
 }
 
 }  // namespace fa::test

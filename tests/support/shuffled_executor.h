@@ -9,16 +9,17 @@
 namespace fa::test {
 
 /// Runs a graph's tasks on the caller in some topological order, drawn at random among those ready at each step, each
-/// on a random one of the graph's workers. A graph with a cycle is an internal error.
+/// on a random one of its `workers` that the graph has. A graph with a cycle is an internal error.
 class ShuffledExecutor final : public core::Executor {
  public:
-  explicit ShuffledExecutor(uint32_t seed) : random_(seed) {}
+  explicit ShuffledExecutor(uint64_t seed, int workers = 1) : random_(seed), workers_(workers) {}
 
   [[nodiscard]] Status Run(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) override;
-  [[nodiscard]] int workers() const override { return 1; }
+  [[nodiscard]] int workers() const override { return workers_; }
 
  private:
-  std::mt19937 random_;
+  std::mt19937_64 random_;
+  int workers_;
 };
 
 }  // namespace fa::test

@@ -12,6 +12,7 @@
 
 #include "core/executor.h"
 #include "core/serial_executor.h"
+#include "support/shuffled_executor.h"
 #include "support/thread_executor.h"
 #include "tests/tiling/sample_problems.h"
 #include "tiling/simulate.h"
@@ -67,7 +68,7 @@ TEST(BackwardOrder, ASlotBelongsToOnePairAtATimeInAnyOrderTheEdgesAllow) {
     gates += plan.graph.task_count - std::ssize(plan.items);
     for (uint64_t seed = 0; seed < 5; ++seed) {
       SlotWatch watch(plan);
-      ASSERT_TRUE(core::SerialExecutor(seed).Run(plan.graph, core::TaskFunction(watch), nullptr).ok());
+      ASSERT_TRUE(test::ShuffledExecutor(seed).Run(plan.graph, core::TaskFunction(watch), nullptr).ok());
       ASSERT_EQ(watch.runs(), plan.graph.task_count);
     }
     SlotWatch watch(plan);
@@ -84,7 +85,7 @@ TEST(BackwardOrder, PairsGoOneByOneWhereTheProblemAsksForIt) {
   ASSERT_EQ(plan.slots, 1);  // so that what SlotWatch checks is the order of the pairs
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SlotWatch watch(plan);
-    ASSERT_TRUE(core::SerialExecutor(seed).Run(plan.graph, core::TaskFunction(watch), nullptr).ok());
+    ASSERT_TRUE(test::ShuffledExecutor(seed).Run(plan.graph, core::TaskFunction(watch), nullptr).ok());
   }
 }
 

@@ -41,22 +41,12 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
   buffers_.states = workspace_.Book("states of parts of keys", buffers_.state_floats * sizeof(float), plan_.states);
 }
 
-ForwardTile ForwardProgram::Start(const AttentionArgs& args, std::byte* workspace, const KeySource* keys,
-                                  const OutputQuantisation* quantisation) const {
-  WriteUnusedRows(bound_, args);
-  std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
-  return ForwardTile(bound_, plan_, table_, args, buffers_, workspace, keys, quantisation);
-}
-
 Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
                            const KeySource* keys, const OutputQuantisation* quantisation) const {
-  ForwardTile tile = Start(args, workspace, keys, quantisation);
+  WriteUnusedRows(bound_, args);
+  std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
+  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace, keys, quantisation);
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
-}
-
-Status ForwardProgram::Run(core::Executor& executor, const AttentionArgs& args, std::byte* workspace) const {
-  ForwardTile tile = Start(args, workspace, nullptr, nullptr);
-  return executor.Run(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 
 std::string ForwardProgram::Describe() const {

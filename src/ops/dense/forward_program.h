@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "core/executor.h"
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
 #include "ops/bind/bind_attention.h"
@@ -32,13 +31,8 @@ class ForwardProgram {
   /// @param quantisation  of an int8 output
   [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
                            const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr) const;
-  /// Runs on checked arguments on a given executor instead of the context's; arguments as above.
-  [[nodiscard]] Status Run(core::Executor& executor, const AttentionArgs& args, std::byte* workspace) const;
 
  private:
-  /// The tasks of one run; what they need done before them is done.
-  [[nodiscard]] ForwardTile Start(const AttentionArgs& args, std::byte* workspace, const KeySource* keys,
-                                  const OutputQuantisation* quantisation) const;
   [[nodiscard]] std::vector<std::string> KernelNames() const;
   [[nodiscard]] size_t ArrivalBytes() const { return static_cast<size_t>(plan_.merges) * sizeof(int32_t); }
 

@@ -2,66 +2,22 @@
 // starts as NaN.
 #include <gtest/gtest.h>
 
-#include "ops/dense/backward_tile.h"
-#include "ops/dense/gradient_sums.h"
-#include "ops/plan/plan_machine.h"
 #include "support/backward_problem.h"
 #include "support/compare_gradients.h"
 #include "support/contexts.h"
 #include "support/random_backward_case.h"
-#include "support/shuffled_executor.h"
-#include "tiling/workspace_plan.h"
+#include "support/shuffled_plan.h"
 
 namespace fa::test {
 namespace {
 
-/// FlashAttentionGrad with the tasks in an order of its own.
-class ShuffledBackward {
- public:
-  ShuffledBackward(const BackwardProblem& problem, Context* context)
-      : args_(problem.args()),
-        bound_(ops::BindAttentionGrad(args_, problem.options()).value()),
-        table_(ops::KernelsOf(*context, bound_.forward.problem.dtype)),
-        plan_(tiling::MakeBackwardPlan(bound_.forward.problem, ops::MachineOf(*context, table_))),
-        buffers_(bound_, plan_, table_, workspace_plan_) {}
-
-  [[nodiscard]] int32_t tasks() const { return plan_.graph.task_count; }
-
-  void Run(ShuffledExecutor* executor) {
-    const GuardedBuffer workspace(workspace_plan_.total_bytes());
-    const AttentionArgs forward = ops::ForwardArgs(args_);
-    ops::WriteTailGradients(bound_, args_);
-    ops::ClearGradientSums(bound_, buffers_, workspace.data());
-    ops::BackwardTile tile(bound_, plan_, table_, args_, forward, buffers_, workspace.data());
-    const Status status = executor->Run(plan_.graph, core::TaskFunction(tile), nullptr);
-    ASSERT_TRUE(status.ok()) << status.message();
-    ops::WriteGradientSums(bound_, table_, args_, buffers_, workspace.data());
-  }
-
- private:
-  AttentionGradArgs args_;
-  ops::BoundAttentionGrad bound_;
-  const core::kernels::KernelTable& table_;
-  tiling::BackwardPlan plan_;
-  tiling::WorkspacePlan workspace_plan_;
-  ops::BackwardBuffers buffers_;
-};
-
 class BackwardTaskOrder : public ::testing::TestWithParam<Isa> {
  protected:
-  static void ExpectSameBits(const BackwardProblem& problem, int orders, int least_tasks = 0) {
-    Context* context = ContextOf(GetParam(), 3);
-    const Status status = problem.Run(context);
+  static void ExpectSameBits(const BackwardProblem& problem, int orders, int64_t least_tasks = 0) {
+    const Status status = problem.Run(ContextOf(GetParam(), 3));
     ASSERT_TRUE(status.ok()) << status.message();
     const BackwardOutputs usual = problem.Outputs();
-    ShuffledBackward shuffled(problem, context);
-    EXPECT_GE(shuffled.tasks(), least_tasks);
-    ShuffledExecutor executor(4711);
-    for (int order = 0; order < orders; ++order) {
-      problem.ForgetOutputs();
-      shuffled.Run(&executor);
-      EXPECT_TRUE(SameBits(usual, problem.Outputs())) << "order " << order << problem.backward_case();
-    }
+    ExpectBitsInAnyOrder(problem, usual, GetParam(), orders, least_tasks, problem.backward_case());
   }
 };
 
