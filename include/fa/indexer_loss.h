@@ -34,7 +34,7 @@ struct SparseIndexerLossArgs {
   TensorView q_index, k_index;  ///< of the indexer: [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as SparseAttentionArgs, block size 1
-  TensorView softmax_max;       ///< of SparseFlashAttention, f32 [B, 1, S1, N] (TND [1, T, N])
+  TensorView softmax_max;       ///< of SparseFlashAttention, f32 [B, 1, S1, N] (TND [1, T, N]); they may count sinks in
   TensorView softmax_sum;       ///< likewise
   TensorView p_head_mean;       ///< optional, of SparseFlashAttention: q, k and statistics are then not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< as SparseAttentionArgs
