@@ -47,9 +47,6 @@ class FlowExecutor::NodeFlow {
                    .set_numa_id(node.numa_id)
                    .set_max_concurrency(node.workers + (home == nullptr ? 0 : 1)),
                1u) {}
-  ~NodeFlow() {
-    if (joiners_) Wait();
-  }
   /// To be called once, before anything else. Where it throws, oneTBB has been given up, and the flow is not to be
   /// destroyed.
   void Start() {
@@ -255,6 +252,10 @@ void StopFlows(Flows& flows, Allowance& allowance) noexcept {
   if (!SchedulerStarts()) {
     for (auto& flow : flows) Abandon(flow);
     Abandon(allowance);
+  }
+  // All before the first is destroyed: a late message of any node counts itself in the home flow.
+  for (auto& flow : flows) {
+    if (flow != nullptr) flow->Wait();
   }
   flows.clear();
   allowance.reset();
