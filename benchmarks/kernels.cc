@@ -31,8 +31,8 @@ double Peak(const StripKernels& kernels) {
   const auto [it, fresh] = peaks.try_emplace({kernels.isa, kernels.operands}, 0.0);
   const bool pairs = kernels.operands == Operands::kBF16Pairs;
   if (fresh) {
-    it->second = pairs ? bench::MeasurePeakGflops(1, Isa::kAvx512Bf16, DType::kBF16)
-                       : bench::MeasureFmaPeakGflops(1, kernels.isa);
+    it->second =
+        pairs ? bench::MeasurePeakGflops(1, kernels.isa, DType::kBF16) : bench::MeasureFmaPeakGflops(1, kernels.isa);
   }
   return it->second;
 }
@@ -297,24 +297,26 @@ void RegisterRowKernels(const KernelTable& table) {
 
 void RegisterAll() {
   const KernelTable* last = nullptr;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+  for (const Isa isa : AllIsas()) {
     const KernelTable& table = Kernels(isa);
-    if (isa > DetectIsa() || &table == last) continue;
+    if (!Includes(DetectIsa(), isa) || &table == last) continue;
     last = &table;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
     for (int s = 0; table.row_state != nullptr && s < table.strip_count; ++s) RegisterLine(table, table.row_state[s]);
     for (int s = 0; s < table.few_count; ++s) RegisterLine(table, table.few[s]);
     RegisterRowKernels(table);
   }
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Vnni}) {
-    if (isa > DetectIsa()) continue;
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa)) continue;
     const Int8Table& table = Int8KernelsFor(isa);
+    if (table.isa != isa) continue;  // those of the level below
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
-  if (DetectIsa() < Isa::kAvx512Bf16) return;
-  const KernelTable& pairs = Kernels(Isa::kAvx512Bf16, DType::kBF16);
+  const KernelTable& pairs = Kernels(DetectIsa(), DType::kBF16);
+  if (!pairs.pairs()) return;
   for (int s = 0; s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.strips[s]);
-  Register("BM_pair_rows/avx512_bf16", [&pairs](benchmark::State& state) { PairRows(state, pairs); });
+  Register(std::string("BM_pair_rows/") + Name(pairs.isa),
+           [&pairs](benchmark::State& state) { PairRows(state, pairs); });
 }
 
 }  // namespace

@@ -60,18 +60,20 @@ void Register(const std::string& name, const char* unit, const std::function<dou
 void RegisterAll() {
   constexpr double kSeconds = 0.2;
   const Isa highest = DetectIsa();
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > highest) continue;
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kNeon}) {
+    if (!Includes(highest, isa)) continue;
     Register(std::string("BM_fma_f32/") + Name(isa), "GFLOP/s",
              [isa](int threads) { return MeasureFmaPeakGflops(threads, isa, kSeconds); });
     Register(std::string("BM_exp2/") + Name(isa), "Gelem/s",
              [isa](int threads) { return MeasureExp2(threads, isa, kSeconds); });
   }
-  if (highest >= Isa::kAvx512Vnni) {
-    Register("BM_vpdpbusd", "GOP/s", [](int threads) { return MeasureLoop(Int8DotLoop(), threads, kSeconds); });
+  if (Includes(highest, Isa::kAvx512Vnni) || Includes(highest, Isa::kNeonDotprod)) {
+    Register(std::string("BM_dot_int8/") + Name(highest), "GOP/s",
+             [highest](int threads) { return MeasureLoop(Int8Loop(highest), threads, kSeconds); });
   }
-  if (highest >= Isa::kAvx512Bf16) {
-    Register("BM_vdpbf16ps", "GFLOP/s", [](int threads) { return MeasureLoop(Bf16DotLoop(), threads, kSeconds); });
+  if (Includes(highest, Isa::kAvx512Bf16) || Includes(highest, Isa::kNeonBf16)) {
+    Register(std::string("BM_dot_bf16/") + Name(highest), "GFLOP/s",
+             [highest](int threads) { return MeasureLoop(Bf16Loop(highest), threads, kSeconds); });
   }
   Register("BM_read_memory", "GB/s", [](int threads) { return MeasureReadBandwidth(threads); });
 }

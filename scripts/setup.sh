@@ -1,5 +1,7 @@
 #!/bin/sh
-# Installs what building and testing needs, from Debian 12. Does nothing when all of it is there.
+# Usage: setup.sh [aarch64]
+# Installs what building and testing needs, from Debian 12. Does nothing when all of it is there. aarch64: what the preset
+# of that name cross-compiles and runs its tests with, too.
 set -eu
 
 packages="
@@ -13,10 +15,23 @@ packages="
 # A test takes it from wherever python3 has it.
 python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
 
+if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
+  packages="$packages g++-aarch64-linux-gnu qemu-user"
+  for library in libtbb-dev libtbbbind-2-5 libopenblas-pthread-dev libhwloc-dev libgtest-dev libgmock-dev \
+    libbenchmark-dev libfmt-dev; do
+    packages="$packages $library:arm64"
+  done
+  foreign=arm64
+fi
+
+native=$(dpkg --print-architecture)
 missing=""
 for package in $packages; do
-  state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$state" = installed ] || missing="$missing $package"
+  # A package may be there for another processor too: one line for each.
+  states=$(dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null || true)
+  wanted=$native
+  case $package in *:*) wanted=${package#*:} ;; esac
+  echo "$states" | grep -qxE "($wanted|all) installed" || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
 
@@ -30,6 +45,9 @@ else
 fi
 
 echo "setup: installing$missing"
+if [ -n "${foreign:-}" ]; then
+  $as_root dpkg --add-architecture "$foreign"
+fi
 install() {
   # shellcheck disable=SC2086  # lists of words
   $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "fa/export.h"
@@ -11,11 +12,27 @@
 
 namespace fa {
 
-/// Instruction-set levels, each includes the ones before it. `portable` runs on any CPU.
-enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+/// Instruction-set levels. `portable` runs on any CPU; the others are two families, of x86-64 and of aarch64, in which
+/// each level includes the ones before it.
+enum class Isa : uint8_t {
+  kPortable,
+  kAvx2,         ///< x86-64: AVX2, FMA, F16C
+  kAvx512,       ///< AVX-512 F, BW, DQ, VL
+  kAvx512Vnni,   ///< and int8 dot products
+  kAvx512Bf16,   ///< and bf16 dot products
+  kNeon,         ///< aarch64: Advanced SIMD, which every such CPU has
+  kNeonDotprod,  ///< and int8 dot products (SDOT)
+  kNeonBf16,     ///< and bf16 dot products (BFDOT)
+};
 
-/// "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16".
+/// Every level, of this machine's family or not, in the order of the enumeration.
+[[nodiscard]] FA_API std::span<const Isa> AllIsas();
+/// Whether a CPU of `level` runs what was written for `part`.
+[[nodiscard]] FA_API bool Includes(Isa level, Isa part);
+/// "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "neon", "neon_dotprod", "neon_bf16".
 [[nodiscard]] FA_API const char* Name(Isa isa);
+/// All of them, for messages: "portable, avx2 ... or neon_bf16".
+[[nodiscard]] FA_API std::string IsaNames();
 /// The level of that name, or nothing.
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
 /// The highest level this CPU has. Some hypervisors hide features that the cores behind them execute: environment

@@ -34,7 +34,7 @@ std::unique_ptr<Context> MakeContext(int threads, const std::optional<std::strin
   if (isa) {
     options.isa = ParseIsa(*isa);
     if (!options.isa) {
-      Raise(Status::InvalidArgument("isa=\"" + *isa + "\", want portable, avx2, avx512, avx512_vnni or avx512_bf16"));
+      Raise(Status::InvalidArgument("isa=\"" + *isa + "\", want " + IsaNames()));
     }
   }
   if (accumulation == Name(Accumulation::kAtomicFree)) {
@@ -75,7 +75,8 @@ void BindContext(nb::module_& module) {
   nb::class_<Context>(module, "Context",
                       "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
                       "threads: 0 = every core of the process' affinity mask. isa: \"portable\", \"avx2\", \"avx512\", "
-                      "\"avx512_vnni\" or\n\"avx512_bf16\"; None = the highest this CPU has. accumulation: "
+                      "\"avx512_vnni\",\n\"avx512_bf16\", \"neon\", \"neon_dotprod\" or \"neon_bf16\"; None = the "
+                      "highest this CPU has. accumulation: "
                       "\"deterministic\" (the bits of a result do not\ndepend on the number of threads) or "
                       "\"atomic-free\".\n\nContexts of equal settings are equal; a copy or an unpickled one has the "
                       "settings and threads of its own."

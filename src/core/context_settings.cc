@@ -1,6 +1,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "core/context_impl.h"
 
@@ -35,12 +36,11 @@ Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa h
     source = "FA_FORCE_ISA";
     isa = ParseIsa(environment);
     if (!isa) {
-      return Status::Unsupported(source + "=" + environment +
-                                 ", want portable, avx2, avx512, avx512_vnni or avx512_bf16");
+      return Status::Unsupported(source + "=" + environment + ", want " + IsaNames());
     }
   }
   if (!isa) return preferred;
-  if (*isa > highest) {
+  if (!Includes(highest, *isa)) {
     return Status::Unsupported(source + "=" + Name(*isa) + ", but this CPU's highest level is " + Name(highest));
   }
   return *isa;

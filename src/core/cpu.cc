@@ -1,12 +1,14 @@
 #include "core/cpu.h"
 
-#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace fa {
@@ -23,6 +25,14 @@ constexpr uint32_t kLeaf7Avx512Vnni = 1u << 11;
 constexpr uint32_t kLeaf71Avx512Bf16 = 1u << 5;
 constexpr uint64_t kXcr0Ymm = 0x06;  // SSE, AVX
 constexpr uint64_t kXcr0Zmm = 0xe6;  // and opmask, upper halves of zmm0-15, zmm16-31
+
+// Bits of Linux' asm/hwcap.h for aarch64.
+constexpr uint64_t kHwcapAsimd = 1u << 1;
+constexpr uint64_t kHwcapAsimdDotprod = 1u << 20;
+constexpr uint64_t kHwcap2Bf16 = 1u << 14;
+#if defined(__aarch64__)
+constexpr uint64_t kHwcapCpuid = 1u << 11;  // the kernel answers reads of identification registers
+#endif
 
 constexpr bool Has(uint64_t word, uint64_t bits) { return (word & bits) == bits; }
 
@@ -44,11 +54,18 @@ CpuFeatureWords ReadCpuFeatureWords() {
     const uint32_t last_subleaf = eax;
     if (last_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) words.leaf7_1_eax = eax;
   }
+#elif defined(__aarch64__)
+  words.hwcap = getauxval(AT_HWCAP);
+  words.hwcap2 = getauxval(AT_HWCAP2);
 #endif
   return words;
 }
 
 Isa HighestIsa(const CpuFeatureWords& words) {
+  if (Has(words.hwcap, kHwcapAsimd)) {
+    if (!Has(words.hwcap, kHwcapAsimdDotprod)) return Isa::kNeon;
+    return Has(words.hwcap2, kHwcap2Bf16) ? Isa::kNeonBf16 : Isa::kNeonDotprod;
+  }
   const bool avx2 = Has(words.xcr0, kXcr0Ymm) && Has(words.leaf1_ecx, kLeaf1Fma | kLeaf1F16c | kLeaf1Osxsave) &&
                     Has(words.leaf7_ebx, kLeaf7Avx2);
   if (!avx2) return Isa::kPortable;
@@ -70,6 +87,34 @@ bool IsIntel() {
 #endif
 }
 
+#if defined(__aarch64__)
+namespace {
+
+// Implementer and part of MIDR_EL1, from Arm's and the makers' manuals.
+constexpr struct {
+  uint32_t implementer, part;
+  const char* name;
+} kParts[] = {
+    {0x41, 0xd08, "Cortex-A72"},  {0x41, 0xd0c, "Neoverse N1"}, {0x41, 0xd40, "Neoverse V1"},
+    {0x41, 0xd49, "Neoverse N2"}, {0x41, 0xd4f, "Neoverse V2"}, {0x48, 0xd01, "TSV110 (Kunpeng 920)"},
+};
+
+std::string NameOfPart() {
+  if (!Has(getauxval(AT_HWCAP), kHwcapCpuid)) return {};
+  uint64_t midr = 0;
+  __asm__("mrs %0, MIDR_EL1" : "=r"(midr));
+  const auto implementer = static_cast<uint32_t>(midr >> 24 & 0xff), part = static_cast<uint32_t>(midr >> 4 & 0xfff);
+  for (const auto& known : kParts) {
+    if (known.implementer == implementer && known.part == part) return known.name;
+  }
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "aarch64 CPU, implementer 0x%02x part 0x%03x", implementer, part);
+  return text.data();
+}
+
+}  // namespace
+#endif
+
 std::string CpuName() {
   std::string name;
 #if defined(__x86_64__)
@@ -82,11 +127,24 @@ std::string CpuName() {
   name = text.data();
   name.erase(0, name.find_first_not_of(' '));
   name.erase(name.find_last_not_of(' ') + 1);
+#elif defined(__aarch64__)
+  name = NameOfPart();
 #endif
   return name.empty() ? "unknown CPU" : name;
 }
 
 }  // namespace core
+
+std::span<const Isa> AllIsas() {
+  static constexpr Isa kAll[] = {Isa::kPortable,   Isa::kAvx2, Isa::kAvx512,      Isa::kAvx512Vnni,
+                                 Isa::kAvx512Bf16, Isa::kNeon, Isa::kNeonDotprod, Isa::kNeonBf16};
+  return kAll;
+}
+
+bool Includes(Isa level, Isa part) {
+  if (part == Isa::kPortable) return true;
+  return level >= part && (level >= Isa::kNeon) == (part >= Isa::kNeon);
+}
 
 const char* Name(Isa isa) {
   switch (isa) {
@@ -95,12 +153,24 @@ const char* Name(Isa isa) {
     case Isa::kAvx512: return "avx512";
     case Isa::kAvx512Vnni: return "avx512_vnni";
     case Isa::kAvx512Bf16: return "avx512_bf16";
+    case Isa::kNeon: return "neon";
+    case Isa::kNeonDotprod: return "neon_dotprod";
+    case Isa::kNeonBf16: return "neon_bf16";
   }
   return "unknown";
 }
 
+std::string IsaNames() {
+  std::string names;
+  for (const Isa isa : AllIsas()) {
+    if (!names.empty()) names += isa == AllIsas().back() ? " or " : ", ";
+    names += Name(isa);
+  }
+  return names;
+}
+
 std::optional<Isa> ParseIsa(const std::string& name) {
-  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+  for (const Isa isa : AllIsas()) {
     if (name == Name(isa)) return isa;
   }
   return std::nullopt;
@@ -111,7 +181,7 @@ Isa DetectIsa() {
     const Isa reported = core::HighestIsa(core::ReadCpuFeatureWords());
     const char* text = std::getenv("FA_ASSUME_ISA");
     const std::optional<Isa> assumed = text == nullptr ? std::nullopt : ParseIsa(text);
-    return assumed ? std::max(reported, *assumed) : reported;
+    return assumed && Includes(*assumed, reported) ? *assumed : reported;
   }();
   return isa;
 }

@@ -8,13 +8,16 @@
 
 namespace fa::core {
 
-/// The answers of cpuid and xgetbv that decide the instruction-set level.
+/// What decides the instruction-set level: the answers of cpuid and xgetbv on x86-64, of the kernel on aarch64. Words
+/// of the other family are 0.
 struct CpuFeatureWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;
   uint32_t leaf7_ecx = 0;
   uint32_t leaf7_1_eax = 0;
-  uint64_t xcr0 = 0;  ///< register states that the operating system saves; 0 without OSXSAVE
+  uint64_t xcr0 = 0;    ///< register states that the operating system saves; 0 without OSXSAVE
+  uint64_t hwcap = 0;   ///< AT_HWCAP of aarch64
+  uint64_t hwcap2 = 0;  ///< AT_HWCAP2 of aarch64
 };
 
 [[nodiscard]] CpuFeatureWords ReadCpuFeatureWords();

@@ -8,6 +8,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 // Keep bits by the million: a block of Philox gives four words, hence four bits, for 20 multiplications. The vector
@@ -108,12 +110,53 @@ uint32_t KeepWordPortable(const PhiloxState& state, uint64_t threshold, uint64_t
          static_cast<uint32_t>(_mm512_cmplt_epu32_mask(blocks4567, limit)) << 16;
 }
 
+#elif defined(__aarch64__)
+
+/// Bits of the 16 elements of blocks [block, block + 4): word w of the four blocks is a vector, and a product's low and
+/// high halves are unzipped out of two.
+uint32_t KeepHalfNeon(const PhiloxState& state, uint32_t threshold, uint64_t block) {
+  const uint64_t b[4] = {block, block + 1, block + 2, block + 3};
+  uint32x4_t c0 = {Low(b[0]), Low(b[1]), Low(b[2]), Low(b[3])};
+  uint32x4_t c1 = {High(b[0]), High(b[1]), High(b[2]), High(b[3])};
+  uint32x4_t c2 = vdupq_n_u32(Low(state.offset)), c3 = vdupq_n_u32(High(state.offset));
+  const uint32x4_t m0 = vdupq_n_u32(PHILOX_M4x32_0), m1 = vdupq_n_u32(PHILOX_M4x32_1);
+  uint32_t key0 = Low(state.seed), key1 = High(state.seed);
+  const auto high = [](uint32x4_t a, uint32x4_t m) {
+    const uint64x2_t low = vmull_u32(vget_low_u32(a), vget_low_u32(m)), up = vmull_high_u32(a, m);
+    return vuzp2q_u32(vreinterpretq_u32_u64(low), vreinterpretq_u32_u64(up));
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    const uint32x4_t next0 = veorq_u32(veorq_u32(high(c2, m1), c1), vdupq_n_u32(key0));
+    const uint32x4_t next2 = veorq_u32(veorq_u32(high(c0, m0), c3), vdupq_n_u32(key1));
+    c1 = vmulq_u32(c2, m1);
+    c3 = vmulq_u32(c0, m0);
+    c0 = next0;
+    c2 = next2;
+    key0 += PHILOX_W32_0;
+    key1 += PHILOX_W32_1;
+  }
+  // Word w of block i is bit 4 i + w.
+  const uint32x4_t limit = vdupq_n_u32(threshold);
+  const uint32x4_t block_bit = {1, 1u << 4, 1u << 8, 1u << 12};
+  const auto kept = [&](uint32x4_t words, int w) {
+    return vandq_u32(vcltq_u32(words, limit), vshlq_u32(block_bit, vdupq_n_s32(w)));
+  };
+  return vaddvq_u32(vorrq_u32(vorrq_u32(kept(c0, 0), kept(c1, 1)), vorrq_u32(kept(c2, 2), kept(c3, 3))));
+}
+
+uint32_t KeepWordNeon(const PhiloxState& state, uint64_t threshold, uint64_t block) {
+  const uint32_t limit = Low(threshold);
+  return KeepHalfNeon(state, limit, block) | KeepHalfNeon(state, limit, block + 4) << 16;
+}
+
 #endif
 
 KeepWord KeepWordOf(Isa isa) {
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return KeepWordAvx512;
-  if (isa >= Isa::kAvx2) return KeepWordAvx2;
+  if (Includes(isa, Isa::kAvx512)) return KeepWordAvx512;
+  if (Includes(isa, Isa::kAvx2)) return KeepWordAvx2;
+#elif defined(__aarch64__)
+  if (Includes(isa, Isa::kNeon)) return KeepWordNeon;
 #else
   static_cast<void>(isa);
 #endif

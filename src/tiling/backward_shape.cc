@@ -28,7 +28,7 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // What a column keeps in L2 while it walks: K, V, dK, dV and a tile's P and dS. avx512: a half of the 1 MiB that every
 // such server core and Zen 4 have. avx2 and portable: three quarters of the 256 KiB of Haswell to Coffee Lake, less
 // than a half of Zen's 512 KiB.
-int64_t MaxColumnBytes(Isa isa) { return isa >= Isa::kAvx512 ? 512 << 10 : 192 << 10; }
+int64_t MaxColumnBytes(Isa isa) { return Includes(isa, Isa::kAvx512) ? 512 << 10 : 192 << 10; }
 
 int64_t ColumnBytes(const AttentionProblem& problem, int64_t block_k) {
   return 2 * kFloatBytes * block_k * (problem.d + problem.d_rope + problem.dv + kFullBlockQ);

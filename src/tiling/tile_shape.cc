@@ -17,7 +17,7 @@ constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels 
 // K and V of one key block. avx512: a quarter of the 1 MiB that every such server core and Zen 4 have (client cores:
 // 512 KiB, a half). avx2 and portable: a half of the 256 KiB of Haswell to Coffee Lake, a quarter of Zen's 512 KiB. The
 // rest holds Q and O of the tile and the probabilities of a strip.
-int64_t KeyBlockBytes(Isa isa) { return isa >= Isa::kAvx512 ? 256 << 10 : 128 << 10; }
+int64_t KeyBlockBytes(Isa isa) { return Includes(isa, Isa::kAvx512) ? 256 << 10 : 128 << 10; }
 
 // The probabilities of a strip, which the product with V reads once per eight columns, stay in the smallest L1 (32
 // KiB). More than 256 keys gain nothing: the accumulators are loaded and stored once per 256 keys already. Fewer than

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 
 namespace fa::core {
@@ -58,6 +57,7 @@ TEST(PreferredIsa, LeavesOutPairsOfBf16OnIntelOnly) {
   EXPECT_EQ(PreferredIsa(Isa::kAvx2, true), Isa::kAvx2);
 }
 
+#if defined(__x86_64__)
 TEST(HighestIsa, AgreesWithTheCompilersOwnDetection) {
   const Isa isa = HighestIsa(ReadCpuFeatureWords());
   EXPECT_EQ(isa >= Isa::kAvx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
@@ -66,15 +66,39 @@ TEST(HighestIsa, AgreesWithTheCompilersOwnDetection) {
   EXPECT_EQ(isa >= Isa::kAvx512Vnni, isa >= Isa::kAvx512 && __builtin_cpu_supports("avx512vnni"));
   EXPECT_EQ(isa >= Isa::kAvx512Bf16, isa >= Isa::kAvx512Vnni && __builtin_cpu_supports("avx512bf16"));
 }
+#endif
 
 TEST(DetectIsa, IsWhatTheCpuReportsOrMoreWhereMoreIsAssumed) {
   const char* text = std::getenv("FA_ASSUME_ISA");
   const Isa assumed = text == nullptr ? Isa::kPortable : ParseIsa(text).value_or(Isa::kPortable);
-  EXPECT_EQ(DetectIsa(), std::max(HighestIsa(ReadCpuFeatureWords()), assumed));
+  const Isa reported = HighestIsa(ReadCpuFeatureWords());
+  EXPECT_EQ(DetectIsa(), Includes(assumed, reported) ? assumed : reported);
+}
+
+TEST(HighestIsa, OfAarch64ComesFromTheKernelsWords) {
+  constexpr uint64_t kAsimd = 1u << 1, kDotprod = 1u << 20, kBf16 = 1u << 14;
+  EXPECT_EQ(HighestIsa({.hwcap = kAsimd}), Isa::kNeon);
+  EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kBf16}), Isa::kNeon);  // levels include the ones before them
+  EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod}), Isa::kNeonDotprod);
+  EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kBf16}), Isa::kNeonBf16);
+}
+
+TEST(Includes, HoldsWithinAFamilyAndForPortable) {
+  for (const Isa level : AllIsas()) {
+    EXPECT_TRUE(Includes(level, level)) << Name(level);
+    EXPECT_TRUE(Includes(level, Isa::kPortable)) << Name(level);
+    EXPECT_EQ(Includes(Isa::kPortable, level), level == Isa::kPortable) << Name(level);
+  }
+  EXPECT_TRUE(Includes(Isa::kAvx512Bf16, Isa::kAvx2));
+  EXPECT_FALSE(Includes(Isa::kAvx2, Isa::kAvx512));
+  EXPECT_TRUE(Includes(Isa::kNeonBf16, Isa::kNeon));
+  EXPECT_FALSE(Includes(Isa::kNeon, Isa::kNeonDotprod));
+  EXPECT_FALSE(Includes(Isa::kNeonBf16, Isa::kAvx2));
+  EXPECT_FALSE(Includes(Isa::kAvx512Bf16, Isa::kNeon));
 }
 
 TEST(Isa, NamesAreParsedBack) {
-  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
+  for (const Isa isa : AllIsas()) {
     EXPECT_EQ(ParseIsa(Name(isa)), isa);
   }
   EXPECT_STREQ(Name(Isa::kAvx512Vnni), "avx512_vnni");

@@ -13,8 +13,8 @@ namespace fa::test {
 
 std::vector<Isa> IsaLevels() {
   std::vector<Isa> levels;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
-    if (isa <= DetectIsa()) levels.push_back(isa);
+  for (const Isa isa : AllIsas()) {
+    if (Includes(DetectIsa(), isa)) levels.push_back(isa);
   }
   return levels;
 }

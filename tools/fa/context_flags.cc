@@ -10,8 +10,7 @@ namespace fa::tool {
 
 void AddContextFlags(CLI::App& command, ContextFlags& flags) {
   command.add_option("--threads", flags.threads, "Threads; 0: FA_NUM_THREADS, else one per core")->type_name("N");
-  command.add_option("--isa", flags.isa, "portable, avx2, avx512, avx512_vnni or avx512_bf16; default: the CPU's best")
-      ->type_name("LEVEL");
+  command.add_option("--isa", flags.isa, IsaNames() + "; default: the CPU's best")->type_name("LEVEL");
   command.add_option("--accumulation", flags.accumulation, "deterministic (default) or atomic-free")->type_name("MODE");
 }
 
@@ -22,7 +21,7 @@ std::unique_ptr<Context> MakeContext(const ContextFlags& flags) {
   if (!flags.isa.empty()) {
     options.isa = ParseIsa(flags.isa);
     if (!options.isa) {
-      throw UsageError(fmt::format("--isa: '{}', want portable, avx2, avx512, avx512_vnni or avx512_bf16", flags.isa));
+      throw UsageError(fmt::format("--isa: '{}', want {}", flags.isa, IsaNames()));
     }
   }
   if (flags.accumulation == "atomic-free") {

@@ -19,17 +19,6 @@ double MeasureLoop(const PeakLoop& loop, int threads, double seconds, double rou
   return loop.flops_per_iteration * static_cast<double>(iterations) * threads / shortest * 1e-9;
 }
 
-PeakLoop F32Loop(Isa isa) {
-  switch (isa) {
-    case Isa::kPortable: return SseLoop();
-    case Isa::kAvx2: return Avx2Loop();
-    case Isa::kAvx512:
-    case Isa::kAvx512Vnni:
-    case Isa::kAvx512Bf16: return Avx512Loop();
-  }
-  return SseLoop();
-}
-
 }  // namespace
 
 double MeasureFmaPeakGflops(int threads, Isa isa, double seconds, double round_seconds) {
@@ -37,9 +26,7 @@ double MeasureFmaPeakGflops(int threads, Isa isa, double seconds, double round_s
 }
 
 double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds, double round_seconds) {
-  PeakLoop loop = F32Loop(isa);
-  if (dtype == DType::kBF16 && isa == Isa::kAvx512Bf16) loop = Bf16DotLoop();
-  if (dtype == DType::kI8 && isa >= Isa::kAvx512Vnni) loop = Int8DotLoop();
+  const PeakLoop loop = dtype == DType::kBF16 ? Bf16Loop(isa) : dtype == DType::kI8 ? Int8Loop(isa) : F32Loop(isa);
   return MeasureLoop(loop, threads, seconds, round_seconds);
 }
 

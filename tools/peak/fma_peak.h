@@ -12,9 +12,9 @@ namespace fa::bench {
 /// so a computation is held against rounds of its own length. The CPU must have the level.
 [[nodiscard]] double MeasureFmaPeakGflops(int threads, Isa isa, double seconds = 0.1, double round_seconds = 1e-3);
 
-/// The peak that a computation on `dtype` is held against: bf16 dot products (VDPBF16PS) for bf16 at avx512_bf16, int8
-/// dot products (VPDPBUSD) for int8 from avx512_vnni on, otherwise f32 multiply-adds, because inputs of that type are
-/// widened.
+/// The peak that a computation on `dtype` is held against: bf16 dot products for bf16 at avx512_bf16 and neon_bf16,
+/// int8 dot products for int8 from avx512_vnni and neon_dotprod on, otherwise f32 multiply-adds, because inputs of that
+/// type are widened.
 [[nodiscard]] double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds = 0.1,
                                        double round_seconds = 1e-3);
 

@@ -1,7 +1,10 @@
 #ifndef FA_PEAK_PEAK_LOOPS_H_
 #define FA_PEAK_PEAK_LOOPS_H_
 
+#include <cstddef>
 #include <cstdint>
+
+#include "fa/context.h"
 
 namespace fa::bench {
 
@@ -11,13 +14,21 @@ struct PeakLoop {
   double flops_per_iteration;
 };
 
-/// 128-bit multiply and add, 256-bit FMA, 512-bit FMA, 512-bit bf16 dot products (VDPBF16PS) and 512-bit int8 dot
-/// products (VPDPBUSD). The CPU must have them.
-[[nodiscard]] PeakLoop SseLoop();
-[[nodiscard]] PeakLoop Avx2Loop();
-[[nodiscard]] PeakLoop Avx512Loop();
-[[nodiscard]] PeakLoop Bf16DotLoop();
-[[nodiscard]] PeakLoop Int8DotLoop();
+// One source per processor family has these: peak_loops_<processor>.cc. The CPU must have the level.
+
+/// f32 multiply-adds with the widest vectors of a level: 512-bit or 256-bit FMA, 128-bit FMLA, or for portable on
+/// x86-64 128-bit multiply and add.
+[[nodiscard]] PeakLoop F32Loop(Isa isa);
+/// bf16 dot products (VDPBF16PS, BFDOT) where the level has them, else f32 multiply-adds.
+[[nodiscard]] PeakLoop Bf16Loop(Isa isa);
+/// int8 dot products (VPDPBUSD, SDOT) where the level has them, else f32 multiply-adds.
+[[nodiscard]] PeakLoop Int8Loop(Isa isa);
+
+/// Bytes that ReadLines reads per step.
+inline constexpr size_t kReadStep = 256;
+/// Plain loads of `bytes` bytes, a multiple of kReadStep, 64-byte aligned. Without other instructions a core issues
+/// loads faster than memory answers.
+void ReadLines(Isa isa, const std::byte* data, size_t bytes);
 
 }  // namespace fa::bench
 

@@ -6,41 +6,13 @@
 #include <new>
 
 #include "fa/context.h"
+#include "peak/peak_loops.h"
 #include "peak/timed_rounds.h"
 
 namespace fa::bench {
 namespace {
 
-// Plain loads, four cache lines a step. Without other instructions a core issues loads faster than memory answers.
-constexpr size_t kStep = 256;
-
-void ReadSse(const std::byte* data, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += kStep) {
-    for (size_t j = 0; j < kStep; j += 16) asm volatile("movaps %0, %%xmm0" : : "m"(data[i + j]) : "xmm0");
-  }
-}
-
-void ReadAvx(const std::byte* data, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += kStep) {
-    for (size_t j = 0; j < kStep; j += 32) asm volatile("vmovaps %0, %%ymm0" : : "m"(data[i + j]) : "xmm0");
-  }
-  asm volatile("vzeroupper");
-}
-
-void ReadAvx512(const std::byte* data, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += kStep) {
-    for (size_t j = 0; j < kStep; j += 64) asm volatile("vmovaps %0, %%zmm0" : : "m"(data[i + j]) : "xmm0");
-  }
-  asm volatile("vzeroupper");
-}
-
-void Read(Isa isa, const std::byte* data, size_t bytes) {
-  switch (isa) {
-    case Isa::kPortable: return ReadSse(data, bytes);
-    case Isa::kAvx2: return ReadAvx(data, bytes);
-    default: return ReadAvx512(data, bytes);
-  }
-}
+constexpr size_t kStep = kReadStep;
 
 }  // namespace
 
@@ -79,8 +51,9 @@ ReadBuffer::~ReadBuffer() = default;
 
 double ReadBuffer::Measure(double seconds) const {
   const Isa isa = DetectIsa();
-  const double shortest = ShortestRound(
-      threads_, seconds, [&](int thread) { Read(isa, pages_->data() + part_ * static_cast<size_t>(thread), part_); });
+  const double shortest = ShortestRound(threads_, seconds, [&](int thread) {
+    ReadLines(isa, pages_->data() + part_ * static_cast<size_t>(thread), part_);
+  });
   return static_cast<double>(part_) * threads_ / shortest * 1e-9;
 }
 

@@ -16,6 +16,9 @@ const IndexerKernels& Indexer() noexcept;
 namespace avx512 {
 const IndexerKernels& Indexer() noexcept;
 }
+namespace neon {
+const IndexerKernels& Indexer() noexcept;
+}
 }  // namespace fa::core::kernels
 
 #endif  // FA_CORE_KERNELS_INDEXER_KERNEL_LEVEL_H_

@@ -1,29 +1,22 @@
 #include "core/kernels/int8_kernel_level.h"
 
+#define FA_LEVEL_ISA Isa::kAvx512Vnni
+#define FA_INT8_COLUMNS 8
+#define FA_INT8_KERNELS_AVX512_VNNI
+
 namespace fa::core::kernels::avx512_vnni {
 namespace {
 
 #include "core/kernels/vec_avx512.h"
 // The words stand on the vocabulary above.
 #include "core/kernels/vec_int8_avx512_vnni.h"
-// Packing and kernels stand on both.
+// Packing stands on both.
 #include "core/kernels/int8_pack_quads.inc"
 // The kernels name the packing.
-#include "core/kernels/int8_strip_kernels.inc"
-
-#define FA_INT8_KERNELS_AVX512_VNNI
-#define FA_INT8_KERNELS(level, rows, width, vectors) \
-  Int8Strip<rows, vectors>::Table(FA_STRIP_NAME(level, i8, rows, width), Isa::kAvx512Vnni),
-constexpr Int8Kernels kStrips[] = {
-#include "core/kernels/int8_kernels.inc"
-};
+#include "core/kernels/int8_level.inc"
 
 }  // namespace
 
-const Int8Table& Int8() {
-  static constexpr Int8Table kTable = {
-      Isa::kAvx512Vnni, kStrips, sizeof(kStrips) / sizeof(kStrips[0]), kGroup, 8, PackKeys, PackValues<8>, Quantise};
-  return kTable;
-}
+const Int8Table& Int8() { return kTable; }
 
 }  // namespace fa::core::kernels::avx512_vnni

@@ -16,6 +16,12 @@ const Int8Table& Int8();
 namespace avx512_vnni {
 const Int8Table& Int8();
 }
+namespace neon {
+const Int8Table& Int8();
+}
+namespace neon_dotprod {
+const Int8Table& Int8();
+}
 }  // namespace fa::core::kernels
 
 #endif  // FA_CORE_KERNELS_INT8_KERNEL_LEVEL_H_

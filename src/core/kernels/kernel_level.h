@@ -12,6 +12,7 @@
 #define FA_INLINE static inline __attribute__((always_inline))
 #define FA_NOINLINE __attribute__((noinline))
 #define FA_UNROLL _Pragma("GCC unroll 16")
+#define FA_NO_UNROLL _Pragma("GCC unroll 1")
 #define FA_FEW_ROW_NAME(level, rows) "few_" #rows "_" #level
 #define FA_STRIP_NAME(level, type, rows, width) #type "_" #rows "x" #width "_" #level
 #define FA_ROW_STATE_NAME(level, type, rows, width) #type "_" #rows "x" #width "_row_state_" #level
@@ -27,6 +28,12 @@ namespace avx512 {
 const KernelTable& Table() noexcept;
 }
 namespace avx512_bf16 {
+const KernelTable& Table() noexcept;
+}
+namespace neon {
+const KernelTable& Table() noexcept;
+}
+namespace neon_bf16 {
 const KernelTable& Table() noexcept;
 }
 }  // namespace fa::core::kernels

@@ -4,9 +4,12 @@ namespace fa::core::kernels {
 
 const KernelTable& Kernels(Isa isa, DType dtype) {
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512Bf16 && dtype == DType::kBF16) return avx512_bf16::Table();
-  if (isa >= Isa::kAvx512) return avx512::Table();
-  if (isa >= Isa::kAvx2) return avx2::Table();
+  if (Includes(isa, Isa::kAvx512Bf16) && dtype == DType::kBF16) return avx512_bf16::Table();
+  if (Includes(isa, Isa::kAvx512)) return avx512::Table();
+  if (Includes(isa, Isa::kAvx2)) return avx2::Table();
+#elif defined(__aarch64__)
+  if (Includes(isa, Isa::kNeonBf16) && dtype == DType::kBF16) return neon_bf16::Table();
+  if (Includes(isa, Isa::kNeon)) return neon::Table();
 #else
   (void)isa, (void)dtype;
 #endif

@@ -5,6 +5,9 @@ using F = __m256;
 using I = __m256i;
 using M = __m256;  // all ones or all zeros a lane
 inline constexpr int kLanes = 8;
+inline constexpr int kRegisters = 16;
+/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+inline constexpr int kStepsAtOnce = 1;
 
 FA_INLINE __m256i FirstLanes(int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n < 8 ? n : 8)),
@@ -42,6 +45,7 @@ FA_INLINE M NotFinite(F a) { return _mm256_cmp_ps(Abs(a), _mm256_set1_ps(3.40282
 FA_INLINE I LoadI(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 FA_INLINE I SetI(int32_t x) { return _mm256_set1_epi32(x); }
 FA_INLINE I AddI(I a, I b) { return _mm256_add_epi32(a, b); }
+FA_INLINE I SubI(I a, I b) { return _mm256_sub_epi32(a, b); }
 FA_INLINE M GreaterI(I a, I b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b)); }
 /// Lanes where word & bit is not 0; bit is a single bit.
 FA_INLINE M TestBits(I word, I bit) {

@@ -5,6 +5,9 @@ using F = __m512;
 using I = __m512i;
 using M = __mmask16;
 inline constexpr int kLanes = 16;
+inline constexpr int kRegisters = 32;
+/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+inline constexpr int kStepsAtOnce = 1;
 
 FA_INLINE M FirstLanes(int64_t n) { return n >= 16 ? static_cast<M>(0xffff) : static_cast<M>((1u << n) - 1u); }
 
@@ -37,6 +40,7 @@ FA_INLINE M NotFinite(F a) { return _mm512_fpclass_ps_mask(a, 0x01 | 0x08 | 0x10
 FA_INLINE I LoadI(const int32_t* p) { return _mm512_loadu_si512(p); }
 FA_INLINE I SetI(int32_t x) { return _mm512_set1_epi32(x); }
 FA_INLINE I AddI(I a, I b) { return _mm512_add_epi32(a, b); }
+FA_INLINE I SubI(I a, I b) { return _mm512_sub_epi32(a, b); }
 FA_INLINE M GreaterI(I a, I b) { return _mm512_cmpgt_epi32_mask(a, b); }
 /// Lanes where word & bit is not 0.
 FA_INLINE M TestBits(I word, I bit) { return _mm512_test_epi32_mask(word, bit); }

@@ -4,6 +4,7 @@
 inline constexpr int kGroup = 2;
 /// Rows of K stay as they are.
 inline constexpr int kKeyBlock = 1;
+inline constexpr bool kNegatedProbabilities = false;
 
 FA_INLINE I LoadWords(const uint32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 FA_INLINE void StoreWords(uint32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }

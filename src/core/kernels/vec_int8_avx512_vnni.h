@@ -5,6 +5,7 @@ inline constexpr int kGroup = 4;
 /// Words of so many keys stand beside each other in a packed panel of K: two dot products a cycle do not wait for eight
 /// streams of rows (0.68 -> 0.89 of the peak, D = 256).
 inline constexpr int kKeyBlock = 8;
+inline constexpr bool kNegatedProbabilities = false;
 
 FA_INLINE I LoadWords(const uint32_t* p) { return _mm512_loadu_si512(p); }
 FA_INLINE void StoreWords(uint32_t* p, I x) { _mm512_storeu_si512(p, x); }

@@ -3,6 +3,7 @@
 inline constexpr int kGroup = 2;
 /// Rows of K stay as they are.
 inline constexpr int kKeyBlock = 1;
+inline constexpr bool kNegatedProbabilities = false;
 
 FA_INLINE I LoadWords(const uint32_t* p) {
   I x;

@@ -6,6 +6,9 @@ typedef float F __attribute__((vector_size(16)));
 typedef int32_t I __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 16;
+/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+inline constexpr int kStepsAtOnce = 1;
 
 template <typename To, typename From>
 FA_INLINE To BitCast(From x) {
@@ -61,6 +64,7 @@ FA_INLINE I LoadI(const int32_t* p) {
 }
 FA_INLINE I SetI(int32_t x) { return I{x, x, x, x}; }
 FA_INLINE I AddI(I a, I b) { return a + b; }
+FA_INLINE I SubI(I a, I b) { return a - b; }
 FA_INLINE M GreaterI(I a, I b) { return a > b; }
 /// Lanes where word & bit is not 0.
 FA_INLINE M TestBits(I word, I bit) { return (word & bit) != 0; }

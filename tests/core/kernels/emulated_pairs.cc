@@ -2,6 +2,9 @@
 
 #include "core/kernels/kernel_level.h"
 
+// What asks for the level's other code gets that of any CPU.
+#define FA_LEVEL_ISA Isa::kPortable
+
 namespace fa::core::kernels {
 namespace {
 
@@ -77,20 +80,10 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
 
 }  // namespace
 
-namespace {
-
-/// What asks for the level's other code gets that of any CPU.
-StripKernels OnAnyCpu(StripKernels strip) {
-  strip.isa = Isa::kPortable;
-  return strip;
-}
-
-}  // namespace
-
 const KernelTable& EmulatedPairs() {
   static const KernelTable& f32 = Kernels(Isa::kPortable);
-  static const StripKernels strips[] = {OnAnyCpu(PairStrip<6, 2>::Table("emulated_bf16_6x8", f32.ForRows(8))),
-                                        OnAnyCpu(PairStrip<12, 1>::Table("emulated_bf16_12x4", f32.ForRows(4)))};
+  static const StripKernels strips[] = {PairStrip<6, 2>::Table("emulated_bf16_6x8", f32.ForRows(8)),
+                                        PairStrip<12, 1>::Table("emulated_bf16_12x4", f32.ForRows(4))};
   static const RowKernels rows = PairRowKernels(*f32.rows);
   static const KernelTable table = {Isa::kPortable, strips,        sizeof(strips) / sizeof(strips[0]),
                                     f32.few,        f32.few_count, &rows};

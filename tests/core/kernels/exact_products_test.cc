@@ -25,7 +25,7 @@ struct Products {
 std::vector<Products> AllProducts() {
   std::vector<Products> all;
   std::vector<const KernelTable*> tables = {&EmulatedPairs()};
-  if (DetectIsa() >= Isa::kAvx512Bf16) tables.push_back(&Kernels(Isa::kAvx512Bf16, DType::kBF16));
+  if (const KernelTable& pairs = Kernels(DetectIsa(), DType::kBF16); pairs.pairs()) tables.push_back(&pairs);
   for (const Level& level : Levels()) {
     if (level.strip == 0 && level.table != &PortableBlasKernels()) tables.push_back(level.table);
   }

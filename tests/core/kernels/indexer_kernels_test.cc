@@ -16,8 +16,8 @@ namespace {
 
 std::vector<const IndexerKernels*> IndexerLevels() {
   std::vector<const IndexerKernels*> levels;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa <= DetectIsa()) levels.push_back(&IndexerKernelsFor(isa));
+  for (const Isa isa : AllIsas()) {
+    if (Includes(DetectIsa(), isa) && IndexerKernelsFor(isa).isa == isa) levels.push_back(&IndexerKernelsFor(isa));
   }
   return levels;
 }

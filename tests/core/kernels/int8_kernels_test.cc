@@ -21,9 +21,10 @@ struct Line {
 
 std::vector<Line> Lines() {
   std::vector<Line> lines;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Vnni}) {
-    if (isa > DetectIsa()) continue;
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa)) continue;
     const Int8Table& table = Int8KernelsFor(isa);
+    if (table.isa != isa) continue;  // those of the level below
     for (int s = 0; s < table.strip_count; ++s) lines.push_back({&table, s});
   }
   return lines;
@@ -133,7 +134,10 @@ TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {
   EXPECT_EQ(sum[0], 1.75f);
   EXPECT_EQ(sum[1], 0);
   const auto* words = reinterpret_cast<const uint32_t*>(s.data());
-  if (table().group == 4) {
+  if (table().isa == Isa::kNeonDotprod) {
+    EXPECT_EQ(words[0], 0xf7u | 0xfbu << 8 | 0xfeu << 16);  // of signed bytes, -P8: -9, -5, -2
+    EXPECT_EQ(words[1], 0u);
+  } else if (table().group == 4) {
     EXPECT_EQ(words[0], 9u | 5u << 8 | 2u << 16);  // min(10, 9), 5, rint(2.5)
     EXPECT_EQ(words[1], 0u);
   } else {
@@ -181,6 +185,12 @@ TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
   EXPECT_EQ(Int8KernelsFor(Isa::kAvx512).isa, Isa::kAvx2);
   EXPECT_EQ(Int8KernelsFor(Isa::kAvx512Vnni).isa, Isa::kAvx512Vnni);
   EXPECT_EQ(Int8KernelsFor(Isa::kAvx512Bf16).isa, Isa::kAvx512Vnni);
+  EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kPortable);
+#elif defined(__aarch64__)
+  EXPECT_EQ(Int8KernelsFor(Isa::kNeon).isa, Isa::kNeon);
+  EXPECT_EQ(Int8KernelsFor(Isa::kNeonDotprod).isa, Isa::kNeonDotprod);
+  EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kNeonDotprod);
+  EXPECT_EQ(Int8KernelsFor(Isa::kAvx512Bf16).isa, Isa::kPortable);
 #endif
 }
 

@@ -20,6 +20,13 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr double kEps = std::numeric_limits<float>::epsilon();
 
+/// The compiler's own f16. g++ 12 knows it by this name on aarch64 only, and by the standard's on x86-64 only.
+#if defined(__aarch64__)
+using Half = __fp16;
+#else
+using Half = _Float16;
+#endif
+
 /// A line of the registry.
 struct Level {
   const KernelTable* table;
@@ -30,8 +37,8 @@ struct Level {
 inline std::vector<Level> Levels() {
   std::vector<Level> levels;
   std::vector<const KernelTable*> tables;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
-    if (isa > DetectIsa()) continue;
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa)) continue;
     const KernelTable* table = &Kernels(isa);
     if (std::find(tables.begin(), tables.end(), table) == tables.end()) tables.push_back(table);
   }

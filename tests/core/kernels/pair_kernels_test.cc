@@ -48,12 +48,12 @@ class Bf16Matrix {
 class PairKernelsTest : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (!emulated() && DetectIsa() < Isa::kAvx512Bf16) GTEST_SKIP() << "this CPU does not execute VDPBF16PS";
+    if (!table().pairs()) GTEST_SKIP() << "this CPU executes no dot products of bf16";
   }
   static constexpr int kStrips = 3;  // of the level; the emulated ones are numbered behind
   [[nodiscard]] static bool emulated() { return GetParam() >= kStrips; }
   [[nodiscard]] static const KernelTable& table() {
-    return emulated() ? EmulatedPairs() : Kernels(Isa::kAvx512Bf16, DType::kBF16);
+    return emulated() ? EmulatedPairs() : Kernels(DetectIsa(), DType::kBF16);
   }
   [[nodiscard]] static const StripKernels& kernels() { return table().strips[GetParam() % kStrips]; }
   [[nodiscard]] static const RowKernels& rows() { return *table().rows; }
@@ -197,8 +197,8 @@ TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   s.at(0, 1) = 1.0f + 0x1p-7f + 0x1p-8f;   // half way, up to even
   s.at(0, 2) = 1.0f + 0x1p-8f + 0x1p-20f;  // above half way
   s.at(0, 3) = kNan;
-  s.at(0, 4) = -kInf;
   s.at(1, 0) = -3.0f;
+  s.at(1, 1) = -kInf;
   std::vector<float> rounded(static_cast<size_t>(width()), 0.0f);
   kernels().pair_lanes(s.data(), 2, rounded.data());
   std::vector<uint16_t> bits(static_cast<size_t>(2 * width()));
@@ -207,8 +207,8 @@ TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(FloatOf(bits[1]), 1.0f + 0x1p-6f);
   EXPECT_EQ(FloatOf(bits[2]), 1.0f + 0x1p-7f);
   EXPECT_TRUE(std::isnan(FloatOf(bits[3])));
-  EXPECT_EQ(FloatOf(bits[4]), -kInf);
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width())]), -3.0f);
+  EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width() + 1)]), -kInf);
 }
 
 TEST_P(PairKernelsTest, OuterProductEqualsDoubleForEveryTail) {

@@ -111,7 +111,7 @@ TEST_P(RowKernelsTest, WidenTestAndCount) {
     for (size_t i = 0; i < 255 * 257; ++i) {
       float want;
       if (dtype == DType::kF16) {
-        _Float16 half;
+        Half half;
         std::memcpy(&half, &patterns[i], 2);
         want = half;
       } else {

@@ -66,12 +66,48 @@ void RunInt8Dot(int64_t iterations) {
                : FA_CLOBBERS);
 }
 
+// Plain loads, four cache lines a step. Without other instructions a core issues loads faster than memory answers.
+
+void ReadSse(const std::byte* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kReadStep) {
+    for (size_t j = 0; j < kReadStep; j += 16) asm volatile("movaps %0, %%xmm0" : : "m"(data[i + j]) : "xmm0");
+  }
+}
+
+void ReadAvx(const std::byte* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kReadStep) {
+    for (size_t j = 0; j < kReadStep; j += 32) asm volatile("vmovaps %0, %%ymm0" : : "m"(data[i + j]) : "xmm0");
+  }
+  asm volatile("vzeroupper");
+}
+
+void ReadAvx512(const std::byte* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kReadStep) {
+    for (size_t j = 0; j < kReadStep; j += 64) asm volatile("vmovaps %0, %%zmm0" : : "m"(data[i + j]) : "xmm0");
+  }
+  asm volatile("vzeroupper");
+}
+
 }  // namespace
 
-PeakLoop SseLoop() { return {RunSse, kAccumulators * 4 * 2}; }
-PeakLoop Avx2Loop() { return {RunAvx2, kAccumulators * 8 * 2}; }
-PeakLoop Avx512Loop() { return {RunAvx512, kAccumulators * 16 * 2}; }
-PeakLoop Bf16DotLoop() { return {RunBf16Dot, kAccumulators * 32 * 2}; }
-PeakLoop Int8DotLoop() { return {RunInt8Dot, kAccumulators * 64 * 2}; }
+PeakLoop F32Loop(Isa isa) {
+  if (Includes(isa, Isa::kAvx512)) return {RunAvx512, kAccumulators * 16 * 2};
+  if (Includes(isa, Isa::kAvx2)) return {RunAvx2, kAccumulators * 8 * 2};
+  return {RunSse, kAccumulators * 4 * 2};
+}
+
+PeakLoop Bf16Loop(Isa isa) {
+  return Includes(isa, Isa::kAvx512Bf16) ? PeakLoop{RunBf16Dot, kAccumulators * 32 * 2} : F32Loop(isa);
+}
+
+PeakLoop Int8Loop(Isa isa) {
+  return Includes(isa, Isa::kAvx512Vnni) ? PeakLoop{RunInt8Dot, kAccumulators * 64 * 2} : F32Loop(isa);
+}
+
+void ReadLines(Isa isa, const std::byte* data, size_t bytes) {
+  if (Includes(isa, Isa::kAvx512)) return ReadAvx512(data, bytes);
+  if (Includes(isa, Isa::kAvx2)) return ReadAvx(data, bytes);
+  ReadSse(data, bytes);
+}
 
 }  // namespace fa::bench

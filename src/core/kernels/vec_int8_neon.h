@@ -1,0 +1,32 @@
+// Words of two 16-bit integers over the NEON vocabulary, for CPUs without a product of bytes. Included after
+// vec_neon.h.
+
+inline constexpr int kGroup = 2;
+/// Rows of K stay as they are.
+inline constexpr int kKeyBlock = 1;
+inline constexpr bool kNegatedProbabilities = false;
+
+FA_INLINE I LoadWords(const uint32_t* p) { return vreinterpretq_s32_u32(vld1q_u32(p)); }
+FA_INLINE void StoreWords(uint32_t* p, I x) { vst1q_u32(p, vreinterpretq_u32_s32(x)); }
+FA_INLINE void StoreI(int32_t* p, I x) { vst1q_s32(p, x); }
+FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+w"(x)); }
+
+/// c + the inner product of the two halves of each word.
+FA_INLINE I DotWords(I c, I a, I b) {
+  const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
+  return vaddq_s32(c, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
+}
+/// Rounded to nearest even; |x| < 2^22.
+FA_INLINE I ToInt(F x) { return vcvtnq_s32_f32(x); }
+/// Four rows of numbers in 0..128, rounded, to words of pairs along the rows.
+FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
+  StoreWords(p, vsliq_n_s32(ToInt(rows[0]), ToInt(rows[1]), 16));
+  StoreWords(p + stride, vsliq_n_s32(ToInt(rows[2]), ToInt(rows[3]), 16));
+}
+/// Rounded; x is in -128..127.
+FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
+  const int16x4_t halves = vmovn_s32(ToInt(x));
+  int8_t bytes[8];
+  vst1_s8(bytes, vmovn_s16(vcombine_s16(halves, halves)));
+  for (int64_t i = 0; i < n && i < kLanes; ++i) p[i] = bytes[i];
+}

@@ -1,0 +1,199 @@
+// The vocabulary of the NEON levels (ASIMD of every aarch64 CPU): 4 f32 lanes, 32 registers. Included inside the
+// level's own namespace.
+
+using F = float32x4_t;
+using I = int32x4_t;
+using M = uint32x4_t;  // all ones or all zeros per lane
+inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 32;
+/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+inline constexpr int kStepsAtOnce = kLanes;
+
+alignas(16) inline constexpr int32_t kLaneNumbers[4] = {0, 1, 2, 3};
+
+FA_INLINE M FirstLanes(int64_t n) {
+  return vcgtq_s32(vdupq_n_s32(static_cast<int32_t>(n < 4 ? n : 4)), vld1q_s32(kLaneNumbers));
+}
+
+FA_INLINE F Load(const float* p) { return vld1q_f32(p); }
+/// No load that reads past the end: 1 to 3 elements by halves and lanes.
+FA_INLINE F LoadN(const float* p, int64_t n) {
+  if (n >= 4) return Load(p);
+  F x = vdupq_n_f32(0);
+  if (n >= 2) {
+    x = vcombine_f32(vld1_f32(p), vdup_n_f32(0));
+    return n == 3 ? vld1q_lane_f32(p + 2, x, 2) : x;
+  }
+  return n == 1 ? vld1q_lane_f32(p, x, 0) : x;
+}
+FA_INLINE void Store(float* p, F x) { vst1q_f32(p, x); }
+FA_INLINE void StoreN(float* p, F x, int64_t n) {
+  if (n >= 4) return Store(p, x);
+  if (n >= 2) vst1_f32(p, vget_low_f32(x));
+  if (n == 3) vst1q_lane_f32(p + 2, x, 2);
+  if (n == 1) vst1q_lane_f32(p, x, 0);
+}
+FA_INLINE F Set(float x) { return vdupq_n_f32(x); }
+FA_INLINE F Zero() { return vdupq_n_f32(0); }
+FA_INLINE F Add(F a, F b) { return vaddq_f32(a, b); }
+FA_INLINE F Sub(F a, F b) { return vsubq_f32(a, b); }
+FA_INLINE F Mul(F a, F b) { return vmulq_f32(a, b); }
+FA_INLINE F Div(F a, F b) { return vdivq_f32(a, b); }
+FA_INLINE F Fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+FA_INLINE F Fms(F a, F b, F c) { return vfmaq_f32(vnegq_f32(c), a, b); }
+/// factors[Lane] * b + c.
+template <int Lane>
+FA_INLINE F FmaByLane(F factors, F b, F c) {
+  return vfmaq_laneq_f32(c, b, factors, Lane);
+}
+FA_INLINE F Sqrt(F a) { return vsqrtq_f32(a); }
+FA_INLINE F Abs(F a) { return vabsq_f32(a); }
+/// Second operand where one is NaN.
+FA_INLINE F Max(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+FA_INLINE F Min(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+FA_INLINE F Select(M m, F yes, F no) { return vbslq_f32(m, yes, no); }
+FA_INLINE M Equal(F a, F b) { return vceqq_f32(a, b); }
+FA_INLINE M Less(F a, F b) { return vcltq_f32(a, b); }
+FA_INLINE M SameBits(F a, F b) { return vceqq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)); }
+FA_INLINE M Or(M a, M b) { return vorrq_u32(a, b); }
+FA_INLINE bool Any(M m) { return vmaxvq_u32(m) != 0; }
+/// Infinite or NaN.
+FA_INLINE M NotFinite(F a) { return vmvnq_u32(vcleq_f32(Abs(a), Set(3.402823466e38f))); }
+
+FA_INLINE I LoadI(const int32_t* p) { return vld1q_s32(p); }
+FA_INLINE I SetI(int32_t x) { return vdupq_n_s32(x); }
+FA_INLINE I AddI(I a, I b) { return vaddq_s32(a, b); }
+FA_INLINE I SubI(I a, I b) { return vsubq_s32(a, b); }
+FA_INLINE M GreaterI(I a, I b) { return vcgtq_s32(a, b); }
+/// Lanes where word & bit is not 0.
+FA_INLINE M TestBits(I word, I bit) { return vtstq_s32(word, bit); }
+FA_INLINE F ToFloat(I a) { return vcvtq_f32_s32(a); }
+
+/// Four 16-bit values, the first n from memory, zeros after.
+FA_INLINE uint16x4_t Load16N(const uint16_t* p, int64_t n) {
+  uint16x4_t x = vdup_n_u16(0);
+  if (n >= 4) return vld1_u16(p);
+  if (n >= 1) x = vld1_lane_u16(p, x, 0);
+  if (n >= 2) x = vld1_lane_u16(p + 1, x, 1);
+  if (n >= 3) x = vld1_lane_u16(p + 2, x, 2);
+  return x;
+}
+FA_INLINE void Store16N(uint16_t* p, uint16x4_t x, int64_t n) {
+  if (n >= 4) return vst1_u16(p, x);
+  if (n >= 1) vst1_lane_u16(p, x, 0);
+  if (n >= 2) vst1_lane_u16(p + 1, x, 1);
+  if (n >= 3) vst1_lane_u16(p + 2, x, 2);
+}
+FA_INLINE F WidenBF16(uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
+FA_INLINE F WidenF16(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
+FA_INLINE F LoadF16(const uint16_t* p) { return WidenF16(vld1_u16(p)); }
+FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return WidenF16(Load16N(p, n)); }
+FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(vld1_u16(p)); }
+FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
+/// The even and the odd ones of 8 elements.
+FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
+  const uint32x4_t x = vreinterpretq_u32_u16(vld1q_u16(p));
+  even = vreinterpretq_f32_u32(vshlq_n_u32(x, 16));
+  odd = vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u)));
+}
+FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
+  int8x8_t x = vdup_n_s8(0);
+  if (n >= 1) x = vld1_lane_s8(p, x, 0);
+  if (n >= 2) x = vld1_lane_s8(p + 1, x, 1);
+  if (n >= 3) x = vld1_lane_s8(p + 2, x, 2);
+  if (n >= 4) x = vld1_lane_s8(p + 3, x, 3);
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(x))));
+}
+FA_INLINE F LoadI8(const int8_t* p) {
+  uint32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(word)))));
+}
+FA_INLINE uint16x4_t ToF16(F x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
+/// Round to nearest even; a NaN stays one (its payload is made quiet).
+FA_INLINE uint16x4_t ToBF16(F x) {
+  const uint32x4_t bits = vreinterpretq_u32_f32(x);
+  const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+  const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+  const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
+  return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
+}
+FA_INLINE void StoreF16(uint16_t* p, F x) { vst1_u16(p, ToF16(x)); }
+FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToF16(x), n); }
+FA_INLINE void StoreBF16(uint16_t* p, F x) { vst1_u16(p, ToBF16(x)); }
+FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToBF16(x), n); }
+
+/// Bits 0 to 15: byte i is not 0.
+FA_INLINE uint32_t NonZeroBits(uint8x16_t bytes) {
+  alignas(16) static constexpr uint8_t kBits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  const uint8x16_t bits = vandq_u8(vtstq_u8(bytes, bytes), vld1q_u8(kBits));
+  return static_cast<uint32_t>(vaddv_u8(vget_low_u8(bits))) | static_cast<uint32_t>(vaddv_u8(vget_high_u8(bits))) << 8;
+}
+/// Bit j of the result: byte j is not 0, j < n <= 32.
+FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
+  if (n >= 32) return NonZeroBits(vld1q_u8(p)) | NonZeroBits(vld1q_u8(p + 16)) << 16;
+  uint32_t bits = 0;
+  for (int64_t j = 0; j < n; ++j) bits |= static_cast<uint32_t>(p[j] != 0) << j;
+  return bits;
+}
+
+/// FMLA takes registers only: nothing to keep.
+FA_INLINE void KeepInRegister(F& /*x*/) {}
+
+/// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
+FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
+  const I n = vcvtnq_s32_f32(r), half = vshrq_n_s32(n, 1), bias = vdupq_n_s32(127);
+  const I a = vshlq_n_s32(vaddq_s32(half, bias), 23);
+  const I b = vshlq_n_s32(vaddq_s32(vsubq_s32(n, half), bias), 23);
+  return Mul(Mul(f, vreinterpretq_f32_s32(a)), vreinterpretq_f32_s32(b));
+}
+FA_INLINE F RoundToInteger(F x) { return vrndnq_f32(x); }
+/// Below -152 the result is 0, above 129 infinite; NaN passes.
+FA_INLINE F ClampExponent(F x) { return vminq_f32(Set(129.0f), vmaxq_f32(Set(-152.0f), x)); }
+/// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
+/// integer nearest to x.
+inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
+/// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
+FA_INLINE F ClampProbability(F x) { return vminq_f32(Set(128.0f), vmaxq_f32(Set(-127.0f), x)); }
+/// n: of two equally near ones the odd.
+FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
+/// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
+FA_INLINE F ScaleProbability(F p, F x) {
+  const uint32x4_t power = vshlq_n_u32(vreinterpretq_u32_f32(Add(x, Set(kExponentRounding))), 23);
+  return Mul(p, vreinterpretq_f32_u32(vandq_u32(power, vcgeq_f32(x, Set(-126.0f)))));
+}
+
+/// r[i] lane j <-> r[j] lane i.
+FA_INLINE void Transpose(F (&r)[4]) {
+  const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])),
+                    b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+  const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])),
+                    d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+  r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+  r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+  r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+  r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
+
+/// Two vectors in order become their even and their odd elements.
+FA_INLINE void SplitEvenOdd(F& a, F& b) {
+  const F even = vuzp1q_f32(a, b), odd = vuzp2q_f32(a, b);
+  a = even;
+  b = odd;
+}
+/// Undoes SplitEvenOdd.
+FA_INLINE void JoinEvenOdd(F& even, F& odd) {
+  const F a = vzip1q_f32(even, odd), b = vzip2q_f32(even, odd);
+  even = a;
+  odd = b;
+}
+
+/// Lane i = the sum of r[i]'s lanes, in one order for every i.
+FA_INLINE F SumLanes(F (&r)[4]) { return vpaddq_f32(vpaddq_f32(r[0], r[1]), vpaddq_f32(r[2], r[3])); }
+
+/// Lane i = lane First + i of x for i < N, else 0.
+template <int First, int N>
+FA_INLINE F LanesFrom(F x) {
+  const F moved = vextq_f32(x, Zero(), First);
+  return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(moved), FirstLanes(N)));
+}

@@ -1,0 +1,68 @@
+// Each loop is one asm block, so that no compiler and no optimisation level removes or spills anything. Twenty-four
+// accumulators: four units of latency four need sixteen. The factors are so small that every sum stays normal for any
+// number of iterations. These loops have run under emulation only.
+
+#include "peak/peak_loops.h"
+
+namespace fa::bench {
+namespace {
+
+constexpr double kAccumulators = 24;
+
+#define FA_CLOBBERS                                                                                                  \
+  "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", \
+      "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24"
+#define FA_ALL(X) \
+  X(0)            \
+  X(1)            \
+  X(2)            \
+  X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+#define FA_CLEAR(n) "movi v" #n ".4s, #0\n\t"
+#define FA_LOOP(X) "1:\n\t" FA_ALL(X) "subs %[n], %[n], #1\n\tb.ne 1b"
+
+#define FA_FMLA(n) "fmla v" #n ".4s, v24.4s, v24.4s\n\t"
+void RunFmla(int64_t iterations) {
+  constexpr uint32_t kTiny = 0x35800000;  // 2^-20
+  asm volatile("dup v24.4s, %w[tiny]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_FMLA)
+               : [n] "+r"(iterations)
+               : [tiny] "r"(kTiny)
+               : FA_CLOBBERS);
+}
+
+#define FA_BFDOT(n) ".inst 0x6e58ff00 + " #n "\n\t"  // bfdot vN.4s, v24.8h, v24.8h
+void RunBfdot(int64_t iterations) {
+  constexpr uint32_t kTwoTinyBf16 = 0x2b802b80;
+  asm volatile("dup v24.4s, %w[tiny]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_BFDOT)
+               : [n] "+r"(iterations)
+               : [tiny] "r"(kTwoTinyBf16)
+               : FA_CLOBBERS);
+}
+
+#define FA_SDOT(n) ".inst 0x4e989700 + " #n "\n\t"  // sdot vN.4s, v24.16b, v24.16b; sums wrap, which costs nothing
+void RunSdot(int64_t iterations) {
+  constexpr uint32_t kFourBytes = 0x01020304;
+  asm volatile("dup v24.4s, %w[bytes]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_SDOT)
+               : [n] "+r"(iterations)
+               : [bytes] "r"(kFourBytes)
+               : FA_CLOBBERS);
+}
+
+}  // namespace
+
+PeakLoop F32Loop(Isa /*isa*/) { return {RunFmla, kAccumulators * 4 * 2}; }
+
+PeakLoop Bf16Loop(Isa isa) {
+  return Includes(isa, Isa::kNeonBf16) ? PeakLoop{RunBfdot, kAccumulators * 8 * 2} : F32Loop(isa);
+}
+
+PeakLoop Int8Loop(Isa isa) {
+  return Includes(isa, Isa::kNeonDotprod) ? PeakLoop{RunSdot, kAccumulators * 16 * 2} : F32Loop(isa);
+}
+
+void ReadLines(Isa /*isa*/, const std::byte* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kReadStep) {
+    for (size_t j = 0; j < kReadStep; j += 32) asm volatile("ldp q0, q1, [%0]" : : "r"(data + i + j) : "v0", "v1");
+  }
+}
+
+}  // namespace fa::bench
