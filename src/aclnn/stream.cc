@@ -82,20 +82,42 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
   queued.push_back(std::move(job));
   std::unique_lock lock(mutex_);
   if (destroyed_) return false;
-  if (!busy_ && !ending) Start();
-  if (commit && !commit()) return false;
+  const bool idle = !busy_;
+  // Claimed before `ending` is read: either that is seen here, or the exit handler sees that this stream is busy.
+  busy_ = true;
+  const bool here = idle && ending;
+  if (idle && !here) Start();
+  if (commit && !commit()) {
+    if (here) Idle();
+    return false;
+  }
   jobs_.splice(jobs_.end(), queued);
   ++jobs_pushed_;
   pushed_or_closing_.notify_one();
-  if (ending) RunHere(lock);
+  if (here) {
+    RunAll(lock);
+  } else if (ending) {
+    ran_.wait(lock, [this] { return !busy_; });  // the exit handler ends the thread
+    busy_ = true;
+    RunAll(lock);
+  }
   return true;
 }
 
 void Stream::Start() {
-  Context::Default();  // made before the exit handler is registered, so that the handler runs before it goes
-  CloseAllStreamsAtExit();
-  thread_ = std::thread([this] { Work(); });
-  busy_ = true;
+  try {
+    Context::Default();  // made before the exit handler is registered, so that the handler runs before it goes
+    CloseAllStreamsAtExit();
+    thread_ = std::thread([this] { Work(); });
+  } catch (...) {
+    Idle();
+    throw;
+  }
+}
+
+void Stream::Idle() {
+  busy_ = false;
+  ran_.notify_all();
 }
 
 bool Stream::Wait(std::optional<std::chrono::milliseconds> timeout) {
@@ -124,8 +146,7 @@ void Stream::Close() {
   thread.join();
   lock.lock();
   closing_ = false;
-  busy_ = false;
-  ran_.notify_all();
+  Idle();
 }
 
 void Stream::Destroy() {
@@ -157,12 +178,9 @@ void Stream::RunNext(std::unique_lock<std::mutex>& lock) noexcept {
   ran_.notify_all();
 }
 
-void Stream::RunHere(std::unique_lock<std::mutex>& lock) {
-  ran_.wait(lock, [this] { return !busy_; });
-  busy_ = true;
+void Stream::RunAll(std::unique_lock<std::mutex>& lock) noexcept {
   while (!jobs_.empty()) RunNext(lock);
-  busy_ = false;
-  ran_.notify_all();
+  Idle();
 }
 
 std::shared_ptr<Stream> FindStream(aclrtStream stream) {

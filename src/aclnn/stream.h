@@ -48,14 +48,15 @@ class Stream {
   void Close();
   /// The same for the last time.
   void Destroy();
-  /// Whether there is a thread.
+  /// Whether there is a thread, or a caller of Push that runs the jobs.
   [[nodiscard]] bool busy() const { return busy_; }
 
  private:
   void Start();
   void Work() noexcept;
   void RunNext(std::unique_lock<std::mutex>& lock) noexcept;
-  void RunHere(std::unique_lock<std::mutex>& lock);
+  void RunAll(std::unique_lock<std::mutex>& lock) noexcept;
+  void Idle();
 
   const uint32_t fork_depth_;
   const uint64_t number_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/saturating.h"
 #include "tiling/forward_plan.h"
 #include "tiling/row_cut.h"
 
@@ -58,8 +59,8 @@ TileCount CountTiles(const AttentionProblem& problem, int64_t block_q, int64_t s
   for (const Sequence& sequence : problem.sequences) {
     if (sequence.sq == 0) continue;
     const RowCut cut = CutRows(sequence.sq, problem.group(), block_q, strip_rows);
-    count.tiles += problem.heads_kv * cut.tiles();
-    count.rows += problem.heads * sequence.sq;
+    count.tiles = core::SaturatedSum(count.tiles, core::SaturatedProduct(problem.heads_kv, cut.tiles()));
+    count.rows = core::SaturatedSum(count.rows, core::SaturatedProduct(problem.heads, sequence.sq));
     count.max_rows = std::max(count.max_rows, cut.heads * cut.rows);
   }
   return count;

@@ -130,6 +130,10 @@ TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
               "the plan: " + std::to_string(s / 128) + " tasks, want at most " + std::to_string(Power(30)));
     EXPECT_THAT(RefusedForward({.lengths = {{64, 64}}, .heads = s, .heads_kv = s}, MakeMachine(2)),
                 HasSubstr(std::to_string(s) + " tasks, want at most"));
+    EXPECT_THAT(RefusedForward({.lengths = {{s, 64}, {s, s}}, .heads = s, .heads_kv = s / 4}, MakeMachine(2)),
+                HasSubstr("tasks, want at most"));
+    EXPECT_THAT(RefusedBackward({.lengths = {{s, 64}, {s, s}}, .heads = s, .heads_kv = s / 4}, MakeMachine(2)),
+                HasSubstr("tasks, want at most"));
   }
 }
 
