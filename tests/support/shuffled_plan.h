@@ -22,7 +22,7 @@ namespace fa::test {
 template <typename Problem, typename Outputs, typename Case>
 void ExpectBitsInAnyOrder(const Problem& problem, const Outputs& usual, Isa isa, int orders, int64_t least_tasks,
                           const Case& shown) {
-  constexpr int kWorkers = 3;
+  static constexpr int kWorkers = 3;
   const std::unique_ptr<Context> context =
       ContextOn([] { return std::make_unique<ShuffledExecutor>(4711, kWorkers); }, isa, kWorkers);
   const Result<Plan> plan = problem.MakePlan(context.get());
