@@ -43,6 +43,7 @@ struct DecodeAttentionArgs {
   TensorView antiquant_offset;  ///< optional, likewise; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32, [B|1, N, 1|Sq, >= S]: scale * QK + pse
   TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
+  TensorView sink;           ///< optional, f32 [N]: a virtual key of that score and value 0
   TensorView quant_scale2;   ///< of an i8 output: one element or N * Dv (any shape, any strides), f32, or bf16
                              ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2

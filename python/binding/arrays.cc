@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <string>
@@ -187,7 +188,30 @@ TensorView CallArrays::Input(const char* name, bool any_innermost) {
     if (input.name == std::string_view(name)) return input.view;
   }
   const nb::object object = Find(name);
+  return object.is_none() ? TensorView{} : Import(name, object, any_innermost);
+}
+
+std::vector<TensorView> CallArrays::List(const char* name) {
+  const nb::object object = Find(name);
   if (object.is_none()) return {};
+  if (!nb::isinstance<nb::list>(object)) return {In(name)};
+  const auto name_of = [name](size_t i) { return std::string(name) + "[" + std::to_string(i) + "]"; };
+  const auto known =
+      std::find_if(inputs_.begin(), inputs_.end(), [first = name_of(0)](const auto& i) { return i.name == first; });
+  std::vector<TensorView> views;
+  if (known != inputs_.end()) {  // they lie side by side
+    std::transform(known, known + static_cast<std::ptrdiff_t>(nb::len(object)), std::back_inserter(views),
+                   [](const Imported& input) { return input.view; });
+    return views;
+  }
+  for (const nb::handle item : object) {
+    list_names_.push_back(name_of(views.size()));
+    views.push_back(Import(list_names_.back().c_str(), nb::borrow(item), /*any_innermost=*/false));
+  }
+  return views;
+}
+
+TensorView CallArrays::Import(const char* name, const nb::object& object, bool any_innermost) {
   if (nb::isinstance<nb::tuple>(object)) return ShapeOnly(name, object);
   Imported input;
   input.name = name;

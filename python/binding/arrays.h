@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class CallArrays {
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
   /// As In, for the statistics: the library takes any innermost stride of theirs.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
+  /// Those of a Python list, called NAME[0], NAME[1], ...; an array that stands alone is the only one. None if there is
+  /// none of that name.
+  [[nodiscard]] std::vector<TensorView> List(const char* name);
   /// One whose elements coincide stands for memory that could not be had.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
@@ -69,9 +73,11 @@ class CallArrays {
   nanobind::object Find(const char* name) const;
   MutableTensorView ShapeOnly(const char* name, const nanobind::object& shape) const;
   TensorView Input(const char* name, bool any_innermost);
+  TensorView Import(const char* name, const nanobind::object& object, bool any_innermost);
 
   nanobind::dict arrays_;
   std::optional<DType> shapes_dtype_;
+  std::deque<std::string> list_names_;  ///< that inputs_ refer to
   std::vector<Imported> inputs_;
   std::vector<nanobind::ndarray<>> outputs_;
   const char* without_memory_ = nullptr;  ///< the first such output

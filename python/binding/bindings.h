@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 
@@ -20,6 +21,15 @@ using Lengths = std::vector<int64_t>;
 /// `cu_q` and `cu_kv` outlive the result.
 AttentionArgs ForwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
+
+/// Where a decode's lists of tensors lie.
+struct DecodeKeys {
+  std::vector<TensorView> k, v;
+};
+
+/// Likewise; `keys`, which it fills, outlives the result too.
+DecodeAttentionArgs DecodeArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv,
+                               DecodeKeys& keys);
 
 /// A number of Python's as the library takes it: rounded to nearest, denormals kept, whatever the thread's settings.
 float NearestFloat(double number);
@@ -55,8 +65,9 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
   RunUnlocked([&] { return call(args); });
 }
 
-/// Adds to the module: Mask / AttentionOptions and the dense operators / plans / prompt attention /
+/// Adds to the module: decode / Mask / AttentionOptions and the dense operators / plans / prompt attention /
 /// sparse attention, indexer and losses.
+void BindDecode(nanobind::module_& module);
 void BindMask(nanobind::module_& module);
 void BindAttention(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);

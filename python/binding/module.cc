@@ -103,6 +103,7 @@ NB_MODULE(_fa, module) {
   fa::python::BindContext(module);
   fa::python::BindMask(module);
   fa::python::BindAttention(module);
+  fa::python::BindDecode(module);
   fa::python::BindPlan(module);
   fa::python::BindPrompt(module);
   fa::python::BindSparse(module);

@@ -60,6 +60,7 @@ def calls():
         {**dense, **gradient, **statistics},
         {**options, "need_dpse": True, "need_dsink": True},
     )
+    made["decode_attention"] = {name: dense[name] for name in ("q", "k", "v", "pse", "dense_mask", "sink")}, {}
     made["prompt_flash_attention"] = {name: dense[name] for name in ("q", "k", "v", "pse", "dense_mask")}, {}
     made["ring_attention_update"] = (
         {

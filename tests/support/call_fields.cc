@@ -78,6 +78,7 @@ CallFields FieldsOf(DecodeAttentionArgs* a) {
                      {"antiquant_offset", &a->antiquant_offset},
                      {"pse", &a->pse},
                      {"dense_mask", &a->dense_mask},
+                     {"sink", &a->sink},
                      {"quant_scale2", &a->quant_scale2},
                      {"quant_offset2", &a->quant_offset2},
                      {"out", &a->out},

@@ -18,6 +18,7 @@ from ._attention import (
     ring_attention_update,
 )
 from ._context import set_default_context
+from ._decode import decode_attention
 from ._fa import Context, Mask, PlanDescription, __version__
 from ._prompt import prompt_flash_attention
 from ._sparse import (
@@ -44,6 +45,7 @@ __all__ = [
     "SparseAttentionGradients",
     "SparseAttentionOutput",
     "__version__",
+    "decode_attention",
     "dense_lightning_indexer_grad_kl_loss",
     "flash_attention",
     "flash_attention_grad",

@@ -263,6 +263,7 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
     if values is None:
         return []
     try:
+        values = values.tolist() if hasattr(values, "tolist") else values
         listed = [operator.index(value) for value in values]
     except TypeError:
         raise TypeError(f"{name}: want integers, got {values!r}") from None
@@ -286,7 +287,7 @@ def _check_no_derivative_is_lost(arrays: dict[str, Any]) -> None:
     backward, forward = torch.is_grad_enabled(), dual._current_level >= 0 and torch._C._is_fwd_grad_enabled()
     if not backward and not forward:
         return
-    for name, array in arrays.items():
+    for name, array in _one_by_one(arrays):
         if not isinstance(array, torch.Tensor):
             continue
         if backward and array.requires_grad:
@@ -296,6 +297,14 @@ def _check_no_derivative_is_lost(arrays: dict[str, Any]) -> None:
             )
         if forward and dual.unpack_dual(array).tangent is not None:
             raise ValueError(f"invalid argument: {name}: has a tangent, want none: there is no forward-mode derivative")
+
+
+def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, array in arrays.items():
+        if isinstance(array, list):
+            yield from ((f"{name}[{i}]", item) for i, item in enumerate(array))
+        else:
+            yield name, array
 
 
 def torch_of(array: Any) -> Any:

@@ -56,6 +56,18 @@ class AttentionOptions:
 class PromptAttentionOptions:
     def __init__(self, *, layout: str, heads: int, heads_kv: int, scale: float | None, mask: Mask) -> None: ...
 
+class DecodeAttentionOptions:
+    def __init__(
+        self,
+        *,
+        layout: str,
+        heads: int,
+        scale: float | None,
+        mask: Mask,
+        softcap: float,
+        antiquant_per_token: bool,
+    ) -> None: ...
+
 class SparseAttentionOptions:
     def __init__(
         self, *, layout: str, scale: float | None, block_size: int, sparse_mode: int, check_indices: bool
@@ -130,6 +142,13 @@ def dropout_mask(
 def prompt(
     arrays: dict[str, Any],
     options: PromptAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
+def decode(
+    arrays: dict[str, Any],
+    options: DecodeAttentionOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,

@@ -20,6 +20,16 @@ def output_shape(layout: str, heads: int, query: Sequence[int], key: Sequence[in
     return (*query[:-1], *value[-1:])
 
 
+def decode_output_shape(
+    layout: str, heads: int, query: Sequence[int], key: Sequence[int], value: Sequence[int], paged: bool
+) -> Shape:
+    """Of a decode's output: pages may hold all heads in one dimension."""
+    if paged and len(key) == len(value) == 3 and len(query) == 4 and query[3] > 0 and key[2] >= query[3]:
+        value = (*value[:2], value[2] // (key[2] // query[3]))
+        return (query[0], query[2], query[1], value[2]) if layout == "BNSD_BSND" else (*query[:-1], value[2])
+    return output_shape(layout, heads, query, key, value)
+
+
 def statistics_shape(layout: str, heads: int, query: Sequence[int]) -> Shape:
     """Of softmax_max and softmax_sum: [B, N, Sq], TND [T, N]."""
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C import _after_autograd_keyset, _any_requires_grad, _are_functorch_transforms_active
 from torch._C import _AutoDispatchBelowAutograd as below_autograd
 from torch._functorch.autograd_function import enable_single_level_autograd_function
@@ -78,6 +79,22 @@ def register_autograd(
 def register_no_derivative(library: torch.library.Library, operator: Any, what: str) -> None:
     """Gives `operator` a backward that raises NotImplementedError, which says that there is no `what`."""
     register_autograd(library, operator, lambda ctx, inputs, output: None, _refusal(operator, f"there is no {what}"))
+
+
+def refuse_derivatives(library: torch.library.Library, operator: Any) -> None:
+    """Makes `operator`, which takes lists of tensors, raise NotImplementedError wherever a derivative is recorded. (The
+    formulas above do not look into lists.)"""
+
+    def kernel(keyset, *arguments):
+        tensors = [t for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(t, Tensor)]
+        recorded = torch.is_grad_enabled() and _any_requires_grad(*tensors)
+        dual = forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+        if recorded or dual:
+            raise NotImplementedError(f"{operator.name()}: there is no gradient")
+        with below_autograd():
+            return operator.redispatch(keyset & _after_autograd_keyset, *arguments)
+
+    library.impl(operator.name().partition("::")[2], kernel, "Autograd", with_keyset=True)
 
 
 def register_constant(library: torch.library.Library, operator: Any) -> None:

@@ -68,7 +68,7 @@ def attend_directly(
     return _forward(query, key, value, dense_mask, pse, rule, scale)[0]
 
 
-class _Result:
+class Result:
     """A result, which the extension may ask for more than once. (A capsule is taken once.)"""
 
     __slots__ = ("tensor",)
@@ -84,7 +84,7 @@ def _arrays(inputs: dict[str, Tensor | None], results: dict[str, Tensor]) -> dic
     """A capsule costs a tenth of what Tensor.__dlpack__ does."""
     arrays = {name: to_dlpack(tensor) for name, tensor in inputs.items() if tensor is not None}
     for name, tensor in results.items():
-        arrays[name] = _Result(tensor)
+        arrays[name] = Result(tensor)
     return arrays
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import _torch_nested, _torch_ops, _torch_sparse_ops
+from . import _torch_decode, _torch_nested, _torch_ops, _torch_sparse_ops
 from ._torch_dropout import dropout_bits, packed, unpacked
 from ._torch_ops import Call, PromptCall
 from ._torch_sparse_ops import SparseCall
@@ -45,17 +45,23 @@ def _one_by_one(operator: Any, size: int, in_dims: tuple, arguments: tuple) -> t
     """Sample after sample; results have the vmapped dimension in front."""
     results = []
     for sample in range(size):
-        pairs = zip(arguments, in_dims, strict=True)
-        result = operator(*(a.select(dim, sample) if isinstance(dim, int) else a for a, dim in pairs))
+        result = operator(*(_sample(a, dim, sample) for a, dim in zip(arguments, in_dims, strict=True)))
         results.append(result if isinstance(result, tuple) else (result,))
     stacked = tuple(torch.stack(same) for same in zip(*results, strict=True))
     return (stacked, (0,) * len(stacked)) if isinstance(result, tuple) else (stacked[0], 0)
 
 
+def _sample(argument: Any, dim: Any, sample: int) -> Any:
+    """Of a tensor, or of each in a list."""
+    if isinstance(argument, (list, tuple)) and isinstance(dim, (list, tuple)):
+        return [_sample(a, d, sample) for a, d in zip(argument, dim, strict=True)]
+    return argument.select(dim, sample) if isinstance(dim, int) else argument
+
+
 def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
     """The results for 0 samples, of the shapes that one sample's have; they depend on what a call depends on."""
     pairs = tuple(zip(arguments, in_dims, strict=True))
-    results = operator(*(_without_contents(a, dim) if isinstance(a, Tensor) else a for a, dim in pairs))
+    results = operator(*(_without_contents(a, dim) for a, dim in pairs))
     nothing = sum(a.sum() * 0 for a in arguments if isinstance(a, Tensor) and a.is_floating_point())
 
     def empty(sample: Tensor) -> Tensor:
@@ -67,8 +73,12 @@ def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
     return tuple(empty(result) for result in results), (0,) * len(results)
 
 
-def _without_contents(tensor: Tensor, dim: int | None) -> Tensor:
-    """A sample's shape and type."""
+def _without_contents(tensor: Any, dim: Any) -> Any:
+    """A sample's shape and type; what is no tensor is itself."""
+    if isinstance(tensor, (list, tuple)) and isinstance(dim, (list, tuple)):
+        return [_without_contents(t, d) for t, d in zip(tensor, dim, strict=True)]
+    if not isinstance(tensor, Tensor):
+        return tensor
     shape = [size for axis, size in enumerate(tensor.shape) if axis != dim]
     return torch.empty(shape, dtype=tensor.dtype, device="meta")
 
@@ -284,6 +294,7 @@ RULES = {
     "jagged_attention_backward": _sample_by_sample(_torch_nested.jagged_attention_backward),
     "dropout_bits": _bits_of_states,
     "ring_attention_update": _merge,
+    "decode_attention": _sample_by_sample(_torch_decode.decode_operator),
     "prompt_attention": _prompt_attention,
     "sparse_attention": _sparse(_torch_sparse_ops.sparse_attention, 3),
     "sparse_attention_backward": _sparse(_torch_sparse_ops.sparse_attention_backward, 7),

@@ -1,4 +1,5 @@
-"""PyTorch's scaled_dot_product_attention, computed by `fa`; and the way to give it to a model that calls PyTorch's."""
+"""PyTorch's scaled_dot_product_attention, computed by `fa`; the way to give it to a model that calls PyTorch's; and
+attention of few queries over a cache."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from . import _torch_modules
+from ._torch_decode import decode_attention
 from ._torch_dropout import new_state
 from ._torch_ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY
 from ._torch_sdpa import attend
 
-__all__ = ["replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
+__all__ = ["decode_attention", "replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
 
 
 def scaled_dot_product_attention(

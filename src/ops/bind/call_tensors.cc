@@ -113,6 +113,7 @@ std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args
       Optional(Input("quant_offset2", args.quant_offset2)),
       Optional(Input("pse", args.pse)),
       Optional(Input("dense_mask", args.dense_mask)),
+      Optional(Input("sink", args.sink)),
       Output("out", args.out),
       Optional(Output("lse", args.lse)),
   };

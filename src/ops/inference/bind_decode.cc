@@ -168,6 +168,7 @@ AttentionArgs DenseArgs(const DecodeAttentionArgs& args) {
   if (!args.v.empty()) dense.v = args.v[0];
   dense.pse = args.pse;
   dense.dense_mask = args.dense_mask;
+  dense.sink = args.sink;
   dense.out = args.out;
   dense.lse = args.lse;
   return dense;

@@ -86,6 +86,10 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
   }
   if (d.dense_mask != MaskForm::kNone) PlaceMask();
   if (d.pse != PseForm::kNone) PlacePse();
+  if (d.sink) {
+    sink_ = Tensor(DType::kF32, {d.heads}, {}, d.placement);
+    for (int64_t n = 0; n < d.heads; ++n) sink_.Set(n, values_.sink[n]);
+  }
 }
 
 int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
@@ -258,6 +262,7 @@ DecodeAttentionArgs DecodeProblem::args() const {
   args.antiquant_offset = offset_.view();
   args.pse = pse_.view();
   args.dense_mask = mask_.view();
+  args.sink = sink_.view();
   args.quant_scale2 = output_scales_.scale().view();
   args.quant_offset2 = output_scales_.offset().view();
   args.out = out_.tensor.mutable_view();
@@ -296,8 +301,8 @@ ForwardOutputs DecodeProblem::Outputs() const {
 
 Snapshot DecodeProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  for (const Tensor* tensor :
-       {&q_.tensor, &table_, &scale_, &offset_, &pse_, &mask_, &output_scales_.scale(), &output_scales_.offset()}) {
+  for (const Tensor* tensor : {&q_.tensor, &table_, &scale_, &offset_, &pse_, &mask_, &sink_, &output_scales_.scale(),
+                               &output_scales_.offset()}) {
     snapshot.Add(*tensor);
   }
   for (const HeadTensor& tensor : k_) snapshot.Add(tensor.tensor);

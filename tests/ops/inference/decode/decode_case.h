@@ -77,7 +77,7 @@ class DecodeProblem {
   std::vector<TensorView> k_views_, v_views_;
   std::vector<std::vector<int32_t>> pages_;
   HeadTensor q_, out_, lse_;
-  Tensor table_, scale_, offset_, pse_, mask_;
+  Tensor table_, scale_, offset_, pse_, mask_, sink_;
   OutputScales output_scales_;
 };
 

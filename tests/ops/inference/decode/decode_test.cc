@@ -172,6 +172,19 @@ TEST(Decode, SoftcapAndScale) {
   Check(c);
 }
 
+// Parts of keys are merged before a sink is counted in; a batch element without keys has its sink alone.
+TEST(Decode, SinksAreCountedOnce) {
+  for (const KeyForm form : kForms) {
+    for (const int64_t sq : {1, 20}) {
+      DecodeCase c = MakeDecodeCase(6, 2, sq, {2000, 37, 0});
+      c.keys = form;
+      c.dense.sink = true;
+      c.dense.mask = {.mode = 4, .pre = 30, .next = -3};
+      Check(c);
+    }
+  }
+}
+
 TEST(DecodeLengths, OneEntryStandsForAllAndNoneForWholeTensors) {
   DecodeCase c = MakeDecodeCase(2, 1, 1, {33, 33, 33});
   const ForwardOutputs want = OutputsOf(c, nullptr);

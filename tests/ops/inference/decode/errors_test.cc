@@ -153,6 +153,14 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        c->args.dense_mask = {c->args.q.data, DType::kU8, {3, 40}, {}};
      }},
+    {"SinkOfAnotherHeads", kPages, "sink.shape[0]=3, want 4",
+     [](Call* c) {
+       c->args.sink = {c->args.q.data, DType::kF32, {3}, {}};
+     }},
+    {"SinkOfAnotherType", kOne, "sink.dtype=f16, want f32",
+     [](Call* c) {
+       c->args.sink = {c->args.q.data, DType::kF16, {4}, {}};
+     }},
     {"PseOfAnotherHeads", kPages, "pse.shape[1]=3, want 4",
      [](Call* c) {
        c->args.pse = {c->args.q.data, DType::kF16, {2, 3, 1, 40}, {}};

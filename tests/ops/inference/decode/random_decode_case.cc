@@ -61,6 +61,7 @@ void PickScores(RandomChoices* random, DecodeCase* c) {
     d.pse_broadcast_batch = d.batch() == 1;
   }
   if (random->Pick(0, 4) == 0) d.softcap = random->OneOf({0.5F, 5.0F, 50.0F});
+  d.sink = random->Pick(0, 4) == 0;
   if (random->Pick(0, 2) == 0) d.scale = random->OneOf({0.0F, -0.3F, 0.05F, 0.9F});
 }
 

@@ -1,0 +1,117 @@
+"""Attention of few queries over long keys: a cache is read where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from . import _fa
+from ._attention import check_arrays, compute, empty_like_of, integers
+from ._context import chosen_context
+from ._fa import Context, Mask
+from ._layout import decode_output_shape, statistics_shape
+from ._prompt import output_dtype
+
+
+def listed(name: str, keys: Any) -> Any:
+    """As the extension takes them: one array, or a list of arrays. TypeError names what is none."""
+    if not isinstance(keys, (list, tuple)):
+        check_arrays(**{name: keys})
+        return keys
+    check_arrays(**{f"{name}[{i}]": array for i, array in enumerate(keys)})
+    return list(keys)
+
+
+def shape_of(keys: Any) -> tuple[int, ...]:
+    """That of the only array, or of the first in a list."""
+    first = keys[0] if isinstance(keys, (list, tuple)) and keys else keys
+    return getattr(first, "shape", ())
+
+
+def decode_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    layout: str = "BNSD",
+    head_num: int = 0,
+    scale: float | None = None,
+    mask: Mask | None = None,
+    dense_mask: Any = None,
+    pse: Any = None,
+    softcap: float = 0.0,
+    sink: Any = None,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    block_table: Any = None,
+    antiquant_scale: Any = None,
+    antiquant_offset: Any = None,
+    antiquant_per_token: bool = False,
+    quant_scale2: Any = None,
+    quant_offset2: Any = None,
+    return_lse: bool = False,
+    context: Context | None = None,
+) -> Any:
+    """softmax(mask(scale * Q K^T + pse)) V of few query rows per sequence over long keys, as a server calls it per step.
+
+    Keys and values lie in one of three forms and are read there, with their strides; rows and pages that no query looks
+    at are not read. (What has an innermost stride that is not 1, or a negative one, is copied.)
+
+    Args:
+        q: [B, N, Sq, D]; float32, bfloat16 or float16, in `layout` (any but TND; see `flash_attention`).
+        k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists, one [1, Nkv, S_b, D] per batch element;
+            or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
+            [pages, page size, Nkv, D]. N is a multiple of Nkv.
+        head_num: N; needed for BSH and SBH, checked elsewhere if > 0.
+        scale: any finite number; None: 1 / sqrt(D).
+        mask: the rule, which counts from the lengths in use: Mask.causal() lets the last query see the last key.
+        dense_mask: uint8, int8 or bool, 1 = drop: [B, >=S], [B, 1|Sq, >=S], [B, 1|N, 1|Sq, >=S].
+        pse: bias, type of q or float32, [B|1, N, 1|Sq, >=S], added to scaled scores.
+        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0: off.
+        sink: float32 [N]: a virtual key of that score and value 0.
+        lengths_q, lengths_kv: rows in use per batch element, the first ones; one entry for all; None: all rows. Paged
+            keys need lengths_kv. Rows of the output past the length are 0.
+        block_table: int32 [B, n]: key j of element b is row j % page size of page block_table[b][j // page size].
+        antiquant_scale, antiquant_offset: of int8 keys and values, float32, float16 or bfloat16: x stands for
+            (x + offset) * scale; entry 0 for keys, 1 for values. [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or
+            [2, Nkv * D]; with antiquant_per_token per key, [2, B, S].
+        quant_scale2, quant_offset2: one element or N * Dv, float32 (bfloat16 next to such a q): of an int8 output.
+        return_lse: also the logarithm of the softmax's sum, float32 [B, N, Sq]; -inf for a row without keys.
+
+    Returns:
+        The output, [B, N, Sq, Dv] of q's type, or int8 with quant_scale2; with return_lse (output, lse). A row without
+        keys is 0. A batch element has the same bits in every form of keys, in any batch, with any number of threads.
+
+    Raises:
+        As `flash_attention`.
+    """
+    check_arrays(q=q, optional={"sink": sink, "pse": pse})
+    k, v = listed("k", k), listed("v", v)
+    empty = empty_like_of(q)
+    arrays = {
+        "query": q,
+        "key": k,
+        "value": v,
+        "block_table": block_table,
+        "antiquant_scale": antiquant_scale,
+        "antiquant_offset": antiquant_offset,
+        "pse": pse,
+        "dense_mask": dense_mask,
+        "sink": sink,
+        "quant_scale2": quant_scale2,
+        "quant_offset2": quant_offset2,
+    }
+    options = _fa.DecodeAttentionOptions(
+        layout=layout,
+        heads=head_num,
+        scale=scale,
+        mask=Mask.none() if mask is None else mask,
+        softcap=softcap,
+        antiquant_per_token=antiquant_per_token,
+    )
+    shape = decode_output_shape(layout, head_num, q.shape, shape_of(k), shape_of(v), block_table is not None)
+    out = empty(shape, output_dtype(q, quant_scale2))
+    lse = empty(statistics_shape(layout, head_num, q.shape), None) if return_lse else None
+    lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
+    compute(_fa.decode, {**arrays, "out": out, "lse": lse}, options, *lengths, chosen_context(context))
+    return (out, lse) if return_lse else out
