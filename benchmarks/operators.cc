@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "backward_data.h"
+#include "cases/backward_data.h"
+#include "cases/forward_case.h"
+#include "cases/forward_data.h"
 #include "fa/fa.h"
-#include "failure.h"
-#include "forward_case.h"
-#include "forward_data.h"
+#include "flags/failure.h"
 #include "peak/fma_peak.h"
 
 namespace fa::tool {

@@ -29,4 +29,9 @@ forbid ops/indexer 'ops/(dense|inference|sparse)/'
 for face in src/aclnn python/binding tools/fa tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'
 done
+# The folders of the command line tool: flags <- files <- cases <- commands <- bench.
+forbid_in tools/fa/flags '(files|cases|commands|bench)/'
+forbid_in tools/fa/files '(cases|commands|bench)/'
+forbid_in tools/fa/cases '(commands|bench)/'
+forbid_in tools/fa/commands 'bench/'
 exit "$failed"

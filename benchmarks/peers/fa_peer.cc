@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "cases/forward_case.h"
 #include "fa/fa.h"
-#include "failure.h"
-#include "forward_case.h"
+#include "flags/failure.h"
 #include "peak/fma_peak.h"
 #include "peak/read_bandwidth.h"
 #include "peers/worker.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "flag_values.h"
+#include "flags/flag_values.h"
 #include "npy/npy_file.h"
 
 namespace fa::peers {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fa/tensor.h"
-#include "tensors.h"
+#include "files/tensors.h"
 
 /// The side of compare.py's conversation that a peer written in C++ takes: one JSON object a line on standard input,
 /// one answer a line on standard output. benchmarks/peers/worker.py has the same for Python and says what is asked.

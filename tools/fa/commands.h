@@ -5,8 +5,8 @@
 
 namespace fa::tool {
 
-// Each adds one command below its group and has a file of its own: a new operator is one more line here, one in main.cc
-// and one file. A command does its work in CLI11's callback and throws UsageError or Failure.
+// Each adds one command below its group. A new operator adds lines here and in main.cc and a file in commands/ or
+// bench/. A command does its work in CLI11's callback and throws UsageError or Failure.
 
 void AddRunForward(CLI::App& run);
 void AddRunBackward(CLI::App& run);

@@ -15,7 +15,7 @@
 
 #include "commands.h"
 #include "fa/version.h"
-#include "failure.h"
+#include "flags/failure.h"
 
 namespace {
 

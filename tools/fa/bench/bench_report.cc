@@ -1,0 +1,149 @@
+#include "bench/bench_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "bench/timing.h"
+#include "commands/progress.h"
+#include "flags/failure.h"
+#include "peak/fma_peak.h"
+#include "peak/read_bandwidth.h"
+
+namespace fa::tool {
+namespace {
+
+constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a clock
+
+struct Measurement {
+  Timing seconds;
+  double peak_gflops = 0;
+  double read_gbps = 0;  // of the machine; 0: not measured
+};
+
+Measurement MeasureCall(const BenchCall& bench) {
+  const std::string title = fmt::format("fa bench {}: ", bench.op);
+  Progress progress(title + "checking");
+  bench.call();
+  bench.check();
+  // Rounds of the yardstick as long as a call, from 1 ms, long against its start, to 0.1 s, beyond which no rate
+  // changes.
+  constexpr double kShortestRound = 1e-3, kLongestRound = 0.1;
+  // The share of --seconds that a yardstick gets before each of the ten rounds of calls: 50 ms of the default and, as
+  // a reading of the buffer takes some 30 ms, 100.
+  constexpr double kPeakShare = 0.02, kReadShare = 0.04;
+  std::optional<bench::ReadBuffer> memory;
+  if (bench.against_memory) memory.emplace(bench.context.threads());
+  Measurement measured;
+  measured.seconds =
+      Measure({.seconds = bench.flags.seconds,
+               .call = bench.call,
+               .between =
+                   [&](double call_seconds) {
+                     const double round = std::clamp(call_seconds, kShortestRound, kLongestRound);
+                     const double peak =
+                         bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.subject.dtype,
+                                                  std::max(kPeakShare * bench.flags.seconds, 2 * round), round);
+                     measured.peak_gflops = std::max(measured.peak_gflops, peak);
+                     if (!memory) return;
+                     measured.read_gbps =
+                         std::max(measured.read_gbps, memory->Measure(kReadShare * bench.flags.seconds));
+                   },
+               .progress = [&](int percent) { progress.Update(fmt::format("{}{} %", title, percent)); }});
+  return measured;
+}
+
+nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measured) {
+  const double gflops = bench.info.flops / measured.seconds.best * 1e-9;
+  const double bytes_per_second = bench.bytes / measured.seconds.best;
+  nlohmann::ordered_json json = {{"op", bench.op},
+                                 {"shape", bench.subject.shape},
+                                 {"dtype", bench.dtype.empty() ? Name(bench.subject.dtype) : bench.dtype},
+                                 {"mask", bench.subject.mask},
+                                 {"layout", Name(bench.subject.layout)},
+                                 {"threads", bench.context.threads()},
+                                 {"isa", Name(bench.context.isa())},
+                                 {"kernel", fmt::format("{}", fmt::join(bench.info.kernels, "+"))},
+                                 {"seconds", {{"best", measured.seconds.best}, {"median", measured.seconds.median}}},
+                                 {"flops", bench.info.flops},
+                                 {"gflops", gflops},
+                                 {"peak_gflops", measured.peak_gflops},
+                                 {"fraction", gflops / measured.peak_gflops},
+                                 {"bytes_per_second", bytes_per_second}};
+  if (bench.block_size > 0) json["block_size"] = bench.block_size;
+  if (bench.against_memory) {
+    json["read_bytes_per_second"] = measured.read_gbps * 1e9;
+    json["read_fraction"] = bytes_per_second / (measured.read_gbps * 1e9);
+  }
+  return json;
+}
+
+void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
+  const auto number = [&result](const char* key) { return result[key].get<double>(); };
+  const auto text = [&result](const char* key) { return result[key].get<std::string>(); };
+  fmt::print("{} {} {} {}, mask {}, {} threads, {}\n", text("op"), result["shape"].dump(), text("dtype"),
+             text("layout"), text("mask"), result["threads"].get<int>(), text("isa"));
+  fmt::print("kernel   {}\n", text("kernel"));
+  fmt::print("seconds  {:.6g} best, {:.6g} median\n", result["seconds"]["best"].get<double>(),
+             result["seconds"]["median"].get<double>());
+  fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", number("gflops"),
+             100 * number("fraction"), number("peak_gflops"));
+  if (!result.contains("read_fraction")) {
+    fmt::print("memory   {:.2f} GB/s of {}\n", number("bytes_per_second") * 1e-9, bytes_of);
+    return;
+  }
+  fmt::print("memory   {:.2f} GB/s of {}, {:.1f} % of the read rate of {:.2f}\n", number("bytes_per_second") * 1e-9,
+             bytes_of, 100 * number("read_fraction"), number("read_bytes_per_second") * 1e-9);
+}
+
+}  // namespace
+
+BenchSubject SubjectOf(const ForwardCase& forward) {
+  return {
+      .shape = forward.Shape(), .dtype = forward.dtype, .layout = forward.options.layout, .mask = forward.mask_text};
+}
+
+void AddMeasureFlags(CLI::App& command, MeasureFlags& flags) {
+  AddContextFlags(command, flags.context);
+  const auto set_seconds = [&flags](double seconds) {
+    if (!(seconds > 0 && seconds <= kMostSeconds)) {
+      throw UsageError(fmt::format("--seconds: {}, want a number above 0 and at most {}", seconds, kMostSeconds));
+    }
+    flags.seconds = seconds;
+  };
+  command
+      .add_option_function<double>("--seconds", set_seconds,
+                                   "How long to time calls, three rounds of which are the least; default: 2.5")
+      ->type_name("S");
+  command.add_flag("--json", flags.json, "Print one JSON object");
+}
+
+void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
+              bool takes_int8) {
+  CLI::App* command = bench.add_subcommand(name, text);
+  const auto flags = std::make_shared<BenchFlags>();
+  flags->forward.takes_int8 = takes_int8;
+  AddForwardCaseFlags(*command, flags->forward);
+  AddMeasureFlags(*command, flags->measure);
+  command->callback([name, flags, run = std::move(run)] {
+    if (flags->forward.dtype == "int8" && !flags->forward.takes_int8) {
+      throw UsageError(fmt::format("--dtype: int8 is for prompt, {} takes f32, f16 or bf16", name));
+    }
+    run(*flags);
+  });
+}
+
+void MeasureAndReport(const BenchCall& bench) {
+  const nlohmann::ordered_json result = ToJson(bench, MeasureCall(bench));
+  if (bench.flags.json) {
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    PrintText(result, bench.bytes_of);
+  }
+}
+
+}  // namespace fa::tool

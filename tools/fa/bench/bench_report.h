@@ -1,0 +1,65 @@
+#ifndef FA_TOOLS_FA_BENCH_BENCH_REPORT_H_
+#define FA_TOOLS_FA_BENCH_BENCH_REPORT_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cases/forward_case.h"
+#include "fa/plan.h"
+#include "flags/context_flags.h"
+
+namespace fa::tool {
+
+/// How a benchmark measures and reports: --seconds, --json and the flags of a context.
+struct MeasureFlags {
+  ContextFlags context;
+  double seconds = 2.5;  ///< positive and finite
+  bool json = false;
+};
+void AddMeasureFlags(CLI::App& command, MeasureFlags& flags);
+
+/// The flags of a benchmark of dense attention.
+struct BenchFlags {
+  ForwardCaseFlags forward;
+  MeasureFlags measure;
+};
+
+/// Adds `name` with these flags; `run` gets them.
+void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
+              bool takes_int8 = false);
+
+/// Which call was measured.
+struct BenchSubject {
+  std::vector<int64_t> shape;
+  DType dtype = DType::kF32;
+  Layout layout = Layout::kBNSD;
+  std::string mask;
+};
+[[nodiscard]] BenchSubject SubjectOf(const ForwardCase& forward);
+
+/// A call to measure.
+struct BenchCall {
+  const char* op = "";
+  const MeasureFlags& flags;
+  BenchSubject subject;
+  const Context& context;
+  PlanInfo info;
+  double bytes = 0;  ///< of what follows
+  const char* bytes_of = "inputs and outputs";
+  bool against_memory = false;  ///< also measure the machine's read rate, which `bytes` are held against
+  std::string dtype = {};       ///< where it is not the subject's
+  int64_t block_size = 0;       ///< of pages
+  std::function<void()> call;
+  std::function<void()> check;  ///< of the results of a call, before any is timed; throws Failure
+};
+
+/// Calls once, checks, times the call against this machine's peak, measured in between, and prints the outcome.
+void MeasureAndReport(const BenchCall& bench);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_BENCH_BENCH_REPORT_H_

@@ -1,0 +1,28 @@
+#ifndef FA_TOOLS_FA_BENCH_TIMING_H_
+#define FA_TOOLS_FA_BENCH_TIMING_H_
+
+#include <functional>
+
+namespace fa::tool {
+
+/// Seconds of one call, over all repetitions.
+struct Timing {
+  double best = 0;
+  double median = 0;
+};
+
+/// What a call is measured against, and how it is told.
+struct TimingPlan {
+  double seconds = 0;  ///< of calls, in all
+  std::function<void()> call;
+  /// Between rounds of calls: the yardstick, so that both see the same machine. It is told how long a call takes.
+  std::function<void(double call_seconds)> between;
+  std::function<void(int percent)> progress;
+};
+
+/// Calls for about `seconds`, in ten rounds with `between` before each; calls longer than a round get three rounds.
+[[nodiscard]] Timing Measure(const TimingPlan& plan);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_BENCH_TIMING_H_

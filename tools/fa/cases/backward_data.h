@@ -1,0 +1,40 @@
+#ifndef FA_TOOLS_FA_CASES_BACKWARD_DATA_H_
+#define FA_TOOLS_FA_CASES_BACKWARD_DATA_H_
+
+#include <cstdint>
+
+#include "cases/forward_data.h"
+#include "check/gradients.h"
+#include "fa/flash_attention_grad.h"
+
+namespace fa::tool {
+
+/// Memory for the backward of a ForwardCase: ForwardData, the results of that forward, a random gradient of its output.
+class BackwardData {
+ public:
+  /// Runs the forward. Throws Failure.
+  BackwardData(const ForwardCase& forward, Context& context);
+
+  /// The call on this memory.
+  [[nodiscard]] AttentionGradArgs Args();
+  /// Bytes of the inputs and the gradients, each once.
+  [[nodiscard]] double bytes() const;
+
+  /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure
+  /// where a column is further away than rounding explains.
+  void CheckRows() const;
+
+ private:
+  [[nodiscard]] check::BackwardHead Head(int64_t batch, int64_t head) const;
+  void CheckQueryRow(int64_t batch, int64_t head, int64_t row) const;
+  void CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const;
+
+  const ForwardCase& case_;
+  ForwardData forward_;
+  Tensor d_out_, max_, sum_;
+  Tensor dq_, dk_, dv_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_BACKWARD_DATA_H_

@@ -1,0 +1,35 @@
+#ifndef FA_TOOLS_FA_CASES_CASE_TENSORS_H_
+#define FA_TOOLS_FA_CASES_CASE_TENSORS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check/forward_row.h"
+#include "files/tensors.h"
+#include "flags/layout_shapes.h"
+
+namespace fa::tool {
+
+/// Memory of that shape and type, not initialised.
+[[nodiscard]] Tensor NewLike(const TensorView& view);
+/// Near normal with variance 1, the same in every run.
+void FillRandom(Tensor& tensor, uint64_t seed);
+/// A table of that shape with every page once, in random order, the same in every run.
+[[nodiscard]] Tensor RandomPages(const TensorView& table);
+/// One head of a dense tensor of that layout.
+[[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
+                                     int64_t head);
+
+/// A row of a result as it should be, column by column, and where it stands.
+struct ExpectedRow {
+  std::string name;  ///< "out[batch 0, head 1, row 2"
+  const std::vector<double>& value;
+  const std::vector<double>& bound;
+};
+/// Throws Failure where a column is further away than its bound.
+void CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_CASE_TENSORS_H_

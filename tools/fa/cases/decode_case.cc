@@ -1,0 +1,69 @@
+#include "cases/decode_case.h"
+
+#include <fmt/format.h>
+
+#include "flags/failure.h"
+
+namespace fa::tool {
+namespace {
+
+constexpr const char* kInt8 = "int8";
+
+ForwardCaseFlags DenseFlags(const DecodeCaseFlags& flags) {
+  if (flags.block_size < 0) throw UsageError(fmt::format("--block-size: {}, want at least 0", flags.block_size));
+  ForwardCaseFlags dense = flags.forward;
+  if (dense.layout == "TND") throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode");
+  if (dense.dtype == kInt8) dense.dtype = "bf16";
+  return dense;
+}
+
+}  // namespace
+
+void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags) {
+  AddForwardCaseFlags(command, flags.forward);
+  command.get_option("--dtype")->description("f32 (default), f16, bf16, or int8: keys and values, with bf16 queries");
+  command
+      .add_option("--block-size", flags.block_size,
+                  "Keys and values in pages of so many rows, in random order; 0 (default): none")
+      ->type_name("N");
+}
+
+DecodeCase::DecodeCase(const DecodeCaseFlags& flags)
+    : int8(flags.forward.dtype == kInt8), forward(DenseFlags(flags)), block_size(flags.block_size) {
+  static char placeholder;
+  options.layout = forward.options.layout;
+  options.heads = forward.options.heads;
+  options.mask = forward.options.mask;
+  args.q = forward.args.q;
+  args.out = forward.args.out;
+  args.dense_mask = forward.args.dense_mask;
+  k_ = Keys(forward.args.k, forward.d);
+  v_ = Keys(forward.args.v, forward.dv);
+  args.k = {&k_, 1};
+  args.v = {&v_, 1};
+  if (int8) args.antiquant_scale = {&placeholder, DType::kF32, {2}, {}};
+  if (!paged()) return;
+  lengths_ = {forward.sk};
+  args.lengths_kv = lengths_;
+  args.block_table = {&placeholder, DType::kI32, {forward.batch, pages_of_one()}, {}};
+}
+
+Layout DecodeCase::PageLayout() const {
+  const bool heads_first = options.layout == Layout::kBNSD || options.layout == Layout::kBNSD_BSND;
+  return heads_first ? Layout::kBNSD : Layout::kBSH;
+}
+
+TensorSizes DecodeCase::PageSizes(int64_t d) const {
+  return {.batch = forward.batch * pages_of_one(), .seq = block_size, .heads = forward.heads_kv, .d = d};
+}
+
+TensorView DecodeCase::Keys(const TensorView& dense, int64_t d) const {
+  TensorView keys = dense;
+  if (int8) keys.dtype = DType::kI8;
+  if (!paged()) return keys;
+  const std::vector<int64_t> shape = ShapeOf(PageLayout(), PageSizes(d));
+  keys.shape = Dims(std::span(shape));
+  return keys;
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,50 @@
+#ifndef FA_TOOLS_FA_CASES_DECODE_CASE_H_
+#define FA_TOOLS_FA_CASES_DECODE_CASE_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <vector>
+
+#include "cases/forward_case.h"
+#include "fa/decode_attention.h"
+
+namespace fa::tool {
+
+/// A decode described by its sizes: few queries against a batch of equally long keys.
+struct DecodeCaseFlags {
+  ForwardCaseFlags forward;
+  int64_t block_size = 0;  ///< > 0: keys and values in pages of so many rows
+};
+
+void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
+
+/// `args` points into this object, which therefore stays where it is.
+class DecodeCase {
+ public:
+  /// Tensors have a placeholder for data, enough to plan. --dtype int8: queries are bf16. Throws UsageError, Failure.
+  explicit DecodeCase(const DecodeCaseFlags& flags);
+  DecodeCase(const DecodeCase&) = delete;
+  DecodeCase& operator=(const DecodeCase&) = delete;
+
+  bool int8;
+  ForwardCase forward;  ///< the same call on dense keys of the query's type
+  int64_t block_size;
+  DecodeAttentionArgs args;
+  DecodeAttentionOptions options;
+
+  [[nodiscard]] bool paged() const { return block_size > 0; }
+  [[nodiscard]] int64_t pages_of_one() const { return paged() ? (forward.sk + block_size - 1) / block_size : 0; }
+  /// Sizes of k or v: a batch element is a page.
+  [[nodiscard]] TensorSizes PageSizes(int64_t d) const;
+  /// BNSD: heads of a page one after another; elsewhere beside each other.
+  [[nodiscard]] Layout PageLayout() const;
+
+ private:
+  [[nodiscard]] TensorView Keys(const TensorView& dense, int64_t d) const;
+  TensorView k_, v_;
+  std::vector<int64_t> lengths_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_DECODE_CASE_H_

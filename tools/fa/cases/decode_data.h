@@ -1,0 +1,38 @@
+#ifndef FA_TOOLS_FA_CASES_DECODE_DATA_H_
+#define FA_TOOLS_FA_CASES_DECODE_DATA_H_
+
+#include <cstdint>
+
+#include "cases/decode_case.h"
+#include "cases/forward_data.h"
+#include "files/tensors.h"
+
+namespace fa::tool {
+
+/// The tensors of a decode in memory, with random values; pages lie in random order.
+class DecodeData {
+ public:
+  explicit DecodeData(const DecodeCase& decode);
+  DecodeData(const DecodeData&) = delete;
+  DecodeData& operator=(const DecodeData&) = delete;
+
+  /// The call on this memory; points into this object.
+  [[nodiscard]] DecodeAttentionArgs Args();
+  /// Bytes of keys and values in use.
+  [[nodiscard]] double key_value_bytes() const;
+  /// As ForwardData.
+  void CheckRows() const { dense_.CheckRows(); }
+
+ private:
+  [[nodiscard]] Tensor Rearranged(Tensor& dense, const TensorView& like, int64_t d) const;
+
+  const DecodeCase& case_;
+  ForwardData dense_;
+  Tensor table_, scale_;
+  Tensor k_, v_;  // pages or int8; empty: those of dense_
+  TensorView k_view_, v_view_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_DECODE_DATA_H_

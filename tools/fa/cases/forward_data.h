@@ -1,0 +1,48 @@
+#ifndef FA_TOOLS_FA_CASES_FORWARD_DATA_H_
+#define FA_TOOLS_FA_CASES_FORWARD_DATA_H_
+
+#include "cases/forward_case.h"
+#include "check/forward_row.h"
+#include "fa/flash_attention.h"
+#include "files/tensors.h"
+
+namespace fa::tool {
+
+/// Memory for a ForwardCase: random inputs, near normal with variance 1, the same in every run.
+class ForwardData {
+ public:
+  explicit ForwardData(const ForwardCase& forward);
+
+  /// The call on this memory.
+  [[nodiscard]] AttentionArgs Args();
+  /// Bytes of the inputs and the output, each once.
+  [[nodiscard]] double bytes() const;
+  [[nodiscard]] Tensor& key() { return k_; }
+  [[nodiscard]] Tensor& value() { return v_; }
+  /// Of keys and values alone.
+  [[nodiscard]] double key_value_bytes() const;
+
+  /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further
+  /// away than rounding explains.
+  void CheckRows() const;
+
+  /// What query head `head` works on.
+  [[nodiscard]] check::HeadRows QueryRows(int64_t batch, int64_t head) const;
+  [[nodiscard]] check::HeadRows KeyRows(int64_t batch, int64_t head) const;
+  [[nodiscard]] check::HeadRows ValueRows(int64_t batch, int64_t head) const;
+  [[nodiscard]] check::HeadRows OutRows(int64_t batch, int64_t head) const;
+  [[nodiscard]] bool Keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const;
+
+ private:
+  void CheckOutRow(int64_t batch, int64_t head, int64_t row) const;
+
+  const ForwardCase& case_;
+  Tensor q_, k_, v_, out_;
+};
+
+/// Whether query row `row` of that case sees the key: its rule and its dense mask.
+[[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_FORWARD_DATA_H_

@@ -1,0 +1,40 @@
+#include "cases/prompt_case.h"
+
+namespace fa::tool {
+namespace {
+
+// Random bytes have a deviation of 74: inner products of D of them one of 74^2 sqrt(D), which the default scale of
+// 1/sqrt(D) leaves at 74^2.
+constexpr float kDeq1 = 1.0F / (74 * 74), kQuant1 = 127, kDeq2 = 1.0F / (127 * 74);
+
+TensorView Scale(const float* value) { return {value, DType::kF32, {1}, {}}; }
+
+}  // namespace
+
+PromptAttentionArgs PromptArgsOf(const ForwardCase& forward) {
+  PromptAttentionArgs args;
+  args.q = forward.args.q;
+  args.k = forward.args.k;
+  args.v = forward.args.v;
+  args.dense_mask = forward.args.dense_mask;
+  args.cu_q = forward.args.cu_q;
+  args.cu_kv = forward.args.cu_kv;
+  args.out = forward.args.out;
+  if (forward.dtype == DType::kI8) {
+    args.deq_scale1 = Scale(&kDeq1);
+    args.quant_scale1 = Scale(&kQuant1);
+    args.deq_scale2 = Scale(&kDeq2);
+    args.out.dtype = DType::kF16;
+  }
+  return args;
+}
+
+PromptAttentionOptions PromptOptionsOf(const ForwardCase& forward) {
+  PromptAttentionOptions options;
+  options.layout = forward.options.layout;
+  options.heads = forward.options.heads;
+  options.mask = forward.options.mask;
+  return options;
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,16 @@
+#ifndef FA_TOOLS_FA_CASES_PROMPT_CASE_H_
+#define FA_TOOLS_FA_CASES_PROMPT_CASE_H_
+
+#include "cases/forward_case.h"
+#include "fa/prompt_flash_attention.h"
+
+namespace fa::tool {
+
+/// The prompt call of these sizes. int8: its scales turn random bytes into scores and outputs of about 1, and the
+/// output is f16.
+[[nodiscard]] PromptAttentionArgs PromptArgsOf(const ForwardCase& forward);
+[[nodiscard]] PromptAttentionOptions PromptOptionsOf(const ForwardCase& forward);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_PROMPT_CASE_H_

@@ -1,0 +1,89 @@
+#ifndef FA_TOOLS_FA_CASES_SPARSE_CASE_H_
+#define FA_TOOLS_FA_CASES_SPARSE_CASE_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/indexer_loss.h"
+#include "fa/lightning_indexer.h"
+#include "fa/lightning_indexer_grad.h"
+#include "fa/sparse_flash_attention.h"
+#include "fa/sparse_flash_attention_grad.h"
+#include "flags/layout_shapes.h"
+
+namespace fa::tool {
+
+/// What `fa plan` and `fa bench` are told about a call of the sparse family.
+struct SparseCaseFlags {
+  std::string shape, indexer = "64,128";
+  std::string dtype = "bf16", layout = "BSND";
+  int64_t sparse_mode = 3;
+  bool separate_value = false;
+  int64_t block_size = 0;  ///< > 0: keys and values in pages of so many rows
+};
+
+/// Which of the flags, and which sizes --shape has.
+enum class SparseCaseKind : uint8_t {
+  kAttention,  ///< B,N,S1,S2,D,Drope,K
+  kIndexer,    ///< B,Nidx,S1,S2,D,K
+  kLoss,       ///< as kAttention, the indexer's sizes beside
+  kDenseLoss,  ///< as kLoss, without K: every key
+};
+/// The defaults are the sizes of DeepSeek-V3.2, with `rows` query tokens.
+void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
+/// --block-size, for the operators that take pages.
+void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags);
+
+/// A call described by its sizes alone. TND: `batch` sequences, all of s1 queries and s2 keys.
+/// What its members return points into this object, which therefore stays where it is.
+class SparseCase {
+ public:
+  /// Its tensors are there but have no contents: enough to plan. Throws UsageError.
+  SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags);
+  SparseCase(const SparseCase&) = delete;
+  SparseCase& operator=(const SparseCase&) = delete;
+
+  int64_t batch = 0, heads = 0, s1 = 0, s2 = 0, d = 0, d_rope = 0, k = 0;
+  int64_t index_heads = 0, index_d = 0;
+  int64_t block_size;
+  DType dtype;
+  Layout layout;
+  SparseMask mask;
+  bool separate_value;
+  std::vector<int64_t> shape;  ///< --shape
+
+  [[nodiscard]] SparseAttentionArgs ForwardArgs() const;
+  [[nodiscard]] SparseAttentionGradArgs BackwardArgs() const;
+  [[nodiscard]] SparseAttentionOptions AttentionOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] LightningIndexerArgs IndexerArgs() const;
+  [[nodiscard]] LightningIndexerGradArgs IndexerGradArgs() const;
+  [[nodiscard]] LightningIndexerOptions IndexerOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
+  /// Of kDenseLoss: the tensors of LossArgs(), perhaps with contents, and the indexer's statistics without.
+  [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
+  [[nodiscard]] IndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
+
+  [[nodiscard]] bool paged() const { return block_size > 0; }
+  [[nodiscard]] int64_t pages_of_one() const { return paged() ? (s2 + block_size - 1) / block_size : 0; }
+  /// Keys or values of `size` columns in one tensor, whatever the call's lie in.
+  [[nodiscard]] MutableTensorView Keys(int64_t size) const { return PerRow(dtype, s2, 1, size); }
+  /// Keys that query token t of a sequence may select.
+  [[nodiscard]] int64_t Limit(int64_t t) const;
+  /// "sparse-mode 3".
+  [[nodiscard]] std::string MaskText() const;
+
+ private:
+  [[nodiscard]] MutableTensorView PerRow(DType type, int64_t rows, int64_t row_heads, int64_t size) const;
+  [[nodiscard]] MutableTensorView KeysOfCall(int64_t size) const;
+  [[nodiscard]] TensorView BlockTable() const;
+  [[nodiscard]] MutableTensorView Weights() const;
+  [[nodiscard]] MutableTensorView Statistics() const;
+
+  std::vector<int64_t> cu_q_, cu_kv_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_SPARSE_CASE_H_

@@ -1,0 +1,96 @@
+#ifndef FA_TOOLS_FA_CASES_SPARSE_DATA_H_
+#define FA_TOOLS_FA_CASES_SPARSE_DATA_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "cases/sparse_case.h"
+#include "check/gradients.h"
+#include "check/indexer_row.h"
+#include "files/tensors.h"
+
+namespace fa::tool {
+
+/// int32 lists of a SparseCase: different keys below the limit in random order, then -1; the same in every run.
+[[nodiscard]] Tensor RandomLists(const SparseCase& sparse);
+
+/// The rows of keys [B, S2, columns] in the pages of `table`.
+[[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
+
+/// Memory for the attention of a SparseCase: random inputs, the same in every run.
+class SparseAttentionData {
+ public:
+  explicit SparseAttentionData(const SparseCase& sparse);
+
+  [[nodiscard]] SparseAttentionArgs ForwardArgs();
+  /// Runs the forward first. Throws Failure.
+  [[nodiscard]] SparseAttentionGradArgs BackwardArgs(Context& context);
+  /// Sets the attention's part of a loss, whose forward runs first. Throws Failure.
+  void SetLossArgs(Context& context, SparseIndexerLossArgs& args);
+
+  /// Of keys and values, each time a query selects one.
+  [[nodiscard]] double gathered_bytes() const;
+
+  /// Compare some rows with a double-precision computation from the same inputs. Throw Failure.
+  void CheckForward() const;
+  void CheckBackward() const;
+
+  /// For the loss of one query token, whatever its number.
+  [[nodiscard]] check::TargetToken Target(int64_t token) const;
+  /// The keys a token selects, as rows of its sequence.
+  [[nodiscard]] std::vector<int64_t> KeysOf(int64_t token) const;
+  [[nodiscard]] TensorView lists() const { return lists_.View(); }
+
+ private:
+  void RunForward(Context& context);
+  [[nodiscard]] check::HeadRows Head(const Tensor& tensor, int64_t batch, int64_t head, int64_t rows, int64_t heads,
+                                     int64_t columns) const;
+  [[nodiscard]] check::BackwardHead BackwardHead(int64_t batch, int64_t head) const;
+  void CheckOutRow(int64_t batch, int64_t head, int64_t row) const;
+  void CheckQueryRow(int64_t batch, int64_t head, int64_t row) const;
+  void CheckKeyRow(int64_t batch, int64_t key) const;
+  [[nodiscard]] bool Selects(int64_t token, int64_t key) const {
+    return selected_[static_cast<size_t>(token * case_.s2 + key)];
+  }
+  [[nodiscard]] double scale() const;
+
+  const SparseCase& case_;
+  Tensor lists_;
+  std::vector<bool> selected_;  // [token, key]
+  Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
+  Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // what a paged call gets
+  Tensor whole_q_, whole_k_;                         // both parts of a head, one after the other
+  Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
+};
+
+/// Memory for the indexer of a SparseCase, likewise.
+class IndexerData {
+ public:
+  explicit IndexerData(const SparseCase& sparse);
+
+  [[nodiscard]] LightningIndexerArgs ForwardArgs();
+  [[nodiscard]] LightningIndexerGradArgs BackwardArgs();
+  /// Sets the indexer's part of a loss.
+  void SetLossArgs(SparseIndexerLossArgs& args);
+  /// Sets the statistics of the scores, which are computed first. Throws Failure.
+  void SetStatistics(Context& context, DenseIndexerLossArgs& args);
+
+  void CheckForward() const;
+  void CheckBackward() const;
+  void CheckLoss(const SparseAttentionData& attention) const;
+
+ private:
+  void CheckSelection(int64_t token) const;
+  void CheckGradients(int64_t token, const check::IndexerToken& indexer, const check::IndexerRow& row,
+                      const check::ScoreGradient& gradient) const;
+  [[nodiscard]] check::IndexerToken Token(int64_t token, std::vector<int64_t> keys) const;
+
+  const SparseCase& case_;
+  Tensor q_, k_, weights_, lists_, values_, d_values_, dq_, dk_, dweights_, loss_;
+  Tensor table_, k_pages_;  // what a paged call gets
+  Tensor max_, sum_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_SPARSE_DATA_H_

@@ -1,0 +1,109 @@
+#include "commands/machine_facts.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <CLI/Version.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace fa::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string FirstLine(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "";
+}
+
+/// "0-3,8": 5.
+int64_t CountOfList(const std::string& list) {
+  int64_t count = 0;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string range = list.substr(begin, end - begin);
+    const size_t dash = range.find('-');
+    const int64_t first = std::atoll(range.c_str());
+    count += dash == std::string::npos ? 1 : std::atoll(range.c_str() + dash + 1) - first + 1;
+    begin = end + 1;
+  }
+  return count;
+}
+
+/// "48K", "2048K", "32M".
+int64_t BytesOfSize(const std::string& size) {
+  const int64_t number = std::atoll(size.c_str());
+  if (size.ends_with('K')) return number << 10;
+  return size.ends_with('M') ? number << 20 : number;
+}
+
+std::vector<CacheFacts> DataCaches() {
+  std::vector<CacheFacts> caches;
+  const fs::path folder = "/sys/devices/system/cpu/cpu0/cache";
+  for (int index = 0; fs::exists(folder / fmt::format("index{}", index)); ++index) {
+    const fs::path cache = folder / fmt::format("index{}", index);
+    if (FirstLine(cache / "type") == "Instruction") continue;
+    caches.push_back({.level = std::atoi(FirstLine(cache / "level").c_str()),
+                      .bytes = BytesOfSize(FirstLine(cache / "size")),
+                      .shared_by = CountOfList(FirstLine(cache / "shared_cpu_list"))});
+  }
+  return caches;
+}
+
+/// A function of a library that libfa loads, looked up by name: the tool itself links none of them.
+template <typename Function>
+Function* Loaded(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+std::string TbbVersion() {
+  auto* const version = Loaded<const char*()>("TBB_runtime_version");
+  return version != nullptr ? version() : "not loaded";
+}
+
+std::string HwlocVersion() {
+  auto* const version = Loaded<unsigned()>("hwloc_get_api_version");
+  if (version == nullptr) return "not loaded";
+  return fmt::format("{}.{}.{}", version() >> 16, version() >> 8 & 255, version() & 255);
+}
+
+std::string OpenBlasVersion() {
+  auto* const configuration = Loaded<char*()>("openblas_get_config");
+  return configuration != nullptr ? configuration() : "not loaded";
+}
+
+}  // namespace
+
+MachineFacts ReadMachineFacts() {
+  MachineFacts facts{.cpu = CpuName(), .data_caches = DataCaches(), .numa_nodes = 1};
+  const std::string nodes = FirstLine("/sys/devices/system/node/online");
+  if (!nodes.empty()) facts.numa_nodes = CountOfList(nodes);
+  return facts;
+}
+
+std::vector<std::pair<std::string, std::string>> DependencyVersions() {
+  return {{"oneTBB", TbbVersion()},
+          {"hwloc", HwlocVersion()},
+          {"OpenBLAS", OpenBlasVersion()},
+          {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+          {"CLI11", CLI11_VERSION},
+          {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                                        NLOHMANN_JSON_VERSION_PATCH)}};
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,32 @@
+#ifndef FA_TOOLS_FA_COMMANDS_MACHINE_FACTS_H_
+#define FA_TOOLS_FA_COMMANDS_MACHINE_FACTS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fa::tool {
+
+/// One cache as the first core sees it.
+struct CacheFacts {
+  int level = 0;
+  int64_t bytes = 0;
+  int64_t shared_by = 0;  ///< hardware threads
+};
+
+/// What the operating system says about this machine; empty where it says nothing.
+struct MachineFacts {
+  std::string cpu;
+  std::vector<CacheFacts> data_caches;
+  int64_t numa_nodes = 1;
+};
+[[nodiscard]] MachineFacts ReadMachineFacts();
+
+/// Name and version of what this process runs with: the libraries loaded with libfa, asked at run time, and those the
+/// tool was built with.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> DependencyVersions();
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_MACHINE_FACTS_H_

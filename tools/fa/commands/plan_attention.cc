@@ -1,0 +1,102 @@
+// fa plan forward, backward, decode, prompt: what would run, in words, as JSON or as a picture. Nothing is computed.
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "cases/decode_case.h"
+#include "cases/forward_case.h"
+#include "cases/prompt_case.h"
+#include "commands.h"
+#include "commands/plan_output.h"
+#include "commands/progress.h"
+#include "fa/plan.h"
+#include "flags/context_flags.h"
+#include "flags/failure.h"
+
+namespace fa::tool {
+namespace {
+
+struct Flags {
+  DecodeCaseFlags call;  ///< block_size: decode alone
+  ContextFlags context;
+  PlanOutputFlags output;
+};
+
+/// One operator that takes these flags.
+struct Operator {
+  const char* name;
+  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null: decode
+  bool takes_int8 = false;
+};
+
+Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* decode, Context& context) {
+  const Progress progress(fmt::format("fa plan {}: {} workers", op.name, context.threads()));
+  Result<Plan> plan =
+      decode != nullptr ? PlanDecodeAttention(decode->args, decode->options, &context) : op.plan(forward, context);
+  ThrowUnlessOkFromShape(plan.status());
+  return std::move(*plan);
+}
+
+void Run(const Operator& op, const Flags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  std::optional<DecodeCase> decode;
+  std::optional<ForwardCase> dense;
+  const ForwardCase& forward =
+      op.plan == nullptr ? decode.emplace(flags.call).forward : dense.emplace(flags.call.forward);
+  WritePlan(flags.output,
+            {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.call.forward.shape, Name(forward.dtype),
+                                  forward.mask_text),
+             .batch = forward.batch,
+             .heads = forward.heads,
+             .sq = forward.sq,
+             .sk = forward.sk},
+            [&] { return MakePlan(op, forward, decode ? &*decode : nullptr, *context); });
+}
+
+void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
+  CLI::App* command = plan.add_subcommand(op.name, text);
+  const auto flags = std::make_shared<Flags>();
+  flags->call.forward.takes_int8 = op.takes_int8;
+  if (op.plan == nullptr) {
+    AddDecodeCaseFlags(*command, flags->call);
+  } else {
+    AddForwardCaseFlags(*command, flags->call.forward);
+  }
+  AddContextFlags(*command, flags->context);
+  AddPlanOutputFlags(*command, flags->output);
+  command->callback([op, flags] { Run(op, *flags); });
+}
+
+}  // namespace
+
+void AddPlanForward(CLI::App& plan) {
+  AddPlan(plan, "Plan of the dense forward; --threads may exceed the machine",
+          {"forward", [](const ForwardCase& forward, Context& context) {
+             return PlanFlashAttention(forward.args, forward.options, &context);
+           }});
+}
+
+void AddPlanBackward(CLI::App& plan) {
+  AddPlan(plan, "Plan of the dense backward; --threads may exceed the machine",
+          {"backward", [](const ForwardCase& forward, Context& context) {
+             return PlanFlashAttentionGrad(forward.GradArgs(), forward.options, &context);
+           }});
+}
+
+void AddPlanDecode(CLI::App& plan) {
+  AddPlan(plan, "Plan of a decode: few queries against long keys", {"decode", nullptr});
+}
+
+void AddPlanPrompt(CLI::App& plan) {
+  AddPlan(plan, "Plan of prompt attention, int8 too; --threads may exceed the machine",
+          {"prompt",
+           [](const ForwardCase& forward, Context& context) {
+             return PlanPromptFlashAttention(PromptArgsOf(forward), PromptOptionsOf(forward), &context);
+           },
+           /*takes_int8=*/true});
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,17 @@
+#ifndef FA_TOOLS_FA_COMMANDS_PLAN_JSON_H_
+#define FA_TOOLS_FA_COMMANDS_PLAN_JSON_H_
+
+#include <nlohmann/json.hpp>
+
+#include "fa/plan.h"
+
+namespace fa::tool {
+
+/// The plan in words, or PlanInfo as one JSON object.
+void PrintPlan(const Plan& plan, bool json);
+/// PlanInfo with its field names as keys.
+[[nodiscard]] nlohmann::ordered_json PlanToJson(const PlanInfo& info);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_PLAN_JSON_H_

@@ -1,0 +1,28 @@
+#ifndef FA_TOOLS_FA_COMMANDS_PLAN_OUTPUT_H_
+#define FA_TOOLS_FA_COMMANDS_PLAN_OUTPUT_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "commands/plan_svg.h"
+#include "fa/plan.h"
+
+namespace fa::tool {
+
+/// What becomes of a plan.
+struct PlanOutputFlags {
+  std::string svg;
+  bool json = false;
+};
+
+/// --svg, --json.
+void AddPlanOutputFlags(CLI::App& command, PlanOutputFlags& flags);
+
+/// Calls `make`, prints its plan and draws it where the flags say so. Throws UsageError and Failure; then nothing was
+/// written.
+void WritePlan(const PlanOutputFlags& flags, const PlanPicture& picture, const std::function<Plan()>& make);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_PLAN_OUTPUT_H_

@@ -1,0 +1,106 @@
+// fa plan sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: what
+// would run, in words, as JSON or as a picture. Nothing is computed.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "cases/sparse_case.h"
+#include "commands.h"
+#include "commands/plan_output.h"
+#include "flags/context_flags.h"
+#include "flags/failure.h"
+
+namespace fa::tool {
+namespace {
+
+struct Flags {
+  SparseCaseFlags sparse;
+  ContextFlags context;
+  PlanOutputFlags output;
+};
+
+/// One operator of the family.
+struct SparsePlanner {
+  const char* name;
+  const char* text;
+  SparseCaseKind kind;
+  bool selects;  ///< works on a selection of the keys, which the picture then shows, in the order of the list
+  Result<Plan> (*plan)(const SparseCase& sparse, Context* context);
+};
+
+void Run(const SparsePlanner& op, const Flags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  const SparseCase sparse(op.kind, flags.sparse);
+  WritePlan(
+      flags.output,
+      {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.sparse.shape, Name(sparse.dtype), sparse.MaskText()),
+       .keys = op.selects ? "selected keys" : "keys",
+       .batch = sparse.batch,
+       .heads = sparse.index_heads > 0 ? sparse.index_heads : sparse.heads,
+       .sq = sparse.s1,
+       .sk = op.selects ? std::min(sparse.k, sparse.s2) : sparse.s2},
+      [&] {
+        Result<Plan> plan = op.plan(sparse, context.get());
+        ThrowUnlessOkFromShape(plan.status());
+        return std::move(*plan);
+      });
+}
+
+void AddSparsePlan(CLI::App& app, const SparsePlanner& op) {
+  CLI::App* command = app.add_subcommand(op.name, op.text);
+  const auto flags = std::make_shared<Flags>();
+  AddSparseCaseFlags(*command, op.kind, 4096, flags->sparse);
+  AddContextFlags(*command, flags->context);
+  AddPlanOutputFlags(*command, flags->output);
+  command->callback([op, flags] { Run(op, *flags); });
+}
+
+}  // namespace
+
+void AddPlanSparseForward(CLI::App& plan) {
+  AddSparsePlan(plan, {"sparse-forward", "Plan of sparse attention", SparseCaseKind::kAttention, true,
+                       [](const SparseCase& sparse, Context* context) {
+                         return PlanSparseFlashAttention(sparse.ForwardArgs(), sparse.AttentionOptions(), context);
+                       }});
+}
+
+void AddPlanSparseBackward(CLI::App& plan) {
+  AddSparsePlan(plan, {"sparse-backward", "Plan of its gradients", SparseCaseKind::kAttention, true,
+                       [](const SparseCase& sparse, Context* context) {
+                         return PlanSparseFlashAttentionGrad(sparse.BackwardArgs(), sparse.AttentionOptions(), context);
+                       }});
+}
+
+void AddPlanIndexer(CLI::App& plan) {
+  AddSparsePlan(plan, {"indexer", "Plan of the indexer", SparseCaseKind::kIndexer, false,
+                       [](const SparseCase& sparse, Context* context) {
+                         return PlanLightningIndexer(sparse.IndexerArgs(), sparse.IndexerOptions(), context);
+                       }});
+}
+
+void AddPlanIndexerBackward(CLI::App& plan) {
+  AddSparsePlan(plan, {"indexer-backward", "Plan of the indexer's gradients", SparseCaseKind::kIndexer, true,
+                       [](const SparseCase& sparse, Context* context) {
+                         return PlanLightningIndexerGrad(sparse.IndexerGradArgs(), sparse.IndexerOptions(), context);
+                       }});
+}
+
+void AddPlanIndexerLoss(CLI::App& plan) {
+  AddSparsePlan(plan, {"indexer-kl-loss", "Plan of the KL loss with its gradients", SparseCaseKind::kLoss, true,
+                       [](const SparseCase& sparse, Context* context) {
+                         return PlanSparseLightningIndexerGradKLLoss(sparse.LossArgs(), sparse.LossOptions(), context);
+                       }});
+}
+
+void AddPlanDenseIndexerLoss(CLI::App& plan) {
+  AddSparsePlan(plan, {"dense-indexer-kl-loss", "Plan of the same over every key", SparseCaseKind::kDenseLoss, false,
+                       [](const SparseCase& sparse, Context* context) {
+                         return PlanDenseLightningIndexerGradKLLoss(sparse.DenseLossArgs(sparse.LossArgs()),
+                                                                    sparse.LossOptions(), context);
+                       }});
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,24 @@
+#ifndef FA_TOOLS_FA_COMMANDS_PLAN_SVG_H_
+#define FA_TOOLS_FA_COMMANDS_PLAN_SVG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "fa/plan.h"
+
+namespace fa::tool {
+
+/// What a plan does not say about itself.
+struct PlanPicture {
+  std::string title;
+  const char* keys = "keys";  ///< what the columns are
+  int64_t batch = 1, heads = 1, sq = 0, sk = 0;
+};
+
+/// An SVG document: the (row x key) area of the first heads, each tile in the colour of its worker, keys that no tile
+/// visits left blank.
+[[nodiscard]] std::string DrawPlan(const PlanInfo& info, const PlanPicture& picture);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_PLAN_SVG_H_

@@ -1,0 +1,34 @@
+#ifndef FA_TOOLS_FA_COMMANDS_PROGRESS_H_
+#define FA_TOOLS_FA_COMMANDS_PROGRESS_H_
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace fa::tool {
+
+/// A line on stderr that says what is going on and for how long, while the object lives; only on a terminal, and only
+/// for work that takes long enough to wonder about.
+class Progress {
+ public:
+  explicit Progress(std::string text);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Update(std::string text);
+
+ private:
+  void Show();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_PROGRESS_H_

@@ -1,0 +1,122 @@
+// fa run indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: files in, files out.
+
+#include <utility>
+
+#include "commands.h"
+#include "commands/sparse_command.h"
+#include "fa/indexer_loss.h"
+#include "fa/lightning_indexer.h"
+#include "fa/lightning_indexer_grad.h"
+
+namespace fa::tool {
+namespace {
+
+using Indexer = LightningIndexerArgs;
+using Gradients = LightningIndexerGradArgs;
+
+constexpr const char* kWeights = "Weights of the heads [B,S1,N], TND [T,N]; the query's type or float32";
+constexpr const char* kIndices = "int32 or int64 [B,S1,1,K], TND [T,1,K]: up to the first -1";
+
+/// What the losses have in common; each adds the inputs that are its own.
+template <typename Loss>
+SparseCommand<Loss, IndexerLossOptions> LossCommand(const char* name, const char* text,
+                                                    Result<Plan> (*plan)(const Loss&, const IndexerLossOptions&,
+                                                                         Context*)) {
+  return {.name = name,
+          .text = text,
+          .plan = plan,
+          .inputs = {{"--query", &Loss::q, "Queries of the attention [B,S1,N,D]; TND [T,N,D]"},
+                     {"--query-rope", &Loss::q_rope, "Second part of the query heads", FileUse::kOptional},
+                     {"--key-rope", &Loss::k_rope, "Second part of the keys", FileUse::kOptional},
+                     {"--query-index", &Loss::q_index, "Queries of the indexer [B,S1,Nidx,Didx]"},
+                     {"--key-index", &Loss::k_index, "Keys of the indexer [B,S2,1,Didx]"},
+                     {"--weights", &Loss::weights, kWeights}},
+          .outputs = {{"--dq-index", &Loss::dq_index, "Gradient of --query-index", FileUse::kNeeded,
+                       [](const auto& call) { return call.args.q_index; }},
+                      {"--dk-index", &Loss::dk_index, "Of --key-index", FileUse::kNeeded,
+                       [](const auto& call) { return call.args.k_index; }},
+                      {"--dw", &Loss::dweights, "Of the weights", FileUse::kNeeded,
+                       [](const auto& call) { return call.args.weights; }},
+                      {"--loss", &Loss::loss, "float32, one element", FileUse::kNeeded,
+                       [](const auto& /*call*/) {
+                         return TensorView{nullptr, DType::kF32, {1}, {}};
+                       }}},
+          .flags = {AddScaleFlag, AddLossFlags}};
+}
+
+}  // namespace
+
+void AddRunIndexer(CLI::App& run) {
+  AddSparseCommand<Indexer, LightningIndexerOptions>(
+      run,
+      {.name = "indexer",
+       .text = "The keys of the largest sum of weights max(0, query . key)",
+       .plan = PlanLightningIndexer,
+       .inputs = {{"--query", &Indexer::q, "Queries [B,S1,N,D]; TND [T,N,D]"},
+                  {"--key", &Indexer::k, "Keys [B,S2,1,D]; TND [T,1,D]"},
+                  {"--weights", &Indexer::weights, kWeights},
+                  {"--block-table", &Indexer::block_table,
+                   "int32 [B,n]: the pages [block size,1,D] of each batch element's keys", FileUse::kOptional}},
+       .outputs = {{"--sparse-indices", &Indexer::sparse_indices,
+                    "int32 [B,S1,1,K], TND [T,1,K]: by descending score, then -1", FileUse::kNeeded,
+                    [](const auto& call) {
+                      return call.PerToken(DType::kI32, {1, call.flags.sparse_count});
+                    }},
+                   {"--sparse-values", &Indexer::sparse_values, "Their scores, of the query's type", FileUse::kOptional,
+                    [](const auto& call) {
+                      return call.PerToken(call.args.q.dtype, {1, call.flags.sparse_count});
+                    }}},
+       .flags = {AddCountFlag}});
+}
+
+void AddRunIndexerBackward(CLI::App& run) {
+  AddSparseCommand<Gradients, LightningIndexerOptions>(
+      run, {.name = "indexer-backward",
+            .text = "Gradients of the indexer's values",
+            .plan = PlanLightningIndexerGrad,
+            .inputs = {{"--query", &Gradients::q, "Queries [B,S1,N,D]; TND [T,N,D]"},
+                       {"--key", &Gradients::k, "Keys [B,S2,1,D]; TND [T,1,D]"},
+                       {"--weights", &Gradients::weights, kWeights},
+                       {"--sparse-indices", &Gradients::sparse_indices, kIndices},
+                       {"--dvalues", &Gradients::d_values, "Gradient of the values, [B,S1,1,K] or [B,S1,K]"}},
+            .outputs = {{"--dq", &Gradients::dq, "Gradient of the queries", FileUse::kNeeded,
+                         [](const auto& call) { return call.args.q; }},
+                        {"--dk", &Gradients::dk, "Of the keys", FileUse::kNeeded,
+                         [](const auto& call) { return call.args.k; }},
+                        {"--dw", &Gradients::dweights, "Of the weights", FileUse::kNeeded,
+                         [](const auto& call) { return call.args.weights; }}},
+            .flags = {AddIndexFlags}});
+}
+
+void AddRunIndexerLoss(CLI::App& run) {
+  using Loss = SparseIndexerLossArgs;
+  auto command =
+      LossCommand<Loss>("indexer-kl-loss", "How far the indexer is from the attention on its selection, with gradients",
+                        PlanSparseLightningIndexerGradKLLoss);
+  command.inputs.insert(
+      command.inputs.end(),
+      {{"--key", &Loss::k, "Keys of the attention [B,S2,1,D]; TND [T,1,D]"},
+       {"--sparse-indices", &Loss::sparse_indices, kIndices},
+       {"--softmax-max", &Loss::softmax_max, "sparse-forward's, float32 [B,1,S1,N], TND [1,T,N]"},
+       {"--softmax-sum", &Loss::softmax_sum, "sparse-forward's, likewise"},
+       {"--p-head-mean", &Loss::p_head_mean, "sparse-forward's: saves computing it again", FileUse::kOptional}});
+  command.flags.push_back(AddIndexFlags);
+  AddSparseCommand(run, std::move(command));
+}
+
+void AddRunDenseIndexerLoss(CLI::App& run) {
+  using Loss = DenseIndexerLossArgs;
+  auto command = LossCommand<Loss>("dense-indexer-kl-loss",
+                                   "How far the indexer is from the attention on every key, with gradients",
+                                   PlanDenseLightningIndexerGradKLLoss);
+  command.inputs.insert(
+      command.inputs.end(),
+      {{"--key", &Loss::k, "Keys of the attention [B,S2,Nkv,D]; TND [T,Nkv,D]"},
+       {"--softmax-max", &Loss::softmax_max, "Of the attention, float32 [B,Nkv,S1,N/Nkv], TND [Nkv,T,N/Nkv]"},
+       {"--softmax-sum", &Loss::softmax_sum, "Likewise"},
+       {"--softmax-max-index", &Loss::softmax_max_index, "Of the indexer's scores, float32 [B,1,S1], TND [1,T]"},
+       {"--softmax-sum-index", &Loss::softmax_sum_index, "Likewise"}});
+  AddSparseCommand(run, std::move(command));
+}
+
+}  // namespace fa::tool

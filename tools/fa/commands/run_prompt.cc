@@ -1,0 +1,135 @@
+// fa run prompt: files in, file out.
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "commands/progress.h"
+#include "fa/prompt_flash_attention.h"
+#include "files/attention_inputs.h"
+#include "files/output_tensors.h"
+#include "flags/context_flags.h"
+#include "flags/failure.h"
+#include "flags/flag_values.h"
+
+namespace fa::tool {
+namespace {
+
+struct Flags {
+  AttentionFlags attention;  ///< those that prompt attention has
+  ContextFlags context;
+  std::string lengths, lengths_kv;
+  std::string deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2;
+  std::string out, out_dtype;
+};
+
+DType OutType(const std::string& text, DType query) {
+  if (text.empty()) return query == DType::kI8 ? DType::kF16 : query;
+  if (text == "int8") return DType::kI8;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (text == Name(dtype)) return dtype;
+  }
+  throw UsageError(fmt::format("--out-dtype: '{}', want f32, f16, bf16 or int8", text));
+}
+
+/// TND takes the lengths where the forward does.
+AttentionFlags ForwardFlags(const Flags& flags) {
+  AttentionFlags forward = flags.attention;
+  forward.pse_type = static_cast<int64_t>(PseType::kScaleThenAdd);
+  forward.takes_int8 = true;
+  if (forward.layout != Name(Layout::kTND)) return forward;
+  if (flags.lengths.empty()) throw UsageError("--actual-seq-lengths: missing, layout TND needs it");
+  if (flags.lengths_kv.empty()) throw UsageError("--actual-seq-lengths-kv: missing, layout TND needs it");
+  forward.actual_seq_qlen = flags.lengths;
+  forward.actual_seq_kvlen = flags.lengths_kv;
+  return forward;
+}
+
+/// Whole call; `lengths` keeps what the views point to.
+struct PromptCall {
+  explicit PromptCall(const Flags& flags) : inputs(ForwardFlags(flags)) {
+    args.q = inputs.args.q;
+    args.k = inputs.args.k;
+    args.v = inputs.args.v;
+    args.pse = inputs.args.pse;
+    args.dense_mask = inputs.args.dense_mask;
+    args.deq_scale1 = inputs.Load("--deq-scale1", flags.deq_scale1);
+    args.quant_scale1 = inputs.Load("--quant-scale1", flags.quant_scale1);
+    args.deq_scale2 = inputs.Load("--deq-scale2", flags.deq_scale2);
+    args.quant_scale2 = inputs.Load("--quant-scale2", flags.quant_scale2);
+    args.quant_offset2 = inputs.Load("--quant-offset2", flags.quant_offset2);
+    args.cu_q = inputs.args.cu_q;
+    args.cu_kv = inputs.args.cu_kv;
+    options.layout = inputs.options.layout;
+    options.heads = inputs.options.heads;
+    options.scale = inputs.options.scale;
+    options.mask = inputs.options.mask;
+    if (options.layout == Layout::kTND) return;
+    if (!flags.lengths.empty()) lengths_q = ParseIntegers("--actual-seq-lengths", flags.lengths);
+    if (!flags.lengths_kv.empty()) lengths_kv = ParseIntegers("--actual-seq-lengths-kv", flags.lengths_kv);
+    args.lengths_q = lengths_q;
+    args.lengths_kv = lengths_kv;
+  }
+
+  AttentionInputs inputs;
+  std::vector<int64_t> lengths_q, lengths_kv;
+  PromptAttentionArgs args;
+  PromptAttentionOptions options;
+};
+
+void Run(const Flags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  PromptCall call(flags);
+  OutputTensors outputs;
+  TensorSizes out = call.inputs.query;
+  out.d = call.inputs.value.d;
+  outputs.Add("--out", flags.out, call.args.out, OutType(flags.out_dtype, call.args.q.dtype),
+              ShapeOf(OutputLayout(call.options.layout), out));
+  Result<Plan> plan = PlanPromptFlashAttention(call.args, call.options, context.get());
+  ThrowUnlessOk(plan.status());
+  outputs.Allocate();
+  {
+    const Progress progress(
+        fmt::format("fa run prompt: {:.3g} GFLOP on {} threads", plan->info().flops * 1e-9, context->threads()));
+    ThrowUnlessOk(plan->Run(call.args));
+  }
+  outputs.Commit();
+}
+
+void AddPromptFlags(CLI::App& command, Flags& flags) {
+  const auto file = [&command](const char* flag, std::string& path, const char* text) {
+    return command.add_option(flag, path, text)->type_name("NPY");
+  };
+  AttentionFlags& attention = flags.attention;
+  AddOperandFlags(command, attention);
+  AddMaskFlags(command, attention.mask);
+  file("--pse", attention.pse, "Position bias, added to the scaled score: [B|1,N,>=Sq,>=Sk]");
+  command
+      .add_option("--actual-seq-lengths", flags.lengths,
+                  "Query rows in use of each batch element, or of all; TND: "
+                  "inclusive prefix sums")
+      ->type_name("N,N,...");
+  command.add_option("--actual-seq-lengths-kv", flags.lengths_kv, "Key rows, likewise")->type_name("N,N,...");
+  file("--deq-scale1", flags.deq_scale1, "int8 inputs: scale of Q K^T, one float32 or uint64");
+  file("--quant-scale1", flags.quant_scale1, "int8 inputs: scale of the probabilities, one float32");
+  file("--deq-scale2", flags.deq_scale2, "int8 inputs: scale of P V, one float32 or uint64");
+  file("--quant-scale2", flags.quant_scale2, "int8 output: one scale, or one for every head and column");
+  file("--quant-offset2", flags.quant_offset2, "int8 output: added after it, likewise");
+  file("--out", flags.out, "Output, in the layout's own shape")->required();
+  command.add_option("--out-dtype", flags.out_dtype, "f32, f16, bf16 or int8; default: the query's, of int8 f16");
+}
+
+}  // namespace
+
+void AddRunPrompt(CLI::App& run) {
+  CLI::App* command = run.add_subcommand("prompt", "out = softmax(mask(score)) V for inference: lengths, int8");
+  const auto flags = std::make_shared<Flags>();
+  AddPromptFlags(*command, *flags);
+  AddContextFlags(*command, flags->context);
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,145 @@
+#ifndef FA_TOOLS_FA_COMMANDS_SPARSE_COMMAND_H_
+#define FA_TOOLS_FA_COMMANDS_SPARSE_COMMAND_H_
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands/progress.h"
+#include "fa/plan.h"
+#include "files/input_files.h"
+#include "files/output_tensors.h"
+#include "flags/context_flags.h"
+#include "flags/failure.h"
+#include "flags/flag_values.h"
+#include "flags/layout_shapes.h"
+#include "flags/sparse_flags.h"
+
+namespace fa::tool {
+
+/// What the shape of an output follows from.
+template <typename Args>
+struct SparseShapes {
+  const Args& args;
+  const SparseFlags& flags;
+  Layout layout;
+  TensorSizes query;
+
+  /// A tensor with a value for every query token: BSND [B,S1,...], TND [T,...].
+  [[nodiscard]] TensorView PerToken(DType dtype, std::initializer_list<int64_t> sizes) const {
+    TensorView view = {nullptr, dtype, {query.seq}, {}};
+    if (layout != Layout::kTND) view.shape = {query.batch, query.seq};
+    for (const int64_t size : sizes) view.shape.push_back(size);
+    return view;
+  }
+  /// Of softmax_max and softmax_sum: [B,1,S1,N], TND [1,T,N].
+  [[nodiscard]] TensorView Statistics() const {
+    TensorView view = {nullptr, DType::kF32, {}, {}};
+    if (layout != Layout::kTND) view.shape.push_back(query.batch);
+    for (const int64_t size : {int64_t{1}, query.seq, query.heads}) view.shape.push_back(size);
+    return view;
+  }
+};
+
+/// A file that a command reads or writes.
+enum class FileUse : uint8_t { kNeeded, kOptional };
+
+template <typename Args>
+struct SparseInput {
+  const char* flag;
+  TensorView Args::*tensor;
+  const char* text;
+  FileUse use = FileUse::kNeeded;
+};
+
+template <typename Args>
+struct SparseOutput {
+  const char* flag;
+  MutableTensorView Args::*tensor;
+  const char* text;
+  FileUse use;
+  std::function<TensorView(const SparseShapes<Args>&)> like;  ///< its type and shape
+};
+
+/// One of `fa run`'s commands of the sparse family: which files are which tensors of the library's call.
+template <typename Args, typename Options>
+struct SparseCommand {
+  const char* name;
+  const char* text;
+  Result<Plan> (*plan)(const Args&, const Options&, Context*);
+  std::vector<SparseInput<Args>> inputs;
+  std::vector<SparseOutput<Args>> outputs;
+  std::vector<void (*)(CLI::App&, SparseFlags&)> flags;  ///< adders of the flags that not all of the family have
+};
+
+/// The values of a command's flags.
+struct SparseCommandFlags {
+  SparseFlags sparse;
+  ContextFlags context;
+  std::vector<std::string> inputs, outputs;  ///< paths
+};
+
+template <typename Args, typename Options>
+void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandFlags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  Options options;
+  ReadOptions(flags.sparse, options);
+  const auto lengths = [](const char* flag, const std::string& text) {
+    return text.empty() ? std::vector<int64_t>{} : ParseIntegers(flag, text);
+  };
+  const std::vector<int64_t> lengths_q = lengths("--actual-seq-qlen", flags.sparse.actual_seq_qlen);
+  const std::vector<int64_t> lengths_kv = lengths("--actual-seq-kvlen", flags.sparse.actual_seq_kvlen);
+  Args args;
+  args.lengths_q = lengths_q;
+  args.lengths_kv = lengths_kv;
+  InputFiles files(flags.sparse.dtype);
+  for (size_t i = 0; i < command.inputs.size(); ++i) {
+    args.*command.inputs[i].tensor = files.Load(command.inputs[i].flag, flags.inputs[i]);
+  }
+  const TensorSizes query = SizesOf("--query", options.layout, {args.q.shape.begin(), args.q.shape.end()}, 0);
+  OutputTensors outputs;
+  for (size_t i = 0; i < command.outputs.size(); ++i) {
+    const SparseOutput<Args>& output = command.outputs[i];
+    if (flags.outputs[i].empty()) continue;
+    const TensorView like = output.like({args, flags.sparse, options.layout, query});
+    outputs.Add(output.flag, flags.outputs[i], args.*output.tensor, like.dtype, {like.shape.begin(), like.shape.end()});
+  }
+  Result<Plan> plan = command.plan(args, options, context.get());
+  ThrowUnlessOk(plan.status(), SparseFlagNames());
+  outputs.Allocate();
+  {
+    const Progress progress(fmt::format("fa run {}: {:.3g} GFLOP on {} threads", command.name,
+                                        plan->info().flops * 1e-9, context->threads()));
+    ThrowUnlessOk(plan->Run(args), SparseFlagNames());
+  }
+  outputs.Commit();
+}
+
+template <typename Args, typename Options>
+void AddSparseCommand(CLI::App& run, SparseCommand<Args, Options> command) {
+  CLI::App* app = run.add_subcommand(command.name, command.text);
+  const auto flags = std::make_shared<SparseCommandFlags>();
+  flags->inputs.resize(command.inputs.size());
+  flags->outputs.resize(command.outputs.size());
+  const auto add = [app](const char* flag, std::string& path, const char* text, FileUse use) {
+    app->add_option(flag, path, text)->type_name("NPY")->required(use == FileUse::kNeeded);
+  };
+  for (size_t i = 0; i < command.inputs.size(); ++i) {
+    add(command.inputs[i].flag, flags->inputs[i], command.inputs[i].text, command.inputs[i].use);
+  }
+  AddSequenceFlags(*app, flags->sparse);
+  for (const auto& add_flags : command.flags) add_flags(*app, flags->sparse);
+  for (size_t i = 0; i < command.outputs.size(); ++i) {
+    add(command.outputs[i].flag, flags->outputs[i], command.outputs[i].text, command.outputs[i].use);
+  }
+  AddContextFlags(*app, flags->context);
+  app->callback([command = std::move(command), flags] { RunSparse(command, *flags); });
+}
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_SPARSE_COMMAND_H_

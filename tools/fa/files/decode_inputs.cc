@@ -1,0 +1,118 @@
+#include "files/decode_inputs.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "flags/failure.h"
+#include "flags/flag_values.h"
+
+namespace fa::tool {
+namespace {
+
+std::vector<int64_t> Sizes(const TensorView& view) { return {view.shape.begin(), view.shape.end()}; }
+
+}  // namespace
+
+void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
+  const auto file = [&command](const char* flag, std::string& path, const char* text) {
+    return command.add_option(flag, path, text)->type_name("NPY");
+  };
+  file("--query", flags.query, "Queries, in the layout's own shape")->required();
+  file("--key", flags.key, "Keys, of the query's type or int8; with --block-table pages [pages, page size, Nkv*D]")
+      ->required();
+  file("--value", flags.value, "Values, likewise")->required();
+  command.add_option("--layout", flags.layout, "BNSD, BSND, BSH, SBH or BNSD_BSND")->required();
+  command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
+  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
+  command.add_option("--scale", flags.scale, "Default 1/sqrt(D)");
+  AddMaskFlags(command, flags.mask);
+  command.get_option("--atten-mask")->description("bool, int8 or uint8, 1 = drop: [B,S], [B,Sq,S], [B,1|N,Sq,S]");
+  file("--pse", flags.pse, "Bias [B|1,N,1|Sq,S], added after the scale");
+  command.add_option("--softcap", flags.softcap, "C > 0: scores become C tanh(score/C)");
+  command.add_option("--actual-seq-lengths", flags.actual_seq_lengths, "Queries of each batch element, or of all")
+      ->type_name("N,N,...");
+  command.add_option("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv, "Keys of each batch element, or of all")
+      ->type_name("N,N,...");
+  file("--block-table", flags.block_table, "int32 [B,n]: the pages of each batch element's keys");
+  command.add_option("--block-size", flags.block_size, "Rows a page; checked against the files")->type_name("N");
+  file("--antiquant-scale", flags.antiquant_scale,
+       "int8 keys stand for (x + offset) * scale: [2], or a column each [2,Nkv,D]; entry 0 for keys, 1 for values");
+  file("--antiquant-offset", flags.antiquant_offset, "Its offset, likewise, default 0");
+  command.add_option("--out-dtype", flags.out_dtype, "int8: quantised by --quant-scale2; default the query's type");
+  file("--quant-scale2", flags.quant_scale2, "Of an int8 output: one value or one a column [N,Dv]");
+  file("--quant-offset2", flags.quant_offset2, "Added after it, likewise, default 0");
+}
+
+DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
+  options.layout = ParseLayout(flags.layout);
+  if (options.layout == Layout::kTND) {
+    throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode");
+  }
+  options.scale = flags.scale;
+  options.softcap = flags.softcap;
+  if (!flags.actual_seq_lengths.empty()) lengths_q_ = ParseIntegers("--actual-seq-lengths", flags.actual_seq_lengths);
+  if (!flags.actual_seq_lengths_kv.empty()) {
+    lengths_kv_ = ParseIntegers("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv);
+  }
+  args.lengths_q = lengths_q_;
+  args.lengths_kv = lengths_kv_;
+  args.q = files_.LoadFloats("--query", flags.query);
+  k_ = files_.Load("--key", flags.key);
+  v_ = files_.Load("--value", flags.value);
+  args.k = {&k_, 1};
+  args.v = {&v_, 1};
+  args.pse = files_.Load("--pse", flags.pse);
+  args.block_table = files_.Load("--block-table", flags.block_table);
+  args.antiquant_scale = files_.Load("--antiquant-scale", flags.antiquant_scale);
+  args.antiquant_offset = files_.Load("--antiquant-offset", flags.antiquant_offset);
+  args.quant_scale2 = files_.Load("--quant-scale2", flags.quant_scale2);
+  args.quant_offset2 = files_.Load("--quant-offset2", flags.quant_offset2);
+  if (!flags.out_dtype.empty() && flags.out_dtype != "int8" && flags.out_dtype != Name(args.q.dtype)) {
+    throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(args.q.dtype)));
+  }
+  out_dtype = flags.out_dtype == "int8" ? DType::kI8 : args.q.dtype;
+  MaskInputs mask = LoadMask(flags.mask);
+  options.mask = std::move(mask.rule);
+  if (mask.dense) args.dense_mask = files_.Keep(std::move(*mask.dense));
+  CheckBlockSize(flags);
+  ReadSizes(flags.head_num);
+}
+
+void DecodeInputs::CheckBlockSize(const DecodeFlags& flags) const {
+  if (!flags.block_size) return;
+  if (flags.block_table.empty()) throw UsageError("--block-size: needs --block-table");
+  const bool heads_first =
+      k_.shape.rank() == 4 && (options.layout == Layout::kBNSD || options.layout == Layout::kBNSD_BSND);
+  const int dim = heads_first ? 2 : 1;
+  if (k_.shape.rank() > dim && k_.shape[dim] == *flags.block_size) return;
+  throw UsageError(
+      fmt::format("--block-size: {}, but --key has shape {}", *flags.block_size, npy::ShapeText(Sizes(k_))));
+}
+
+// What a wrong shape leaves unknown the library refuses by name.
+void DecodeInputs::ReadSizes(int64_t head_num) {
+  if (head_num < 0) throw UsageError(fmt::format("--head-num: {}, want at least 1", head_num));
+  options.heads = head_num;
+  const bool fused = options.layout == Layout::kBSH || options.layout == Layout::kSBH;
+  if (fused && head_num == 0) {
+    throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(options.layout)));
+  }
+  query = SizesOf("--query", options.layout, Sizes(args.q), head_num);
+  const int last = v_.shape.rank() - 1;
+  if (last < 0 || k_.shape.rank() != last + 1) {
+    throw UsageError(fmt::format("--value: shape {}, want as many dimensions as --key {}", npy::ShapeText(Sizes(v_)),
+                                 npy::ShapeText(Sizes(k_))));
+  }
+  dv = v_.shape[last];
+  const bool heads_beside = last == 2;
+  if (!heads_beside) return;
+  const int64_t heads_kv = query.d > 0 ? k_.shape[last] / query.d : 0;
+  if (heads_kv == 0) {
+    throw UsageError(fmt::format("--key: shape {}, want the last dimension a multiple of {} (head size of --query)",
+                                 npy::ShapeText(Sizes(k_)), query.d));
+  }
+  dv /= heads_kv;
+}
+
+}  // namespace fa::tool

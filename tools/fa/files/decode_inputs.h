@@ -1,0 +1,60 @@
+#ifndef FA_TOOLS_FA_FILES_DECODE_INPUTS_H_
+#define FA_TOOLS_FA_FILES_DECODE_INPUTS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fa/decode_attention.h"
+#include "files/input_files.h"
+#include "files/mask_flags.h"
+#include "flags/layout_shapes.h"
+
+namespace fa::tool {
+
+/// The flags that say what a decode reads.
+struct DecodeFlags {
+  std::string query, key, value;
+  std::string layout, dtype;
+  int64_t head_num = 0;
+  std::optional<float> scale;
+  MaskFlags mask;
+  std::string pse;
+  float softcap = 0;
+  std::string actual_seq_lengths, actual_seq_lengths_kv;
+  std::string block_table;
+  std::optional<int64_t> block_size;
+  std::string antiquant_scale, antiquant_offset;
+  std::string quant_scale2, quant_offset2, out_dtype;
+};
+
+void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
+
+/// The files read and the flags understood. `args` points into this object, which therefore stays where it is.
+class DecodeInputs {
+ public:
+  /// Throws UsageError, Failure.
+  explicit DecodeInputs(const DecodeFlags& flags);
+  DecodeInputs(const DecodeInputs&) = delete;
+  DecodeInputs& operator=(const DecodeInputs&) = delete;
+
+  DecodeAttentionArgs args;  ///< inputs only
+  DecodeAttentionOptions options;
+  TensorSizes query;  ///< of the tensor, for the shapes of outputs
+  int64_t dv = 0;
+  DType out_dtype;
+
+ private:
+  void ReadSizes(int64_t head_num);
+  void CheckBlockSize(const DecodeFlags& flags) const;
+
+  InputFiles files_;
+  TensorView k_, v_;
+  std::vector<int64_t> lengths_q_, lengths_kv_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FILES_DECODE_INPUTS_H_

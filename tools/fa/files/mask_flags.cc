@@ -1,0 +1,91 @@
+#include "files/mask_flags.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "flags/failure.h"
+#include "flags/flag_values.h"
+
+namespace fa::tool {
+namespace {
+
+constexpr int64_t kModePrefix = 5;
+constexpr int64_t kModePrefixCompressed = 6;
+
+/// The modes whose mask comes as a fixed 2048-wide triangle.
+bool TakesCompressedMask(int64_t mode) { return mode >= 2 && mode <= 8 && mode != kModePrefix; }
+
+/// Flags that would have no effect, or contradict each other, are errors.
+void CheckCombination(const MaskFlags& flags) {
+  const int64_t mode = flags.sparse_mode.value_or(0);
+  const char* band = flags.pre_tokens ? "--pre-tokens" : flags.next_tokens ? "--next-tokens" : nullptr;
+  if (flags.causal && flags.sparse_mode) throw UsageError("--causal: cannot be combined with --sparse-mode");
+  if (flags.causal && band != nullptr) throw UsageError(fmt::format("{}: cannot be combined with --causal", band));
+  if (mode < 0 || mode > 8) throw UsageError(fmt::format("--sparse-mode: {}, want 0 to 8", mode));
+  if (mode == 0 && band != nullptr && flags.atten_mask.empty()) {
+    throw UsageError(fmt::format("{}: mode 0 without --atten-mask ignores it; for a window use --sparse-mode 4", band));
+  }
+  const bool takes_prefix = mode == kModePrefix || mode == kModePrefixCompressed;
+  if (!flags.prefix.empty() && !takes_prefix) throw UsageError("--prefix: only for --sparse-mode 5 and 6");
+  if (flags.prefix.empty() && takes_prefix) {
+    throw UsageError(fmt::format("--prefix: missing, --sparse-mode {} needs one number a batch element", mode));
+  }
+}
+
+std::string Describe(const MaskFlags& flags) {
+  std::string text = flags.causal ? "causal" : "";
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (flags.sparse_mode.value_or(0) != 0) add(fmt::format("sparse-mode {}", *flags.sparse_mode));
+  if (flags.pre_tokens) add(fmt::format("pre {}", *flags.pre_tokens));
+  if (flags.next_tokens) add(fmt::format("next {}", *flags.next_tokens));
+  if (!flags.prefix.empty()) add(fmt::format("prefix {}", flags.prefix));
+  if (!flags.atten_mask.empty()) add("atten-mask");
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+void AddMaskFlags(CLI::App& command, MaskFlags& flags) {
+  command.add_flag("--causal", flags.causal, "Bottom-right aligned: the last query sees every key");
+  command
+      .add_option(
+          "--atten-mask", flags.atten_mask,
+          "bool or uint8, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk], TND [maxSq,maxSk]; modes 2, "
+          "3, 4, 7, 8: the 2048x2048 triangle, mode 6: 3072x2048")
+      ->type_name("NPY");
+  command.add_option("--sparse-mode", flags.sparse_mode, "0 to 8; 2 and above need no --atten-mask")->type_name("N");
+  command.add_option("--pre-tokens", flags.pre_tokens, "Keys kept before the diagonal, modes 0, 4, 7, 8")
+      ->type_name("N");
+  command.add_option("--next-tokens", flags.next_tokens, "Keys kept after the diagonal, modes 0, 4, 7, 8")
+      ->type_name("N");
+  command.add_option("--prefix", flags.prefix, "Modes 5 and 6: keys every query sees, one number a batch element")
+      ->type_name("N,N,...");
+}
+
+MaskInputs LoadMask(const MaskFlags& flags) {
+  CheckCombination(flags);
+  MaskInputs inputs;
+  inputs.text = Describe(flags);
+  if (!flags.atten_mask.empty()) inputs.dense = LoadTensor("--atten-mask", flags.atten_mask, std::nullopt);
+  if (flags.causal) {
+    inputs.rule = Mask::Causal();
+    return inputs;
+  }
+  const int64_t mode = flags.sparse_mode.value_or(0);
+  if (inputs.dense && TakesCompressedMask(mode)) {
+    ThrowUnlessOk("--atten-mask", VerifyCompressedMask(inputs.dense->View(), mode));
+    inputs.dense.reset();
+  }
+  std::vector<int64_t> prefix;
+  if (!flags.prefix.empty()) prefix = ParseIntegers("--prefix", flags.prefix);
+  Result<Mask> rule =
+      Mask::FromSparseMode(mode, flags.pre_tokens.value_or(Mask::kUnlimited),
+                           flags.next_tokens.value_or(Mask::kUnlimited), std::move(prefix), inputs.dense.has_value());
+  ThrowUnlessOk("--sparse-mode", rule.status());
+  inputs.rule = std::move(*rule);
+  return inputs;
+}
+
+}  // namespace fa::tool

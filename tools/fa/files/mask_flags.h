@@ -1,0 +1,36 @@
+#ifndef FA_TOOLS_FA_FILES_MASK_FLAGS_H_
+#define FA_TOOLS_FA_FILES_MASK_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fa/mask.h"
+#include "files/tensors.h"
+
+namespace fa::tool {
+
+/// --causal, --atten-mask, --sparse-mode, --pre-tokens, --next-tokens, --prefix.
+struct MaskFlags {
+  bool causal = false;
+  std::string atten_mask;
+  std::optional<int64_t> sparse_mode, pre_tokens, next_tokens;
+  std::string prefix;
+};
+
+void AddMaskFlags(CLI::App& command, MaskFlags& flags);
+
+/// What the flags mean.
+struct MaskInputs {
+  Mask rule;
+  std::optional<Tensor> dense;  ///< a full mask; a compressed one is checked and then stands for nothing but its rule
+  std::string text;             ///< "none", "causal", "sparse-mode 4, pre 64, next 0": for people and JSON
+};
+
+/// Throws UsageError, Failure.
+[[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FILES_MASK_FLAGS_H_

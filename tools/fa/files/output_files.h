@@ -1,0 +1,47 @@
+#ifndef FA_TOOLS_FA_FILES_OUTPUT_FILES_H_
+#define FA_TOOLS_FA_FILES_OUTPUT_FILES_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace fa::npy {
+class Array;
+}
+
+namespace fa::tool {
+
+/// The files a command writes: all or none. Add() checks the destinations before any work is done; Commit() writes
+/// each beside its destination under another name and renames them when all are complete. A destination that is not a
+/// regular file (/dev/null, a pipe) is written in place.
+class OutputFiles {
+ public:
+  OutputFiles() = default;
+  ~OutputFiles();
+  OutputFiles(const OutputFiles&) = delete;
+  OutputFiles& operator=(const OutputFiles&) = delete;
+
+  /// Returns the number of the file. Throws UsageError (two flags name one file, or one that was read), Failure (no
+  /// such folder, not writable).
+  size_t Add(const char* flag, const std::string& path);
+  /// What to write; must live until Commit().
+  void Set(size_t file, const npy::Array& array) { files_[file].array = &array; }
+  void Set(size_t file, const std::string& text) { files_[file].text = &text; }
+  void Commit();
+
+ private:
+  struct File {
+    std::string flag, path;
+    std::string target;     ///< path with symbolic links resolved
+    std::string temporary;  ///< the name it is written under; empty: in place
+    const npy::Array* array = nullptr;
+    const std::string* text = nullptr;
+    bool written = false;
+  };
+  static void Write(const File& file);
+  std::vector<File> files_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FILES_OUTPUT_FILES_H_

@@ -1,0 +1,28 @@
+#include "files/output_tensors.h"
+
+#include <utility>
+
+namespace fa::tool {
+
+void OutputTensors::Add(const char* flag, const std::string& path, MutableTensorView& view, DType dtype,
+                        std::vector<int64_t> shape) {
+  static char present;  // planning asks only whether an output is there
+  const size_t file = files_.Add(flag, path);
+  const Output& output = outputs_.emplace_back(view, dtype, std::move(shape), file);
+  view = {&present, dtype, Dims(std::span(output.shape)), {}};
+}
+
+void OutputTensors::AddIfNamed(const char* flag, const std::string& path, MutableTensorView& view, DType dtype,
+                               std::vector<int64_t> shape) {
+  if (!path.empty()) Add(flag, path, view, dtype, std::move(shape));
+}
+
+void OutputTensors::Allocate() {
+  for (Output& output : outputs_) {
+    output.tensor = NewTensor(output.dtype, output.shape);
+    output.view.data = output.tensor.array.bytes();
+    files_.Set(output.file, output.tensor.array);
+  }
+}
+
+}  // namespace fa::tool

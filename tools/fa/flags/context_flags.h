@@ -1,0 +1,25 @@
+#ifndef FA_TOOLS_FA_FLAGS_CONTEXT_FLAGS_H_
+#define FA_TOOLS_FA_FLAGS_CONTEXT_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "fa/context.h"
+
+namespace fa::tool {
+
+/// --threads, --isa, --accumulation.
+struct ContextFlags {
+  int threads = 0;
+  std::string isa;
+  std::string accumulation = "deterministic";
+};
+
+void AddContextFlags(CLI::App& command, ContextFlags& flags);
+/// Throws UsageError.
+[[nodiscard]] std::unique_ptr<Context> MakeContext(const ContextFlags& flags);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FLAGS_CONTEXT_FLAGS_H_

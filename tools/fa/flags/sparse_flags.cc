@@ -1,0 +1,105 @@
+#include "flags/sparse_flags.h"
+
+#include <fmt/format.h>
+
+#include "flags/flag_values.h"
+
+namespace fa::tool {
+namespace {
+
+Layout SparseLayout(const SparseFlags& flags) {
+  const Layout layout = ParseLayout(flags.layout);
+  if (layout == Layout::kBSND || layout == Layout::kTND) return layout;
+  throw UsageError(fmt::format("--layout: {}, want BSND or TND", flags.layout));
+}
+
+SparseMask MaskOf(const SparseFlags& flags) {
+  for (const SparseMask mask : {SparseMask::kNone, SparseMask::kRightDownCausal}) {
+    if (flags.sparse_mode == static_cast<int64_t>(mask)) return mask;
+  }
+  throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", flags.sparse_mode));
+}
+
+template <typename Options>
+void ReadSharedOptions(const SparseFlags& flags, Options& options) {
+  options.layout = SparseLayout(flags);
+  options.mask = MaskOf(flags);
+  options.check_indices = !flags.skip_bad_indices;
+}
+
+}  // namespace
+
+void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--layout", flags.layout, "BSND or TND")->required();
+  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
+  command.add_option("--sparse-mode", flags.sparse_mode, "3 (default): causal to the last key; 0: all keys")
+      ->type_name("N");
+  command
+      .add_option("--actual-seq-qlen", flags.actual_seq_qlen,
+                  "Queries in use: TND inclusive prefix sums, BSND of each batch element")
+      ->type_name("N,N,...");
+  command.add_option("--actual-seq-kvlen", flags.actual_seq_kvlen, "Keys in use, likewise; in pages of each element")
+      ->type_name("N,N,...");
+}
+
+void AddIndexFlags(CLI::App& command, SparseFlags& flags) {
+  command.add_flag("--skip-bad-indices", flags.skip_bad_indices, "Skip indices that are no keys; default: refuse them");
+}
+
+void AddScaleFlag(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--scale", flags.scale, "Of the attention, default 1/sqrt(D + Drope)");
+}
+
+void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--sparse-block-size", flags.sparse_block_size, "Keys an index stands for, 1 (default) to 128")
+      ->type_name("N");
+}
+
+void AddCountFlag(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--sparse-count", flags.sparse_count, "Keys chosen for a query")->type_name("N")->required();
+}
+
+void AddLossFlags(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--reduction", flags.reduction, "sum (default) over the query tokens, or mean");
+  command.add_option("--target", flags.target,
+                     "head-mean (default) of the attention's probabilities, or l1: divided by its sum");
+}
+
+void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options) {
+  ReadSharedOptions(flags, options);
+  options.scale = flags.scale;
+  options.block_size = flags.sparse_block_size;
+}
+
+void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options) {
+  ReadSharedOptions(flags, options);
+  if (flags.sparse_count < 1) throw UsageError(fmt::format("--sparse-count: {}, want at least 1", flags.sparse_count));
+}
+
+void ReadOptions(const SparseFlags& flags, IndexerLossOptions& options) {
+  ReadSharedOptions(flags, options);
+  options.scale = flags.scale;
+  if (flags.reduction == "mean") {
+    options.reduction = LossReduction::kMean;
+  } else if (flags.reduction != "sum") {
+    throw UsageError(fmt::format("--reduction: '{}', want sum or mean", flags.reduction));
+  }
+  if (flags.target == "l1") {
+    options.target = IndexerTarget::kL1;
+  } else if (flags.target != "head-mean") {
+    throw UsageError(fmt::format("--target: '{}', want head-mean or l1", flags.target));
+  }
+}
+
+std::span<const FlagName> SparseFlagNames() {
+  static constexpr FlagName kNames[] = {
+      {"lengths_q", "--actual-seq-qlen"},
+      {"lengths_kv", "--actual-seq-kvlen"},
+      {"block_size", "--sparse-block-size"},
+      {"d_values", "--dvalues"},
+      {"dweights", "--dw"},
+  };
+  return kNames;
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,49 @@
+#ifndef FA_TOOLS_FA_FLAGS_SPARSE_FLAGS_H_
+#define FA_TOOLS_FA_FLAGS_SPARSE_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "fa/indexer_loss.h"
+#include "fa/lightning_indexer.h"
+#include "fa/sparse_flash_attention.h"
+#include "flags/failure.h"
+
+namespace fa::tool {
+
+/// What the commands of the sparse family are told besides tensors; each has some of these flags.
+struct SparseFlags {
+  std::string layout, dtype;
+  int64_t sparse_mode = 3;
+  std::string actual_seq_qlen, actual_seq_kvlen;
+  bool skip_bad_indices = false;
+  std::optional<float> scale;
+  int64_t sparse_block_size = 1;
+  int64_t sparse_count = 1;
+  std::string reduction = "sum", target = "head-mean";
+};
+
+/// --layout, --dtype, --sparse-mode, --actual-seq-qlen, --actual-seq-kvlen.
+void AddSequenceFlags(CLI::App& command, SparseFlags& flags);
+/// --skip-bad-indices.
+void AddIndexFlags(CLI::App& command, SparseFlags& flags);
+void AddScaleFlag(CLI::App& command, SparseFlags& flags);
+void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags);
+void AddCountFlag(CLI::App& command, SparseFlags& flags);
+/// --reduction, --target.
+void AddLossFlags(CLI::App& command, SparseFlags& flags);
+
+/// What the flags mean. Throws UsageError.
+void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options);
+void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options);
+void ReadOptions(const SparseFlags& flags, IndexerLossOptions& options);
+
+/// How these commands call the library's arguments.
+[[nodiscard]] std::span<const FlagName> SparseFlagNames();
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FLAGS_SPARSE_FLAGS_H_
