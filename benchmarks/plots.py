@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt  # noqa: E402  # after the choice of backend
 
 import results as store
 from cases import DECODE, SHAPES
-from report import NAMES, chosen, entries_of, fraction, peers_of
+from results import NAMES, chosen, entries_of, fraction, peers_of
 
 COLORS = {"fa": "#0b6e4f", "torch": "#e4572e", "onnxruntime": "#4f86c6", "onednn": "#8e6bbf", "naive": "#b0b0b0"}
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y",

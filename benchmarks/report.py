@@ -12,9 +12,9 @@ import shutil
 import sys
 
 import results as store
-from cases import DECODE, SHAPES, Case, headline
+from cases import DECODE, SHAPES, headline
+from results import NAMES, chosen, entries_of, fraction, peers_of
 
-NAMES = {"fa": "fa", "torch": "PyTorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
 OTHERS = tuple(name for name in NAMES if name != "fa")
 
 
@@ -22,28 +22,6 @@ def table(header, rows):
     """A Markdown table: the first column left, figures right."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-def entries_of(results):
-    """(case, entry) pairs in the order of shapes."""
-    pairs = [(Case(**entry["case"]), entry) for entry in results["cases"].values()]
-    shapes = list(SHAPES)
-    return sorted(pairs, key=lambda pair: (shapes.index(pair[0].shape) if pair[0].shape in shapes else len(shapes),
-                                           pair[0].sk, pair[0].mask != "full", pair[0].mask, pair[0].threads))
-
-
-def chosen(results, **wanted):
-    """The pairs whose case has these attributes; a tuple lets any of its values pass."""
-    def fits(case):
-        return all(getattr(case, name) in (value if isinstance(value, tuple) else (value,))
-                   for name, value in wanted.items())
-
-    return [pair for pair in entries_of(results) if fits(pair[0])]
-
-
-def peers_of(pairs):
-    """Those that have a figure anywhere, in the order of NAMES."""
-    return [name for name in NAMES if any(store.seconds(entry, name) for _, entry in pairs)]
 
 
 def best_other(entry):
@@ -62,10 +40,6 @@ def rate_text(entry, name):
 def ratio_text(entry):
     other, own = best_other(entry), store.gflops(entry, "fa")
     return f"{own / other:.2f}" if other and own else "–"
-
-
-def fraction(entry):
-    return store.gflops(entry, "fa") / entry["peak_gflops"]
 
 
 def shape_text(case):

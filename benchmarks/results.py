@@ -1,13 +1,16 @@
-"""The JSON file of results: written after every case, so that a run can stop anywhere and go on later."""
+"""The JSON file of results and questions to it. It is written after every case: a run can stop and go on later."""
 
 import json
 import os
 
+from cases import SHAPES, Case
+
 FORMAT = 1
+NAMES = {"fa": "fa", "torch": "PyTorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
 
 
 def load(path):
-    """What is there, or an empty collection. Throws ValueError for a file of another format."""
+    """The results of the file; none if there is no such file. Raises ValueError for a file of another format."""
     if not os.path.exists(path):
         return {"format": FORMAT, "machine": {}, "versions": {}, "cases": {}}
     with open(path, encoding="utf-8") as file:
@@ -28,16 +31,44 @@ def save(path, results):
 
 
 def is_done(results, case, peers):
-    """Whether the case was measured with all of these peers: figures of different runs do not stand side by side."""
+    """Whether the case was measured with all of these peers: figures of different runs must not be compared."""
     entry = results["cases"].get(case.key)
     return entry is not None and set(peers) <= set(entry["peers"])
 
 
 def seconds(entry, peer, which="best"):
-    """Of a peer's call, or None where it has no figure."""
+    """Time of the peer's "best" or "median" call; None if the peer has no figure."""
     return entry["peers"].get(peer, {}).get(which)
 
 
 def gflops(entry, peer, which="best"):
+    """Rate of kept work in that time; None if the peer has no figure."""
     value = seconds(entry, peer, which)
     return None if value is None else entry["flops"] / value * 1e-9
+
+
+def fraction(entry):
+    """Which part of the peak of the same run fa reaches."""
+    return gflops(entry, "fa") / entry["peak_gflops"]
+
+
+def entries_of(results):
+    """All (case, entry) pairs, in the order of SHAPES."""
+    pairs = [(Case(**entry["case"]), entry) for entry in results["cases"].values()]
+    shapes = list(SHAPES)
+    return sorted(pairs, key=lambda pair: (shapes.index(pair[0].shape) if pair[0].shape in shapes else len(shapes),
+                                           pair[0].sk, pair[0].mask != "full", pair[0].mask, pair[0].threads))
+
+
+def chosen(results, **wanted):
+    """The (case, entry) pairs whose case has these attributes; a tuple lets any of its values pass."""
+    def fits(case):
+        return all(getattr(case, name) in (value if isinstance(value, tuple) else (value,))
+                   for name, value in wanted.items())
+
+    return [pair for pair in entries_of(results) if fits(pair[0])]
+
+
+def peers_of(pairs):
+    """The peers that have a figure in any of these (case, entry) pairs, in the order of NAMES."""
+    return [name for name in NAMES if any(seconds(entry, name) for _, entry in pairs)]

@@ -39,7 +39,7 @@ class TableTest(unittest.TestCase):
         unit = case.flops() * 1e-9  # 1 GFLOP/s takes so many seconds
         peers = {"fa": peer(unit / 300), "torch": peer(unit / 200), "naive": peer(unit / 150)}
         results = collection((case, peers, 400))
-        text = report.rates_table(report.entries_of(results))
+        text = report.rates_table(store.entries_of(results))
         self.assertIn("| B: B 1, N 16, S 2048, D 128 | full | 300 (150) | 75 % | 200 (100) | 150 (75) | 1.50 |", text)
         self.assertNotIn("ONNX", text)
 
@@ -60,13 +60,13 @@ class TableTest(unittest.TestCase):
     def test_shapes_come_in_their_order_and_full_before_causal(self):
         results = collection(*((case_of(shape, mask=mask), {"fa": peer(1)}, 400)
                                for shape in "HBA" for mask in ("causal", "full")))
-        order = [(case.shape, case.mask) for case, _ in report.entries_of(results)]
+        order = [(case.shape, case.mask) for case, _ in store.entries_of(results)]
         self.assertEqual(order, [(shape, mask) for shape in "ABH" for mask in ("full", "causal")])
 
     def test_decoding_is_told_in_bytes_of_keys_and_values(self):
         case = case_of("F")
         results = collection((case, {"fa": peer(case.key_value_bytes() / 30e9)}, 400))
-        text = report.decode_table(report.entries_of(results))
+        text = report.decode_table(store.entries_of(results))
         self.assertIn("| f32, 2 threads | 8.9 | 30.0 | 75 % |", text)
 
     def test_scaling_is_held_against_that_of_the_peak(self):
