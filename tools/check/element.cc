@@ -26,7 +26,7 @@ uint16_t ToF16(float value) {
   constexpr uint16_t kInfinity = 0x7c00, kNan = 0x7e00;
   if (std::isnan(value)) return sign | kNan;
   if (magnitude >= 65520.0F) return sign | kInfinity;
-  // In units of the last place of the result: 2^-24 for subnormals, 2^(e-10) above.
+  // The unit is the last place of the result: 2^-24 for subnormals, 2^(e-10) above.
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
   const int unit = magnitude < 0x1p-14F ? -24 : exponent - 11;

@@ -17,7 +17,7 @@ struct Scores {
   std::vector<double> p;  // exp(score - max), 0 where masked
   double max = 0;
   double sum = 0;
-  double largest_terms = 0;  // A of the bound
+  double largest_terms = 0;  // A of the bound in the header
 };
 
 Scores ComputeScores(const ForwardRowInputs& in) {

@@ -18,15 +18,15 @@ struct HeadRows {
   int64_t columns = 0;
 };
 
-/// One row of attention in double, and how far a correct f32 computation may be away, column by column.
+/// One row of attention in double and, column by column, how far a correct f32 computation may be from it.
 struct ForwardRow {
   std::vector<double> out;
   std::vector<double> bound;
   double max = 0, log_sum = 0;  ///< the log-sum-exp of the scores is their sum; 0 for a row without keys
-  double lse_error = 0;         ///< how far that sum may be away
+  double lse_error = 0;         ///< how far a correct log-sum-exp may be from that sum
 };
 
-/// The inputs of a row. `keeps` says which keys it looks at.
+/// The inputs of one query row. `keeps` says which keys the row sees.
 struct ForwardRowInputs {
   HeadRows q, k, v;
   int64_t row = 0;

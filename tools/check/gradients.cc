@@ -16,7 +16,7 @@ double At(const HeadRows& head, int64_t row, int64_t column) {
 
 struct Product {
   double value = 0;
-  double terms = 0;  // with every term's magnitude
+  double terms = 0;  // sum of the magnitudes of all terms
 };
 
 Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) {

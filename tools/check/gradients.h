@@ -10,7 +10,7 @@
 
 namespace fa::check {
 
-/// What the backward takes from the forward for one query row, and how far its own may be from it.
+/// What the backward takes from the forward for one query row, and how far a correct computation may be from it.
 struct RowFacts {
   double max = 0, log_sum = 0;  ///< the row's log-sum-exp is their sum
   double lse_error = 0;
@@ -18,12 +18,12 @@ struct RowFacts {
   double delta_error = 0;
 };
 
-/// Of the statistics and the output that the backward is given: the error is that of an f32 inner product.
+/// Facts from the statistics and the output that the backward is given: the error is that of an f32 inner product.
 [[nodiscard]] RowFacts FactsFromInputs(const HeadRows& out, const HeadRows& d_out, int64_t row, double max, double sum);
-/// Of a forward in double: the error is that of an f32 forward as well.
+/// Facts from a forward in double: the error is that of an f32 forward as well.
 [[nodiscard]] RowFacts FactsFromForward(const ForwardRow& forward, const HeadRows& d_out, int64_t row);
 
-/// One query head with the keys it looks at. `keeps` and `facts` are called for what a gradient needs only.
+/// One query head with the keys that it sees. `keeps` and `facts` are called only for what a gradient needs.
 struct BackwardHead {
   HeadRows q, k, v, d_out;
   int64_t sq = 0, sk = 0;
@@ -32,7 +32,7 @@ struct BackwardHead {
   std::function<RowFacts(int64_t row)> facts;
 };
 
-/// A row of a gradient in double, and how far a correct f32 computation may be away, column by column.
+/// A row of a gradient in double and, column by column, how far a correct f32 computation may be from it.
 struct GradientRow {
   std::vector<double> value;
   std::vector<double> bound;

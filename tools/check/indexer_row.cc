@@ -33,7 +33,7 @@ Product Multiply(const std::vector<double>& a, const std::vector<double>& b) {
   return product;
 }
 
-// Of a result rounded to that type.
+// The error that rounding a result to that type adds.
 double LastRounding(DType dtype, double value) {
   return UnitRoundoff(dtype) * std::fabs(value) + (dtype == DType::kF16 ? 0x1p-25 : 0);
 }

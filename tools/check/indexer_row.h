@@ -10,14 +10,14 @@
 
 namespace fa::check {
 
-/// One query token of the lightning indexer. A row of `q` is a head, a row of `k` a key.
+/// One query token of the lightning indexer. Each row of `q` is a head, each row of `k` a key.
 struct IndexerToken {
   HeadRows q, k;
-  std::vector<double> weights;  ///< of the heads
-  std::vector<int64_t> keys;    ///< those looked at
+  std::vector<double> weights;  ///< one per head
+  std::vector<int64_t> keys;    ///< the keys that the token sees
 };
 
-/// The products and scores of a token in double, and how far a correct f32 computation may be away.
+/// The products and scores of a token in double, and how far a correct f32 computation may be from them.
 struct IndexerRow {
   std::vector<double> score, score_bound;      ///< of the keys, in their order
   std::vector<double> product, product_bound;  ///< q_g k_j at [g * keys + j]
@@ -27,7 +27,7 @@ struct IndexerRow {
 /// (D + 2) u sum_d |q_d k_d|; the score N more of values no larger than |w_g| times that sum, (N + 2) u of it.
 [[nodiscard]] IndexerRow ComputeIndexerRow(const IndexerToken& token);
 
-/// Gradient of the scores of a token's keys, and how far it may be away.
+/// The gradient of the scores of a token's keys, and how far a correct one may be from it.
 struct ScoreGradient {
   std::vector<double> value, error;
 };
@@ -42,10 +42,10 @@ struct ScoreGradient {
 [[nodiscard]] GradientRow ComputeIndexQueryGradient(const IndexerToken& token, const IndexerRow& row,
                                                     const ScoreGradient& gradient, int64_t head);
 
-/// The attention whose probabilities the indexer learns, for one query token. A row of `q` is a head.
+/// The attention whose probabilities the indexer learns, for one query token. Each row of `q` is a head.
 struct TargetToken {
   HeadRows q, k;
-  std::span<const float> max, sum;  ///< of the heads
+  std::span<const float> max, sum;  ///< one per head
   double scale = 1;
 };
 

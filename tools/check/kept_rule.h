@@ -7,7 +7,7 @@
 
 namespace fa::check {
 
-/// One sequence of a call, as a mask rule sees it.
+/// What a mask rule knows of one sequence of a call.
 struct SequenceFacts {
   int64_t index = 0;  ///< batch element
   int64_t sq = 0, sk = 0;

@@ -1,5 +1,6 @@
 // The command line: attention on .npy files, plans, benchmarks. See docs and `fa --help`.
-// Exit codes: 0, 1 for files, memory and defects, 2 for bad arguments, with one line on stderr.
+// Exit codes: 0; 1 for problems with files or memory and for defects; 2 for bad arguments. An error is one line on
+// stderr.
 
 #include <fmt/format.h>
 
@@ -71,8 +72,8 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddInfo(app);
 }
 
-/// The command that the first words name. Says which word is not a command and what could stand there; CLI11 would only
-/// say that one is missing.
+/// The command that the first words name. Throws an error that says which word is not a command and which words are;
+/// CLI11 would only say that a command is missing.
 const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
@@ -90,8 +91,8 @@ const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   return *command;
 }
 
-/// Refuses options that the command has not, all of them in their order (CLI11 asks for required ones first), and empty
-/// values (which it takes for no value at all).
+/// Refuses options that the command does not have, all in one message (CLI11 asks for required options first), and
+/// empty values (CLI11 would take them for missing values).
 void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
   std::string unknown;
   for (int i = 1; i < argc; ++i) {

@@ -13,14 +13,14 @@ namespace {
 
 constexpr size_t kLineBytes = 64, kHugePageBytes = size_t{2} << 20;
 
-/// Large arrays ask for huge pages: a stream through small ones waits for its translations.
+/// Large arrays ask for huge pages: reading a long array from small pages waits for address translations.
 std::byte* Allocate(size_t bytes) {
   const bool huge = bytes >= 2 * kHugePageBytes;
   void* memory = nullptr;
   if (posix_memalign(&memory, huge ? kHugePageBytes : kLineBytes, std::max<size_t>(bytes, 1)) != 0) {
     throw std::bad_alloc();
   }
-  // A wish; what lies behind the last whole page may belong to others.
+  // Only a wish. The memory after the last whole page may belong to others.
   if (huge) madvise(memory, bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }

@@ -17,18 +17,18 @@ enum class ElementType : uint8_t { kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64
 [[nodiscard]] size_t SizeOf(ElementType type);
 /// NumPy's name: "float32".
 [[nodiscard]] const char* Name(ElementType type);
-/// The descr of a file: "<f4".
+/// The descr of a file for that type: "<f4".
 [[nodiscard]] const char* Descr(ElementType type);
 /// The type of that descr, or nothing.
 [[nodiscard]] std::optional<ElementType> ParseDescr(const std::string& descr);
 
-/// "(2, 3)", as NumPy prints a shape.
+/// The shape as NumPy prints it: "(2, 3)".
 [[nodiscard]] std::string ShapeText(std::span<const int64_t> shape);
-/// Bytes of a dense array, or nothing where they do not fit into 63 bits or a size is negative.
+/// Bytes of a dense array; nothing if they do not fit into 63 bits or a size is negative.
 [[nodiscard]] std::optional<size_t> BytesOf(std::span<const int64_t> shape, ElementType type);
 
-/// A dense row-major array that owns its memory, 64-byte aligned, not initialised; large ones in huge pages where the
-/// system grants them.
+/// A dense row-major array that owns its memory, aligned to 64 bytes and not initialised. Large arrays lie in huge
+/// pages where the system grants them.
 class Array {
  public:
   Array() = default;
@@ -39,7 +39,7 @@ class Array {
   [[nodiscard]] const std::vector<int64_t>& shape() const { return shape_; }
   [[nodiscard]] size_t size_bytes() const { return size_bytes_; }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_bytes_ / SizeOf(type_)); }
-  /// Never null, also for an array without elements.
+  /// Never null, not even for an array without elements.
   [[nodiscard]] std::byte* bytes() { return memory_.get(); }
   [[nodiscard]] const std::byte* bytes() const { return memory_.get(); }
   template <typename T>

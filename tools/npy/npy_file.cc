@@ -24,7 +24,7 @@ File Open(const std::string& path, const char* mode) {
   return file;
 }
 
-/// Reads exactly `bytes`; `what` is what they are, for the message.
+/// Reads exactly `bytes`; `what` names them in the message.
 void ReadExactly(std::FILE* file, void* into, size_t bytes, const char* what) {
   errno = 0;
   if (std::fread(into, 1, bytes, file) == bytes) return;
@@ -44,7 +44,7 @@ std::string ReadDictionary(std::FILE* file) {
   unsigned char length[4] = {};
   ReadExactly(file, length, length_bytes, "header");
   const size_t size = length[0] | length[1] << 8 | length[2] << 16 | static_cast<size_t>(length[3]) << 24;
-  // Any header of numbers takes far less; a larger length is damage, and no reason to allocate it.
+  // Headers of numbers take far less. A larger length means a damaged file, for which no memory is allocated.
   constexpr size_t kMaxHeader = size_t{1} << 20;
   if (size > kMaxHeader) throw FormatError("malformed header, " + std::to_string(size) + " bytes long");
   std::string dictionary(size, ' ');
@@ -63,7 +63,7 @@ void CheckLength(std::FILE* file, size_t data_bytes) {
   }
 }
 
-/// Copies a column-major array to row-major: walks the result in order, an odometer over the source offsets.
+/// Copies a column-major array to row-major: walks the result in order, with an odometer over the source offsets.
 Array ToRowMajor(const Array& source) {
   Array result(source.type(), source.shape());
   const size_t element = SizeOf(source.type());

@@ -9,20 +9,20 @@
 
 namespace fa::npy {
 
-/// The operating system would not open, read or write. what() starts with the path.
+/// The operating system refused to open, read or write the file. what() starts with the path.
 class IoError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The file is there, but is not an array that can be used. what() starts with the path.
+/// The file is there, but it is not an array that can be used. what() starts with the path.
 class FormatError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /// Reads a .npy file, version 1.0 to 3.0, C or Fortran order; the result is row-major. Big-endian, object and record
-/// arrays and truncated files are refused. Bytes after the array are left alone, as NumPy does.
+/// arrays and truncated files are refused. Bytes after the array are ignored, as in NumPy.
 /// Throws IoError, FormatError, std::bad_alloc.
 [[nodiscard]] Array Load(const std::string& path);
 

@@ -46,7 +46,7 @@ class Literals {
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc() || value < 0) throw FormatError("malformed header, want sizes of at least 0 in shape");
     rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-    Take('L');  // Python 2 wrote long integers so
+    Take('L');  // Python 2 wrote long integers with an L
     return value;
   }
 

@@ -22,7 +22,7 @@ struct Header {
 /// Throws FormatError with the reason: not such a dictionary, big endian, objects, records, an unknown type.
 [[nodiscard]] Header ParseHeader(std::string_view text);
 
-/// Magic, version, length and dictionary of a row-major array, padded to 64 bytes as NumPy does.
+/// Magic, version, length and dictionary of a row-major array, padded to 64 bytes as NumPy does it.
 [[nodiscard]] std::string FormatHeader(ElementType type, std::span<const int64_t> shape);
 
 }  // namespace fa::npy

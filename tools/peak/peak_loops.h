@@ -8,7 +8,7 @@
 
 namespace fa::bench {
 
-/// A loop of independent multiply-adds in registers; nothing but arithmetic.
+/// A loop of independent multiply-adds in registers, without any other instruction.
 struct PeakLoop {
   void (*run)(int64_t iterations);
   double flops_per_iteration;

@@ -66,7 +66,7 @@ void RunInt8Dot(int64_t iterations) {
                : FA_CLOBBERS);
 }
 
-// Plain loads, four cache lines a step. Without other instructions a core issues loads faster than memory answers.
+// Plain loads, four cache lines per step. Without other instructions a core issues loads faster than memory answers.
 
 void ReadSse(const std::byte* data, size_t bytes) {
   for (size_t i = 0; i < bytes; i += kReadStep) {

@@ -39,7 +39,7 @@ ReadBuffer::ReadBuffer(int threads, size_t bytes)
     : threads_(threads),
       part_(bytes / static_cast<size_t>(threads) / kStep * kStep),
       pages_(std::make_unique<const Pages>(part_ * static_cast<size_t>(threads))) {
-  // Untouched pages are all the one zero page; each reader touches its own, so that they lie on its node.
+  // Untouched pages are all the same page of zeros. Each reader touches its own pages, so that they lie on its node.
   constexpr size_t kPage = 4096;
   static_cast<void>(ShortestRound(threads, 0, [&](int thread) {
     std::byte* begin = pages_->data() + part_ * static_cast<size_t>(thread);

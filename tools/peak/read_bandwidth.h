@@ -6,8 +6,8 @@
 
 namespace fa::bench {
 
-/// Beyond the last-level cache of today's servers (up to 1 GiB of L3 a socket counts as cache there; a share of it is
-/// what a virtual machine gets), small enough for a laptop.
+/// More than the last-level cache of today's servers (up to 1 GiB of L3 per socket counts as cache there, and a virtual
+/// machine gets a share of it), but small enough for a laptop.
 inline constexpr size_t kReadBufferBytes = size_t{1} << 30;
 
 /// Memory to measure the read rate with, again and again: `threads` threads read at once, each its own part.
@@ -18,7 +18,7 @@ class ReadBuffer {
   ReadBuffer(const ReadBuffer&) = delete;
   ReadBuffer& operator=(const ReadBuffer&) = delete;
 
-  /// Bytes a second, in GB/s: the best round within `seconds`.
+  /// The read rate in GB/s: bytes per second of the best round within `seconds`.
   [[nodiscard]] double Measure(double seconds) const;
 
  private:
@@ -28,7 +28,7 @@ class ReadBuffer {
   std::unique_ptr<const Pages> pages_;
 };
 
-/// The same once.
+/// The rate of one measurement with a buffer of its own.
 [[nodiscard]] double MeasureReadBandwidth(int threads, size_t buffer_bytes = kReadBufferBytes, double seconds = 0.5);
 
 }  // namespace fa::bench

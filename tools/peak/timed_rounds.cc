@@ -12,8 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Waits actively, because waking a sleeping thread takes a good part of a 1 ms round; gives way when there are more
-/// threads than cores.
+/// Spins, because waking a sleeping thread takes a good part of a 1 ms round; yields when there are more threads than
+/// cores.
 class SpinBarrier {
  public:
   explicit SpinBarrier(int threads) : threads_(threads) {}

@@ -5,8 +5,8 @@
 
 namespace fa::bench {
 
-/// Runs work(thread) on `threads` threads that start each round together, again and again for about `seconds` (one
-/// round at least), and returns the shortest round in seconds: from the first start to the last end.
+/// Runs work(thread) on `threads` threads that start each round together, again and again for about `seconds` (at least
+/// one round). Returns the time of the shortest round in seconds, from the first start to the last end.
 [[nodiscard]] double ShortestRound(int threads, double seconds, const std::function<void(int thread)>& work);
 
 }  // namespace fa::bench

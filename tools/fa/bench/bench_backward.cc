@@ -1,4 +1,4 @@
-// fa bench backward: all gradients of a dense forward, whose own time does not count.
+// fa bench backward: all gradients of a dense forward. The time of the forward itself does not count.
 
 #include <memory>
 

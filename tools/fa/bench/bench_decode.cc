@@ -1,4 +1,4 @@
-// fa bench decode: few query rows against long keys, held against the rate at which this machine reads memory.
+// fa bench decode: few query rows against long keys, compared with the rate at which this machine reads memory.
 
 #include <memory>
 

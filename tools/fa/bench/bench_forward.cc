@@ -1,4 +1,4 @@
-// fa bench forward: the rate of kept work against the peak of this machine, measured in the same run.
+// fa bench forward: the rate of kept work as a fraction of this machine's peak, measured in the same run.
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-// fa bench prompt: int8 against the peak of int8 dot products, floats as the forward they are.
+// fa bench prompt: int8 as a fraction of the peak of int8 dot products, floats as `fa bench forward` does it.
 
 #include <fmt/format.h>
 
@@ -43,7 +43,7 @@ class Int8Data {
                                out_.array.size_bytes());
   }
 
-  /// The first and the last row of all and some between, against plain loops in double. Throws Failure.
+  /// Compares the first row, the last row and some between with plain loops in double. Throws Failure.
   void CheckRows() const {
     if (out_.array.size() == 0) return;
     for (int64_t i = 0; i < 8; ++i) {

@@ -22,7 +22,7 @@ constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a cloc
 struct Measurement {
   Timing seconds;
   double peak_gflops = 0;
-  double read_gbps = 0;  // of the machine; 0: not measured
+  double read_gbps = 0;  // read rate of the machine; 0: not measured
 };
 
 Measurement MeasureCall(const BenchCall& bench) {
@@ -30,11 +30,11 @@ Measurement MeasureCall(const BenchCall& bench) {
   Progress progress(title + "checking");
   bench.call();
   bench.check();
-  // Rounds of the yardstick as long as a call, from 1 ms, long against its start, to 0.1 s, beyond which no rate
-  // changes.
+  // A round of the yardstick is as long as a call, but at least 1 ms, which is long against its start, and at most 0.1
+  // s, beyond which no rate changes.
   constexpr double kShortestRound = 1e-3, kLongestRound = 0.1;
-  // The share of --seconds that a yardstick gets before each of the ten rounds of calls: 50 ms of the default and, as
-  // a reading of the buffer takes some 30 ms, 100.
+  // The share of --seconds that a yardstick gets before each of the ten rounds of calls: 50 ms of the default for the
+  // peak and, since one pass over the buffer takes some 30 ms, 100 ms for reading.
   constexpr double kPeakShare = 0.02, kReadShare = 0.04;
   std::optional<bench::ReadBuffer> memory;
   if (bench.against_memory) memory.emplace(bench.context.threads());

@@ -28,7 +28,7 @@ struct BenchFlags {
   MeasureFlags measure;
 };
 
-/// Adds `name` with these flags; `run` gets them.
+/// Adds the command `name` with these flags; `run` gets their values.
 void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
               bool takes_int8 = false);
 
@@ -48,16 +48,16 @@ struct BenchCall {
   BenchSubject subject;
   const Context& context;
   PlanInfo info;
-  double bytes = 0;  ///< of what follows
+  double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
-  bool against_memory = false;  ///< also measure the machine's read rate, which `bytes` are held against
-  std::string dtype = {};       ///< where it is not the subject's
-  int64_t block_size = 0;       ///< of pages
+  bool against_memory = false;  ///< also measure the machine's read rate and compare `bytes` per second with it
+  std::string dtype = {};       ///< given where it is not the subject's
+  int64_t block_size = 0;       ///< rows per page of keys in pages
   std::function<void()> call;
-  std::function<void()> check;  ///< of the results of a call, before any is timed; throws Failure
+  std::function<void()> check;  ///< checks the results of a call, before any is timed; throws Failure
 };
 
-/// Calls once, checks, times the call against this machine's peak, measured in between, and prints the outcome.
+/// Calls once, checks, times the call, measures this machine's peak between calls, and prints the outcome.
 void MeasureAndReport(const BenchCall& bench);
 
 }  // namespace fa::tool

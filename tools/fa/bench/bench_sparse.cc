@@ -20,12 +20,12 @@ struct SparseBench {
   const char* name;
   const char* text;
   SparseCaseKind kind;
-  int64_t rows;  ///< of the default: a tenth of a second or so on two cores
+  int64_t rows;  ///< query tokens by default: a tenth of a second or so on two cores
   void (*run)(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context);
   bool takes_pages = false;
 };
 
-/// What an operator has of its own.
+/// What is particular to an operator.
 template <typename Args>
 struct OperatorCall {
   const Args& args;
@@ -90,7 +90,7 @@ void RunIndexerBackward(const SparseBench& bench, const Flags& flags, const Spar
       {args, KeyBytes(sparse), "keys", [&] { data.CheckBackward(); }});
 }
 
-/// What both losses have.
+/// The data that both losses need.
 struct LossData {
   LossData(const SparseCase& sparse, Context& context) : attention(sparse), indexer(sparse), args(sparse.LossArgs()) {
     attention.SetLossArgs(context, args);

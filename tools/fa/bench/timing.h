@@ -11,11 +11,12 @@ struct Timing {
   double median = 0;
 };
 
-/// What a call is measured against, and how it is told.
+/// What is called, what it is measured against, and who is told of the progress.
 struct TimingPlan {
-  double seconds = 0;  ///< of calls, in all
+  double seconds = 0;  ///< of all calls together
   std::function<void()> call;
-  /// Between rounds of calls: the yardstick, so that both see the same machine. It is told how long a call takes.
+  /// The yardstick, measured between rounds of calls, so that both see the same machine. It is told how long a call
+  /// takes.
   std::function<void(double call_seconds)> between;
   std::function<void(int percent)> progress;
 };

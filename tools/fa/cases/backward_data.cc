@@ -98,7 +98,7 @@ void BackwardData::CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) cons
 }
 
 void BackwardData::CheckRows() const {
-  // First and last of all, where masks and tails differ most, and some between.
+  // The first and the last row, where masks and tails differ most, and some between.
   constexpr int kRandomRows = 4;
   std::mt19937_64 random(5);
   const auto below = [&random](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };

@@ -15,13 +15,13 @@ class BackwardData {
   /// Runs the forward. Throws Failure.
   BackwardData(const ForwardCase& forward, Context& context);
 
-  /// The call on this memory.
+  /// The backward call on this memory.
   [[nodiscard]] AttentionGradArgs Args();
-  /// Bytes of the inputs and the gradients, each once.
+  /// Bytes of the inputs and the gradients, each counted once.
   [[nodiscard]] double bytes() const;
 
   /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure
-  /// where a column is further away than rounding explains.
+  /// where a column is further from it than rounding explains.
   void CheckRows() const;
 
  private:

@@ -11,11 +11,11 @@
 
 namespace fa::tool {
 
-/// Memory of that shape and type, not initialised.
+/// Memory of the shape and type of `view`, not initialised.
 [[nodiscard]] Tensor NewLike(const TensorView& view);
-/// Near normal with variance 1, the same in every run.
+/// Values near normal with variance 1, the same in every run.
 void FillRandom(Tensor& tensor, uint64_t seed);
-/// A table of that shape with every page once, in random order, the same in every run.
+/// A table of the shape of `table` that names every page once, in random order, the same in every run.
 [[nodiscard]] Tensor RandomPages(const TensorView& table);
 /// One head of a dense tensor of that layout.
 [[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
@@ -27,7 +27,7 @@ struct ExpectedRow {
   const std::vector<double>& value;
   const std::vector<double>& bound;
 };
-/// Throws Failure where a column is further away than its bound.
+/// Throws Failure where a column is further from the expected value than its bound.
 void CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want);
 
 }  // namespace fa::tool

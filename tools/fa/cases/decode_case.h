@@ -13,7 +13,7 @@ namespace fa::tool {
 /// A decode described by its sizes: few queries against a batch of equally long keys.
 struct DecodeCaseFlags {
   ForwardCaseFlags forward;
-  int64_t block_size = 0;  ///< > 0: keys and values in pages of so many rows
+  int64_t block_size = 0;  ///< > 0: keys and values lie in pages of so many rows
 };
 
 void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
@@ -34,9 +34,9 @@ class DecodeCase {
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (forward.sk + block_size - 1) / block_size : 0; }
-  /// Sizes of k or v: a batch element is a page.
+  /// Sizes of k or v; with pages, a page takes the place of a batch element.
   [[nodiscard]] TensorSizes PageSizes(int64_t d) const;
-  /// BNSD: heads of a page one after another; elsewhere beside each other.
+  /// BNSD: the heads of a page follow one another; in other layouts they lie side by side in each row.
   [[nodiscard]] Layout PageLayout() const;
 
  private:

@@ -16,11 +16,11 @@ class DecodeData {
   DecodeData(const DecodeData&) = delete;
   DecodeData& operator=(const DecodeData&) = delete;
 
-  /// The call on this memory; points into this object.
+  /// The call on this memory; it points into this object.
   [[nodiscard]] DecodeAttentionArgs Args();
   /// Bytes of keys and values in use.
   [[nodiscard]] double key_value_bytes() const;
-  /// As ForwardData.
+  /// As ForwardData::CheckRows.
   void CheckRows() const { dense_.CheckRows(); }
 
  private:

@@ -15,11 +15,11 @@
 
 namespace fa::tool {
 
-/// What `fa plan` and `fa bench` are told about a forward, or about the one whose gradients they are asked for.
+/// What `fa plan` and `fa bench` are told about a forward, or about the forward whose gradients they are asked for.
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";
-  bool takes_int8 = false;  ///< of prompt
+  bool takes_int8 = false;  ///< of prompt attention
   MaskFlags mask;
 };
 
@@ -40,14 +40,14 @@ class ForwardCase {
   AttentionOptions options;
   std::string mask_text;
 
-  /// Of one sequence's tensor in TND, of the whole tensor elsewhere.
+  /// The sizes of one sequence's tensor in TND, of the whole tensor in other layouts.
   [[nodiscard]] TensorSizes QuerySizes() const { return {batch, sq, heads, d}; }
   [[nodiscard]] TensorSizes KeySizes() const { return {batch, sk, heads_kv, d}; }
   [[nodiscard]] TensorSizes ValueSizes() const { return {batch, sk, heads_kv, dv}; }
   [[nodiscard]] TensorSizes OutSizes() const { return {batch, sq, heads, dv}; }
   /// The backward of the call: dq, dk and dv, no other gradient.
   [[nodiscard]] AttentionGradArgs GradArgs() const;
-  /// B, N, Nkv, Sq, Sk, D and, where it differs from D, Dv.
+  /// B, N, Nkv, Sq, Sk, D and, if it differs from D, Dv.
   [[nodiscard]] std::vector<int64_t> Shape() const;
   [[nodiscard]] const Tensor* dense_mask() const { return dense_mask_ ? &*dense_mask_ : nullptr; }
 

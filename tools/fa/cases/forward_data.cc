@@ -93,7 +93,7 @@ void ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
 
 void ForwardData::CheckRows() const {
   if (out_.array.size() == 0) return;
-  // First and last row of all, where masks and tails differ most, and some between.
+  // The first and the last row, where masks and tails differ most, and some between.
   CheckOutRow(0, 0, 0);
   CheckOutRow(case_.batch - 1, case_.heads - 1, case_.sq - 1);
   constexpr int kRandomRows = 6;

@@ -13,20 +13,20 @@ class ForwardData {
  public:
   explicit ForwardData(const ForwardCase& forward);
 
-  /// The call on this memory.
+  /// The forward call on this memory.
   [[nodiscard]] AttentionArgs Args();
-  /// Bytes of the inputs and the output, each once.
+  /// Bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;
   [[nodiscard]] Tensor& key() { return k_; }
   [[nodiscard]] Tensor& value() { return v_; }
-  /// Of keys and values alone.
+  /// Bytes of keys and values alone.
   [[nodiscard]] double key_value_bytes() const;
 
   /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further
-  /// away than rounding explains.
+  /// from it than rounding explains.
   void CheckRows() const;
 
-  /// What query head `head` works on.
+  /// The rows that query head `head` works on.
   [[nodiscard]] check::HeadRows QueryRows(int64_t batch, int64_t head) const;
   [[nodiscard]] check::HeadRows KeyRows(int64_t batch, int64_t head) const;
   [[nodiscard]] check::HeadRows ValueRows(int64_t batch, int64_t head) const;
@@ -40,7 +40,7 @@ class ForwardData {
   Tensor q_, k_, v_, out_;
 };
 
-/// Whether query row `row` of that case sees the key: its rule and its dense mask.
+/// Whether query row `row` of that case sees the key, by its rule and its dense mask.
 [[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
 
 }  // namespace fa::tool

@@ -38,7 +38,8 @@ SparseMask ParseMode(int64_t mode) {
   throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", mode));
 }
 
-// The largest product of sizes that any tensor has must be a number of bytes.
+// Refuses a tensor whose bytes do not fit into 63 bits. Every tensor of the call is at most as large as one that is
+// checked.
 void CheckSizes(const char* flag, const std::string& text, const std::vector<int64_t>& sizes) {
   if (!npy::BytesOf(sizes, npy::ElementType::kF32)) {
     throw UsageError(fmt::format("{}: {}, want sizes of at least 0 and tensors below 2^63 bytes", flag, text));
@@ -113,7 +114,7 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
   CheckSizes("--shape", flags.shape, {batch, s1, k});
   CheckSizes("--shape", flags.shape, {batch, s2, std::max(d, index_d)});
   CheckSizes("--shape", flags.shape, {batch, std::max(s1, s2), std::max<int64_t>(heads, 1), d_rope});
-  // Of which pages may be a part.
+  // A sequence may fill a part of its last page only, so the pages may be larger than its keys.
   CheckSizes("--block-size", std::to_string(block_size), {batch, block_size, std::max(d, index_d) + d_rope});
   if (layout == Layout::kTND || paged()) CheckListedSequences("--shape", batch);
   if (layout == Layout::kTND) {

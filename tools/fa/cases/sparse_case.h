@@ -21,26 +21,26 @@ struct SparseCaseFlags {
   std::string dtype = "bf16", layout = "BSND";
   int64_t sparse_mode = 3;
   bool separate_value = false;
-  int64_t block_size = 0;  ///< > 0: keys and values in pages of so many rows
+  int64_t block_size = 0;  ///< > 0: keys and values lie in pages of so many rows
 };
 
-/// Which of the flags, and which sizes --shape has.
+/// Which flags a command has, and which sizes its --shape has.
 enum class SparseCaseKind : uint8_t {
   kAttention,  ///< B,N,S1,S2,D,Drope,K
   kIndexer,    ///< B,Nidx,S1,S2,D,K
-  kLoss,       ///< as kAttention, the indexer's sizes beside
-  kDenseLoss,  ///< as kLoss, without K: every key
+  kLoss,       ///< as kAttention; the indexer's sizes have a flag of their own
+  kDenseLoss,  ///< as kLoss, without K: all keys
 };
-/// The defaults are the sizes of DeepSeek-V3.2, with `rows` query tokens.
+/// Adds the flags. Their defaults are the sizes of DeepSeek-V3.2, with `rows` query tokens.
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
-/// --block-size, for the operators that take pages.
+/// Adds --block-size, for the operators that take pages.
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags);
 
 /// A call described by its sizes alone. TND: `batch` sequences, all of s1 queries and s2 keys.
-/// What its members return points into this object, which therefore stays where it is.
+/// The arguments and options that its members return point into this object, which therefore stays where it is.
 class SparseCase {
  public:
-  /// Its tensors are there but have no contents: enough to plan. Throws UsageError.
+  /// The tensors of its arguments are there but have no contents: enough to plan. Throws UsageError.
   SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags);
   SparseCase(const SparseCase&) = delete;
   SparseCase& operator=(const SparseCase&) = delete;
@@ -52,7 +52,7 @@ class SparseCase {
   Layout layout;
   SparseMask mask;
   bool separate_value;
-  std::vector<int64_t> shape;  ///< --shape
+  std::vector<int64_t> shape;  ///< the sizes of --shape
 
   [[nodiscard]] SparseAttentionArgs ForwardArgs() const;
   [[nodiscard]] SparseAttentionGradArgs BackwardArgs() const;
@@ -61,15 +61,15 @@ class SparseCase {
   [[nodiscard]] LightningIndexerGradArgs IndexerGradArgs() const;
   [[nodiscard]] LightningIndexerOptions IndexerOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
-  /// Of kDenseLoss: the tensors of LossArgs(), perhaps with contents, and the indexer's statistics without.
+  /// For kDenseLoss: the tensors of LossArgs(), which may have contents, and the indexer's statistics, which have none.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
   [[nodiscard]] IndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (s2 + block_size - 1) / block_size : 0; }
-  /// Keys or values of `size` columns in one tensor, whatever the call's lie in.
+  /// Keys or values of `size` columns in one tensor, even if the call's lie in pages.
   [[nodiscard]] MutableTensorView Keys(int64_t size) const { return PerRow(dtype, s2, 1, size); }
-  /// Keys that query token t of a sequence may select.
+  /// The number of keys that query token t of a sequence may select.
   [[nodiscard]] int64_t Limit(int64_t t) const;
   /// "sparse-mode 3".
   [[nodiscard]] std::string MaskText() const;

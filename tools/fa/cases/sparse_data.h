@@ -25,19 +25,19 @@ class SparseAttentionData {
   [[nodiscard]] SparseAttentionArgs ForwardArgs();
   /// Runs the forward first. Throws Failure.
   [[nodiscard]] SparseAttentionGradArgs BackwardArgs(Context& context);
-  /// Sets the attention's part of a loss, whose forward runs first. Throws Failure.
+  /// Sets the attention's part of a loss; runs the forward first. Throws Failure.
   void SetLossArgs(Context& context, SparseIndexerLossArgs& args);
 
-  /// Of keys and values, each time a query selects one.
+  /// Bytes of keys and values, counted each time that a query selects one.
   [[nodiscard]] double gathered_bytes() const;
 
-  /// Compare some rows with a double-precision computation from the same inputs. Throw Failure.
+  /// Both compare some rows with a double-precision computation from the same inputs, and throw Failure.
   void CheckForward() const;
   void CheckBackward() const;
 
-  /// For the loss of one query token, whatever its number.
+  /// What the loss asks of attention for one query token; `token` counts over all sequences.
   [[nodiscard]] check::TargetToken Target(int64_t token) const;
-  /// The keys a token selects, as rows of its sequence.
+  /// The keys that a token selects, as rows of its sequence.
   [[nodiscard]] std::vector<int64_t> KeysOf(int64_t token) const;
   [[nodiscard]] TensorView lists() const { return lists_.View(); }
 
@@ -56,14 +56,14 @@ class SparseAttentionData {
 
   const SparseCase& case_;
   Tensor lists_;
-  std::vector<bool> selected_;  // [token, key]
+  std::vector<bool> selected_;  // [token, key]: whether the token selects the key
   Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
   Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // what a paged call gets
   Tensor whole_q_, whole_k_;                         // both parts of a head, one after the other
   Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
 };
 
-/// Memory for the indexer of a SparseCase, likewise.
+/// Memory for the indexer of a SparseCase: random inputs, the same in every run.
 class IndexerData {
  public:
   explicit IndexerData(const SparseCase& sparse);
@@ -72,7 +72,7 @@ class IndexerData {
   [[nodiscard]] LightningIndexerGradArgs BackwardArgs();
   /// Sets the indexer's part of a loss.
   void SetLossArgs(SparseIndexerLossArgs& args);
-  /// Sets the statistics of the scores, which are computed first. Throws Failure.
+  /// Sets the statistics of the scores; computes these first. Throws Failure.
   void SetStatistics(Context& context, DenseIndexerLossArgs& args);
 
   void CheckForward() const;

@@ -31,7 +31,7 @@ std::string CpuName() {
   return "";
 }
 
-/// "0-3,8": 5.
+/// The number of elements of a list: 5 for "0-3,8".
 int64_t CountOfList(const std::string& list) {
   int64_t count = 0;
   for (size_t begin = 0; begin < list.size();) {
@@ -45,7 +45,7 @@ int64_t CountOfList(const std::string& list) {
   return count;
 }
 
-/// "48K", "2048K", "32M".
+/// Bytes of "48K", "2048K", "32M".
 int64_t BytesOfSize(const std::string& size) {
   const int64_t number = std::atoll(size.c_str());
   if (size.ends_with('K')) return number << 10;
@@ -65,7 +65,7 @@ std::vector<CacheFacts> DataCaches() {
   return caches;
 }
 
-/// A function of a library that libfa loads, looked up by name: the tool itself links none of them.
+/// A function of a library that libfa loads, looked up by name: the tool itself does not link that library.
 template <typename Function>
 Function* Loaded(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));

@@ -12,10 +12,10 @@ namespace fa::tool {
 struct CacheFacts {
   int level = 0;
   int64_t bytes = 0;
-  int64_t shared_by = 0;  ///< hardware threads
+  int64_t shared_by = 0;  ///< hardware threads that share the cache
 };
 
-/// What the operating system says about this machine; empty where it says nothing.
+/// What the operating system says about this machine; what it does not say is empty.
 struct MachineFacts {
   std::string cpu;
   std::vector<CacheFacts> data_caches;
@@ -23,8 +23,8 @@ struct MachineFacts {
 };
 [[nodiscard]] MachineFacts ReadMachineFacts();
 
-/// Name and version of what this process runs with: the libraries loaded with libfa, asked at run time, and those the
-/// tool was built with.
+/// Name and version of what this process runs with: the libraries loaded with libfa, asked at run time, and those that
+/// the tool was built with.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> DependencyVersions();
 
 }  // namespace fa::tool

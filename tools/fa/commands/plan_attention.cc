@@ -20,7 +20,7 @@ namespace fa::tool {
 namespace {
 
 struct Flags {
-  DecodeCaseFlags call;  ///< block_size: decode alone
+  DecodeCaseFlags call;  ///< block_size is for decode only
   ContextFlags context;
   PlanOutputFlags output;
 };

@@ -10,17 +10,17 @@
 
 namespace fa::tool {
 
-/// What becomes of a plan.
+/// What is done with a plan.
 struct PlanOutputFlags {
   std::string svg;
   bool json = false;
 };
 
-/// --svg, --json.
+/// Adds --svg and --json.
 void AddPlanOutputFlags(CLI::App& command, PlanOutputFlags& flags);
 
-/// Calls `make`, prints its plan and draws it where the flags say so. Throws UsageError and Failure; then nothing was
-/// written.
+/// Calls `make`, prints its plan, and draws it if the flags say so. Throws UsageError and Failure; nothing was written
+/// then.
 void WritePlan(const PlanOutputFlags& flags, const PlanPicture& picture, const std::function<Plan()>& make);
 
 }  // namespace fa::tool

@@ -27,7 +27,7 @@ struct SparsePlanner {
   const char* name;
   const char* text;
   SparseCaseKind kind;
-  bool selects;  ///< works on a selection of the keys, which the picture then shows, in the order of the list
+  bool selects;  ///< works on a selection of keys; the picture then shows the selected keys, in the order of the list
   Result<Plan> (*plan)(const SparseCase& sparse, Context* context);
 };
 

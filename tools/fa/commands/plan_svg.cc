@@ -11,12 +11,12 @@
 namespace fa::tool {
 namespace {
 
-// Pixels. Six panels of 300 are what a screen shows at once; a list of 32 workers is what still reads as a legend.
+// In pixels. Six panels of 300 are as many as a screen shows at once; 32 workers are as many as a legend can list.
 constexpr double kPanel = 300, kMinPanel = 96;
 constexpr double kGapX = 74, kGapY = 78, kMargin = 24, kHeader = 108, kLegend = 190;
 constexpr int64_t kPanels = 6, kColumns = 3;
 constexpr size_t kLegendRows = 32;
-constexpr double kMinGridStep = 4;  // lines closer than this would hide what they part
+constexpr double kMinGridStep = 4;  // lines closer than this would hide the areas between them
 
 constexpr const char* kStyle =
     "text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#24303c;font-size:11px}"
@@ -24,14 +24,14 @@ constexpr const char* kStyle =
     ".area{fill:#fbfbfa;stroke:#9aa5b0;stroke-width:1}.tile{stroke:#ffffff;stroke-width:.6}"
     ".grid{stroke:#ffffff;stroke-opacity:.35;stroke-width:.6}.tick{stroke:#9aa5b0;stroke-width:1}";
 
-// Distinct also for the colour-blind (Okabe and Ito, without black and with two of their greys).
+// These colours are distinct also for the colour-blind (Okabe and Ito, without black and with two of their greys).
 constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#d55e00", "#b8a900", "#7f8c99"};
 
 std::string Colour(int worker, int workers) {
   if (workers <= static_cast<int>(kPalette.size())) return kPalette[static_cast<size_t>(worker) % kPalette.size()];
-  // Many workers: hues a golden angle apart, so that neighbours differ, in three lightnesses. As numbers: not every
-  // viewer knows hsl().
+  // For many workers: hues a golden angle apart, so that neighbours differ, in three lightnesses. They are written as
+  // numbers because not every viewer knows hsl().
   const double hue = std::fmod(worker * 137.508, 360.0), lightness = 0.44 + 0.11 * (worker % 3);
   constexpr double kSaturation = 0.58;
   const auto channel = [&](double shift) {
@@ -68,8 +68,8 @@ std::vector<int64_t> Ticks(int64_t size) {
   return ticks;
 }
 
-/// Draws one document from top to bottom. A plan without loads has tasks that workers claim in order as they get to
-/// them: its tiles have one colour.
+/// Draws one document from top to bottom. The tasks of a plan without loads are claimed by the workers in order: its
+/// tiles have one colour.
 class Drawing {
  public:
   Drawing(const PlanInfo& info, const PlanPicture& picture) : info_(info), picture_(picture) {
@@ -144,7 +144,7 @@ class Drawing {
   [[nodiscard]] double PerRow() const { return panel_height_ / static_cast<double>(std::max<int64_t>(picture_.sq, 1)); }
 
   void Tile(const PlanTile& tile, double x, double y) {
-    if (tile.key_end <= tile.key_begin) return;  // rows without keys are only written
+    if (tile.key_end <= tile.key_begin) return;  // rows without keys have no area: they are only written
     const double left = x + static_cast<double>(tile.key_begin) * PerKey();
     const double right = x + static_cast<double>(tile.key_end) * PerKey();
     const double top = y + static_cast<double>(tile.row_begin) * PerRow();

@@ -8,15 +8,15 @@
 
 namespace fa::tool {
 
-/// What a plan does not say about itself.
+/// What the picture says that the plan does not.
 struct PlanPicture {
   std::string title;
   const char* keys = "keys";  ///< what the columns are
   int64_t batch = 1, heads = 1, sq = 0, sk = 0;
 };
 
-/// An SVG document: the (row x key) area of the first heads, each tile in the colour of its worker, keys that no tile
-/// visits left blank.
+/// An SVG document: the (row x key) area of the first heads. Each tile has the colour of its worker; keys that no tile
+/// visits are left blank.
 [[nodiscard]] std::string DrawPlan(const PlanInfo& info, const PlanPicture& picture);
 
 }  // namespace fa::tool

@@ -1,4 +1,4 @@
-// fa run backward: the forward's files, its results and the gradient of its output in, gradients out.
+// fa run backward: reads the forward's files, its results and the gradient of its output, and writes gradients.
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ AttentionGradArgs LoadInputs(const Flags& flags, AttentionInputs& inputs) {
   return args;
 }
 
-/// A gradient has the shape of what it belongs to; whether that was given, planning says.
+/// A gradient has the shape of the tensor that it belongs to; planning says whether that tensor was given.
 void AddOutputs(const Flags& flags, AttentionGradArgs& args, OutputTensors& outputs) {
   outputs.Add("--dq", flags.dq, args.dq, args.q.dtype, ShapeLike(args.q));
   outputs.Add("--dk", flags.dk, args.dk, args.k.dtype, ShapeLike(args.k));

@@ -1,4 +1,4 @@
-// fa run decode: files in, files out.
+// fa run decode: reads files and writes files.
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// fa run forward: files in, files out.
+// fa run forward: reads files and writes files.
 
 #include <fmt/format.h>
 

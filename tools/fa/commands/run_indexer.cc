@@ -1,4 +1,4 @@
-// fa run indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: files in, files out.
+// fa run indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: reads files and writes files.
 
 #include <utility>
 
@@ -17,7 +17,7 @@ using Gradients = LightningIndexerGradArgs;
 constexpr const char* kWeights = "Weights of the heads [B,S1,N], TND [T,N]; the query's type or float32";
 constexpr const char* kIndices = "int32 or int64 [B,S1,1,K], TND [T,1,K]: up to the first -1";
 
-/// What the losses have in common; each adds the inputs that are its own.
+/// What the losses have in common; each loss adds the inputs that are its own.
 template <typename Loss>
 SparseCommand<Loss, IndexerLossOptions> LossCommand(const char* name, const char* text,
                                                     Result<Plan> (*plan)(const Loss&, const IndexerLossOptions&,

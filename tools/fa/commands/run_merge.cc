@@ -1,4 +1,4 @@
-// fa run merge: the union of two partial results.
+// fa run merge: merges two partial results over disjoint keys.
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ struct Flags {
   ContextFlags context;
 };
 
-/// Merging goes row by row and needs no lengths; the ones given must be those of the rows nevertheless.
+/// Merging goes row by row and needs no lengths; lengths that are given must be those of the rows nevertheless.
 void CheckLengths(const Flags& flags, Layout layout, const npy::Array& out) {
   constexpr const char* kFlag = "--actual-seq-qlen";
   if (flags.actual_seq_qlen.empty()) return;

@@ -1,4 +1,4 @@
-// fa run prompt: files in, file out.
+// fa run prompt: reads files and writes one file.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace fa::tool {
 namespace {
 
 struct Flags {
-  AttentionFlags attention;  ///< those that prompt attention has
+  AttentionFlags attention;  ///< the flags of dense attention that prompt attention has
   ContextFlags context;
   std::string lengths, lengths_kv;
   std::string deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2;
@@ -35,7 +35,7 @@ DType OutType(const std::string& text, DType query) {
   throw UsageError(fmt::format("--out-dtype: '{}', want f32, f16, bf16 or int8", text));
 }
 
-/// TND takes the lengths where the forward does.
+/// TND takes the lengths as the forward takes them.
 AttentionFlags ForwardFlags(const Flags& flags) {
   AttentionFlags forward = flags.attention;
   forward.pse_type = static_cast<int64_t>(PseType::kScaleThenAdd);
@@ -48,7 +48,7 @@ AttentionFlags ForwardFlags(const Flags& flags) {
   return forward;
 }
 
-/// Whole call; `lengths` keeps what the views point to.
+/// The whole call; `lengths` keeps what the views point to.
 struct PromptCall {
   explicit PromptCall(const Flags& flags) : inputs(ForwardFlags(flags)) {
     args.q = inputs.args.q;

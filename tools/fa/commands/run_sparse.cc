@@ -1,4 +1,4 @@
-// fa run sparse-forward, sparse-backward: files in, files out.
+// fa run sparse-forward, sparse-backward: reads files and writes files.
 
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 using Forward = SparseAttentionArgs;
 using Backward = SparseAttentionGradArgs;
 
-// Keys alone are values too: their first columns, here all.
+// The keys are the values too: their first columns, here all of them.
 TensorView Out(const SparseShapes<Forward>& call) {
   const TensorView& values = call.args.v.data != nullptr ? call.args.v : call.args.k;
   const int last = values.shape.rank() - 1;
@@ -25,7 +25,7 @@ TensorView HeadMean(const SparseShapes<Forward>& call) {
   return call.PerToken(DType::kF32, {indices.rank() == 0 ? 0 : indices[indices.rank() - 1]});
 }
 
-// What both commands read.
+// The inputs that both commands read.
 template <typename Args>
 std::vector<SparseInput<Args>> Inputs() {
   return {

@@ -21,7 +21,7 @@
 
 namespace fa::tool {
 
-/// What the shape of an output follows from.
+/// What the shapes of outputs follow from.
 template <typename Args>
 struct SparseShapes {
   const Args& args;
@@ -36,7 +36,7 @@ struct SparseShapes {
     for (const int64_t size : sizes) view.shape.push_back(size);
     return view;
   }
-  /// Of softmax_max and softmax_sum: [B,1,S1,N], TND [1,T,N].
+  /// The shape of softmax_max and softmax_sum: [B,1,S1,N], TND [1,T,N].
   [[nodiscard]] TensorView Statistics() const {
     TensorView view = {nullptr, DType::kF32, {}, {}};
     if (layout != Layout::kTND) view.shape.push_back(query.batch);
@@ -62,10 +62,10 @@ struct SparseOutput {
   MutableTensorView Args::*tensor;
   const char* text;
   FileUse use;
-  std::function<TensorView(const SparseShapes<Args>&)> like;  ///< its type and shape
+  std::function<TensorView(const SparseShapes<Args>&)> like;  ///< the output has the type and shape of this tensor
 };
 
-/// One of `fa run`'s commands of the sparse family: which files are which tensors of the library's call.
+/// One of `fa run`'s commands of the sparse family: which file is which tensor of the library's call.
 template <typename Args, typename Options>
 struct SparseCommand {
   const char* name;
@@ -73,7 +73,8 @@ struct SparseCommand {
   Result<Plan> (*plan)(const Args&, const Options&, Context*);
   std::vector<SparseInput<Args>> inputs;
   std::vector<SparseOutput<Args>> outputs;
-  std::vector<void (*)(CLI::App&, SparseFlags&)> flags;  ///< adders of the flags that not all of the family have
+  std::vector<void (*)(CLI::App&, SparseFlags&)>
+      flags;  ///< adders of the flags that only some commands of the family have
 };
 
 /// The values of a command's flags.

@@ -88,7 +88,7 @@ void AttentionInputs::ReadSizes(int64_t head_num) {
   }
   if (head_num == 0) throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(layout)));
   query = SizesOf("--query", layout, Sizes(args.q), head_num);
-  // The head size of the queries says how many heads the keys have, and with them the values.
+  // The head size of the queries says how many heads the keys have, and so how many the values have.
   const std::vector<int64_t> key = Sizes(args.k);
   if (key.size() != 3 || query.d == 0 || key[2] == 0 || key[2] % query.d != 0) {
     throw UsageError(fmt::format("--key: shape {}, want 3 dimensions, the last a multiple of {} (head size of --query)",

@@ -14,7 +14,7 @@
 
 namespace fa::tool {
 
-/// The flags that say what a dense attention call reads: tensors and options, no outputs.
+/// The flags that say what a dense attention call reads: tensors and options, but no outputs.
 struct AttentionFlags {
   std::string query, key, value, query_rope, key_rope;
   std::string layout, dtype;
@@ -30,12 +30,12 @@ struct AttentionFlags {
   bool takes_int8 = false;  ///< query, key and value may be int8 too
 };
 
-/// --query, --key, --value, --layout, --head-num, --dtype, --scale: what every attention has.
+/// Adds --query, --key, --value, --layout, --head-num, --dtype, --scale: the flags of every attention.
 void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
-/// All.
+/// Adds all flags.
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 
-/// The files read and the flags understood. `args` points into this object, which therefore stays where it is.
+/// The files that were read and the flags' meaning. `args` points into this object, which therefore stays where it is.
 class AttentionInputs {
  public:
   /// Throws UsageError, Failure.
@@ -45,9 +45,10 @@ class AttentionInputs {
 
   AttentionArgs args;  ///< inputs only
   AttentionOptions options;
-  TensorSizes query, value;  ///< of the tensors, for the shapes of outputs
+  TensorSizes query, value;  ///< sizes of these tensors, for the shapes of outputs
 
-  /// Reads a file of the call into this object; absent for an empty path. Floats: f32, f16 or bf16 like the query.
+  /// Reads a file of the call into this object; an empty path gives an absent tensor. LoadFloats wants f32, f16 or
+  /// bf16, like the query.
   TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
   TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
 

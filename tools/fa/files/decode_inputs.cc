@@ -90,7 +90,7 @@ void DecodeInputs::CheckBlockSize(const DecodeFlags& flags) const {
       fmt::format("--block-size: {}, but --key has shape {}", *flags.block_size, npy::ShapeText(Sizes(k_))));
 }
 
-// What a wrong shape leaves unknown the library refuses by name.
+// Where a wrong shape leaves sizes unknown, the library refuses the call and names the tensor.
 void DecodeInputs::ReadSizes(int64_t head_num) {
   if (head_num < 0) throw UsageError(fmt::format("--head-num: {}, want at least 1", head_num));
   options.heads = head_num;

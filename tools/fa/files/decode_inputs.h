@@ -32,7 +32,7 @@ struct DecodeFlags {
 
 void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
 
-/// The files read and the flags understood. `args` points into this object, which therefore stays where it is.
+/// The files that were read and the flags' meaning. `args` points into this object, which therefore stays where it is.
 class DecodeInputs {
  public:
   /// Throws UsageError, Failure.
@@ -42,7 +42,7 @@ class DecodeInputs {
 
   DecodeAttentionArgs args;  ///< inputs only
   DecodeAttentionOptions options;
-  TensorSizes query;  ///< of the tensor, for the shapes of outputs
+  TensorSizes query;  ///< sizes of this tensor, for the shapes of outputs
   int64_t dv = 0;
   DType out_dtype;
 

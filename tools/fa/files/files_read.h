@@ -5,10 +5,10 @@
 
 namespace fa::tool {
 
-/// The regular files that this process, which runs one command, has read, by device and inode: whatever their names are
-/// and through links of both kinds.
+/// Remembers the regular files that this process, which runs one command, has read. Device and inode tell files apart,
+/// so names and links do not matter.
 void NoteFileRead(const char* flag, const std::string& path);
-/// The flag whose file `path` is; null for a file that was not read, or that is not there.
+/// The flag that read the file at `path`; null if no flag read it, or if there is no such file.
 [[nodiscard]] const char* FlagThatRead(const std::string& path);
 
 }  // namespace fa::tool

@@ -10,15 +10,15 @@
 
 namespace fa::tool {
 
-/// The files a command reads, in memory. Views stay valid as long as the object, which can be moved.
+/// The files that a command reads, in memory. Views stay valid as long as this object, which can be moved.
 class InputFiles {
  public:
-  /// `dtype`: the flag's text, "" where the files say it. Throws UsageError.
+  /// `dtype`: the text of --dtype; "" means that the files say the type. Throws UsageError.
   explicit InputFiles(const std::string& dtype);
 
-  /// Of any type; absent for an empty path. Throws UsageError, Failure.
+  /// A tensor of any type; absent for an empty path. Throws UsageError, Failure.
   TensorView Load(const char* flag, const std::string& path);
-  /// f32, f16 or bf16, as --dtype says where it is given; int8 too where it may be.
+  /// An f32, f16 or bf16 tensor, of the type of --dtype if that is given; with `int8_too` also int8.
   TensorView LoadFloats(const char* flag, const std::string& path, bool int8_too = false);
   TensorView Keep(Tensor tensor);
 

@@ -17,7 +17,7 @@ constexpr int64_t kModePrefixCompressed = 6;
 /// The modes whose mask comes as a fixed 2048-wide triangle.
 bool TakesCompressedMask(int64_t mode) { return mode >= 2 && mode <= 8 && mode != kModePrefix; }
 
-/// Flags that would have no effect, or contradict each other, are errors.
+/// It is an error if flags have no effect or contradict each other.
 void CheckCombination(const MaskFlags& flags) {
   const int64_t mode = flags.sparse_mode.value_or(0);
   const char* band = flags.pre_tokens ? "--pre-tokens" : flags.next_tokens ? "--next-tokens" : nullptr;

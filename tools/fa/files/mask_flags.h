@@ -11,7 +11,7 @@
 
 namespace fa::tool {
 
-/// --causal, --atten-mask, --sparse-mode, --pre-tokens, --next-tokens, --prefix.
+/// Values of --causal, --atten-mask, --sparse-mode, --pre-tokens, --next-tokens, --prefix.
 struct MaskFlags {
   bool causal = false;
   std::string atten_mask;
@@ -24,8 +24,8 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags);
 /// What the flags mean.
 struct MaskInputs {
   Mask rule;
-  std::optional<Tensor> dense;  ///< a full mask; a compressed one is checked and then stands for nothing but its rule
-  std::string text;             ///< "none", "causal", "sparse-mode 4, pre 64, next 0": for people and JSON
+  std::optional<Tensor> dense;  ///< a full mask; a compressed mask is checked, and then only its rule is kept
+  std::string text;             ///< for people and JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
 };
 
 /// Throws UsageError, Failure.

@@ -11,9 +11,9 @@ class Array;
 
 namespace fa::tool {
 
-/// The files a command writes: all or none. Add() checks the destinations before any work is done; Commit() writes
-/// each beside its destination under another name and renames them when all are complete. A destination that is not a
-/// regular file (/dev/null, a pipe) is written in place.
+/// The files that a command writes: all or none. Add() checks the destinations before any work is done. Commit() writes
+/// each file under another name in the folder of its destination, and renames all when all are complete. A destination
+/// that is not a regular file (/dev/null, a pipe) is written in place.
 class OutputFiles {
  public:
   OutputFiles() = default;
@@ -21,8 +21,8 @@ class OutputFiles {
   OutputFiles(const OutputFiles&) = delete;
   OutputFiles& operator=(const OutputFiles&) = delete;
 
-  /// Returns the number of the file. Throws UsageError (two flags name one file, or one that was read), Failure (no
-  /// such folder, not writable).
+  /// Returns the number of the file. Throws UsageError if two flags name one file or the file was read, and Failure if
+  /// there is no such folder or it is not writable.
   size_t Add(const char* flag, const std::string& path);
   /// What to write; must live until Commit().
   void Set(size_t file, const npy::Array& array) { files_[file].array = &array; }

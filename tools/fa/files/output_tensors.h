@@ -13,13 +13,13 @@
 
 namespace fa::tool {
 
-/// The tensors a command writes: their descriptors in the call first, which is enough to plan; their memory once the
-/// call is known to be valid; their files once it has run.
+/// The tensors that a command writes: first their descriptors in the call, which are enough to plan; then their memory,
+/// once the call is known to be valid; then their files, once the call has run.
 class OutputTensors {
  public:
   /// Describes the output in `view`, which stays where it is. Throws as OutputFiles::Add.
   void Add(const char* flag, const std::string& path, MutableTensorView& view, DType dtype, std::vector<int64_t> shape);
-  /// The same where the flag is given.
+  /// The same if `path` is not empty.
   void AddIfNamed(const char* flag, const std::string& path, MutableTensorView& view, DType dtype,
                   std::vector<int64_t> shape);
   void Allocate();

@@ -10,7 +10,7 @@
 
 namespace fa::tool {
 
-/// A file's array, or one that becomes a file, with the library's element type.
+/// The array of a file that was read or will be written, with the library's element type.
 struct Tensor {
   npy::Array array;
   DType dtype = DType::kF32;
@@ -19,9 +19,9 @@ struct Tensor {
   [[nodiscard]] MutableTensorView MutableView();
 };
 
-/// Reads the file of `flag`. uint16 is bf16 if `dtype` says so, and an error otherwise.
+/// Reads the file that `flag` names. uint16 is bf16 if `dtype` says so, and an error otherwise.
 [[nodiscard]] Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType> dtype);
-/// The same for query, key and value: f32, f16 or bf16, and `dtype` where it is given; or int8.
+/// Reads a query, key or value: f32, f16 or bf16, and of type `dtype` if that is given; with `int8_too` also int8.
 [[nodiscard]] Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype,
                                      bool int8_too = false);
 /// A tensor that is not initialised.

@@ -9,7 +9,7 @@
 
 namespace fa::tool {
 
-/// --threads, --isa, --accumulation.
+/// Values of --threads, --isa, --accumulation.
 struct ContextFlags {
   int threads = 0;
   std::string isa;

@@ -10,7 +10,7 @@
 namespace fa::tool {
 namespace {
 
-// Names of the C++ interface that are not the flag's words with underscores.
+// Names of the C++ interface whose flags are other words.
 constexpr FlagName kFlags[] = {
     {"mask.pre", "--pre-tokens"},
     {"mask.next", "--next-tokens"},
@@ -25,7 +25,7 @@ constexpr FlagName kFlags[] = {
     {"d_out", "--dout"},
 };
 
-/// A word of a message: "key", "softmax_max", and what stands behind its full stop: "shape[2]", "" for none.
+/// A word of a message: "key", "softmax_max", and what follows its full stop: "shape[2]", or "" for nothing.
 struct Word {
   std::string_view name, member;
 };
@@ -59,11 +59,11 @@ std::string FlagOf(std::string_view name, std::span<const FlagName> names) {
   return flag;
 }
 
-/// Whether a word inside a message is an argument, and not English: one of two words, a tensor with a member, or one in
-/// parentheses of its own.
+/// Whether a word inside a message is an argument and not an English word: it has an underscore or a member, or it is a
+/// tensor's name alone in parentheses.
 bool IsArgument(const Word& word, char before, char after) {
   constexpr std::array<std::string_view, 3> kOneWord = {"query", "key", "value"};
-  // Neither numbers nor BNSD_BSND, FA_FORCE_ISA, avx512_vnni.
+  // Not so numbers, BNSD_BSND, FA_FORCE_ISA and avx512_vnni.
   const bool lower = !word.name.empty() && std::islower(static_cast<unsigned char>(word.name.front())) != 0;
   if (!lower || word.name.starts_with("avx")) return false;
   if (word.name.find_first_of("_.") != std::string_view::npos || word.member.starts_with('.')) return true;
@@ -71,7 +71,7 @@ bool IsArgument(const Word& word, char before, char after) {
   return alone && std::find(kOneWord.begin(), kOneWord.end(), word.name) != kOneWord.end();
 }
 
-/// "0.500000": "0.5". Numbers that are not written so stay.
+/// "0.500000" becomes "0.5". Numbers in another form stay.
 std::string WithoutZeros(std::string number) {
   if (number.find('.') == std::string::npos || number.find_first_not_of("-0123456789.") != std::string::npos) {
     return number;
@@ -81,7 +81,8 @@ std::string WithoutZeros(std::string number) {
   return number;
 }
 
-/// The message from a word on, with flags for arguments: "want 7 (query.shape[2])" is "want 7 (shape[2] of --query)".
+/// The message from a word on, with flags for arguments: "want 7 (query.shape[2])" becomes "want 7 (shape[2] of
+/// --query)".
 std::string InFlags(std::string_view text, std::span<const FlagName> names) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
@@ -100,11 +101,11 @@ std::string InFlags(std::string_view text, std::span<const FlagName> names) {
   return out;
 }
 
-/// "key.shape[2]=5, want 7 (query.shape[2])" as "--key: shape[2]=5, want 7 (shape[2] of --query)", and "keep_prob=0.5,
-/// want ..." as "--keep-prob: 0.5, want ...".
+/// "key.shape[2]=5, want 7 (query.shape[2])" becomes "--key: shape[2]=5, want 7 (shape[2] of --query)", and
+/// "keep_prob=0.5, want ..." becomes "--keep-prob: 0.5, want ...".
 std::string Spoken(const std::string& flag, std::string_view message, std::span<const FlagName> names) {
   const Word word = WordOf(message);
-  if (word.name.starts_with("FA_")) return std::string(message);  // a variable of the environment, and not a flag
+  if (word.name.starts_with("FA_")) return std::string(message);  // an environment variable, not a flag
   std::string_view rest = message.substr(word.name.size());
   if (rest.starts_with(": ")) return flag + ": " + InFlags(rest.substr(2), names);
   if (rest.starts_with(" has ")) return flag + ":" + InFlags(rest.substr(4), names);
@@ -119,7 +120,7 @@ std::string Spoken(const std::string& flag, std::string_view message, std::span<
   return flag + ": " + InFlags(message, names);
 }
 
-/// The one thing that messages call otherwise than by the name of an argument.
+/// The one thing for which messages use another word than the name of an argument.
 std::string WithSeed(std::string message) {
   constexpr std::string_view kSeed = "a dropout seed";
   if (const size_t at = message.find(kSeed); at != std::string::npos) message.replace(at, kSeed.size(), "--seed");
@@ -161,7 +162,7 @@ void ThrowUnlessOk(const Status& status, std::span<const FlagName> names) {
 void ThrowUnlessOkFromShape(const Status& status) {
   const std::string flag = FlagOf(WordOf(WithoutClass(status)).name, {});
   if (IsMaskFlag(flag) || status.code() != StatusCode::kInvalidArgument) return ThrowUnlessOk(flag.c_str(), status);
-  // No flag names the tensors that the sizes make.
+  // The tensors have no flags of their own; --shape gives their sizes.
   std::string text(WithoutClass(status));
   for (const std::string_view member : {".shape", ".stride"}) {
     for (size_t at = text.find(member); at != std::string::npos; at = text.find(member, at)) {

@@ -9,17 +9,17 @@
 
 namespace fa::tool {
 
-/// "3,9,20" as integers. Throws UsageError naming the flag.
+/// The integers of "3,9,20". Throws UsageError naming the flag.
 [[nodiscard]] std::vector<int64_t> ParseIntegers(const char* flag, const std::string& text);
-/// 0 to 2^64-1; a number below 0 is an error and not wrapped round. Throws UsageError naming the flag.
+/// An integer from 0 to 2^64-1. A negative number is an error and does not wrap. Throws UsageError naming the flag.
 [[nodiscard]] uint64_t ParseUnsigned(const char* flag, const std::string& text);
-/// A head size of a flag: 1 to 1024. Throws UsageError naming the flag and the size: "--shape: D=0, want 1 to 1024".
+/// Checks a head size: 1 to 1024. Throws UsageError naming the flag and the size: "--shape: D=0, want 1 to 1024".
 void CheckHeadSize(const char* flag, const char* name, int64_t size);
-/// A number of sequences that is to become lists of their lengths.
+/// Checks a number of sequences for which lists of lengths are made. Throws UsageError naming the flag.
 void CheckListedSequences(const char* flag, int64_t sequences);
-/// "BNSD" and so on.
+/// The layout that "BNSD" and so on name. Throws UsageError.
 [[nodiscard]] Layout ParseLayout(const std::string& text);
-/// "f32", "f16" or "bf16".
+/// The type that "f32", "f16" or "bf16" names. Throws UsageError.
 [[nodiscard]] DType ParseFloatType(const std::string& text);
 
 }  // namespace fa::tool

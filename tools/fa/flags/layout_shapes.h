@@ -8,26 +8,26 @@
 
 namespace fa::tool {
 
-/// One tensor of an attention call, whatever its layout. TND: batch 1, seq T.
+/// The sizes of one tensor of an attention call in any layout. TND: batch is 1, seq is T.
 struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
 
-/// The layout's own shape. BNSD_BSND is the shape of an input.
+/// The shape of such a tensor in the layout. BNSD_BSND means the shape of an input.
 [[nodiscard]] std::vector<int64_t> ShapeOf(Layout layout, const TensorSizes& sizes);
-/// The reverse. BSH and SBH need `heads`, elsewhere it is not looked at. Throws UsageError naming the flag.
+/// The sizes of such a shape. BSH and SBH need `heads`; other layouts ignore it. Throws UsageError naming the flag.
 [[nodiscard]] TensorSizes SizesOf(const char* flag, Layout layout, const std::vector<int64_t>& shape, int64_t heads);
 
 /// The layout of the output that belongs to inputs of `layout`.
 [[nodiscard]] Layout OutputLayout(Layout layout);
-/// Shape of softmax maximum, sum and lse: [B, N, Sq], TND [T, N].
+/// The shape of softmax maximum, sum and lse: [B, N, Sq], TND [T, N].
 [[nodiscard]] std::vector<int64_t> StatsShape(Layout layout, const TensorSizes& query);
 
 /// Elements between neighbours along batch, head and sequence of a dense tensor.
 struct TensorStrides {
   int64_t batch = 0, seq = 0, head = 0;
 };
-/// TND: `sizes` are those of one sequence, all are equally long.
+/// TND: `sizes` are those of one sequence; all sequences are equally long.
 [[nodiscard]] TensorStrides StridesOf(Layout layout, const TensorSizes& sizes);
 
 }  // namespace fa::tool

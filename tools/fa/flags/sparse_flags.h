@@ -14,7 +14,7 @@
 
 namespace fa::tool {
 
-/// What the commands of the sparse family are told besides tensors; each has some of these flags.
+/// The flags of the sparse family that are not tensors; each command has some of them.
 struct SparseFlags {
   std::string layout, dtype;
   int64_t sparse_mode = 3;
@@ -26,22 +26,22 @@ struct SparseFlags {
   std::string reduction = "sum", target = "head-mean";
 };
 
-/// --layout, --dtype, --sparse-mode, --actual-seq-qlen, --actual-seq-kvlen.
+/// Adds --layout, --dtype, --sparse-mode, --actual-seq-qlen, --actual-seq-kvlen.
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags);
-/// --skip-bad-indices.
+/// Adds --skip-bad-indices.
 void AddIndexFlags(CLI::App& command, SparseFlags& flags);
 void AddScaleFlag(CLI::App& command, SparseFlags& flags);
 void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags);
 void AddCountFlag(CLI::App& command, SparseFlags& flags);
-/// --reduction, --target.
+/// Adds --reduction and --target.
 void AddLossFlags(CLI::App& command, SparseFlags& flags);
 
-/// What the flags mean. Throws UsageError.
+/// Sets the options that the flags give. Throws UsageError.
 void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options);
 void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options);
 void ReadOptions(const SparseFlags& flags, IndexerLossOptions& options);
 
-/// How these commands call the library's arguments.
+/// The flags by which these commands call the library's arguments.
 [[nodiscard]] std::span<const FlagName> SparseFlagNames();
 
 }  // namespace fa::tool
