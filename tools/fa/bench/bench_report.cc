@@ -117,7 +117,7 @@ void AddMeasureFlags(CLI::App& command, MeasureFlags& flags) {
   };
   command
       .add_option_function<double>("--seconds", set_seconds,
-                                   "How long to time calls, three rounds of which are the least; default: 2.5")
+                                   "How long to time calls, in at least three rounds; default: 2.5")
       ->type_name("S");
   command.add_flag("--json", flags.json, "Print one JSON object");
 }

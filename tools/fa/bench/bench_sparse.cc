@@ -139,12 +139,13 @@ void AddBenchSparseForward(CLI::App& bench) {
 }
 
 void AddBenchSparseBackward(CLI::App& bench) {
-  AddSparseBench(bench, {"sparse-backward", "Time its gradients, not the forward; some rows are checked first",
+  AddSparseBench(bench, {"sparse-backward",
+                         "Time the gradients of sparse attention, without the forward; some rows are checked first",
                          SparseCaseKind::kAttention, 64, RunBackward});
 }
 
 void AddBenchIndexer(CLI::App& bench) {
-  AddSparseBench(bench, {"indexer", "Time scores and exact top-k; some lists are checked first",
+  AddSparseBench(bench, {"indexer", "Time the indexer: scores and exact top-k; some lists are checked first",
                          SparseCaseKind::kIndexer, 256, RunIndexer, /*takes_pages=*/true});
 }
 
@@ -159,8 +160,9 @@ void AddBenchIndexerLoss(CLI::App& bench) {
 }
 
 void AddBenchDenseIndexerLoss(CLI::App& bench) {
-  AddSparseBench(bench, {"dense-indexer-kl-loss", "Time the same over every key; some rows are checked first",
-                         SparseCaseKind::kDenseLoss, 16, RunDenseLoss});
+  AddSparseBench(
+      bench, {"dense-indexer-kl-loss", "Time the KL loss on every key with its gradients; some rows are checked first",
+              SparseCaseKind::kDenseLoss, 16, RunDenseLoss});
 }
 
 }  // namespace fa::tool

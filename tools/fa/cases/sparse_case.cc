@@ -63,7 +63,8 @@ void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, Sp
         ->type_name("Nidx,Didx");
   }
   if (kind == SparseCaseKind::kAttention) {
-    command.add_flag("--separate-value", flags.separate_value, "Values of their own; default: the keys' first columns");
+    command.add_flag("--separate-value", flags.separate_value,
+                     "Values in a tensor of their own; default: the keys' first columns");
   }
   command.add_option("--dtype", flags.dtype, "bf16 (default), f16 or f32");
   command.add_option("--layout", flags.layout, "BSND (default) or TND");

@@ -68,7 +68,7 @@ void AddPlanSparseForward(CLI::App& plan) {
 }
 
 void AddPlanSparseBackward(CLI::App& plan) {
-  AddSparsePlan(plan, {"sparse-backward", "Plan of its gradients", SparseCaseKind::kAttention, true,
+  AddSparsePlan(plan, {"sparse-backward", "Plan of the gradients of sparse attention", SparseCaseKind::kAttention, true,
                        [](const SparseCase& sparse, Context* context) {
                          return PlanSparseFlashAttentionGrad(sparse.BackwardArgs(), sparse.AttentionOptions(), context);
                        }});
@@ -96,8 +96,8 @@ void AddPlanIndexerLoss(CLI::App& plan) {
 }
 
 void AddPlanDenseIndexerLoss(CLI::App& plan) {
-  AddSparsePlan(plan, {"dense-indexer-kl-loss", "Plan of the same over every key", SparseCaseKind::kDenseLoss, false,
-                       [](const SparseCase& sparse, Context* context) {
+  AddSparsePlan(plan, {"dense-indexer-kl-loss", "Plan of the KL loss on every key with its gradients",
+                       SparseCaseKind::kDenseLoss, false, [](const SparseCase& sparse, Context* context) {
                          return PlanDenseLightningIndexerGradKLLoss(sparse.DenseLossArgs(sparse.LossArgs()),
                                                                     sparse.LossOptions(), context);
                        }});

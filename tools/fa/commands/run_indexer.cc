@@ -33,9 +33,9 @@ SparseCommand<Loss, IndexerLossOptions> LossCommand(const char* name, const char
                      {"--weights", &Loss::weights, kWeights}},
           .outputs = {{"--dq-index", &Loss::dq_index, "Gradient of --query-index", FileUse::kNeeded,
                        [](const auto& call) { return call.args.q_index; }},
-                      {"--dk-index", &Loss::dk_index, "Of --key-index", FileUse::kNeeded,
+                      {"--dk-index", &Loss::dk_index, "Gradient of --key-index", FileUse::kNeeded,
                        [](const auto& call) { return call.args.k_index; }},
-                      {"--dw", &Loss::dweights, "Of the weights", FileUse::kNeeded,
+                      {"--dw", &Loss::dweights, "Gradient of the weights", FileUse::kNeeded,
                        [](const auto& call) { return call.args.weights; }},
                       {"--loss", &Loss::loss, "float32, one element", FileUse::kNeeded,
                        [](const auto& /*call*/) {
@@ -81,9 +81,9 @@ void AddRunIndexerBackward(CLI::App& run) {
                        {"--dvalues", &Gradients::d_values, "Gradient of the values, [B,S1,1,K] or [B,S1,K]"}},
             .outputs = {{"--dq", &Gradients::dq, "Gradient of the queries", FileUse::kNeeded,
                          [](const auto& call) { return call.args.q; }},
-                        {"--dk", &Gradients::dk, "Of the keys", FileUse::kNeeded,
+                        {"--dk", &Gradients::dk, "Gradient of the keys", FileUse::kNeeded,
                          [](const auto& call) { return call.args.k; }},
-                        {"--dw", &Gradients::dweights, "Of the weights", FileUse::kNeeded,
+                        {"--dw", &Gradients::dweights, "Gradient of the weights", FileUse::kNeeded,
                          [](const auto& call) { return call.args.weights; }}},
             .flags = {AddIndexFlags}});
 }
@@ -97,9 +97,10 @@ void AddRunIndexerLoss(CLI::App& run) {
       command.inputs.end(),
       {{"--key", &Loss::k, "Keys of the attention [B,S2,1,D]; TND [T,1,D]"},
        {"--sparse-indices", &Loss::sparse_indices, kIndices},
-       {"--softmax-max", &Loss::softmax_max, "sparse-forward's, float32 [B,1,S1,N], TND [1,T,N]"},
-       {"--softmax-sum", &Loss::softmax_sum, "sparse-forward's, likewise"},
-       {"--p-head-mean", &Loss::p_head_mean, "sparse-forward's: saves computing it again", FileUse::kOptional}});
+       {"--softmax-max", &Loss::softmax_max, "Row maximum of sparse-forward, float32 [B,1,S1,N], TND [1,T,N]"},
+       {"--softmax-sum", &Loss::softmax_sum, "Row sum of sparse-forward, same shape"},
+       {"--p-head-mean", &Loss::p_head_mean, "That of sparse-forward; absent: it is computed again",
+        FileUse::kOptional}});
   command.flags.push_back(AddIndexFlags);
   AddSparseCommand(run, std::move(command));
 }
@@ -112,10 +113,12 @@ void AddRunDenseIndexerLoss(CLI::App& run) {
   command.inputs.insert(
       command.inputs.end(),
       {{"--key", &Loss::k, "Keys of the attention [B,S2,Nkv,D]; TND [T,Nkv,D]"},
-       {"--softmax-max", &Loss::softmax_max, "Of the attention, float32 [B,Nkv,S1,N/Nkv], TND [Nkv,T,N/Nkv]"},
-       {"--softmax-sum", &Loss::softmax_sum, "Likewise"},
-       {"--softmax-max-index", &Loss::softmax_max_index, "Of the indexer's scores, float32 [B,1,S1], TND [1,T]"},
-       {"--softmax-sum-index", &Loss::softmax_sum_index, "Likewise"}});
+       {"--softmax-max", &Loss::softmax_max,
+        "Row maximum of the attention, float32 [B,Nkv,S1,N/Nkv], TND [Nkv,T,N/Nkv]"},
+       {"--softmax-sum", &Loss::softmax_sum, "Row sum of the attention, same shape"},
+       {"--softmax-max-index", &Loss::softmax_max_index,
+        "Row maximum of the indexer's scores, float32 [B,1,S1], TND [1,T]"},
+       {"--softmax-sum-index", &Loss::softmax_sum_index, "Row sum of the indexer's scores, same shape"}});
   AddSparseCommand(run, std::move(command));
 }
 

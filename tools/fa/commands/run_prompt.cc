@@ -112,14 +112,15 @@ void AddPromptFlags(CLI::App& command, Flags& flags) {
                   "Query rows in use of each batch element, or of all; TND: "
                   "inclusive prefix sums")
       ->type_name("N,N,...");
-  command.add_option("--actual-seq-lengths-kv", flags.lengths_kv, "Key rows, likewise")->type_name("N,N,...");
+  command.add_option("--actual-seq-lengths-kv", flags.lengths_kv, "Key rows in use, in the same form")
+      ->type_name("N,N,...");
   file("--deq-scale1", flags.deq_scale1, "int8 inputs: scale of Q K^T, one float32 or uint64");
   file("--quant-scale1", flags.quant_scale1, "int8 inputs: scale of the probabilities, one float32");
   file("--deq-scale2", flags.deq_scale2, "int8 inputs: scale of P V, one float32 or uint64");
-  file("--quant-scale2", flags.quant_scale2, "int8 output: one scale, or one for every head and column");
-  file("--quant-offset2", flags.quant_offset2, "int8 output: added after it, likewise");
+  file("--quant-scale2", flags.quant_scale2, "int8 output: one scale, or one per head and column");
+  file("--quant-offset2", flags.quant_offset2, "int8 output: added after the scale, in the same shape");
   file("--out", flags.out, "Output, in the layout's own shape")->required();
-  command.add_option("--out-dtype", flags.out_dtype, "f32, f16, bf16 or int8; default: the query's, of int8 f16");
+  command.add_option("--out-dtype", flags.out_dtype, "f32, f16, bf16 or int8; default: the query's type, f16 for int8");
 }
 
 }  // namespace

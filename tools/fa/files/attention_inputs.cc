@@ -41,8 +41,9 @@ void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
   command.add_option("--q-start", flags.q_start, "Added to the row in the distance of slopes")->type_name("N");
   command.add_option("--kv-start", flags.kv_start, "Added to the key in the distance of slopes")->type_name("N");
   file("--drop-mask", flags.drop_mask, "Dropout: uint8 bits, 1 = keep, LSB first, over [B,N,Sq,Sk]");
-  command.add_option("--seed", flags.seed, "Dropout by Philox4x32-10 instead")->type_name("N");
-  command.add_option("--offset", flags.offset, "Its offset, default 0")->type_name("N");
+  command.add_option("--seed", flags.seed, "Dropout by Philox4x32-10 with this seed, instead of --drop-mask")
+      ->type_name("N");
+  command.add_option("--offset", flags.offset, "Offset of the dropout seed, default 0")->type_name("N");
   command.add_option("--keep-prob", flags.keep_prob, "Kept probabilities are multiplied by 1/keep-prob");
   file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
   command.add_option("--softcap", flags.softcap, "C > 0: scores become C tanh(score/C)");

@@ -35,13 +35,13 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   command.add_option("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv, "Keys of each batch element, or of all")
       ->type_name("N,N,...");
   file("--block-table", flags.block_table, "int32 [B,n]: the pages of each batch element's keys");
-  command.add_option("--block-size", flags.block_size, "Rows a page; checked against the files")->type_name("N");
+  command.add_option("--block-size", flags.block_size, "Rows per page; compared with the files")->type_name("N");
   file("--antiquant-scale", flags.antiquant_scale,
-       "int8 keys stand for (x + offset) * scale: [2], or a column each [2,Nkv,D]; entry 0 for keys, 1 for values");
-  file("--antiquant-offset", flags.antiquant_offset, "Its offset, likewise, default 0");
-  command.add_option("--out-dtype", flags.out_dtype, "int8: quantised by --quant-scale2; default the query's type");
-  file("--quant-scale2", flags.quant_scale2, "Of an int8 output: one value or one a column [N,Dv]");
-  file("--quant-offset2", flags.quant_offset2, "Added after it, likewise, default 0");
+       "int8 keys stand for (x + offset) * scale: [2], or per column [2,Nkv,D]; entry 0 for keys, 1 for values");
+  file("--antiquant-offset", flags.antiquant_offset, "Offset of these keys and values, same shape, default 0");
+  command.add_option("--out-dtype", flags.out_dtype, "int8: quantised by --quant-scale2; default: the query's type");
+  file("--quant-scale2", flags.quant_scale2, "Scale of an int8 output: one value, or one per column [N,Dv]");
+  file("--quant-offset2", flags.quant_offset2, "Offset of an int8 output, added after the scale, default 0");
 }
 
 DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {

@@ -30,7 +30,7 @@ void CheckCombination(const MaskFlags& flags) {
   const bool takes_prefix = mode == kModePrefix || mode == kModePrefixCompressed;
   if (!flags.prefix.empty() && !takes_prefix) throw UsageError("--prefix: only for --sparse-mode 5 and 6");
   if (flags.prefix.empty() && takes_prefix) {
-    throw UsageError(fmt::format("--prefix: missing, --sparse-mode {} needs one number a batch element", mode));
+    throw UsageError(fmt::format("--prefix: missing, --sparse-mode {} needs one number per batch element", mode));
   }
 }
 
@@ -60,7 +60,8 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags) {
       ->type_name("N");
   command.add_option("--next-tokens", flags.next_tokens, "Keys kept after the diagonal, modes 0, 4, 7, 8")
       ->type_name("N");
-  command.add_option("--prefix", flags.prefix, "Modes 5 and 6: keys every query sees, one number a batch element")
+  command
+      .add_option("--prefix", flags.prefix, "Modes 5 and 6: keys that every query sees, one number per batch element")
       ->type_name("N,N,...");
 }
 

@@ -38,25 +38,27 @@ void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
       .add_option("--actual-seq-qlen", flags.actual_seq_qlen,
                   "Queries in use: TND inclusive prefix sums, BSND of each batch element")
       ->type_name("N,N,...");
-  command.add_option("--actual-seq-kvlen", flags.actual_seq_kvlen, "Keys in use, likewise; in pages of each element")
+  command
+      .add_option("--actual-seq-kvlen", flags.actual_seq_kvlen,
+                  "Keys in use, in the same form; keys in pages: of each batch element")
       ->type_name("N,N,...");
 }
 
 void AddIndexFlags(CLI::App& command, SparseFlags& flags) {
-  command.add_flag("--skip-bad-indices", flags.skip_bad_indices, "Skip indices that are no keys; default: refuse them");
+  command.add_flag("--skip-bad-indices", flags.skip_bad_indices, "Skip indices that name no key; default: refuse them");
 }
 
 void AddScaleFlag(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--scale", flags.scale, "Of the attention, default 1/sqrt(D + Drope)");
+  command.add_option("--scale", flags.scale, "Scale of the attention's scores, default 1/sqrt(D + Drope)");
 }
 
 void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--sparse-block-size", flags.sparse_block_size, "Keys an index stands for, 1 (default) to 128")
+  command.add_option("--sparse-block-size", flags.sparse_block_size, "Keys per index, 1 (default) to 128")
       ->type_name("N");
 }
 
 void AddCountFlag(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--sparse-count", flags.sparse_count, "Keys chosen for a query")->type_name("N")->required();
+  command.add_option("--sparse-count", flags.sparse_count, "Keys to choose per query")->type_name("N")->required();
 }
 
 void AddLossFlags(CLI::App& command, SparseFlags& flags) {
