@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 
-# B, N, Nkv, Sq, Sk, D. F is decoding: one query row a sequence. benchmarks/operators.cc has the same letters.
+# B, N, Nkv, Sq, Sk, D. F is decoding: one query row per sequence. benchmarks/operators.cc has the same letters.
 SHAPES = {
     "A": (1, 16, 16, 1024, 1024, 64),
     "B": (1, 16, 16, 2048, 2048, 128),
@@ -39,7 +39,7 @@ class Case:
         return f"{self.operation}/{self.dtype}/{self.shape}/{self.mask}/{self.threads}"
 
     def kept_pairs(self):
-        """Pairs of a query row and a key that the mask keeps, of one head. Causal is bottom-right aligned."""
+        """Number of pairs (query row, key) of one head that the mask keeps. Causal is bottom-right aligned."""
         if self.mask == "full":
             return self.sq * self.sk
         back = self.sk if self.mask == "causal" else int(self.mask.removeprefix("window"))
@@ -47,7 +47,7 @@ class Case:
         return sum(max(0, min(at, self.sk - 1) - max(0, at - back) + 1) for at in last)
 
     def flops(self):
-        """Of kept pairs: two products of 2 D a pair forward, five backward."""
+        """FLOPs of kept pairs: 2 D per pair and product; the forward has two products, the backward five."""
         products = 2 if self.operation == "forward" else 5
         return 2.0 * products * self.batch * self.heads * self.kept_pairs() * self.d
 
@@ -55,12 +55,12 @@ class Case:
         return 2.0 * self.batch * self.heads_kv * self.sk * self.d * ELEMENT_BYTES[self.dtype]
 
     def tensor_bytes(self):
-        """Of queries, keys, values and output; for the backward also of the gradients of all four."""
+        """Bytes of queries, keys, values and output; for the backward also of the gradients of all four."""
         one_direction = 2.0 * self.batch * self.d * (self.heads * self.sq + self.heads_kv * self.sk)
         return (1 if self.operation == "forward" else 2) * one_direction * ELEMENT_BYTES[self.dtype]
 
     def request(self):
-        """As a peer is told and the results keep it: Case(**request) is the case again."""
+        """The case as a dictionary, for peers and for the results: Case(**request) is the case again."""
         return asdict(self)
 
 
@@ -69,7 +69,7 @@ def make(shape, sizes, operation, dtype, mask, threads):
 
 
 def headline(threads):
-    """Every shape, type, direction and mask."""
+    """All combinations of shape, type, direction and mask."""
     for operation in ("forward", "backward"):
         for dtype in ("f32", "bf16", "f16"):
             for mask in ("full", "causal"):
@@ -82,14 +82,14 @@ def headline(threads):
 
 
 def lengths(threads):
-    """Cost against S of two heads of 128, full, causal and with a window."""
+    """Cases for the cost against S: two heads of 128, full, causal and with a window."""
     for mask in ("full", "causal", "window512"):
         for s in (512, 1024, 2048, 4096, 8192, 16384):
             yield make(f"s{s}", (1, 2, 2, s, s, 128), "forward", "f32", mask, threads)
 
 
 def scaling(threads):
-    """Speed against threads: 1, 2, 4 and so on up to `threads`."""
+    """Cases for the speed against threads: 1, 2, 4 and so on up to `threads`."""
     counts = [1]
     while counts[-1] < threads:
         counts.append(min(2 * counts[-1], threads))
@@ -103,7 +103,7 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling}
 
 
 def select(sets, threads, patterns):
-    """Cases of the sets, each once, whose key matches one of the patterns (all where there is none)."""
+    """The cases of the sets, each once, whose key matches one of the patterns; all cases if there is no pattern."""
     chosen = {}
     for name in sets:
         for case in SETS[name](threads):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times fa and its peers side by side: the same inputs, threads and CPUs, call after call in turn, results checked
-against double first, rounds in which other programs were busy thrown away.
+"""Times fa and its peers on the same inputs, threads and CPUs. Peers take turns call after call. Results are compared
+with double before, and rounds in which other programs were busy are thrown away.
 
     compare.py --set headline --threads 1,2 --budget 110 --out results.json
 
-Stops after the budget and goes on where it stopped when run again with the same file. report.py makes tables and plots
-of it.
+It stops when the budget is used up; run again with the same file, it goes on where it stopped. report.py makes tables
+and plots of the file.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from cases import SETS, select
 from peers.client import PEERS, Peer, PeerError, why_missing
 from torch_install import offer_torch, why_unusable
 
-# Between two peers: threads of the one before may spin for some milliseconds.
+# Pause between two peers: threads of the previous one may spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
 
@@ -47,7 +47,7 @@ class Driver:
         return {name: peer.about for name, peer in self.peers.items()}
 
     def restart(self, name, error):
-        """Starts a peer again that died or failed."""
+        """Starts a peer again after it died or failed."""
         print(f"  {error}", file=sys.stderr)
         self.peers[name].close()
         self.peers[name] = Peer(name, self.args.build, self.threads, self.log)
@@ -92,7 +92,7 @@ class Driver:
         return found | {"note": answer["note"]} if "note" in answer else found
 
     def time_rounds(self, case, names):
-        """@return samples of each peer round by round, the peaks, the rounds thrown away"""
+        """@return samples of each peer, round by round; the peaks; the number of rounds thrown away"""
         samples, rejected = {name: [] for name in names}, dict.fromkeys(names, 0)
         peak, bandwidth = 0.0, 0.0
         for number in range(self.args.rounds):
@@ -115,7 +115,7 @@ class Driver:
         return samples, {"peak_gflops": peak, **({"peak_gbytes": bandwidth} if bandwidth else {})}, rejected
 
     def time_once(self, name):
-        """@return samples of a round, and whether nobody else was busy"""
+        """@return samples of a round, and whether no other program was busy"""
         time.sleep(SETTLE_SECONDS)
         before = machine.cpu_use(self.pids())
         seconds = self.peers[name].ask("time", seconds=ROUND_SECONDS)["seconds"]
@@ -123,7 +123,7 @@ class Driver:
 
 
 def write_inputs(case, folder):
-    """Unit normal, the same for every type of a shape but for rounding. @return the arrays"""
+    """Unit normal inputs; for all types of a shape they are the same but for rounding. @return the arrays by name"""
     random = np.random.default_rng(1)
     query, key = (case.batch, case.heads, case.sq, case.d), (case.batch, case.heads_kv, case.sk, case.d)
     inputs = {}
@@ -136,7 +136,7 @@ def write_inputs(case, folder):
 
 
 def text_of(entry):
-    """One line a case for people."""
+    """Prints one line per case."""
     figures = []
     for name, peer in entry["peers"].items():
         value = store.gflops(entry, name)
@@ -145,14 +145,14 @@ def text_of(entry):
 
 
 def estimate(case, peers, round_count):
-    """Seconds that a case will about take: start and reference, then of each peer two calls besides the rounds, at a
-    speed that slow ones reach."""
+    """About how many seconds a case will take: start, reference, and for each peer two calls and the rounds, at the
+    speed of a slow peer."""
     call = case.flops() / (75e9 * case.threads)
     return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + SETTLE_SECONDS))
 
 
 def run_cases(args, results, driver, cases, begin):
-    """@return whether all were run"""
+    """@return whether all cases were run"""
     for case in cases:
         if time.monotonic() - begin + estimate(case, args.peers, args.rounds) > args.budget:
             return False
@@ -200,7 +200,7 @@ def parse_arguments():
 
 
 def leave_out_missing(args):
-    """Peers that are not there are told of and taken from args.peers."""
+    """Says which peers are not there, and removes them from args.peers."""
     if "torch" in args.peers:
         offer_torch()
     for name in list(args.peers):

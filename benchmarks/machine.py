@@ -1,4 +1,4 @@
-"""What the operating system says about this machine and who is busy on it. Linux."""
+"""What Linux says about this machine and about the programs that are busy on it."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ def read(path):
 
 
 def cpu_use(pids):
-    """CPU use now; `pids` are the programs that take part."""
+    """CPU use until now; `pids` are the programs that take part in the measurement."""
     busy = parse_busy_ticks(read("/proc/stat"))
     own = sum(parse_process_ticks(read(f"/proc/{pid}/stat")) for pid in pids)
     return CpuUse(busy * TICK, own * TICK, time.monotonic())

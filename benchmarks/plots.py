@@ -17,7 +17,7 @@ STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "
 
 
 def bars(axes, pairs, title):
-    """GFLOP/s of each peer, a group a shape; the peak as a line over each group."""
+    """GFLOP/s of each peer, one group of bars per shape; the peak as a line over each group."""
     names = peers_of(pairs)
     width = 0.8 / max(1, len(names))
     for place, (_, entry) in enumerate(pairs):
@@ -36,7 +36,7 @@ def bars(axes, pairs, title):
 
 
 def by_shape(results, operation):
-    """Types across, masks down."""
+    """A grid of bar plots: types across, masks down."""
     most = max(case.threads for case, _ in entries_of(results))
     shapes = tuple(name for name in SHAPES if name != DECODE)
     panels = []
@@ -64,7 +64,7 @@ def by_shape(results, operation):
 
 
 def roofline(results):
-    """GFLOP/s against FLOPs a byte of tensors, with the two limits of the machine."""
+    """GFLOP/s against FLOPs per byte of tensors, with the two limits of the machine."""
     most = max(case.threads for case, _ in entries_of(results))
     pairs = [pair for pair in entries_of(results) if pair[0].threads == most and pair[0].shape in SHAPES]
     bandwidths = [entry["peak_gbytes"] for _, entry in pairs if "peak_gbytes" in entry]
@@ -82,7 +82,7 @@ def roofline(results):
         points = [point for point in points if point[1]]
         axes.scatter(*zip(*points), s=22 if name == "fa" else 12, color=COLORS[name], label=NAMES[name],
                      zorder=3 if name == "fa" else 2)
-    axes.set(xscale="log", yscale="log", xlabel="FLOPs of kept work a byte of inputs and outputs", ylabel="GFLOP/s",
+    axes.set(xscale="log", yscale="log", xlabel="FLOPs of kept work per byte of inputs and outputs", ylabel="GFLOP/s",
              title=f"Roofline, {most} threads: every shape, type, mask and direction")
     axes.legend(loc="lower right")
     figure.tight_layout()
@@ -111,7 +111,7 @@ def lengths(results):
 
 
 def threads(results):
-    """GFLOP/s against threads, with a line of what the peak allows."""
+    """GFLOP/s against threads, with the peak as a line."""
     groups = {}
     for case, entry in entries_of(results):
         if case.shape in SHAPES and case.dtype == "f32" and case.mask == "full":
@@ -135,7 +135,7 @@ def threads(results):
 
 
 def draw_all(results, folder):
-    """Writes what the results suffice for. @return the files"""
+    """Draws the plots for which there are results. @return names of the files"""
     drawings = {
         "forward.png": lambda: by_shape(results, "forward"),
         "backward.png": lambda: by_shape(results, "backward"),

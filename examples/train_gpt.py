@@ -4,10 +4,10 @@
     pip install torch==2.13.0 ./python
     python examples/train_gpt.py
 
-The text is what every Debian machine has: the licences in /usr/share/common-licenses (package base-files), as
-characters. The model trains four times from the same start: with PyTorch's own attention, to compare speed and loss,
-and three times with fa: on one thread, on two, and on two again. The last three must give the same losses and the same
-final weights, bit by bit, or the exit status is 1.
+The text is one that every Debian machine has: the licences in /usr/share/common-licenses (package base-files). Its
+tokens are characters. The model trains four times from the same start: with PyTorch's own attention, to compare speed
+and loss, and three times with fa: on one thread, on two, and on two again. The last three must give the same losses and
+the same final weights, bit by bit, or the exit status is 1.
 
 --torch-threads is 1 for all runs: PyTorch's own products and sums do not promise the same bits for other numbers.
 """

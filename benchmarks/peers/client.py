@@ -1,4 +1,4 @@
-"""The driver's end of a peer: a process of its own, pinned to as many CPUs as it has threads, that answers requests."""
+"""The driver's end of a peer. A peer is a process that answers requests, pinned to as many CPUs as it has threads."""
 
 import importlib.util
 import json
@@ -16,11 +16,11 @@ REQUIRES = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnx")}
 
 
 class PeerError(Exception):
-    """A peer that cannot be started, died, or answered with an error."""
+    """A peer cannot be started, died, or answered with an error."""
 
 
 def command_of(name, build):
-    """@param build  build folder of the C++ peers"""
+    """The command line that starts a peer. @param build  build folder of the C++ peers"""
     if name in PYTHON_PEERS:
         return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), PYTHON_PEERS[name])]
     return [os.path.join(os.path.abspath(build), "benchmarks", NATIVE_PEERS[name])]
@@ -37,13 +37,13 @@ def why_missing(name, build):
 
 class Peer:
     def __init__(self, name, build, threads, log):
-        """Starts it. @param log  a file for what it says on standard error"""
+        """Starts the peer. @param log  a file for what the peer writes to standard error"""
         self.name = name
         cpus = sorted(os.sched_getaffinity(0))[:threads]
-        # Whatever pool a library has, it is to have this size.
+        # Every library's thread pool gets this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         environment = {**os.environ, **{pool: str(threads) for pool in pools}}
-        # PyPI's oneDNN runs CPU code through an OpenCL driver that it brings along and does not find by itself.
+        # PyPI's oneDNN runs CPU code through an OpenCL driver that comes with it, but that it does not find by itself.
         libraries = os.path.join(sys.prefix, "lib")
         if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):
             environment |= {"OCL_ICD_FILENAMES": driver, "LD_LIBRARY_PATH": libraries}
@@ -57,7 +57,7 @@ class Peer:
         return self.process.pid
 
     def ask(self, what, **details):
-        """@return the answer, whose "unsupported" the caller looks at. Throws PeerError."""
+        """@return the answer; the caller looks for "unsupported" in it. Raises PeerError."""
         try:
             self.process.stdin.write(json.dumps({"do": what, **details}) + "\n")
             self.process.stdin.flush()

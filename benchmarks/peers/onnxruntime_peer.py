@@ -1,5 +1,5 @@
 """ONNX Runtime's CPU attention as a peer: MultiHeadAttention for equal heads and no mask, else GroupQueryAttention,
-which is always causal. Both take [B, S, N * D]; inputs are laid out so before anything is timed."""
+which is always causal. Both take [B, S, N * D]; inputs are brought into this layout before anything is timed."""
 
 import os
 
@@ -79,7 +79,7 @@ class OnnxRuntimePeer:
         return {"note": "MultiHeadAttention"}
 
     def prepare_group_query(self, q, k, v, past):
-        """@param past  keys that lie in the cache already; the new ones are written into it, in place"""
+        """@param past  number of keys that already lie in the cache; the new keys are written into it in place"""
         case = self.case
         new = slice(past, None)
         feeds = {"q": packed(q), "k": packed(k[:, :, new]), "v": packed(v[:, :, new])}

@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention as a peer, held to its flash kernel; the backward is autograd's of it."""
+"""PyTorch's scaled_dot_product_attention as a peer, restricted to its flash kernel; the backward is autograd's."""
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ class TorchPeer:
         self.backward = case["operation"] == "backward"
         self.inputs = [self.load(name).requires_grad_(self.backward) for name in ("q", "k", "v")]
         self.causal = case["mask"] == "causal"
-        # The parameter is younger than the kernel.
+        # Older versions have the kernel but not this parameter.
         self.grouped = {"enable_gqa": True} if case["heads"] != case["heads_kv"] else {}
         if self.backward:
             self.out = self.forward()

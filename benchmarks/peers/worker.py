@@ -1,14 +1,14 @@
-"""The side of compare.py's conversation that a peer takes: one JSON object a line on standard input, one answer a line
+"""The peer's side of the conversation with compare.py: one JSON object per line on standard input, one answer per line
 on standard output. peers/worker.cc is the same in C++.
 
     {"do": "about"}                         -> {"version": ...}
     {"do": "prepare", <case>, "folder": F}  -> {"ok": true} or {"unsupported": why}; reads F/q.npy and so on, replaces
                                                the case before; for a backward it runs the forward
     {"do": "check"}                         -> {"ok": true}; one call, whose results become F/out.npy, or dq, dk and dv
-    {"do": "time", "seconds": S}            -> {"seconds": [a call's, ...]} for about S seconds, one call at least
+    {"do": "time", "seconds": S}            -> {"seconds": [one per call, ...]} for about S seconds, at least one call
     {"do": "release"}                       -> {"ok": true}
 
-Whatever goes wrong is {"error": text}. fa_peer also answers "plan", "peak" and "bandwidth".
+The answer to a request that fails is {"error": text}. fa_peer also answers "plan", "peak" and "bandwidth".
 """
 
 import json
@@ -18,11 +18,11 @@ import time
 
 
 class Unsupported(Exception):
-    """A case that a peer has no kernel for; the text says which part of it."""
+    """The peer has no kernel for a case; the text says for which part of it."""
 
 
 def time_calls(call, seconds):
-    """Seconds a call, sample by sample."""
+    """Seconds per call, sample by sample."""
     samples, spent, calls = [], 0.0, 1
     while not samples or spent < seconds:
         begin = time.perf_counter()
@@ -56,7 +56,7 @@ def reply(peer, request):
 
 
 def serve(peer):
-    """Answers until standard input ends. What libraries print goes to standard error."""
+    """Answers until standard input ends. Output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
