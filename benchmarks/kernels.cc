@@ -1,6 +1,6 @@
-// Every kernel set of the registry, on every level this CPU has, in cache: the products and passes of one key block, in
-// GFLOP/s and as a fraction of the level's multiply-add peak measured in the same run. Kernels of few rows are bound by
-// what they read, so they also say bytes a second.
+// Times every kernel set of the registry, on every level that this CPU has, in cache: the products and passes of one
+// key block, in GFLOP/s and as a fraction of the level's multiply-add peak measured in the same run. Kernels of few
+// rows are bound by what they read, so they also give bytes per second.
 //
 //   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
 
@@ -25,7 +25,7 @@ constexpr int64_t kKeys = 256;
 constexpr int64_t kHeadSizes[] = {64, 128, 256};
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-/// Of what the kernels multiply: f32, or bf16 pairs.
+/// The type of the products' operands: f32, or bf16 pairs.
 double Peak(const StripKernels& kernels) {
   static std::map<std::pair<Isa, Operands>, double> peaks;
   const auto [it, fresh] = peaks.try_emplace({kernels.isa, kernels.operands}, 0.0);
@@ -37,7 +37,7 @@ double Peak(const StripKernels& kernels) {
   return it->second;
 }
 
-/// Rows of K or V of a type. Zeros cost what any finite number costs; no arithmetic on them is unusual.
+/// Rows of K or V of a type. They are zeros, which take as long as any finite number; no arithmetic on them is unusual.
 struct Rows {
   Rows(DType dtype, int64_t rows, int64_t columns)
       : memory(static_cast<size_t>(rows * columns) * SizeOf(dtype) / sizeof(float)),
@@ -46,7 +46,7 @@ struct Rows {
   RowBlock block;
 };
 
-/// Operands of one strip against one key block. Values are zero, where they stand for pairs, or small and positive, so
+/// Operands of one strip against one key block. Values are zero where they stand for pairs, else small and positive, so
 /// that no arithmetic is unusual.
 struct Block {
   Block(const StripKernels& kernels, DType dtype, int64_t d)
@@ -61,7 +61,7 @@ struct Block {
   std::vector<float> panel, tile, gradient, lane, sums, alpha;
 };
 
-/// CPU time, which other programs do not take part in.
+/// CPU time does not count the time of other programs.
 template <typename Call>
 double SecondsOfACall(benchmark::State& state, const Call& call) {
   const std::clock_t begin = std::clock();
@@ -125,7 +125,7 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
 
 void Softmax(benchmark::State& state, const StripKernels& kernels) {
   Block block(kernels, DType::kF32, 1);
-  // Its own output is its next input: 2^(s - 1) stays between 1/2 and 1.
+  // The pass's output is its next input: 2^(s - 1) stays between 1/2 and 1.
   const auto softmax = kernels.operands == Operands::kBF16Pairs ? kernels.softmax_pairs : kernels.softmax;
   const double seconds = SecondsOfACall(state, [&] {
     softmax(block.tile.data(), kKeys, 1.0f, block.lane.data(), block.alpha.data(), block.sums.data(),
@@ -134,7 +134,7 @@ void Softmax(benchmark::State& state, const StripKernels& kernels) {
   ReportElements(state, seconds, kKeys * kernels.width);
 }
 
-/// int8 products are held against int8 dot products where the level has them.
+/// int8 products are compared with int8 dot products where the level has them.
 double Int8Peak(Isa isa) {
   static std::map<Isa, double> peaks;
   const auto [it, fresh] = peaks.try_emplace(isa, 0.0);
@@ -171,7 +171,7 @@ void Int8Product(benchmark::State& state, const Int8Table& table, const Int8Kern
 void Int8Softmax(benchmark::State& state, const Int8Kernels& kernels) {
   const std::vector<float> scores(static_cast<size_t>(kKeys * kernels.width), -1);
   std::vector<float> s(scores), lane(static_cast<size_t>(kernels.width)), sum(lane);
-  // It leaves words where the scores were; read as floats they would be subnormal.
+  // The pass leaves words where the scores were; read as floats they would be subnormal.
   const double seconds = SecondsOfACall(state, [&] {
     std::copy(scores.begin(), scores.end(), s.begin());
     kernels.softmax(s.data(), kKeys, 1.0f, 127, 127, lane.data(), sum.data());
@@ -246,8 +246,8 @@ std::string CaseName(const char* kernel, const std::string& set, DType dtype, in
   return std::string("BM_") + kernel + "/" + set + "/" + Name(dtype) + "/d" + std::to_string(d);
 }
 
-/// One line of kernels.inc. A kernel of few rows shares every pass with the strip it is built on, a strip with its
-/// state by rows all but the product.
+/// One line of kernels.inc. A kernel of few rows shares every pass with the strip that it is built on; a strip with its
+/// state by rows shares all passes but the product.
 void RegisterLine(const KernelTable& table, const StripKernels& kernels) {
   using Run = void (*)(benchmark::State&, const KernelTable&, const StripKernels&, DType, int64_t);
   std::vector<std::pair<const char*, Run>> products = {{"product", Product}};
@@ -309,7 +309,7 @@ void RegisterAll() {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // those of the level below
+    if (table.isa != isa) continue;  // these belong to the level below
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
   const KernelTable& pairs = Kernels(DetectIsa(), DType::kBF16);

@@ -1,5 +1,5 @@
-// The operators through the public API, on the shapes that people run: every type, mask and layout, on one thread and
-// on all. A result is checked against double before it is timed; the peak is measured before and after each timing.
+// Times the operators through the public API, on the shapes that people run: every type, mask and layout, on one thread
+// and on all. A result is checked against double before it is timed; the peak is measured before and after each timing.
 //
 //   build/release/benchmarks/operators_benchmark --benchmark_filter='BM_Forward/f32/B_.*/causal/BNSD'
 
@@ -48,7 +48,7 @@ double SecondsOf(const std::function<void()>& call) {
 /// Times `call`, which has run once and been checked.
 void Time(benchmark::State& state, const Context& context, DType dtype, double flops, double bytes,
           const std::function<void()>& call) {
-  // Rounds of the yardstick as long as a call: the clock holds a higher rate over 1 ms than over 100.
+  // Rounds of the yardstick are as long as a call: the clock holds a higher rate over 1 ms than over 100 ms.
   const double round = std::clamp(SecondsOf(call), 1e-3, 0.1);
   const auto peak = [&] {
     return bench::MeasurePeakGflops(context.threads(), context.isa(), dtype, std::max(0.05, 2 * round), round);
@@ -108,7 +108,7 @@ void Register(const OperatorCase& bench, void (*run)(benchmark::State&, const Op
 struct Shape {
   const char* name;
   const char* sizes;
-  bool decode = false;  ///< one row: no mask, no backward
+  bool decode = false;  ///< one query row: no mask, no backward
 };
 constexpr Shape kShapes[] = {
     {"A_b1n16s1024d64", "1,16,16,1024,1024,64"},    {"B_b1n16s2048d128", "1,16,16,2048,2048,128"},

@@ -1,5 +1,5 @@
 // What this machine can do at most: multiply-adds and dot products in registers, reads from memory, exponentials from
-// L1. Every other figure of the suite is read against these.
+// L1. All other figures of the suite are fractions of these.
 //
 //   build/release/benchmarks/peaks_benchmark
 
@@ -20,14 +20,14 @@
 namespace fa::bench {
 namespace {
 
-/// The best of rounds of about `round_seconds` within `seconds`, in billions of units a second of all threads.
+/// The best of rounds of about `round_seconds` within `seconds`, in billions of units per second of all threads.
 double MeasureLoop(const PeakLoop& loop, int threads, double seconds) {
   constexpr int64_t kIterations = 1'000'000;  // some 5 ms, long against the start of a round
   const double shortest = ShortestRound(threads, seconds, [&](int) { loop.run(kIterations); });
   return loop.flops_per_iteration * static_cast<double>(kIterations) * threads / shortest * 1e-9;
 }
 
-/// 2^x of 2048 numbers a thread, over and over.
+/// 2^x of 2048 numbers per thread, again and again.
 double MeasureExp2(int threads, Isa isa, double seconds) {
   constexpr int64_t kNumbers = 2048, kRepeats = 1000;
   const auto exp2 = core::kernels::Kernels(isa).rows->exp2;

@@ -1,5 +1,5 @@
-// fa itself beside the peers: the one-call form, with everything a user's call does. It also answers what the machine
-// can do at most, so that the peak is measured between the calls it is the yardstick of.
+// fa itself as a peer: the one-call form, with everything that a user's call does. It also answers what the machine can
+// do at most, so that the peak is measured between the calls that are compared with it.
 
 #include <memory>
 #include <optional>
@@ -41,7 +41,7 @@ ForwardCaseFlags FlagsOf(const PeerCase& bench) {
   return flags;
 }
 
-/// A case with its memory.
+/// A case and its memory.
 class Problem {
  public:
   Problem(const PeerCase& bench, Context& context)

@@ -12,8 +12,8 @@ struct NaiveSizes {
 };
 
 /// Attention as a page of code computes it: whole matrices of scores by OpenBLAS' sgemm, softmax row by row, the second
-/// product. f32, dense BNSD, O(Sq Sk) memory a thread, masked pairs computed and thrown away. The heads that share a
-/// key head are one product; such groups go to OpenMP threads, and OpenBLAS runs with one.
+/// product. It takes f32 in dense BNSD and O(Sq Sk) memory per thread; masked pairs are computed and thrown away. The
+/// heads that share a key head are one product; such groups go to OpenMP threads, and OpenBLAS runs with one thread.
 class NaiveAttention {
  public:
   NaiveAttention(const NaiveSizes& sizes, int threads);
@@ -34,13 +34,13 @@ class NaiveAttention {
   void BackwardGroup(const Group& group, const Gradients& tensors, float* p, float* ds) const;
   void Scores(const Group& group, float* s) const;
   [[nodiscard]] Group GroupAt(const float* q, const float* k, int64_t index) const;
-  /// Keys that row r of a group's product keeps.
+  /// The number of keys that row r of a group's product keeps.
   [[nodiscard]] int64_t Kept(int64_t row) const;
 
   NaiveSizes sizes_;
-  int64_t rows_;  ///< of a group's product
+  int64_t rows_;  ///< rows of a group's product
   int threads_;
-  std::vector<std::vector<float>> scratch_;  ///< two matrices a thread
+  std::vector<std::vector<float>> scratch_;  ///< two matrices per thread
 };
 
 }  // namespace fa::peers

@@ -67,8 +67,8 @@ class NaivePeer : public Peer {
   Tensor q_, k_, v_, out_, lse_, d_out_, dq_, dk_, dv_;
 };
 
-/// An OpenBLAS older than the CPU takes it for a Prescott and computes with SSE3: it is told what it may use instead,
-/// which it looks at only while it is loaded.
+/// An OpenBLAS older than the CPU takes it for a Prescott and computes with SSE3. It must be told which kernels it may
+/// use before it is loaded.
 void RestartWithVectors(char** argv) {
   constexpr char kCore[] = "OPENBLAS_CORETYPE";
   if (std::string_view(openblas_get_corename()) != "Prescott" || std::getenv(kCore) != nullptr) return;

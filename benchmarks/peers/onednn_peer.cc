@@ -1,6 +1,6 @@
-// oneDNN's graph API as a peer: the scaled-dot-product pattern, which it compiles into one fused kernel. It takes 256
-// query rows at a time, which is as fast as all at once or faster, and lets a causal mask spare it the keys behind a
-// chunk: as one operator it computes them.
+// oneDNN's graph API as a peer: the scaled-dot-product pattern, which it compiles into one fused kernel. The peer
+// passes 256 query rows at a time, which is as fast as all rows at once or faster; with a causal mask oneDNN then need
+// not compute the keys after a chunk, which it computes for all rows at once.
 
 #include <algorithm>
 #include <cmath>
@@ -38,19 +38,19 @@ Type TypeOf(DType dtype) {
   }
 }
 
-/// [B, Nkv, G, S, D]: the heads of a group share the key head, whose G is 1.
+/// [B, Nkv, G, S, D]: the heads of a group share the key head, for which G is 1.
 struct Sizes {
   int64_t batch, heads_kv, group, d;
 };
 
-/// `rows` rows a head out of dense tensors with `of` rows a head.
+/// Takes `rows` rows per head out of dense tensors with `of` rows per head.
 logical_tensor RowsOf(size_t id, Type type, const Sizes& sizes, int64_t group, int64_t rows, int64_t of) {
   const Dim head = of * sizes.d;
   return {id, type, DimList{sizes.batch, sizes.heads_kv, group, rows, sizes.d},
           DimList{sizes.heads_kv * group * head, group * head, head, sizes.d, 1}};
 }
 
-/// Memory of oneDNN's own, which its runtime may insist on.
+/// Memory that oneDNN allocates, which its runtime may insist on.
 class Memory {
  public:
   Memory(const dnnl::engine& engine, const tool::Tensor& contents) : Memory(engine, contents.array.size_bytes()) {

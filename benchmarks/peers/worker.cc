@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-/// Seconds a call, sample by sample, for about `seconds` and at least one sample.
+/// Seconds per call, sample by sample, for about `seconds` and at least one sample.
 std::vector<double> TimeCalls(Peer& peer, double seconds) {
   // A sample much longer than the clock's resolution (some 25 ns) and its call.
   constexpr double kMinSampleSeconds = 20e-6;

@@ -8,8 +8,8 @@
 #include "fa/tensor.h"
 #include "files/tensors.h"
 
-/// The side of compare.py's conversation that a peer written in C++ takes: one JSON object a line on standard input,
-/// one answer a line on standard output. benchmarks/peers/worker.py has the same for Python and says what is asked.
+/// The side of the conversation with compare.py that a peer in C++ takes: one JSON object per line on standard input,
+/// one answer per line on standard output. benchmarks/peers/worker.py has the same for Python and lists the requests.
 namespace fa::peers {
 
 /// An attention call on dense BNSD tensors.
@@ -21,13 +21,13 @@ struct PeerCase {
   DType dtype = DType::kF32;
   std::string mask;  ///< "full", "causal" or "windowN": the N keys before the diagonal and the diagonal
   int threads = 1;
-  std::string folder;  ///< of q.npy, k.npy, v.npy, for the backward d_out.npy, and of the results
+  std::string folder;  ///< folder of q.npy, k.npy, v.npy, of d_out.npy for the backward, and of the results
 
   [[nodiscard]] tool::Tensor Load(const char* name) const;
   void Save(const char* name, const tool::Tensor& tensor) const;
 };
 
-/// A case that a peer has no kernel for; what() says which part of it.
+/// The peer has no kernel for a case; what() says for which part of it.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -36,11 +36,11 @@ class Unsupported : public std::runtime_error {
 class Peer {
  public:
   virtual ~Peer() = default;
-  /// "version" and what else is worth telling about it.
+  /// "version" and other facts about the peer.
   virtual nlohmann::json About() = 0;
-  /// Reads the inputs, replaces the case before. For a backward, runs the forward. Throws Unsupported.
+  /// Reads the inputs and replaces the previous case. For a backward, runs the forward. Throws Unsupported.
   virtual void Prepare(const PeerCase& prepared) = 0;
-  /// What is timed.
+  /// The call that is timed.
   virtual void Call() = 0;
   /// Writes out.npy, or dq.npy, dk.npy and dv.npy.
   virtual void SaveResults() = 0;

@@ -1,7 +1,7 @@
 #ifndef FA_EXAMPLES_ACLNN_DEVICE_H_
 #define FA_EXAMPLES_ACLNN_DEVICE_H_
 
-// The parts that every program for the device has: start, tensors in device memory, results on the host, end.
+// What every program for the device needs: start, tensors in device memory, results on the host, end.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -38,7 +38,7 @@ inline int64_t ElementsOf(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-// A tensor in device memory, with what the host has copied there.
+// A tensor in device memory, and its values on the host.
 struct DeviceTensor {
   void* memory = nullptr;
   size_t bytes = 0;
@@ -75,7 +75,7 @@ std::vector<T> ToHost(const DeviceTensor& tensor) {
   return host;
 }
 
-// Workspace, second phase, wait: the same for every operator.
+// Workspace, second phase, wait: these steps are the same for every operator.
 using Operator = aclnnStatus (*)(void*, uint64_t, aclOpExecutor*, aclrtStream);
 
 inline void Execute(Operator run, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) {
@@ -86,7 +86,7 @@ inline void Execute(Operator run, uint64_t workspace_size, aclOpExecutor* execut
   if (workspace != nullptr) CHECK(aclrtFree(workspace));
 }
 
-// Numbers that are easy to make again: sin(frequency * index).
+// Numbers that are easy to compute elsewhere: sin(frequency * index).
 inline std::vector<float> Wave(int64_t elements, double frequency) {
   std::vector<float> values(static_cast<size_t>(elements));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -95,7 +95,7 @@ inline std::vector<float> Wave(int64_t elements, double frequency) {
   return values;
 }
 
-// bfloat16 is the upper half of a float.
+// A bfloat16 is the upper half of a float.
 inline std::vector<uint16_t> ToBf16(const std::vector<float>& values) {
   std::vector<uint16_t> bits(values.size());
   for (size_t i = 0; i < bits.size(); ++i) {
@@ -128,13 +128,13 @@ inline std::vector<uint8_t> CompressedMask() {
 inline void Print(const char* name, const std::vector<float>& values, size_t columns) {
   std::printf("%s\n", name);
   for (size_t i = 0; i < values.size(); ++i) {
-    // Four digits, and no minus before a zero.
+    // Prints four digits, and no minus before a zero.
     std::printf("%8.4f%c", std::fabs(values[i]) < 5e-5F ? 0.0 : static_cast<double>(values[i]),
                 (i + 1) % columns == 0 ? '\n' : ' ');
   }
 }
 
-// One of the eight copies of every statistic.
+// Statistics lie in eight equal copies; this takes one.
 inline std::vector<float> FirstOfEight(const std::vector<float>& statistics) {
   std::vector<float> values;
   for (size_t i = 0; i < statistics.size(); i += 8) values.push_back(statistics[i]);

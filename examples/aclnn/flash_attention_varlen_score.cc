@@ -1,4 +1,4 @@
-// Two packed sequences of bfloat16, the second one causal to its last key, with a sink a head.
+// Two packed sequences of bfloat16, the second one causal to its last key, with one sink per head.
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "device.h"
 
@@ -8,7 +8,7 @@ int main() {
   aclrtStream stream = nullptr;
   StartDevice(kDevice, &stream);
 
-  // Lengths 2 and 3 of the queries, 2 and 5 of the keys, as inclusive prefix sums.
+  // The lengths are 2 and 3 (queries), 2 and 5 (keys), given as inclusive prefix sums.
   const std::vector<int64_t> q_ends = {2, 5};
   const std::vector<int64_t> kv_ends = {2, 7};
   const std::vector<int64_t> q_shape = {q_ends.back(), kHeads, kSize};

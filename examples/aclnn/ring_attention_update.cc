@@ -17,7 +17,7 @@ Partial CreatePartial() {
           CreateOutput<float>({kTokens, 1, kHeads * kSize}, ACL_FLOAT)};
 }
 
-// Rows begin..end of the keys.
+// The rows from `begin` to `end` of the keys.
 Partial Attend(const DeviceTensor& query, int64_t begin, int64_t end, aclrtStream stream) {
   const int64_t row = kHeads * kSize;
   const auto rows = [&](double frequency) {

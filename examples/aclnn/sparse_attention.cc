@@ -22,7 +22,7 @@ DeviceTensor Input(const std::vector<int64_t>& shape, double frequency) {
 }
 DeviceTensor Output(const std::vector<int64_t>& shape) { return CreateOutput<float>(shape, ACL_FLOAT); }
 
-// Queries, keys and head weights of the indexer; what it chooses.
+// Queries, keys and head weights of the indexer, and the keys that it chooses.
 struct Indexer {
   DeviceTensor query = Input({kBatch, kQueries, kIndexHeads, kIndexSize}, 0.37);
   DeviceTensor key = Input({kBatch, kKeys, 1, kIndexSize}, 0.91);
@@ -31,7 +31,7 @@ struct Indexer {
   DeviceTensor values = Output({kBatch, kQueries, 1, kSelected});
 };
 
-// Heads of two parts; values are the keys' first part.
+// Heads have two parts; the values are the first part of the keys.
 struct Attention {
   DeviceTensor query = Input({kBatch, kQueries, kHeads, kSize}, 0.7);
   DeviceTensor query_rope = Input({kBatch, kQueries, kHeads, kRope}, 0.23);
@@ -73,7 +73,7 @@ void Attend(const Attention& attention, const Indexer& indexer, aclrtStream stre
   Print("attention", ToHost<float>(attention.out), kSize);
 }
 
-// Of the sum of all outputs.
+// The gradient of the sum of all outputs.
 void Differentiate(const Attention& attention, const Indexer& indexer, aclrtStream stream) {
   const std::vector<int64_t> shape = {kBatch, kQueries, kHeads, kSize};
   DeviceTensor d_out = CreateTensor(std::vector<float>(static_cast<size_t>(ElementsOf(shape)), 1.0F), shape, ACL_FLOAT);

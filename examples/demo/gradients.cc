@@ -14,7 +14,7 @@
 namespace fa::demo {
 namespace {
 
-/// The largest error of one gradient so far. Written so that a NaN counts as the largest error.
+/// The largest error of one gradient so far. A NaN counts as the largest error.
 class Comparison {
  public:
   Comparison(const npy::Array& got, const npy::Array& want) : got_(got), want_(want) {}

@@ -14,20 +14,22 @@ namespace fa::demo {
 /// computed.
 struct Gradients {
   npy::Array d_out, want_dq, want_dk, want_dv;
-  npy::Array dq, dk, dv;  ///< ours
+  npy::Array dq, dk, dv;  ///< computed by fa
 
-  /// On the results of our own forward.
+  /// The arguments of the backward, on the results of fa's own forward.
   [[nodiscard]] AttentionGradArgs Args(const Layer& layer);
 };
 
-/// Those of layer `index`, or nothing where its layer<i>_dout.npy is missing. Throws npy::IoError, npy::FormatError.
+/// The gradients of layer `index`, or nothing where its layer<i>_dout.npy is missing. Throws npy::IoError,
+/// npy::FormatError.
 [[nodiscard]] std::optional<Gradients> LoadGradients(const std::filesystem::path& folder, int index,
                                                      const Layer& layer);
 
 /// Largest |error| of each gradient, divided by the largest value of that gradient.
 struct GradientErrors {
   double dq = 0, dk = 0, dv = 0;
-  /// Largest |error| / bound over all elements of the three; above 1, rounding does not explain the difference.
+  /// Largest |error| / bound over all elements of the three gradients; above 1, rounding does not explain the
+  /// difference.
   double of_bound = 0;
 };
 

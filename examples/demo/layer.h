@@ -16,7 +16,7 @@ namespace fa::demo {
 /// computed from them.
 struct Layer {
   npy::Array q, k, v, want;
-  npy::Array out, softmax_max, softmax_sum;  ///< ours
+  npy::Array out, softmax_max, softmax_sum;  ///< computed by fa
 
   [[nodiscard]] AttentionArgs Args();
 };
@@ -34,10 +34,10 @@ struct Layer {
 /// Layer `index` of the folder, or nothing where its query file is missing. Throws npy::IoError, npy::FormatError.
 [[nodiscard]] std::optional<Layer> LoadLayer(const std::filesystem::path& folder, int index);
 
-/// The larger of two errors; NaN where either is.
+/// The larger of two errors; NaN if either is NaN.
 [[nodiscard]] inline double WorseOf(double a, double b) { return b <= a || std::isnan(a) ? a : b; }
 
-/// How far our output is from the float64 one.
+/// How far fa's output is from the float64 output.
 struct Error {
   double max = 0;
   double rms = 0;

@@ -33,7 +33,7 @@ void ThrowUnlessOk(const fa::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-/// The shortest of the calls that fit into a quarter of a second.
+/// The time of the shortest of the calls that fit into a quarter of a second.
 template <typename Args>
 double BestSeconds(const fa::Plan& plan, const Args& args) {
   constexpr double kSeconds = 0.25;
@@ -54,10 +54,10 @@ class Direction {
  public:
   explicit Direction(const fa::Context& context) : context_(context) {}
 
-  /// Runs the plan and returns the end of the layer's line.
+  /// Runs the plan and returns the end of the layer's line of output.
   template <typename Args>
   std::string Time(const fa::Plan& plan, const Args& args) {
-    // Before and after, because both share a machine that may not be quiet.
+    // The peak is measured before and after, because other programs may use the machine too.
     const auto measure = [this] { return fa::bench::MeasureFmaPeakGflops(context_.threads(), context_.isa()); };
     peak_ = std::max(peak_, measure());
     const double seconds = BestSeconds(plan, args);
