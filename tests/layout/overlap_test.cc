@@ -12,7 +12,7 @@
 namespace fa::layout {
 namespace {
 
-// Only addresses are compared; nothing is read.
+// Only addresses are compared; no memory is read.
 const std::byte* Address(int64_t bytes) { return reinterpret_cast<const std::byte*>(0x10000000 + bytes); }
 
 TensorView View(int64_t byte_offset, DType dtype, Dims shape, Dims stride) {

@@ -41,8 +41,9 @@ struct Problem {
   MaskRule mask = {};
   PairValues<uint8_t> dense_mask = {};  ///< 1 = drop
   PseType pse_type = PseType::kNone;
-  PairValues<double> pse = {};      ///< types 0 and 1
-  bool pse_compressed = false;      ///< 1024 rows: the last ones; earlier rows by their distance from the diagonal
+  PairValues<double> pse = {};  ///< types 0 and 1
+  bool pse_compressed =
+      false;  ///< 1024 rows: the last ones; the bias of earlier rows is found by their distance from the diagonal
   std::vector<double> slopes = {};  ///< types 2 and 3: [B, N]
   int64_t q_start = 0, kv_start = 0;
   double keep_prob = 1;
@@ -55,14 +56,14 @@ struct Problem {
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
   /// Start of row i of head n of batch element b in q or out (`columns` = d or dv) and in a statistic (`columns` = 1).
   [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
-  /// Likewise in k and v.
+  /// The same for k and v.
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
 };
 
 /// Whether query i of head n sees key j: the rule and the dense mask.
 [[nodiscard]] bool Keeps(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Where pair (i, j) reads pse.values. Only for a pair that is kept.
+/// Where pair (i, j) reads pse.values. The pair must be kept.
 [[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
 /// Sums of magnitudes that a rounding-error analysis needs (support/tolerance.h), with P normalised and z the factor of
@@ -86,8 +87,8 @@ struct ForwardResult {
 /// Attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// The yardstick of the exactness goals: the same loops in f32 from inputs of `format`, the whole row at once, P
-/// rounded to a 16-bit format before it meets V, the output rounded once.
+/// The yardstick of exactness: the same loops in f32 from inputs of `format`. They treat the whole row at once, round P
+/// to a 16-bit format before it meets V, and round the output once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
 struct Gradients {
@@ -102,7 +103,8 @@ struct Gradients {
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// The yardstick: in f32, P and dS rounded to a 16-bit format before their products, gradients rounded once.
+/// The yardstick of exactness: in f32, with P and dS rounded to a 16-bit format before their products, and gradients
+/// rounded once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

@@ -1,5 +1,5 @@
-// The reference checked against what can be said without it: pictures of the masks in the vendor's documents, values
-// worked out by hand, and finite differences.
+// Checks the reference against what is known without it: pictures of the masks in the vendor's documents, values worked
+// out by hand, and finite differences.
 #include "reference/attention.h"
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(NaiveForward, DiffersFromDoubleByRoundingOnly) {
   }
 }
 
-/// Random problems that turn on every option in turn.
+/// Random problems; each option is on in some of them.
 class RandomProblem {
  public:
   explicit RandomProblem(int seed) : random_(static_cast<unsigned>(seed)) {}
@@ -171,7 +171,7 @@ class RandomProblem {
  private:
   int64_t Pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
-  /// Of every pair by itself; 1 in 3 is dropped.
+  /// For each pair by itself; one in three is dropped.
   void AddDenseMask(Problem* p) {
     for (int64_t b = 0; b < p->batch(); ++b) {
       p->dense_mask.offset.push_back(static_cast<int64_t>(p->dense_mask.values.size()));

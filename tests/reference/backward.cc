@@ -49,7 +49,7 @@ class RowGradient {
 
  private:
   [[nodiscard]] Real Rounded(Real x) const {
-    if (format_ == Format::kF32) return x;  // f32 inputs: products take what the arithmetic has
+    if (format_ == Format::kF32) return x;  // f32 inputs: products take values as the arithmetic gives them
     return static_cast<Real>(RoundTo(format_, static_cast<double>(x)));
   }
 

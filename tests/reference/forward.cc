@@ -1,4 +1,4 @@
-// O = drop(softmax(S)) V, one row at a time: all its scores, their maximum, the sum, then the weighted values.
+// O = drop(softmax(S)) V, one row at a time: all scores of the row, their maximum, the sum, then the weighted values.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 constexpr double kNoKeysMax = -static_cast<double>(FLT_MAX);
 constexpr double kNoKeysSum = static_cast<double>(FLT_MAX);
 
-/// What is rounded where. In double nothing is.
+/// Which values are rounded. In double none are.
 struct Rounding {
   bool on = false;
   Format format = Format::kF32;

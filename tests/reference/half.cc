@@ -44,7 +44,7 @@ uint16_t Encode16(Format format, double value) {
   if (value == 0) return static_cast<uint16_t>(sign);
   int exponent = std::ilogb(value);
   if (exponent < shape.smallest_exponent()) exponent = shape.smallest_exponent();
-  // In units of the last place; nearbyint rounds ties to even. A carry into the next binade is a carry of the bits.
+  // The unit is the last place; nearbyint rounds ties to even. A carry into the next binade is a carry of the bits.
   const double units = std::nearbyint(std::ldexp(std::fabs(value), shape.fraction_bits - exponent));
   const int64_t bits =
       static_cast<int64_t>(units) + (static_cast<int64_t>(exponent - shape.smallest_exponent()) << shape.fraction_bits);

@@ -5,7 +5,8 @@
 
 namespace reference {
 
-/// The number formats of tensors, from their definitions: sign, exponent, fraction; nothing shared with the library.
+/// The number formats of tensors, from their definitions: sign, exponent, fraction. They share nothing with the
+/// library.
 enum class Format : uint8_t { kF32, kF16, kBF16 };
 
 /// The value of a 16-bit pattern; exact.
@@ -14,7 +15,7 @@ enum class Format : uint8_t { kF32, kF16, kBF16 };
 [[nodiscard]] uint16_t Encode16(Format format, double value);
 /// The nearest number of the format, as double.
 [[nodiscard]] double RoundTo(Format format, double value);
-/// Unit roundoff: half the distance of 1 and the next number.
+/// Unit roundoff: half the distance between 1 and the next number.
 [[nodiscard]] double UnitRoundoff(Format format);
 /// Half the smallest positive number: the rounding error next to 0.
 [[nodiscard]] double SmallestError(Format format);

@@ -12,7 +12,7 @@ namespace reference {
 /// A lightning indexer. Tensors are packed: q [tokens, heads, d], k [keys, d], weights [tokens, heads].
 struct IndexerProblem {
   int64_t heads = 1, d = 1;
-  Selection selection = {};  ///< forward: its lists are not read
+  Selection selection = {};  ///< the forward does not read its lists
   std::vector<double> q = {}, k = {}, weights = {};
 
   /// q . k of packed rows; `magnitude`, if not null, gets the sum of the terms' magnitudes.
@@ -21,13 +21,13 @@ struct IndexerProblem {
   [[nodiscard]] double Score(int64_t token, int64_t key) const;
 };
 
-/// The `slots` first of the scores of keys 0, 1, ... in the order of the operator: descending, equal ones by ascending
-/// key, -0 as +0, NaN last. Fewer scores than slots: fewer keys.
+/// The first `slots` of the scores of keys 0, 1, ... in the order of the operator: descending, equal scores by
+/// ascending key, -0 equal to +0, NaN last. With fewer scores than slots, fewer keys.
 [[nodiscard]] std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots);
 
 struct IndexerResult {
   std::vector<int64_t> indices;  ///< [tokens, slots], -1 where unused
-  std::vector<double> values;    ///< likewise, -inf
+  std::vector<double> values;    ///< [tokens, slots], -inf where unused
 };
 
 [[nodiscard]] IndexerResult IndexerForward(const IndexerProblem& problem);

@@ -34,7 +34,7 @@ struct LossResult {
 /// One row of the loss: target, indexer's distribution and scores of each of its keys.
 struct LossRow {
   std::vector<double> p, y, score;
-  double p_sum = 0;  ///< of the head means, which the L1 target is divided by
+  double p_sum = 0;  ///< sum of the head means, by which the L1 target is divided
 };
 
 [[nodiscard]] LossRow RowOfLoss(const LossProblem& problem, int64_t b, int64_t t);

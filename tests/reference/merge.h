@@ -10,11 +10,12 @@ struct PartialRow {
   std::vector<double> out;
   double max = 0, sum = 0;
 
-  /// Of no key: sum 0, or max -FLT_MAX with sum FLT_MAX.
+  /// Whether the row is over no key: sum 0, or max -FLT_MAX with sum FLT_MAX.
   [[nodiscard]] bool absent() const;
 };
 
-/// The row over the keys of both. One that is absent leaves the other as it is; both absent: 0, -FLT_MAX, FLT_MAX.
+/// The row over the keys of both. A row over no key leaves the other as it is; if both are, the result is 0, -FLT_MAX,
+/// FLT_MAX.
 [[nodiscard]] PartialRow Merge(const PartialRow& prev, const PartialRow& cur);
 
 }  // namespace reference

@@ -15,13 +15,13 @@ struct ProductScales {
 
 struct PromptResult {
   std::vector<double> out;    ///< like Forward's, before any rounding
-  std::vector<double> slack;  ///< how far a result may be away whose exponentials and sums are those of f32
+  std::vector<double> slack;  ///< how far a result whose exponentials and sums are in f32 may be from `out`
 };
 
 /// Attention of int8 values, in double and step by step: S = QK deq1 scale + pse; P = exp(S - max of the row);
 /// P8 = saturate(rint(P quant1)), ties to even; out = sum(P8 V) deq2 / sum(P). A row without keys is 0.
 ///
-/// The slack: f32 moves P by a few parts in a million, so that a product P quant1 next to a half may round to the other
+/// The slack: f32 moves P by a few parts in a million. So a product P quant1 next to a half may round to the other
 /// integer, which moves the output by |V| deq2 / sum(P); and it scales the output by as much.
 [[nodiscard]] PromptResult PromptInt8(const Problem& problem, const ProductScales& scales);
 

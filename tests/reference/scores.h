@@ -17,11 +17,11 @@ struct Score {
   Real value = 0;
   Real drop = 1;         ///< factor of dropout: 0 or 1/keep_prob
   Real cap_slope = 1;    ///< d value / d (scale * QK) / scale
-  Real distance = 0;     ///< what the slope is multiplied by
-  double magnitude = 0;  ///< the same terms, all added with their magnitudes
+  Real distance = 0;     ///< the factor of the slope
+  double magnitude = 0;  ///< the sum of the magnitudes of the value's terms
 };
 
-/// 0, or the factor of a kept pair.
+/// The factor of dropout: 0, or that of a kept pair.
 [[nodiscard]] double DropFactor(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
 template <typename Real>
@@ -65,7 +65,7 @@ Score<Real> ScoreOf(const Problem& p, int64_t b, int64_t n, int64_t i, int64_t j
     const Real tanh = std::tanh(score.value / cap);
     score.value = cap * tanh;
     score.cap_slope = 1 - tanh * tanh;
-    // An infinite score is the cap, whatever its product was off by.
+    // An infinite score is the cap, whatever the error of its product.
     if (std::isinf(score.magnitude) && std::fabs(tanh) == 1) score.magnitude = 0;
   }
   if (p.pse_type == PseType::kScaleThenAdd) {
@@ -83,7 +83,7 @@ Score<Real> ScoreOf(const Problem& p, int64_t b, int64_t n, int64_t i, int64_t j
   return score;
 }
 
-/// The scores of the pairs that query i sees, in ascending keys. A score of -inf is no key.
+/// The scores of the pairs that query i sees, in ascending order of keys. A score of -inf means no key.
 template <typename Real>
 void ScoresOfRow(const Problem& problem, int64_t b, int64_t n, int64_t i, std::vector<Score<Real>>* scores) {
   scores->clear();

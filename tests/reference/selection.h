@@ -27,10 +27,10 @@ struct Selection {
   [[nodiscard]] int64_t keys() const { return FirstKey(batch()); }
   [[nodiscard]] int64_t FirstToken(int64_t b) const;
   [[nodiscard]] int64_t FirstKey(int64_t b) const;
-  /// Keys below it may be seen; never negative.
+  /// The keys below this number may be seen; it is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
-  /// In the order of the list. Its first ceil(limit / block_size) entries are read, up to the first -1; an entry that
-  /// is no block below the limit is skipped.
+  /// The keys that the token's list names, in its order. The first ceil(limit / block_size) entries are read, up to the
+  /// first -1; an entry that is no block below the limit is skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
   /// Every key below the limit, as if the list named them in order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;

@@ -12,12 +12,12 @@ namespace reference {
 /// [keys, heads_kv, size], in double whatever the type under test is.
 struct SparseProblem {
   int64_t heads = 1, d = 1, d_rope = 0, dv = 1;
-  int64_t heads_kv = 1;  ///< more than one only as the attention of a dense indexer loss
+  int64_t heads_kv = 1;  ///< more than one only for the attention of a dense indexer loss
   Selection selection = {};
   double scale = 1;
-  bool merged = false;  ///< no v: the first dv columns of k
+  bool merged = false;  ///< there is no v; values are the first dv columns of k
   std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
-  std::vector<double> sink = {};  ///< [heads], or empty: a further key of that score and value 0
+  std::vector<double> sink = {};  ///< [heads], or empty: one more key of that score and value 0
 
   /// scale * (q . k + q_rope . k_rope) of packed rows; `magnitude`, if not null, gets the same with every term's
   /// magnitude.
@@ -34,8 +34,9 @@ struct SparseResult {
 [[nodiscard]] SparseResult SparseForward(const SparseProblem& problem);
 
 struct SparseGradients {
-  std::vector<double> dq, dk, dv, dq_rope, dk_rope;  ///< like q, ...; merged: dv is in dk, and empty
-  std::vector<double> dsink;                         ///< like sink
+  std::vector<double> dq, dk, dv, dq_rope,
+      dk_rope;                ///< like q, k, v, q_rope, k_rope; merged: dk contains dv, which is empty
+  std::vector<double> dsink;  ///< like sink
 };
 
 /// Gradients of sum(out * d_out); `forward` gives out, max and sum.

@@ -1,4 +1,4 @@
-// The references of the sparse family checked against what can be said without them: lists worked out by hand, dense
+// Checks the references of the sparse family against what is known without them: lists worked out by hand, dense
 // attention, and finite differences through the whole chain.
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ class RandomSparse {
 };
 
 /// Central differences: error h^2 f''' / 6 + eps |f| / h, about 1e-9 at h = 1e-5 for values around 1. ReLU has no
-/// derivative at 0; a product closer to it than the step is too rare to be among these problems.
+/// derivative at 0; no product of these problems is closer to 0 than the step.
 void ExpectGradient(const std::function<double()>& loss, std::vector<double>* input,
                     const std::vector<double>& gradient, const char* name) {
   constexpr double kStep = 1e-5;
@@ -199,7 +199,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
   const Selection& s = p.selection;
   const std::vector<double> d_values = random.Values(s.tokens() * s.slots);
-  // The values of the entries, whatever made the lists.
+  // The values of the entries, whichever lists name them.
   const auto loss = [&] {
     double sum = 0;
     for (int64_t b = 0; b < s.batch(); ++b) {
@@ -218,7 +218,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.weights, g.dweights, "dweights");
 }
 
-/// Through the operators that come before: the lists and their values by the indexer itself.
+/// Runs the operators that come before: the indexer itself makes the lists and their values.
 TEST_P(SparseReference, IndexerValuesAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
@@ -269,7 +269,7 @@ TEST_P(SparseReference, LossGradientsAgreeWithFiniteDifferences) {
   ExpectLossGradients(&problem);
 }
 
-// kL1 is a distribution whatever the statistics.
+// kL1 makes a distribution for any statistics.
 TEST_P(SparseReference, LossGradientsOfTheNormalisedTargetAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   LossProblem problem = MakeLoss(&random);
@@ -279,7 +279,7 @@ TEST_P(SparseReference, LossGradientsOfTheNormalisedTargetAgreeWithFiniteDiffere
   ExpectLossGradients(&problem);
 }
 
-/// The dense loss, its statistics of the scores computed anew at every step.
+/// The dense loss; its statistics of the scores are computed anew at every step.
 TEST_P(SparseReference, DenseLossGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   Selection selection = random.MakeSelection(1);

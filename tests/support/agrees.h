@@ -7,9 +7,9 @@
 
 namespace fa::test {
 
-/// Whether a computed value is the expected one: NaN where NaN is expected, infinities and everything that `allowed` is
-/// 0 for exactly, else within `allowed`. A bound that is infinite or NaN would let anything pass: nothing agrees with
-/// it.
+/// Whether a computed value is the expected one. Where NaN is expected it must be NaN; infinities, and values whose
+/// `allowed` is 0, must be equal; other values must be within `allowed`. An infinite or NaN bound would let anything
+/// pass, so nothing agrees with it.
 inline bool Agrees(double got, double want, double allowed) {
   if (std::isnan(want)) return std::isnan(got);
   if (std::isinf(want) || allowed == 0) return got == want;

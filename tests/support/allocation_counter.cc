@@ -10,7 +10,8 @@ namespace {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 std::atomic<int64_t> allocations{0}, live{0};
-// Of FailingAllocations: those numbered [first_failure, last_failure], counted as `allocations` counts.
+// FailingAllocations sets these: allocations numbered [first_failure, last_failure] fail, counted as `allocations`
+// counts.
 std::atomic<int64_t> first_failure{kNever}, last_failure{kNever}, failures{0};
 
 void* Allocate(std::size_t bytes, std::size_t alignment) {
@@ -59,7 +60,7 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// The defaults would call the above, but AddressSanitizer has its own.
+// The default forms would call the functions above, but AddressSanitizer has forms of its own.
 void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept try {
   return operator new(bytes);
 } catch (const std::bad_alloc&) {

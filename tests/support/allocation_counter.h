@@ -5,15 +5,15 @@
 
 namespace fa::test {
 
-/// Calls of operator new since the start of the program. A binary that links allocation_counter.cc has every operator
-/// new replaced, those of the libraries it loads too.
+/// Calls of operator new since the start of the program. In a program that links allocation_counter.cc, every operator
+/// new is replaced, also in the libraries that it loads.
 [[nodiscard]] int64_t Allocations();
 
-/// Blocks of operator new that were not given back.
+/// Blocks of operator new that were not freed.
 [[nodiscard]] int64_t LiveAllocations();
 
-/// While one lives, calls of operator new fail on every thread: the `first`-th (1: the next), and all later ones too if
-/// `all_later`. One at a time.
+/// While such an object lives, calls of operator new fail on every thread: call number `first` (1 is the next call),
+/// and with `all_later` every later call too. Only one may live at a time.
 class FailingAllocations {
  public:
   explicit FailingAllocations(int64_t first, bool all_later);
@@ -21,7 +21,7 @@ class FailingAllocations {
   FailingAllocations(const FailingAllocations&) = delete;
   FailingAllocations& operator=(const FailingAllocations&) = delete;
 
-  /// How many failed so far.
+  /// How many calls failed so far.
   [[nodiscard]] int64_t failed() const;
 };
 

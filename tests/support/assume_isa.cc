@@ -1,5 +1,5 @@
-// Hypervisors hide features that the cores behind them execute. Tests of every level that the CPU *has* would leave
-// those levels out, so each test program tries the instruction in a child process, before anything asks for the level.
+// Hypervisors hide features that the CPUs below them have. Tests of every level that the CPU reports would leave those
+// levels out, so each test program tries the instruction in a child process before any code asks for the level.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ bool ExecutesPairsOfBf16() {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The first priority that programs may use: other static objects may already ask for the level.
+// The first priority that programs may use, because other static objects may ask for the level.
 __attribute__((constructor(101))) void AssumeWhatExecutes() {
   if (std::getenv("FA_ASSUME_ISA") == nullptr && ExecutesPairsOfBf16()) setenv("FA_ASSUME_ISA", "avx512_bf16", 1);
 }

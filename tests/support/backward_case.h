@@ -9,10 +9,10 @@
 
 namespace fa::test {
 
-/// One dense backward call as a value: the forward call it belongs to and how its own tensors lie.
+/// One dense backward call as a value: the forward call that it belongs to, and how the backward's own tensors lie.
 struct BackwardCase {
-  ForwardCase forward;                ///< what statistics it wants means nothing here
-  bool optional_gradients = true;     ///< dpse, dslopes and dsink wherever they exist
+  ForwardCase forward;                ///< its choice of statistics means nothing here
+  bool optional_gradients = true;     ///< asks for dpse, dslopes and dsink wherever they exist
   bool eight_statistics = false;      ///< softmax_max and softmax_sum with the device's eight copies
   Packing packing = Packing::kApart;  ///< kTogether: out, d_out, dq, dk, dv as slots of one row-interleaved buffer
   Padding padding = {};               ///< of out, d_out, the statistics and the gradients
@@ -34,9 +34,9 @@ struct BackwardValues {
   std::vector<double> d_out;  ///< like out
 };
 
-/// The values of a case, the forward's results from the reference.
+/// The values of a case; the reference gives the forward's results.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c);
-/// Likewise, of a problem with other values (poisoned ones, say).
+/// The same for a problem with other values, for example poisoned ones.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c, const reference::Problem& problem);
 
 /// Gradients in double and how far a computation may be from each of them (gradient_tolerance.h).
@@ -44,7 +44,7 @@ struct ExpectedGradients {
   reference::Gradients want, allowed;
 };
 
-/// dslopes and dpse as the case's tensors are: the former summed over the batch for slopes [N].
+/// dslopes and dpse in the form of the case's tensors: dslopes is summed over the batch for slopes [N].
 [[nodiscard]] ExpectedGradients ExpectGradients(const BackwardCase& c, const BackwardValues& values);
 
 }  // namespace fa::test

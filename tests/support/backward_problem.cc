@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// Of Packing::kTogether.
+/// The tensors of Packing::kTogether.
 enum Slot : int64_t { kSlotOut, kSlotDOut, kSlotDQ, kSlotDK, kSlotDV, kSlots };
 constexpr int64_t kNoSlot = -1;
 

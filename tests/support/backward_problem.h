@@ -12,7 +12,7 @@
 
 namespace fa::test {
 
-/// What a call wrote, in the reference's order; dslopes as its tensor is, [N] or [B, N].
+/// What a call wrote, in the reference's order; dslopes in the form of its tensor, [N] or [B, N].
 struct BackwardOutputs {
   reference::Gradients gradients;  ///< empty where not asked for
   std::vector<double> tail;        ///< TND: every element of every gradient past the last sequence
@@ -37,18 +37,18 @@ class BackwardProblem {
     return PlanFlashAttentionGrad(args(), options(), context);
   }
   [[nodiscard]] BackwardOutputs Outputs() const;
-  /// NaN in every element of every gradient.
+  /// Sets every element of every gradient to NaN.
   void ForgetOutputs() const;
-  /// Every buffer as it is now; nothing or only the gradients' elements may change.
+  /// Remembers every buffer as it is now; then nothing, or only the gradients' elements, may change.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
-  /// A tensor over heads, with what walking its rows needs.
+  /// A tensor with heads, and what is needed to walk its rows.
   struct Rows {
     HeadTensor at;
     const std::vector<int64_t>* lengths = nullptr;  ///< rows of each sequence
     int64_t heads = 0, size = 0;
-    int64_t tensor_rows = 0;  ///< of a batch element; TND: of all, the tail included
+    int64_t tensor_rows = 0;  ///< per batch element; TND: of all sequences and the tail
   };
   [[nodiscard]] Rows PlaceRows(Layout layout, bool of_queries, int64_t size, int64_t slot);
   void PlaceStatistic(const std::vector<double>& values, Tensor* tensor) const;

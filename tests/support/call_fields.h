@@ -58,7 +58,7 @@ struct CallFields {
 [[nodiscard]] CallFields FieldsOf(AttentionArgs* args);
 [[nodiscard]] CallFields FieldsOf(AttentionGradArgs* args);
 [[nodiscard]] CallFields FieldsOf(PromptAttentionArgs* args);
-/// The views that args->k and args->v span must be the caller's to change.
+/// The caller must be allowed to change the views that args->k and args->v span.
 [[nodiscard]] CallFields FieldsOf(DecodeAttentionArgs* args);
 [[nodiscard]] CallFields FieldsOf(SparseAttentionArgs* args);
 [[nodiscard]] CallFields FieldsOf(SparseAttentionGradArgs* args);

@@ -15,7 +15,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// "[b=1 n=0 i=5 c=3]" of a flat index into [sequence][head][row][column].
+/// The place of a flat index into [sequence][head][row][column]: "[b=1 n=0 i=5 c=3]".
 std::string PlaceOf(const reference::Problem& p, int64_t flat, int64_t columns) {
   int64_t b = 0;
   while (flat >= p.heads * p.lengths.sq[b] * columns) flat -= p.heads * p.lengths.sq[b++] * columns;
@@ -37,7 +37,7 @@ AssertionResult CompareStatistics(const ForwardProblem& problem, const reference
   const ForwardTolerance tolerance(problem.values(), want, problem.forward_case().dtype);
   for (size_t row = 0; row < want.max.size(); ++row) {
     const auto at = static_cast<int64_t>(row);
-    // Whatever made the sum NaN: of an infinite score the maximum itself would still be a number.
+    // Whatever made the sum NaN makes the maximum NaN: the maximum of an infinite score itself would still be a number.
     const bool spoiled = std::isnan(want.sum[row]);
     struct Line {
       const char* name;

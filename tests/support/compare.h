@@ -7,8 +7,9 @@
 
 namespace fa::test {
 
-/// Every output within ForwardTolerance of the reference on `problem.values()`; rows without keys, tails and zeros
-/// exactly; NaN and inf where the reference has them. A row whose sum is NaN there has NaN for maximum and lse too.
+/// Whether every output is within ForwardTolerance of the reference on `problem.values()`. Rows without keys, tails and
+/// zeros must be exact; NaN and inf must stand where the reference has them. A row whose sum is NaN in the reference
+/// has NaN for maximum and lse too.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem,
                                                           const reference::ForwardResult& want);
@@ -19,7 +20,7 @@ namespace fa::test {
 /// Runs the case on `context` and checks status, reference, and that nothing but the outputs was written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context);
-/// On every instruction-set level of this CPU, against one computation of the reference.
+/// Check on every instruction-set level of this CPU, with one computation of the reference.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, int threads = 2);
 

@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// Every gradient within `expected.allowed` of `expected.want`, where nothing contributes and in tails exactly 0, NaN
-/// and inf where the reference has them.
+/// Whether every gradient is within `expected.allowed` of `expected.want`. Tails and elements to which nothing
+/// contributes must be exactly 0; NaN and inf must stand where the reference has them.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const BackwardOutputs& got,
                                                           const ExpectedGradients& expected);
 
@@ -18,7 +18,7 @@ namespace fa::test {
 /// Runs the case on `context` and checks status, reference, and that nothing but the gradients was written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem,
                                                               const ExpectedGradients& expected, Context* context);
-/// On every instruction-set level; the reference is computed once.
+/// Check on every instruction-set level; the reference is computed once.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardCase& c, int threads = 2);
 

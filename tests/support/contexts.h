@@ -15,9 +15,10 @@ namespace fa::test {
 /// A test's name in a suite parametrised by level.
 [[nodiscard]] std::string IsaName(Isa isa);
 
-/// Integer of the environment variable, or `otherwise`.
+/// The integer in the environment variable, or `otherwise`.
 [[nodiscard]] int FromEnvironment(const char* name, int otherwise);
-/// Random cases a property gets on each level: FA_TEST_CASES, else `usual`, or a fifth of it under a sanitizer.
+/// The number of random cases that a property is tested with on each level: FA_TEST_CASES, else `usual`, or a fifth of
+/// it under a sanitizer.
 [[nodiscard]] int RandomCases(int usual = 400);
 
 }  // namespace fa::test

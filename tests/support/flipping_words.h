@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-/// While it lives, a thread writes another value and then the old one to 32-bit words, over and over. Afterwards they
-/// are as before.
+/// While such an object lives, a thread writes another value and then the old value to 32-bit words, again and again.
+/// Afterwards the words have their old values.
 class FlippingWords {
  public:
   FlippingWords(std::vector<int32_t*> words, int32_t other) : words_(std::move(words)), other_(other) {
@@ -30,7 +30,8 @@ class FlippingWords {
     };
     std::vector<int32_t> before;
     for (const int32_t* word : words_) before.push_back(*word);
-    // Pauses of every length up to some microseconds: a call's check sees the one value and its tasks the other.
+    // The pauses have all lengths up to some microseconds, so that a call's check sees one value and its tasks the
+    // other.
     for (uint32_t round = 0; !stop_.load(std::memory_order_relaxed); ++round) {
       for (int32_t* word : words_) write(word, other_);
       for (uint32_t i = 0; i < round * 7 % 512; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);

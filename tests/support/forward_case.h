@@ -21,7 +21,7 @@ enum class Packing : uint8_t {
   kTogether  ///< slots of one row-interleaved buffer (B,S,slot,N,D); the longest rows and heads make its size
 };
 
-/// One dense forward call, tensors and all, as a value: the same case gives the same numbers at every logical place,
+/// One dense forward call with its tensors, as a value. The same case gives the same numbers at every logical place,
 /// whatever the layout and the strides.
 struct ForwardCase {
   uint64_t seed = 1;
@@ -29,20 +29,20 @@ struct ForwardCase {
   Layout layout = Layout::kBNSD;
   int64_t heads = 1, heads_kv = 1, d = 16, d_rope = 0, dv = 16;
   reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
-  int64_t first_sequence = 0;                 ///< draw the values of sequences first_sequence, ...
+  int64_t first_sequence = 0;                 ///< values are drawn for sequences first_sequence, ...
   int64_t tail_q = 0, tail_kv = 0;            ///< TND: rows past the last sequence
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< Mask::FromSparseMode, else the constructor of that rule
+  bool sparse_mode = false;  ///< build the mask by Mask::FromSparseMode, else by the constructor of that rule
   MaskForm dense_mask = MaskForm::kNone;
-  double dense_mask_share = 0.3;  ///< of pairs dropped
+  double dense_mask_share = 0.3;  ///< share of pairs that the dense mask drops
   DType dense_mask_dtype = DType::kU8;
 
   PseForm pse = PseForm::kNone;
   reference::PseType pse_type = reference::PseType::kNone;
   bool pse_broadcast_batch = false;  ///< [1,N,..]; slopes [N]
-  bool pse_f32 = false;              ///< f32 pse beside 16-bit q
-  double pse_minus_inf_share = 0;    ///< a float mask: this share of pse is -inf
+  bool pse_f32 = false;              ///< f32 pse with 16-bit q
+  double pse_minus_inf_share = 0;    ///< for a float mask: this share of pse is -inf
   int64_t q_start = 0, kv_start = 0;
   float softcap = 0;
   std::optional<float> scale = {};
@@ -60,7 +60,7 @@ struct ForwardCase {
   [[nodiscard]] int64_t max_sq() const;
   [[nodiscard]] int64_t max_sk() const;
   [[nodiscard]] float scale_value() const;
-  /// Rows of the q and k tensors of a batch element, TND: of all.
+  /// Rows of the q and k tensors per batch element; TND: of all sequences.
   [[nodiscard]] int64_t tensor_rows_q() const;
   [[nodiscard]] int64_t tensor_rows_k() const;
 };
@@ -74,7 +74,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
 
 [[nodiscard]] AttentionOptions OptionsOf(const ForwardCase& c);
 
-/// The case in the reference's terms: values drawn and rounded to their types.
+/// The case in the reference's terms: values are drawn and rounded to their types.
 [[nodiscard]] reference::Problem MakeReferenceProblem(const ForwardCase& c);
 
 }  // namespace fa::test

@@ -12,7 +12,7 @@ namespace fa::test {
 
 /// What a call wrote, in the reference's order: [sequence][head][row][column].
 struct ForwardOutputs {
-  std::vector<double> out, max, sum, lse;  ///< empty when not asked for
+  std::vector<double> out, max, sum, lse;  ///< empty if not asked for
   std::vector<double> tail;                ///< TND: every element of every output past the last sequence
 };
 
@@ -20,7 +20,7 @@ struct ForwardOutputs {
 class ForwardProblem {
  public:
   explicit ForwardProblem(const ForwardCase& c) : ForwardProblem(c, MakeReferenceProblem(c)) {}
-  /// As the case, with other values (poisoned ones, say).
+  /// The tensors of the case with other values, for example poisoned ones.
   ForwardProblem(const ForwardCase& c, reference::Problem values);
   // The arguments point into it.
   ForwardProblem(const ForwardProblem&) = delete;
@@ -34,9 +34,9 @@ class ForwardProblem {
   [[nodiscard]] Status Run(Context* context) const { return FlashAttention(args(), options(), context); }
   [[nodiscard]] Result<Plan> MakePlan(Context* context) const { return PlanFlashAttention(args(), options(), context); }
   [[nodiscard]] ForwardOutputs Outputs() const;
-  /// NaN in every element of every output.
+  /// Sets every element of every output to NaN.
   void ForgetOutputs() const;
-  /// Every buffer as it is now; nothing or only the outputs' elements may change.
+  /// Remembers every buffer as it is now; then nothing, or only the outputs' elements, may change.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:

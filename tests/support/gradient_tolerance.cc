@@ -22,10 +22,10 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 struct Factor {
   double systematic = 0;
   double rounding = 0;
-  double flushed = 0;  ///< what a product or a sum may lose where it is subnormal
+  double flushed = 0;  ///< what a product or a sum may lose if it is subnormal
 };
 
-/// Errors of one gradient: those that may all point one way, and independent ones by their squares.
+/// Errors of one gradient: those that may all point in one direction, and independent ones by their squares.
 struct Errors {
   explicit Errors(const std::vector<double>& like) : linear(like.size()), squares(like.size()) {}
   void Add(int64_t first, const Factor& factor, const double* x, int64_t size) {
@@ -35,7 +35,7 @@ struct Errors {
       squares[first + c] += factor.rounding * factor.rounding * magnitude * magnitude;
     }
   }
-  /// With the output's own rounding.
+  /// The bound, with the rounding of the output itself.
   [[nodiscard]] std::vector<double> Allowed(const std::vector<double>& exact, DType dtype) const {
     std::vector<double> allowed(exact.size());
     for (size_t x = 0; x < exact.size(); ++x) {
@@ -115,7 +115,7 @@ class ToleranceOfRows {
   }
 
  private:
-  /// Rows that may add to one key's gradients.
+  /// The rows that may add to one key's gradients.
   [[nodiscard]] int64_t RowsOfKey(int64_t b) const { return p_.lengths.sq[b] * (p_.heads / p_.heads_kv); }
 
   [[nodiscard]] double Rounding(double x) const {

@@ -21,7 +21,7 @@ namespace fa::test {
 ///   product, may also be off by FLT_MIN.
 /// - dQ, dK, dV, dpse, dslopes: the sums of all these, plus the error of the additions, plus the output's own rounding.
 ///
-/// An element to which nothing contributes may not be off at all: 0.
+/// Where nothing contributes to an element, the bound is 0.
 [[nodiscard]] reference::Gradients GradientTolerance(const BackwardValues& values, DType dtype, DType pse_dtype,
                                                      const reference::Gradients& exact);
 

@@ -8,15 +8,15 @@
 
 namespace fa::test {
 
-/// Where the bytes lie between the two unreadable pages round every buffer.
+/// Where the bytes lie between the two unreadable pages around every buffer.
 enum class Place : uint8_t {
   kInside,   ///< canaries on both sides
   kAtEnd,    ///< the byte after the last is unreadable
   kAtStart,  ///< the byte before the first is unreadable
 };
 
-/// Memory filled with 0xFF: NaN in every floating-point format, "drop" in a mask. Pages that cannot be read or written
-/// stand before and after; what is left of the pages between is canary, 0xFF too.
+/// Memory filled with 0xFF, which is NaN in every floating-point format and "drop" in a mask. Pages that cannot be read
+/// or written stand before and after it; the rest of the pages between is canary, filled with 0xFF too.
 class GuardedBuffer {
  public:
   /// @param past_alignment  kInside: bytes past a 64-byte boundary

@@ -5,8 +5,8 @@
 
 namespace fa::test {
 
-/// Ends the process by SIGALRM when its scope takes longer: a hang is a failure and not the whole suite's time-out. Far
-/// more than any machine needs: not a bound on speed.
+/// Ends the process by SIGALRM if its scope takes longer: a hang is a failure of its own and not a time-out of the
+/// whole suite. The limit is far more than any machine needs; it is no bound on speed.
 class HangAlarm {
  public:
   explicit HangAlarm(unsigned seconds = 60) { alarm(seconds); }

@@ -11,7 +11,7 @@ namespace fa::test {
 
 constexpr int kCallers = 6;
 
-/// Whether each caller saw what it expected. A byte a caller, so that callers may write at once.
+/// Whether each caller saw what it expected. There is one byte per caller, so that callers may write at once.
 using GoodCallers = std::vector<char>;
 
 inline void ExpectAll(const GoodCallers& good) {
@@ -27,7 +27,8 @@ void OnThreads(const Call& call) {
 }
 
 /// The same in a parallel region of OpenMP, whose threads oneTBB does not know. Only for sources built with OpenMP. The
-/// counter tells ThreadSanitizer of the barrier at the region's end, which is inside libgomp, where it does not look.
+/// counter tells ThreadSanitizer of the barrier at the region's end: that barrier is inside libgomp, which
+/// ThreadSanitizer does not see.
 template <typename Call>
 void InOpenMpRegion(const Call& call) {
   std::atomic<int> returned{0};

@@ -14,7 +14,7 @@
 namespace fa::test {
 namespace {
 
-// Enough rows and keys for several blocks of each kernel, little enough for a sanitizer.
+// Enough rows and keys for several blocks of each kernel, but few enough for a sanitizer.
 constexpr int64_t kBatch = 2, kHeads = 4, kRows = 40, kKeys = 72, kSize = 16, kSlots = 36;
 
 size_t Elements(const Dims& shape) {
@@ -44,7 +44,7 @@ AttentionArgs ForwardArgs(CallTensors& tensors) {
   return args;
 }
 
-// Steep scores, so that probabilities reach denormals too.
+// The scores are steep, so that probabilities reach denormals too.
 AttentionOptions ForwardOptions() {
   AttentionOptions options;
   options.scale = 3.0f;
@@ -184,7 +184,7 @@ OperatorCall IndexerBackward(ValueKind kind) {
   return Call("IndexerBackward", tensors, [=](Context* context) { return LightningIndexerGrad(args, {}, context); });
 }
 
-// Of the indexer in both losses.
+// The indexer's tensors in both losses.
 template <typename Args>
 void FillLoss(CallTensors& tensors, Args* args) {
   args->q_index = tensors.Input({kBatch, kRows, 3, 16});
@@ -213,7 +213,7 @@ OperatorCall SparseLoss(ValueKind kind) {
   });
 }
 
-// The statistics need not be those of the scores: any will do for the same bits.
+// The statistics need not be those of the scores: any statistics give the same bits in two runs.
 OperatorCall DenseLoss(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   DenseIndexerLossArgs args;

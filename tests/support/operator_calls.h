@@ -17,24 +17,24 @@ namespace fa::test {
 
 enum class ValueKind : uint8_t {
   kNormal,    ///< mean 0, variance 1
-  kDenormal,  ///< every second value normal, the others those times 2^-130
+  kDenormal,  ///< every second value is normal, the others are normal values times 2^-130
 };
 
-/// Dense tensors of one call, kept where they are.
+/// The dense tensors of one call; they stay where they are.
 class CallTensors {
  public:
   explicit CallTensors(ValueKind kind) : kind_(kind) {}
 
-  /// f32, drawn.
+  /// An f32 tensor of drawn values.
   TensorView Input(const Dims& shape);
-  /// f32, every element the same.
+  /// An f32 tensor with the same value everywhere.
   TensorView Constant(const Dims& shape, float value);
   /// i32 [..., K]: K different keys of `keys`, which K divides.
   TensorView Lists(const Dims& shape, int64_t keys);
-  /// f32 or i32, to be written by the call.
+  /// An f32 or i32 tensor to be written by the call.
   MutableTensorView Output(const Dims& shape, DType dtype = DType::kF32);
   [[nodiscard]] std::vector<uint32_t> OutputBits() const;
-  /// NaN in every element of every output.
+  /// Sets every element of every output to NaN.
   void ForgetOutputs();
 
  private:
@@ -52,11 +52,11 @@ struct OperatorCall {
   std::function<Status(Context*)> run;  ///< bind, plan and run
 };
 
-/// Of every operator family: "Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward", "Indexer",
-/// "IndexerBackward", "SparseLoss", "DenseLoss", "Merge", "DropoutMask".
+/// Calls of every operator family: "Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward",
+/// "Indexer", "IndexerBackward", "SparseLoss", "DenseLoss", "Merge", "DropoutMask".
 [[nodiscard]] std::vector<OperatorCall> EveryOperator(ValueKind kind);
 [[nodiscard]] std::vector<std::string> OperatorNames();
-/// The one of that name. @throws std::out_of_range
+/// The call of that name. @throws std::out_of_range
 [[nodiscard]] OperatorCall OperatorOf(const std::string& name, ValueKind kind);
 
 }  // namespace fa::test

@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// Which rows and biases a kept pair reads.
+/// Which rows and biases are read for a kept pair.
 struct Seen {
   std::vector<bool> queries, keys, biases;
 };

@@ -6,7 +6,7 @@
 namespace fa::test {
 
 /// Puts `poison` wherever no query may look: keys, values and biases that every row masks, queries without keys.
-/// @return elements poisoned
+/// @return number of poisoned elements
 int64_t PoisonUnseen(double poison, reference::Problem* problem);
 
 /// The largest finite number of the type: products with it overflow.

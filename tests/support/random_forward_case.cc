@@ -23,7 +23,7 @@ class Dice {
   T OneOf(std::initializer_list<T> values) {
     return values.begin()[Next() % values.size()];
   }
-  /// True once in `times`.
+  /// True with a probability of 1 / `times`.
   bool Once(int64_t times) { return Pick(1, times) == 1; }
 
  private:
@@ -135,7 +135,7 @@ void PickBias(Dice* dice, ForwardCase* c) {
   if (!dice->Once(2)) return;
   c->pse_type = dice->OneOf({reference::PseType::kScaleThenAdd, reference::PseType::kAddThenScale,
                              reference::PseType::kSlopes, reference::PseType::kSlopesSqrt});
-  if (c->mask.mode == 7) c->pse_type = reference::PseType::kScaleThenAdd;  // slopes are refused there
+  if (c->mask.mode == 7) c->pse_type = reference::PseType::kScaleThenAdd;  // mode 7 refuses slopes
   if (c->pse_type == reference::PseType::kSlopes || c->pse_type == reference::PseType::kSlopesSqrt) {
     c->pse = PseForm::kSlopes;
     c->pse_broadcast_batch = dice->Once(2);

@@ -6,7 +6,7 @@
 namespace fa::test {
 
 /// A valid case that depends on the seed alone: any layout, type, sizes, mask, bias, dropout, strides and placement.
-/// Bounded to a few million products.
+/// Its size is bounded to a few million products.
 [[nodiscard]] ForwardCase RandomForwardCase(uint64_t seed);
 
 }  // namespace fa::test

@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// Choices that depend on a seed and on how many were made before.
+/// Choices that depend on a seed and on the number of choices made before.
 class RandomChoices {
  public:
   explicit RandomChoices(uint64_t seed) : seed_(seed) {}
@@ -26,7 +26,7 @@ class RandomChoices {
   int64_t made_ = 0;
 };
 
-/// Sequences, lists, types and places; keys in pages where `may_be_paged`.
+/// Draws sequences, lists, types and places, and keys in pages if `may_be_paged`.
 [[nodiscard]] TokenCase RandomTokenCase(uint64_t seed, bool may_be_paged, RandomChoices* choices);
 
 }  // namespace fa::test

@@ -6,7 +6,7 @@
 
 namespace fa::test {
 
-/// Names of the tensors of a case, so that each draws values of its own.
+/// Names of the tensors of a case, so that each tensor draws values of its own.
 enum class Tag : uint8_t {
   kQ,
   kK,
@@ -29,9 +29,9 @@ enum class Tag : uint8_t {
 /// 64 random bits that depend on the arguments alone: the value of an element is a function of its logical place,
 /// never of layout, batch size or order.
 [[nodiscard]] uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
-/// Mean 0, variance 1: four uniforms added.
+/// Mean 0, variance 1: the sum of four uniforms.
 [[nodiscard]] double RandomNormal(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
-/// In [0, 1).
+/// Uniform in [0, 1).
 [[nodiscard]] double RandomUniform(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 
 }  // namespace fa::test

@@ -23,7 +23,7 @@ std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, con
   return values;
 }
 
-/// Tells where each sequence's values over pairs start and how far its heads and rows are apart.
+/// Computes where each sequence's values over pairs start, and how far apart its heads and rows are.
 struct PairShape {
   bool broadcast_batch = false, broadcast_head = false;
   int64_t rows = 0, columns = 0;
@@ -92,7 +92,7 @@ void AddSlopes(const ForwardCase& c, reference::Problem* p) {
   }
 }
 
-/// Bits in the flat order [sequence][head][row][key], those of a sequence the same in any batch.
+/// Bits in the flat order [sequence][head][row][key]; the bits of a sequence are the same in any batch.
 void AddDropMask(const ForwardCase& c, reference::Problem* p) {
   int64_t flat = 0;
   for (int64_t b = 0; b < c.batch(); ++b) {

@@ -10,15 +10,15 @@
 
 namespace fa::test {
 
-/// A sanitizer makes everything take five to ten times as long. It looks at how memory is reached, not at values, so
-/// tests that try combinations try fewer of them; every feature and every type still comes up.
+/// A sanitizer makes a test five to ten times as slow. It watches how memory is reached, not values, so tests that try
+/// combinations try fewer of them; every feature and every type still comes up.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
 
-/// Every feature with every type; under a sanitizer each feature with one type, the types in turn.
+/// All features with all types; under a sanitizer each feature with one type, the types in turn.
 template <typename Features>
 [[nodiscard]] auto WithTypes(const Features& features) {
   constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};

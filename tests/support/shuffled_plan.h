@@ -18,7 +18,7 @@ namespace fa::test {
 
 /// Runs the plan of a problem (MakePlan, args, ForgetOutputs, Outputs) `orders` times with its tasks in random valid
 /// orders, each on a random one of three workers, on a workspace of NaN, and expects the bits of the usual call.
-/// @param least_tasks  that the plan must have for this to say anything
+/// @param least_tasks  number of tasks that the plan must have for the test to mean anything
 template <typename Problem, typename Outputs, typename Case>
 void ExpectBitsInAnyOrder(const Problem& problem, const Outputs& usual, Isa isa, int orders, int64_t least_tasks,
                           const Case& shown) {

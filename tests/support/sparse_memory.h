@@ -23,7 +23,7 @@ class SparseMemory {
   size_t bytes_;
 };
 
-/// Copies rows (the innermost dimension) between two views of one shape and type, strides given.
+/// Copies rows (the innermost dimension) between two views of the same shape and type, with any strides.
 void CopyRows(const TensorView& from, const MutableTensorView& to);
 
 }  // namespace fa::test

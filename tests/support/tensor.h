@@ -21,7 +21,7 @@ struct Placement {
   int64_t misalignment = 0;  ///< elements past a 64-byte boundary
 };
 
-/// A strided tensor in a guarded buffer, of its own or shared with others. Elements are read and written by their
+/// A strided tensor in a guarded buffer, which may be shared with other tensors. An element is read and written by its
 /// offset, in elements, from the first one.
 class Tensor {
  public:
@@ -50,11 +50,11 @@ class Tensor {
   int64_t first_element_ = 0;
 };
 
-/// Elements from the first to the last, both included; 0 for an empty tensor.
+/// Number of elements from the first to the last, both included; 0 for an empty tensor.
 [[nodiscard]] int64_t Extent(const Dims& shape, const Dims& stride);
 [[nodiscard]] Dims DenseStride(const Dims& shape);
 
-/// Strides of (b, n, s) in elements; those of d are 1.
+/// Strides of (b, n, s) in elements; the stride of d is 1.
 struct HeadStrides {
   int64_t batch = 0, head = 0, row = 0;
 };
@@ -73,12 +73,12 @@ struct HeadSizes {
   int64_t batch = 1, heads = 1, rows = 1, size = 1;
 };
 
-/// Elements left free after each head's row (where the layout has room), row of heads, and so on outwards.
+/// Elements left free after each head's row (where the layout has room), after each row of heads, and so on outwards.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
 };
 
-/// The layout as it is for inputs; BNSD_BSND's output is BSND.
+/// The layout of a tensor of the input's form; BNSD_BSND's output is BSND.
 [[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
 /// Shape and stride of a TensorView in the layout, from the strides.
 [[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
@@ -87,7 +87,8 @@ struct Padding {
 [[nodiscard]] HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding = {},
                                         Placement placement = {});
 
-/// An f32 statistic of query rows, [B, N, S] or, packed, [T, N]; of more than one copy with that dimension innermost.
+/// An f32 statistic of query rows, [B, N, S] or packed [T, N]. If there is more than one copy, the copies are
+/// innermost.
 [[nodiscard]] HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding = {},
                                        Placement placement = {});
 
@@ -95,12 +96,12 @@ struct Padding {
 class Snapshot {
  public:
   void Add(const Tensor& tensor);
-  /// The elements of `tensor` may change.
+  /// Lets the elements of `tensor` change.
   void Allow(const Tensor& tensor);
-  /// Overwrites what may change with a number that no result is (3.4e38, or a NaN, or a key that no sequence has), so
-  /// that what a call does not write shows.
+  /// Overwrites what may change with a number that no result has (3.4e38, or a NaN, or a key that no sequence has), so
+  /// that elements show that a call does not write.
   void Forget() const;
-  /// Number of the first byte that changed without leave, counted from the start of its buffer, or -1.
+  /// Number of the first byte that changed although it must not, counted from the start of its buffer, or -1.
   [[nodiscard]] int64_t FirstChange() const;
 
  private:

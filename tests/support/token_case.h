@@ -15,8 +15,8 @@
 namespace fa::test {
 
 enum class ListForm : uint8_t {
-  kDistinct,  ///< as many different blocks below the limit as there are, in any order, then -1
-  kMessy,     ///< blocks of the whole sequence, so duplicates and some beyond the limit; half the lists end early
+  kDistinct,  ///< different blocks below the limit, as many as there are, in any order, then -1
+  kMessy,     ///< blocks of the whole sequence, with duplicates and blocks beyond the limit; half the lists end early
   kEveryKey,  ///< all blocks in ascending order
 };
 
@@ -27,15 +27,15 @@ struct TokenCase {
   DType dtype = DType::kF32;
   Layout layout = Layout::kBSND;
   reference::Lengths lengths = {{5}, {40}};
-  int64_t first_sequence = 0;         ///< draw the values of sequences first_sequence, ...
+  int64_t first_sequence = 0;         ///< values are drawn for sequences first_sequence, ...
   int64_t spare_q = 0, spare_k = 0;   ///< rows past the longest sequence; TND: past the last
   bool lengths_given = true;          ///< BSND: else the spans are empty
   bool causal = true;                 ///< mode 3, else 0
-  int64_t page_rows = 0;              ///< keys lie in pages of that many rows
+  int64_t page_rows = 0;              ///< not 0: keys lie in pages of that many rows
   uint64_t page_order = 1;            ///< another order of pages
   int64_t block_size = 1, slots = 8;  ///< of the lists
   ListForm lists = ListForm::kDistinct;
-  uint64_t list_order = 0;  ///< not 0: what is read of each list, shuffled
+  uint64_t list_order = 0;  ///< not 0: the entries that are read of each list are shuffled
   DType index_dtype = DType::kI32;
   Padding padding = {};
   Placement placement = {};

@@ -19,7 +19,7 @@ struct TokenOutput {
 
 using TokenOutputs = std::vector<TokenOutput>;
 
-/// Values of one output and how far a computation may be from each of them; 0: not at all.
+/// Values of one output, and how far a computation may be from each of them; 0 means that it must be equal.
 struct ExpectedOutput {
   std::string name;
   std::vector<double> want, allowed;
@@ -28,12 +28,12 @@ struct ExpectedOutput {
 /// Every expected output is there and within its tolerance, unused rows exactly; NaN and inf where they are expected.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
-/// What non-finite values in an input may do: NaN and inf exactly where they are expected, the bits of a run on finite
-/// values everywhere else. There must be some of both. Tolerances are not looked at.
+/// Checks what non-finite values in an input may do: NaN and inf stand exactly where they are expected, all other
+/// values have the bits of a run on finite values. There must be some of both kinds. Tolerances are ignored.
 [[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
                                                            const std::vector<ExpectedOutput>& expected,
                                                            const TokenOutputs& finite);
-/// Only the rows that no sequence uses.
+/// Checks only the rows that no sequence uses.
 [[nodiscard]] ::testing::AssertionResult UnusedRowsAreFilled(const TokenOutputs& got);
 
 /// The same bits everywhere; any NaN equals any other.
@@ -41,7 +41,7 @@ struct ExpectedOutput {
 
 /// The values of output `name`.
 [[nodiscard]] const std::vector<double>& ValuesOf(const TokenOutputs& outputs, const std::string& name);
-/// Of outputs that do not outlive the call.
+/// For outputs that do not outlive the call.
 [[nodiscard]] std::vector<double> ValuesOf(TokenOutputs&& outputs, const std::string& name);
 
 }  // namespace fa::test

@@ -35,7 +35,7 @@ class ForwardTolerance {
   const reference::ForwardResult& exact_;
   reference::Format format_;
   double score_unit_;      ///< error of a score of magnitude 1
-  double score_absolute_;  ///< and whatever its magnitude
+  double score_absolute_;  ///< error of a score of any magnitude
   double exp_relative_;
 };
 

@@ -1,4 +1,4 @@
-// Claims of the backward: whatever order the edges allow, a slot belongs to one pair at a time; and by simulation the
+// Claims of the backward: in every order that the edges allow, a slot belongs to one pair at a time. By simulation, the
 // workers of large machines stay busy.
 #include "tiling/backward_order.h"
 
@@ -26,7 +26,7 @@ AttentionProblem Heads(int64_t heads, int64_t s, Mask mask = {}) {
   return MakeProblem({.lengths = {{s, s}}, .heads = heads, .heads_kv = heads, .d = 128, .dv = 128, .mask = mask});
 }
 
-// What the buffers of the slots would see: a tile must find its slot free or in its own pair's hands.
+// What the buffers of the slots would see: a tile must find its slot free or held by its own pair.
 class SlotWatch {
  public:
   explicit SlotWatch(const BackwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.slots)) {
@@ -82,7 +82,7 @@ TEST(BackwardOrder, PairsGoOneByOneWhereTheProblemAsksForIt) {
   AttentionProblem problem = Heads(3, 512, Mask::Causal());
   problem.one_pair_at_a_time = true;
   const BackwardPlan plan = MakeBackwardPlan(problem, MakeMachine(8));
-  ASSERT_EQ(plan.slots, 1);  // so that what SlotWatch checks is the order of the pairs
+  ASSERT_EQ(plan.slots, 1);  // only then does SlotWatch check the order of the pairs
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SlotWatch watch(plan);
     ASSERT_TRUE(test::ShuffledExecutor(seed).Run(plan.graph, core::TaskFunction(watch), nullptr).ok());
@@ -171,7 +171,7 @@ struct Case {
   double efficiency;
 };
 
-// A column chain and the wait for it bound what one head can use; these are cases within that bound.
+// A column chain, and the wait for it, bound what one head can use; these cases are within that bound.
 TEST(BackwardOrder, WorkersStayBusy) {
   const Mask full, causal = Mask::Causal(), window = Mask::Band(1023, 0);
   const Case cases[] = {
@@ -201,7 +201,8 @@ TEST(BackwardOrder, BeyondWhatIsSimulatedTheEdgesBoundTheEfficiency) {
   EXPECT_NEAR(one.efficiency, columns * row_groups / (1024 * (columns + row_groups - 1)), 1e-9);
 }
 
-// Two chains of two: each worker takes the front of the list, task 2 is claimed by whoever comes first and run after 0.
+// Two chains of two tasks: each worker takes the front of the list; task 2 goes to the worker that comes first, and
+// runs after task 0.
 TEST(Simulate, SharedClaimsAreTakenFromTheFrontByEveryWorker) {
   core::TaskGraph graph;
   graph.task_count = 4;

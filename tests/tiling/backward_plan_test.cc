@@ -1,5 +1,5 @@
-// What a plan of the backward must say whatever it chooses: a tile wherever the mask keeps a pair and nowhere else, one
-// order of additions for every row and every key, and nothing that bits depend on moves with the machine.
+// What a plan of the backward must say whatever it chooses: there is a tile where the mask keeps a pair and nowhere
+// else, every row and every key has one order of additions, and nothing that bits depend on changes with the machine.
 #include "tiling/backward_plan.h"
 
 #include <gtest/gtest.h>
@@ -208,7 +208,7 @@ TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
   });
 }
 
-// The chains of a plan as data, without task ids: what every sum adds up, in order.
+// The chains of a plan without task ids: what every sum adds up, in order.
 template <typename Chains>
 auto Contents(const BackwardPlan& plan, const Chains& chains) {
   using Tile = std::tuple<int32_t, int32_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
@@ -356,7 +356,8 @@ TEST(BackwardPlan, RowsWithoutKeysAndColumnsWithoutRowsAreOnlyWritten) {
         EXPECT_TRUE(item.first_of_rows && item.last_of_rows && item.cost == 0);
       }
     }
-    // Sequence 0: two columns a kv head. Sequence 3: rows keep the keys from 150 on, those of row 150 and more none.
+    // Sequence 0 has two columns per kv head. In sequence 3 rows keep the keys from 150 on, and rows from 150 on keep
+    // none.
     EXPECT_EQ(keys_only, 2 * 2 + 2 * 1);
     const int64_t row_groups = (300 + plan.block_q - 1) / plan.block_q,
                   with_keys = (150 + plan.block_q - 1) / plan.block_q;

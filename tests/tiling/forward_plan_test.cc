@@ -1,5 +1,5 @@
 // What a plan must say whatever it chooses: every (row, key, head) that the mask keeps is visited by one tile, every
-// row is written by one tile, and what the bits depend on does not move with the machine.
+// row is written by one tile, and what the bits depend on does not change with the machine.
 #include "tiling/forward_plan.h"
 
 #include <gtest/gtest.h>
@@ -200,7 +200,7 @@ TEST(ForwardPlan, CostIsTheBlocksVisitedByStripsAndAtLeastOne) {
       MakeProblem({.lengths = {{512, 512}}, .d = 128, .dv = 128, .mask = Mask::Causal()}), MakeMachine(1));
   ASSERT_EQ(causal.shape.block_q, 128);
   ASSERT_EQ(causal.shape.block_k, 256);
-  // Four strips a tile; strips of rows below 256 end in the first key block, the others in the second.
+  // A tile has four strips; strips of rows below 256 end in the first key block, the others in the second.
   std::vector<int64_t> costs;
   for (const ForwardItem& item : causal.items) costs.push_back(item.cost);
   EXPECT_EQ(costs, (std::vector<int64_t>{4, 4, 8, 8}));

@@ -173,7 +173,7 @@ TEST(PackOrder, HeadsReadByFewStripsAreNotPacked) {
 }
 
 TEST(PackOrder, OnlyKeysInsideTheMaskArePacked) {
-  // Rows 0..511 of a top-left window of 64 never look behind key 511.
+  // Rows 0..511 of a top-left window of 64 never look beyond key 511.
   const ForwardPlan plan = MakeForwardPlan(PackedProblem({{512, 8192}}, 1, Mask::BandTopLeft(63, 0)), MakeMachine(1));
   ASSERT_FALSE(plan.packs.empty());
   EXPECT_EQ(plan.packs.back().row_end, 512);
@@ -188,7 +188,7 @@ TEST(PackOrder, OneWorkerPacksManyHeadsIntoOneSlot) {
 TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   const ForwardPlan plan = MakeForwardPlan(PackedProblem({{1024, 1024}}, 5), MakeMachine(4));
   EXPECT_EQ(plan.kv_slots, 5);
-  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one gate a head
+  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one gate per head
 }
 
 // The walk of the ranges alone, without waiting for another worker's slot: efficiency near the balance of the loads.
@@ -205,7 +205,7 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   }
 }
 
-// Each long sequence fills whole ranges behind one that starts with short ones: its panels must not wait for those.
+// Each long sequence fills whole ranges after one that starts with short sequences; its panels must not wait for these.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
   std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
   lengths[23] = lengths[46] = {4096, 4096};

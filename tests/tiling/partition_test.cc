@@ -23,7 +23,7 @@ std::vector<int64_t> LoadsOfParts(const std::vector<int64_t>& before, const std:
   return loads;
 }
 
-// The least greatest load of any contiguous partition, by dynamic programming over all cuts.
+// The smallest greatest load of any contiguous partition, by dynamic programming over all cuts.
 int64_t LeastGreatestLoad(const std::vector<int64_t>& before, size_t parts) {
   const size_t n = before.size();
   std::vector<int64_t> best(before);  // with one part
@@ -91,7 +91,7 @@ TEST(Partition, FewerUnitsThanPartsLeaveEmptyParts) {
 }
 
 TEST(Partition, NodesAreCutBetweenHeadsWhereThatBalances) {
-  // 6 heads of 16 units over 2 nodes of 8 workers: 3 heads a node.
+  // 6 heads of 16 units over 2 nodes of 8 workers: 3 heads per node.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(96, 10));
   const std::vector<int64_t> head_begin{0, 16, 32, 48, 64, 80, 96};
   const std::vector<int64_t> cuts = PartitionOverNodes(before, head_begin, 16, 2);

@@ -1,4 +1,4 @@
-// Sizes that no plan can have are refused by arithmetic, not by trying.
+// Sizes that no plan can have are refused by arithmetic, before the plan is made.
 #include "tiling/plan_limits.h"
 
 #include <gmock/gmock.h>
@@ -119,7 +119,7 @@ TEST(PlanLimits, BackwardIsRefusedForTheMemoryOfItsTasksAndOfOneSlot) {
 TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
   for (const int exponent : {38, 50, 60}) {
     const int64_t s = Power(exponent);
-    // Decoded in 32 parts whose costs are within 64 bits.
+    // The keys are decoded in 32 parts, whose costs are within 64 bits.
     const HangAlarm alarm;
     const ForwardPlan decode = MakeForwardPlan(MakeProblem({.lengths = {{1, s}}, .d = 1, .dv = 1}), MakeMachine(2));
     ASSERT_EQ(decode.items.size(), 32U);
@@ -153,7 +153,7 @@ TEST(PlanLimits, ForwardIsRefusedForKeysThatCannotBePacked) {
 
 TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
   const HangAlarm alarm;
-  Machine wide = MakeMachine(2);  // whose tiles hold a million heads, so that few make up 2^33
+  Machine wide = MakeMachine(2);  // its tiles hold a million heads, so that few tiles make up 2^33
   wide.strip_rows = 1 << 20;
   wide.l2_bytes = Power(50);
   const int64_t heads = Power(33) + 5;

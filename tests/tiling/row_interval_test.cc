@@ -1,4 +1,4 @@
-// The mask algebra against dense masks that are written down from the definitions of the modes, pair by pair.
+// The mask algebra against dense masks that are written pair by pair from the definitions of the modes.
 #include "tiling/row_interval.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct ModeCase {
   bool first = false, last = false;  // the element is the first / last non-empty one
 };
 
-// The table of kept pairs, one line a mode. Distances are small enough here for plain arithmetic.
+// The table of kept pairs, one line per mode. Distances are small enough here for plain arithmetic.
 bool KeptByDefinition(const ModeCase& mode, int64_t i, int64_t j, int64_t sq, int64_t sk) {
   const int64_t delta = sk - sq;
   const int64_t pre = mode.mask.pre(), next = mode.mask.next();
@@ -70,7 +70,7 @@ void ForAllSizes(Visit visit) {
   }
 }
 
-// The distinct rules that the modes give for a size; rules decide all that follows from them.
+// The distinct rules that the modes give for a size; everything else follows from the rules.
 std::vector<RowRule> DistinctRules(int64_t sq, int64_t sk) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   std::vector<RowRule> rules;

@@ -13,7 +13,7 @@
 
 namespace fa::tiling {
 
-/// Sizes of a call, as tests write them: `lengths` are (sq, sk) per sequence.
+/// Sizes of a call as tests write them: `lengths` are (sq, sk) per sequence.
 struct Sizes {
   std::vector<std::pair<int64_t, int64_t>> lengths;
   int64_t heads = 1, heads_kv = 1;
@@ -24,7 +24,8 @@ struct Sizes {
 
 [[nodiscard]] AttentionProblem MakeProblem(const Sizes& sizes);
 
-/// Up to 6 sequences of up to 400 rows and keys, zero lengths included, any mode, GQA or not, packing or not.
+/// Up to 6 sequences of up to 400 rows and keys, some of length 0, with any mode, with or without GQA, with or without
+/// packing.
 [[nodiscard]] AttentionProblem RandomProblem(std::mt19937_64& random);
 
 /// An AVX-512 machine, or a synthetic one with more workers and nodes than any test machine has.

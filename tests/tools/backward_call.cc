@@ -91,7 +91,7 @@ BackwardCall::References BackwardCall::Compute() const {
   return result;
 }
 
-// The rule of gradients: an error of at most 3 times that of the naive computation in the same type. `exact` comes
+// The rule for gradients: an error of at most 3 times that of the naive computation in the same type. `exact` is
 // rounded to that type, which may hide or add one rounding on either side.
 ::testing::AssertionResult BackwardCall::TensorMatches(const std::string& flag, const npy::Array& exact,
                                                        const npy::Array& naive) const {

@@ -13,7 +13,7 @@
 
 namespace fa::test {
 
-/// One `fa run backward` on the files of a `fa run forward`. Options are given to `forward`, as for that command.
+/// One `fa run backward` on the files of a `fa run forward`. Options of the call are given to `forward`.
 class BackwardCall {
  public:
   BackwardCall(std::string layout, const reference::Problem& problem,
@@ -24,10 +24,10 @@ class BackwardCall {
 
   /// Asks for an optional gradient too.
   void Want(const std::string& flag);
-  /// `fa run forward`, which leaves the files that the backward reads.
+  /// Runs `fa run forward`, which leaves the files that the backward reads.
   [[nodiscard]] CliResult RunForward() { return forward.Run(); }
   [[nodiscard]] CliResult RunBackward(const std::string& more = "") const;
-  /// Runs both and compares every gradient that was asked for with the reference.
+  /// Runs forward and backward and compares every gradient that was asked for with the reference.
   [[nodiscard]] ::testing::AssertionResult Matches();
   /// The file that the flag names.
   [[nodiscard]] std::string PathOf(const std::string& flag) const;

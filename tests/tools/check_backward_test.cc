@@ -54,10 +54,10 @@ class OneHead {
     return loss;
   }
 
-  /// By central differences of the loss in that element.
+  /// The gradient of the loss in that element by central differences.
   [[nodiscard]] double Slope(std::vector<float>& tensor, size_t at) const {
     const float before = tensor[at];
-    // Steps that f32 holds exactly next to the value, so that their difference is known.
+    // The steps are exact in f32 next to the value, so that their difference is known.
     tensor[at] = before + 0x1p-9F;
     const double above = Loss(), high = tensor[at];
     tensor[at] = before - 0x1p-9F;

@@ -1,4 +1,5 @@
-// What `fa bench` holds the indexer and its loss against: finite differences of the scores, a distribution by hand.
+// What `fa bench` compares the indexer and its loss with, against finite differences and a distribution worked out by
+// hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +15,7 @@ using check::HeadRows;
 
 constexpr int64_t kHeads = 3, kKeys = 5, kD = 4;
 
-/// Rows of numbers that are easy to make again.
+/// Rows of numbers that are easy to compute again.
 struct Rows {
   Rows(int64_t rows, double frequency) : values(static_cast<size_t>(rows * kD)) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -27,7 +28,7 @@ struct Rows {
   std::vector<float> values;
 };
 
-/// One token, its keys not in order.
+/// One token; its keys are not in order.
 struct Token {
   Rows q = Rows(kHeads, 0.9), k = Rows(kKeys + 2, 1.7);
   std::vector<double> weights = {0.5, -1.25, 2};
@@ -80,7 +81,7 @@ TEST(CheckIndexer, GradientsAreThoseOfFiniteDifferences) {
   for (int64_t g = 0; g < kHeads; ++g) {
     const check::GradientRow dq = check::ComputeIndexQueryGradient(token.view(), row, gradient, g);
     for (size_t c = 0; c < kD; ++c) {
-      // No product changes its sign over so small a step; between such points the scores are linear.
+      // The step is so small that no product changes its sign; as long as none does, the scores are linear.
       float& q = token.q.values[static_cast<size_t>(g) * kD + c];
       const float before = q;
       constexpr float kStep = 0x1p-12F;
@@ -95,7 +96,7 @@ TEST(CheckIndexer, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// With statistics of the same selection p adds up to 1, so dI does to 0, and it is y where the attention sees nothing.
+// With statistics of the same selection p adds up to 1 and so dI adds up to 0; dI is y where the attention sees no key.
 TEST(CheckIndexer, LossGradientIsTheDifferenceOfTwoDistributions) {
   const Token token;
   const Rows q(2, 0.4), k(kKeys + 2, 0.8);

@@ -262,13 +262,13 @@ TEST(CliBenchBackward, JsonHasTheKeysOfTheForward) {
   EXPECT_EQ(bench["op"], "backward");
   EXPECT_DOUBLE_EQ(bench["flops"].get<double>(), 2.0 * 2 * (96 * 33 + 96 * 95 / 2) * (3 * 32 + 2 * 16));
   const double best = bench["seconds"]["best"];
-  // q, dq; k, dk; v, dv; out and its gradient, in bf16; two statistics.
+  // The bytes of q, dq; k, dk; v, dv; out and its gradient, in bf16; two statistics.
   const double bytes = 2.0 * 2 * (2 * 96 * 32 + 128 * 32 + 128 * 16 + 2 * 96 * 16) + 2.0 * 4 * 2 * 96;
   EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), bytes / best);
 }
 
 TEST(CliBenchBackward, ChecksEveryLayoutAndMaskBeforeTiming) {
-  // A wrong row is exit code 1: the rows that the tool checks itself agree with the library in each of these.
+  // A wrong row would be exit code 1: in each of these calls the rows that the tool checks agree with the library.
   for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",
                             "--layout TND --dtype f16 --sparse-mode 7 --pre-tokens 70 --next-tokens -2",
                             "--layout BNSD_BSND --sparse-mode 5 --prefix 50,60 --isa portable"}) {

@@ -53,7 +53,7 @@ TEST(CliBench, DecodeIsHeldAgainstTheReadRateOfTheMachine) {
 }
 
 TEST(CliBench, ChecksEveryLayoutAndMaskBeforeTiming) {
-  // A wrong row is exit code 1: the rows that the tool checks itself agree with the library in each of these.
+  // A wrong row would be exit code 1: in each of these calls the rows that the tool checks agree with the library.
   for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",
                             "--layout TND --dtype f16 --sparse-mode 7 --pre-tokens 70 --next-tokens -2",
                             "--layout BNSD_BSND --sparse-mode 5 --prefix 50,60 --isa portable"}) {
@@ -80,7 +80,7 @@ TEST(CliBench, BadArgumentsNameTheFlag) {
 
 TEST(CliBench, TimesForAsLongAsAsked) {
   using Clock = std::chrono::steady_clock;
-  // More than the default of 2.5 s. How much longer than asked it takes is up to the machine.
+  // More than the default of 2.5 s. The machine decides how much longer than asked the call takes.
   constexpr double kSeconds = 3;
   const Clock::time_point begin = Clock::now();
   const CliResult result = RunCli("bench forward --shape 1,1,1,8,8,16 --threads 1 --seconds 3");

@@ -101,7 +101,7 @@ TEST_F(CliDecode, ReadsPages) {
 }
 
 TEST_F(CliDecode, ReadsInt8Keys) {
-  // What int8 stands for as a float file gives the same output.
+  // A float file with the numbers that the int8 values stand for gives the same output.
   npy::Array scale(ElementType::kF32, {2}), offset(ElementType::kF32, {2});
   scale.as<float>()[0] = 0.5F;
   scale.as<float>()[1] = 0.25F;
@@ -138,7 +138,7 @@ TEST_F(CliDecode, WritesInt8) {
   const npy::Array out = npy::Load(Path("out.npy"));
   ASSERT_EQ(out.shape(), want.shape());
   for (int64_t i = 0; i < out.size(); ++i) {
-    // Half a step; a power of two times a float is exact.
+    // The bound is half a step; a power of two times a float is exact.
     EXPECT_LE(std::fabs(static_cast<float>(out.as<int8_t>()[i]) - 64 * want.as<float>()[i]), 0.5F) << i;
   }
 }

@@ -22,7 +22,7 @@ class CliErrors : public ::testing::Test {
  protected:
   CliErrors() : call_("BNSD", {.heads = 2, .heads_kv = 2, .d = 8, .dv = 8, .lengths = {.sq = {4}, .sk = {6}}}) {}
 
-  /// The exit code, one line that names the flag, and not one new file.
+  /// Expects the exit code, one line that names the flag, and no new file.
   void ExpectRefusal(const std::string& flags, int exit_code, const std::string& named) {
     const std::vector<std::string> before = call_.scratch().Names();
     call_.flags = valid_ + " " + flags;

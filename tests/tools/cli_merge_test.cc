@@ -57,12 +57,12 @@ TEST_F(CliMerge, JoinsRowsAndPassesOverAbsentPartials) {
   const std::string files = Files(prev, cur, {4, 1, 1}, {1, 1, 4});
   const CliResult result = RunCli("run merge --layout SBH" + files);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  // Row 0: both; s = 2/e + 3 in units of e^1. u is f32's roundoff; some ten operations.
+  // Row 0 has keys in both: s = 2/e + 3 in units of e^1. u is the roundoff of f32; there are some ten operations.
   const double sum = 2 * std::exp(-1.0) + 3, out = (1 * 2 * std::exp(-1.0) + 5 * 3) / sum;
   EXPECT_EQ(Result("max.npy", 0), 1);
   EXPECT_NEAR(Result("sum.npy", 0), sum, 16 * 0x1p-24 * sum);
   EXPECT_NEAR(Result("out.npy", 0), out, 16 * 0x1p-24 * out);
-  // Row 1: the first absent; row 2: the second; row 3: both.
+  // Row 1 has no keys in the first, row 2 none in the second, row 3 in neither.
   EXPECT_EQ(Result("out.npy", 1), 6);
   EXPECT_EQ(Result("max.npy", 1), 2);
   EXPECT_EQ(Result("sum.npy", 1), 5);

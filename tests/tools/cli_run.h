@@ -6,22 +6,22 @@
 
 namespace fa::test {
 
-/// What a run of the command line tool left.
+/// What a run of the command line tool left behind.
 struct CliResult {
   int exit_code = -1;
   std::string out, err;
 
-  /// err is exactly one line.
+  /// Whether err is exactly one line.
   [[nodiscard]] bool HasOneLineOfError() const;
 };
 
 /// Runs `fa ARGUMENTS`, as a shell would; `environment` is put before it ("FA_FORCE_ISA=avx2").
 [[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
 
-/// `fa bench ARGUMENTS` with as few calls as it times: tests look at what it checks and prints, not at rates.
+/// Runs `fa bench ARGUMENTS` with as few calls as it times: tests look at what it checks and prints, not at rates.
 [[nodiscard]] CliResult RunShortBench(const std::string& arguments);
 
-/// How often `word` stands in `text`.
+/// How often `word` occurs in `text`.
 [[nodiscard]] size_t Occurrences(const std::string& text, const std::string& word);
 
 }  // namespace fa::test

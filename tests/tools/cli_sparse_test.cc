@@ -1,4 +1,4 @@
-// The commands of the sparse family: the bytes of the library's own calls, flags that are named where they are wrong.
+// The commands of the sparse family give the bytes of the library's own calls, and wrong flags are named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ class CliSparse : public ::testing::Test {
     npy::Save(Path(name), array);
     return array;
   }
-  /// Keys in pages of every second number, from the last one down.
+  /// Keys in pages: every second page of the file, from the last one down.
   void SavePages(const std::string& name, const npy::Array& dense, int64_t size) const {
     constexpr int64_t kPages = kKeys / kPageRows;
     npy::Array pages(ElementType::kF32, {2 * kPages, kPageRows, 1, size});
@@ -98,7 +98,7 @@ class CliSparse : public ::testing::Test {
   [[nodiscard]] static CliResult Run(const std::string& command, const std::string& flags) {
     return RunCli("run " + command + " --layout BSND" + flags);
   }
-  /// What a call in memory wrote, as a file.
+  /// What a call in memory wrote, as the bytes of a file.
   [[nodiscard]] std::string Bytes(const npy::Array& array) const {
     npy::Save(Path("want.npy"), array);
     return scratch_.Read("want.npy");
@@ -112,7 +112,7 @@ class CliSparse : public ::testing::Test {
     args.sparse_indices = ViewOf(lists_);
     return args;
   }
-  /// The forward in files, and in memory.
+  /// The forward on files, and in memory.
   void RunForward() {
     const CliResult result = Run("sparse-forward", AttentionFiles() + Files({{"out", "out.npy"},
                                                                              {"softmax-max", "max.npy"},
@@ -348,7 +348,7 @@ TEST_F(CliSparse, DenseLossWritesTheBytesOfTheLibrary) {
   constexpr int64_t kKeyHeads = 3;
   const npy::Array keys = Save("kd.npy", {1, kKeys, kKeyHeads, kD}, Tag::kK);
   const npy::Array key_ropes = Save("krd.npy", {1, kKeys, kKeyHeads, kRope}, Tag::kKRope);
-  // Any statistics will do, sums above 0.
+  // Any statistics will do if the sums are above 0.
   const npy::Array max = Save("max.npy", {1, kKeyHeads, kQueries, kHeads / kKeyHeads}, Tag::kV);
   const npy::Array max_index = Save("maxi.npy", {1, 1, kQueries}, Tag::kV);
   npy::Array sum(ElementType::kF32, max.shape()), sum_index(ElementType::kF32, max_index.shape());

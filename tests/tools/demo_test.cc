@@ -1,4 +1,4 @@
-// The demo's comparisons: an error that rounding does not explain is seen, a NaN wherever it stands.
+// The demo's comparisons see an error that rounding does not explain, and a NaN wherever it stands.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ npy::Array Filled(npy::ElementType type, T value) {
 npy::Array Floats(float value) { return Filled<float>(npy::ElementType::kF32, value); }
 npy::Array Doubles(double value) { return Filled<double>(npy::ElementType::kF64, value); }
 
-/// Everything is 1, and so is the output, the mean of ones.
+/// All values are 1, and so is the output, the mean of ones.
 Layer OnesLayer() {
   Layer layer;
   for (npy::Array* array : {&layer.q, &layer.k, &layer.v, &layer.out}) *array = Floats(1);
@@ -29,7 +29,8 @@ Layer OnesLayer() {
   return layer;
 }
 
-/// Those of an output gradient of ones: dq = dk = 0, for delta is dO V^T; each of three queries adds a third to dv.
+/// The gradients for an output gradient of ones: dq = dk = 0, because delta is dO V^T; each of three queries adds a
+/// third to dv.
 Gradients OnesGradients() {
   Gradients gradients;
   for (npy::Array* array : {&gradients.d_out, &gradients.dv}) *array = Floats(1);

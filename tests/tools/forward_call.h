@@ -13,7 +13,7 @@
 
 namespace fa::test {
 
-/// One `fa run forward`: random inputs as files in a layout, the same in double for the reference.
+/// One `fa run forward`: random inputs, as files in a layout and in double for the reference.
 class ForwardCall {
  public:
   /// Fills q, k, v (and the rope parts, if d_rope > 0) of `problem`, rounded to `format`, and writes them.
@@ -23,15 +23,16 @@ class ForwardCall {
   reference::Problem problem;
   std::string flags;  ///< appended to the command line
 
-  /// Adds ` FLAG path` with a new file of that array.
+  /// Adds ` FLAG path` with a new file that holds the array.
   void AddFile(const std::string& flag, const npy::Array& array);
-  /// A tensor of the problem in the layout, as it lies in a file. `columns` values a row, of q-like or k-like rows.
+  /// A tensor of the problem as it lies in a file of the layout, with `columns` values per row, for q-like or k-like
+  /// rows.
   [[nodiscard]] npy::Array InLayout(const std::vector<double>& canonical, int64_t heads,
                                     const std::vector<int64_t>& rows, int64_t columns) const;
 
-  /// Runs it with every output.
+  /// Runs the command with every output.
   [[nodiscard]] CliResult Run();
-  /// Runs it and compares output, maximum, sum and lse with the reference.
+  /// Runs the command and compares output, maximum, sum and lse with the reference.
   [[nodiscard]] ::testing::AssertionResult Matches();
   /// The bytes of the output file.
   [[nodiscard]] std::string OutBytes() const { return scratch_.Read("out.npy"); }

@@ -101,7 +101,7 @@ TEST_F(NpyFile, ReadsDictionariesAsPythonWouldWriteThem) {
 }
 
 TEST_F(NpyFile, FortranOrderBecomesRowMajor) {
-  // a[i][j][k] = 100 i + 10 j + k, first index fastest.
+  // a[i][j][k] = 100 i + 10 j + k; the first index runs fastest.
   std::vector<int32_t> column_major;
   for (int k = 0; k < 4; ++k) {
     for (int j = 0; j < 3; ++j) {

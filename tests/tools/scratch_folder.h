@@ -16,9 +16,9 @@ class ScratchFolder {
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
   [[nodiscard]] std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-  /// Names in the folder, sorted.
+  /// The names of the files in the folder, sorted.
   [[nodiscard]] std::vector<std::string> Names() const;
-  /// Writes the bytes and returns the path.
+  /// Writes the bytes to a file and returns its path.
   [[nodiscard]] std::string Write(const std::string& name, const std::string& bytes) const;
   [[nodiscard]] std::string Read(const std::string& name) const;
 
