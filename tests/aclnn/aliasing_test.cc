@@ -1,4 +1,4 @@
-// What may share memory in a call: nothing that is written, whatever way it takes to the library.
+// Nothing that a call writes may share memory with its other tensors, whatever way it takes to the library.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ std::byte* At(Tensor& tensor, int64_t x, Spacing spacing) {
   return static_cast<std::byte*>(tensor.data()) + at * static_cast<int64_t>(aclDataTypeSize(tensor.dtype));
 }
 
-// The first element of `output` laid upon element x of `other`.
+// Puts the first element of `output` where element x of `other` lies.
 void ExpectRefused(OperatorCall& call, size_t index, Tensor& output, Tensor& other, int64_t x, Spacing spacing) {
   const ptrdiff_t offset = At(output, 0, spacing) - static_cast<std::byte*>(output.data());
   ASSERT_EQ(aclSetTensorAddr(call.executor(), index, nullptr, At(other, x, spacing) - offset), ACLNN_SUCCESS);
@@ -70,7 +70,7 @@ TEST_P(Aliasing, TensorsLieOutsideTheWorkspace) {
   call.workspace().resize(call.workspace().size() + 64);
   size_t index = 0;
   for (Tensor& tensor : call.tensors()) {
-    // A line behind where the operator's memory may begin.
+    // The operator's memory begins at most one cache line after the workspace does.
     ASSERT_EQ(aclSetTensorAddr(call.executor(), index, nullptr, call.workspace().data() + 64), ACLNN_SUCCESS);
     ASSERT_EQ(call.Start(nullptr), ACLNN_SUCCESS) << aclGetRecentErrMsg();
     EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACLNN_ERR_PARAM_INVALID);
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Aliasing,
                                   (std::get<1>(info.param) == Spacing::kSpread ? "_spread" : "");
                          });
 
-// Elements of one lie in the gaps of the other.
+// The elements of one tensor lie in the gaps of the other.
 TEST(AliasingOfStrides, InterleavedTensorsAreApart) {
   std::vector<float> in(8, 1.0F), out(3 * 8 * 2);
   Handles handles;

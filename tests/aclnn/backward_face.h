@@ -11,7 +11,7 @@
 
 namespace fa::test {
 
-/// A case as a program calls it: the tensors of a BackwardProblem, the statistics apart.
+/// A case as a program calls it: the tensors of a BackwardProblem; the statistics lie apart.
 class BackwardFace {
  public:
   explicit BackwardFace(const BackwardCase& c, const std::string& softmax_layout = "");
@@ -29,7 +29,7 @@ class BackwardFace {
   BackwardParameters parameters_;
 };
 
-/// Runs the case through C++ and through the face: equal bits in every gradient, or a refusal by both, 161002.
+/// Runs the case through C++ and through the interface: equal bits in every gradient, or a refusal by both, 161002.
 [[nodiscard]] ::testing::AssertionResult SameAsCpp(const BackwardCase& c, BackwardVersion version,
                                                    const std::string& softmax_layout = "");
 

@@ -77,7 +77,7 @@ using ::testing::HasSubstr;
 
 constexpr DecodeVersion kVersions[] = {DecodeVersion::kV1, DecodeVersion::kV2, DecodeVersion::kV3, DecodeVersion::kV4};
 
-/// Descriptors of a C++ call.
+/// Descriptors of the tensors of a C++ call.
 class DecodeFace {
  public:
   explicit DecodeFace(const DecodeProblem& problem) {

@@ -22,10 +22,10 @@ class Handles {
 
   /// Null for a view without data.
   aclTensor* Tensor(const TensorView& view);
-  /// Dense, with strides and storage as published programs write them.
+  /// A dense tensor, with strides and storage as published programs write them.
   aclTensor* Tensor(void* data, aclDataType dtype, const std::vector<int64_t>& shape);
   aclIntArray* Array(const std::vector<int64_t>& values);
-  /// Zero-filled device memory, freed at the end.
+  /// Device memory filled with zeros; it is freed at the end.
   void* Memory(size_t bytes);
 
  private:
@@ -35,10 +35,10 @@ class Handles {
 };
 
 [[nodiscard]] aclDataType AclTypeOf(DType dtype);
-/// The compressed mask of a sparse mode, of bytes.
+/// The compressed mask of a sparse mode, in bytes.
 [[nodiscard]] const std::vector<uint8_t>& CompressedMask(int64_t sparse_mode);
 
-/// All parameters besides tensors that any version of the dense operators has.
+/// All parameters except tensors that any version of the dense operators has.
 struct AttentionParameters {
   const aclIntArray* prefix = nullptr;
   const aclIntArray* q_lengths = nullptr;
@@ -104,7 +104,7 @@ aclnnStatus Execute(BackwardVersion version, void* workspace, uint64_t size, acl
                     aclrtStream stream);
 
 /// Both phases on the default stream, with a workspace of exactly the size asked for, and a synchronise. @return the
-/// first code that is not 0.
+/// first code that is not 0
 template <typename Version, typename Parameters>
 aclError RunFace(Version version, const Parameters& parameters) {
   uint64_t size = 0;

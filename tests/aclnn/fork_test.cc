@@ -1,5 +1,5 @@
 // A child of fork has the memory of its parent and none of its threads: it works with streams of its own, is told what
-// belongs to the parent, and ends as any other process.
+// belongs to the parent, and ends like any other process.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,10 +24,10 @@ constexpr unsigned kWatchdogSeconds = 60;
 
 enum class End : uint8_t { kAtOnce, kExit };
 
-// What is wrong with the child; its exit code.
+// Says what is wrong in the child; the value is its exit code.
 int Check(bool right) { return right ? 0 : 1; }
 
-/// Forks; `child` returns 0 where all was right there. A child that hangs is ended by its alarm.
+/// Forks; `child` returns 0 if all was right. The alarm of a child that hangs ends it.
 ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -86,7 +86,7 @@ class LargeCall {
   ForwardParameters p_;
 };
 
-/// A stream with enough work for many forks, which goes on beside them.
+/// A stream with enough work for many forks, which goes on meanwhile.
 class BusyStream {
  public:
   BusyStream() {
@@ -181,7 +181,7 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
   ASSERT_EQ(aclrtCreateEvent(&queued), ACL_SUCCESS);
   ASSERT_EQ(aclrtRecordEvent(passed, stream_), ACL_SUCCESS);
   ASSERT_EQ(aclrtSynchronizeEvent(passed), ACL_SUCCESS);
-  // The stream stands at an event that the child cannot see pass.
+  // The stream waits for an event whose passing the child cannot see.
   OperatorCall call(Family::kForward);
   ASSERT_EQ(call.Plan(), ACLNN_SUCCESS);
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor()), ACLNN_SUCCESS);
@@ -189,7 +189,7 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
   for (int i = 0; i < 50 && lost == 0; ++i) {
     for (int k = 0; k < 500; ++k) ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
     ASSERT_EQ(aclrtRecordEvent(queued, stream_), ACL_SUCCESS);
-    // 7: it had been passed before the fork after all.
+    // 7: the event was passed before the fork after all.
     const pid_t pid = fork();
     if (pid == 0) {
       alarm(kWatchdogSeconds);
@@ -224,7 +224,7 @@ TEST_F(Fork, WhileStreamsWorkChildrenUseEverything) {
   }
 }
 
-// Descriptors and executors come and go in another thread: no lock of theirs stays held in a child.
+// Another thread makes and destroys descriptors and executors: no lock of theirs may stay held in a child.
 TEST_F(Fork, WhileHandlesAreMadeAndDestroyedChildrenMakeTheirOwn) {
   std::atomic<bool> ending = false;
   std::thread churn([&] {

@@ -1,4 +1,4 @@
-// The face translates and nothing else: every version gives the bits of fa::FlashAttention.
+// The interface only translates: every version gives the bits of fa::FlashAttention.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -220,7 +220,7 @@ TEST(ForwardBits, HeadsInTwoParts) {
   }
 }
 
-// Any sizes, strides, masks and biases; what the one refuses the other refuses too.
+// Any sizes, strides, masks and biases; what one of the two refuses, the other refuses too.
 TEST(ForwardBits, RandomCases) {
   int accepted = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {

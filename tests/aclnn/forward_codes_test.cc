@@ -1,4 +1,4 @@
-// The return codes of the first phase, a cause a test.
+// The return codes of the first phase; each test has one cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

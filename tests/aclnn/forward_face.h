@@ -12,12 +12,12 @@
 
 namespace fa::test {
 
-/// What all faces of a case share: everything but the tensors.
+/// What all interfaces to a case share: everything but the tensors.
 [[nodiscard]] AttentionParameters ParametersOf(const ForwardCase& c, Handles& handles);
 /// The attenMask of a case: its dense mask, or the compressed one of its sparse mode.
 [[nodiscard]] aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handles& handles);
 
-/// Takes out of a case what the device's interface cannot say. @return whether a case is left
+/// Removes from a case what the device's interface cannot express. @return whether a case is left
 [[nodiscard]] bool AsOnTheDevice(ForwardCase* c);
 
 /// The device's statistics [B,N,Sq,8] or [T,N,8], in the physical order that was asked for.
@@ -27,7 +27,7 @@ class Statistics {
 
   [[nodiscard]] aclTensor* Tensor(Handles& handles);
   void Fill(float value) { values_.assign(values_.size(), value); }
-  /// `values` in the order sequence, head, row: into their places, eight times; elsewhere 0.
+  /// Writes `values`, in the order sequence, head, row, to their places, eight times; elsewhere 0.
   void Set(const std::vector<double>& values);
   /// Whether exactly that stands there.
   [[nodiscard]] ::testing::AssertionResult Holds(const std::vector<double>& values) const;
@@ -43,7 +43,7 @@ class Statistics {
   std::vector<float> values_;
 };
 
-/// A case as a program calls it: the tensors of a ForwardProblem, the statistics apart.
+/// A case as a program calls it: the tensors of a ForwardProblem; the statistics lie apart.
 class ForwardFace {
  public:
   explicit ForwardFace(const ForwardCase& c, const std::string& softmax_layout = "");
@@ -63,7 +63,7 @@ class ForwardFace {
   ForwardParameters parameters_;
 };
 
-/// Runs the case through C++ and through the face: equal bits in every output, or a refusal by both, 161002.
+/// Runs the case through C++ and through the interface: equal bits in every output, or a refusal by both, 161002.
 [[nodiscard]] ::testing::AssertionResult SameAsCpp(const ForwardCase& c, ForwardVersion version,
                                                    const std::string& softmax_layout = "");
 

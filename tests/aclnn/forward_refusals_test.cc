@@ -1,4 +1,4 @@
-// The calls that the device refuses, a call a test, and its limits that are none here.
+// The calls that the device refuses, one call per test, and calls beyond the device's limits, which are allowed here.
 #include <gtest/gtest.h>
 
 #include <limits>

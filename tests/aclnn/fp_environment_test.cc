@@ -1,5 +1,5 @@
-// Programs with floating-point settings of their own: the scale, which no float holds, rounds as in a program without,
-// so that every operator gives the same bits; afterwards the settings are the program's again.
+// Programs with floating-point settings of their own: the scale, which no float holds exactly, is rounded as in a
+// program without them, so that every operator gives the same bits; afterwards the settings are the program's again.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// aclnnSparseLightningIndexerGradKLLoss and aclnnDenseLightningIndexerGradKLLoss: the bits of C++, the codes of what is
-// refused, indices that only the stream reads.
+// aclnnSparseLightningIndexerGradKLLoss and aclnnDenseLightningIndexerGradKLLoss: the bits of C++, the codes of
+// refusals, indices that only the stream reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the face needed of the public interface of libfa and is used by it first.
+// Parts of libfa's public interface that exist for the aclnn interface, which uses them first.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// aclnnLightningIndexer, its gradients and the KL losses: the bits of C++, the codes of what is refused, contents that
-// only the stream reads.
+// aclnnLightningIndexer, its gradients and the KL losses: the bits of C++, the codes of refusals, contents that only
+// the stream reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

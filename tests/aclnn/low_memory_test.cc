@@ -1,5 +1,5 @@
-// Every place at which an operator or a function of the runtime allocates fails once, and then all from there on: the
-// program gets a code, the stream goes on, nothing stays behind, and the next call is right.
+// Every allocation of an operator or a function of the runtime fails once alone, and once with all that follow: the
+// program gets a code, the stream goes on, no memory is lost, and the next call is right.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t kMostPlaces = 2000;  // a call that allocates more often is tried at the first ones
+constexpr int64_t kMostPlaces = 2000;  // of a call that allocates more often, the first ones are tried
 
-/// Calls attempt() with failing allocations, at each place until none fails any more, and check() behind each.
+/// Calls attempt() with failing allocations, at each place until none fails any more, and check() after each attempt.
 /// attempt() allocates nothing of its own.
 template <typename Attempt, typename CheckAfter>
 void ForEachPlace(bool all_later, const Attempt& attempt, const CheckAfter& check) {
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Families, LowMemory,
                                   (std::get<2>(info.param) ? "_from_there_on" : "_once");
                          });
 
-/// What a program does beside operators. Returns the first code, and destroys what it made in any case.
+/// What a program does besides calling operators. Returns the first code, and destroys what it made in any case.
 struct RuntimeCase {
   std::string name;
   std::function<aclError()> call;
@@ -109,7 +109,7 @@ aclError UseContexts() {
   return aclrtDestroyContext(context);
 }
 
-// With a thread, an event and copies of its own.
+// The calls use a thread, an event and copies.
 aclError UseAStream() {
   aclrtStream stream = nullptr;
   aclrtEvent event = nullptr;

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 4, kSelected = 3;
 constexpr int64_t kSpread = 3, kOffset = 5;  // elements from one to the next, and before the first, of a spread tensor
 constexpr int64_t kNoLimit = 2147483647;
-constexpr double kScale = 0.3;  // of no float
+constexpr double kScale = 0.3;  // no float holds it exactly
 
 const std::vector<int64_t> kQueryRows = {1, kHeads, kQueries, kSize}, kKeyRows = {1, kHeads, kKeys, kSize};
 const std::vector<int64_t> kPackedQueries = {kQueries, kHeads, kSize}, kPackedKeys = {kKeys, kHeads, kSize};
@@ -99,7 +99,7 @@ const aclTensor* OperatorCall::Add(const std::string& name, bool output, const s
   return tensor.handle;
 }
 
-// Of every query, the keys 0, 1, 2.
+// Every query has the keys 0, 1, 2.
 const aclTensor* OperatorCall::Indices() {
   const aclTensor* handle = In("sparseIndices", {1, kQueries, 1, kSelected}, ACL_INT32);
   Tensor& tensor = tensors_.back();

@@ -12,7 +12,7 @@
 
 namespace fa::test {
 
-/// One of every family; kPacked: TND, with statistics by sequence where an operator has them.
+/// One operator of every family; kPacked: TND, with statistics by sequence where an operator has them.
 enum class Family : uint8_t {
   kForward,
   kForwardPacked,
@@ -33,11 +33,11 @@ enum class Family : uint8_t {
 [[nodiscard]] const char* Name(Family family);
 std::ostream& operator<<(std::ostream& os, Family family);
 
-/// How the elements of a call's tensors lie: kSpread ones go through the workspace.
+/// How the elements of a call's tensors lie: kSpread tensors go through the workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
-/// A small call that is right, on tensors of its own, in the way a program makes it. Nothing of it stays behind,
-/// whatever fails in between.
+/// A small call that is right, on tensors of its own, made as a program makes it. It leaves nothing behind, whatever
+/// fails in between.
 class OperatorCall {
  public:
   struct Tensor {
@@ -52,25 +52,25 @@ class OperatorCall {
     [[nodiscard]] int64_t elements() const;
   };
 
-  /// Inputs are small values, outputs NaN. Without memory some handles are null, which the operator finds.
+  /// Inputs are small values, outputs NaN. If memory is short, some handles are null, which the operator finds.
   explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense);
   ~OperatorCall();
   OperatorCall(const OperatorCall&) = delete;
   OperatorCall& operator=(const OperatorCall&) = delete;
 
-  /// The first phase.
+  /// Runs the first phase.
   [[nodiscard]] aclnnStatus Plan();
-  /// The second, in a workspace of this call.
+  /// Runs the second phase, in a workspace of this call.
   [[nodiscard]] aclnnStatus Start(aclrtStream stream);
-  /// Both, then a synchronise. @return the first code that is not 0
+  /// Runs both phases and synchronises. @return the first code that is not 0
   aclError Run(aclrtStream stream);
 
-  /// Destroys the executor, where it has not run.
+  /// Destroys the executor if it has not run.
   void Drop();
 
-  /// In the order in which aclSetTensorAddr counts them.
+  /// The tensors in the order in which aclSetTensorAddr counts them.
   [[nodiscard]] std::list<Tensor>& tensors() { return tensors_; }
-  /// Of all outputs.
+  /// The values of all outputs.
   [[nodiscard]] std::vector<std::byte> Results() const;
   void ForgetResults();
   [[nodiscard]] aclOpExecutor* executor() const { return executor_; }

@@ -16,7 +16,7 @@
 namespace fa::test {
 namespace {
 
-/// The library's functions, looked up by name: this program is not linked with it.
+/// The library's functions, looked up by name: this program is not linked to it.
 class Library {
  public:
   explicit Library(const char* path) : handle_(dlopen(path, RTLD_NOW | RTLD_LOCAL)) {}
@@ -50,7 +50,7 @@ struct Call {
     return std::all_of(out.begin(), out.end(), [](float x) { return x == 1.0F; });
   }
 
-  /// Queues it on the default stream.
+  /// Queues the call on the default stream.
   bool Start(const Library& library) {
     const auto create = FA_FIND(library, aclCreateTensor);
     const auto destroy = FA_FIND(library, aclDestroyTensor);
@@ -105,7 +105,8 @@ TEST(Reloading, TheLibraryHundredTimes) {
   }
 }
 
-// In a process of its own: one thread makes all that the library makes once, a child is forked meanwhile and computes.
+// In a process of its own: one thread makes everything that the library makes once; meanwhile a child is forked and
+// computes.
 int ForkWhileFirstUsed(int delay_us) {
   const Library library(FA_ACLNN_LIBRARY);
   Call here, there;
@@ -158,7 +159,7 @@ void ExitWithWorkQueued() {
   late.queued = new Call;
   late.armed = true;
   if (!late.queued->Start(library)) std::_Exit(5);
-  std::exit(6);  // the destructor says otherwise
+  std::exit(6);  // the destructor ends the process with another code
 }
 
 TEST(ProcessEnd, QueuedWorkIsDoneAndStaticDestructorsMayCompute) {

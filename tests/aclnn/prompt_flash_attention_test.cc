@@ -1,4 +1,4 @@
-// aclnnPromptFlashAttention V1 to V3: the bits of C++, the codes of what is refused, what a version does not look at.
+// aclnnPromptFlashAttention V1 to V3: the bits of C++, the codes of refusals, the parameters that a version ignores.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

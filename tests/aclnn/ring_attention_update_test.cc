@@ -23,7 +23,7 @@ constexpr int64_t kHeads = 3, kSize = 20, kCopies = 8;
 enum class Version : uint8_t { kV1, kV2 };
 enum class Order : uint8_t { kSbh, kBySequence, kLikeTnd };
 
-/// One merge through C++ and through the face. Values of statistics are in C++'s order: [B,N,S] or [T,N].
+/// One merge through C++ and through the interface. Statistics are in C++'s order: [B,N,S] or [T,N].
 struct Case {
   DType dtype = DType::kF32;
   Order order = Order::kSbh;

@@ -1,4 +1,4 @@
-// Devices, contexts, memory, descriptors: what a program around an operator calls.
+// Devices, contexts, memory, descriptors: the calls that a program makes around an operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-/// A forward call that is right until a test changes it. The first phase reads no contents, so that its tensors, of any
-/// size, stand at an address nobody follows.
+/// A forward call that is right until a test changes it. The first phase reads no contents, so its tensors, of any
+/// size, have an address to which no access is made.
 class ShapedForward {
  public:
   struct Sizes {
@@ -20,15 +20,15 @@ class ShapedForward {
   ShapedForward() : ShapedForward(Sizes{}) {}
   explicit ShapedForward(const Sizes& sizes, const std::string& layout = "BNSD");
 
-  /// Of the sequences, summed up here.
+  /// Lengths of the sequences, summed up here.
   void SetLengths(std::vector<int64_t> q, std::vector<int64_t> kv);
-  /// With the mask tensor that the mode wants.
+  /// Adds the mask tensor that the mode wants.
   void SetMode(int64_t mode, int64_t pre = 2147483647, int64_t next = 2147483647);
   const aclIntArray* Array(const std::vector<int64_t>& values) { return handles_.Array(values); }
   aclTensor* Tensor(aclDataType dtype, const std::vector<int64_t>& shape);
   [[nodiscard]] Handles& handles() { return handles_; }
 
-  /// The code of the first phase, of the version that has every parameter.
+  /// The code that the first phase of the version with all parameters returns.
   [[nodiscard]] aclnnStatus Plan() const;
   [[nodiscard]] aclnnStatus Plan(ForwardVersion version) const;
 
@@ -39,7 +39,7 @@ class ShapedForward {
   Handles handles_;
 };
 
-/// 161002, and a message that contains `text`.
+/// Expects 161002, and a message that contains `text`.
 void ExpectInvalid(const ShapedForward& call, const std::string& text);
 void ExpectAccepted(const ShapedForward& call);
 

@@ -22,7 +22,7 @@ namespace fa::test {
 
 enum class SparseOperator : uint8_t { kForward, kBackward, kIndexer, kIndexerGrad, kSparseLoss, kDenseLoss };
 
-/// All parameters of the family; an operator has some of them.
+/// All parameters of the family; each operator has some of them.
 struct SparseParameters {
   const aclTensor *query = nullptr, *key = nullptr, *value = nullptr, *query_rope = nullptr, *key_rope = nullptr;
   const aclTensor *indices = nullptr, *block_table = nullptr, *q_lengths = nullptr, *kv_lengths = nullptr;
@@ -43,7 +43,7 @@ struct SparseParameters {
                                            aclOpExecutor** executor);
 aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExecutor* executor, aclrtStream stream);
 
-/// A C++ call in the face's terms. Lengths of the attention and the indexer become tensors of that type.
+/// A C++ call in the interface's terms. Lengths of attention and indexer become tensors of that type.
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                             Handles& handles, aclDataType lengths = ACL_INT64);
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
@@ -58,7 +58,7 @@ aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExec
 [[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
                                             Handles& handles);
 
-/// A call by the face writes the bits that C++ writes.
+/// A call by the interface writes the bits that C++ writes.
 template <typename Call, typename Case>
 void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL_INT64) {
   const Call cpp(c), face(c);
@@ -72,7 +72,7 @@ void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL
 /// Two sequences of few tokens.
 [[nodiscard]] TokenCase UsualTokens(DType dtype);
 
-/// `usual` in every layout and type with rows that no sequence uses, and as each of `variants` changes that further;
+/// `usual` in every layout and type, with rows that no sequence uses, and as each of `variants` changes it further;
 /// then once without lengths.
 template <typename Case>
 std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<void(Case*)>>& variants) {
@@ -97,7 +97,7 @@ std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<
   return cases;
 }
 
-/// A tensor of lengths; null for none.
+/// A tensor of lengths; null for no lengths.
 [[nodiscard]] aclTensor* LengthTensor(std::span<const int64_t> values, aclDataType dtype, Handles& handles);
 
 }  // namespace fa::test

@@ -1,5 +1,5 @@
-// aclnnSparseFlashAttention and its gradients: the bits of C++, the codes of what is refused, contents that only the
-// stream reads.
+// aclnnSparseFlashAttention and its gradients: the bits of C++, the codes of refusals, contents that only the stream
+// reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST(AclnnSparseFlashAttention, WithoutQueriesThereIsOnlyTheGradientOfKeys) {
   }
 }
 
-// Programs hand in arguments that their layout has no use for.
+// Programs pass arguments for which their layout has no use.
 TEST(AclnnSparseFlashAttention, ATableWithoutPagesIsNotLookedAt) {
   const SparseCall cpp(Usual()), face(Usual());
   ASSERT_TRUE(cpp.Run(nullptr).ok());
@@ -185,7 +185,7 @@ TEST(AclnnSparseFlashAttention, DescriptorsMayGoBeforeTheRun) {
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
-// The lengths of a run are those that the stream finds, in a workspace that suffices for all of them.
+// The lengths of a run are those that the stream finds, in a workspace that is large enough for all lengths.
 TEST(AclnnSparseFlashAttention, LengthsAreReadWhenTheStreamReachesTheOperator) {
   SparseCase c = Usual();
   c.tokens.layout = Layout::kTND;
@@ -307,7 +307,7 @@ TEST(AclnnSparseFlashAttentionGrad, MistakesAreNamedInTheFirstPhase) {
   for (const Mistake& mistake : kBackwardMistakes) ExpectRefused<SparseGradCall>(mistake);
 }
 
-/// The first phase passes, the stream finds it, and nothing was written.
+/// The first phase passes, the stream finds the mistake, and nothing was written.
 template <typename Call>
 void ExpectFoundOnTheStream(const Call& call, const SparseParameters& p, const char* message) {
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);

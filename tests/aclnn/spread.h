@@ -34,7 +34,7 @@ class Spread {
   Spread& operator=(const Spread&) = delete;
 
   [[nodiscard]] aclTensor* tensor() const { return tensor_; }
-  /// The elements, after a check that nothing was written between them.
+  /// The elements; checks that nothing was written between them.
   [[nodiscard]] std::vector<float> Values() const {
     std::vector<float> values;
     for (size_t x = 0; x < values_.size(); ++x) {

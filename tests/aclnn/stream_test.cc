@@ -17,7 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// One small attention over ones: every output is the mean of the values, exactly 1 for a power of two of them.
+/// One small attention over ones: every output is the mean of the values, which is exactly 1 if their number is a power
+/// of two.
 class SmallCall {
  public:
   explicit SmallCall(int64_t rows = 4) : in_(static_cast<size_t>(rows * kSize), 1.0F) {
@@ -37,7 +38,7 @@ class SmallCall {
   aclnnStatus Start(aclrtStream stream) {
     return Execute(ForwardVersion::kScore, workspace_.data(), size, executor, stream);
   }
-  /// Tenths of a second of work: much longer than a thread that has the processor needs for its next line.
+  /// Tenths of a second of work: much longer than a running thread needs for its next statement.
   void StartOften(aclrtStream stream) {
     Plan();
     ASSERT_EQ(aclSetAclOpExecutorRepeatable(executor), ACLNN_SUCCESS);
@@ -211,7 +212,7 @@ TEST_F(Streams, EventsTellWhenAStreamHasPassedThem) {
   EXPECT_EQ(aclrtDestroyEvent(nullptr), ACL_ERROR_INVALID_PARAM);
 }
 
-// A record counts from the moment that it is in its queue: a wait on the same stream never stands before it.
+// A record counts from the moment that it is in its queue: a wait on the same stream never comes before it.
 TEST_F(Streams, AWaitThatRacesWithARecordDoesNotWaitForItsOwnStream) {
   aclrtEvent event = nullptr;
   ASSERT_EQ(aclrtCreateEvent(&event), ACL_SUCCESS);
@@ -416,7 +417,7 @@ void EndWithWorkQueued() {
   first.Plan();
   first.Start(stream);
   aclrtSynchronizeStream(stream);
-  // Not destroyed: the work outlives main.
+  // Not destroyed, because the work outlives main.
   static SmallCall* const calls[] = {new SmallCall(2048), new SmallCall(2048)};
   for (SmallCall* call : calls) call->Plan();
   calls[0]->Start(stream);

@@ -1,5 +1,5 @@
-// Programs that are not quite right, and run on the device all the same: buffers of the wrong size or type, nulls and
-// leaks, objects destroyed in any order.
+// Programs that are not quite right but run on the device: buffers of the wrong size or type, nulls and leaks, objects
+// destroyed in any order.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,7 +86,7 @@ class UserPrograms : public ::testing::Test {
   }
   void TearDown() override { EXPECT_EQ(aclFinalize(), ACL_SUCCESS); }
 
-  /// Every element of the output is 1.
+  /// Expects 1 in every element of the output.
   static void ExpectOnes(const Program& program) {
     std::vector<uint16_t> result(kElements);
     EXPECT_EQ(aclrtMemcpy(result.data(), kElements * 2, program.out_memory(), kElements * 2, ACL_MEMCPY_DEVICE_TO_HOST),

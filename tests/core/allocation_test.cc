@@ -1,5 +1,5 @@
-// Counts every allocation of the process, the C library's included, while plans run again. Not for sanitizer builds,
-// which bring their own allocator.
+// Counts every allocation of the process, including those of the C library, while plans run again. Not for sanitizer
+// builds, which bring their own allocator.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -58,7 +58,7 @@ TEST(Allocation, TheCounterSeesNewAndAlignedBlocks) {
   EXPECT_EQ(allocations.load() - before, 2);
 }
 
-/// oneTBB and the C library allocate for a thread when it starts, which may be in any run. Here all start.
+/// oneTBB and the C library allocate for a thread when it starts, which may be in any run. Here all threads start.
 void StartEveryThread(Context::Impl& context) {
   const TaskGraph graph = test::FlatGraph(context.workers(), context.workers());
   const test::StateMemory state(graph);

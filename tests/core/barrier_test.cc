@@ -1,6 +1,6 @@
-// A phase of tasks behind one task that waits for all of the phase before: walkers that leave at the barrier must not
-// keep others from the tasks behind it. A worker that is missing there ends the program by a signal rather than holding
-// the suite up.
+// A phase of tasks behind one task that waits for the whole previous phase: walkers that leave at the barrier must not
+// keep others from the tasks behind it. If a worker is missing there, a signal ends the program, so that the suite does
+// not hang.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ TEST_F(Barrier, EveryWorkerReachesAWidePhaseBehindIt) {
     auto run_task = [&](int32_t task, int) {
       if (task < kWorkers) return wait_for_all(before);
       if (task > kWorkers) return wait_for_all(behind);
-      // The others leave meanwhile: sooner or later than the phase behind is offered to them.
+      // The others leave meanwhile, before or after the next phase is offered to them.
       for (int i = 0; i < run % kLongestBarrier; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
     };
     ASSERT_TRUE(executor.Run(graph, TaskFunction(run_task), state.get()).ok());

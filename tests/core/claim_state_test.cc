@@ -26,7 +26,7 @@ TEST(ClaimState, WithoutStealingEachWorkersWalkIsItsRangeInPlanOrder) {
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
   std::vector<std::vector<int32_t>> walks(3);
-  // Workers in turns, the longest range last, so that nobody runs dry before the others have finished.
+  // The workers take turns; the longest range is last, so that no worker is done before the others have finished.
   for (int round = 0; round < 5; ++round) {
     for (int worker = 0; worker < 3; ++worker) {
       const size_t w = static_cast<size_t>(worker);
@@ -59,11 +59,11 @@ TEST(ClaimState, StealsOnTheOwnNodeFirst) {
   graph.range_node = {0, 0, 1, 1};
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
-  EXPECT_EQ(claims.Next(0), 2);  // half of [0, 4), although [4, 36) is larger
+  EXPECT_EQ(claims.Next(0), 2);  // half of [0, 4) on the own node, although [4, 36) is larger
   EXPECT_EQ(claims.Next(0), 3);
   EXPECT_EQ(claims.Next(0), 1);
   EXPECT_EQ(claims.Next(0), 0);
-  EXPECT_EQ(claims.Next(0), 20);  // nothing left at home
+  EXPECT_EQ(claims.Next(0), 20);  // nothing is left on the own node
 }
 
 TEST(ClaimState, AWorkerBeyondThePlannedRangesTakesSingleTasks) {
@@ -149,7 +149,7 @@ TEST(ClaimState, QueuedTasksStayOnTheirNodeWhileTheOtherHasWork) {
   EXPECT_EQ(claims.Next(1), 5);
   EXPECT_EQ(claims.Next(1), 6);
   EXPECT_EQ(claims.Next(1), 7);
-  EXPECT_EQ(claims.Next(1), 2);  // only now the other node's
+  EXPECT_EQ(claims.Next(1), 2);  // only now a task of the other node
   EXPECT_EQ(claims.Next(0), 3);
 }
 

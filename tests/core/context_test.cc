@@ -134,7 +134,7 @@ TEST(ContextImpl, SurvivesManyBorrowersAtOnce) {
       for (int i = 0; i < 2000; ++i) {
         const auto workspace = impl.BorrowWorkspace();
         if (!workspace->Reserve(4).ok()) return;
-        // Plain memory: a workspace lent twice would be a race, and a wrong sum.
+        // Plain memory: if a workspace were lent twice, there would be a race and a wrong sum.
         int& word = *reinterpret_cast<int*>(workspace->data());
         word = sum;
         sum = word + 1;
@@ -177,7 +177,7 @@ TEST(Context, RefusesNegativeThreads) {
 
 TEST(Context, DefaultIsOneForTheProcess) { EXPECT_EQ(&Context::Default(), &Context::Default()); }
 
-/// Sets a variable of the environment for the length of a scope.
+/// Sets an environment variable while it lives.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
@@ -188,7 +188,7 @@ class ScopedVariable {
 };
 
 TEST(ContextDeathTest, DefaultWithABadForcedIsaIsUsableAndHoldsTheError) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";  // a fresh process, where Default was not made yet
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // a fresh process, in which no default context was made yet
   EXPECT_EXIT(
       {
         const ScopedVariable variable("FA_FORCE_ISA", "sse9");

@@ -27,7 +27,7 @@ int CountFaults(core::Executor& executor, const core::TaskGraph& graph) {
   const size_t tasks = static_cast<size_t>(graph.task_count);
   const std::vector<std::vector<int32_t>> predecessors = Predecessors(graph);
   std::vector<std::atomic<int>> runs(tasks);
-  // Plain integers, ordered by the graph's edges alone: under ThreadSanitizer a missing order is a race.
+  // Plain integers that only the graph's edges order: under ThreadSanitizer a missing order is a race.
   std::vector<int64_t> depth(tasks, 0);
   std::vector<std::atomic<int>> busy(static_cast<size_t>(executor.workers()));
   std::atomic<int> faults{0};

@@ -6,8 +6,9 @@
 
 namespace fa::test {
 
-/// Runs the graph and counts what an executor must not do: tasks not run exactly once, tasks before a predecessor,
-/// worker numbers out of range or used by two tasks at once, a status that is not ok.
+/// Runs the graph and counts what an executor must not do: run a task not exactly once, or before one of its
+/// predecessors; pass a worker number that is out of range or that two tasks use at once; return a status that is not
+/// ok.
 [[nodiscard]] int CountFaults(core::Executor& executor, const core::TaskGraph& graph);
 
 }  // namespace fa::test

@@ -141,7 +141,7 @@ TEST_P(ExecutorTest, KeepsOneOfManyFailures) {
 TEST_P(ExecutorTest, HandsResultsBackToTheCaller) {
   const TaskGraph graph = FlatGraph(64, 4);
   StateMemory state(graph);
-  std::vector<int> results(64, 0);  // plain: the end of Run must order them before the caller's reads
+  std::vector<int> results(64, 0);  // plain integers: the end of Run must order the writes before the caller's reads
   for (int run = 1; run <= 50; ++run) {
     auto run_task = [&](int32_t task, int) { results[static_cast<size_t>(task)] += run; };
     EXPECT_TRUE(executor_->Run(graph, TaskFunction(run_task), state.get()).ok());
@@ -202,7 +202,7 @@ TEST(FlowExecutor, UsesItsThreadsAtOnce) {
   FlowExecutor executor(Nodes({4}));
   const TaskGraph graph = FlatGraph(4, 4);
   StateMemory state(graph);
-  // Each task waits for the three others: passes only if all four are inside at once.
+  // Each task waits for the three others, which only works if all four are inside at once.
   std::atomic<int> inside{0};
   auto run_task = [&](int32_t, int) {
     ++inside;

@@ -40,15 +40,15 @@ bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   return ok && (sum == 3 || !ordered);
 }
 
-/// ThreadSanitizer compares an access with those it has noted before; two that come within the same few instructions
-/// may both be noted before either is compared. A hundred pairs do not all meet like that.
+/// ThreadSanitizer compares an access with those that it has noted before. If two accesses come within the same few
+/// instructions, both may be noted before either is compared. This does not happen to all of a hundred pairs.
 bool RaceOften(fa::core::Executor& executor) {
   bool ok = true;
   for (int run = 0; run < 100; ++run) ok = RunTwoWriters(executor, /*ordered=*/false) && ok;
   return ok;
 }
 
-/// Runs graphs without their edges. Tasks then go by the claim order, which starts those of one key block together.
+/// Runs graphs without their edges. Tasks then follow the claim order, which starts those of one key block together.
 class WithoutEdges final : public fa::core::Executor {
  public:
   explicit WithoutEdges(std::unique_ptr<fa::core::Executor> inner) : inner_(std::move(inner)) {}

@@ -31,7 +31,7 @@ Outcome RunPlanted(const std::string& mode) {
   return outcome;
 }
 
-/// `where`: what stands in the report of a race there.
+/// `where`: text that the report of a race there contains.
 void ExpectRace(const std::string& mode, const std::string& where) {
   const Outcome outcome = RunPlanted(mode);
   EXPECT_EQ(outcome.exit_code, kExitOfARace);
@@ -48,7 +48,7 @@ TEST(RaceDetection, ReportsARaceBetweenTasksOnTheFlowGraph) { ExpectRace("flow",
 TEST(RaceDetection, ReportsARaceBetweenTasksOnThreads) { ExpectRace("threads", "RunTwoWriters"); }
 TEST(RaceDetection, IsQuietWhereAnEdgeOrdersTheTasks) { ExpectQuiet("ordered"); }
 
-// Of the backward's tiles, whose edges are left out.
+// The tiles of the backward, without their edges.
 TEST(RaceDetection, ReportsARaceBetweenTilesOnTheFlowGraph) { ExpectRace("tile-flow", "fa::ops::"); }
 TEST(RaceDetection, ReportsARaceBetweenTilesOnThreads) { ExpectRace("tile-threads", "fa::ops::"); }
 TEST(RaceDetection, IsQuietWhereEdgesOrderTheTiles) { ExpectQuiet("tile-ordered"); }

@@ -18,8 +18,8 @@ core::TaskGraph FlatGraph(int32_t tasks, int workers);
 /// Adds edges, given as (before, after) with before earlier in the claim order.
 void AddEdges(core::TaskGraph& graph, std::vector<std::pair<int32_t, int32_t>> edges);
 
-/// A random graph: shuffled ids and order, uneven ranges (some empty), up to 3 predecessors a task and, now and then,
-/// a task that frees many at once.
+/// A random graph: shuffled ids and order, uneven ranges (some empty), up to 3 predecessors per task, and sometimes a
+/// task that frees many at once.
 core::TaskGraph RandomGraph(uint64_t seed, int32_t tasks, int workers, int nodes = 1);
 
 /// Memory for the run state of one graph.

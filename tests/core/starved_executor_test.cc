@@ -1,6 +1,6 @@
-// Runs for which oneTBB has no threads: its own tasks keep all of them busy, global_control allows none, a fork left
-// none. The caller must finish them alone. A deadlock ends the program by a signal rather than holding the suite up.
-// Not for ThreadSanitizer, which does not see how oneTBB hands the program's own tasks over, nor forks.
+// Runs for which oneTBB has no threads: its own tasks keep all of them busy, global_control allows none, or a fork left
+// none. The caller must finish such runs alone. A deadlock ends the program by a signal, so that the suite does not
+// hang. Not for ThreadSanitizer, which sees neither how oneTBB hands the program's own tasks over nor forks.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ constexpr int kWorkers = 4;
 
 Topology TwoNodes() { return *Topology::FromSynthetic("numa:2 core:2 pu:1"); }
 
-// Random edges on even seeds, none on odd ones; the tasks of both nodes.
+// Random edges for even seeds, none for odd ones; the tasks of both nodes.
 int FaultsOfOneCall(Context::Impl& context, uint64_t seed) {
   TaskGraph graph = seed % 2 == 0 ? test::RandomGraph(seed, 60, kWorkers, 2) : test::FlatGraph(60, kWorkers);
   if (graph.range_node.empty()) graph.range_node = {0, 0, 1, 1};
@@ -77,7 +77,7 @@ TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
     EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
   }
   EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
-  // The messages that nobody came for must not keep later walkers away.
+  // Messages for which no thread came must not keep later walkers away.
   const TaskGraph graph = test::FlatGraph(kWorkers, kWorkers);
   const test::StateMemory state(graph);
   std::atomic<int> inside{0};
@@ -104,7 +104,8 @@ TEST_F(StarvedExecutor, FinishesInAChildThatForkLeftWithoutThreads) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Several callers in a process that never has a thread: executors come and go with their undelivered messages.
+// Several callers in a process that never has a thread of oneTBB: executors come and go with their undelivered
+// messages.
 TEST_F(StarvedExecutor, CanBeDestroyedWithUndeliveredMessages) {
   const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
   for (uint64_t round = 0; round < 20; ++round) {

@@ -50,7 +50,7 @@ TEST(Topology, ThisMachineHasANodeACoreAndCaches) {
 }
 
 TEST(Topology, CountsTheCoresOfTheAffinityMaskOnly) {
-  // In a child process, which has the one thread whose mask is changed.
+  // In a child process, whose only thread has the mask that is changed.
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -13,7 +13,7 @@ namespace fa::test {
 class CallOutputs {
  public:
   explicit CallOutputs(FuzzCall* call);
-  /// The first output of other bits, where any NaN equals any other, or nothing.
+  /// The first output whose bits differ, where any NaN equals any other, or nothing.
   [[nodiscard]] std::string FirstDifference(const CallOutputs& other) const;
 
  private:
@@ -25,7 +25,7 @@ class CallOutputs {
   std::vector<Output> outputs_;
 };
 
-/// As the call, but for the status: the outputs of a run from poisoned ones.
+/// The outputs of a run that starts with poisoned outputs. The run must succeed.
 [[nodiscard]] CallOutputs OutputsOf(FuzzCall* call, Context* context);
 
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-// Several callers at once on one context, each of another operator or case: each gets the bits that it gets alone.
+// Several callers at once on one context, each with another operator or case: each gets the bits that it gets alone.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace fa::test {
 namespace {
 
-/// A caller's call and its outputs alone.
+/// A caller's call, and the outputs that it has alone.
 struct Caller {
   std::unique_ptr<FuzzCall> call;
   CallOutputs alone;

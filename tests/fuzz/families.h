@@ -50,10 +50,10 @@ inline constexpr Family kFamilies[] = {
     {"DropoutMask", RandomDropoutMaskCall},
 };
 
-/// The first of them have plans.
+/// The number of families that have plans; they come first.
 inline constexpr size_t kFamiliesWithPlans = std::size(kFamilies) - 2;
 
-/// A test of every family.
+/// A test that runs for every family.
 class EveryOperator : public ::testing::TestWithParam<Family> {};
 inline std::string FamilyName(const ::testing::TestParamInfo<Family>& info) { return info.param.name; }
 

@@ -22,10 +22,11 @@
 
 namespace fa::test {
 
-/// Memory for a Run: what it holds before, byte for byte, or none: the workspace of the context's pool.
+/// Memory for a Run, with the bytes that it holds before; or none, which means the workspace of the context's pool.
 using WorkspaceFill = std::optional<uint8_t>;
 
-/// Aligned memory of some size, less than an alignment from a page that cannot be read; those bytes are watched.
+/// Aligned memory of some size that ends less than an alignment before a page that cannot be read; the bytes between
+/// are watched.
 class ExactWorkspace {
  public:
   ExactWorkspace(size_t bytes, uint8_t fill)
@@ -53,25 +54,25 @@ class FuzzCall {
   FuzzCall& operator=(const FuzzCall&) = delete;
 
   [[nodiscard]] virtual std::string Describe() const = 0;
-  /// The fields of the arguments that hold a tensor, absent ones (null data) too.
+  /// The fields of the arguments that hold a tensor; absent tensors (null data) too.
   [[nodiscard]] virtual std::vector<TensorField> Tensors() = 0;
   /// The fields that hold lengths.
   [[nodiscard]] virtual std::vector<LengthsField> Lengths() = 0;
-  /// The arguments as the case has them.
+  /// Restores the arguments of the case.
   virtual void Restore() = 0;
-  /// Before each Run: inputs that an output in their place has overwritten.
+  /// Before each Run: restores inputs that an output in their place has overwritten.
   virtual void RestoreInputs() {}
-  /// The call with the arguments as they are; a workspace of exactly the bytes that the plan wants lies against a page
-  /// that cannot be read.
+  /// Runs the call with the arguments as they are. The workspace has exactly the bytes that the plan wants, and lies
+  /// before a page that cannot be read.
   [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
-  /// A plan of the call, or nothing where the operator has none.
+  /// A plan of the call; nothing if the operator has no plans.
   [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }
   [[nodiscard]] virtual Status RunPlan(const Plan& /*plan*/, Workspace* /*workspace*/) const { return {}; }
-  /// Every buffer of the case; its outputs' elements may change.
+  /// Remembers every buffer of the case; the elements of its outputs may change.
   [[nodiscard]] virtual Snapshot TakeSnapshot() const = 0;
-  /// What lies in the case's outputs, against the reference in double.
+  /// Compares the case's outputs with the reference in double.
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
-  /// Whether tensors may be moved apart: not where one is an output in the place of an input.
+  /// Whether tensors may be moved apart: not if one is an output in the place of an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
 };
 

@@ -5,16 +5,16 @@
 
 namespace fa::test {
 
-/// Calls of one family, from seed FA_FUZZ_SEED (1) on: FA_FUZZ_CASES of them (else `usual`, a quarter under a
-/// sanitizer), or as many as FA_FUZZ_SECONDS have room for. Stops at the first that fails and prints its seed.
+/// Calls of one family, from seed FA_FUZZ_SEED (default 1) on: FA_FUZZ_CASES of them (else `usual`, a quarter under a
+/// sanitizer), or as many as take FA_FUZZ_SECONDS. Stops at the first that fails and prints its seed.
 ///
 /// Every call, on each level of this CPU:
 /// - runs on one thread and on two to four, from workspaces of different contents, with its tensors where the case has
 ///   them and moved to buffers of their own with random strides: always the same bits, which match the reference, and
 ///   no byte outside the outputs changes;
-/// - once in a while reads an input whose elements coincide by a stride of 0, to the bits of one where they are equal;
-/// - with a random mistake in it, either is refused as an invalid argument and writes nothing, or writes nothing but
-///   its outputs.
+/// - sometimes reads an input whose elements coincide by a stride of 0, and gives the bits of one with equal elements;
+/// - with a random mistake in it, either is refused as an invalid argument and writes nothing, or writes only its
+/// outputs.
 void Fuzz(const Family& family, int usual);
 
 }  // namespace fa::test

@@ -39,7 +39,7 @@ struct DenseLoss : LossCall {
   [[nodiscard]] DenseIndexerLossArgs args() const { return dense_args(); }
 };
 
-/// Of what p_head_mean replaces nothing is looked at, so nothing of it can be wrong.
+/// Nothing of what p_head_mean replaces is looked at, so no mistake there can be found.
 bool IsReplaced(const TensorField& field) {
   const std::string& name = field.name();
   return name == "q" || name == "k" || name == "q_rope" || name == "k_rope" || name == "softmax_max" ||

@@ -14,9 +14,11 @@
 namespace fa::test {
 namespace {
 
-/// Between neighbours along every outer dimension; no multiple of a page, so that neighbours do not lie alike.
+/// Elements between neighbours along every outer dimension. It is no multiple of a page, so that neighbours lie
+/// differently.
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 72;
-/// Elements that a tensor may spread over: some terabytes for all tensors of a call, of 128 that a process has.
+/// The elements over which a tensor may be spread: some terabytes for all tensors of a call, of the 128 that a process
+/// has.
 constexpr int64_t kLargestSpan = int64_t{1} << 39;
 
 /// Strides of kPast31 and more for as many of the outermost dimensions as there is room for, dense ones inside.
@@ -34,7 +36,7 @@ Dims FarStrides(const Dims& shape) {
   return DenseStride(shape);
 }
 
-/// A tensor of a call, where its rows are far apart.
+/// A tensor of a call whose rows are far apart.
 class FarTensor {
  public:
   explicit FarTensor(const TensorField& field)

@@ -99,7 +99,7 @@ void Mistake::OfATensor(const TensorField& field, const std::vector<TensorField>
       break;
     default: {
       const TensorField other = OneOf(all, random);
-      // An output may share no element, so memory that is too small for it does no harm.
+      // An output may not share elements with another tensor, so no harm is done if its memory is too small.
       const bool shares = field.is_output() && Extent(other.view().shape, other.view().stride) > 0;
       if (shares) now.data = const_cast<void*>(other.view().data);
       what_ += "data=" + other.name() + ".data";

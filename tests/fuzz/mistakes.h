@@ -11,10 +11,10 @@
 
 namespace fa::test {
 
-/// A change of one argument of a valid call; undone when it goes.
+/// A change of one argument of a valid call, which its destructor undoes.
 class Mistake {
  public:
-  /// Whatever a call takes for valid all the same reads and writes only what the tensors have memory for.
+  /// A call that is valid nevertheless reads and writes only what the tensors have memory for.
   Mistake(FuzzCall* call, RandomChoices* random);
   ~Mistake();
   Mistake(const Mistake&) = delete;

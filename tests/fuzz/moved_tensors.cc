@@ -15,7 +15,7 @@ TensorView WithStrides(TensorView view) {
   return view;
 }
 
-/// Outer dimensions in a random order from the inside out, each behind a gap of its own.
+/// The outer dimensions in a random order from the inside out, each followed by a gap of its own.
 Dims RandomStrides(const Dims& shape, RandomChoices* random) {
   Dims stride = shape;
   const int inner = shape.rank() - 1;

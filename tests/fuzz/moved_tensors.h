@@ -14,20 +14,20 @@ namespace fa::test {
 
 /// The elements of a view, row after row, without the gaps.
 [[nodiscard]] std::vector<std::byte> ElementsOf(const TensorView& view);
-/// The same bits; any NaN equals any other.
+/// Whether the bits are the same; any NaN equals any other.
 [[nodiscard]] bool SameElements(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b);
 
-/// Copies of a call's tensors in guarded buffers of their own, which the arguments name from then on.
+/// Copies of a call's tensors in guarded buffers of their own; the arguments then name the copies.
 class MovedTensors {
  public:
   /// Strides of a random order of the dimensions, with random gaps, at a random end of a buffer.
   void Move(const TensorField& field, RandomChoices* random);
-  /// As Move; the elements along `dimension` are all what the first of them is, by a stride of 0 or by copies.
+  /// As Move, but the elements along `dimension` all equal the first one, by a stride of 0 or by copies.
   void Broadcast(const TensorField& field, int dimension, bool by_stride, RandomChoices* random);
-  /// Allows changes of moved outputs and poisons them; what may not change from here on is what lies there now.
+  /// Poisons the moved outputs, which may change; everything else must stay as it is now.
   void TakeSnapshot();
   [[nodiscard]] int64_t FirstChange() const { return snapshot_.FirstChange(); }
-  /// Moved outputs to where they were.
+  /// Copies moved outputs back to where they were.
   void CopyOutputsBack() const;
 
  private:

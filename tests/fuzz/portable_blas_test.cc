@@ -1,5 +1,5 @@
-// Every operator with OpenBLAS as the product engine of the portable level (FA_PORTABLE_BLAS=1). Its bits are not
-// promised, its numbers are.
+// Every operator with OpenBLAS as the product engine of the portable level (FA_PORTABLE_BLAS=1). Its numbers are
+// promised, its bits are not.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Every operator on a machine of two NUMA nodes, which is made up: two arenas, and the bits of one thread. A deadlock
-// ends the program by a signal rather than holding the suite up.
+// Every operator on an invented machine of two NUMA nodes: two arenas give the bits of one thread. A deadlock ends the
+// program by a signal, so that the suite does not hang.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -20,7 +20,7 @@ constexpr unsigned kSecondsToDeadlock = 300;
 constexpr uint64_t kFirstSeed = 1001;
 constexpr int kCases = 4;
 
-/// Four threads on two nodes: what hwloc takes for the machine.
+/// Four threads on two nodes: the description that hwloc takes for the machine.
 std::unique_ptr<Context> ContextOfTwoNodes() {
   setenv("HWLOC_SYNTHETIC", "numa:2 core:64 pu:1", 1);
   ContextOptions options;

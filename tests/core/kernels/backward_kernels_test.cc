@@ -145,7 +145,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
     Matrix s(keys, width(), width(), 10), dp(keys, width(), width(), 11);
     Matrix shift(1, width(), width(), 12), delta(1, width(), width(), 13);
     s.at(0, 0) = kMaskedScore;
-    dp.at(0, 0) = kNan;     // of a masked pair: never seen
+    dp.at(0, 0) = kNan;     // belongs to a masked pair: no kernel may look at it
     shift.at(0, 1) = kInf;  // a row without keys, or a lane without a row
     const Matrix scores = s, gradients = dp;
     kernels().backward_softmax(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data());
@@ -242,7 +242,7 @@ TEST_P(BackwardKernelsTest, DotAndNarrowTakeEveryTypeAndTail) {
       for (int64_t r = 0; r < 3; ++r) {
         for (int64_t c = 0; c < n; ++c) {
           const double exact = 2.0 * from.at(r, c);
-          // Half an ulp of the type; f16 subnormals step by 2^-24.
+          // Half an ulp of the type; f16 subnormals are multiples of 2^-24.
           ASSERT_NEAR(back[static_cast<size_t>(r * n + c)], exact, rounding * std::fabs(exact) + 0x1p-25);
         }
         ASSERT_EQ(out[static_cast<size_t>(r * (n + 2) * element)], 0xa5);

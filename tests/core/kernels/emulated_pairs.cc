@@ -2,7 +2,7 @@
 
 #include "core/kernels/kernel_level.h"
 
-// What asks for the level's other code gets that of any CPU.
+// Code that asks for the level's other kernels gets those of any CPU.
 #define FA_LEVEL_ISA Isa::kPortable
 
 namespace fa::core::kernels {
@@ -10,7 +10,7 @@ namespace {
 
 #include "core/kernels/vec_portable.h"
 
-// What vec_avx512_bf16.h adds, of 4 lanes.
+// The additions of vec_avx512_bf16.h, for 4 lanes.
 
 inline constexpr int64_t kWordBytes = 4;
 
@@ -24,8 +24,8 @@ FA_INLINE float WithoutSubnormal(float x) {
   const uint32_t bits = BitCast<uint32_t>(x);
   return (bits & 0x7f800000u) != 0 ? x : BitCast<float>(bits & 0x80000000u);
 }
-/// As VDPBF16PS: the upper product is added first, each with one rounding; subnormal operands and results are 0.
-/// Not inlined: register blocks are unrolled, and a compiler would take minutes.
+/// Does what VDPBF16PS does: the upper product is added first, each product with one rounding; subnormal operands and
+/// results are 0. It is not inlined: register blocks are unrolled, and a compiler would take minutes.
 [[gnu::noinline]] F DotPairs(F a, F b, F acc) {
   const auto add = [&acc](F x, F y) {
     for (int i = 0; i < kLanes; ++i) {
@@ -73,9 +73,9 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
 }
 
 #include "core/kernels/register_blocks.inc"
-// The kernels stand on both vocabularies.
+// The kernels below are written in both vocabularies.
 #include "core/kernels/exp2.inc"
-// And on those.
+// The kernels below use the kernels above.
 #include "core/kernels/pair_kernels.inc"
 
 }  // namespace

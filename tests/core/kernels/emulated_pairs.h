@@ -6,7 +6,8 @@
 namespace fa::core::kernels {
 
 /// The kernels of bf16 pairs over a vocabulary that any CPU executes: the text of the avx512_bf16 level with 4 lanes,
-/// its instruction computed element by element. Narrower strips apart, its bits are those that VDPBF16PS gives.
+/// whose instruction is computed element by element. Apart from narrower strips, its bits are those that VDPBF16PS
+/// gives.
 [[nodiscard]] const KernelTable& EmulatedPairs();
 
 }  // namespace fa::core::kernels

@@ -1,5 +1,5 @@
-// The products that skip masked pairs give what is not masked the bits of the plain ones: a value that nobody may look
-// at contributes exactly nothing, also not by another order or rounding of what others add.
+// The products that skip masked pairs give unmasked elements the bits of the plain products: a value that no row may
+// look at contributes exactly nothing, and does not change the order or rounding of other contributions.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Kernels with their level's row kernels.
+/// Strip kernels and the row kernels of their level.
 struct Products {
   const StripKernels* strip;
   const RowKernels* rows;
@@ -39,7 +39,7 @@ std::vector<Products> AllProducts() {
   return all;
 }
 
-/// Towards zero.
+/// Rounds towards zero.
 float RoundedToBf16(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -48,7 +48,7 @@ float RoundedToBf16(float x) {
   return x;
 }
 
-/// Of numbers that are bf16.
+/// The bits of numbers that are bf16.
 std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
   std::vector<uint16_t> bits;
   for (const float value : values) {
@@ -61,7 +61,7 @@ std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
 
 bool SameBits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-/// rows x columns of bf16 numbers, some of them not finite; where those count as 0.
+/// rows x columns of bf16 numbers, some of them not finite in `poisoned` and 0 in `clean`.
 struct PoisonedRows {
   PoisonedRows(int64_t row_count, int64_t column_count, std::mt19937& random) : rows(row_count), columns(column_count) {
     constexpr float kPoison[] = {kNan, kInf, -kInf};
@@ -180,7 +180,7 @@ TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
 }
 
 TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
-  if (GetParam().by_row()) return;  // the level's strips have the same ones
+  if (GetParam().by_row()) return;  // the level's strips have the same products
   std::mt19937 random(2);
   const int64_t width = kernels().width;
   int64_t same = 0, spoilt = 0;

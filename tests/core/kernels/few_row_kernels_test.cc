@@ -27,7 +27,7 @@ std::vector<FewLine> FewLines() {
   return lines;
 }
 
-/// Rows of a type, drawn such that the type holds them exactly, with NaN between and around.
+/// Random rows that the type holds exactly, with NaN between and around them.
 struct TypedRows {
   TypedRows(DType dtype, int64_t rows, int64_t columns, int64_t stride, uint32_t seed)
       : dtype(dtype), columns(columns), stride(stride) {
@@ -53,7 +53,7 @@ struct TypedRows {
     return {dtype == DType::kF32 ? static_cast<const void*>(floats.data()) : halves.data(), dtype, stride};
   }
 
-  /// Of an exactly representable normal number, a zero or a NaN.
+  /// The 16-bit pattern of an exactly representable normal number, a zero or a NaN.
   static uint16_t ToF16(float x) {
     if (std::isnan(x)) return 0x7e00;
     if (x == 0) return 0;
@@ -199,7 +199,7 @@ TEST_P(FewRowKernelsTest, StatesAreAddedAndWrittenInTheirOwnShape) {
   }
 }
 
-// A row's bits do not depend on how many rows its kernels take.
+// The bits of a row do not depend on how many rows its kernels take.
 TEST_P(FewRowKernelsTest, ARowHasTheBitsItHasAlone) {
   constexpr int64_t kKeys = 37, kD = 72;
   const KernelTable& table = *GetParam().table;

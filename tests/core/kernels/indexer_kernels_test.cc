@@ -1,4 +1,4 @@
-// The indexer's kernels on every level this CPU has, against double: all tails of heads and keys, lanes out of use.
+// The indexer's kernels on every level that this CPU has, against double: all tails of heads and keys, unused lanes.
 
 #include <algorithm>
 #include <array>
@@ -69,7 +69,7 @@ TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
           for (const bool accumulate : {false, true}) {
             Matrix s(keys, width, width, 1), sum(1, keys, keys, 3, 1);
             const Matrix weight(1, heads, heads, 2), before = sum;
-            // What lanes out of use hold must not count, not even times 0.
+            // What unused lanes hold must not count, not even times 0.
             for (int64_t key = 0; key < keys; ++key) {
               for (int64_t lane = heads; lane < width; ++lane) s.at(key, lane) = kNan;
             }
@@ -161,7 +161,7 @@ TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
     x.push_back(-value);
     if (value <= 128) x.push_back(value);
   }
-  // The floats beside the ends of the range.
+  // The floats next to the ends of the range.
   for (const float end : {-126.0F, 127.5F}) {
     for (const float to : {-kInf, kInf}) x.push_back(std::nextafter(end, to));
   }
@@ -174,7 +174,7 @@ TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
     if (x[i] < -126) {
       ASSERT_EQ(y[i], 0) << "subnormal: x = " << x[i];
     } else if (x[i] <= 127.5F || !std::isinf(y[i])) {
-      // Whether 2^n times a power of a fraction up to 1/2 is in range beyond 127.5, depends on the level.
+      // The level decides whether 2^n times a power of a fraction up to 1/2 is in range beyond 127.5.
       ASSERT_NEAR(y[i], want, 2 * std::ldexp(1.0, std::ilogb(want) - 23)) << "x = " << x[i];
     } else {
       ASSERT_GT(y[i], 0) << "x = " << x[i];
@@ -210,7 +210,7 @@ TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
   }
 }
 
-/// Ties, both zeros, infinities and NaN among others.
+/// The scores have ties, both zeros, infinities and NaN among others.
 std::vector<float> MixedScores(int64_t n) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const Matrix values(1, n, n, 11);

@@ -24,7 +24,7 @@ std::vector<Line> Lines() {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // those of the level below
+    if (table.isa != isa) continue;  // these belong to the level below
     for (int s = 0; s < table.strip_count; ++s) lines.push_back({&table, s});
   }
   return lines;
@@ -94,7 +94,7 @@ TEST_P(Int8KernelsTest, ProductsAreExactAndPaddingDoesNotCount) {
       const int64_t stride = (keys + 7) / 8 * 8 / table().group * table().columns;
       std::vector<uint32_t> panel(static_cast<size_t>(table().PanelBlocks(dv) * stride), 0x7f7f7f7f);
       table().pack_values(v.block(), keys, dv, stride, panel.data());
-      // The softmax makes the words: scores whose exponentials are 1, 1/2, 1/4 and 0.
+      // The softmax makes the words, from scores whose exponentials are 1, 1/2, 1/4 and 0.
       std::vector<float> s(static_cast<size_t>((keys + 3) / 4 * 4 * width), 0);
       std::vector<float> max(static_cast<size_t>(width), 0), sum(static_cast<size_t>(width));
       const auto score = [](int64_t j, int64_t lane) {
@@ -147,7 +147,7 @@ TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {
   }
 }
 
-// The same bits on every level: probabilities add and multiply apart, in one order.
+// The bits are the same on every level: probabilities are added and multiplied separately, in one order.
 TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   const Int8Table& portable = Int8KernelsFor(Isa::kPortable);
   const Int8Kernels& other = portable.strips[portable.strip_count - 1];

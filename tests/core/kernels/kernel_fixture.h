@@ -33,7 +33,7 @@ struct Level {
   int strip;
 };
 
-/// Every strip kernel set of every level this CPU has, each once.
+/// Every strip kernel set of every level that this CPU has, each once.
 inline std::vector<Level> Levels() {
   std::vector<Level> levels;
   std::vector<const KernelTable*> tables;
@@ -49,7 +49,7 @@ inline std::vector<Level> Levels() {
   return levels;
 }
 
-/// A matrix whose rows lie `stride` apart, with NaN wherever no element is, NaN before and after.
+/// A matrix with rows `stride` apart, and NaN before, after and between them.
 class Matrix {
  public:
   Matrix(int64_t rows, int64_t columns, int64_t stride, uint32_t seed, int64_t offset = 0)
@@ -68,7 +68,7 @@ class Matrix {
   [[nodiscard]] int64_t stride() const { return stride_; }
   [[nodiscard]] int64_t rows() const { return rows_; }
   [[nodiscard]] int64_t columns() const { return columns_; }
-  /// Everything outside the elements is still NaN.
+  /// Whether everything outside the elements is still NaN.
   [[nodiscard]] bool Intact() const {
     for (size_t i = 0; i < values_.size(); ++i) {
       const int64_t at = static_cast<int64_t>(i) - offset_;
@@ -84,7 +84,7 @@ class Matrix {
   std::vector<float> values_;
 };
 
-/// A test of every line of the registry.
+/// A test that runs for every line of the registry.
 class KernelTest : public testing::TestWithParam<Level> {
  protected:
   [[nodiscard]] const StripKernels& kernels() const { return GetParam().table->strips[GetParam().strip]; }

@@ -1,5 +1,5 @@
-// The kernels of bf16 pairs against double. Their operands are bf16, so every product of two is exact in f32 and only
-// the sums round. Where the CPU has no VDPBF16PS the same text runs on emulated words.
+// The kernels of bf16 pairs against double. Their operands are bf16, so every product of two operands is exact in f32
+// and only the sums round. Where the CPU has no VDPBF16PS, the same text runs on emulated words.
 
 #include <cmath>
 #include <cstring>
@@ -23,7 +23,7 @@ float FloatOf(uint16_t bits) {
   return x;
 }
 
-/// Rows of bf16 `stride` apart, with NaN wherever no element is.
+/// Rows of bf16, `stride` apart, with NaN between them.
 class Bf16Matrix {
  public:
   Bf16Matrix(int64_t rows, int64_t columns, int64_t stride, uint32_t seed) : rows_(rows), stride_(stride) {
@@ -50,7 +50,7 @@ class PairKernelsTest : public testing::TestWithParam<int> {
   void SetUp() override {
     if (!table().pairs()) GTEST_SKIP() << "this CPU executes no dot products of bf16";
   }
-  static constexpr int kStrips = 3;  // of the level; the emulated ones are numbered behind
+  static constexpr int kStrips = 3;  // of the level; the emulated ones have the numbers after these
   [[nodiscard]] static bool emulated() { return GetParam() >= kStrips; }
   [[nodiscard]] static const KernelTable& table() {
     return emulated() ? EmulatedPairs() : Kernels(DetectIsa(), DType::kBF16);
@@ -69,7 +69,7 @@ class PairKernelsTest : public testing::TestWithParam<int> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Registry, PairKernelsTest, testing::Values(0, 1, 2));
-// The wider of the emulated strips: the tests want some lanes.
+// The wider of the emulated strips, because the tests need some lanes.
 INSTANTIATE_TEST_SUITE_P(Emulated, PairKernelsTest, testing::Values(3));
 
 TEST_P(PairKernelsTest, ScoresEqualDoubleForEveryTail) {

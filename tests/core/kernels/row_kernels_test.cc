@@ -1,4 +1,5 @@
-// The row kernels of every level this CPU has: exp2 over its whole range, dequantising, widening, looking for bits.
+// The row kernels of every level that this CPU has: exp2 over its whole range, dequantising, widening, looking for
+// bits.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +11,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The levels with one line of the registry each: row kernels do not depend on the strip.
+/// Levels, by one line of the registry each: row kernels do not depend on the strip.
 std::vector<Level> FirstStrips() {
   std::vector<Level> levels = Levels();
   levels.erase(std::remove_if(levels.begin(), levels.end(), [](const Level& level) { return level.strip != 0; }),
@@ -37,7 +38,7 @@ TEST_P(RowKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
   row_kernels().exp2(x.data(), static_cast<int64_t>(x.size()), y.data());
   for (size_t i = 0; i < x.size(); ++i) {
     const double want = std::exp2(static_cast<double>(x[i]));
-    // An ulp of a normal result; a subnormal one is one rounding step of 2^-149 more.
+    // The bound is an ulp for normal results; a subnormal result has one rounding step of 2^-149 more.
     const double ulp = std::max(std::ldexp(1.0, std::ilogb(std::max(want, 1e-60)) - 23), std::ldexp(1.0, -149));
     ASSERT_NEAR(y[i], want, 2 * ulp) << "x = " << x[i];
     if (x[i] < -150) {

@@ -1,5 +1,5 @@
-// The strips with their output state by rows, on every line of the registry, against the same strips with their state
-// along the lanes: bit for bit.
+// The strips with their output state by rows, on every line of the registry, compared bit by bit with the same strips
+// with their state along the lanes.
 
 #include <bit>
 #include <cmath>
@@ -27,7 +27,7 @@ class RowStateKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, RowStateKernelsTest, testing::ValuesIn(RowStateLevels()), LevelName);
 
-/// Equal bits; any NaN equals any other, because which operand's payload a FMA keeps is the instruction's matter.
+/// Equal bits; any NaN equals any other, because the instruction decides which operand's payload an FMA keeps.
 testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
   for (int64_t c = 0; c < by_lane.rows(); ++c) {
     for (int64_t lane = 0; lane < by_lane.columns(); ++lane) {
@@ -42,7 +42,7 @@ testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
   return testing::AssertionSuccess();
 }
 
-/// The same state by rows, without a gap between the rows, as the kernels take it.
+/// The same state by rows, without gaps between the rows, as the kernels take it.
 Matrix ByRow(const Matrix& by_lane) {
   Matrix turned(by_lane.columns(), by_lane.rows(), by_lane.rows(), 0);
   for (int64_t c = 0; c < by_lane.rows(); ++c) {
@@ -142,7 +142,7 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
       zero[1] = 1;
       lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // written 0 all the same
       const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
-      // The bytes between and behind the rows stay what they were.
+      // The bytes between and after the rows are unchanged.
       std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});
       std::vector<std::byte> by_row_out = by_lane_out;
       const auto write = [&](const StripKernels& with, const Matrix& state, std::vector<std::byte>& out) {

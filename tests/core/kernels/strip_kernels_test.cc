@@ -1,5 +1,5 @@
-// Every strip kernel set of the registry, on every level this CPU has, against double: all tails of keys and columns,
-// misaligned rows, strides wider than a row with NaN between the rows, lanes without a row.
+// Every strip kernel set of the registry, on every level that this CPU has, against double: all tails of keys and
+// columns, misaligned rows, strides wider than a row with NaN between the rows, lanes without a row.
 
 #include <cmath>
 #include <cstring>
@@ -184,7 +184,7 @@ TEST_P(StripKernelsTest, PackQueriesTransposesEveryTypeAndTail) {
         for (int64_t i = 0; i < count; ++i) {
           std::vector<uint8_t> row(static_cast<size_t>(d) * SizeOf(dtype));
           for (int64_t c = 0; c < d; ++c) {
-            // Small integers: exact in every type.
+            // Small integers are exact in every type.
             const auto value = static_cast<float>((i * 7 + c * 3) % 31 - 15);
             uint32_t bits;
             std::memcpy(&bits, &value, 4);
@@ -396,7 +396,7 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
-    for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {  // no more strips than of the widest alone
+    for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {  // no more than of the widest alone
       int64_t strips = 0;
       for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;
       ASSERT_EQ(strips, (rows + table.widest().width - 1) / table.widest().width) << rows;
