@@ -19,7 +19,7 @@ struct CallShape {
   std::vector<int64_t> cu_q = {}, cu_kv = {};  ///< TND: sq and sk are the packed rows
 };
 
-/// A well-formed dense call to be spoiled; nothing is ever read through its addresses, which lie far apart.
+/// A well-formed dense call, which tests spoil. No memory is read through its addresses, which lie far apart.
 struct BindCall {
   explicit BindCall(const CallShape& shape = {});
 
@@ -39,7 +39,7 @@ struct BindCall {
   Status sparse_mode_status;
 };
 
-/// Refused as kInvalidArgument with `text` in the message.
+/// Expects kInvalidArgument with `text` in the message.
 [[nodiscard]] ::testing::AssertionResult Refused(const Status& status, const std::string& text);
 [[nodiscard]] ::testing::AssertionResult Refused(const BindCall& call, const std::string& text);
 [[nodiscard]] ::testing::AssertionResult Binds(const BindCall& call);

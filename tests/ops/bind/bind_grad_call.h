@@ -13,14 +13,14 @@
 
 namespace fa::test {
 
-/// A well-formed backward of BindCall's forward, to be spoiled; without the optional gradients.
+/// A well-formed backward of BindCall's forward, which tests spoil; without the optional gradients.
 struct GradCall {
   explicit GradCall(const CallShape& shape = {}) : GradCall(BindCall(shape)) {}
   explicit GradCall(const BindCall& forward);
 
-  /// With pse of that shape and type, and its gradient.
+  /// Adds pse of that shape and type, and its gradient.
   [[nodiscard]] static GradCall WithDPse(const CallShape& shape, const Dims& pse, DType dtype = DType::kF32);
-  /// With slopes of that shape, and their gradient.
+  /// Adds slopes of that shape, and their gradient.
   [[nodiscard]] static GradCall WithDSlopes(const Dims& slopes);
   [[nodiscard]] static MutableTensorView Like(const TensorView& tensor) {
     return BindCall::Output(tensor.dtype, tensor.shape);
@@ -36,11 +36,11 @@ struct GradCall {
   std::vector<int64_t> cu_q, cu_kv;
 };
 
-/// Refused in Bind.
+/// Expects that Bind refuses the call.
 [[nodiscard]] ::testing::AssertionResult Refused(const GradCall& call, const std::string& text);
 [[nodiscard]] ::testing::AssertionResult Runs(const GradCall& call);
 
-/// Four packed sequences, one without queries, one without keys, and two rows behind them.
+/// Four packed sequences, one without queries, one without keys, and two rows after the last.
 [[nodiscard]] CallShape PackedShape();
 
 }  // namespace fa::test

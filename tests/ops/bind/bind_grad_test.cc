@@ -49,7 +49,7 @@ TEST_P(GradOfEveryLayout, GradientsLieAsTheirTensors) {
 
 TEST_P(GradOfEveryLayout, GradientsHaveTheirOwnStrides) {
   GradCall call(Shape());
-  // Rows twice as far apart: the sequence dimension, and all outside it, spread.
+  // Rows twice as far apart: the strides of the sequence dimension and of all dimensions outside it are doubled.
   Dims stride = layout::FilledStride(call.args.dk.shape, {});
   for (int i = 0; i + 1 < stride.rank(); ++i) stride[i] *= 2;
   call.args.dk.stride = stride;
@@ -282,7 +282,7 @@ TEST(BindGrad, DPseSumsWhatPseShares) {
 TEST(BindGrad, DPseOfOneElementSharesNothing) {
   EXPECT_FALSE(GradCall::WithDPse({.batch = 1}, {1, 6, 7, 9}).Bind()->dpse.shared_batch);
   EXPECT_FALSE(GradCall::WithDPse({.sq = 1}, {2, 6, 1, 9}).Bind()->dpse.shared_rows);
-  // A sum over nothing is still to be written.
+  // A gradient that is a sum over nothing is still written.
   EXPECT_TRUE(GradCall::WithDPse({.batch = 0}, {1, 6, 7, 9}).Bind()->dpse.shared_batch);
   EXPECT_TRUE(GradCall::WithDPse({.sq = 0}, {2, 6, 1, 9}).Bind()->dpse.shared_rows);
 }

@@ -19,7 +19,7 @@ struct Case {
   int64_t pre = kUnlimited, next = kUnlimited;
   std::vector<int64_t> prefix = {};
   Dims mask = {};  ///< empty: no mask tensor
-  Dims pse = {};   ///< empty: none; slopes where pse_type is 2 or 3
+  Dims pse = {};   ///< empty: none; for pse_type 2 or 3 these are slopes
   int pse_type = 1;
   int64_t q_start = 0, kv_start = 0;
   int64_t heads = -1;  ///< options.heads; -1: the shape's
@@ -125,7 +125,7 @@ const Case kPassing[] = {
     {.name = "tnd_mode8", .shape = Tnd(2, {3, 4}, {4, 4}), .mode = 8, .pre = 4, .next = 1},
     {.name = "tnd_mode0_band", .shape = Tnd(2, {100}, {50}), .pre = 50, .next = 0, .mask = {100, 50}},
     {.name = "tnd_mode3_empty_element", .shape = Tnd(2, {4, 0}, {4, 6}), .mode = 3},
-    // The device refuses these two; here sizes are free and slopes work for any lengths.
+    // The device refuses these two calls; here sizes are free and slopes work for any lengths.
     {.name = "d896", .shape = Sbh(1, 2, 64, 64, 896)},
     {.name = "slopes_unequal_lengths",
      .shape = {.batch = 1, .heads = 4, .heads_kv = 4, .sq = 128, .sk = 256, .d = 64, .dv = 64},

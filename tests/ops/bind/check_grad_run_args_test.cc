@@ -150,7 +150,7 @@ TEST(CheckGradRunArgs, PackedGradientsShareNothing) {
   EXPECT_TRUE(Runs(call));
   call.args.dk.data = gradients + kSlot - 1;
   EXPECT_TRUE(Refused(call.Run(), "dk: shares memory with dq"));
-  // In the gaps of the inputs' own buffer they may lie too; one row further they would not.
+  // They may lie in the gaps of the inputs' own buffer too, but not one row further.
   GradCall gaps = call;
   const Dims wide = {kRows * 2 * kRow, 2 * kRow, kD, 1};
   slot = 0;

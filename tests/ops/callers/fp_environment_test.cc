@@ -1,5 +1,5 @@
-// Callers with floating-point settings of their own: the bits are those of a caller without, on any number of threads,
-// and the settings and flags are the caller's again afterwards.
+// Callers with floating-point settings of their own get the bits of other callers, on any number of threads, and the
+// settings and flags are the caller's again afterwards.
 
 #include "core/fp_environment.h"
 
@@ -46,7 +46,7 @@ TEST(FpEnvironment, DropsTheFlagsOfTheLibrarysArithmetic) {
 
 class EveryOperatorTest : public testing::TestWithParam<Isa> {};
 
-// Contexts are new for each setting: oneTBB's arenas keep those of whoever used them first.
+// Contexts are new for each setting: oneTBB's arenas keep the settings of the thread that used them first.
 TEST_P(EveryOperatorTest, GivesTheBitsOfADefaultCallerUnderAnySettings) {
   const std::vector<OperatorCall> calls = EveryOperator(ValueKind::kDenormal);
   std::map<std::string, std::vector<uint32_t>> expected;

@@ -1,5 +1,5 @@
-// Calls while memory is short: operator new fails once, or from some moment on. Nothing is thrown, the status says so,
-// and the next call with memory computes. Each place of a call gets its turn.
+// Calls while memory is short: operator new fails once, or from some moment on. The call throws nothing, the status
+// says what happened, and the next call with memory computes. Each allocation of a call fails in turn.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ constexpr unsigned kSecondsToSpin = 300;
 
 enum Verdict { kFine = 0, kNoPlaceLeft, kThrown, kWrongStatus, kLaterCallFails, kWrongBits };
 
-/// A call whose `place`-th allocation fails, then two with memory.
+/// A call whose allocation number `place` fails, then two with memory.
 Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t place, bool all_later) {
   Status status;
   int64_t failed = 0;
@@ -37,7 +37,7 @@ Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t pl
     return kThrown;
   }
   const std::vector<uint32_t> first = call.tensors->OutputBits();
-  // What only speeds a call up may go without memory.
+  // An allocation that only makes a call faster may fail unnoticed.
   if (!status.ok() && (status.code() != StatusCode::kOutOfMemory || failed == 0)) return kWrongStatus;
   if (!status.ok() && status.message().rfind("out of memory", 0) != 0) return kWrongStatus;
   if (!call.run(context).ok()) return kLaterCallFails;
@@ -50,12 +50,12 @@ Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t pl
 
 class MemoryShortage : public testing::TestWithParam<bool> {
  protected:
-  MemoryShortage() { alarm(kSecondsToSpin); }  // a signal, where a call would never return
+  MemoryShortage() { alarm(kSecondsToSpin); }  // a signal, if a call never returns
   ~MemoryShortage() override { alarm(0); }
 };
 
-// The first call of a process makes the default context and starts oneTBB. In children of a process that has done
-// neither: no other test of this program may stand before this one.
+// The first call of a process makes the default context and starts oneTBB. The children must come from a process that
+// has done neither: no other test of this program may come before this one.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   const OperatorCall call = OperatorOf("Forward", ValueKind::kNormal);
   setenv("FA_NUM_THREADS", "2", /*overwrite=*/1);

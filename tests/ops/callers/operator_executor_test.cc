@@ -1,5 +1,5 @@
-// Every operator on the executor of std::threads, all of which ThreadSanitizer sees, and on the one of oneTBB: any
-// order of tasks gives the bits of one thread, and nothing is reported.
+// Every operator on the executor of std::threads, all of which ThreadSanitizer sees, and on that of oneTBB: any order
+// of tasks gives the bits of one thread, and no race is reported.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(All, OperatorExecutor,
                                           testing::ValuesIn(OperatorNames())),
                          CaseName);
 
-// Without those that sum over keys: their tasks wait for earlier ones of the claim order, which one thread has to keep.
+// Operators that sum over keys are left out: their tasks wait for earlier ones of the claim order, which one thread has
+// to keep.
 INSTANTIATE_TEST_SUITE_P(AnyOrder, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(Levels()), testing::Values(ExecutorKind::kShuffled),
                                           testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward",

@@ -22,7 +22,7 @@ constexpr double kUnits = 64;
 
 enum Side : int64_t { kPrev, kCur };
 
-/// Once in ten times each a row without keys, in both forms that it has.
+/// One row in ten is without keys, in either of the two forms.
 reference::PartialRow DrawRow(const MergeCase& c, Side side, int64_t row) {
   const auto normal = [&](int64_t x) { return RandomNormal(c.seed, Tag::kV, {side, row, x}); };
   reference::PartialRow drawn;
@@ -35,7 +35,7 @@ reference::PartialRow DrawRow(const MergeCase& c, Side side, int64_t row) {
 
 Layout ResultLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
 
-/// Up to rounding of the factors and of the output itself.
+/// Within the rounding of the factors and of the output itself.
 double OutTolerance(DType dtype, double prev, double cur, double want) {
   const double rounding = dtype == DType::kF32 ? 0
                                                : reference::UnitRoundoff(FormatOf(dtype)) * std::fabs(want) +

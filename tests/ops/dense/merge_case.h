@@ -29,7 +29,7 @@ std::ostream& operator<<(std::ostream& out, const MergeCase& c);
 /// A valid case that depends on the seed alone.
 [[nodiscard]] MergeCase RandomMergeCase(uint64_t seed);
 
-/// Random partial results in guarded buffers; some rows lack the one, the other or both.
+/// Random partial results in guarded buffers; some rows lack the one partial, the other, or both.
 class MergeProblem {
  public:
   explicit MergeProblem(const MergeCase& c);
@@ -40,9 +40,9 @@ class MergeProblem {
   [[nodiscard]] MergeArgs args() const;
   [[nodiscard]] MergeOptions options() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
-  /// The values of prev again, where the outputs took their place.
+  /// Restores the values of prev if the outputs took their place.
   void RestoreInputs() const;
-  /// What lies in the outputs: rows that lack a partial exactly, others within rounding (merge_case.cc).
+  /// Compares the outputs: rows that lack a partial exactly, others within rounding (merge_case.cc).
   [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
 
  private:

@@ -92,7 +92,7 @@ struct Owned {
   std::vector<std::byte> memory;
 };
 
-// A merge of random partials; some rows lack the one, the other or both.
+// A merge of random partials; some rows lack the one partial, the other, or both.
 class MergeCase {
  public:
   explicit MergeCase(const MergeShape& s)
@@ -281,7 +281,7 @@ TEST(Merge, StatisticsMayHaveAnyStrides) {
 }
 
 TEST(Merge, AbsentPartialIsNotLookedAt) {
-  // The other partial comes back to the bit, whatever lies in the absent one.
+  // The other partial is returned to the bit, whatever lies in the absent one.
   MergeCase c({.batch = 1, .heads = 1, .rows = 2, .d = 2});
   for (int64_t i = 0; i < 4; ++i) {
     c.prev_out.Set(i, std::numeric_limits<float>::quiet_NaN());
@@ -363,7 +363,7 @@ TEST(Merge, OutputsShareNothingButWhatTheyReplace) {
   c.args.softmax_max = c.softmax_max.view;
   c.args.out.stride = {24, 0, 1};
   EXPECT_TRUE(Refused(c.Merge(), "out.stride=[24,0,1], want strides that keep its elements apart"));
-  // The previous partial under other strides is read after it was overwritten.
+  // With other strides, the previous partial would be read after it was overwritten.
   c.args.out = c.prev_out.view;
   c.args.out.stride = {12, 60, 1};
   EXPECT_TRUE(Refused(c.Merge(), "out: shares memory with prev_out"));

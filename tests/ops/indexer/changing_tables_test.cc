@@ -19,7 +19,7 @@ constexpr int32_t kFarAway = std::numeric_limits<int32_t>::max();
 
 int32_t* WordAt(const Tensor& tensor, int64_t offset) { return reinterpret_cast<int32_t*>(tensor.Address(offset)); }
 
-/// Calls while the words flip. @return calls that went through
+/// Makes calls while the words flip. @return number of calls that succeeded
 template <typename Call>
 int RunWhileFlipping(const Call& call, const std::vector<int32_t*>& words, Context* context) {
   int through = 0;

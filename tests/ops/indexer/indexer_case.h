@@ -16,7 +16,7 @@
 
 namespace fa::test {
 
-/// What is drawn for q, k, weights and d_values.
+/// The values that are drawn for q, k, weights and d_values.
 enum class IndexerValues : uint8_t {
   kNormal,
   kSmallIntegers,  ///< -2..2: sums are exact in every type, scores often equal, 0 or -0
@@ -75,7 +75,7 @@ class IndexerGradCall {
   explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
       : IndexerGradCall(c, std::move(values), DrawValueGradients(c)) {}
-  /// With other gradients of the values.
+  /// The tensors with other gradients of the values.
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values);
   IndexerGradCall(const IndexerGradCall&) = delete;
   IndexerGradCall& operator=(const IndexerGradCall&) = delete;
@@ -101,11 +101,11 @@ class IndexerGradCall {
 /// Runs the case forward on every level of this machine and checks the selection (indexer_expectation.h).
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const IndexerCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const IndexerCase& c, int threads = 2);
-/// Likewise backward.
+/// Runs the case backward in the same way.
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerGradCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerCase& c, int threads = 2);
 
-/// Outputs of a call that must succeed, into fresh tensors.
+/// Outputs of a call that must succeed, in fresh tensors.
 [[nodiscard]] TokenOutputs ForwardOf(const IndexerCase& c, Context* context);
 [[nodiscard]] TokenOutputs BackwardOf(const IndexerCase& c, Context* context);
 

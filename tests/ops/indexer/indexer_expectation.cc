@@ -56,7 +56,7 @@ AssertionResult RowIsSelection(const IndexerCall& call, int64_t b, int64_t t, co
     tolerances.push_back(ScoreTolerance(p, token, p.selection.FirstKey(b) + key, dtype));
   }
   std::set<int64_t> selected;
-  double smallest = kInf;  // of the selected scores, as large as it may have been computed
+  double smallest = kInf;  // smallest selected score, as large as it may have been computed
   for (int64_t slot = 0; slot < slots; ++slot) {
     const auto key = static_cast<int64_t>(indices[slot]);
     if (slot >= used) {
@@ -73,7 +73,7 @@ AssertionResult RowIsSelection(const IndexerCall& call, int64_t b, int64_t t, co
                                 << " +- " << allowed;
     }
     if (slot > 0 && !(values[slot] <= values[slot - 1])) return AssertionFailure() << Where(token, slot) << " ascends";
-    // Rounded values may be equal where the scores were not.
+    // Rounded values may be equal although the scores were not.
     const bool tie = values_dtype == DType::kF32 && slot > 0 && values[slot] == values[slot - 1];
     if (tie && key < static_cast<int64_t>(indices[slot - 1])) {
       return AssertionFailure() << Where(token, slot) << ": equal scores by descending key";

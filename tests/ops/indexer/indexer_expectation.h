@@ -15,9 +15,10 @@ namespace fa::test {
 /// bf16: dot products take subnormal terms as 0, so each of them may also be off by FLT_MIN.
 [[nodiscard]] double ScoreTolerance(const reference::IndexerProblem& problem, int64_t token, int64_t key, DType dtype);
 
-/// Whether `got` is a selection of the right scores: as many keys as there are, each below the limit and once, values
-/// within ScoreTolerance (and their own rounding) in the order of the operator, and no key left out whose score is
-/// larger than the smallest selected one by more than both may be off. Small integers: exactly the reference.
+/// Whether `got` is a selection of the right scores: as many keys as there are, each below the limit and only once;
+/// values within ScoreTolerance (and their own rounding) and in the order of the operator; and no left-out key has a
+/// score that exceeds the smallest selected score by more than both may be off. For small integers it must equal the
+/// reference.
 [[nodiscard]] ::testing::AssertionResult IsSelection(const IndexerCall& call, const TokenOutputs& got);
 
 /// How far the gradients may be off that scores of gradient d_scores, each itself off by d_score_errors, cause: row
@@ -46,7 +47,7 @@ class IndexerGradientTolerance {
   Sum dq_, dk_, dweights_;
 };
 
-/// Small integers: exact but for the gradients' own rounding, so no tolerance.
+/// Small integers are exact but for the gradients' own rounding, so there is no tolerance.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectBackward(const IndexerGradCall& call);
 
 }  // namespace fa::test

@@ -68,7 +68,7 @@ TEST(IndexerGrad, ListsOfEveryLength) {
   }
 }
 
-// A product of exactly 0 has no gradient. Half the products of these are 0, the others 1.
+// A product of exactly 0 has no gradient. Here half the products are 0 and the others 1.
 TEST(IndexerGrad, ProductsOfZeroGiveNothing) {
   for (const DType dtype : kDTypes) {
     IndexerCase c{.heads = 17, .d = 8, .values = IndexerValues::kSmallIntegers};

@@ -60,7 +60,7 @@ TEST(Indexer, EverySizeOfHeads) {
   }
 }
 
-// Few and many tokens, keys round the sizes of tiles, fewer and more keys than entries.
+// Few and many tokens, numbers of keys around the sizes of tiles, fewer and more keys than entries.
 TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
   for (const int64_t tokens : {1, 2, 17, 40}) {
     for (const int64_t keys : {1, 31, 32, 33, 128, 257, 700}) {
@@ -155,7 +155,7 @@ IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double we
   return IndexerCall(c, std::move(values));
 }
 
-/// Indices that every level gives.
+/// The indices, which every level must give.
 void ExpectIndices(const IndexerCall& call, const std::vector<double>& want) {
   for (const Isa isa : IsaLevels()) {
     const Status status = call.Run(ContextOf(isa));
@@ -169,7 +169,7 @@ TEST(Indexer, EqualScoresStandInAscendingKeys) {
   ExpectIndices(ScoresOf({3, 3, 3, 3, 3}, 3), {0, 1, 2});
 }
 
-// Products below 0 give 0, with a negative weight -0: all of them are equal.
+// Products below 0 give 0, with a negative weight -0: all of them are equal scores.
 TEST(Indexer, ZeroAndMinusZeroAreEqual) {
   ExpectIndices(ScoresOf({-1, -2, 0, -3}, 4), {0, 1, 2, 3});
   ExpectIndices(ScoresOf({-1, -2, 0, -3}, 2, -1), {0, 1});
@@ -182,7 +182,7 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   ExpectIndices(ScoresOf({1, kNan, kInf, 2, kNan}, 5), {2, 3, 0, 1, 4});
   ExpectIndices(ScoresOf({1, kNan, kInf, 2, kNan}, 3), {2, 3, 0});
   ExpectIndices(ScoresOf({kNan, kNan, kNan}, 2), {0, 1});
-  // -inf scores are scores: before NaN, after everything else.
+  // Scores of -inf are scores: they come before NaN and after everything else.
   ExpectIndices(ScoresOf({1, kNan, kInf, 2, -1}, 5, -1), {4, 0, 3, 2, 1});
   const IndexerCall call = ScoresOf({1, kNan, 7}, 3);
   for (const Isa isa : IsaLevels()) {
@@ -194,7 +194,7 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   }
 }
 
-// A row of nothing but equal scores, many times the entries: the cut runs through the tie.
+// A row of equal scores, many times the number of entries: the cut runs through the tie.
 TEST(Indexer, AllScoresZero) {
   for (const DType dtype : kDTypes) {
     for (const int64_t tokens : {1, 20}) {
@@ -213,8 +213,8 @@ TEST(Indexer, AllScoresZero) {
   }
 }
 
-// Keys past the limit or the length hold NaN (the buffer does): they are not read. Poison below the limit stays with
-// the rows that may see it.
+// Keys past the limit or the length hold NaN (as the whole buffer does) and are not read. Poison below the limit stays
+// with the rows that may see it.
 TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
   IndexerCase c{.heads = 3, .d = 16, .values = IndexerValues::kSmallIntegers};
   c.tokens.lengths = {{4}, {40}};
@@ -228,7 +228,7 @@ TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     const std::vector<double> want = ValuesOf(clean.Outputs(), "sparse_indices");
     const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_indices");
-    // Limits are 37 to 40: the last two rows see key 38, and put it last.
+    // The limits are 37 to 40: the last two rows see key 38, and put it last.
     for (int64_t x = 0; x < 2 * 40; ++x) ASSERT_EQ(got[x], want[x]) << IsaName(isa) << " " << x;
     EXPECT_EQ(got[2 * 40 + 38], 38) << IsaName(isa);
     EXPECT_EQ(got[3 * 40 + 39], 38) << IsaName(isa);

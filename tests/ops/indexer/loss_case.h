@@ -86,7 +86,7 @@ class LossCall {
 [[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCase& c, int threads = 2);
 
-/// Outputs of a call that must succeed, into fresh tensors.
+/// Outputs of a call that must succeed, in fresh tensors.
 [[nodiscard]] TokenOutputs LossOf(const LossCase& c, Context* context);
 
 }  // namespace fa::test

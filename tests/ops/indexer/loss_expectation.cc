@@ -11,12 +11,12 @@ namespace {
 constexpr double kUnit = 0x1p-24;
 constexpr double kClamp = 1e-8;
 
-/// What one row may be off by.
+/// How far one row may be off.
 struct RowErrors {
   std::vector<double> p, ln_y;
 };
 
-/// Of the exponentials, which are exp2.inc's of degree 5 in every type: 1.9 ulp at most.
+/// The error of the exponentials, which are exp2.inc's of degree 5 in every type: 1.9 ulp at most.
 constexpr double kExpRelative = 4 * kUnit;
 /// The same over arguments of all fractions: its mean is 0.4 u (2.2e-8), and six standard deviations are 8.7 u, of the
 /// polynomial (6.2e-8) and of its evaluation (about u).
@@ -35,7 +35,7 @@ double SquaresOfTerms(const double* a, const double* b, int64_t n) {
   return squares;
 }
 
-/// Six standard deviations of an indexer's score: of the heads' products and of their sum.
+/// Six standard deviations of an indexer's score: the errors of the heads' products and of their sum.
 double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_t key) {
   double variance = 0, squares = 0, sum = 0;
   for (int64_t g = 0; g < p.heads; ++g) {
@@ -52,7 +52,7 @@ double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_
   return std::sqrt(variance + error * error);
 }
 
-/// The same of an attention's score.
+/// The same for a score of the attention.
 double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t head, int64_t key) {
   const int64_t query_row = token * p.heads + head, key_row = key * p.heads_kv + head / (p.heads / p.heads_kv);
   double squares = SquaresOfTerms(&p.q[query_row * p.d], &p.k[key_row * p.d], p.d);
@@ -60,7 +60,7 @@ double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t
   return SixSigmaOfSum(p.d + p.d_rope, squares * p.scale * p.scale, p.Score(token, head, key));
 }
 
-/// Of the mean of the heads' probabilities of one key.
+/// The error of the mean of the heads' probabilities of one key.
 double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key) {
   const reference::SparseProblem& p = problem.attention;
   double error = 0;
@@ -99,7 +99,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
                           4 * kUnit * (2 * largest + given));
   }
   if (problem.l1) {
-    // The errors so far are of what was divided.
+    // The errors so far are those of the dividend.
     double sum_error = 0;
     for (const double error : errors.p) sum_error += error;
     const double relative = sum_error / row.p_sum + ErrorOfSum(std::ssize(keys));
@@ -108,13 +108,13 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
   return errors;
 }
 
-/// What the loss may be off by: errors that may all point one way; independent ones, each at six standard deviations,
-/// by their squares; and what it moves by with the one factor that scales all scores of the attention.
+/// How far the loss may be off: errors that may all point in one direction; independent ones, each at six standard
+/// deviations, by their squares; and the change of the loss by the one factor that scales all scores of the attention.
 struct LossError {
   double linear = 0, squares = 0, by_scale = 0;
   void AddShared(double error) { linear += std::fabs(error); }
   void AddIndependent(double error) { squares += error * error; }
-  /// Of an exponential that the loss moves by `weight` with.
+  /// Adds the error of an exponential: a relative error of e changes the loss by `weight` * e.
   void AddExponential(double weight) {
     AddShared(weight * kExpMean);
     AddIndependent(weight * kExpSixSigma);
@@ -122,7 +122,7 @@ struct LossError {
   [[nodiscard]] double Bound() const { return linear + 2 * kUnit * std::fabs(by_scale) + std::sqrt(squares); }
 };
 
-/// Errors of the target: `weights` is what the loss moves by with the relative error of each key's p.
+/// Errors of the target: the loss changes by `weights` times the relative error of each key's p.
 void AddTargetErrors(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
                      const std::vector<double>& weights, LossError* error) {
   const reference::SparseProblem& p = problem.attention;
@@ -202,7 +202,7 @@ std::vector<ExpectedOutput> ExpectLoss(const LossCall& call) {
   }
   const reference::LossResult want = reference::IndexerLoss(problem);
   std::vector<ExpectedOutput> expected = tolerance.Expect(want.gradients, call.loss_case().weights_dtype());
-  // The sums run in double; 1 / tokens and the loss are rounded.
+  // The sums are in double; 1 / tokens and the loss are rounded.
   expected.push_back({"loss", {want.loss}, {factor * loss_error.Bound() + 2 * kUnit * std::fabs(want.loss)}});
   return expected;
 }

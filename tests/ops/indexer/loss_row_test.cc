@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-// The statistics of another selection may leave every probability near the smallest number there is.
+// Statistics of another selection may leave every probability near the smallest number.
 TEST(LossRow, TargetOfASubnormalSumIsFinite) {
   const float tiny = std::numeric_limits<float>::denorm_min();
   float p[] = {tiny, 3 * tiny, 0};

@@ -1,6 +1,6 @@
 // A non-finite key of the indexer or of the attention reaches the gradients of the tokens that see it, as IEEE
-// arithmetic says; everything else keeps the bits of a run on finite values. ReLU keeps a NaN, its derivative there is
-// 0.
+// arithmetic says; everything else keeps the bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN
+// is 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ int64_t SelectedKey(const reference::Selection& selection, bool dense) {
   return dense ? selection.Limit(0, 2) - 1 : selection.KeysOf(0, 2).front().key;
 }
 
-/// Keys of the indexer: one is 0 but for an element.
+/// Keys of the indexer, of which one is 0 in all elements but one.
 void SetKey(int64_t key, int64_t d, double value, std::vector<double>* k) {
   std::fill_n(k->begin() + key * d, d, 0.0);
   (*k)[key * d + kColumn] = value;
@@ -41,7 +41,7 @@ std::vector<ExpectedOutput> WithoutTolerance(const reference::IndexerGradients& 
   return {{"dq", want.dq, {}}, {"dk", want.dk, {}}, {"dweights", want.dweights, {}}};
 }
 
-/// Runs both calls on every level.
+/// Makes both runs on every level.
 template <typename Call>
 void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected, const Call& finite) {
   for (const Isa isa : IsaLevels()) {
@@ -55,7 +55,7 @@ void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected,
 
 class IndexerNonFinite : public ::testing::TestWithParam<DType> {};
 
-// Products of the same signs have the same derivatives: but for the column of queries and the weights nothing changes.
+// Products of the same signs have the same derivatives, so only the column of queries and the weights change.
 TEST_P(IndexerNonFinite, KeysSpoilWeightsAndAColumnOfQueries) {
   const IndexerCase c{.tokens = Tokens(GetParam()), .heads = 18, .d = 40};
   for (const auto& [poison, finite] : {std::pair{kNan, 0.0}, {kInf, 1.0}, {-kInf, -1.0}}) {

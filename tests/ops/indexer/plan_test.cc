@@ -1,5 +1,5 @@
-// Plans of the indexer and its losses: another call than the planned one is refused, and running one allocates nothing
-// from the second call on.
+// Plans of the indexer and its losses refuse another call than the planned one, and running one allocates nothing from
+// the second call on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

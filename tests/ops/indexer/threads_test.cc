@@ -17,7 +17,7 @@ namespace {
 // oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
-/// Many tokens of few keys: every token waits at every key.
+/// Many tokens and few keys: every token waits at every key.
 TokenCase Tokens(DType dtype) {
   TokenCase c;
   c.dtype = dtype;

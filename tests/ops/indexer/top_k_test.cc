@@ -38,7 +38,7 @@ std::vector<int32_t> Select(const IndexerKernels& kernels, const std::vector<flo
   return indices;
 }
 
-/// The same of every level that this CPU has.
+/// The same with the kernels of every level that this CPU has.
 std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
   const std::vector<int32_t> portable = Select(IndexerKernelsFor(Isa::kPortable), scores, k);
   for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
@@ -84,7 +84,7 @@ TEST(TopK, EqualScoresComeByAscendingIndex) {
   for (float& score : scores) score = std::round(score * 2) / 2;
   ExpectSorted(scores);
   ExpectSorted(std::vector<float>(3000, 0.0F));
-  // What ReLU leaves of an indexer: zeros beside few others.
+  // Scores as ReLU leaves them: zeros and few others.
   for (size_t i = 0; i < scores.size(); ++i) scores[i] = i % 10 == 0 ? scores[i] : 0;
   ExpectSorted(scores);
 }
@@ -116,7 +116,7 @@ TEST(TopK, FewFiniteScores) {
 }
 
 TEST(TopK, ScoresThatTheSampleDoesNotShow) {
-  // All that is large lies in one place or at equal distances, whatever the distance of the samples is.
+  // All large scores lie in one place or at equal distances, whatever the distance of the samples is.
   for (const size_t distance : {1, 16, 17, 33}) {
     std::vector<float> scores = Normal(16000, 5);
     for (size_t i = 1; i < scores.size() && i < 500 * distance; i += distance) scores[i] += 100;

@@ -23,9 +23,9 @@ class OutputScales {
 
   [[nodiscard]] const Tensor& scale() const { return scale_; }
   [[nodiscard]] const Tensor& offset() const { return offset_; }
-  /// What an output of exactly `x` becomes.
+  /// The int8 value of an output that is exactly `x`.
   [[nodiscard]] double Quantised(double x, int64_t head, int64_t column) const;
-  /// How far from Quantised(x) an output may be that is `far` from x before.
+  /// How far an output may be from Quantised(x) if it is `far` from x before quantisation.
   [[nodiscard]] double Tolerance(double x, double far, int64_t head, int64_t column) const;
 
  private:

@@ -1,5 +1,5 @@
-// NaN and inf in inputs of prompt and decode attention: what is seen spreads as IEEE arithmetic says, what is not seen
-// changes no bit.
+// NaN and inf in inputs of prompt and decode attention: values that a row sees spread as IEEE arithmetic says, values
+// that it does not see change no bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ void Spoil(uint64_t seed, reference::Problem* values) {
   (*target)[RandomBits(seed, Tag::kChoice, {-2}) % target->size()] = kValues[seed / 3 % 3];
 }
 
-/// Values that take neither int8 keys nor an int8 output: those have nothing that is not finite.
+/// Cases without int8 keys and without int8 output, because int8 has no non-finite values.
 DecodeCase FloatDecodeCase(uint64_t seed) {
   DecodeCase c = RandomDecodeCase(seed);
   c.quantization = Quantization::kNone;
@@ -99,7 +99,7 @@ TEST(PromptNonFinite, WhereNoQueryLooksItChangesNothing) {
   EXPECT_GT(poisoned, 0);
 }
 
-// An int8 output has no NaN: one becomes -128, whatever the offset.
+// An int8 output has no NaN: a NaN becomes -128, whatever the offset.
 TEST(PromptNonFinite, BecomesTheLeastOfAnInt8Output) {
   PromptCase c;
   c.out_dtype = DType::kI8;

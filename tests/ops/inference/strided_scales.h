@@ -9,7 +9,7 @@
 
 namespace fa::test {
 
-/// Scales or offsets of an int8 output, one for every column of every head, which do not lie one after another.
+/// Scales or offsets of an int8 output, one per column of every head, that do not lie one after another.
 struct StridedScales {
   std::string name;
   Tensor tensor;  ///< ends at a page that cannot be read

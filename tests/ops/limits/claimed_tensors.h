@@ -13,14 +13,14 @@ namespace fa::test {
 
 /// An input of any size over a few bytes: every stride but the innermost is 0.
 [[nodiscard]] TensorView Claim(const Dims& shape, DType dtype = DType::kF32);
-/// An output of any size, dense, of which no element exists.
+/// A dense output of any size, of which no element exists.
 [[nodiscard]] MutableTensorView ClaimOutput(const Dims& shape, DType dtype = DType::kF32);
 
 /// 2^31, 2^31 + 1, 2^32, 2^32 + 1, 2^40, 2^48, 2^55, 2^60, 2^61, 2^62, 2^63 - 1, from `least` on.
 [[nodiscard]] std::vector<int64_t> AbsurdSizes(int64_t least = 0);
 
-/// A size that is too large is a status of the caller's mistake, or of memory with two numbers: what is wanted and what
-/// there is. One that is not is a plan that this machine's memory holds.
+/// A size that is too large gives a status of the caller's mistake, or of memory with two numbers: what is wanted and
+/// what there is. A size that is not too large gives a plan that fits into this machine's memory.
 void ExpectRefusedOrSmall(const Result<Plan>& plan, const std::string& what);
 void ExpectRefused(const Status& status, const std::string& what);
 

@@ -1,4 +1,4 @@
-// What the sparse operators refuse, and what they say.
+// Which calls the sparse operators refuse, and with which message.
 #include "ops/sparse/bind_sparse.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@
 namespace fa::ops {
 namespace {
 
-/// B = 2, S1 = 3, S2 = 5, N = 4, D = 8, Drope = 2, Dv = 6, K = 4; all tensors share memory that is as large as any.
+/// B = 2, S1 = 3, S2 = 5, N = 4, D = 8, Drope = 2, Dv = 6, K = 4; all tensors share one memory, which is large enough
+/// for each.
 struct Call {
   std::vector<float> inputs = std::vector<float>(1024), outputs = std::vector<float>(8 * 1024);
   std::vector<int32_t> lists = std::vector<int32_t>(2 * 3 * 4, 0), table = {0, 1, 2, 3};
@@ -222,7 +223,7 @@ TEST(BindSparse, RefusesPagesThatDoNotExist) {
   Call call;
   call.Page();
   call.lengths_kv = {4, 2};
-  call.table[3] = -1;  // behind the keys of its batch element
+  call.table[3] = -1;  // after the keys of its batch element
   EXPECT_EQ(call.Forward(), "ok");
 }
 
@@ -301,7 +302,7 @@ TEST(BindSparse, PlansTellTasksAndMemory) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const PlanInfo info = plan->info();
   EXPECT_EQ(info.op, "sparse backward");
-  EXPECT_EQ(info.tasks, 6 + 2 * 1);  // tokens, and the 10 keys twice
+  EXPECT_EQ(info.tasks, 6 + 2 * 1);  // tokens, and two tasks for the 10 keys
   EXPECT_EQ(info.tiles.size(), 6u);
   // Tokens may select 3, 4, 4 of 5 keys, or as many as their lists have entries.
   EXPECT_EQ(info.flops, 2.0 * 2 * (3 + 4 + 4) * 4 * (3 * (8 + 2) + 2 * 6));

@@ -167,7 +167,7 @@ const Mistake kMistakes[] = {
     {"PackedTableOfAnotherBatch", "block_table.shape[0]=1, want 2 (lengths_q)",
      [](Args* a, Options*) {
        a->block_table.shape[0] = 1;
-       // One length for one row of the table.
+       // One length and one row of the table.
        static constexpr int64_t kLengths[] = {40, 40};
        a->lengths_kv = kLengths;
      },
@@ -296,14 +296,14 @@ TEST(RefusedEntries, OfListsAreNamedAndNothingIsWritten) {
       values.selection.indices[(entry.b * 5 + entry.t) * c.tokens.slots + entry.slot] = entry.value;
       const SparseCall call(c, values);
       ExpectRefused(call, entry.message);
-      // The reference's forward skips the entry.
+      // The reference's forward skips such an entry.
       const SparseGradCall grad(c, values);
       ExpectRefused(grad, entry.message);
     }
   }
 }
 
-// Past 32 bits an entry must not become another one.
+// An entry beyond 32 bits must not become another one.
 TEST(RefusedEntries, Of64BitsAreNotCut) {
   SparseCase c = Spoilt();
   c.tokens.index_dtype = DType::kI64;

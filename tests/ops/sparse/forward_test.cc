@@ -72,7 +72,7 @@ TEST(SparseForward, EveryNumberOfHeads) {
   }
 }
 
-// The tail block, which the limit cuts, stands anywhere in the list, and more than once.
+// The tail block, which the limit cuts, stands anywhere in the list, even more than once.
 TEST(SparseForward, EveryBlockSize) {
   for (const int64_t block_size : {1, 2, 3, 8, 16, 64, 100, 128}) {
     for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
@@ -90,7 +90,7 @@ TEST(SparseForward, EveryBlockSize) {
   }
 }
 
-// Rows without keys too, and sequences without any.
+// Some rows have no keys, and some sequences have none.
 TEST(SparseForward, SinksOfEveryTypeLayoutFormAndNumberOfHeads) {
   for (const int64_t heads : {1, 3, 18, 150}) {
     for (const DType dtype : kDTypes) {
@@ -122,7 +122,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     const TokenOutputs got = call.Outputs();
     for (int64_t n = 0; n < c.heads; ++n) {
-      // Token 0 lies above the diagonal; the second sequence has no keys.
+      // Token 0 sees no key under the causal rule; the second sequence has no keys.
       EXPECT_EQ(ValuesOf(got, "max")[n], call.values().sink[n]);
       EXPECT_EQ(ValuesOf(got, "sum")[n], 1);
       EXPECT_EQ(ValuesOf(got, "max")[3 * c.heads + n], 0);
@@ -131,7 +131,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
   }
 }
 
-// A sink that no score comes near takes everything, one far below them nothing.
+// A sink far above all scores takes everything, one far below them takes nothing.
 TEST(SparseForward, SinksFarAboveAndBelowTheScores) {
   SparseCase c{.heads = 5, .d = 16, .dv = 16};
   const TokenOutputs without = ForwardOf(c, nullptr);
@@ -181,7 +181,7 @@ TEST(SparseForward, ListsOfEveryLength) {
   }
 }
 
-// One head (AVX2, AVX-512) or two (AVX-512): the product of 64 keys runs beside the scores of the next 64.
+// One head (AVX2, AVX-512) or two (AVX-512): the product of 64 keys runs in the same loop as the scores of the next 64.
 TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
   for (const int64_t heads : {1, 2, 5}) {
     for (const int64_t slots : {63, 64, 65, 128, 130, 200}) {
@@ -319,7 +319,7 @@ TEST(SparseForward, UncheckedInvalidEntriesAreSkipped) {
   }
 }
 
-// What no list names is never multiplied: whatever lies there has no influence.
+// A key that no list names is never multiplied: whatever it holds has no influence.
 TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
   constexpr double kPoison[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                                 3e38};
@@ -347,7 +347,7 @@ TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
   }
 }
 
-// A NaN reaches the tokens whose lists name its key, and no other.
+// A NaN reaches the tokens whose lists name its key, and no other tokens.
 TEST(SparseForward, NonFiniteKeysStayWithTheirTokens) {
   for (const DType dtype : kDTypes) {
     SparseCase c{.heads = 18, .d = 24, .dv = 24};

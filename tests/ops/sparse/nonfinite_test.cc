@@ -26,7 +26,7 @@ SparseCase Usual(DType dtype, bool merged) {
 /// A key that token 2 of sequence 0 sees.
 int64_t SelectedKey(const reference::SparseProblem& values) { return values.selection.KeysOf(0, 2).front().key; }
 
-/// Runs backward on `values` on every level, and what comes out is the reference's where that is not finite.
+/// Runs backward on `values` on every level, and expects the reference's results where these are not finite.
 void ExpectSpread(const SparseCase& c, const reference::SparseProblem& values) {
   const SparseGradCall call(c, values);
   const reference::SparseGradients want = reference::SparseBackward(call.values(), call.forward(), call.d_out());
@@ -61,7 +61,7 @@ TEST_P(SparseBackwardNonFinite, RopesOfKeysSpoilTheSame) {
   }
 }
 
-// What they are multiplied by does not depend on them.
+// The gradients of values are P^T dO, which does not depend on values.
 TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   for (const double poison : {kNan, kInf, -kInf}) {
     const SparseCase c = Usual(GetParam(), false);
@@ -100,7 +100,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
-    // One in every block of the list that the other token does not name.
+    // One key in every block of the list that the other token does not name.
     for (const int64_t begin : {0, 64, 128}) {
       const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
       const auto found =

@@ -27,7 +27,7 @@ std::vector<SparseCase> Cases() {
   return cases;
 }
 
-/// Runs twice with the same workspace, then counts.
+/// Runs twice with the same workspace, then counts allocations.
 template <typename Args>
 void ExpectNoAllocation(const Result<Plan>& plan, const Args& args) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -89,7 +89,7 @@ TEST_P(SparsePlanRun, DescribesItself) {
     EXPECT_FALSE(plans[which]->Describe().empty());
     flops[which] = info.flops;
   }
-  // 200 keys of every token: two products of 40 forward, five backward.
+  // Every token sees 200 keys: two products of 40 columns forward, five backward.
   EXPECT_EQ(flops[0], 9.0 * 20 * 200 * 2 * 2 * 40);
   EXPECT_EQ(flops[1], 9.0 * 20 * 200 * 2 * 5 * 40);
 }

@@ -42,7 +42,7 @@ TEST_P(SparseBits, DoNotDependOnThreads) {
   }
 }
 
-// Tokens that wait for one another at every key: any order but one would show.
+// Tokens that wait for one another at every key: any other order would show.
 TEST_P(SparseBits, OfManyTokensOnTheSameKeysDoNotDependOnThreads) {
   SparseCase c = Usual(true);
   c.tokens.lengths = {{80}, {12}};

@@ -45,7 +45,7 @@ struct Call {
       Set(d_out, row * kColumns + c, std::numeric_limits<float>::infinity());
     }
   }
-  /// The row adds nothing, by ordinary means: dO = 0.
+  /// The row adds nothing, in the ordinary way: dO = 0.
   void Silence(int64_t token, int64_t head) {
     for (int64_t c = 0; c < kColumns; ++c) Set(d_out, (token * kHeads + head) * kColumns + c, 0);
   }
@@ -92,7 +92,7 @@ TEST_P(SparseSkippedRows, AddNothingWhateverTheyHold) {
     ASSERT_TRUE(silent.Run(test::ContextOf(GetParam())).ok());
     bool any = false;
     for (int64_t i = 0; i < kKeys * kColumns; ++i) {
-      // Adding 0 or nothing differs in the sign of a zero at most.
+      // Adding 0 differs from adding nothing at most in the sign of a zero.
       EXPECT_EQ(skipped.Get(skipped.dk, i), silent.Get(silent.dk, i)) << Name(dtype) << " dk " << i;
       any = any || skipped.Get(skipped.dk, i) != 0;
     }

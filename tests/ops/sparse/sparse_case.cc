@@ -80,7 +80,7 @@ reference::SparseProblem MakeReferenceProblem(const SparseCase& c) {
   p.q_rope = DrawRows(t, t.lengths.sq, c.heads, c.d_rope, Tag::kQRope, t.dtype);
   p.k_rope = DrawRows(t, t.lengths.sk, 1, c.d_rope, Tag::kKRope, t.dtype);
   for (int64_t n = 0; c.sink && n < c.heads; ++n) {
-    // About as much as a few keys of usual scores.
+    // A sink weighs about as much as a few keys of usual scores.
     p.sink.push_back(RoundTo(DType::kF32, 1 + RandomNormal(t.seed, Tag::kSink, {n})));
   }
   return p;

@@ -36,7 +36,7 @@ std::ostream& operator<<(std::ostream& out, const SparseCase& c);
 class SparseCall {
  public:
   explicit SparseCall(const SparseCase& c) : SparseCall(c, MakeReferenceProblem(c)) {}
-  /// As the case, with other values (poisoned ones, say).
+  /// The case with other values, for example poisoned ones.
   SparseCall(const SparseCase& c, reference::SparseProblem values);
   // The arguments point into it.
   SparseCall(const SparseCall&) = delete;
@@ -93,11 +93,11 @@ class SparseGradCall {
 /// written.
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const SparseCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const SparseCase& c, int threads = 2);
-/// Likewise backward.
+/// Runs the case backward in the same way.
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseGradCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseCase& c, int threads = 2);
 
-/// Outputs of a call that must succeed, into fresh tensors.
+/// Outputs of a call that must succeed, in fresh tensors.
 [[nodiscard]] TokenOutputs ForwardOf(const SparseCase& c, Context* context);
 [[nodiscard]] TokenOutputs BackwardOf(const SparseCase& c, Context* context);
 

@@ -15,7 +15,7 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 
 void Append(const double* from, int64_t count, std::vector<double>* to) { to->insert(to->end(), from, from + count); }
 
-/// All that tokens have in common; the query heads of a token become rows, which is how they lie.
+/// What tokens have in common. The query heads of a token become rows, which is how they lie.
 reference::Problem DenseOf(const reference::SparseProblem& p) {
   reference::Problem dense{.d = p.d, .d_rope = p.d_rope, .dv = p.dv};
   dense.q = p.q;
@@ -24,7 +24,7 @@ reference::Problem DenseOf(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// One more key for a token's heads, of zeros, with the sinks as its bias.
+/// One more key for a token's heads, all zeros, with the sinks as its bias.
 void AddSinkKey(const reference::SparseProblem& p, int64_t keys, reference::Problem* dense) {
   dense->k.insert(dense->k.end(), static_cast<size_t>(p.d), 0);
   dense->v.insert(dense->v.end(), static_cast<size_t>(p.dv), 0);
@@ -146,7 +146,7 @@ std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
   ExpectedOutput max{"max", want.max, std::vector<double>(want.max.size())};
   ExpectedOutput sum{"sum", want.sum, std::vector<double>(want.sum.size())};
   for (int64_t row = 0; row < std::ssize(want.max); ++row) {
-    // A row that looks at nothing but a sink has its numbers exactly.
+    // A row that sees nothing but a sink has its numbers exactly.
     if (exact.magnitudes.keys[row] <= (p.sink.empty() ? 0 : 1)) continue;
     for (int64_t x = row * p.dv; x < (row + 1) * p.dv; ++x) out.allowed[x] = tolerance.Out(row, x);
     max.allowed[row] = tolerance.Max(row);
@@ -170,7 +170,7 @@ std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
   dense.forward.out = call.forward().out;
   dense.forward.max = call.forward().max;
   dense.forward.sum = call.forward().sum;
-  // Only its sizes and magnitudes count. What is merged is rounded once, as dk.
+  // Only its sizes and magnitudes count. A merged gradient is rounded once, as dk.
   const reference::Gradients exact{.dq = want.dq,
                                    .dk = want.dk,
                                    .dv = p.merged ? std::vector<double>(dense.problem.v.size()) : want.dv,

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kPages = 5, kPageRows = 4, kColumns = 3, kPageStride = kPageRows * kColumns;
 constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
 
-/// Entries 0, 3, and what no check lets pass but another thread may write behind it.
+/// Entries 0 and 3, and one that no check lets pass but that another thread may write after the check.
 const std::vector<int32_t> kTable = {0, 3, -1, kPages, kLeast, kMost};
 
 TEST(PageTable, NoEntryLeadsOutOfThePages) {

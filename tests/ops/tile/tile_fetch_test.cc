@@ -1,4 +1,4 @@
-// What the tiles of short sequences fetch.
+// The lines that the tiles of short sequences fetch.
 
 #include "ops/tile/tile_fetch.h"
 
@@ -9,7 +9,7 @@
 namespace fa::test {
 namespace {
 
-/// Every 8 bytes of rows of a tensor.
+/// Addresses of every 8 bytes of rows of a tensor.
 void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,
              tiling::Interval range, std::set<const char*>& bytes) {
   for (int64_t n = head; n < head + heads; ++n) {
@@ -20,7 +20,7 @@ void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_
   }
 }
 
-/// What a list fetches, likewise; nothing twice.
+/// The same addresses of what a list fetches; none may occur twice.
 std::set<const char*> Listed(const ops::TileFetch& fetch) {
   std::set<const char*> bytes;
   const core::kernels::FetchList list = fetch.list();

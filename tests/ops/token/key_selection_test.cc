@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// A selection with memory of its own, which may not be left.
+/// A selection with memory of its own; accesses must stay inside.
 class Selector {
  public:
   Selector(int64_t entries, int64_t block_size, int64_t sk, DType dtype = DType::kI32) {
@@ -43,7 +43,7 @@ TEST(KeySelection, EndsAtTheFirstMinusOne) {
 
 TEST(KeySelection, ReadsNoMoreEntriesThanTheLimitHasBlocks) {
   Selector selector(6, 2, 5);
-  // Keys 0..4 are three blocks: three entries.
+  // Keys 0..4 are three blocks, so three entries.
   EXPECT_EQ(Keys(selector.Select<int32_t>({2, 0, 9, 1, 1, 1}, 5)), (std::vector<int32_t>{0, 1, 4}));
   EXPECT_EQ(Keys(selector.Select<int32_t>({0, 1, 2, 3, 4, 5}, 0)), std::vector<int32_t>{});
 }
@@ -104,10 +104,10 @@ TEST(KeySelection, TheCheckNamesTheFirstEntryThatIsNoBlock) {
   lists.entries = 20;
   lists.block_size = 1;
   EXPECT_TRUE(CheckKeyLists(lists, list.data(), sequences).ok());
-  list[40 + 20] = 99;  // no token's
-  list[20 + 10] = 99;  // behind the limit
+  list[40 + 20] = 99;  // belongs to no token
+  list[20 + 10] = 99;  // beyond the limit
   list[40 + 3] = -1;
-  list[40 + 4] = 99;  // behind the end
+  list[40 + 4] = 99;  // after the end of the list
   EXPECT_TRUE(CheckKeyLists(lists, list.data(), sequences).ok());
   list[20 + 9] = 10;
   EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(),

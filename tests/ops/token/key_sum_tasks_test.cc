@@ -57,7 +57,7 @@ struct Program {
   std::vector<float> gradient;
 };
 
-// What OrderedCommit asks of the graph; edges would take memory per token while planning.
+// What OrderedCommit asks of the graph; edges would need memory per token while planning.
 TEST(KeySumTasks, StandInOneListWithoutEdges) {
   for (const SparseSequences& sequences : Cases()) {
     const Program program(sequences);
@@ -81,7 +81,7 @@ void YieldOften() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-/// The tasks that write start first, on a thread of their own; those in [0, key_tasks) clear.
+/// The tasks that write start first, on a thread of their own; tasks [0, key_tasks) clear.
 template <typename Run>
 std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   std::atomic<bool> writing{false};
@@ -95,7 +95,7 @@ std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   return writer;
 }
 
-// Tokens with empty lists, or none at all, wait for nothing.
+// Tokens with empty lists wait for nothing, and so do sums without any token.
 TEST(KeySumTasks, GradientsOfKeysThatNoTokenSelectsAreZeroHoweverSlowlySumsAreCleared) {
   const core::kernels::KernelTable& table = core::kernels::Kernels(Isa::kPortable, DType::kF32);
   for (const SparseSequences& sequences : Cases()) {

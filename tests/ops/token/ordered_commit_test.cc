@@ -45,7 +45,7 @@ Sums AddInTurns() {
     OrderedCommit::Turn turn(commit, sequence, sequence * kFirst, token);
     std::mt19937 random(static_cast<uint32_t>(token));
     std::vector<int32_t> keys;
-    if (token % 7 != 3) {  // some tokens have none
+    if (token % 7 != 3) {  // some tokens have no keys
       for (int32_t key = 0; key < kKeys; ++key) {
         for (uint32_t times = random() % 3; times > 0; --times) keys.push_back(key);
       }

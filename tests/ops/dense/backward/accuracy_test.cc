@@ -1,5 +1,5 @@
-// How exact: forward and backward of the library against double, beside the naive computation in the same type (f32
-// accumulation, P and dS rounded to a 16-bit type before their products, one rounding at the end).
+// How exact the library is: its errors against double compared with those of the naive computation in the same type
+// (f32 accumulation, P and dS rounded to a 16-bit type before their products, one rounding at the end).
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -29,7 +29,7 @@ struct Yardstick {
 
 class BackwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// Without an allowance: both errors are largest ones of tens of thousands of elements.
+// There is no allowance: both errors are the largest of tens of thousands of elements.
 TEST_P(BackwardAccuracy, ErrorIsAtMostThreeTimesThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   BackwardCase c;
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(UnitNormal, BackwardAccuracy,
                            return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
                          });
 
-// Gradients of parameters: sums over hundreds of thousands of pairs that cancel.
+// Gradients of parameters are sums over hundreds of thousands of pairs that cancel.
 TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const bool slopes : {false, true}) {
@@ -87,7 +87,7 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
           reference::NaiveBackward(values.problem, values.forward, values.d_out, reference::Format::kF32);
       for (const Isa isa : IsaLevels()) {
         const reference::Gradients got = OutputsOf(backward, ContextOf(isa)).gradients;
-        // exp2 of the 16-bit types is exact to 4e-6 only: as many times more than f32's.
+        // exp2 of the 16-bit types is exact to 4e-6 only; its error is as many times larger than that of f32.
         const double times = dtype == DType::kF32 ? 3 : 3 * 4e-6 / 0x1p-23;
         EXPECT_LE(LargestError(got.dsink, exact.dsink), 3 * LargestError(naive.dsink, exact.dsink)) << Name(isa);
         EXPECT_LE(LargestError(got.dslopes, exact.dslopes), times * LargestError(naive.dslopes, exact.dslopes))
@@ -98,7 +98,7 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   }
 }
 
-// Scores of hundreds: everything but the largest underflows, nothing overflows.
+// With scores of hundreds all probabilities but the largest underflow, and none overflows.
 TEST(BackwardScores, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const float scale : {50.0F, -50.0F, 1e4F}) {
     BackwardCase c;

@@ -24,7 +24,7 @@ class Callers {
       alone_.push_back(OutputsOf(*problems_.back(), ContextOf(DetectIsa(), 1)));
     }
   }
-  /// The caller's calls; false when a status or a bit is wrong. Runs on any thread.
+  /// Makes the caller's calls; false if a status or a bit is wrong. Runs on any thread.
   [[nodiscard]] bool Call(int caller, Context* context) const {
     const BackwardProblem& problem = *problems_[static_cast<size_t>(caller)];
     for (int repeat = 0; repeat < kRepeats; ++repeat) {

@@ -1,4 +1,4 @@
-// Dropout by seed and by mask are one thing, and the forward's.
+// Dropout by seed equals dropout by mask, and the backward drops what the forward drops.
 #include <gtest/gtest.h>
 
 #include "support/compare_gradients.h"

@@ -52,7 +52,7 @@ Feature Changed(const char* name, BackwardCase base, const Change& change) {
             return c;
           }};
 }
-/// A change to the forward's side of a base case, as a feature.
+/// A change to the forward's side of a base case, which turns on a feature.
 template <typename Change>
 Feature With(const char* name, const BackwardCase& base, const Change& change) {
   return Changed(name, base, [change](BackwardCase* c) { change(&c->forward); });

@@ -28,7 +28,7 @@ TEST_P(BackwardLargeStrides, GiveTheBitsOfTheDenseCall) {
   const BackwardProblem problem(c);
   const AttentionGradArgs dense = problem.args();
 
-  // Rows 2^31 elements apart, heads beyond the rows, batch elements beyond the heads.
+  // Rows are 2^31 elements apart, heads follow the rows, batch elements follow the heads.
   const Dims stride{2 * (6 * kPast31 + kPast32), 6 * kPast31 + kPast32, kPast31, 1};
   const size_t bytes = static_cast<size_t>(2 * stride[0]) * sizeof(float);
   constexpr TensorView AttentionGradArgs::*kInputs[] = {

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kLength = 32768;
 constexpr int64_t kSize = 16;
-/// f32 copies of the eight inputs and outputs and their panels, whatever the type of the call, are a small multiple;
-/// a plane of scores would be 4096 times one tensor.
+/// The workspace holds f32 copies of the eight inputs and outputs and their panels, for any type of the call: a small
+/// multiple of the tensors. A plane of scores would be 4096 times one tensor.
 constexpr size_t kMultiple = 4;
 
 std::vector<float> Draw(Tag tag) {
@@ -54,8 +54,8 @@ class BackwardLongSequence : public ::testing::Test {
     args_.dv = out(dv_);
   }
 
-  /// Queries [first, first + count) against keys [0, first + count): their dQ, and dK and dV of keys from `whole` on,
-  /// which only they see.
+  /// Queries [first, first + count) against keys [0, first + count). Gives dQ of these queries, and dK and dV of the
+  /// keys from `whole` on, which only these queries see.
   void ExpectRows(int64_t first, int64_t count, int64_t whole) const {
     const int64_t keys = first + count;
     const auto rows = [](const std::vector<float>& values, int64_t begin, int64_t end, int64_t size) {
@@ -115,7 +115,7 @@ TEST_F(BackwardLongSequence, CausalOfOneHeadInBoundedMemory) {
   ExpectRows(0, 300, 300);
 }
 
-// Stated by the plan, which reads no tensor: 4 * 32 heads of 8192, of which few are in flight.
+// The plan says so, which reads no tensor: there are 4 * 32 heads of 8192, and few are in flight.
 TEST(BackwardWorkspace, IsBoundedByTheHeadsInFlight) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t heads_kv : {4, 32}) {

@@ -1,5 +1,5 @@
-// What stands where nobody may look contributes exactly nothing: no bit of a gradient that does not see a value depends
-// on it. On the kernels of every level of this CPU, and on those of bf16 pairs on any CPU, emulated.
+// A value that no row may look at contributes exactly nothing: no bit of a gradient that does not see it depends on it.
+// Tested with the kernels of every level of this CPU, and with emulated kernels of bf16 pairs on any CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,7 +46,7 @@ std::vector<const KernelTable*> TablesFor(DType dtype) {
   return tables;
 }
 
-/// Cases that are within what every kernel table computes, every third of bf16.
+/// Cases that every kernel table can compute; one in three is of bf16.
 BackwardCase RandomCase(int seed) {
   BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
   if (seed % 3 == 0) c.forward.dtype = DType::kBF16;
@@ -87,7 +87,7 @@ TEST(BackwardMaskedBits, DoNotDependOnWhatNobodySees) {
   EXPECT_GT(poisoned, cases);
 }
 
-// A NaN that some see: a gradient is NaN, or what it was.
+// Some rows see the NaN: a gradient element is NaN, or what it was without it.
 TEST(BackwardMaskedBits, DoNotDependOnWhatOthersSee) {
   const int cases = RandomCases(40);
   for (int seed = 8001; seed < 8001 + cases; ++seed) {

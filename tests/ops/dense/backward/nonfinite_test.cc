@@ -101,7 +101,7 @@ TEST_P(BackwardNonFinite, BiasSpoilsItsRow) {
   }
 }
 
-// inf in a value or an output gradient: products of both signs of inf, no score of -inf.
+// An inf in a value or an output gradient makes products of both signs of inf, but no score of -inf.
 TEST_P(BackwardNonFinite, InfiniteValuesAndOutputGradients) {
   for (const double value : {static_cast<double>(INFINITY), -static_cast<double>(INFINITY)}) {
     for (const int mode : {1, 2, 3}) {
@@ -123,7 +123,7 @@ TEST_P(BackwardNonFinite, RandomCases) {
     BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
     c.forward.dtype = GetParam();
     c.forward.pse_minus_inf_share = 0;
-    c.forward.dropout = DropoutForm::kNone;  // what a dropped pair makes of NaN is not laid down
+    c.forward.dropout = DropoutForm::kNone;  // it is not specified what a dropped pair makes of NaN
     c.forward.keep_prob = 1;
     reference::Problem problem = MakeReferenceProblem(c.forward);
     const auto place = [&](const std::vector<double>& values) {

@@ -1,5 +1,5 @@
-// A masked place is never seen: whatever stands in queries, keys, values, biases and output gradients that no kept pair
-// reads, in padding between rows and round the buffers (NaN in every test), the gradients are the reference's.
+// A masked place is never seen: the gradients are the reference's, whatever stands in queries, keys, values, biases and
+// output gradients that no kept pair reads, in padding between rows, and around the buffers (NaN in every test).
 #include "support/poison.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ double ValueOf(Poison poison, DType dtype) {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-/// Puts `poison` into d_out of rows that see nothing. @return elements poisoned
+/// Puts `poison` into d_out of rows that see no key. @return number of poisoned elements
 int64_t PoisonUnseenGradients(double poison, BackwardValues* values) {
   const reference::Problem& p = values->problem;
   if (!p.sink.empty()) return 0;  // a row that sees no key sees the sink
@@ -143,7 +143,7 @@ TEST_P(BackwardPoison, QueriesAndGradientsOfSequencesWithoutKeys) {
   }
 }
 
-// A place that some partners see and others do not: the latter must not notice it.
+// Some rows see a place and others do not; the latter must not notice it.
 TEST(BackwardPoisonedPlace, IsNotNoticedByThoseWhoDoNotSeeIt) {
   for (const DType dtype : kDTypes) {
     for (const int64_t place : {0, 31, 64, 149}) {

@@ -1,5 +1,5 @@
-// Random calls over all options at once, on every instruction-set level. FA_TEST_CASES cases, from seed FA_TEST_SEED
-// on; a failure prints its seed.
+// Random calls over all options at once, on every instruction-set level: FA_TEST_CASES cases, from seed FA_TEST_SEED
+// on. A failure prints its seed.
 #include <gtest/gtest.h>
 
 #include "support/compare_gradients.h"

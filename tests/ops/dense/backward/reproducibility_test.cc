@@ -25,7 +25,7 @@ void ForRandomCases(int first_seed, const Check& check) {
   }
 }
 
-/// A case's gradients on every level, against which others are held.
+/// A case's gradients on every level, with which others are compared.
 class UsualBits {
  public:
   UsualBits(const BackwardProblem& problem, int threads) : case_(problem.backward_case()) {
@@ -57,7 +57,7 @@ void ExpectSameBitsOverThreads(const BackwardCase& c) {
 
 TEST(BackwardReproducibility, OverThreads) { ForRandomCases(10001, ExpectSameBitsOverThreads); }
 
-/// Many tiles that add to the same rows and keys.
+/// A case with many tiles that add to the same rows and keys.
 BackwardCase ManyTiles(DType dtype, int mode) {
   BackwardCase c;
   ForwardCase& f = c.forward;
@@ -160,10 +160,10 @@ BackwardOutputs PartOf(const BackwardOutputs& all, const BackwardProblem& proble
   return {.gradients = part, .tail = {}};
 }
 
-/// What every layout and any place in a batch can express.
+/// Restricts a case to what every layout and any place in a batch can express.
 void Simplify(ForwardCase* f) {
   f->tail_q = f->tail_kv = 0;
-  if (f->mask.mode < 7) return;  // 7 and 8 pick one sequence of the batch
+  if (f->mask.mode < 7) return;  // modes 7 and 8 treat one sequence of the batch differently
   f->mask = {};
   f->sparse_mode = false;
 }
@@ -171,7 +171,7 @@ void Simplify(ForwardCase* f) {
 TEST(BackwardReproducibility, BatchAgainstAlone) {
   ForRandomCases(12001, [](BackwardCase c) {
     Simplify(&c.forward);
-    // The flat index of dropout by seed counts the sequences before.
+    // The flat index of dropout by seed depends on the sequences before.
     if (c.forward.dropout == DropoutForm::kSeed) c.forward.dropout = DropoutForm::kMask;
     const BackwardProblem problem(c);
     const UsualBits all(problem, 2);
@@ -241,7 +241,7 @@ TEST(BackwardReproducibility, WhateverGradientsAreAskedFor) {
   });
 }
 
-// Levels that differ in 16-bit or int8 dot products only share the f32 kernels of the level below.
+// Levels that differ only in 16-bit or int8 dot products share the f32 kernels of the level below.
 TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   for (int seed = 16001; seed < 16021; ++seed) {
@@ -253,7 +253,7 @@ TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   }
 }
 
-// Sums may be reordered: every gradient stays within the tolerance, which holds for any order.
+// Sums may be added in another order: every gradient stays within the tolerance, which holds for any order.
 TEST(BackwardAtomicFree, MatchesTheReference) {
   std::vector<std::unique_ptr<Context>> contexts;
   for (const Isa isa : IsaLevels()) {

@@ -1,5 +1,5 @@
-// Rows that see no key, keys that no row sees, and rows past the last sequence: gradients exactly 0, and nothing of
-// them in any other gradient.
+// Rows that see no key, keys that no row sees, and rows past the last sequence have gradients of exactly 0 and change
+// no other gradient.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -24,7 +24,7 @@ void ExpectAllZero(const std::vector<double>& values) {
   for (size_t x = 0; x < values.size(); ++x) ASSERT_EQ(values[x], 0) << x;
 }
 
-/// All gradients 0 on every level.
+/// Expects all gradients to be 0 on every level.
 void ExpectNoGradient(const BackwardCase& c) {
   const BackwardProblem problem(c);
   for (const Isa isa : IsaLevels()) {
@@ -107,7 +107,7 @@ TEST(BackwardRowsWithoutKeys, PackedTailsAreZeroInEveryGradient) {
   }
 }
 
-/// Rows of sequence 0, head 1 of a case, and the gradients of everything else with and without them.
+/// Rows of sequence 0, head 1 of a case; compares all other gradients with and without them.
 struct Scheme {
   const char* name;
   std::function<void(ForwardCase*)> mask;

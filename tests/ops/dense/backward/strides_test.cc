@@ -1,4 +1,4 @@
-// Strided, broadcast, shared and interleaved tensors: the bits of the dense call.
+// Strided, broadcast, shared and interleaved tensors give the bits of the dense call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -172,7 +172,7 @@ TEST(BackwardStrides, OutputGradientOfOneRow) {
   }
 }
 
-// A bias broadcast by its strides has a gradient of every pair: nothing is summed.
+// A bias that its strides broadcast has one gradient per pair: nothing is summed.
 TEST(BackwardStrides, StrideZeroInBiasAndMask) {
   for (const int dimension : {0, 1, 2}) {
     BackwardCase c = Usual(DType::kBF16);

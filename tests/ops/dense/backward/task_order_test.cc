@@ -1,5 +1,5 @@
-// The tasks of a backward plan in random valid orders, each on a random worker: the bits of the usual call. Workspace
-// starts as NaN.
+// The tasks of a backward plan in random valid orders, each on a random worker, give the bits of the usual call. The
+// workspace starts as NaN.
 #include <gtest/gtest.h>
 
 #include "support/backward_problem.h"

@@ -1,5 +1,5 @@
-// How exact: the error against double beside that of the naive computation in the same type (f32 accumulation, softmax
-// of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
+// How exact the library is: its error against double compared with that of the naive computation in the same type (f32
+// accumulation, softmax of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
 #include <gtest/gtest.h>
 
 #include "support/agrees.h"
@@ -17,7 +17,7 @@ struct Yardstick {
 
 class ForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// Without an allowance: both errors are largest ones of tens of thousands of elements.
+// There is no allowance: both errors are the largest of tens of thousands of elements.
 TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   ForwardCase c;
@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(UnitNormal, ForwardAccuracy,
                            return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
                          });
 
-// A goal of the project, in absolute terms: 4e-6 for unit-normal f32 inputs. 64 query rows stand for all 4096.
+// The largest absolute error allowed for unit-normal f32 inputs is 4e-6. 64 query rows stand for all 4096.
 TEST(ForwardAccuracy, F32With4096KeysIsWithin4em6) {
   for (const int64_t d : {64, 128}) {
     ForwardCase c;
@@ -64,7 +64,7 @@ TEST(ForwardAccuracy, F32With4096KeysIsWithin4em6) {
   }
 }
 
-// Scores of hundreds: everything but the largest underflows, nothing overflows.
+// With scores of hundreds all probabilities but the largest underflow, and none overflows.
 TEST(ForwardAccuracy, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const Isa isa : IsaLevels()) {
     for (const float scale : {50.0F, -50.0F, 1e4F}) {

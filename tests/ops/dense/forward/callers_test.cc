@@ -25,7 +25,7 @@ class Callers {
       problems_.back()->ForgetOutputs();
     }
   }
-  /// The caller's calls; false when a status or a bit is wrong. Runs on any thread.
+  /// Makes the caller's calls; false if a status or a bit is wrong. Runs on any thread.
   [[nodiscard]] bool Call(int caller, Context* context) const {
     const ForwardProblem& problem = *problems_[static_cast<size_t>(caller)];
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
@@ -112,7 +112,7 @@ TEST(ForwardCallers, OnePlanRunByManyThreads) {
   ExpectAll(good);
 }
 
-// Whoever comes last adds up the parts of the keys, and leaves the counters for the next run.
+// The task that finishes last adds up the parts of the keys, and leaves the counters for the next run.
 TEST(ForwardCallers, OnePlanWithPartsOfKeysForManyRuns) {
   ForwardCase c;
   c.heads = 4;

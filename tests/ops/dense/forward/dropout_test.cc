@@ -1,4 +1,4 @@
-// Dropout by seed and by mask are one thing.
+// Dropout by seed equals dropout by mask.
 #include <gtest/gtest.h>
 
 #include <cmath>

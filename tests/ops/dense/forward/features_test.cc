@@ -44,7 +44,7 @@ struct Feature {
   std::function<ForwardCase()> make;
 };
 
-/// A change to a base case, as a feature.
+/// A change to a base case, which turns on a feature.
 Feature With(const char* name, ForwardCase (*base)(), std::function<void(ForwardCase*)> change) {
   return {name, [base, change] {
             ForwardCase c = base();

@@ -107,13 +107,13 @@ TEST_P(ForwardNonFinite, RandomCases) {
     ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
     c.dtype = GetParam();
     c.pse_minus_inf_share = 0;
-    c.dropout = DropoutForm::kNone;  // what a dropped pair makes of inf is not laid down
+    c.dropout = DropoutForm::kNone;  // it is not specified what a dropped pair makes of inf
     c.keep_prob = 1;
     reference::Problem values = MakeReferenceProblem(c);
     std::vector<double>* const targets[] = {&values.q, &values.k, &values.v};
     std::vector<double>* target = targets[seed % 3];
     if (target->empty()) continue;
-    // Slopes push probabilities below f32's range, where 0 * inf is not what double has.
+    // Slopes push probabilities below the range of f32, where 0 * inf differs from the result in double.
     const double value = c.pse == PseForm::kSlopes ? NAN : kValues[seed / 3 % 3];
     (*target)[RandomBits(c.seed, Tag::kChoice, {-2}) % target->size()] = value;
     ExpectSpreadsAsInTheReference(c, values);

@@ -1,5 +1,5 @@
-// A masked place is never seen: whatever stands in keys, values, queries and biases that no row looks at, in padding
-// between rows and round the buffers (NaN in every test), the result is the reference's.
+// A masked place is never seen: the result is the reference's, whatever stands in keys, values, queries and biases that
+// no row looks at, in padding between rows, and around the buffers (NaN in every test).
 #include "support/poison.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST_P(ForwardPoison, QueriesWithoutKeys) {
   ExpectUnseen(c);
 }
 
-// A key that some rows see and others do not: the latter must not notice it.
+// Some rows see a key and others do not; the latter must not notice it.
 TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
   for (const DType dtype : kDTypes) {
     for (const int64_t key : {0, 7, 31, 64, 149}) {
@@ -101,10 +101,10 @@ TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
       c.mask.mode = 3;
       c.lengths = EqualLengths(1, 150, 150);
       reference::Problem values = MakeReferenceProblem(c);
-      // An exp2 one ulp above 1 carries the very largest number over the edge: 1/16 of it.
+      // If exp2 were one ulp above 1, the largest number would overflow, so 1/16 of it is used.
       values.v[key * c.dv + 3] = ValueOf(GetParam(), dtype) / 16;
       EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << "v of key " << key;
-      if (GetParam() == Poison::kLargest) continue;  // a score of 1e38 is a matter of f32's range
+      if (GetParam() == Poison::kLargest) continue;  // whether a score of 1e38 overflows depends on the range of f32
       values = MakeReferenceProblem(c);
       values.k[key * c.d + 3] = ValueOf(GetParam(), dtype);
       EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << "k of key " << key;

@@ -1,4 +1,4 @@
-// Random calls over all options at once, on every instruction-set level. FA_TEST_CASES cases, from seed FA_TEST_SEED
+// Random calls over all options at once, on every instruction-set level: FA_TEST_CASES cases, from seed FA_TEST_SEED
 // on.
 #include <gtest/gtest.h>
 

@@ -18,7 +18,7 @@ class ForwardReproducibility : public ::testing::TestWithParam<Isa> {
   /// Calls `check` on random cases.
   template <typename Check>
   static void ForRandomCases(int first_seed, const Check& check) {
-    // A sanitizer sees more of them in random_test.
+    // Under a sanitizer random_test sees more of them.
     const int cases = RandomCases() / (kSanitized ? 20 : 8);
     for (int seed = first_seed; seed < first_seed + cases; ++seed)
       check(RandomForwardCase(static_cast<uint64_t>(seed)));
@@ -104,7 +104,8 @@ ForwardOutputs PartOf(const ForwardOutputs& all, const ForwardProblem& problem, 
 TEST_P(ForwardReproducibility, BatchAgainstAlone) {
   ForRandomCases(12001, [](ForwardCase c) {
     c.tail_q = c.tail_kv = 0;
-    // The flat index of dropout by seed counts the sequences before; modes 7 and 8 pick one sequence of the batch.
+    // The flat index of dropout by seed depends on the sequences before; modes 7 and 8 treat one sequence of the batch
+    // differently.
     if (c.dropout == DropoutForm::kSeed) c.dropout = DropoutForm::kMask;
     if (c.mask.mode >= 7) {
       c.mask = {};
@@ -127,7 +128,7 @@ TEST_P(ForwardReproducibility, EveryLayoutAlike) {
       c.mask = {};
       c.sparse_mode = false;
     }
-    // What the packed form can express.
+    // Restricts the case to what the packed form can express.
     if (c.dense_mask != MaskForm::kNone) c.dense_mask = MaskForm::kPlane;
     if (c.pse == PseForm::kCompressed) c.pse = PseForm::kFull;
     if (c.pse == PseForm::kFull || c.pse == PseForm::kRow) c.pse_broadcast_batch = false;
@@ -171,7 +172,7 @@ TEST_P(ForwardReproducibility, WhateverStatisticsAreAskedFor) {
 INSTANTIATE_TEST_SUITE_P(Isa, ForwardReproducibility, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-// Levels that differ in 16-bit or int8 dot products only share the f32 kernels of the level below.
+// Levels that differ only in 16-bit or int8 dot products share the f32 kernels of the level below.
 TEST(ForwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   for (int seed = 16001; seed < 16021; ++seed) {

@@ -1,4 +1,4 @@
-// What a row writes that sees no key, and that it takes nothing from its inputs.
+// What a row writes that sees no key. It takes nothing from its inputs.
 #include <gtest/gtest.h>
 
 #include <cfloat>

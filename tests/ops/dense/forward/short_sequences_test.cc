@@ -1,4 +1,5 @@
-// Sequences whose keys are one block: the kernels they get, and their bits beside those of longer ones.
+// Sequences whose keys are one block: the kernels that they get, and their bits compared with those of longer
+// sequences.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ std::vector<float> Normal(int64_t n, uint32_t seed) {
 
 constexpr int64_t kHeads = 3, kD = 40, kDv = 56;
 
-/// Operands of one call, whose rows of k and v lie as those of `room` keys.
+/// Operands of one call; the rows of k and v lie as if there were `room` keys.
 struct Operands {
   Operands(int64_t sq, int64_t room)
       : sq(sq),
@@ -72,7 +73,7 @@ TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
 }
 
 // Keys that a mask drops leave no trace: a sequence of several blocks, with its state along the lanes, must give the
-// bits of the short one that has only the others.
+// bits of the short sequence that has only the kept keys.
 TEST_P(ShortSequencesTest, HaveTheBitsOfALongSequenceWhoseOtherKeysAreMasked) {
   for (const int64_t sq : {17, 33, 100, 129}) {
     const int64_t sk = InfoOf(100, GetParam()).block_k - 5, long_sk = 3 * sk;

@@ -1,4 +1,4 @@
-// Strided, broadcast, shared and interleaved tensors: the bits of the dense call.
+// Strided, broadcast, shared and interleaved tensors give the bits of the dense call.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The tasks of a forward plan in random valid orders, each on a random worker: the bits of the usual call. Workspace
-// starts as NaN.
+// The tasks of a forward plan in random valid orders, each on a random worker, give the bits of the usual call. The
+// workspace starts as NaN.
 #include <gtest/gtest.h>
 
 #include "support/compare.h"
@@ -34,7 +34,7 @@ TEST_P(ForwardTaskOrder, OfManyTilesDoesNotMatter) {
   }
 }
 
-// Whoever comes last adds up the parts of the keys.
+// The task that finishes last adds up the parts of the keys.
 TEST_P(ForwardTaskOrder, OfPartsOfKeysDoesNotMatter) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     ForwardCase c;

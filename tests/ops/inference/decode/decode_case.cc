@@ -94,7 +94,7 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
 
 int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
 
-/// A random order of pages; some pages belong to nobody.
+/// A random order of pages; some pages belong to no sequence.
 void DecodeProblem::MakeTable() {
   const ForwardCase& d = case_.dense;
   constexpr int64_t kSparePages = 3;
@@ -136,7 +136,7 @@ void DecodeProblem::MakeKeys(bool values) {
     case KeyForm::kList:
       for (int64_t b = 0; b < d.batch(); ++b) {
         sizes.rows = d.lengths.sk[b] + case_.spare_k;
-        // Each with gaps of its own.
+        // Each tensor has gaps of its own.
         const Padding padding{.middle = b % 3, .outer = 2 * b};
         tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, padding, d.placement));
       }
@@ -178,7 +178,8 @@ void DecodeProblem::PlaceKeys(bool values) {
   }
 }
 
-/// Draws int8 keys or values, scales and offsets; the reference gets what they stand for, in f32 as documented.
+/// Draws int8 keys or values, scales and offsets; the reference gets the f32 numbers that they stand for, as
+/// documented.
 void DecodeProblem::Quantize(bool values) {
   const ForwardCase& d = case_.dense;
   const int64_t size = values ? d.dv : d.d;

@@ -36,12 +36,12 @@ struct DecodeCase {
                                         DType dtype = DType::kF32);
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 
-/// The tensors of a case in guarded buffers: values in their places; everything else is NaN, "drop", or a page that
-/// does not exist.
+/// The tensors of a case in guarded buffers. The values are in their places; everything else is NaN, "drop", or a page
+/// that does not exist.
 class DecodeProblem {
  public:
   explicit DecodeProblem(const DecodeCase& c) : DecodeProblem(c, MakeReferenceProblem(c.dense)) {}
-  /// As the case, with other values (poisoned ones, say); int8 keys and values are drawn.
+  /// The case with other values, for example poisoned ones; int8 keys and values are drawn.
   DecodeProblem(const DecodeCase& c, reference::Problem values);
   DecodeProblem(const DecodeProblem&) = delete;
   DecodeProblem& operator=(const DecodeProblem&) = delete;
@@ -81,7 +81,7 @@ class DecodeProblem {
   OutputScales output_scales_;
 };
 
-/// What a call wrote, against the reference on `problem.values()`.
+/// Compares what a call wrote with the reference on `problem.values()`.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const DecodeProblem& problem,
                                                           const reference::ForwardResult& want);
 /// Runs the case on every level of this machine and compares it with the reference in double; nothing but the outputs

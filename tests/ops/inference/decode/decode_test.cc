@@ -227,7 +227,7 @@ TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
           const size_t at = per_column ? i % (4 * 24) : 0;
           const double exact =
               want[i] * static_cast<double>(scale[at]) + (with_offset ? static_cast<double>(offset[at]) : 0.0);
-          // Half a step, and two roundings in f32.
+          // The bound is half a step, and two roundings in f32.
           const double half = 0.5 + 2 * std::fabs(exact) * 0x1p-23;
           ASSERT_LE(std::fabs(out[i] - std::clamp(exact, -128.0, 127.0)), half) << i << c;
         }
@@ -281,11 +281,11 @@ TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
     c.keys = KeyForm::kPages;
     const DecodeProblem problem(c);
     const DecodeAttentionArgs args = problem.args();
-    // Only read through, but for this thread.
+    // The call only reads through this pointer; a thread of this test writes.
     auto* entry = static_cast<int32_t*>(const_cast<void*>(args.block_table.data)) + 7;
     int through = 0;
     const FlippingWords flipping({entry}, std::numeric_limits<int32_t>::max());
-    // More calls where the other thread rests on the wrong value: a check then refuses every call.
+    // The other thread may rest on the wrong value, so that a check refuses every call: then more calls are made.
     for (int call = 0; call < 300 || (through == 0 && call < 1'000'000); ++call) {
       if (through == 0) std::this_thread::yield();
       const Status status = DecodeAttention(args, problem.options());

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A call that may be spoilt: the lists are its own.
+/// A call that tests may spoil: it owns its lists.
 struct Call {
   explicit Call(const DecodeProblem& problem)
       : args(problem.args()),

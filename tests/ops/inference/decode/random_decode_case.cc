@@ -57,7 +57,7 @@ void PickScores(RandomChoices* random, DecodeCase* c) {
     d.pse = random->OneOf({PseForm::kFull, PseForm::kRow});
     d.pse_type = reference::PseType::kScaleThenAdd;
     d.pse_f32 = random->Pick(0, 1) == 0;
-    // Values of one sequence stand for all only where all are as long.
+    // The values of one sequence can stand for all only if all are equally long.
     d.pse_broadcast_batch = d.batch() == 1;
   }
   if (random->Pick(0, 4) == 0) d.softcap = random->OneOf({0.5F, 5.0F, 50.0F});

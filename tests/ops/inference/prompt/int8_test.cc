@@ -1,4 +1,4 @@
-// Prompt attention of int8: the formula step by step in double, on every level, with the same integers on all.
+// Prompt attention of int8 compared with the formula, step by step in double; all levels give the same integers.
 #include <gtest/gtest.h>
 
 #include <cmath>

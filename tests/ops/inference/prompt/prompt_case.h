@@ -32,7 +32,7 @@ struct PromptCase {
   reference::MaskRule mask = {};
   bool sparse_mode = false;  ///< Mask::FromSparseMode, else the constructor of that rule
   PromptMask dense_mask = PromptMask::kNone;
-  int64_t wider = 0;  ///< rows and columns of dense mask and pse past the tensors'
+  int64_t wider = 0;  ///< rows and columns by which dense mask and pse exceed the tensors
   bool pse = false;
   bool pse_broadcast = false;
   std::optional<float> scale = {};
@@ -59,7 +59,7 @@ std::ostream& operator<<(std::ostream& out, const PromptCase& c);
 class PromptProblem {
  public:
   explicit PromptProblem(const PromptCase& c) : PromptProblem(c, DrawPromptValues(c)) {}
-  /// As the case, with other values of q, k and v (poisoned ones, say).
+  /// The case with other values of q, k and v, for example poisoned ones.
   PromptProblem(const PromptCase& c, reference::Problem values);
   PromptProblem(const PromptProblem&) = delete;
   PromptProblem& operator=(const PromptProblem&) = delete;
@@ -74,8 +74,8 @@ class PromptProblem {
   [[nodiscard]] std::vector<double> Outputs() const;
   /// Every element of out in rows that are not in use.
   [[nodiscard]] std::vector<double> UnusedOutputs() const;
-  /// What the outputs should be, and how far each may be away: of int8 inputs 1, of an int8 output of others as far as
-  /// the float may be away before it is quantised.
+  /// What the outputs should be, and how far each may be from that: 1 for int8 inputs; for an int8 output of other
+  /// inputs, as far as the float may be off before it is quantised.
   struct Expected {
     std::vector<double> out, tolerance;
   };
@@ -95,13 +95,13 @@ class PromptProblem {
   OutputScales output_scales_;
 };
 
-/// What a call wrote: every output within its tolerance of the reference, NaN and inf where the reference has them;
-/// int8 outputs of int8 inputs equal to it in 99.9 % of elements (all but one where there are fewer than 1000); unused
+/// Compares what a call wrote: every output within its tolerance of the reference, NaN and inf where the reference has
+/// them; int8 outputs of int8 inputs equal in 99.9 % of the elements (all but one if there are fewer than 1000); unused
 /// rows 0.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const PromptProblem& problem,
                                                          const PromptProblem::Expected& expected);
 
-/// Runs the case and compares; nothing else is written.
+/// Runs the case and compares; checks that nothing but the outputs was written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const PromptProblem& problem, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const PromptCase& c, Context* context);
 

@@ -47,12 +47,12 @@ void PickMask(RandomChoices* random, PromptCase* c) {
     if (c->packed()) c->dense_mask = PromptMask::kPlane;
   }
   c->mask.mode = random->OneOf({0, 1, 2, 3, 4});
-  // Where modes 2 to 4 have a mask it is the compressed one.
+  // If modes 2 to 4 have a mask, it is the compressed one.
   c->sparse_mode = !c->packed() && random->Pick(0, 2) == 0 && (c->mask.mode < 2 || c->dense_mask == PromptMask::kNone);
   const int64_t reach = c->sq + c->sk + 1;
   c->mask.pre = random->Pick(0, reach);
   c->mask.next = random->Pick(0, reach);
-  // Mode 0 has a window where a mask is given.
+  // Mode 0 has a window if a mask is given.
   c->mask.band = c->mask.mode == 0 && (c->sparse_mode ? c->dense_mask != PromptMask::kNone : random->Pick(0, 1) == 0);
   if (c->dense_mask != PromptMask::kNone || (!c->packed() && random->Pick(0, 2) == 0)) c->wider = random->Pick(0, 5);
   c->pse = !c->packed() && random->Pick(0, 3) == 0;
