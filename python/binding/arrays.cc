@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -10,6 +11,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -18,6 +20,9 @@ namespace {
 
 // Stands for memory that a plan does not look at, and for that of an array without elements.
 alignas(64) std::byte present;
+
+constexpr std::array kTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kI8, DType::kU8,
+                               DType::kBool, DType::kI32,  DType::kI64, DType::kU64};
 
 /// What an argument of that name may hold, in words.
 const char* TypesOf(std::string_view name) {
@@ -169,16 +174,18 @@ nb::object CallArrays::Find(const char* name) const {
 }
 
 MutableTensorView CallArrays::ShapeOnly(const char* name, const nb::object& shape) const {
-  if (!shapes_dtype_) throw nb::type_error((std::string(name) + ": want an array, got a tuple").c_str());
-  MutableTensorView view{&present, *shapes_dtype_, {}, {}};
-  const std::string_view argument = name;
-  if (argument.starts_with("softmax") || argument == "sink") view.dtype = DType::kF32;
+  if (kind_ != kShapesToo) throw nb::type_error((std::string(name) + ": want an array, got a tuple").c_str());
+  MutableTensorView view{&present, DType::kF32, {}, {}};
+  bool first = true;
   for (const nb::handle item : shape) {
     int64_t size = 0;
-    if (!nb::try_cast(item, size)) {
+    if (std::exchange(first, false)) {
+      view.dtype = Named<DType>("dtype", nb::cast<std::string>(item), kTypes);
+    } else if (nb::try_cast(item, size)) {
+      view.shape.push_back(size);
+    } else {
       throw nb::type_error((std::string(name) + ".shape: want integers of 64 bits").c_str());
     }
-    view.shape.push_back(size);
   }
   return view;
 }

@@ -5,9 +5,9 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +37,9 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 /// what it hands out alive.
 class CallArrays {
  public:
-  /// @param shapes_dtype  a tuple in place of an array is a shape, of this type and without contents (for plans)
-  explicit CallArrays(nanobind::dict arrays, std::optional<DType> shapes_dtype = {})
-      : arrays_(std::move(arrays)), shapes_dtype_(shapes_dtype) {}
+  /// kShapesToo: a tuple in place of an array, ("f32", size, ...), is a type and a shape without contents (for plans).
+  enum Kind : uint8_t { kArrays, kShapesToo };
+  explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 
   /// A view without data if there is none of that name, or None. That of an input to be copied has no contents yet.
   /// `name` outlives this.
@@ -76,7 +76,7 @@ class CallArrays {
   TensorView Import(const char* name, const nanobind::object& object, bool any_innermost);
 
   nanobind::dict arrays_;
-  std::optional<DType> shapes_dtype_;
+  Kind kind_;
   std::deque<std::string> list_names_;  ///< that inputs_ refer to
   std::vector<Imported> inputs_;
   std::vector<nanobind::ndarray<>> outputs_;

@@ -9,7 +9,10 @@
 #include <utility>
 
 #include "bindings.h"
+#include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
 #include "fa/merge.h"
+#include "operator.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -56,22 +59,33 @@ void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, A
   args->cu_kv = cu_kv;
 }
 
-void Forward(nb::dict tensors, const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv,
-             Context* context) {
-  CallArrays arrays(std::move(tensors));
-  RunChecked(
-      arrays, [&] { return ForwardArgs(arrays, cu_q, cu_kv); },
-      [&](const AttentionArgs& args) { return PlanFlashAttention(args, options, context).status(); },
-      [&](const AttentionArgs& args) { return FlashAttention(args, options, context); });
+AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& /*options*/, const Lengths& cu_q,
+                          const Lengths& cu_kv) {
+  AttentionArgs args;
+  FillInputs(arrays, cu_q, cu_kv, &args);
+  args.out = arrays.Out("out");
+  args.softmax_max = arrays.Out("softmax_max");
+  args.softmax_sum = arrays.Out("softmax_sum");
+  return args;
 }
 
-void Backward(nb::dict tensors, const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv,
-              Context* context) {
-  CallArrays arrays(std::move(tensors));
-  RunChecked(
-      arrays, [&] { return BackwardArgs(arrays, cu_q, cu_kv); },
-      [&](const AttentionGradArgs& args) { return PlanFlashAttentionGrad(args, options, context).status(); },
-      [&](const AttentionGradArgs& args) { return FlashAttentionGrad(args, options, context); });
+AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& /*options*/, const Lengths& cu_q,
+                               const Lengths& cu_kv) {
+  AttentionGradArgs args;
+  FillInputs(arrays, cu_q, cu_kv, &args);
+  args.out = arrays.In("out");
+  args.d_out = arrays.In("d_out");
+  args.softmax_max = arrays.Statistics("softmax_max");
+  args.softmax_sum = arrays.Statistics("softmax_sum");
+  args.dq = arrays.Out("dq");
+  args.dk = arrays.Out("dk");
+  args.dv = arrays.Out("dv");
+  args.dq_rope = arrays.Out("dq_rope");
+  args.dk_rope = arrays.Out("dk_rope");
+  args.dpse = arrays.Out("dpse");
+  args.dslopes = arrays.Out("dslopes");
+  args.dsink = arrays.Out("dsink");
+  return args;
 }
 
 MergeArgs PartialArgs(CallArrays& arrays) {
@@ -88,20 +102,38 @@ MergeArgs PartialArgs(CallArrays& arrays) {
   return args;
 }
 
+/// Inputs without an address share nothing with outputs.
+Status CheckPartials(MergeArgs args, const MergeOptions& options) {
+  for (TensorView* input :
+       {&args.prev_out, &args.prev_max, &args.prev_sum, &args.cur_out, &args.cur_max, &args.cur_sum}) {
+    input->data = nullptr;
+  }
+  return CheckMergePartials(args, options);
+}
+
 void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
   CallArrays arrays(std::move(tensors));
   const MergeOptions options = {LayoutOf(layout), heads};
   RunChecked(
-      arrays, [&] { return PartialArgs(arrays); },
-      [&](MergeArgs args) {
-        // Inputs without an address share nothing with outputs.
-        for (TensorView* input :
-             {&args.prev_out, &args.prev_max, &args.prev_sum, &args.cur_out, &args.cur_max, &args.cur_sum}) {
-          input->data = nullptr;
-        }
-        return CheckMergePartials(args, options);
-      },
+      arrays, [&] { return PartialArgs(arrays); }, [&](const MergeArgs& args) { return CheckPartials(args, options); },
       [&](const MergeArgs& args) { return MergePartials(args, options, context); });
+}
+
+/// A merge has no plan: rows are independent.
+PlanDescription DescribeMerge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
+  CallArrays arrays(std::move(tensors), CallArrays::kShapesToo);
+  MergeArgs args = PartialArgs(arrays);
+  args.out.data = args.softmax_max.data = args.softmax_sum.data = nullptr;
+  Raise(CheckPartials(args, {LayoutOf(layout), heads}));
+  double elements = 1;
+  for (const int64_t size : args.prev_out.shape) elements *= static_cast<double>(size);
+  PlanDescription plan;
+  plan.info.op = "merge";
+  plan.info.reason = "rows are independent: one pass over both partials, without a workspace";
+  plan.info.flops = plan.info.flops_full = plan.info.flops_visited = 3 * elements;
+  if (context != nullptr) plan.info.workers = context->threads();
+  plan.text = "merge: " + plan.info.reason + "\n";
+  return plan;
 }
 
 void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, double keep_prob, int64_t bits, Context* context) {
@@ -131,40 +163,14 @@ std::optional<float> NearestFloat(std::optional<double> number) {
 
 Layout LayoutOf(const std::string& name) { return Named<Layout>("layout", name, kLayouts); }
 
-AttentionArgs ForwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv) {
-  AttentionArgs args;
-  FillInputs(arrays, cu_q, cu_kv, &args);
-  args.out = arrays.Out("out");
-  args.softmax_max = arrays.Out("softmax_max");
-  args.softmax_sum = arrays.Out("softmax_sum");
-  return args;
-}
-
-AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv) {
-  AttentionGradArgs args;
-  FillInputs(arrays, cu_q, cu_kv, &args);
-  args.out = arrays.In("out");
-  args.d_out = arrays.In("d_out");
-  args.softmax_max = arrays.Statistics("softmax_max");
-  args.softmax_sum = arrays.Statistics("softmax_sum");
-  args.dq = arrays.Out("dq");
-  args.dk = arrays.Out("dk");
-  args.dv = arrays.Out("dv");
-  args.dq_rope = arrays.Out("dq_rope");
-  args.dk_rope = arrays.Out("dk_rope");
-  args.dpse = arrays.Out("dpse");
-  args.dslopes = arrays.Out("dslopes");
-  args.dsink = arrays.Out("dsink");
-  return args;
-}
-
 void BindAttention(nb::module_& module) {
   nb::class_<AttentionOptions>(module, "AttentionOptions")
       .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "scale"_a.none(), "mask"_a, "pse_type"_a,
            "q_start"_a, "kv_start"_a, "softcap"_a, "keep_prob"_a, "seed"_a.none(), "offset"_a);
-  module.def("forward", &Forward, "arrays"_a, "options"_a, "cu_q"_a, "cu_kv"_a, "context"_a.none());
-  module.def("backward", &Backward, "arrays"_a, "options"_a, "cu_q"_a, "cu_kv"_a, "context"_a.none());
+  DefineOperator<AttentionOptions, PlanFlashAttention, FlashAttention>(module, "forward", &ForwardArgs);
+  DefineOperator<AttentionOptions, PlanFlashAttentionGrad, FlashAttentionGrad>(module, "backward", &BackwardArgs);
   module.def("merge", &Merge, "arrays"_a, "layout"_a, "heads"_a, "context"_a.none());
+  module.def("plan_merge", &DescribeMerge, "arrays"_a, "layout"_a, "heads"_a, "context"_a.none());
   module.def("dropout_mask", &DropoutMask, "arrays"_a, "seed"_a, "offset"_a, "keep_prob"_a, "bits"_a,
              "context"_a.none());
 }

@@ -9,27 +9,13 @@
 #include <vector>
 
 #include "arrays.h"
-#include "fa/decode_attention.h"
-#include "fa/flash_attention.h"
-#include "fa/flash_attention_grad.h"
+#include "fa/context.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
 
 namespace fa::python {
 
 using Lengths = std::vector<int64_t>;
-
-/// The tensors of a call from `arrays`, whose keys are the members' names with q, k, v as query, key, value.
-/// `cu_q` and `cu_kv` outlive the result.
-AttentionArgs ForwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
-AttentionGradArgs BackwardArgs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv);
-
-/// Where a decode's lists of tensors lie.
-struct DecodeKeys {
-  std::vector<TensorView> k, v;
-};
-
-/// Likewise; `keys`, which it fills, outlives the result too.
-DecodeAttentionArgs DecodeArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv,
-                               DecodeKeys& keys);
 
 /// A number of Python's as the library takes it: rounded to nearest, denormals kept, whatever the thread's settings.
 float NearestFloat(double number);

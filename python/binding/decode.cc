@@ -4,11 +4,11 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bindings.h"
 #include "fa/decode_attention.h"
+#include "operator.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -28,26 +28,19 @@ DecodeAttentionOptions MakeOptions(const std::string& layout, int64_t heads, std
   return options;
 }
 
-void Decode(nb::dict tensors, const DecodeAttentionOptions& options, const Lengths& lengths_q,
-            const Lengths& lengths_kv, Context* context) {
-  CallArrays arrays(std::move(tensors));
-  DecodeKeys keys;
-  RunChecked(
-      arrays, [&] { return DecodeArgs(arrays, lengths_q, lengths_kv, keys); },
-      [&](const DecodeAttentionArgs& args) { return PlanDecodeAttention(args, options, context).status(); },
-      [&](const DecodeAttentionArgs& args) { return DecodeAttention(args, options, context); });
-}
+/// With the lists that its spans point to, which move with it.
+struct DecodeArgs : DecodeAttentionArgs {
+  std::vector<TensorView> keys, values;
+};
 
-}  // namespace
-
-DecodeAttentionArgs DecodeArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv,
-                               DecodeKeys& keys) {
-  keys.k = arrays.List("key");
-  keys.v = arrays.List("value");
-  DecodeAttentionArgs args;
+DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*/, const Lengths& lengths_q,
+                    const Lengths& lengths_kv) {
+  DecodeArgs args;
+  args.keys = arrays.List("key");
+  args.values = arrays.List("value");
   args.q = arrays.In("query");
-  args.k = keys.k;
-  args.v = keys.v;
+  args.k = args.keys;
+  args.v = args.values;
   args.lengths_kv = lengths_kv;
   args.lengths_q = lengths_q;
   args.block_table = arrays.In("block_table");
@@ -63,11 +56,13 @@ DecodeAttentionArgs DecodeArgs(CallArrays& arrays, const Lengths& lengths_q, con
   return args;
 }
 
+}  // namespace
+
 void BindDecode(nb::module_& module) {
   nb::class_<DecodeAttentionOptions>(module, "DecodeAttentionOptions")
       .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "scale"_a.none(), "mask"_a, "softcap"_a,
            "antiquant_per_token"_a);
-  module.def("decode", &Decode, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
+  DefineOperator<DecodeAttentionOptions, PlanDecodeAttention, DecodeAttention>(module, "decode", &MakeArgs);
 }
 
 }  // namespace fa::python

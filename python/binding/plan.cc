@@ -1,38 +1,16 @@
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "bindings.h"
+#include "operator.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace fa::python {
 namespace {
-
-/// What a plan says. The plan itself is gone: a call makes its own.
-struct PlanDescription {
-  PlanInfo info;
-  std::string text;
-};
-
-PlanDescription Describe(const std::string& op, nb::dict tensors, const std::string& dtype,
-                         const AttentionOptions& options, const Lengths& cu_q, const Lengths& cu_kv, Context* context) {
-  constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16};
-  CallArrays arrays(std::move(tensors), Named<DType>("dtype", dtype, kTypes));
-  if (op != "forward" && op != "backward") {
-    Raise(Status::InvalidArgument("op=\"" + op + "\", want \"forward\" or \"backward\""));
-  }
-  auto plan = op == "forward" ? PlanFlashAttention(ForwardArgs(arrays, cu_q, cu_kv), options, context)
-                              : PlanFlashAttentionGrad(BackwardArgs(arrays, cu_q, cu_kv), options, context);
-  Raise(plan.status());
-  return {plan->info(), plan->Describe()};
-}
 
 /// A read-only property: a member of PlanInfo.
 template <auto member>
@@ -60,7 +38,6 @@ void BindPlan(nb::module_& module) {
       .def_prop_ro("workspace_bytes", &Get<&PlanInfo::workspace_bytes>)
       .def_prop_ro("load", &Get<&PlanInfo::load>, "predicted busy share of each worker, 1 = the longest")
       .def_prop_ro("efficiency", &Get<&PlanInfo::efficiency>, "simulated: work / (workers * makespan)");
-  module.def("plan", &Describe, "op"_a, "arrays"_a, "dtype"_a, "options"_a, "cu_q"_a, "cu_kv"_a, "context"_a.none());
 }
 
 }  // namespace fa::python

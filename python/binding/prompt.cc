@@ -4,10 +4,10 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "bindings.h"
 #include "fa/prompt_flash_attention.h"
+#include "operator.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -27,7 +27,9 @@ PromptAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int
 }
 
 /// Packed layouts take both as prefix sums, the others as lengths.
-PromptAttentionArgs MakeArgs(CallArrays& arrays, bool packed, const Lengths& query, const Lengths& key) {
+PromptAttentionArgs MakeArgs(CallArrays& arrays, const PromptAttentionOptions& options, const Lengths& query,
+                             const Lengths& key) {
+  const bool packed = options.layout == Layout::kTND;
   PromptAttentionArgs args;
   args.q = arrays.In("query");
   args.k = arrays.In("key");
@@ -45,21 +47,12 @@ PromptAttentionArgs MakeArgs(CallArrays& arrays, bool packed, const Lengths& que
   return args;
 }
 
-void Prompt(nb::dict tensors, const PromptAttentionOptions& options, const Lengths& query, const Lengths& key,
-            Context* context) {
-  CallArrays arrays(std::move(tensors));
-  RunChecked(
-      arrays, [&] { return MakeArgs(arrays, options.layout == Layout::kTND, query, key); },
-      [&](const PromptAttentionArgs& args) { return PlanPromptFlashAttention(args, options, context).status(); },
-      [&](const PromptAttentionArgs& args) { return PromptFlashAttention(args, options, context); });
-}
-
 }  // namespace
 
 void BindPrompt(nb::module_& module) {
   nb::class_<PromptAttentionOptions>(module, "PromptAttentionOptions")
       .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "heads_kv"_a, "scale"_a.none(), "mask"_a);
-  module.def("prompt", &Prompt, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
+  DefineOperator<PromptAttentionOptions, PlanPromptFlashAttention, PromptFlashAttention>(module, "prompt", &MakeArgs);
 }
 
 }  // namespace fa::python

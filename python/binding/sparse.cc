@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "bindings.h"
 #include "fa/indexer_loss.h"
@@ -12,6 +11,7 @@
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
+#include "operator.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -70,7 +70,8 @@ void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& 
   args->lengths_kv = lengths_kv;
 }
 
-SparseAttentionArgs SparseForwardArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
+SparseAttentionArgs SparseForwardArgs(CallArrays& arrays, const SparseAttentionOptions& /*options*/,
+                                      const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseAttentionArgs args;
   FillAttention(arrays, lengths_q, lengths_kv, &args);
   args.v = arrays.In("value");
@@ -84,7 +85,8 @@ SparseAttentionArgs SparseForwardArgs(CallArrays& arrays, const Lengths& lengths
   return args;
 }
 
-SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
+SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const SparseAttentionOptions& /*options*/,
+                                           const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseAttentionGradArgs args;
   FillAttention(arrays, lengths_q, lengths_kv, &args);
   args.v = arrays.In("value");
@@ -103,7 +105,8 @@ SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const Lengths& le
   return args;
 }
 
-LightningIndexerArgs IndexerArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
+LightningIndexerArgs IndexerArgs(CallArrays& arrays, const LightningIndexerOptions& /*options*/,
+                                 const Lengths& lengths_q, const Lengths& lengths_kv) {
   LightningIndexerArgs args;
   args.q = arrays.In("query");
   args.k = arrays.In("key");
@@ -116,7 +119,8 @@ LightningIndexerArgs IndexerArgs(CallArrays& arrays, const Lengths& lengths_q, c
   return args;
 }
 
-LightningIndexerGradArgs IndexerBackwardArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
+LightningIndexerGradArgs IndexerBackwardArgs(CallArrays& arrays, const LightningIndexerOptions& /*options*/,
+                                             const Lengths& lengths_q, const Lengths& lengths_kv) {
   LightningIndexerGradArgs args;
   args.q = arrays.In("query");
   args.k = arrays.In("key");
@@ -146,7 +150,8 @@ void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengt
   args->loss = arrays.Out("loss");
 }
 
-SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
+SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const IndexerLossOptions& /*options*/,
+                                     const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.sparse_indices = arrays.In("sparse_indices");
@@ -154,26 +159,13 @@ SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const Lengths& lengths_
   return args;
 }
 
-DenseIndexerLossArgs DenseLossArgs(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv) {
+DenseIndexerLossArgs DenseLossArgs(CallArrays& arrays, const IndexerLossOptions& /*options*/, const Lengths& lengths_q,
+                                   const Lengths& lengths_kv) {
   DenseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.softmax_max_index = arrays.In("softmax_max_index");
   args.softmax_sum_index = arrays.In("softmax_sum_index");
   return args;
-}
-
-/// Adds a function of that name: the operator `run`, whose arguments `make_args` takes from the arrays.
-template <typename Options, auto plan, auto run, typename MakeArgs>
-void Define(nb::module_& module, const char* name, MakeArgs make_args) {
-  const auto function = [make_args](nb::dict tensors, const Options& options, const Lengths& lengths_q,
-                                    const Lengths& lengths_kv, Context* context) {
-    CallArrays arrays(std::move(tensors));
-    RunChecked(
-        arrays, [&] { return make_args(arrays, lengths_q, lengths_kv); },
-        [&](const auto& args) { return plan(args, options, context).status(); },
-        [&](const auto& args) { return run(args, options, context); });
-  };
-  module.def(name, function, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
 }
 
 }  // namespace
@@ -187,16 +179,16 @@ void BindSparse(nb::module_& module) {
   nb::class_<IndexerLossOptions>(module, "IndexerLossOptions")
       .def(nb::new_(&MakeLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a, "reduction"_a,
            "target"_a, "check_indices"_a);
-  Define<SparseAttentionOptions, PlanSparseFlashAttention, SparseFlashAttention>(module, "sparse_forward",
-                                                                                 &SparseForwardArgs);
-  Define<SparseAttentionOptions, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad>(module, "sparse_backward",
-                                                                                         &SparseBackwardArgs);
-  Define<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
-  Define<LightningIndexerOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(module, "indexer_backward",
-                                                                                  &IndexerBackwardArgs);
-  Define<IndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
+  DefineOperator<SparseAttentionOptions, PlanSparseFlashAttention, SparseFlashAttention>(module, "sparse_forward",
+                                                                                         &SparseForwardArgs);
+  DefineOperator<SparseAttentionOptions, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad>(
+      module, "sparse_backward", &SparseBackwardArgs);
+  DefineOperator<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
+  DefineOperator<LightningIndexerOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(module, "indexer_backward",
+                                                                                          &IndexerBackwardArgs);
+  DefineOperator<IndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
       module, "sparse_indexer_loss", &SparseLossArgs);
-  Define<IndexerLossOptions, PlanDenseLightningIndexerGradKLLoss, DenseLightningIndexerGradKLLoss>(
+  DefineOperator<IndexerLossOptions, PlanDenseLightningIndexerGradKLLoss, DenseLightningIndexerGradKLLoss>(
       module, "dense_indexer_loss", &DenseLossArgs);
 }
 

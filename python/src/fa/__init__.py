@@ -14,12 +14,12 @@ from ._attention import (
     flash_attention,
     flash_attention_grad,
     generate_dropout_mask,
-    plan,
     ring_attention_update,
 )
 from ._context import set_default_context
 from ._decode import decode_attention
 from ._fa import Context, Mask, PlanDescription, __version__
+from ._plan import plan
 from ._prompt import prompt_flash_attention
 from ._sparse import (
     IndexerGradients,

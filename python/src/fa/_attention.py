@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _fa
 from ._context import chosen_context
-from ._fa import Context, Mask, PlanDescription
+from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
 
@@ -219,42 +219,30 @@ def generate_dropout_mask(
     return mask
 
 
-def plan(op: str, q: Any, k: Any, v: Any, *, dtype: str = "f32", **keywords: Any) -> PlanDescription:
-    """What a call would run and why: kernels, tile shape, tasks, FLOPs, memory, load. Nothing is computed.
+class DescribedArray:
+    """Of a call that is only described (`fa.plan`): a shape and a type, or an array that has them."""
 
-    Args:
-        op: "forward" or "backward".
-        q, k, v: arrays, or their shapes as tuples; so are the arrays among the keywords.
-        dtype: "f32", "bf16" or "f16", of shapes.
-        keywords: those of `flash_attention`.
+    def __init__(self, shape: Iterable[int], dtype: Any, array: Any = None) -> None:
+        self.shape, self.dtype, self.array = tuple(shape), dtype, array
 
-    Raises:
-        As `flash_attention`.
-    """
-    call = _Call(q, k, v, shapes=True, **keywords)
-    if not isinstance(q, tuple):
-        dtype = _DTYPE_NAMES.get(_dtype_name(q.dtype), str(q.dtype))
-    out, statistics = call.result_shapes()
-    arrays = {**call.arrays, "out": out, "softmax_max": statistics, "softmax_sum": statistics}
-    if op == "backward":
-        gradients = {"dq": "query", "dk": "key", "dv": "value", "dq_rope": "query_rope", "dk_rope": "key_rope"}
-        arrays["d_out"] = out
-        arrays |= {name: _shape(arrays[source]) for name, source in gradients.items() if arrays[source] is not None}
-    return _fa.plan(op, arrays, dtype, *call.rest)
+    @property
+    def dtype_name(self) -> str:
+        return _dtype_name(self.dtype)
 
 
-_DTYPE_NAMES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+class DescribedCall(Exception):
+    """In place of a call of described arrays: what it would have been."""
+
+    def __init__(self, function: Callable, arrays: dict[str, Any], rest: tuple) -> None:
+        super().__init__()
+        self.function, self.arrays, self.rest = function, arrays, rest
 
 
-def _shape(array: Any) -> tuple[int, ...]:
-    return array if isinstance(array, tuple) else tuple(array.shape)
-
-
-def check_arrays(*, shapes: bool = False, optional: dict[str, Any] | None = None, **arrays: Any) -> None:
-    """Those whose shapes are looked at here, and optional ones that may be None. shapes: a tuple will do."""
+def check_arrays(*, optional: dict[str, Any] | None = None, **arrays: Any) -> None:
+    """Those whose shapes are looked at here, and optional ones that may be None."""
     given = {name: array for name, array in (optional or {}).items() if array is not None}
     for name, array in {**arrays, **given}.items():
-        if not (hasattr(array, "shape") and hasattr(array, "dtype")) and not (shapes and isinstance(array, tuple)):
+        if not (hasattr(array, "shape") and hasattr(array, "dtype")):
             raise TypeError(f"{name}: want an array, got {type(array).__name__}")
 
 
@@ -275,6 +263,8 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
 
 def compute(function: Callable, arrays: dict[str, Any], *rest: Any) -> None:
     """function(arrays, *rest), unless autograd would miss it: ValueError names the array that has a derivative."""
+    if isinstance(next(iter(arrays.values())), DescribedArray):
+        raise DescribedCall(function, arrays, rest)
     _check_no_derivative_is_lost(arrays)
     function(arrays, *rest)
 
@@ -314,11 +304,14 @@ def torch_of(array: Any) -> Any:
 
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
-    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's.
+    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's; a
+    description of a described one.
 
     What is larger than memory is one element, broadcast: the library looks at the call's arguments before it says so.
     """
     torch = torch_of(array)
+    if isinstance(array, DescribedArray):
+        return lambda shape, dtype: DescribedArray(shape, "float32" if dtype is None else dtype)
 
     def empty(shape: Iterable[int], dtype: Any) -> Any:
         shape = tuple(shape)
@@ -379,10 +372,9 @@ class _Call:
         cu_q: Iterable[int] | None = None,
         cu_kv: Iterable[int] | None = None,
         context: Context | None = None,
-        shapes: bool = False,
     ) -> None:
         biases = {"query_rope": query_rope, "key_rope": key_rope, "pse": pse, "sink": sink}
-        check_arrays(shapes=shapes, q=q, k=k, v=v, optional=biases)
+        check_arrays(q=q, k=k, v=v, optional=biases)
         self.layout, self.heads = layout, head_num
         self.arrays = {
             "query": q,
@@ -409,15 +401,11 @@ class _Call:
         self.empty = empty_like_of(q)
         self.pse_is_slopes = pse_type >= 2
 
-    def result_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of out, and of the statistics."""
-        query, key, value = (_shape(self.arrays[name]) for name in ("query", "key", "value"))
-        return output_shape(self.layout, self.heads, query, key, value), statistics_shape(
-            self.layout, self.heads, query
-        )
-
     def results(self) -> tuple[Any, Any, Any]:
-        out, statistics = self.result_shapes()
+        """out and the statistics."""
+        query, key, value = (tuple(self.arrays[name].shape) for name in ("query", "key", "value"))
+        out = output_shape(self.layout, self.heads, query, key, value)
+        statistics = statistics_shape(self.layout, self.heads, query)
         dtype = self.arrays["query"].dtype
         return self.empty(out, dtype), self.empty(statistics, None), self.empty(statistics, None)
 

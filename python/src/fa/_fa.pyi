@@ -124,15 +124,15 @@ class PlanDescription:
 def forward(
     arrays: dict[str, Any],
     options: AttentionOptions,
-    cu_q: Sequence[int],
-    cu_kv: Sequence[int],
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
     context: Context | None,
 ) -> None: ...
 def backward(
     arrays: dict[str, Any],
     options: AttentionOptions,
-    cu_q: Sequence[int],
-    cu_kv: Sequence[int],
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
     context: Context | None,
 ) -> None: ...
 def merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> None: ...
@@ -195,12 +195,74 @@ def dense_indexer_loss(
     lengths_kv: Sequence[int],
     context: Context | None,
 ) -> None: ...
-def plan(
-    op: str,
+def plan_forward(
     arrays: dict[str, Any],
-    dtype: str,
     options: AttentionOptions,
-    cu_q: Sequence[int],
-    cu_kv: Sequence[int],
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
     context: Context | None,
 ) -> PlanDescription: ...
+def plan_backward(
+    arrays: dict[str, Any],
+    options: AttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_prompt(
+    arrays: dict[str, Any],
+    options: PromptAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_decode(
+    arrays: dict[str, Any],
+    options: DecodeAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_sparse_forward(
+    arrays: dict[str, Any],
+    options: SparseAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_sparse_backward(
+    arrays: dict[str, Any],
+    options: SparseAttentionOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_indexer(
+    arrays: dict[str, Any],
+    options: LightningIndexerOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_indexer_backward(
+    arrays: dict[str, Any],
+    options: LightningIndexerOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_sparse_indexer_loss(
+    arrays: dict[str, Any],
+    options: IndexerLossOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_dense_indexer_loss(
+    arrays: dict[str, Any],
+    options: IndexerLossOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> PlanDescription: ...

@@ -1,0 +1,49 @@
+#ifndef FA_PYTHON_BINDING_OPERATOR_H_
+#define FA_PYTHON_BINDING_OPERATOR_H_
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <utility>
+
+#include "bindings.h"
+#include "fa/plan.h"
+
+namespace fa::python {
+
+/// What a plan says. The plan itself is gone: a call makes its own.
+struct PlanDescription {
+  PlanInfo info;
+  std::string text;
+};
+
+/// Adds two functions of (arrays, options, lengths_q, lengths_kv, context) to the module: `name`, the operator `run`,
+/// and plan_NAME, which describes what `plan` says of the call, on arrays or on shapes.
+/// @param make_args  (arrays, options, lengths_q, lengths_kv) -> the operator's arguments
+template <typename Options, auto plan, auto run, typename MakeArgs>
+void DefineOperator(nanobind::module_& module, const char* name, MakeArgs make_args) {
+  namespace nb = nanobind;
+  using namespace nb::literals;
+  const auto call = [make_args](nb::dict tensors, const Options& options, const Lengths& lengths_q,
+                                const Lengths& lengths_kv, Context* context) {
+    CallArrays arrays(std::move(tensors));
+    RunChecked(
+        arrays, [&] { return make_args(arrays, options, lengths_q, lengths_kv); },
+        [&](const auto& args) { return plan(args, options, context).status(); },
+        [&](const auto& args) { return run(args, options, context); });
+  };
+  const auto describe = [make_args](nb::dict tensors, const Options& options, const Lengths& lengths_q,
+                                    const Lengths& lengths_kv, Context* context) {
+    CallArrays arrays(std::move(tensors), CallArrays::kShapesToo);
+    auto planned = plan(make_args(arrays, options, lengths_q, lengths_kv), options, context);
+    Raise(planned.status());
+    return PlanDescription{planned->info(), planned->Describe()};
+  };
+  module.def(name, call, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a, "context"_a.none());
+  module.def(("plan_" + std::string(name)).c_str(), describe, "arrays"_a, "options"_a, "lengths_q"_a, "lengths_kv"_a,
+             "context"_a.none());
+}
+
+}  // namespace fa::python
+
+#endif  // FA_PYTHON_BINDING_OPERATOR_H_

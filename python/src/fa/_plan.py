@@ -1,0 +1,126 @@
+"""fa.plan: what a call of any operator would run."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+from . import _fa, _sparse
+from ._attention import (
+    DescribedArray,
+    DescribedCall,
+    flash_attention,
+    flash_attention_grad,
+    ring_attention_update,
+)
+from ._decode import decode_attention
+from ._fa import PlanDescription
+from ._prompt import prompt_flash_attention
+
+_OPERATORS: dict[str, Callable] = {
+    "forward": flash_attention,
+    "backward": flash_attention_grad,
+    "prompt": prompt_flash_attention,
+    "decode": decode_attention,
+    "sparse-forward": _sparse.sparse_flash_attention,
+    "sparse-backward": _sparse.sparse_flash_attention_grad,
+    "indexer": _sparse.lightning_indexer,
+    "indexer-backward": _sparse.lightning_indexer_grad,
+    "indexer-kl-loss": _sparse.sparse_lightning_indexer_grad_kl_loss,
+    "dense-indexer-kl-loss": _sparse.dense_lightning_indexer_grad_kl_loss,
+    "merge": ring_attention_update,
+}
+_FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # tuples of these are no shapes
+_DTYPES = {  # the library's names of types
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "i8": "int8",
+    "u8": "uint8",
+    "bool": "bool",
+    "i32": "int32",
+    "i64": "int64",
+    "u64": "uint64",
+}
+_NAMES = {name: short for short, name in _DTYPES.items()}
+
+
+def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDescription:
+    """What a call would run and why: kernels, tile shape, tasks, FLOPs, memory, load. Nothing is computed.
+
+    Args:
+        op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
+            "indexer-backward", "indexer-kl-loss", "dense-indexer-kl-loss" or "merge".
+        arrays, keywords: those of the operator's function, arrays or their shapes as tuples. Of gradients what the
+            forward returns, and its gradient, may be left out.
+        dtype: "f32", "bf16" or "f16", of shapes; "i8" too for a prompt. Statistics, scales and sinks are float32,
+            masks bool, lists and tables int32, keys next to an antiquant_scale int8.
+
+    Raises:
+        As `flash_attention`. ValueError: there is no such op.
+    """
+    if op not in _OPERATORS:
+        raise ValueError(f'invalid argument: op="{op}", want one of {", ".join(_OPERATORS)}')
+    if dtype not in ("f32", "bf16", "f16", "i8"):
+        raise ValueError(f'invalid argument: dtype="{dtype}", want one of f32, bf16, f16, i8')
+    function = _OPERATORS[op]
+    given = inspect.signature(function).bind_partial(*arrays, **keywords).arguments
+    given |= given.pop("keywords", {})
+    arguments = {name: _described(name, value, _dtype_of(name, dtype, given)) for name, value in given.items()}
+    if op in _FORWARD_OF:
+        arguments = _of_forward(_FORWARD_OF[op], arguments) | arguments
+    elif op == "indexer-backward" and "sparse_indices" in arguments:
+        values = DescribedArray(arguments["sparse_indices"].shape, getattr(arguments.get("q"), "dtype", "float32"))
+        arguments = {"d_values": values} | arguments
+    call = _described_call(function, arguments)
+    tensors = {name: _for_extension(array) for name, array in call.arrays.items()}
+    return getattr(_fa, f"plan_{call.function.__name__}")(tensors, *call.rest)
+
+
+def _described_call(function: Callable, arguments: dict[str, Any]) -> DescribedCall:
+    """The library's call that `function` makes; it is not made."""
+    try:
+        function(**arguments)
+    except DescribedCall as call:
+        return call
+    raise AssertionError(function.__name__)
+
+
+def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a forward call of these returns, and the gradient of its output."""
+    own = set(inspect.signature(_OPERATORS[op]).parameters)
+    call = _described_call(_OPERATORS[op], {name: value for name, value in arguments.items() if name in own})
+    results = {name: call.arrays[name] for name in ("out", "softmax_max", "softmax_sum")}
+    return results | {"d_out": results["out"]}
+
+
+def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
+    """Of a shape that stands for the argument."""
+    if name.endswith("mask"):
+        return "uint8" if name == "drop_mask" else "bool"
+    if name.endswith(("indices", "table")):
+        return "int32"
+    if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "p_head_mean"):
+        return "float32"
+    if name in ("k", "v") and given.get("antiquant_scale") is not None:
+        return "int8"
+    return _DTYPES[dtype]
+
+
+def _described(name: str, value: Any, dtype: str) -> Any:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return DescribedArray(value.shape, value.dtype, value)
+    if isinstance(value, (list, tuple)) and value and not all(isinstance(item, numbers.Integral) for item in value):
+        return [_described(name, item, dtype) for item in value] if name in ("k", "v") else value
+    return DescribedArray(value, dtype) if isinstance(value, tuple) and name not in _LENGTHS else value
+
+
+def _for_extension(array: Any) -> Any:
+    if isinstance(array, list):
+        return [_for_extension(item) for item in array]
+    if not isinstance(array, DescribedArray):
+        return array
+    return array.array if array.array is not None else (_NAMES.get(array.dtype_name, "f32"), *array.shape)
