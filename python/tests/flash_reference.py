@@ -67,6 +67,19 @@ def attention(
     return torch.einsum("hij,jhd->ihd", used, v), lse, probabilities
 
 
+def turned(x: Tensor, cos: Tensor, sin: Tensor, positions: list[int], interleaved: bool) -> Tensor:
+    """Rotary embedding of x [S, N, D], row by row."""
+    out, half = x.clone(), cos.shape[1]
+    for row, position in enumerate(positions):
+        if not 0 <= position < cos.shape[0]:
+            continue
+        for pair in range(half):
+            a, b = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + half)
+            c, s = cos[position, pair], sin[position, pair]
+            out[row, :, a], out[row, :, b] = x[row, :, a] * c - x[row, :, b] * s, x[row, :, a] * s + x[row, :, b] * c
+    return out
+
+
 def error(got: Tensor, want: Tensor) -> float:
     assert got.shape == want.shape, (got.shape, want.shape)
     return (got.detach().double() - want.detach().double()).abs().max().item() if got.numel() else 0.0

@@ -148,6 +148,22 @@ def test_dropout_drops_as_often_as_it_says_and_by_pytorchs_generator():
     assert not torch.equal(out, flash_attn_func(q, k, v, 0.3))
 
 
+@pytest.mark.parametrize("slopes", [None, torch.rand(2), torch.rand(0, 2)])
+def test_nothing(slopes):
+    """No sequences, no rows and no keys."""
+    options = {"alibi_slopes": slopes, "return_attn_probs": True}
+    q, k = torch.randn(0, 4, 2, 8, requires_grad=True), torch.randn(0, 5, 2, 8)
+    out, lse, s_dmask = flash_attn_func(q, k, k, 0.1, **options)
+    assert out.shape == q.shape and lse.shape == (0, 2, 4) and s_dmask.shape == (0, 2, 4, 5)
+    rows, cu = torch.randn(3, 2, 8, requires_grad=True), sums([])
+    out, lse, s_dmask = flash_attn_varlen_func(rows, rows, rows, cu, cu, 0, 0, 0.1, **options)
+    assert not out.any() and (lse == torch.inf).all() and s_dmask.shape == (0, 2, 0, 0)
+    assert not torch.autograd.grad(out.sum(), rows)[0].any()
+    q, k = torch.randn(2, 3, 2, 8, requires_grad=True), torch.randn(2, 0, 2, 8)
+    out, lse, _ = flash_attn_func(q, k, k, return_attn_probs=True)
+    assert not out.any() and (lse == torch.inf).all() and not torch.autograd.grad(out.sum(), q)[0].any()
+
+
 def test_deterministic_and_two_calls_give_the_same_bits():
     q, k, v = (torch.randn(2, 100, 4, 32, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     results = []

@@ -15,6 +15,7 @@ from fa.flash_attn.bert_padding import (
     unpad_input_for_concatenated_sequences,
 )
 from fa.flash_attn.layers.rotary import apply_rotary_emb, apply_rotary_emb_torch
+from flash_reference import turned
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
@@ -59,19 +60,6 @@ def test_rows_by_index():
     assert torch.equal(rows, x[places]) and torch.equal(residual, x)
     with pytest.raises(ValueError, match=r"^invalid argument: attention_mask.shape=\[2, 3\]"):
         unpad_input(torch.rand(2, 4, 8), torch.ones(2, 3))
-
-
-def turned(x, cos, sin, positions, interleaved):
-    """By definition, row by row, of x [S, N, D]."""
-    out, half = x.clone(), cos.shape[1]
-    for row, position in enumerate(positions):
-        if not 0 <= position < cos.shape[0]:
-            continue
-        for pair in range(half):
-            a, b = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + half)
-            c, s = cos[position, pair], sin[position, pair]
-            out[row, :, a], out[row, :, b] = x[row, :, a] * c - x[row, :, b] * s, x[row, :, a] * s + x[row, :, b] * c
-    return out
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

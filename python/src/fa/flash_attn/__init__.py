@@ -6,6 +6,7 @@ The names, arguments, defaults and results are the package's; what differs says 
 
 from __future__ import annotations
 
+from . import bert_padding, flash_attn_interface, layers  # noqa: F401
 from ._install import VERSION as __version__
 from ._install import install
 from ._second_generation import (
@@ -15,6 +16,7 @@ from ._second_generation import (
     flash_attn_varlen_func,
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
+    flash_attn_with_kvcache,
 )
 
 __all__ = [
@@ -25,5 +27,6 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
     "install",
 ]

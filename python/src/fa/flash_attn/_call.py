@@ -14,6 +14,7 @@ from ._sequences import Piece, boundaries, check_longest, lengths_within, pieces
 
 FLT_MAX = torch.finfo(torch.float32).max
 SLOPES, NO_BIAS = 2, 1  # pse types
+_UNLIMITED = (1 << 63) - 1
 
 
 class FlashCall(NamedTuple):
@@ -68,14 +69,13 @@ CALL_SCHEMA = (
 )
 
 
-def mask_of(left: int, right: int) -> Mask:
-    """Of a window, aligned to the bottom right. -1: without end. (Further below it, a right end is one.)"""
+def mask_of(left: int, right: int, back: int = 0) -> Mask:
+    """Of a window, -1: without end on that side. back: the last row stands so many keys before the last one."""
     if left == -1 and right == -1:
         return Mask.none()
-    if left == -1 and right == 0:
+    if left == -1 and right == back == 0:
         return Mask.causal()
-    unlimited = (1 << 63) - 1
-    return Mask.band(unlimited if left == -1 else left, unlimited if right == -1 else right)
+    return Mask.band(_UNLIMITED if left == -1 else left + back, _UNLIMITED if right == -1 else right - back)
 
 
 class Run(NamedTuple):
@@ -103,15 +103,18 @@ def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
 def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list[Run]:
     """The engine counts a slope's distance from one diagonal per call: sequences between others of the same form go
     together, without slopes all."""
-    runs = []
-    groups = runs_of([0 if call.slopes is None else piece.offset for piece in pieces]) or [(0, 0)]
+    runs, slopes = [], call.slopes
+    if not pieces:
+        pieces, slopes = [Piece(0, 0, 0, 0, 0)], None if slopes is None else slopes.new_zeros(slopes.shape[-1])
+    groups = runs_of([0 if slopes is None else piece.offset for piece in pieces])
     for number, (begin, end) in enumerate(groups):
         own = pieces[begin:end]
         q0, k0 = (own[0].q_begin, own[0].k_begin) if number else (0, 0)
         last = end == len(pieces)
-        slopes = call.slopes
         if slopes is not None and slopes.dim() == 2:
-            slopes = slopes[[piece.owner for piece in own]]
+            of_run = slopes[[piece.owner for piece in own]]
+        else:
+            of_run = slopes
         runs.append(
             Run(
                 number,
@@ -120,8 +123,8 @@ def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list
                 slice(k0, keys if last else own[-1].k_end),
                 [piece.q_end - q0 for piece in own],
                 [piece.k_end - k0 for piece in own],
-                slopes,
-                own[0].offset if own else 0,
+                of_run,
+                own[0].offset,
             )
         )
     return runs

@@ -30,7 +30,7 @@ def flash_probabilities(query, key, softmax_max, softmax_sum, *arguments):
         return torch.stack(parts) if parts else query.new_empty(dropped.shape)
     pieces, heads = pieces_for(call, query.shape[0], key.shape[0]), query.shape[1]
     result = query.new_zeros((len(pieces), heads, call.max_q, call.max_k))
-    for run in runs_for(call, pieces, query.shape[0], key.shape[0]):
+    for run in runs_for(call, pieces, query.shape[0], key.shape[0]) if pieces else ():
         sizes = [(piece.q_end - piece.q_begin, piece.k_end - piece.k_begin) for piece in run.pieces]
         bits = _dropped(call, run.number, sum(heads * rows * keys for rows, keys in sizes))
         blocks = bits.split([heads * rows * keys for rows, keys in sizes])

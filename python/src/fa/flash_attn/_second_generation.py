@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._arguments import check_size, check_tensor, invalid, renamed
+from ._arguments import check_size, check_tensor, renamed
+from ._cache import Cache, Rotary, attend_cache, attend_pages
 from ._dense import Options, Packed, attend
 
 EMPTY = torch.inf  # softmax_lse of rows without keys
@@ -121,7 +122,7 @@ def flash_attn_varlen_func(
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     if block_table is not None:
-        raise invalid("block_table", "given", "None")
+        return attend_pages(q, k, v, options, packed, block_table, EMPTY)
     return attend(q, k, v, options, packed, EMPTY)
 
 
@@ -168,6 +169,56 @@ def flash_attn_varlen_qkvpacked_func(
     whole = {"q": "qkv", "k": "qkv", "v": "qkv"}
     lengths = {f"{name}_{of}": name for name in ("cu_seqlens", "max_seqlen") for of in "qk"}
     return _named({**whole, **lengths}, q, k, v, options, packed)
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    block_table: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """Attention of q [B, Sq, N, D] over caches, into which k and v are written first, in place. No cache is copied.
+
+    Row i stands at the place of key i + Sk - Sq, where Sk counts the new keys too. There are no gradients.
+
+    Args:
+        k_cache, v_cache: [slots, S, Nkv, D] and [slots, S, Nkv, Dv], of q's type, innermost stride 1.
+        k, v: [B, Snew, Nkv, D] and [B, Snew, Nkv, Dv]: written behind the first cache_seqlens keys.
+        rotary_cos, rotary_sin: [positions, rotary_dim / 2]; with k only. Keys are turned by the positions
+            cache_seqlens + i, and so are queries if causal or with a window; else all queries by cache_seqlens.
+        cache_seqlens: int, or int32 [B]: keys in the caches before the call. None: all.
+        cache_batch_idx: int32 [B]: each sequence's slot; None: 0, 1, ..., B - 1.
+        cache_leftpad: int32 [B]: the first key's place; None: 0.
+        block_table: int32 [B, n]: the caches are pages, [pages, page size, Nkv, D], of any size, and key j of sequence
+            b is row j % size of page block_table[b][j // size].
+        num_splits: accepted; it changes no bit.
+        others: as of flash_attn_func.
+
+    Returns:
+        out [B, Sq, N, Dv]; with return_softmax_lse (out, softmax_lse float32 [B, N, Sq]).
+    """
+    if (rotary_cos is None) != (rotary_sin is None):
+        raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
+    cache = Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
+    rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved)
+    options = Options(0.0, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    out, lse = attend_cache(q, cache, rotary, options, EMPTY)
+    return (out, lse) if return_softmax_lse else out
 
 
 def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, ...]:

@@ -98,4 +98,4 @@ def rows_of(spans: list[tuple[int, int]]) -> Tensor:
 def runs_of(keys: list) -> list[tuple[int, int]]:
     """[begin, end) of the neighbours that are equal."""
     starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
-    return list(zip(starts, [*starts[1:], len(keys)], strict=True))
+    return list(zip(starts, [*starts[1:], len(keys)], strict=True)) if keys else []

@@ -26,6 +26,7 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
     "get_scheduler_metadata",
 ]
 
@@ -42,6 +43,7 @@ def _of_both(of_second: Callable, of_third: Callable) -> Callable:
 
 flash_attn_func = _of_both(second.flash_attn_func, third.flash_attn_func)
 flash_attn_varlen_func = _of_both(second.flash_attn_varlen_func, third.flash_attn_varlen_func)
+flash_attn_with_kvcache = _of_both(second.flash_attn_with_kvcache, third.flash_attn_with_kvcache)
 
 
 def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:

@@ -8,12 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._arguments import check_none, check_size, check_tensor, invalid
-from ._dense import Options, Packed, attend, length
+from ._arguments import check_none, check_size, check_tensor, invalid, renamed
+from ._cache import Cache, Rotary, attend_cache
+from ._dense import Options, Packed, attend
 
 EMPTY = -torch.inf  # softmax_lse of rows without keys
 
-__all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
+__all__ = [
+    "flash_attn_combine",
+    "flash_attn_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "get_scheduler_metadata",
+]
 
 
 def flash_attn_func(
@@ -102,6 +109,66 @@ def flash_attn_varlen_func(
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k)
     result = attend(q, k, v, options._replace(return_attn_probs=return_attn_probs), packed, EMPTY)
     return result[:2] if return_attn_probs else result
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    qv: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    page_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    rotary_seqlens: Tensor | None = None,
+    q_descale: None = None,
+    k_descale: None = None,
+    v_descale: None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int | None] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Any = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+    return_softmax_lse: bool = False,
+    learnable_sink: Tensor | None = None,
+    s_aux: Tensor | None = None,
+) -> Any:
+    """`fa.flash_attn.flash_attn_with_kvcache` with the third generation's arguments.
+
+    Args:
+        qv: as of flash_attn_func; not with pages.
+        page_table: the second generation's block_table.
+        cu_seqlens_q, max_seqlen_q: int32 [B + 1]: q is packed, [total, N, D].
+        cu_seqlens_k_new: int32 [B + 1]: k and v are packed, [total, Nkv, D].
+        rotary_seqlens: int32 [B]: the position of the first new key; None: cache_seqlens.
+        scheduler_metadata, num_splits, pack_gqa, sm_margin: accepted; they change nothing.
+
+    Returns:
+        out; with return_softmax_lse (out, softmax_lse float32 [B, N, Sq] or [N, total]).
+    """
+    check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
+    places = cache_seqlens, cache_batch_idx, cache_leftpad, page_table, cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q
+    if (rotary_cos is None) != (rotary_sin is None):
+        raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
+    rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
+    try:
+        out, lse = attend_cache(q, Cache(k_cache, v_cache, k, v, *places), rotary, options, EMPTY)
+    except ValueError as error:
+        raise renamed(error, {"block_table": "page_table"}) from None
+    return (out, lse) if return_softmax_lse else out
 
 
 def flash_attn_combine(

@@ -1,1 +1,3 @@
 """flash_attn.layers: rotary embeddings."""
+
+from . import rotary  # noqa: F401

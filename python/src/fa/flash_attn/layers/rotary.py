@@ -42,7 +42,9 @@ def apply_rotary_emb(
     check_rotation(x, cos, sin, "[total, N, D]" if packed else "[B, S, N, D]")
     if packed:
         check_tensor("cu_seqlens", cu_seqlens, "[B + 1]", (torch.int32, torch.int64))
-        positions = _packed_positions(x.shape[0], seqlen_offsets, cu_seqlens)
+        if isinstance(seqlen_offsets, Tensor):
+            check_offsets(seqlen_offsets, cu_seqlens.shape[0] - 1)
+        positions = packed_positions(x.shape[0], seqlen_offsets, cu_seqlens)
     else:
         positions = torch.arange(x.shape[1], device=x.device)
         if isinstance(seqlen_offsets, Tensor):
@@ -105,12 +107,10 @@ def check_offsets(seqlen_offsets: Tensor, sequences: int) -> None:
     check_size("seqlen_offsets", seqlen_offsets, 0, sequences, "sequences")
 
 
-def _packed_positions(rows: int, offsets: int | Tensor, cu_seqlens: Tensor) -> Tensor:
+def packed_positions(rows: int, offsets: int | Tensor, cu_seqlens: Tensor, step: int = 1) -> Tensor:
+    """Of packed sequences, which start at `offsets`; step 0: all rows of a sequence stand there."""
     row = torch.arange(rows, device=cu_seqlens.device)
-    owner = torch.searchsorted(cu_seqlens[1:].contiguous(), row, right=True, out_int32=False)
+    owner = torch.searchsorted(cu_seqlens[1:].contiguous(), row, right=True)
     owner = owner.clamp(max=max(cu_seqlens.shape[0] - 2, 0))
-    positions = row - cu_seqlens[owner]
-    if isinstance(offsets, Tensor):
-        check_offsets(offsets, cu_seqlens.shape[0] - 1)
-        return positions + offsets[owner]
-    return positions + offsets
+    positions = step * (row - cu_seqlens[owner])
+    return positions + (offsets[owner] if isinstance(offsets, Tensor) else offsets)

@@ -1,0 +1,225 @@
+"""flash_attn_with_kvcache of both generations, and packed queries over pages, once their arguments are one's own."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from ._arguments import (
+    TYPES,
+    check_heads,
+    check_head_sizes,
+    check_integers,
+    check_numbers,
+    check_same_type,
+    check_size,
+    check_slopes,
+    check_tensor,
+    invalid,
+    renamed,
+    window,
+)
+from ._cache_ops import CacheCall, append_cache_attention, cache_attention
+from ._dense import Options, Packed, check_packed, check_qv, checked_sink, length
+from .layers.rotary import check_rotation, packed_positions, rotated
+
+_INTEGERS = (torch.int32, torch.int64)
+
+
+class Cache(NamedTuple):
+    """Where keys lie, and what comes to them."""
+
+    k_cache: Tensor
+    v_cache: Tensor
+    k: Optional[Tensor] = None
+    v: Optional[Tensor] = None
+    cache_seqlens: int | Tensor | None = None
+    cache_batch_idx: Optional[Tensor] = None
+    cache_leftpad: Optional[Tensor] = None
+    block_table: Optional[Tensor] = None
+    cu_seqlens_q: Optional[Tensor] = None
+    cu_seqlens_k_new: Optional[Tensor] = None
+    max_seqlen_q: Optional[int] = None
+
+    @property
+    def capacity(self) -> int:
+        """Keys that a sequence may have."""
+        return self.k_cache.shape[1] * (1 if self.block_table is None else self.block_table.shape[1])
+
+
+class Rotary(NamedTuple):
+    rotary_cos: Tensor
+    rotary_sin: Tensor
+    interleaved: bool
+    seqlens: Optional[Tensor] = None  # None: cache_seqlens
+
+
+def attend_cache(
+    q: Tensor, cache: Cache, rotary: Rotary | None, options: Options, empty: float
+) -> tuple[Tensor, Tensor]:
+    """out and softmax_lse, [B, N, S] or [N, total], `empty` for rows without keys. There are no gradients."""
+    q, qv, k, v = _as_cached(cache.k_cache, q, options.qv, cache.k, cache.v)
+    cache = cache._replace(k=k, v=v)
+    sequences = check_query(q, cache)
+    check_cache(q, cache, sequences)
+    check_numbers(options.softmax_scale, options.softcap)
+    check_slopes(options.alibi_slopes, sequences, q.shape[-2])
+    check_qv(q, cache.v_cache, qv)
+    if qv is not None and cache.block_table is not None:
+        raise invalid("qv", "given", "None with pages")
+    left, right = window(options.window_size, options.causal)
+    if isinstance(cache.cache_seqlens, int):
+        cache = cache._replace(cache_seqlens=torch.full((sequences,), cache.cache_seqlens, dtype=torch.int32))
+    if rotary is not None:
+        check_rotary(q, cache, rotary)
+        q, cache = _turned(q, cache, rotary, local=left >= 0 or right >= 0)
+    call = CacheCall(
+        qv=_constant(qv),
+        slopes=_constant(options.alibi_slopes),
+        sink=_constant(checked_sink(options.sink, q.shape[-2])),
+        cache_seqlens=cache.cache_seqlens,
+        cache_batch_idx=cache.cache_batch_idx,
+        cache_leftpad=cache.cache_leftpad,
+        block_table=cache.block_table,
+        cu_q=cache.cu_seqlens_q,
+        cu_new=cache.cu_seqlens_k_new,
+        max_q=q.shape[0] if cache.max_seqlen_q is None else length(cache.max_seqlen_q),
+        scale=options.softmax_scale,
+        left=left,
+        right=right,
+        chunk=options.attention_chunk,
+        softcap=options.softcap,
+    )
+    caches = _constant(cache.k_cache), _constant(cache.v_cache)
+    if cache.k is None:
+        out, lse = cache_attention(_constant(q), *caches, *call)
+    else:
+        out, lse = append_cache_attention(_constant(q), *caches, _constant(cache.k), _constant(cache.v), *call)
+    lse = torch.where(lse == -torch.inf, empty, lse)
+    return out, lse.t().contiguous() if q.dim() == 3 else lse.unflatten(0, q.shape[:2]).transpose(1, 2).contiguous()
+
+
+def attend_pages(
+    q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed, block_table: Tensor, empty: float
+) -> Any:
+    """flash_attn_varlen_func over pages: out, or with return_attn_probs (out, softmax_lse, None)."""
+    if options.dropout_p != 0.0:
+        raise invalid("dropout_p", options.dropout_p, "0 with block_table")
+    packed = check_packed(packed)
+    lengths = packed.cu_seqlens_k.diff()
+    where = {"block_table": block_table, "cu_seqlens_q": packed.cu_seqlens_q, "max_seqlen_q": packed.max_seqlen_q}
+    try:
+        out, lse = attend_cache(q, Cache(k, v, cache_seqlens=lengths, **where), None, options, empty)
+    except ValueError as error:
+        names = {"k_cache": "k", "v_cache": "v", "cache_seqlens": "cu_seqlens_k.diff()"}
+        raise renamed(error, names) from None
+    return (out, lse, None) if options.return_attn_probs else out
+
+
+def check_query(q: Tensor, cache: Cache) -> int:
+    """How many sequences there are."""
+    packed = cache.cu_seqlens_q is not None
+    check_tensor("q", q, "[total, N, D]" if packed else "[B, S, N, D]")
+    check_head_sizes(q=q)
+    if not packed:
+        return q.shape[0]
+    check_tensor("cu_seqlens_q", cache.cu_seqlens_q, "[B + 1]", (torch.int32,))
+    if cache.cu_seqlens_q.shape[0] == 0:
+        raise invalid("cu_seqlens_q.shape", [0], "[B + 1]")
+    return cache.cu_seqlens_q.shape[0] - 1
+
+
+def check_cache(q: Tensor, cache: Cache, sequences: int) -> None:
+    paged = cache.block_table is not None
+    form = "[pages, page size, N, D]" if paged else "[B, S, N, D]"
+    for name in ("k_cache", "v_cache"):
+        tensor = getattr(cache, name)
+        check_tensor(name, tensor, form)
+        check_same_type(name, tensor, "q", q.dtype)
+        if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+            raise invalid(f"{name}.stride(-1)", tensor.stride(-1), "1: a cache is never copied")
+    for axis in range(3):
+        check_size("v_cache", cache.v_cache, axis, cache.k_cache.shape[axis], f"k_cache.shape[{axis}]")
+    check_heads("k_cache", cache.k_cache, 2, q.shape[-2])
+    check_size("k_cache", cache.k_cache, 3, q.shape[-1], "q.shape[-1]")
+    check_head_sizes(v_cache=cache.v_cache)
+    check_integers("block_table", cache.block_table, "[B, pages]")
+    for name in ("cache_seqlens", "cache_batch_idx", "cache_leftpad", "block_table"):
+        tensor = getattr(cache, name)
+        if name != "block_table" and not isinstance(tensor, int):
+            check_integers(name, tensor, "[B]", _INTEGERS)
+        if isinstance(tensor, Tensor):
+            check_size(name, tensor, 0, sequences, "sequences")
+    if paged and cache.cache_batch_idx is not None:
+        raise invalid("cache_batch_idx", "given", "None with block_table")
+    if paged and (cache.block_table.shape[1] == 0 or cache.k_cache.shape[1] == 0):
+        raise invalid("block_table.shape", list(cache.block_table.shape), "at least one page of at least one key")
+    if not paged and cache.cache_batch_idx is None:
+        if cache.k_cache.shape[0] < sequences:
+            raise invalid("k_cache.shape[0]", cache.k_cache.shape[0], f"at least {sequences} (sequences)")
+    check_new(q, cache, sequences)
+
+
+def check_new(q: Tensor, cache: Cache, sequences: int) -> None:
+    """k and v."""
+    if (cache.k is None) != (cache.v is None):
+        raise invalid("k" if cache.k is None else "v", None, "a tensor, as the other is given")
+    if cache.k is None:
+        return
+    if cache.cache_seqlens is None:
+        raise invalid("cache_seqlens", None, "the lengths behind which k and v are written")
+    packed = cache.cu_seqlens_k_new is not None
+    rows = 1 if packed else 2
+    for name, new, source in (("k", cache.k, cache.k_cache), ("v", cache.v, cache.v_cache)):
+        check_tensor(name, new, "[total, N, D]" if packed else "[B, S, N, D]")
+        check_same_type(name, new, "q", q.dtype)
+        check_size(name, new, rows, source.shape[2], f"{name}_cache.shape[2]")
+        check_size(name, new, rows + 1, source.shape[3], f"{name}_cache.shape[3]")
+    if not packed:
+        check_size("k", cache.k, 0, sequences, "sequences")
+    for axis in range(rows):
+        check_size("v", cache.v, axis, cache.k.shape[axis], f"k.shape[{axis}]")
+    check_integers("cu_seqlens_k_new", cache.cu_seqlens_k_new, "[B + 1]")
+    if packed:
+        check_size("cu_seqlens_k_new", cache.cu_seqlens_k_new, 0, sequences + 1, "sequences + 1")
+
+
+def check_rotary(q: Tensor, cache: Cache, rotary: Rotary) -> None:
+    if cache.k is None:
+        raise invalid("k", None, "a tensor, as rotary_cos is given")
+    packed = cache.cu_seqlens_q is not None
+    names = "rotary_cos", "rotary_sin"
+    check_rotation(q, *rotary[:2], "[total, N, D]" if packed else "[B, S, N, D]", names)
+    if rotary.rotary_cos.shape[0] < cache.capacity:
+        raise invalid("rotary_cos.shape[0]", rotary.rotary_cos.shape[0], f"at least {cache.capacity} (keys in a cache)")
+    check_integers("rotary_seqlens", rotary.seqlens, "[B]", _INTEGERS)
+    if rotary.seqlens is not None:
+        check_size("rotary_seqlens", rotary.seqlens, 0, cache.cache_seqlens.shape[0], "sequences")
+
+
+def _turned(q: Tensor, cache: Cache, rotary: Rotary, local: bool) -> tuple[Tensor, Cache]:
+    """q and k at their positions. Where queries look at every key, all of a sequence stand at its first new one."""
+    starts = cache.cache_seqlens if rotary.seqlens is None else rotary.seqlens
+    tables = rotary.rotary_cos, rotary.rotary_sin
+
+    def positions(x: Tensor, cu_seqlens: Tensor | None, step: int) -> Tensor:
+        if cu_seqlens is not None:
+            return packed_positions(x.shape[0], starts, cu_seqlens, step)
+        return starts[:, None] + step * torch.arange(x.shape[1])
+
+    of_q = positions(q, cache.cu_seqlens_q, int(local))
+    k = rotated(cache.k, *tables, positions(cache.k, cache.cu_seqlens_k_new, 1), rotary.interleaved)
+    return rotated(q, *tables, of_q, rotary.interleaved), cache._replace(k=k)
+
+
+def _as_cached(k_cache: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Under autocast, the tensors in the caches' type."""
+    if not (torch.is_autocast_enabled("cpu") and isinstance(k_cache, Tensor)):
+        return tensors
+    return tuple(t.to(k_cache.dtype) if isinstance(t, Tensor) and t.dtype in TYPES else t for t in tensors)
+
+
+def _constant(tensor: Tensor | None) -> Tensor | None:
+    return tensor.detach() if tensor is not None and tensor.requires_grad else tensor

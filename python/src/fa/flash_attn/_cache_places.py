@@ -1,0 +1,87 @@
+"""Where the sequences of a call lie in their caches: what tensors of lengths and places hold is read and checked here,
+before anything is written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._arguments import invalid
+from ._sequences import Piece, chunked
+
+
+class Places(NamedTuple):
+    """One entry per sequence."""
+
+    slots: list[int]  # rows of the caches' first dimension; with pages the rows of block_table
+    begins: list[int]  # the first key
+    lengths: list[int]  # keys before the call, from place 0 on
+    added: list[int]  # new keys, which follow those
+
+    @property
+    def ends(self) -> list[int]:
+        return [length + new for length, new in zip(self.lengths, self.added, strict=True)]
+
+
+def places_of(
+    sequences: int,
+    capacity: int,
+    slots: int,
+    added: list[int],
+    cache_seqlens: Tensor | None,
+    cache_batch_idx: Tensor | None,
+    cache_leftpad: Tensor | None,
+) -> Places:
+    """capacity: keys that a sequence may have. slots: in the caches."""
+    lengths = [capacity] * sequences if cache_seqlens is None else cache_seqlens.tolist()
+    for i, (length, new) in enumerate(zip(lengths, added, strict=True)):
+        if not 0 <= length <= capacity - new:
+            raise invalid(f"cache_seqlens[{i}]", length, f"0..{capacity - new}")
+    chosen = list(range(sequences)) if cache_batch_idx is None else cache_batch_idx.tolist()
+    for i, slot in enumerate(chosen):
+        if not 0 <= slot < slots:
+            raise invalid(f"cache_batch_idx[{i}]", slot, f"0..{slots - 1}")
+    if any(added) and len(set(chosen)) < len(chosen):
+        raise invalid("cache_batch_idx", chosen, "places that differ, as k is given")
+    begins = [0] * sequences if cache_leftpad is None else cache_leftpad.tolist()
+    for i, (begin, length, new) in enumerate(zip(begins, lengths, added, strict=True)):
+        if not 0 <= begin <= length + new:
+            raise invalid(f"cache_leftpad[{i}]", begin, f"0..{length + new}")
+    return Places(chosen, begins, lengths, added)
+
+
+def check_pages(block_table: Tensor, places: Places, pages: int, page: int) -> None:
+    """Pages that hold a key in use, or get a new one, are pages of the caches."""
+    first = torch.tensor([begin // page for begin in places.begins])
+    last = torch.tensor([-(-end // page) for end in places.ends])
+    column = torch.arange(block_table.shape[1])
+    used = (column >= first[:, None]) & (column < last[:, None])
+    wrong = torch.nonzero(used & ((block_table < 0) | (block_table >= pages)))
+    if wrong.shape[0]:
+        b, i = wrong[0].tolist()
+        raise invalid(f"block_table[{b}][{i}]", int(block_table[b, i]), f"0..{pages - 1} (pages)")
+
+
+def append(cache: Tensor, new: Tensor, places: Places, block_table: Tensor | None) -> None:
+    """Writes rows [total, Nkv, D] behind the keys of their sequences."""
+    counts = torch.tensor(places.added)
+    owner = torch.repeat_interleave(torch.arange(len(places.added)), counts)
+    ahead = torch.arange(new.shape[0]) - (counts.cumsum(0) - counts)[owner]
+    at = torch.tensor(places.lengths)[owner] + ahead
+    if block_table is None:
+        slot = torch.tensor(places.slots)[owner]
+    else:
+        page = cache.shape[1]
+        slot, at = block_table[owner, at // page].long(), at % page
+    cache.index_put_((slot, at), new)
+
+
+def pieces_of_cache(cu_q: list[int], places: Places, chunk: int) -> list[Piece]:
+    """Rows of q, and the keys in the cache that they look at."""
+    pieces = []
+    for b, (begin, end) in enumerate(zip(places.begins, places.ends, strict=True)):
+        whole = Piece(b, cu_q[b], cu_q[b + 1], begin, end)
+        pieces += [whole] if chunk <= 0 else chunked(whole, chunk)
+    return [piece for piece in pieces if piece.q_end > piece.q_begin]
