@@ -26,8 +26,8 @@ if(FA_SANITIZE)
   endif()
 endif()
 
-# Results must not depend on where the compiler sees a product beside a sum: contraction only where the code asks for
-# it. Nothing here may be compiled for the build machine (-march=native) or with -ffast-math.
+# Results must not depend on where the compiler sees a product next to a sum: it contracts only where the code asks for
+# it. No target may be compiled for the build machine (-march=native) or with -ffast-math.
 add_library(fa_library_flags INTERFACE)
 target_link_libraries(fa_library_flags INTERFACE fa_flags)
 target_compile_options(fa_library_flags INTERFACE -ffp-contract=off)

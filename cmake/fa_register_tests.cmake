@@ -1,6 +1,6 @@
 # Tests that report their cases one by one, and the list by which scripts/count_tests.py knows that none is missing.
 include(GoogleTest)
-# That of the path, to which scripts/setup.sh gives NumPy.
+# The Python of the path, to which scripts/setup.sh gives NumPy.
 find_program(FA_PYTHON python3 REQUIRED)
 
 set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
@@ -8,8 +8,9 @@ set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 # fa_register_gtest(target [asan] [tsan])
 # The cases of a GoogleTest binary are tests. Label asan or tsan: also run under that sanitizer. Under AddressSanitizer
 # the whole binary is one test of ctest, because thousands of processes that take a tenth of a second to start would be
-# a quarter of the time; its report tells the cases. Under ThreadSanitizer it is not: oneTBB's threads would live on from
-# one case to the next, and their synchronisation, which it does not see, would look like races.
+# a quarter of the time; the binary's report tells the cases. Under ThreadSanitizer each case is a test: in one process
+# oneTBB's threads would live on from one case to the next, and their synchronisation, which ThreadSanitizer does not
+# see, would look like races.
 function(fa_register_gtest target)
   # One word for all labels (asan+tsan): versions of gtest_discover_tests differ in how they treat a list.
   list(JOIN ARGN "+" label)
@@ -39,7 +40,7 @@ function(fa_register_gtest target)
   endif()
 endfunction()
 
-# fa_register_unittest(name file)  A file of Python's unittest is a test of ctest; its report tells the cases.
+# fa_register_unittest(name file)  A file of Python's unittest is one test of ctest; its report tells the cases.
 function(fa_register_unittest name file)
   add_test(NAME ${name} COMMAND ${FA_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/support/run_unittest.py ${file}
                                 ${FA_TEST_REPORTS}/${name}.xml)
@@ -58,7 +59,8 @@ function(fa_list_test)
   set_property(GLOBAL APPEND PROPERTY FA_REGISTERED_TESTS ${line})
 endfunction()
 
-# fa_write_registered_tests()  After the last test: registered_tests.txt, a line per test, a tab before each source.
+# fa_write_registered_tests()  Call it after the last test. Writes registered_tests.txt: one line per test, a tab before
+# each source.
 function(fa_write_registered_tests)
   get_property(targets GLOBAL PROPERTY FA_GTEST_TARGETS)
   foreach(target IN LISTS targets)

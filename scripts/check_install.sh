@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: check_install.sh BUILD_DIR
-# Installs a finished build into an empty prefix, moves the prefix, and builds and runs against it examples/consumer by
-# find_package and by pkg-config, the program in README.md, and the programs of examples/aclnn.
+# Installs a finished build into an empty prefix and moves the prefix. Then builds and runs against it:
+# examples/consumer (by find_package and by pkg-config), the program in README.md, and the programs of examples/aclnn.
 set -eu
 build=$1
 source=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Usage: check_isa_symbols.sh BUILD_DIR
 #
-# Code compiled for one instruction set must not reach a CPU that lacks it. A function the linker may share between
-# objects (an inline function or template of std::, say) compiled with -mavx512f could be the copy every caller gets.
-# So: each symbol that an object of a level defines for others must carry the namespace fa::core::kernels::<level>.
+# Code compiled for one instruction set must not reach a CPU that lacks it. If the linker may share a function between
+# objects (for example an inline function or a template of std::), the copy compiled with -mavx512f could be the one
+# that every caller gets. So each symbol that an object of a level defines for others must carry the namespace
+# fa::core::kernels::<level>.
 set -eu
 
 manifest=$1/isa_objects.txt

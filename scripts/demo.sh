@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets up, builds for speed and runs forward and backward on the layers and heads of the activations in
+# Installs what is needed, builds for speed, and runs forward and backward on the layers and heads of the activations in
 # examples/data.
 set -eu
 cd "$(dirname "$0")/.."

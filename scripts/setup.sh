@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: setup.sh [aarch64]
-# Installs what building and testing needs, from Debian 12. Does nothing when all of it is there. aarch64: what the preset
-# of that name cross-compiles and runs its tests with, too.
+# Installs what building and testing needs, from Debian 12. Does nothing if all of it is there. With aarch64 it also
+# installs what the preset of that name needs to cross-compile and to run its tests.
 set -eu
 
 packages="
@@ -12,7 +12,7 @@ packages="
   clang-format-14
   python3-dev python3-venv
 "
-# A test takes it from wherever python3 has it.
+# A test uses it from wherever python3 finds it.
 python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
 
 if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
@@ -27,7 +27,7 @@ fi
 native=$(dpkg --print-architecture)
 missing=""
 for package in $packages; do
-  # A package may be there for another processor too: one line for each.
+  # A package may be installed for another processor too: dpkg prints one line for each.
   states=$(dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null || true)
   wanted=$native
   case $package in *:*) wanted=${package#*:} ;; esac
@@ -52,7 +52,7 @@ install() {
   # shellcheck disable=SC2086  # lists of words
   $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
 }
-# The package lists of a fresh machine are empty or old; those of a used one mostly serve.
+# The package lists of a fresh machine are empty or old; those of a machine in use are mostly good enough.
 if ! install; then
   $as_root apt-get update -q
   install

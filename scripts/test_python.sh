@@ -1,11 +1,11 @@
 #!/bin/sh
 # Usage: test_python.sh [BUILD_DIR [REPORT]]
 # Builds the wheel, installs it into a fresh virtual environment with PyTorch, and runs python/tests there. With a
-# finished build the wheel packages that libfa; without, it compiles one of its own, as `pip install ./python` does.
-# REPORT: the JUnit report of the cases.
+# finished build the wheel packages that build's libfa; without, it compiles one, as `pip install ./python` does.
+# REPORT: where the JUnit report of the cases goes.
 #
 # FA_WITHOUT_PYTHON=1: runs nothing and returns 77, for machines where pip finds no PyTorch. Without it, a package that
-# is not found is a failure.
+# pip does not find is a failure.
 set -eu
 build=${1:-}
 report=${2:-}
@@ -42,7 +42,7 @@ if [ -n "$build" ]; then
 fi
 pip wheel -q --no-build-isolation --no-deps -w "$scratch/dist" -C build-dir="$scratch/build" \
   -C cmake.define.FA_PREFIX="$prefix" "$source/python"
-# What is tested is the wheel: nothing it was built from may be needed.
+# The wheel is tested, so the files that it was built from must not be needed.
 rm -rf "$scratch/prefix" "$scratch/build"
 pip install -q --no-deps "$scratch"/dist/fa-*.whl
 

@@ -1,4 +1,4 @@
-"""The operators on arrays: allocates results, and hands everything to the extension."""
+"""The operators on arrays: they allocate results and pass everything to the extension."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AttentionOutput(NamedTuple):
 
 
 class AttentionGradients(NamedTuple):
-    """Of the arguments' shapes and types; None where there is no such argument, or it was not asked for."""
+    """Gradients, of the arguments' shapes and types; None if there is no such argument, or it was not asked for."""
 
     dq: Any
     dk: Any
@@ -66,20 +66,20 @@ def flash_attention(
 
     Arrays have the layout's own shape: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N*D], SBH [S,B,N*D], TND [T,N,D]
     (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Strides may be anything; an input whose innermost stride
-    is not 1, or that has a negative one, is copied.
+    is not 1, or that has a negative stride, is copied.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16 or float16.
         k, v: [B, Nkv, Sk, D] and [B, Nkv, Sk, Dv], type of q; N a multiple of Nkv.
-        head_num: N; needed for BSH and SBH, checked elsewhere if > 0.
+        head_num: N; needed for BSH and SBH; for other layouts checked if > 0.
         scale: any finite number; None: 1 / sqrt(D + Drope).
-        mask: the rule that gives a row its keys; None: all of them.
+        mask: the rule that gives a row its keys; None: all keys.
         dense_mask: uint8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
         query_rope, key_rope: [B, N, Sq, Drope], [B, Nkv, Sk, Drope]: scores are Q K^T + Qr Kr^T.
         pse: position bias. Types 0 (scale * QK + pse) and 1 (scale * (QK + pse)): [B|1, N, Sq|1, Sk], or compressed
             [B|1, N, 1024, Sk], type of q or float32; TND: flat. Types 2 and 3: slopes, float32 [N] or [B, N], of the
             distance of key j + kv_start from query i + q_start, or of its square root.
-        keep_prob: dropout, in (0, 1]; below 1 it takes drop_mask or seed.
+        keep_prob: dropout, in (0, 1]; below 1 drop_mask or seed is needed.
         drop_mask: uint8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk].
         seed, offset: Philox state that stands for a mask (`generate_dropout_mask` writes it).
         sink: float32 [N]: a virtual key of that score and value 0.
@@ -172,7 +172,7 @@ def ring_attention_update(
     head_num: int = 0,
     context: Context | None = None,
 ) -> AttentionOutput:
-    """Merges two partial results of attention, over disjoint sets of keys, into that over their union.
+    """Merges two partial results of attention, over disjoint sets of keys, into the result over their union.
 
     Args:
         prev_out, cur_out: the layout's shape; float32, bfloat16 or float16.
@@ -180,7 +180,7 @@ def ring_attention_update(
         head_num: for BSH and SBH; 0: taken from the statistics.
 
     Returns:
-        Of prev_out's kind. A partial whose rows have no keys leaves the other unchanged.
+        Arrays of prev_out's kind. A partial whose rows have no keys leaves the other unchanged.
 
     Raises:
         As `flash_attention`.
@@ -210,7 +210,7 @@ def generate_dropout_mask(
 ) -> np.ndarray:
     """The keep bits that a call with this seed and offset uses: uint8, LSB first, ceil(bits / 8) bytes.
 
-    Bit f is that of flat element f of [B, N, Sq, Sk] (TND: sequence after sequence). Raises ValueError.
+    Bit f belongs to flat element f of [B, N, Sq, Sk] (TND: sequence after sequence). Raises ValueError.
     """
     if bits < 0:
         raise ValueError(f"invalid argument: bits={bits}, want >= 0")
@@ -262,7 +262,7 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
 
 
 def compute(function: Callable, arrays: dict[str, Any], *rest: Any) -> None:
-    """function(arrays, *rest), unless autograd would miss it: ValueError names the array that has a derivative."""
+    """Calls function(arrays, *rest). Raises ValueError for an array that has a derivative: autograd would lose it."""
     if isinstance(next(iter(arrays.values())), DescribedArray):
         raise DescribedCall(function, arrays, rest)
     _check_no_derivative_is_lost(arrays)
@@ -298,16 +298,16 @@ def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def torch_of(array: Any) -> Any:
-    """The module torch if the array is its, else None. PyTorch is never imported for the question."""
+    """The module torch if the array is a tensor of it, else None. This never imports PyTorch."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else None
 
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
-    """empty(shape, dtype) of the array's library, float32 without a dtype; NumPy for those that are not PyTorch's; a
-    description of a described one.
+    """empty(shape, dtype) of PyTorch for PyTorch's arrays, of NumPy for all others; float32 without a dtype; a
+    description for a described array.
 
-    What is larger than memory is one element, broadcast: the library looks at the call's arguments before it says so.
+    A result larger than memory is one element, broadcast: the library checks the call's arguments before it says so.
     """
     torch = torch_of(array)
     if isinstance(array, DescribedArray):
@@ -331,12 +331,12 @@ def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
 
 
 def _dtype_name(dtype: Any) -> str:
-    """Of a type of PyTorch or NumPy: "int8" for torch.int8, np.int8 and np.dtype("int8")."""
+    """The name of a type of PyTorch or NumPy: "int8" for torch.int8, np.int8 and np.dtype("int8")."""
     return dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """float32 for those that NumPy has not: the library refuses what has one of them."""
+    """The NumPy type; float32 for types that NumPy does not have: the library refuses arrays of these."""
     try:
         return np.dtype("float32" if dtype is None else _dtype_name(dtype))
     except TypeError:
@@ -410,7 +410,7 @@ class _Call:
         return self.empty(out, dtype), self.empty(statistics, None), self.empty(statistics, None)
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:
-        """By the library's names: the gradient of pse has two."""
+        """The gradients by the library's names; the gradient of pse has two names."""
         named = gradients._asdict()
         if self.pse_is_slopes:
             named["dslopes"] = named.pop("dpse")

@@ -1,4 +1,4 @@
-"""The context of calls that name none."""
+"""The context of calls that are given none."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _default: Context | None = None
 
 
 def set_default_context(context: Context | None) -> Context | None:
-    """Makes `context` the one of every call without one, in all threads; None: the library's own, with every core.
+    """Makes `context` the context of every call without one, in all threads. None: the library's own, with every core.
 
-    It is also the way to give `fa.torch` and `fa.torch_npu` a context: their signatures have no place for one.
+    `fa.torch` and `fa.torch_npu` get their context in this way too: their signatures have no argument for it.
 
     Returns the context that was the default before.
     """

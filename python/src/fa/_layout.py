@@ -1,4 +1,4 @@
-"""Shapes of results. A shape that fits no layout is not judged here: the library names what is wrong with it."""
+"""Shapes of results. Shapes that fit no layout pass here: the library says what is wrong with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Shape = tuple[int, ...]
 
 
 def output_shape(layout: str, heads: int, query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> Shape:
-    """Of the attention output: the query's, with the value's head size."""
+    """The shape of the attention output: the query's, with the value's head size."""
     try:
         if layout in ("BSH", "SBH"):
             heads_kv = key[2] // (query[2] // heads)
@@ -31,7 +31,7 @@ def decode_output_shape(
 
 
 def statistics_shape(layout: str, heads: int, query: Sequence[int]) -> Shape:
-    """Of softmax_max and softmax_sum: [B, N, Sq], TND [T, N]."""
+    """The shape of softmax_max and softmax_sum: [B, N, Sq], TND [T, N]."""
     try:
         if layout == "BSND":
             return query[0], query[2], query[1]

@@ -1,4 +1,4 @@
-"""torch_npu's arguments in the words of the library's operators."""
+"""Translates torch_npu's arguments to those of the library's operators."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, 
 
 
 def _without_padding(sums: list[int]) -> list[int]:
-    """Zeros behind the last sum fill up a list of fixed size: sequences without rows, as on the device."""
+    """Zeros after the last sum, which fill up a list of fixed size, become sequences without rows, as on the device."""
     used = len(sums)
     while used > 0 and sums[used - 1] == 0:
         used -= 1
@@ -151,7 +151,7 @@ def _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop
 
 
 def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
-    """TND takes its flat forms in any shape."""
+    """Flattens what TND takes in any shape."""
     compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
     return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
 
@@ -168,7 +168,7 @@ def _state(seed: int, offset: int, query: Tensor) -> Tensor:
 
 
 def _numels(call: Call, query: Tensor, key: Tensor) -> int:
-    """Pairs of all heads: bits of a dropout mask."""
+    """Number of pairs of all heads, that is of bits of a dropout mask."""
     if call.layout == "TND":
         ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
         return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)

@@ -28,7 +28,7 @@ _LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
 
 
 def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
-    """The layout of queries; keys have the same, or lie in pages."""
+    """The layout of queries; keys have the same layout, or lie in pages."""
     layout = _check_layout("layout_query", layout_query)
     want = layout if block_table is None else "PA_BSND"
     if layout_kv.upper() != want:
@@ -56,7 +56,7 @@ def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
 
 
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
-    """None where the value is the key: its gradient is then part of the key's."""
+    """The value; None where it is the key, whose gradient then contains the value's."""
     if value is None or value is key:
         return None
     same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
@@ -98,7 +98,7 @@ def npu_sparse_flash_attention(
         sparse_indices: int32 [B,S1,1,K], up to the first -1: blocks of sparse_block_size keys.
         actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64: rows in use; TND: inclusive prefix sums.
         sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key. pre_tokens, next_tokens: unused.
-        attention_mode: 2; 0 is taken for it.
+        attention_mode: 2; 0 means the same.
         sinks: float32 [N]: a virtual key of that score and value 0, with a gradient.
 
     Returns:
@@ -151,8 +151,8 @@ def npu_sparse_flash_attention_grad(
     attention_mode: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`; those without an argument are None. Without a
-    value, dk holds the value's gradient too. Statistics that count sinks in give the gradients of a call with them; that
-    of the sinks comes by autograd."""
+    value, dk holds the value's gradient too. Statistics that count sinks in give the gradients of a call with sinks;
+    the gradient of the sinks comes by autograd."""
     _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
@@ -253,7 +253,7 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     Args:
         query, key, sparse_indices, softmax_max, softmax_sum, scale_value: of `npu_sparse_flash_attention`.
         query_index, key_index, weights: of `npu_lightning_indexer`.
-        sinks: those of the attention, or None. The statistics count them in, so they are checked and no more.
+        sinks: those of the attention, or None. The statistics count them in, so they are only checked.
 
     Raises:
         ValueError: an argument is wrong.

@@ -1,4 +1,4 @@
-"""Attention of inference over a prompt: padded batches, and int8."""
+"""Attention over a prompt in inference: padded batches, and int8."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._layout import output_shape
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """int8 with quant_scale2; without it float16 where q is int8, else q's."""
+    """The type of the output: int8 with quant_scale2; without it float16 if q is int8, else q's type."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8
@@ -54,19 +54,19 @@ def prompt_flash_attention(
 
     Args:
         q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
-        head_num: N; needed for BSH and SBH, checked elsewhere if > 0. head_num_kv: checked if > 0.
+        head_num: N; needed for BSH and SBH; for other layouts checked if > 0. head_num_kv: checked if > 0.
         mask: anchored bottom-right at the lengths; by sparse mode: 0 to 4.
         dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
             [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
         pse: [B|1, N, >=Sq, >=Sk], type of q or float32.
         lengths_q, lengths_kv: rows in use of each batch element, one entry for all; None: all rows. TND: inclusive
-            prefix sums. Rows past the length are written 0, keys past it are never read.
+            prefix sums. Rows past the length are written as 0, keys past it are never read.
         deq_scale1, deq_scale2: one element, float32, or (u)int64 whose low 32 bits are those of a float32: of Q K^T
             and of P V. quant_scale1: one element, float32: of the probabilities. All three with int8 inputs only.
-        quant_scale2, quant_offset2: one element or N * Dv, float32 (bfloat16 beside such a q): of an int8 output.
+        quant_scale2, quant_offset2: of an int8 output; one element or N * Dv, float32 (or bfloat16 if q is).
 
     Returns:
-        int8 with quant_scale2; without it float16 where q is int8, else q's type. Of q's kind.
+        int8 with quant_scale2; without it float16 if q is int8, else q's type. An array of q's kind.
 
     Raises:
         As `flash_attention`.

@@ -23,7 +23,7 @@ class SparseAttentionOutput(NamedTuple):
 
 
 class SparseAttentionGradients(NamedTuple):
-    """Of the arguments' shapes and types; None where there is no such argument."""
+    """Gradients, of the shapes and types of the arguments; None if there is no such argument."""
 
     dq: Any
     dk: Any
@@ -35,7 +35,7 @@ class SparseAttentionGradients(NamedTuple):
 
 
 class IndexerGradients(NamedTuple):
-    """Of the arguments' shapes and types."""
+    """Gradients, of the shapes and types of the arguments."""
 
     dq: Any
     dk: Any
@@ -51,7 +51,7 @@ class IndexerLoss(NamedTuple):
 
 
 class _Results:
-    """The arrays of a call, inputs first; results are made as `out`."""
+    """The arrays of a call. Inputs come first; `out` makes results."""
 
     def __init__(self, like: Any, **inputs: Any) -> None:
         self.arrays = inputs
@@ -82,7 +82,7 @@ def _integer_type(like: Any) -> Any:
 
 
 def statistics_shape(q: Any) -> tuple[int, ...]:
-    """[B, 1, S1, N]; TND [1, T, N]."""
+    """The shape of the statistics: [B, 1, S1, N]; TND [1, T, N]."""
     *batch, rows, heads, _ = q.shape if len(q.shape) >= 3 else (1, 1, 1)
     return (*batch, 1, rows, heads)
 
@@ -108,24 +108,25 @@ def sparse_flash_attention(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionOutput:
-    """softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list, all its heads alike.
+    """softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list; its heads share it.
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
         k: [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D].
         v: as k with Dv columns; None: the first Dv columns of k.
         sparse_indices: int32 or int64 [B, S1, 1, K]: blocks of block_size keys, local to the batch element, up to the
-            first -1. One that stands twice counts twice, one beyond the limit is skipped.
+            first -1. A block that stands twice counts twice, a block beyond the limit is skipped.
         scale: default 1/sqrt(D + Drope).
         block_size: 1 to 128.
         sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key.
         query_rope, key_rope: [B, S1, N, Drope] and [B, S2, 1, Drope]: scores are Q K^T + Qr Kr^T.
-        sink: float32 [N]: a virtual key of that score and value 0 in every list; a row without keys has max = sink and
-            sum = 1 then.
+        sink: float32 [N]: a virtual key of that score and value 0 in every list; a row without keys then has
+            max = sink and sum = 1.
         block_table: int32 [B, n]; key j lies in page block_table[b][j // block size].
-        lengths_q, lengths_kv: rows in use: TND inclusive prefix sums, else of each batch element, of pages too.
+        lengths_q, lengths_kv: rows in use: inclusive prefix sums for TND, else per batch element, also with pages.
         value_size: Dv without v; default D.
-        need_p_head_mean: the mean over the heads of each entry's probability, for the indexer's loss; block_size 1.
+        need_p_head_mean: also the mean over the heads of each entry's probability, for the indexer's loss; needs
+            block_size 1.
         check_indices: False: an entry that is no block of the sequence is skipped instead of refused.
 
     Raises:
@@ -181,10 +182,10 @@ def sparse_flash_attention_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionGradients:
-    """Gradients of `sparse_flash_attention`, whose arguments and results it takes; the same bits for any threads.
+    """Gradients of `sparse_flash_attention`, whose arguments and results it takes. No bit depends on the threads.
 
     Args:
-        out, softmax_max, softmax_sum: of the forward call.
+        out, softmax_max, softmax_sum: what the forward call returned.
         d_out: gradient of out; its shape and type.
 
     Raises:
@@ -240,7 +241,7 @@ def lightning_indexer(
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
         k: [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D].
-        weights: [B, S1, N], type of q or float32. There is no scale: fold it in here.
+        weights: [B, S1, N], type of q or float32. There is no scale argument: multiply it into the weights.
         sparse_mode, block_table, lengths_q, lengths_kv: as in `sparse_flash_attention`.
 
     Returns:
@@ -341,9 +342,10 @@ def sparse_lightning_indexer_grad_kl_loss(
         q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: of `sparse_flash_attention`,
             block_size 1.
         query_index, key_index, weights: of `lightning_indexer`.
-        p_head_mean: of `sparse_flash_attention`; its scores are then not computed again.
+        p_head_mean: of `sparse_flash_attention`, whose scores are then not computed again.
         reduction: "sum" over tokens or "mean".
-        target: "head-mean", the mean of the heads' probabilities, or "l1", that divided by its sum over the selection.
+        target: "head-mean", the mean of the heads' probabilities, or "l1", this mean divided by its sum over the
+            selection.
 
     Raises:
         As `flash_attention`.

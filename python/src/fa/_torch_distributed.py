@@ -33,7 +33,7 @@ class _Way:
         self.call = [tensors.get(name, _WHOLE) if hasattr(given[name], "ndim") else None for name in Call._fields]
 
     def gradient_of(self, name: str) -> Placement:
-        """Of an argument of Call: the sum over the shards where they share the argument."""
+        """The placement of the gradient of an argument of Call: the sum over the shards if they share the argument."""
         placement = self.call[Call._fields.index(name)]
         return placement if placement is not _WHOLE or self.main is _WHOLE else Partial()
 
@@ -96,7 +96,7 @@ def _backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse
 
 
 def _merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence):
-    """By rows of tokens, by batch, and by heads that have an axis. Blocks by sequence are whole."""
+    """Shardings by rows of tokens, by batch, and by heads that have an axis. Blocks by sequence stay whole."""
     shards = {"SBH": ((1, 0), (0, 2)), "TND": ((0, 0), (1, 1))}[layout]
     ways = [(_WHOLE, _WHOLE), *((Shard(out), Shard(row)) for out, row in (() if by_sequence else shards))]
     sums = None if cu_q is None else _WHOLE

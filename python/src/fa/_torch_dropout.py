@@ -1,4 +1,4 @@
-"""What dropout drops: the state that a call draws, and the bits that it stands for."""
+"""Dropout: the state that a call draws, and the mask bits of that state."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ._torch_ops import LIBRARY, UNSIGNED_64, operator
 
 
 def new_state(dropout_p: float) -> Tensor | None:
-    """Seed and offset from PyTorch's generator, int64 [2]; None where nothing is dropped."""
+    """Seed and offset from PyTorch's generator, int64 [2]; None if nothing is dropped."""
     return torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64, device="cpu") if dropout_p > 0.0 else None
 
 
 @operator("dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor")
 def dropout_bits(dropout_state, keep_prob, pairs):
-    """The masks [..., bytes] that states [..., 2] stand for, of so many pairs each."""
+    """The masks [..., bytes] of the states [..., 2], of `pairs` pairs each."""
     masks = [
         torch.from_numpy(generate_dropout_mask(*(n & UNSIGNED_64 for n in state), keep_prob, pairs))
         for state in dropout_state.reshape(-1, 2).tolist()
@@ -35,6 +35,6 @@ def unpacked(bits: Tensor, pairs: int) -> Tensor:
 
 
 def packed(single: Tensor) -> Tensor:
-    """The reverse of `unpacked`, of [pairs]."""
+    """The reverse of `unpacked`, for a tensor [pairs]."""
     single = torch.nn.functional.pad(single, (0, -single.shape[0] % 8))
     return (single.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)

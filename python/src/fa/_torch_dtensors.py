@@ -1,5 +1,5 @@
-"""DTensors among the arguments: their shardings are registered when the first is seen, as their modules take long to
-import."""
+"""DTensors among the arguments. Shardings are registered when the first DTensor is seen, because their modules take long
+to import."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 def register_shardings(*arguments: Any) -> None:
-    """Where one of them is a DTensor, the operators know how DTensors are sharded afterwards."""
+    """If one of the tensors is a DTensor, registers how the operators shard DTensors."""
     distributed = sys.modules.get("torch.distributed.tensor")
     if distributed is not None and any(isinstance(argument, distributed.DTensor) for argument in arguments):
         from . import _torch_distributed  # noqa: F401
 
 
 def as_everywhere(state: Tensor | None, query: Tensor) -> Tensor | None:
-    """The state of dropout, beside a query that is a DTensor, as one that every rank has: rank 0's."""
+    """The state of dropout; if the query is a DTensor, every rank gets the state of rank 0."""
     distributed = sys.modules.get("torch.distributed.tensor")
     if state is None or distributed is None or not isinstance(query, distributed.DTensor):
         return state

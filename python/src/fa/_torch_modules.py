@@ -1,6 +1,6 @@
-"""torch.nn.functional.multi_head_attention_forward with an output by fa where weights are wanted, too.
+"""torch.nn.functional.multi_head_attention_forward whose output comes from fa also where weights are wanted.
 
-PyTorch's own asks for scaled_dot_product_attention only where no weights are wanted.
+PyTorch's own function calls scaled_dot_product_attention only where no weights are wanted.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _projected(
     add_zero_attn,
     **_,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """q, k, v [rows, B, E], and how many keys were added to those given."""
+    """q, k, v [rows, B, E], and the number of keys that were added to the given ones."""
     if query.shape[-1] != embed_dim_to_check:
         raise ValueError(f"invalid argument: query.shape[-1]={query.shape[-1]}, want {embed_dim_to_check}")
     if use_separate_proj_weight:
@@ -130,7 +130,7 @@ def _projected(
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None, state: Tensor | None, dropout_p: float) -> Tensor:
-    """[B, N, L, S] of query's type: those that the output was made with."""
+    """The weights of the output, [B, N, L, S] of query's type."""
     scores = query.float() @ key.float().transpose(-2, -1) * query.shape[-1] ** -0.5
     if mask is not None:
         scores = scores + mask

@@ -1,7 +1,7 @@
-"""scaled_dot_product_attention of nested tensors (jagged): each sequence looks at its own keys, in one call.
+"""scaled_dot_product_attention of nested tensors (jagged): each sequence sees its own keys, all in one call.
 
 A nested tensor may have gaps between its sequences, which come after torch.nested.narrow. The operator takes packed
-sequences without gaps; a gap is handed to it as a sequence that has rows and no keys, or keys and no rows.
+sequences without gaps; a gap is passed as a sequence that has rows and no keys, or keys and no rows.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _SCHEMA = (
 
 
 def _gaps_and_lengths(offsets: Tensor, lengths: Tensor | None, total: int) -> list[tuple[int, int]]:
-    """Per sequence the rows before it that belong to none, and its own; then (those after the last, 0)."""
+    """For each sequence (rows before it that belong to no sequence, its own rows); then (rows after the last, 0)."""
     begins, ends = offsets.tolist()[:-1], offsets.tolist()[1:]
     if lengths is not None:
         ends = [begin + length for begin, length in zip(begins, lengths.tolist(), strict=True)]
@@ -126,7 +126,7 @@ def _call(query, key, offsets_q, lengths_q, offsets_kv, lengths_kv, dropout_stat
 
 @operator(f"jagged_attention(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> (Tensor, Tensor, Tensor)")
 def jagged_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum of [T,N,D]; 0 in gaps."""
+    """out, softmax_max, softmax_sum of tensors [T,N,D]; 0 in gaps."""
     return attention(query, key, value, *_call(query, key, *arguments))
 
 

@@ -114,7 +114,7 @@ def _expanded_statistics(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def by_sequence(rows: Tensor, cu_q: list[int]) -> Tensor:
-    """[T,N,8] in the device's order: a block [N,Sq_b,8] a sequence, one after another."""
+    """[T,N,8] in the device's order: one block [N,Sq_b,8] per sequence, one after another."""
     blocks = torch.empty_like(rows)
     begin = 0
     for end in cu_q:
@@ -139,7 +139,7 @@ def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
 
 def _check_sums(sums: list[int], first: int, tokens: int) -> None:
     """ValueError unless `sums`, from place `first` on, are prefix sums of the lengths of packed sequences in `tokens`
-    rows. (Rows behind the last belong to none.)"""
+    rows. (Rows after the last belong to no sequence.)"""
     for i, end in enumerate(sums[first:], first):
         least = sums[i - 1] if i else 0
         if end < least:
@@ -158,7 +158,7 @@ def _check_by_sequence(out: Tensor, **statistics: Tensor) -> None:
 
 def operator(schema: str) -> Callable[[Callable], Any]:
     """Defines fa::NAME, and makes the decorated function its CPU kernel. (torch.library.custom_op would import
-    torch._dynamo in the first call: a second.)"""
+    torch._dynamo in the first call, which takes a second.)"""
     LIBRARY.define(schema)
     name = schema[: schema.index("(")]
 
@@ -203,7 +203,7 @@ def _(query, key, value, *arguments):
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *arguments):
-    """dq, dk, dv, dq_rope, dk_rope, dpse, dsink; those without an argument, or not asked for, have no elements."""
+    """dq, dk, dv, dq_rope, dk_rope, dpse, dsink. A gradient without an argument, or not asked for, has no elements."""
     call = Call(*arguments)
     if call.statistics == "by_sequence":
         _check_sums(call.cu_q, 0, query.shape[0])
@@ -331,7 +331,7 @@ class PromptCall(NamedTuple):
     "SymInt[] lengths_kv) -> Tensor"
 )
 def prompt_attention(query, key, value, *arguments):
-    """The output. There is no gradient."""
+    """The output. It has no gradient."""
     call = PromptCall(*arguments)
     mask = Mask.from_sparse_mode(call.sparse_mode, call.pre_tokens, call.next_tokens, [], call.dense_mask is not None)
     return _prompt.prompt_flash_attention(

@@ -24,8 +24,8 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """As fa.torch.scaled_dot_product_attention. rule: which keys a row looks at.
-    dropout_state: given where dropout_p is not 0."""
+    """As fa.torch.scaled_dot_product_attention. rule: which keys a row sees.
+    dropout_state: given if dropout_p is not 0."""
     query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
@@ -59,7 +59,7 @@ def attend(
 def _autocast(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Under autocast, PyTorch's own function computes in its type. A float32 mask is as exact as it is."""
+    """Under autocast, PyTorch's own function computes in the type of autocast. A float32 mask keeps its precision."""
     if not torch.is_autocast_enabled("cpu"):
         return query, key, value, attn_mask
     dtype = torch.get_autocast_dtype("cpu")

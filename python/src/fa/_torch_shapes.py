@@ -13,7 +13,7 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class AttentionShapes(NamedTuple):
-    """What inputs of any number of dimensions broadcast to."""
+    """The shapes to which inputs of any number of dimensions broadcast."""
 
     leading: tuple[int, ...]  # the dimensions before the heads
     heads: int
@@ -28,7 +28,7 @@ class AttentionShapes(NamedTuple):
 
     @property
     def scores(self) -> tuple[int, ...]:
-        """Of the scores, in as many dimensions as the result has."""
+        """The shape of the scores, in as many dimensions as the result has."""
         return (*self.leading, self.heads, self.rows, self.keys)[-self.rank :]
 
 
@@ -76,7 +76,7 @@ def _heads(shape: torch.Size) -> int:
 
 
 def broadcast_heads(query: int, key: int, value: int, grouped: bool) -> tuple[int, int]:
-    """Heads, and heads of keys and values, as the operator takes them."""
+    """The number of heads, and of heads of keys and values, as the operator takes them."""
     if grouped:
         for name, size in (("key", key), ("value", value)):
             if size != query and (size == 0 or query % size != 0):
@@ -137,7 +137,7 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
 
 
 def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
-    """A result of that shape, which is empty, and of query's type; the gradients of what has some are 0."""
+    """A result of that shape, without elements, and of query's type; the gradients of inputs with elements are 0."""
     sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
     nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
     return nothing.expand(shape).clone()
@@ -153,5 +153,5 @@ def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
 
 
 def own_axes(message: str, last: int = 3) -> str:
-    """What is said of the size of heads, the operator's dimension `last`, about the caller's last one."""
+    """A message about the size of heads: of the caller's last dimension, not of the operator's dimension `last`."""
     return re.sub(rf"\b((?:query|key|value)\.shape)\[{last}\]", r"\1[-1]", message)

@@ -36,7 +36,7 @@ class SparseCall(NamedTuple):
     sparse_mode: int
 
     def keywords(self) -> dict[str, Any]:
-        """Those that forward and backward share."""
+        """The arguments that forward and backward share."""
         return {
             "query_rope": self.query_rope,
             "key_rope": self.key_rope,
@@ -58,7 +58,7 @@ _SPARSE_SCHEMA = (
 
 @operator(f"sparse_attention(Tensor query, Tensor key, Tensor? value, {_SPARSE_SCHEMA}) -> (Tensor, Tensor, Tensor)")
 def sparse_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum. Without a value, key's first columns are it."""
+    """out, softmax_max, softmax_sum. Without a value, the first columns of key are the value."""
     call = SparseCall(*arguments)
     return _sparse.sparse_flash_attention(
         query, key, value, call.sparse_indices, block_table=call.block_table, **call.keywords()
@@ -77,7 +77,7 @@ def _(query, key, value, *arguments):
     f"Tensor softmax_sum, {_SPARSE_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """dq, dk, dv, dq_rope, dk_rope, dsink; those without an argument have no elements."""
+    """dq, dk, dv, dq_rope, dk_rope, dsink. A gradient without an argument has no elements."""
     call = SparseCall(*arguments)
     gradients = _sparse.sparse_flash_attention_grad(
         query, key, value, call.sparse_indices, out, d_out, softmax_max, softmax_sum, **call.keywords()
@@ -215,7 +215,7 @@ class LossCall(NamedTuple):
     "-> (Tensor, Tensor, Tensor, Tensor)"
 )
 def sparse_indexer_loss(*arguments):
-    """dq_index, dk_index, dweights, loss. They are the gradients; there is none of them."""
+    """dq_index, dk_index, dweights, loss. These have no gradients of their own."""
     call = LossCall(*arguments)
     return tuple(
         _sparse.sparse_lightning_indexer_grad_kl_loss(

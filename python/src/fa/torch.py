@@ -70,7 +70,7 @@ def scaled_dot_product_attention(
 
 
 class _Replacement:
-    """What is in force of PyTorch's, which is put back when the last of all contexts, in any thread, is left."""
+    """PyTorch's functions; they are put back when the last of all contexts, in any thread, is left."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,7 +122,7 @@ def replace_scaled_dot_product_attention() -> Iterator[None]:
 
 
 def _rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
-    """The rule that the mask stands for: its memory holds nothing."""
+    """The rule of a mask that is a rule; such a mask has nothing in memory."""
     if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
         return CAUSAL_TOP_LEFT
     want = [query.shape[-2], key.shape[-2]]
@@ -132,7 +132,7 @@ def _rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
 
 
 def _check(query, key, value, attn_mask, dropout_p, is_causal) -> None:
-    """What is no question of shapes or types."""
+    """Checks that do not concern shapes or types."""
     for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "attn_mask"):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")

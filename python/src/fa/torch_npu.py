@@ -1,12 +1,12 @@
 """The attention functions of torch_npu on CPU tensors: `import fa.torch_npu as torch_npu` is the line a model changes.
 
-Names, arguments, defaults and returns are torch_npu's, and gradients come by autograd. What an argument means is on the
-device's pages; what is different here:
+Names, arguments, defaults and returns are torch_npu's, and gradients come by autograd. The device's documentation says
+what an argument means. The differences:
 
 * Sizes have no limits; float32 works wherever the 16-bit types do; layouts are taken in any case.
 * A row without keys gives out 0, softmax_max -FLT_MAX, softmax_sum FLT_MAX, whatever inner_precise says.
-* Dropout draws other bits than the device's generator. seed = offset = 0 takes a seed from PyTorch's generator; others
-  are used as given. The seed and offset returned make the backward drop the same pairs.
+* Dropout draws other bits than the device's generator. seed = offset = 0 takes a seed from PyTorch's generator; other
+  values are used as given. The seed and offset returned make the backward drop the same pairs.
 * Gradients of pse and sink, which the device leaves unwritten in part, are computed where autograd asks for them.
 * padding_mask, inner_precise, gen_mask_parallel and sync are accepted and have no effect.
 * Sparse attention reads a value that is given; where it is the key itself, its gradient is part of the key's. Entries
@@ -268,7 +268,7 @@ def npu_fusion_attention_grad_v2(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`; those without an argument are None."""
+    """dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`; None without the argument."""
     return backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
         head_num,
@@ -312,9 +312,9 @@ def npu_prompt_flash_attention(
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
         atten_mask: bool, int8 or uint8, 1 = drop, may be wider than [Sq,Sk]; modes 2, 3 and 4 take [2048,2048].
         pse_shift: added to the scaled scores.
-        actual_seq_lengths, actual_seq_lengths_kv: rows in use of each batch element, one entry for all; TND: inclusive
-            prefix sums. Rows past them are 0.
-        deq_scale1, quant_scale1, deq_scale2: needed with int8 inputs. quant_scale2, quant_offset2: of an int8 output.
+        actual_seq_lengths, actual_seq_lengths_kv: rows in use per batch element, or one entry for all; TND: inclusive
+            prefix sums. Output rows past them are 0.
+        deq_scale1, quant_scale1, deq_scale2: needed with int8 inputs. quant_scale2, quant_offset2: for an int8 output.
 
     Returns:
         int8 with quant_scale2; without it float16 for int8 inputs, else query's type.
