@@ -29,6 +29,11 @@ FACES = {
     "npu_sparse_lightning_indexer_grad_kl_loss": "query, key, query_index, key_index, weights, sparse_indices, "
     "softmax_max, softmax_sum, scale_value, *, query_rope=None, key_rope=None, actual_seq_qlen=None, "
     f"actual_seq_klen=None, layout='BSND', sparse_mode=3, {_TOKENS}, sinks=None",
+    "npu_lightning_indexer_grad": "query, key, dy, sparse_indices, weights, *, actual_seq_lengths_query=None, "
+    f"actual_seq_lengths_key=None, layout='BSND', sparse_mode=3, {_TOKENS}",
+    "npu_dense_lightning_indexer_grad_kl_loss": "query, key, query_index, key_index, weights, softmax_max, softmax_sum, "
+    "softmax_max_index, softmax_sum_index, scale_value, *, query_rope=None, key_rope=None, actual_seq_qlen=None, "
+    f"actual_seq_klen=None, layout='BSND', sparse_mode=3, {_TOKENS}",
 }
 
 
@@ -284,6 +289,35 @@ def test_indexer_and_its_gradients(dtype):
         assert_within(got, w, (sums + unit) * m.abs() + unit * w.abs(), name)
 
 
+def test_the_indexer_s_gradient_as_a_function():
+    leaves = indexer_tensors()
+    lengths = {"actual_seq_lengths_query": [S1, 7], "actual_seq_lengths_key": [S2, 30]}
+    indices, values = torch_npu.npu_lightning_indexer(*leaves, sparse_count=K, return_value=True, **lengths)
+    d_values = torch.randn_like(values)
+    want = torch.autograd.grad(values, leaves, d_values)
+    query, key, weights = (t.detach() for t in leaves)
+    got = torch_npu.npu_lightning_indexer_grad(query, key, d_values, indices, weights, **lengths)
+    for g, w in zip(got, want, strict=True):
+        assert torch.equal(g, w)
+    for wrong, message in (
+        ((query, key, d_values[:, 1:], indices, weights), r"dy\.shape"),
+        ((query, key, d_values, indices, weights[:, 1:]), r"weights\.shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            torch_npu.npu_lightning_indexer_grad(*wrong, **lengths)
+    with pytest.raises(ValueError, match='layout="BNSD"'):
+        torch_npu.npu_lightning_indexer_grad(query, key, d_values, indices, weights, layout="BNSD")
+
+
+def test_opcheck_of_the_dense_loss():
+    query, key, query_index, key_index = (torch.randn(B, rows, n, D) for rows, n in ((S1, N), (S2, 1), (S1, 4), (S2, 1)))
+    statistics = torch.rand(B, 1, S1, N), 1 + torch.rand(B, 1, S1, N), torch.rand(B, 1, S1), 1 + torch.rand(B, 1, S1)
+    call = _torch_sparse_ops.DenseLossCall(
+        query, key, query_index, key_index, torch.rand(B, S1, 4), *statistics, None, None, None, None, "BSND", SCALE, 3
+    )
+    torch.library.opcheck(_torch_sparse_ops.dense_indexer_loss, tuple(call))
+
+
 def attention_and_indexer():
     """The arguments of the loss, in float32, and the target in float64; tensors of 4096 elements or more."""
     keys = 260
@@ -350,7 +384,7 @@ def test_the_dense_loss_is_that_of_all_keys():
     scores = torch.where(torch.arange(keys)[None, None, :] < limit, scores, -torch.inf)
     top = scores.amax(-1)
     total = (scores - top[..., None]).exp().sum(-1)
-    dense_loss = fa.dense_lightning_indexer_grad_kl_loss(
+    arguments = (
         query,
         key,
         query_index,
@@ -359,8 +393,16 @@ def test_the_dense_loss_is_that_of_all_keys():
         forward.softmax_max,
         forward.softmax_sum,
         *(t.float()[:, None] for t in (top, total)),
-        scale=0.25,
     )
+    dense_loss = fa.dense_lightning_indexer_grad_kl_loss(*arguments, scale=0.25)
+    for got, want_bits in zip(
+        torch_npu.npu_dense_lightning_indexer_grad_kl_loss(*arguments, 0.25), dense_loss, strict=True
+    ):
+        assert torch.equal(got, want_bits)
+    with pytest.raises(ValueError, match=r"softmax_max_index\.shape"):
+        torch_npu.npu_dense_lightning_indexer_grad_kl_loss(*arguments[:7], top.float(), arguments[8], 0.25)
+    with pytest.raises(ValueError, match="scale_value"):
+        torch_npu.npu_dense_lightning_indexer_grad_kl_loss(*arguments, float("nan"))
     for name, g, w, n in zip(dense_loss._fields[:3], dense_loss, want, naive, strict=False):
         assert_no_worse_than_naive(g, w, n, 3, name)
     assert dense_loss.loss.item() == pytest.approx(want[3].item(), rel=0, abs=loss_bound(inputs))

@@ -193,12 +193,40 @@ def forward(
     return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
 
 
-def backward(tensors, head_num, input_layout, biases, scalars, lengths, *, seed_and_offset, softmax_layout, names):
+def forward_on_tensors(
+    query, key, value, head_num, input_layout, biases, scalars, lengths, *, softmax_layout
+) -> tuple[Tensor, ...]:
+    """As `forward`; the seed comes from PyTorch's generator, and it and the offset are tensors."""
+    seed, offset = (torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(2))
+    state = None
+    if scalars["keep_prob"] != 1:
+        seed = torch.randint(1, 1 << 62, (1,), device="cpu")
+        state = as_everywhere(torch.cat([seed, offset]), query)
+    with own_names(V1_NAMES):
+        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
+        out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
+    return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset
+
+
+def state_of(seed: Tensor | None, offset: Tensor | None, keep_prob: float) -> Tensor | None:
+    """Of a backward call whose seed and offset are tensors. ValueError if dropout has none."""
+    if keep_prob == 1:
+        return None
+    for name, tensor in (("seed", seed), ("offset", offset)):
+        if tensor is None or tensor.numel() != 1 or tensor.dtype != torch.int64:
+            got = "missing" if tensor is None else f"{tensor.dtype} of {list(tensor.shape)}"
+            raise ValueError(f"invalid argument: {name}: {got}, want torch.int64 of one element (keep_prob < 1)")
+    return torch.cat([seed.reshape(1), offset.reshape(1)])
+
+
+def backward(
+    tensors, head_num, input_layout, biases, scalars, lengths, *, softmax_layout, names, seed_and_offset=None, state=None
+):
+    """seed_and_offset: integers, or `state` has them."""
     for name, tensor in zip(("attention_in", "dy", "softmax_max", "softmax_sum"), tensors[3:], strict=True):
         if tensor is None:
             raise ValueError(f"invalid argument: {name}: missing")
-    state = None
-    if scalars["keep_prob"] != 1:
+    if scalars["keep_prob"] != 1 and seed_and_offset is not None:
         state = _state(*seed_and_offset, tensors[0])
     needs = biases["pse"] is not None, biases["sink"] is not None
     with own_names(names):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _torch_sparse_ops
 from ._npu_calls import checked, own_names
-from ._torch_sparse_ops import LossCall, SparseCall
+from ._torch_sparse_ops import DenseLossCall, LossCall, SparseCall
 
 _MAX_TOKENS = 9223372036854775807
 
@@ -222,6 +222,99 @@ def npu_lightning_indexer(
             sparse_mode,
         )
     return indices, values if return_value else query.new_empty(0)
+
+
+@checked
+def npu_lightning_indexer_grad(
+    query: Tensor,
+    key: Tensor,
+    dy: Tensor,
+    sparse_indices: Tensor,
+    weights: Tensor,
+    *,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_key: Tensor | Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """d_query, d_key, d_weights of the values of `npu_lightning_indexer`.
+
+    Args:
+        dy: gradient of sparse_values, [B,S1,1,K] or [B,S1,K], type of query or float32.
+        sparse_indices: what the indexer returned.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    with own_names(_INDEXER_NAMES | {"d_values": "dy", "layout": "layout"}):
+        return _torch_sparse_ops.lightning_indexer_backward(
+            query,
+            key,
+            weights,
+            sparse_indices,
+            dy,
+            _lengths(actual_seq_lengths_query),
+            _lengths(actual_seq_lengths_key),
+            _check_layout("layout", layout),
+            sparse_mode,
+        )
+
+
+@checked
+def npu_dense_lightning_indexer_grad_kl_loss(
+    query: Tensor,
+    key: Tensor,
+    query_index: Tensor,
+    key_index: Tensor,
+    weights: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    softmax_max_index: Tensor,
+    softmax_sum_index: Tensor,
+    scale_value: float,
+    *,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_klen: Tensor | Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`npu_sparse_lightning_indexer_grad_kl_loss` over every key below the limit.
+
+    Args:
+        query, key: [B,S1,N,D] and [B,S2,Nkv,D]; softmax_max, softmax_sum: float32 [B,Nkv,S1,N/Nkv], TND
+            [Nkv,T,N/Nkv].
+        query_index, key_index, weights: of `npu_lightning_indexer`.
+        softmax_max_index, softmax_sum_index: of the indexer's scores, float32 [B,1,S1], TND [1,T].
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    call = DenseLossCall(
+        query=query,
+        key=key,
+        query_index=query_index,
+        key_index=key_index,
+        weights=weights,
+        softmax_max=softmax_max,
+        softmax_sum=softmax_sum,
+        softmax_max_index=softmax_max_index,
+        softmax_sum_index=softmax_sum_index,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        lengths_q=_lengths(actual_seq_qlen),
+        lengths_kv=_lengths(actual_seq_klen),
+        layout=_check_layout("layout", layout),
+        scale=scale_value,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_LOSS_NAMES):
+        return _torch_sparse_ops.dense_indexer_loss(*call)
 
 
 @checked

@@ -239,3 +239,57 @@ def _(*arguments):
     call = LossCall(*arguments)
     gradients = (source.new_empty(source.shape) for source in (call.query_index, call.key_index, call.weights))
     return *gradients, call.query.new_empty(1, dtype=torch.float32)
+
+
+class DenseLossCall(NamedTuple):
+    """The arguments of the dense loss's operator."""
+
+    query: Tensor
+    key: Tensor
+    query_index: Tensor
+    key_index: Tensor
+    weights: Tensor
+    softmax_max: Tensor
+    softmax_sum: Tensor
+    softmax_max_index: Tensor
+    softmax_sum_index: Tensor
+    query_rope: Optional[Tensor]
+    key_rope: Optional[Tensor]
+    lengths_q: Optional[Tensor]
+    lengths_kv: Optional[Tensor]
+    layout: str
+    scale: float
+    sparse_mode: int
+
+
+@operator(
+    "dense_indexer_loss(Tensor query, Tensor key, Tensor query_index, Tensor key_index, Tensor weights, "
+    "Tensor softmax_max, Tensor softmax_sum, Tensor softmax_max_index, Tensor softmax_sum_index, Tensor? query_rope, "
+    "Tensor? key_rope, Tensor? lengths_q, Tensor? lengths_kv, str layout, float scale, SymInt sparse_mode) "
+    "-> (Tensor, Tensor, Tensor, Tensor)"
+)
+def dense_indexer_loss(*arguments):
+    """dq_index, dk_index, dweights, loss. They are the gradients; there is none of them."""
+    call = DenseLossCall(*arguments)
+    return tuple(
+        _sparse.dense_lightning_indexer_grad_kl_loss(
+            *(tensor.detach() for tensor in call[:9]),
+            query_rope=None if call.query_rope is None else call.query_rope.detach(),
+            key_rope=None if call.key_rope is None else call.key_rope.detach(),
+            lengths_q=_lengths(call.lengths_q),
+            lengths_kv=_lengths(call.lengths_kv),
+            layout=call.layout,
+            scale=call.scale,
+            sparse_mode=call.sparse_mode,
+        )
+    )
+
+
+register_constant(LIBRARY, dense_indexer_loss)
+
+
+@torch.library.register_fake("fa::dense_indexer_loss", lib=LIBRARY)
+def _(*arguments):
+    call = DenseLossCall(*arguments)
+    gradients = (source.new_empty(source.shape) for source in (call.query_index, call.key_index, call.weights))
+    return *gradients, call.query.new_empty(1, dtype=torch.float32)

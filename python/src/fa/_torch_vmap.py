@@ -300,5 +300,6 @@ RULES = {
     "sparse_attention_backward": _sparse(_torch_sparse_ops.sparse_attention_backward, 7),
     "lightning_indexer": _by_batch(_torch_sparse_ops.lightning_indexer, 6, unless=(3,)),
     "lightning_indexer_backward": _by_batch(_torch_sparse_ops.lightning_indexer_backward, 7),
+    "dense_indexer_loss": _sample_by_sample(_torch_sparse_ops.dense_indexer_loss),
     "sparse_indexer_loss": _sample_by_sample(_torch_sparse_ops.sparse_indexer_loss),
 }

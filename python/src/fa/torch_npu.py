@@ -12,6 +12,7 @@ what an argument means. The differences:
 * Sparse attention reads a value that is given; where it is the key itself, its gradient is part of the key's. Entries
   beyond the limit count neither forward nor backward. Sinks are counted into the statistics, which bring them to the
   backward and to the loss.
+* The functions of inference have no gradient: their results' backward raises NotImplementedError.
 * A bad argument raises ValueError that names it.
 """
 
@@ -34,12 +35,23 @@ from ._npu_calls import (
     biases,
     checked,
     forward,
+    forward_on_tensors,
     lengths,
     own_names,
     scalars,
+    state_of,
+)
+from ._npu_decode import (
+    _npu_paged_attention,
+    npu_attention_update,
+    npu_fused_infer_attention_score,
+    npu_fused_infer_attention_score_v2,
+    npu_incre_flash_attention,
 )
 from ._npu_sparse import (
+    npu_dense_lightning_indexer_grad_kl_loss,
     npu_lightning_indexer,
+    npu_lightning_indexer_grad,
     npu_sparse_flash_attention,
     npu_sparse_flash_attention_grad,
     npu_sparse_lightning_indexer_grad_kl_loss,
@@ -47,11 +59,20 @@ from ._npu_sparse import (
 from ._torch_ops import PromptCall
 
 __all__ = [
+    "_npu_paged_attention",
+    "npu_attention_update",
+    "npu_dense_lightning_indexer_grad_kl_loss",
+    "npu_fused_infer_attention_score",
+    "npu_fused_infer_attention_score_v2",
     "npu_fusion_attention",
     "npu_fusion_attention_grad",
     "npu_fusion_attention_grad_v2",
+    "npu_fusion_attention_grad_v3",
     "npu_fusion_attention_v2",
+    "npu_fusion_attention_v3",
+    "npu_incre_flash_attention",
     "npu_lightning_indexer",
+    "npu_lightning_indexer_grad",
     "npu_prompt_flash_attention",
     "npu_ring_attention_update",
     "npu_sparse_flash_attention",
@@ -280,6 +301,96 @@ def npu_fusion_attention_grad_v2(
         softmax_layout=softmax_layout,
         names=GRAD_NAMES,
     )
+
+
+@checked
+def npu_fusion_attention_v3(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = _MAX_TOKENS,
+    next_tockens: int = _MAX_TOKENS,
+    inner_precise: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_kvlen: Tensor | Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`npu_fusion_attention` with lengths, seed and offset as tensors, so that graphs may hold dropout.
+
+    Returns:
+        attention_out, softmax_max, softmax_sum, softmax_out (empty), seed, offset; the last two int64 [1], for
+        `npu_fusion_attention_grad_v3`.
+    """
+    return forward_on_tensors(
+        query,
+        key,
+        value,
+        head_num,
+        input_layout,
+        biases(pse, atten_mask, sink),
+        scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
+        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        softmax_layout=softmax_layout,
+    )
+
+
+@checked
+def npu_fusion_attention_grad_v3(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dy: Tensor,
+    head_num: int,
+    input_layout: str,
+    *,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None,
+    softmax_sum: Tensor | None = None,
+    softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None,
+    scale_value: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = _MAX_TOKENS,
+    next_tockens: int = _MAX_TOKENS,
+    inner_precise: int = 0,
+    seed: Tensor | None = None,
+    offset: Tensor | None = None,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_kvlen: Tensor | Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`; the last two are None without pse and sink."""
+    dq, dk, dv, dpse, _, _, dsink = backward(
+        (query, key, value, attention_in, dy, softmax_max, softmax_sum),
+        head_num,
+        input_layout,
+        biases(pse, atten_mask, sink),
+        scalars(scale_value, keep_prob, sparse_mode, pre_tockens, next_tockens),
+        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+        state=state_of(seed, offset, keep_prob),
+        softmax_layout=softmax_layout,
+        names=GRAD_V1_NAMES,
+    )
+    return dq, dk, dv, dpse, dsink
 
 
 @checked
