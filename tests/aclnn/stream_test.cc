@@ -349,6 +349,7 @@ TEST_F(Streams, AnExecutorRunsOnceUnlessItIsRepeatable) {
   ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
   EXPECT_EQ(call.Start(stream_), ACLNN_ERR_PARAM_INVALID);
   EXPECT_EQ(aclDestroyAclOpExecutor(call.executor), ACLNN_ERR_PARAM_INVALID) << "gone with its run";
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
   call.Plan();
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), ACLNN_SUCCESS);
   for (int i = 0; i < 3; ++i) {
