@@ -16,8 +16,8 @@ struct Failure {
   std::string message;
 };
 
-/// Invalid arguments are 161002 whoever finds them; everything else is a failure of the run time. Where there is no
-/// memory for the message the code is still right.
+/// Invalid arguments are 161002, whichever part finds them; everything else is a failure of the run time. Where there
+/// is no memory for the message the code is still right.
 [[nodiscard]] Failure FailureOf(const Status& status) noexcept;
 /// Of what is being caught; to be called in a handler. Memory and threads that cannot be had are `no_memory`.
 [[nodiscard]] Failure FailureOfException(aclError no_memory) noexcept;

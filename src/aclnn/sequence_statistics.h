@@ -19,7 +19,7 @@ class SequenceStatistics {
     TensorView max, sum;
   };
 
-  /// Who writes the caller's tensors: the operator, by WriteBlocks, or nobody.
+  /// Whether the caller's tensors are written by the operator, by WriteBlocks, or not at all.
   enum class Role : uint8_t { kRead, kWritten };
 
   /// Checks the caller's tensors (f32 [T,N,8]) against query [T,N,D] and books the library's. `cu_q` outlives this.

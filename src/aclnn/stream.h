@@ -21,7 +21,7 @@ namespace fa::aclnn {
 using Job = std::function<Status()>;
 
 /// An in-order queue with a thread of its own, which starts with the first job. A job that fails, or throws, does not
-/// keep the next ones from running; the first failure is kept until somebody takes it. After the process has begun to
+/// keep the next ones from running; the first failure is kept until a caller takes it. After the process has begun to
 /// end, jobs run in Push.
 ///
 /// A stream serves the process that made it: a forked child has the queue but not the thread, and leaves it alone.
@@ -38,8 +38,8 @@ class Stream {
   /// Streams are counted from 1 on, in the order in which they were made.
   [[nodiscard]] uint64_t number() const { return number_; }
 
-  /// Queues a job. `commit` is called when nothing can fail any more and nobody else can queue anything in between; it
-  /// must not throw. @return false, and nothing is queued, after Destroy or where commit() is false
+  /// Queues a job. `commit` is called when nothing can fail any more and no other thread can queue anything in between;
+  /// it must not throw. @return false, and nothing is queued, after Destroy or where commit() is false
   bool Push(Job job, const std::function<bool()>& commit = {});
   /// Until what is pushed now has run. @return whether it did in time
   bool Wait(std::optional<std::chrono::milliseconds> timeout = {});
@@ -64,7 +64,7 @@ class Stream {
   std::condition_variable pushed_or_closing_, ran_;
   std::list<Job> jobs_;
   uint64_t jobs_pushed_ = 0, jobs_ran_ = 0;
-  std::atomic<bool> busy_ = false;  // somebody runs jobs: the thread, as long as it is there, or a caller of Push
+  std::atomic<bool> busy_ = false;  // jobs are being run: by the thread, as long as it is there, or by a caller of Push
   bool closing_ = false, destroyed_ = false;
   Failure failure_;
   std::thread thread_;

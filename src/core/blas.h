@@ -24,7 +24,7 @@ struct BlasProduct {
 void Sgemm(const BlasProduct& product);
 
 /// OpenBLAS hands out its work buffers from a table made for the threads it was built for (64 and more in Debian's
-/// build); half of that leaves room for the callers that the program has besides.
+/// build); half of that leaves room for other callers of the program.
 inline constexpr int kBlasCallers = 32;
 
 }  // namespace fa::core

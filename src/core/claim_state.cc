@@ -143,7 +143,7 @@ int64_t ClaimState::Steal(int worker, bool same_node) {
     if (!victim->positions.compare_exchange_strong(seen, rest, std::memory_order_acq_rel, std::memory_order_relaxed)) {
       continue;
     }
-    // The thief's own range is empty, so nobody else writes it.
+    // The thief's own range is empty, so no other thread writes it.
     if (keeps) ranges_[worker].positions.store(Pack(cut + 1, Hi(seen)), std::memory_order_release);
     return cut;
   }

@@ -12,10 +12,11 @@ namespace fa::core {
 /// Who runs which task of one run of a graph: the claim rule of Executor, without threads. Any number of threads may
 /// ask at once; none ever waits for another.
 ///
-/// A task has a counter of its predecessors plus one, the claim token. Whoever brings it to zero, by claiming or by
-/// completing a predecessor, runs it. A completed task that frees several successors hands the first of its successor
-/// list back to be run next (it finds its data in cache) and queues the others; queued tasks go before new claims,
-/// because others wait for them. There is one queue a NUMA node, a worker serves those of other nodes last.
+/// A task has a counter of its predecessors plus one, the claim token. The worker that brings the counter to zero, by
+/// claiming or by completing a predecessor, runs it. A completed task that frees several successors hands the first of
+/// its successor list back to be run next (it finds its data in cache) and queues the others; queued tasks go before
+/// new claims, because others wait for them. There is one queue per NUMA node; a worker serves the queues of other
+/// nodes last.
 class ClaimState {
  public:
   static constexpr int32_t kNone = -1;

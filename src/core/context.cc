@@ -13,8 +13,8 @@
 namespace fa {
 namespace {
 
-// Workspaces above this give their memory back after a call. The forward needs a few MiB a thread and keeps it; only
-// work on sequences so long that touching fresh pages (about 0.25 s a GiB) vanishes beside it goes beyond, and a
+// Workspaces above this give their memory back after a call. The forward needs a few MiB per thread and keeps it; only
+// work on sequences so long that touching fresh pages (about 0.25 s per GiB) is small against it goes beyond, and a
 // library must not sit on gigabytes between such calls. Callers who do not agree hold their own Workspace.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 

@@ -25,8 +25,9 @@ struct CpuFeatureWords {
 /// The highest level of a CPU with these features. A level counts only if the operating system saves its registers.
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
-/// The level used where nobody asks for one: the highest, but no pairs of bf16 on Intel's cores. They start a VDPBF16PS
-/// every other cycle and two FMAs a cycle, so that rows widened to f32 are twice as fast (measured; docs/kernels.md).
+/// The level used unless another one is asked for: the highest, but no pairs of bf16 on Intel's cores. They start a
+/// VDPBF16PS every other cycle and two FMAs per cycle, so that rows widened to f32 are twice as fast (measured;
+/// docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
 

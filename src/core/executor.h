@@ -31,8 +31,8 @@ class TaskFunction {
 ///
 /// The claim rule of every parallel executor: worker c walks its own range front to back; a worker whose range is done
 /// takes the back half of the largest remaining one. A claimed task that still waits for a predecessor is run by
-/// whoever completes the last of them. An exception thrown by a task (std::bad_alloc included) becomes the returned
-/// status; tasks not yet started are then skipped.
+/// the worker that completes the last of them. An exception thrown by a task (std::bad_alloc included) becomes the
+/// returned status; tasks not yet started are then skipped.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -24,16 +24,16 @@
 
 namespace fa::core {
 
-// A message of the flow graph carries no task. It is a knock that fetches a thread, which then takes tasks from
-// ClaimState until none is left for it (GraphRun::Walk): a walker. That costs an atomic operation or two per task; a
-// message per task would cost 0.1 to 0.3 us.
+// A message of the flow graph carries no task. It wakes a thread, which then takes tasks from ClaimState until none is
+// left for it (GraphRun::Walk): a walker. That costs an atomic operation or two per task; a message per task would cost
+// 0.1 to 0.3 us.
 //
 // No walker but the caller is ever needed, and nothing may wait for a message to be delivered: oneTBB may have no
 // thread for an arena (the program's own tasks keep all of them busy, global_control allows none, a fork left none).
 // So a message gives no right to walk. The right is a place, counted in one word per node: offered, then taken by a
-// thread that a message has reached. Whoever finds no more tasks takes back the places on offer. A message that arrives
-// after that, in this run or a later one, finds no place and ends. The caller waits in its home graph, which also
-// delivers the messages of its own node, until the places taken on other nodes are left.
+// thread that a message has reached. A walker that finds no more tasks takes back the places on offer. A message that
+// arrives after that, in this run or a later one, finds no place and ends. The caller waits in its home graph, which
+// also delivers the messages of its own node, until the places taken on other nodes are left.
 class FlowExecutor::NodeFlow {
  public:
   /// `home`: the flow that the caller waits in, null for that flow itself, where the caller is one of the workers. A
@@ -91,7 +91,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Takes back the places that nobody has come for. Returns how many.
+  /// Takes back the places that no thread has taken. Returns how many.
   int TakeBack() noexcept {
     int offered = 0;
     Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
@@ -100,8 +100,8 @@ class FlowExecutor::NodeFlow {
   }
 
   /// Of the home flow, when the caller has walked: until no thread of any node can come to the run any more, without
-  /// oneTBB. Whoever offers a place is inside until it has taken the offers back, so when nobody is inside there are
-  /// none.
+  /// oneTBB. A thread that offers a place is inside until it has taken the offers back, so when no thread is inside
+  /// there are none.
   void WaitForGuests() const noexcept {
     while (guests_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   }
@@ -157,14 +157,14 @@ class FlowExecutor::NodeFlow {
     }
   }
 
-  /// Messages that places on offer lack, at most two at a time: whoever comes sends two more, so that 128 threads wake
-  /// in 7 steps.
+  /// The messages that are missing for places on offer, at most two at a time: a thread that comes sends two more, so
+  /// that 128 threads wake in 7 steps.
   static int Knocks(Places& places) {
     const int knocks = std::max(0, std::min(2, places.offered) - places.messages);
     places.messages += knocks;
     return knocks;
   }
-  /// Without memory for a message nobody comes; the work is then done by those present.
+  /// Without memory for a message no thread comes; the threads that are present then do the work.
   void Knock(int knocks) noexcept {
     while (knocks > 0 && Send()) --knocks;
     if (knocks == 0) return;
@@ -206,7 +206,7 @@ class FlowExecutor::NodeFlow {
     Body(const Body& other) : flow_(other.flow_) { TsanRelease(this); }
     void operator()(tbb::flow::continue_msg /*knock*/) const {
       TsanAcquire(this);
-      // Counted before it looks for a place: who sees nobody counted knows that nobody has found one.
+      // A thread is counted before it looks for a place: if none is counted, none has found a place.
       std::atomic<int>& guests = (flow_.home_ == nullptr ? flow_ : *flow_.home_).guests_;
       guests.fetch_add(1, std::memory_order_seq_cst);
       const bool takes = flow_.Answer();
@@ -285,7 +285,7 @@ Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byt
 }
 
 // oneTBB starts no more threads in a process than there are cores, and says so on stderr when asked for more, unless
-// somebody allows them. The smallest of all allowances counts: a limit set by the program stays in force.
+// some allowance permits them. The smallest of all allowances counts: a limit set by the program stays in force.
 class FlowExecutor::ThreadAllowance {
  public:
   explicit ThreadAllowance(int workers) {
@@ -339,12 +339,12 @@ void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   const int worker = flow.Worker();
   for (;;) {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
-    // There was nothing to claim and nothing queued, so nobody else need come.
+    // There was nothing to claim and nothing queued, so no other thread need come.
     int taken_back = 0;
     for (const auto& each : flows_) taken_back += each->TakeBack();
     flow.Leave();
-    // Between the last look and Leave somebody may have queued tasks, and found nobody to wake or offered the places
-    // that have been taken back.
+    // Between the last look and Leave another thread may have queued tasks, and found no thread to wake or offered the
+    // places that have been taken back.
     if (!run_->HasQueued() || !flow.Join()) break;
     Wake(flow, taken_back);
   }

@@ -23,7 +23,7 @@ struct TaskGraph {
   /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]); workers + 1 entries.
   std::vector<int64_t> range_begin;
   /// All workers claim from the front of one list: worker 0's range holds every position, the others are empty, and
-  /// nobody cuts it. For graphs whose edges, not ranges, decide who can run (the backward).
+  /// it is never cut. For graphs whose edges, not ranges, decide who can run (the backward).
   bool shared_claims = false;
   /// NUMA node that worker c's range would like to run on; empty = no wish.
   std::vector<int16_t> range_node;

@@ -36,7 +36,7 @@ Workspace& Workspace::operator=(Workspace&& other) noexcept {
 
 Status Workspace::Reserve(size_t bytes) {
   if (bytes <= size_) return Status::Ok();
-  // The old block goes first: nobody reads it any more, and both at once might not fit.
+  // The old block goes first: it is not read any more, and both at once might not fit.
   free(std::exchange(data_, nullptr));
   size_ = 0;
 

@@ -26,7 +26,7 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// Enough for every nest of layouts (two values a level, 17 levels at most in theory, 2 to 4 after merging), small
+// Enough for every nest of layouts (two values per level, 17 levels at most in theory, 2 to 4 after merging), small
 // enough that a hostile view costs under a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 

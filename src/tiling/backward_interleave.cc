@@ -1,6 +1,6 @@
 // As many pairs in flight as there are workers, and in each a band of as many columns as it has workers. Simulated with
 // 1 to 32 heads of 2K and 8K, causal, full and with a window, on 2 to 128 workers:
-// - pairs >= workers: every worker walks a pair of its own, column by column, and waits for nobody: 98 to 100 %
+// - pairs >= workers: every worker walks a pair of its own, column by column, and waits for no other: 98 to 100 %
 //   efficient. One pair at a time (two slots) has the same efficiency on 2 workers, but 77 % on 64 (8 heads of 8K).
 // - fewer pairs: a band of exactly its workers lets each of them keep a column to its end (K, V, dK and dV stay in its
 //   L2: 79 to 97 % of the tiles follow their column's last one on the same worker) and still levels the unequal columns

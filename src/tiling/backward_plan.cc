@@ -1,5 +1,5 @@
-// The dense backward in one pass over the keys: tiles (column of keys x group of rows), one f32 accumulator of dQ a row
-// group, and edges that keep every sum in one order whoever computes it.
+// The dense backward in one pass over the keys: tiles (column of keys x group of rows), one f32 accumulator of dQ per
+// row group, and edges that keep every sum in one order, whichever worker computes it.
 #include "tiling/backward_plan.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace fa::tiling {
 namespace {
 
-// A discrete-event simulation of so many tasks takes about 40 ms; beyond, the tail is short beside the whole.
+// A discrete-event simulation of so many tasks takes about 40 ms; beyond, the tail is short compared with the whole.
 constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 int64_t RoundUp(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
@@ -33,7 +33,7 @@ class PairMaker {
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
       : problem_(problem), machine_(machine), cut_(cut), plan_(plan) {}
 
-  /// The heaviest first, so that nobody is left with a long one at the end.
+  /// The heaviest first, so that no worker is left with a long one at the end.
   std::vector<HeadPair> MakeAll() {
     CheckSize();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {

@@ -33,7 +33,7 @@ struct BackwardItem {
 /// Task ids: tiles [0, items.size()) in claim order, then gates (no work: between the tiles of a head and the tiles
 /// that reuse its slot).
 /// Edges: a column's tiles in order of (head, rows), so that dK and dV have one order of additions; a row group's tiles
-/// in the order of its columns, likewise for dQ. Columns go in descending order when the mask cuts the first row's keys
+/// in the order of its columns, and so for dQ. Columns go in descending order when the mask cuts the first row's keys
 /// (causal, bands): row block i then takes columns i, i-1, ..., 0, every column can start at its own diagonal at once;
 /// else in ascending order. All workers claim from one list (TaskGraph::shared_claims): a tile's successor in its
 /// column is the first of its successors, so that a worker walks a column as long as it can.
@@ -46,7 +46,7 @@ struct BackwardPlan {
   int64_t slots = 0;      ///< (sequence, kv head) pairs in flight
   int64_t slot_rows = 0;  ///< rows of the largest pair: group * sq with each head's sq rounded up to block_q
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< 4 d + ... : 2 * (3 (d + d_rope) + 2 dv) a pair
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< 4 d + ... : 2 * (3 (d + d_rope) + 2 dv) per pair
   std::vector<double> load;
   double efficiency = 1;
 };

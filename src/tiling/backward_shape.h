@@ -19,8 +19,8 @@ struct BackwardShape {
 [[nodiscard]] BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine& machine,
                                                 const BackwardInterleave& interleave);
 
-/// What a tile costs beside its own products (the task itself, loading and storing dQ, dK and dV), in groups of a strip
-/// and 8 keys. A model: 3 % of a tile of 128 rows and 128 keys.
+/// What a tile costs in addition to its own products (the task itself, loading and storing dQ, dK and dV), in groups of
+/// a strip and 8 keys. A model: 3 % of a tile of 128 rows and 128 keys.
 inline constexpr int64_t kTileOverheadGroups = 2;
 
 }  // namespace fa::tiling

@@ -10,8 +10,8 @@ namespace fa::tiling {
 namespace {
 
 // Items in the order in which ranges are cut, empty = as they stand. Where row blocks are unequal (causal), the
-// heaviest and the lightest block of a head stand side by side, then the second of both, and so on: such pairs weigh
-// about the same, so that cuts between them give equal ranges even when a range is a pair.
+// heaviest and the lightest block of a head stand next to each other, then the second of both, and so on: such pairs
+// weigh about the same, so that cuts between them give equal ranges even when a range is a pair.
 std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;

@@ -33,7 +33,7 @@ bool SameRule(const RowRule& a, const RowRule& b) {
   return a.lo == b.lo && a.hi == b.hi && a.prefix == b.prefix && a.sq == b.sq && a.sk == b.sk;
 }
 
-/// Makes the items, and for each its predicted time. Row blocks are measured once a sequence, not once a head.
+/// Makes the items, and for each its predicted time. Row blocks are measured once per sequence, not once per head.
 class ItemMaker {
  public:
   ItemMaker(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan)

@@ -10,7 +10,7 @@ inline constexpr int64_t kDecodeRows = 16;
 
 /// Keys of one part of a sequence; sk itself where keys are not cut. Every part starts from a fresh state of the online
 /// softmax, and parts are added in their order, so that one sequence keeps all workers busy. A function of (sq, sk)
-/// alone, because bits depend on it: whatever else is in the batch, and whoever computes it.
+/// alone, because bits depend on it: whatever else is in the batch, and whichever worker computes it.
 [[nodiscard]] int64_t KeysOfAPart(int64_t sq, int64_t sk);
 
 }  // namespace fa::tiling

@@ -3,7 +3,7 @@
 // A slot is a place for the panels of one head, and there are at most workers + 1 of them. The claim order is a serial
 // schedule too, so a slot's heads follow each other in it; and each worker owns a contiguous range of it. With slots
 // dealt round robin, worker c's first head would wait for a head in the middle of worker c-1's range. Hence a worker
-// packs the heads that start in its range one after another into its own slot, and waits for nobody.
+// packs the heads that start in its range one after another into its own slot, and waits for no other worker.
 //
 // A range's last head may go on in the next worker's range. That worker takes its part last, when its own heads are
 // done: about then the head is packed. A head that fills whole ranges cannot wait so long. It is packed first thing,

@@ -28,7 +28,7 @@ struct PackedHead {
                                                    ForwardPlan& plan, std::vector<int64_t>& durations);
 
 /// Gives each packed head a slot, given the workers' ranges of tiles `cuts`: its own one as long as workers + 1
-/// suffice; otherwise one a worker, in which the heads that start in the worker's range follow each other. Fills in
+/// suffice; otherwise one per worker, in which the heads that start in the worker's range follow each other. Fills in
 /// plan.kv_slots and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 

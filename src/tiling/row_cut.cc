@@ -7,9 +7,9 @@
 namespace fa::tiling {
 namespace {
 
-// What a strip costs beside its keys (transposing Q in and O out, the row statistics), as a number of keys: the two
-// transposes move 2 * D elements a row, about what 16 keys cost in multiply-adds. A model, not a measurement; it only
-// keeps strips with few keys from being taken for free.
+// What a strip costs in addition to its keys (transposing Q in and O out, the row statistics), as a number of keys: the
+// two transposes move 2 * D elements per row, about what 16 keys cost in multiply-adds. A model, not a measurement; it
+// only keeps strips with few keys from being taken for free.
 constexpr int64_t kStripOverheadKeys = 16;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

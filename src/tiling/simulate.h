@@ -16,8 +16,8 @@ struct Simulated {
 };
 
 /// Runs the graph in thought: every worker follows the claim rule of core/executor.h, task t takes durations[t], all
-/// else no time. Whoever completes the last predecessor of claimed tasks runs the first of them next; the others are
-/// queued and go before new claims, the latest freed first. Discrete events: O((tasks + edges) log workers).
+/// else no time. The worker that completes the last predecessor of claimed tasks runs the first of them next; the
+/// others are queued and go before new claims, the latest freed first. Discrete events: O((tasks + edges) log workers).
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 
 [[nodiscard]] inline int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {

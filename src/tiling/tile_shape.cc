@@ -36,8 +36,8 @@ constexpr int64_t kFullBlockQ = 128;
 // GFLOP/s.
 constexpr double kMinTileFlops = 1e6;
 
-// What a tile costs beside its own products, in rows: reading its keys into L2. A model: 128 rows lose 3 %, 32 rows 11
-// %.
+// What a tile costs in addition to its own products, in rows: reading its keys into L2. A model: 128 rows lose 3 %, 32
+// rows 11 %.
 constexpr double kTileOverheadRows = 4;
 
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
@@ -115,7 +115,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const int64_t strip = machine.strip_rows;
   const auto whole_strips = [strip](int64_t rows) { return std::max(rows / strip, int64_t{1}) * strip; };
   const auto choose = [&](int64_t rows) { return RowChoice{rows, CountTiles(problem, rows, strip)}; };
-  // Q and O of the tile take at most a quarter of L2, so that they stay beside the key block.
+  // Q and O of the tile take at most a quarter of L2, so that they stay there together with the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
   const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
 

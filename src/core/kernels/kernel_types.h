@@ -54,7 +54,7 @@ struct RowTarget {
   int64_t stride = 0;
 };
 
-/// One row a lane, as the caller's memory has them: `rows[i]` points at the element of key 0.
+/// One row per lane, as the caller's memory has them: `rows[i]` points at the element of key 0.
 struct LaneRows {
   const void* const* rows = nullptr;
   DType dtype = DType::kF32;
@@ -159,8 +159,8 @@ struct StripKernels {
   /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin behind it.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
 
-  /// Few rows only, else null: scores that do not accumulate and, beside them, a product of rows of the same type, so
-  /// that no time passes in which nothing is read. Both have the bits they have alone.
+  /// Few rows only, else null: scores that do not accumulate and, in the same loop, a product of rows of the same type,
+  /// so that no time passes in which nothing is read. Both have the bits they have alone.
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
@@ -223,7 +223,7 @@ struct RowKernels {
   /// dst[r][c] = what src(r)[c], int8, stands for; fetches ahead as scores do.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
-  /// Pairs only: dst[r / 2][c] = src(r)[c], src(r + 1)[c]; an odd last row stands beside 0.
+  /// Pairs only: dst[r / 2][c] = src(r)[c], src(r + 1)[c]; an odd last row is paired with 0.
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
 };
 

@@ -3,7 +3,7 @@
 
 using F = __m256;
 using I = __m256i;
-using M = __m256;  // all ones or all zeros a lane
+using M = __m256;  // all ones or all zeros in each lane
 inline constexpr int kLanes = 8;
 inline constexpr int kRegisters = 16;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.

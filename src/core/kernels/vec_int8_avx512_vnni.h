@@ -2,8 +2,8 @@
 // after vec_avx512.h.
 
 inline constexpr int kGroup = 4;
-/// Words of so many keys stand beside each other in a packed panel of K: two dot products a cycle do not wait for eight
-/// streams of rows (0.68 -> 0.89 of the peak, D = 256).
+/// Words of so many keys stand next to each other in a packed panel of K: two dot products per cycle do not wait for
+/// eight streams of rows (0.68 -> 0.89 of the peak, D = 256).
 inline constexpr int kKeyBlock = 8;
 inline constexpr bool kNegatedProbabilities = false;
 

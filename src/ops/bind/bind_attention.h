@@ -21,7 +21,7 @@ struct PseRows {
   DType dtype = DType::kF32;
   std::vector<PerSequence> sequences;  ///< one per sequence
   bool shared_batch = false;           ///< one bias for a batch of another size than 1: its gradient is a sum over b
-  bool shared_rows = false;            ///< one bias for all rows of a head, of a number other than 1: likewise over i
+  bool shared_rows = false;            ///< one bias for all rows, unless there is one row: its gradient is a sum over i
   /// The 1024-row form: the last 1024 rows are stored; row i < sq - 1024 reads row m = i mod 1024 shifted by
   /// sk - 1024 + m - i columns (the value at the same distance from the diagonal).
   bool compressed = false;
@@ -71,7 +71,7 @@ struct ActualLengths {
 /// Finds every user error of the dense forward that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options);
 
-/// Likewise of a prompt or decode call: the batch elements may be shorter than the tensors, dense mask and pse larger.
+/// The same for a prompt or decode call: the batch elements may be shorter than the tensors, dense mask and pse larger.
 /// @param own_types  the operator has checked the types of query, key, value and out
 [[nodiscard]] Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
                                                    const ActualLengths& lengths, bool own_types = false);

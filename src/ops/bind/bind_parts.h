@@ -9,7 +9,8 @@
 
 namespace fa::ops {
 
-/// Sizes that the parts share beside those of BoundAttention::problem. A "row" dimension of TND counts all packed rows.
+/// Sizes that the parts share in addition to those of BoundAttention::problem. A "row" dimension of TND counts all
+/// packed rows.
 struct CallSizes {
   int64_t sequences = 0;           ///< batch elements or packed sequences
   int64_t q_rows = 0, k_rows = 0;  ///< S of query and key; T for TND
@@ -19,8 +20,8 @@ struct CallSizes {
 /// Out and the statistics are results of the forward and inputs of the backward, which needs both statistics.
 enum class Direction : uint8_t { kForward, kBackward };
 
-/// What prompt and decode attention allow beside the training forward: lengths of padded batch elements, and a dense
-/// mask and pse that are larger than the call in their last two dimensions.
+/// What prompt and decode attention allow in addition to the training forward: lengths of padded batch elements, and a
+/// dense mask and pse that are larger than the call in their last two dimensions.
 struct Inference {
   ActualLengths lengths;
   bool own_types = false;  ///< the operator has checked the types of query, key, value and out

@@ -176,7 +176,7 @@ Status BindPse(Binding& call) {
   if (call.options.pse_type >= PseType::kSlopes) return BindSlopes(call);
   const TensorView& pse = call.args.pse;
   if (pse.data == nullptr) return Status::Ok();
-  // Beside int8, the type of the products' results on the device.
+  // With int8, pse has the type of the products' results on the device.
   const DType dtype = call.bound.problem.dtype == DType::kI8 ? DType::kF16 : call.bound.problem.dtype;
   if (pse.dtype != dtype && pse.dtype != DType::kF32) {
     return WrongType("pse", pse.dtype,

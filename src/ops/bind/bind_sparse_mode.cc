@@ -1,5 +1,5 @@
-// What the device refuses of sparse modes 0..8, beside what the library itself refuses: combinations that leave rows
-// without keys, or that its block skipping cannot express. Size limits are not among them.
+// What the device refuses of sparse modes 0..8, in addition to what the library itself refuses: combinations that leave
+// rows without keys, or that its block skipping cannot express. Size limits are not among them.
 #include <algorithm>
 #include <limits>
 #include <string>

@@ -1,4 +1,4 @@
-// softmax_max, softmax_sum, lse and sink: f32, one value a row or a head.
+// softmax_max, softmax_sum, lse and sink: f32, one value per row or per head.
 #include <string>
 
 #include "layout/bind_layout.h"

@@ -36,7 +36,7 @@ std::array<CallTensor, 5> AttentionInputs(const Args& args, const CallTensor& va
           Optional(Input("key_rope", args.k_rope))};
 }
 
-/// What every attention's gradients read and write besides.
+/// What the gradients of every attention read and write in addition.
 template <typename Args>
 std::array<CallTensor, 9> AttentionGradients(const Args& args, const CallTensor& dv) {
   return {
@@ -63,7 +63,7 @@ std::array<CallTensor, 9> DenseInputs(const Args& args) {
                                                                });
 }
 
-/// Likewise a sparse one.
+/// The tensors of a sparse attention call.
 template <typename Args>
 std::array<CallTensor, 7> SparseInputs(const Args& args) {
   return Joined(AttentionInputs(args, Optional(Input("value", args.v))),

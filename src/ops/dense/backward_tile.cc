@@ -11,9 +11,9 @@
 //
 // dQ^T of a row group and dK, dV of a column live in f32 in the head's slot; the plan's edges give every one of them a
 // single writer at a time and one order of additions, so no bit depends on who runs which tile, or when. The first tile
-// of a row group packs Q and dO both ways and the row statistics, the last one writes dQ; likewise for columns. Each
-// product is a chain of f32 additions through memory: rows and keys may be grouped in any way without a change of the
-// bits.
+// of a row group packs Q and dO both ways and the row statistics, the last one writes dQ; the tiles of a column do the
+// same for K, V, dK and dV. Each product is a chain of f32 additions through memory: rows and keys may be grouped in
+// any way without a change of the bits.
 
 #include "ops/dense/backward_tile.h"
 
@@ -275,7 +275,7 @@ void BackwardTile::BindKeys(Tile& tile) const {
   tile.keys_of_dq.k = keys.k;
 }
 
-/// The panels of the next row group, which come from L3 where a head's do not stay in L2, arrive beside the products.
+/// The panels of the next row group, which come from L3 where a head's do not stay in L2, arrive during the products.
 void BackwardTile::FetchNext(Tile& tile) const {
   if (tile.next == nullptr) return;
   const auto& problem = bound_.forward.problem;

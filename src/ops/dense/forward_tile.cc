@@ -1,14 +1,14 @@
 // One tile of the forward: some 128 query rows against the key blocks they must visit, in transposed form.
 //
 //   for each key block:  for each strip of queries (along the vector lanes):
-//     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops a pair
+//     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops per pair
 //     passes: softcap, bias, masks                                      only where switched on, or on an edge
 //     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
-//     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops a pair
-//   O = O^T / sum, transposed once a tile; a short sequence keeps O by rows (docs/kernels.md).
+//     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops per pair
+//   O = O^T / sum, transposed once per tile; a short sequence keeps O by rows (docs/kernels.md).
 //
-// Memory: K and V stream once a tile (from L2 for the strips after the first), S^T and P^T never leave the cache, Q is
-// read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal
+// Memory: K and V stream once per tile (from L2 for the strips after the first), S^T and P^T never leave the cache, Q
+// is read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal
 // and window masks do no work outside it; only the two edges run a select.
 
 #include "ops/dense/forward_tile.h"
@@ -116,7 +116,7 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
 }
 
 /// Leaves this part's state for the task that comes last, which adds them all up in the order of the parts; returns
-/// whether this is the one. Nobody waits, and no bit depends on who comes last.
+/// whether this is the one. No task waits, and no bit depends on which task comes last.
 bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
   const int64_t dv = bound_.problem.dv;
   auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);

@@ -67,7 +67,7 @@ void StoreBias(const core::kernels::KernelTable& table, const BoundAttentionGrad
                      {static_cast<std::byte*>(args.dpse.data) + offset * element, bound.dpse.dtype, count});
 }
 
-/// Forms [B|1, N, 1, Sk] and the packed one of a row a head.
+/// Forms [B|1, N, 1, Sk] and the packed one of one row per head.
 void WriteKeyBias(const BoundAttentionGrad& bound, const core::kernels::KernelTable& table,
                   const AttentionGradArgs& args, float* keys, const BackwardBuffers& buffers) {
   const auto& problem = ProblemOf(bound);

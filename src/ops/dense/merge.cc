@@ -306,7 +306,7 @@ class Merger {
   const BoundMerge& merge_;
 };
 
-// Elements worth a task: about 64 KB a tensor, tens of microseconds.
+// Elements worth a task: about 64 KB per tensor, tens of microseconds.
 constexpr int64_t kTaskElements = 1 << 14;
 
 }  // namespace

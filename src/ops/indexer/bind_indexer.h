@@ -61,7 +61,7 @@ struct IndexerShape {
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values;
-  int64_t entries = 0;  ///< keys selected a token
+  int64_t entries = 0;  ///< keys selected per token
   bool has_values = false;
   bool paged = false;
   int64_t page_rows = 0, pages = 0, table_row = 0;

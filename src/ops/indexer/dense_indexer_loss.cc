@@ -36,12 +36,12 @@ using core::kernels::StripKernels;
 // A block's probabilities, rows and products take 130 KB of L2 with 64 heads of 128.
 constexpr int64_t kBlockKeys = 128;
 
-// Tokens of a group at most: the state of each, 100 KB with 64 heads of 128, is read and written once a block, which
+// Tokens of a group at most: the state of each, 100 KB with 64 heads of 128, is read and written once per block, which
 // takes a thirtieth of the time of its products.
 constexpr int64_t kMostTokens = 32;
 constexpr int64_t kLeastTokens = 8;
 
-// Tasks a worker such that the last ones leave nobody idle for long.
+// Tasks per worker, so many that the last ones leave no worker idle for long.
 constexpr int64_t kTasksAWorker = 4;
 
 /// Tokens [rows) of a sequence.

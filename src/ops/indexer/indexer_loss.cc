@@ -28,7 +28,7 @@
 namespace fa {
 namespace {
 
-// With 64 heads of 128 beside 128 heads of 576 the rows and the scores of a block take 500 KB of L2.
+// With 64 heads of 128 and 128 heads of 576 the rows and the scores of a block take 500 KB of L2.
 constexpr int64_t kBlockKeys = 128;
 
 struct LossProgram {

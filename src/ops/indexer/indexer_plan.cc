@@ -9,12 +9,12 @@
 namespace fa::ops {
 namespace {
 
-// A strip of keys is packed once for a group: for 16 tokens of 64 heads that takes about a hundredth of their products'
-// time, and their queries, read once a strip, stay in half of L2.
+// A strip of keys is packed once per group: for 16 tokens of 64 heads that takes about a hundredth of their products'
+// time, and their queries, read once per strip, stay in half of L2.
 constexpr int64_t kGroup = 16;
 constexpr int64_t kLeastGroup = 4;
 
-// Tasks a worker such that the last ones leave nobody idle for long.
+// Tasks per worker, so many that the last ones leave no worker idle for long.
 constexpr int64_t kTasksAWorker = 4;
 
 // Keys are not cut below: a task that short is all overhead.

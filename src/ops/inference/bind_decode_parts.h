@@ -34,7 +34,7 @@ inline constexpr char kPresent = 0;
 [[nodiscard]] Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv);
 
 // How the keys and values lie. Each finds the tensors that stand for them in the dense call, and binds it.
-[[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< a tensor a batch element
+[[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< one tensor per batch element
 [[nodiscard]] Status BindKeyPages(DecodeBinding& call);  ///< pages, block_table
 
 [[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< antiquant, antiquant_scale, antiquant_offset

@@ -1,4 +1,4 @@
-// A tensor of keys and one of values a batch element: in the dense call one of each, as long as the longest.
+// One tensor of keys and one of values per batch element; the dense call has one of each, as long as the longest.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -12,7 +12,7 @@ namespace {
 using layout::Axes;
 using layout::AxesOf;
 
-// Of pages: heads in a dimension of their own, or beside the head size.
+// The shape of pages: heads in a dimension of their own, or merged with the head size.
 Axes PageAxes(Layout layout, int rank) {
   if (rank == 3) return AxesOf(Layout::kBSH);
   return AxesOf(layout == Layout::kBSND ? Layout::kBSND : Layout::kBNSD);

@@ -9,7 +9,7 @@
 //       dK[key] += dS^T Q,  dV[key] += P^T dO                straight into the keys' sums, over all strips at once
 //   dQ = scale dQ^T, transposed
 //
-// The sums of dK and dV are f32, a row a key, cleared by the first tasks of the run and written by the last ones.
+// The sums of dK and dV are f32, one row per key, cleared by the first tasks of the run and written by the last ones.
 // Without V both go to one row, and scale is multiplied into dS instead of into the finished sum. A key's sum is a
 // chain of f32 additions over tokens in ascending order (OrderedCommit), and within a token over its heads: no bit
 // depends on the number of workers. Keys that stand twice in a block are neighbours there; a product takes runs of

@@ -3,7 +3,7 @@
 //   the list's keys, ascending
 //   for each block of 128 keys:  gather their rows of K (and V) side by side, widened to f32 where the kernels want it
 //     for each strip of heads:   scores, online softmax, product: the code of the dense forward
-//   one or two heads: for each block of 64 keys, scores beside the product of the block before
+//   one or two heads: for each block of 64 keys, scores in one loop with the product of the block before
 //   O = O^T / sum
 //
 // Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times a

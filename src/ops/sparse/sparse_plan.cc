@@ -79,7 +79,7 @@ SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound) {
   const auto& problem = bound.attention.problem;
   // Q K^T, dO V^T, dS K, dS^T Q, P^T dO.
   plan.flops = 2 * bound.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
-  // One token a task: a task of several would hold up the tokens behind it.
+  // One token per task: a task of several tokens would hold up the tokens after it.
   plan.token_tasks = bound.sequences.tokens;
   return plan;
 }

@@ -18,7 +18,7 @@ namespace fa::ops {
 /// is known in Run only.
 struct SparsePlan {
   const char* op = "";
-  int64_t block_k = 0;          ///< keys gathered at a time, twice those of a step side by side; a constant
+  int64_t block_k = 0;          ///< keys gathered at a time, a constant: twice those that one step takes
   int64_t tile_heads = 0;       ///< heads that go through a token's keys together
   int64_t tokens_per_task = 1;  ///< of one sequence or several, in order
   int64_t heads_per_task = 0;

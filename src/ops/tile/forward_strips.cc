@@ -187,7 +187,7 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
     if (bound_.has_sum) WriteStatistic(args_.softmax_sum, bound_.softmax_sum, lanes.sequence, head, row, stats.sum);
     if (bound_.has_lse) WriteStatistic(args_.lse, bound_.lse, lanes.sequence, head, row, stats.lse);
   }
-  // The backup has served: it lies beside the state, and an int8 output is staged there.
+  // The backup, which lies next to the state, is no longer needed: an int8 output is staged there.
   WriteOutputRows(bound_, args_, strip,
                   {.state = strip.state, .multiplier = multiplier, .zero = zero, .staging = scratch.backup},
                   quantisation_);

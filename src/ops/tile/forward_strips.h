@@ -24,7 +24,7 @@ struct RunningStrip : Strip {
   bool started = false;  ///< state holds something
 };
 
-/// The product of a block that waits to run beside the scores of the next.
+/// The product of a block that waits to run in one loop with the scores of the next block.
 struct WaitingProduct {
   WaitingProduct() = default;
   WaitingProduct(const WaitingProduct&) = delete;  // args point at alpha
@@ -62,8 +62,8 @@ class ForwardStrips {
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
-  /// The same for kernels that have scores_beside: the product of the block before runs beside these scores, this one's
-  /// is left waiting. For at most half a tile's keys whose values lie in one run, without masks and dropout.
+  /// The same for kernels that have scores_beside: the product of the block before runs in one loop with these scores,
+  /// this one's is left waiting. For at most half a tile's keys whose values lie in one run, without masks and dropout.
   void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                         WaitingProduct& waiting, float* raw_scores) const;
   static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);

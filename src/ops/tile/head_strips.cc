@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-/// The kernels that leave the fewest lanes without a head, of those the widest.
+/// Of the kernels that leave the fewest lanes without a head, the widest.
 const core::kernels::StripKernels* FittingKernels(const core::kernels::KernelTable& table, int64_t heads) {
   const auto lanes = [heads](const core::kernels::StripKernels& kernels) {
     return (heads + kernels.width - 1) / kernels.width * kernels.width;

@@ -15,9 +15,9 @@
 
 namespace fa::ops {
 
-/// The three ways K and V reach the kernels as the rows these take: where the caller has them; packed once a head into
-/// a slot of the workspace; or converted block by block in a tile's own scratch, when a head serves too few tiles to
-/// pack it.
+/// The three ways K and V reach the kernels as the rows these take: where the caller has them; packed once per head
+/// into a slot of the workspace; or converted block by block in a tile's own scratch, when a head serves too few tiles
+/// to pack it.
 class KeyPanels {
  public:
   KeyPanels(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,

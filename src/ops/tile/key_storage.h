@@ -12,13 +12,13 @@ namespace fa::ops {
 
 /// How the keys and values of a decode lie. What a plan keeps.
 struct KeyStorage {
-  std::vector<layout::Rows> k, v;  ///< a tensor a batch element; empty: one of all
+  std::vector<layout::Rows> k, v;  ///< one tensor per batch element; empty: one tensor for all
   int64_t page_rows = 0;           ///< > 0: pages of so many rows
   int64_t pages = 0;               ///< of k and of v
   int64_t k_page = 0, v_page = 0;  ///< elements from page to page
   int64_t table_row = 0;           ///< entries of block_table from batch element to batch element
   bool quantized = false;          ///< i8
-  bool per_token = false;          ///< scales and offsets, one a key: f32 [2][B][S]; else one a column: [2][Nkv][D]
+  bool per_token = false;          ///< one scale and offset per key: f32 [2][B][S]; else one per column: [2][Nkv][D]
 
   [[nodiscard]] bool listed() const { return !k.empty(); }
   [[nodiscard]] bool paged() const { return page_rows > 0; }

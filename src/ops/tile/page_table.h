@@ -19,7 +19,7 @@ namespace fa::ops {
 /// Rows of one head in pages: row j is row j % size of page table[j / size].
 struct PageTable {
   const int32_t* table = nullptr;  ///< null: rows lie evenly apart, not in pages
-  int64_t size = 0;                ///< rows a page
+  int64_t size = 0;                ///< rows per page
   int64_t stride = 0;              ///< elements from page to page
   int64_t rows = 0;                ///< of the head
   int64_t pages = 1;               ///< that there are

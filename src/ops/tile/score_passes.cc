@@ -11,7 +11,7 @@ namespace fa::ops {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
-/// Keys whose mask or dropout bits are fetched at a time: one 32-bit word a lane.
+/// Keys whose mask or dropout bits are fetched at a time: one 32-bit word per lane.
 constexpr int64_t kBitsPerWord = 32;
 
 /// `n` <= 32 bits from bit `index` on, LSB first, without reading past the byte of the last one.

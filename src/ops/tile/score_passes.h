@@ -11,8 +11,8 @@
 
 namespace fa::ops {
 
-/// How raw inner products become the base-2 exponent, derived once a call from scale, softcap and pse type. Q is packed
-/// times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
+/// How raw inner products become the base-2 exponent, derived once per call from scale, softcap and pse type. Q is
+/// packed times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
 struct ScoreScale {
   ScoreScale(const BoundAttention& bound, float scale);
 

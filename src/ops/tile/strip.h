@@ -61,8 +61,8 @@ struct FoldedRows {
   [[nodiscard]] int64_t size() const { return (row_end - row_begin) * heads; }
 };
 
-/// Room for the strips of a tile, made one after the other: to initialise as many as a tile may have would take as long
-/// as a short sequence's products.
+/// Memory for the strips of a tile, which are made one after the other: to initialise as many as a tile may have would
+/// take as long as a short sequence's products.
 template <typename T, int64_t Most>
 class StripArray {
  public:

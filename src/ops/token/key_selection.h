@@ -72,7 +72,7 @@ class KeySelection {
 
   KeyLists lists_;
   uint64_t *entries_, *swap_;  // block << 32 | slot
-  uint64_t* marks_;            // a bit a block
+  uint64_t* marks_;            // one bit per block
   int32_t* slot_of_;           // of each marked block
   int32_t *keys_, *slots_;
 };

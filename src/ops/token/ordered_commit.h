@@ -8,16 +8,16 @@
 namespace fa::ops {
 
 /// The order in which tokens add to sums that they share: every key's sum takes the tokens of its sequence in ascending
-/// order, whoever runs them and however many do. Each token walks its keys in ascending order and publishes how far it
-/// has come; before it adds to a tile of keys it waits until every earlier token of its sequence is past them.
+/// order, whichever threads run them, and however many. Each token walks its keys in ascending order and publishes how
+/// far it has come; before it adds to a tile of keys it waits until every earlier token of its sequence is past them.
 ///
-/// Nobody waits for ever: tasks must claim tokens in ascending order from one list (TaskGraph::shared_claims, no edge
+/// No token waits for ever: tasks must claim tokens in ascending order from one list (TaskGraph::shared_claims, no edge
 /// leads to a token) and run each as soon as it is claimed, so every token before a waiting one is finished or being
-/// run, and the lowest of them waits for nobody. A task that throws finishes its token on the way out (Turn). Waiting
+/// run, and the lowest of them waits for none. A task that throws finishes its token on the way out (Turn). Waiting
 /// costs little: a token starts right behind the one before, and their tiles then move in step.
 ///
-/// Nothing is atomic but one word a token, no sum exists twice, and no product is done twice. What the alternatives
-/// (partial sums, owners of key ranges, staged slabs) would take stands in docs/sparse.md.
+/// Only one word per token is atomic, no sum exists twice, and no product is done twice. What the alternatives (partial
+/// sums, owners of key ranges, staged slabs) would take stands in docs/sparse.md.
 class OrderedCommit {
  public:
   /// Bytes of progress words.

@@ -45,7 +45,7 @@ class SparseTensors {
   /// [B, S1, trailing...] (TND: [T, trailing...]) of the type.
   [[nodiscard]] Status CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
                                       std::initializer_list<WantedSize> trailing) const;
-  /// Likewise, of keys.
+  /// The same for keys.
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
   /// Both or neither; `columns`: their head size, 0 without.
@@ -99,7 +99,7 @@ class SparseTensors {
 
 /// Where the rows of a checked tensor [B, S, N, D] or [T, N, D] lie; pages: `batch` is the stride from page to page.
 [[nodiscard]] layout::Rows SparseRowsOf(const TensorView& tensor, bool packed);
-/// Of one value a head: [B, S, N] or [T, N].
+/// Strides of a tensor of one value per head: [B, S, N] or [T, N].
 [[nodiscard]] layout::Stats SparseValuesOf(const TensorView& tensor, bool packed);
 /// Of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one along Nkv.
 [[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
