@@ -118,7 +118,7 @@ constexpr Rename kPromptNames[] = {
     {"quant_offset2", "quantOffset2"},
 };
 
-// Of the whole family, then what one of its operators calls otherwise.
+// The names of the whole family, then those that one of its operators spells differently.
 constexpr Rename kSparseNames[] = {
     {"query_rope", "queryRope"},
     {"key_rope", "keyRope"},
@@ -156,7 +156,7 @@ const Rename* Find(const Rename (&table)[size], std::string_view word) {
   return nullptr;
 }
 
-// Of one operator alone.
+// The names of one operator alone.
 const Rename* FindOwn(Names names, std::string_view word) {
   switch (names) {
     case Names::kForward: return Find(kForwardNames, word);

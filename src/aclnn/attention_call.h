@@ -11,8 +11,8 @@
 
 namespace fa::aclnn {
 
-/// What every version of the dense operators is given besides tensors. A version without a parameter leaves the default
-/// here, which means the same.
+/// The parameters of every version of the dense operators, except tensors. A version without a parameter leaves the
+/// default here, which means the same.
 struct AttentionCall {
   bool packed = false;  ///< VarLen and Unpadding: layout TND
   const aclIntArray* prefix = nullptr;
@@ -25,7 +25,7 @@ struct AttentionCall {
   const char* input_layout = nullptr;
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
-  const char* softmax_layout = nullptr;  ///< null as ""
+  const char* softmax_layout = nullptr;  ///< null means ""
 };
 
 /// The same in the library's terms.
@@ -41,7 +41,7 @@ struct AttentionSettings {
 /// The device's two orders of [T,N,8] statistics: "" and null are by sequence, "same_as_input" is not.
 [[nodiscard]] Result<bool> StatisticsBySequence(const char* softmax_layout);
 
-/// How the library gets a position bias: TND's flat forms may come in any shape.
+/// The position bias as the library takes it: TND's flat forms may come in any shape.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
 /// A message of the library with the parameters' names of an operator instead of its own.

@@ -42,7 +42,7 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
   slots.dk = operands.Output("dk", tensors.dk_out);
   slots.dk_rope = operands.OptionalOutput("dkRope", tensors.dk_rope_out);
   slots.dv = operands.Output("dv", tensors.dv_out);
-  // On the device these are never written, whatever is given: without a source there is nothing to write here either.
+  // The device never writes these. Without a source there is nothing to write here either.
   slots.dpse = slots.dsink = Operands::kAbsent;
   if (slots.pse != Operands::kAbsent) {
     slots.dpse = operands.OptionalOutput("dpse", tensors.dpse_out, pse_form);

@@ -44,7 +44,7 @@ std::vector<Slot> AddList(const char* name, const aclTensorList* list, Operands&
   return slots;
 }
 
-// int8 queries are the prompt's.
+// Only prompt attention takes int8 queries.
 Status RefuseScales(const DecodeTensors& tensors) {
   struct Scale {
     const char* name;
@@ -232,8 +232,8 @@ class DecodeOperation final : public PlannedOperation {
     return Status::Ok();
   }
 
-  // Padded keys become a list of tensors, one per batch element. Whether there can be so many is what a call on the one
-  // tensor says before any list is made.
+  // Padded keys become a list of tensors, one per batch element. A call on the one tensor says whether there can be so
+  // many, before any list is made.
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
     const Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
@@ -290,7 +290,7 @@ class DecodeOperation final : public PlannedOperation {
   DecodeSettings settings_;
 };
 
-// 561103, reported, for a null among the tensors of a list; else 0.
+// Reports 561103 for a null among the tensors of a list; else returns 0.
 aclnnStatus CheckNoNullIn(const char* name, const aclTensorList* list) {
   const auto tensors = TensorsOf(name, list);
   if (!tensors.ok()) return Report(tensors.status());

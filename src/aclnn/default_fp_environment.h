@@ -5,8 +5,8 @@
 
 namespace fa::aclnn {
 
-/// While one lives, its thread has the floating-point settings of one that never changed them: rounding to nearest,
-/// denormals kept, exceptions masked. Then the caller's settings and exception flags are back, exactly.
+/// While such an object lives, its thread has the floating-point settings of a new thread: rounding to nearest,
+/// denormals kept, exceptions masked. Its end restores the caller's settings and exception flags exactly.
 class DefaultFpEnvironment {
  public:
   DefaultFpEnvironment() noexcept {

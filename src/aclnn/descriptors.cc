@@ -129,7 +129,7 @@ aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size)
     auto list = std::make_shared<aclTensorList>();
     for (uint64_t i = 0; i < size; ++i) {
       list->tensors.push_back(FindTensor(value[i]));
-      // Null is found by the operator that wants a tensor there.
+      // The operator that needs a tensor there finds the null.
       if (value[i] != nullptr && list->tensors.back() == nullptr)
         return Refused("value: a tensor that was not created, or was destroyed");
     }

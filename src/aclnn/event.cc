@@ -27,9 +27,9 @@ class Record {
   }
   void Wait() const { complete_.wait(false, std::memory_order_acquire); }
   [[nodiscard]] bool complete() const { return complete_.load(std::memory_order_acquire); }
-  /// Of a completed one.
+  /// The time of a completed record.
   [[nodiscard]] Time time() const { return time_; }
-  /// Whether it is left to a stream that this process does not have.
+  /// Whether a stream that this process does not have would have to complete it.
   [[nodiscard]] bool Lost() const { return !complete() && fork_depth_ != ForkDepth(); }
 
  private:
@@ -43,7 +43,7 @@ constinit ForkSafeMutex last_mutex;
 /// A point in a stream, recorded any number of times.
 class Event {
  public:
-  /// Null before the first.
+  /// Null before the first record.
   [[nodiscard]] std::shared_ptr<Record> Last() const {
     const std::lock_guard lock(last_mutex);
     return last_;

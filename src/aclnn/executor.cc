@@ -10,7 +10,7 @@
 #include "aclnn/report.h"
 #include "aclnn/stream.h"
 
-// Without a mutex, which a thread that is missing in a forked child could hold.
+// No mutex here: a thread that is missing in a forked child could hold it.
 struct aclOpExecutor {
   explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {
     const std::vector<void*> given = operation->TakeAddresses();
@@ -90,8 +90,8 @@ aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* han
     Job job = [operation = executor->operation, addresses = std::move(addresses), base = Aligned(workspace)] {
       return operation->Run({.addresses = addresses, .workspace = base});
     };
-    // The executor goes in the moment that the job is queued: two threads cannot both run one that runs once, and where
-    // the job cannot be queued it stays.
+    // The executor is removed in the moment that the job is queued: two threads cannot both run an executor that runs
+    // once, and if the job cannot be queued the executor stays.
     bool alive = true;
     const bool queued = queue->Push(std::move(job), [&] {
       alive = executor->repeatable || executors.Remove(handle) != nullptr;

@@ -20,10 +20,10 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// What the stream runs. On failure nothing was written.
+  /// Runs the operation on the stream's thread. On failure nothing was written.
   [[nodiscard]] virtual Status Run(const CallMemory& memory) const = 0;
   [[nodiscard]] const Operands& operands() const { return operands_; }
-  /// Where the tensors lie now; for the executor, once.
+  /// Where the tensors lie; called once, for the executor.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return operands_.TakeAddresses(); }
 
  protected:

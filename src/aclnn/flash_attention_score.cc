@@ -1,4 +1,4 @@
-// The versions of the dense forward differ in which parameters they have, and in nothing else.
+// The versions of the dense forward differ only in the parameters that they have.
 #include "aclnn/executor.h"
 #include "aclnn/forward_operation.h"
 #include "aclnnop/aclnn_flash_attention_score.h"

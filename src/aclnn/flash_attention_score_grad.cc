@@ -1,4 +1,4 @@
-// The versions of the dense backward differ in which parameters they have, and in nothing else.
+// The versions of the dense backward differ only in the parameters that they have.
 #include "aclnn/backward_operation.h"
 #include "aclnn/executor.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"

@@ -11,8 +11,8 @@
 
 namespace fa::aclnn {
 
-/// The objects behind the pointers that a C program holds. A pointer that was destroyed, or was never an object, is
-/// found out instead of followed; an object in use by another thread outlives its destruction.
+/// The objects behind the pointers that a C program holds. A pointer to a destroyed object, or to none, is detected
+/// instead of followed; an object in use by another thread outlives its destruction.
 ///
 /// Tables are constants of the library's start and live as long as the process: programs destroy what they made in any
 /// order, in their own static destructors, in a forked child, or never.
@@ -61,7 +61,7 @@ class HandleTable {
     return next == nullptr ? nullptr : *next;
   }
 
-  /// What was removed; null if there is no such object.
+  /// The removed object; null if there is no such object.
   std::shared_ptr<T> Remove(const void* handle) {
     const std::lock_guard lock(mutex_);
     if (objects_ == nullptr) return nullptr;

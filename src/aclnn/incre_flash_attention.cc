@@ -1,4 +1,4 @@
-// The versions of the decode differ in which parameters they have, and in nothing else.
+// The versions of the decode differ only in the parameters that they have.
 #include "aclnn/decode_operation.h"
 #include "aclnn/executor.h"
 #include "aclnnop/aclnn_incre_flash_attention.h"

@@ -10,7 +10,7 @@
 namespace fa::aclnn {
 namespace {
 
-/// What both losses are given; null where the dense or the sparse one has no such parameter.
+/// The parameters of both losses; null if the dense or the sparse loss has no such parameter.
 struct LossTensors {
   const aclTensor *query, *key, *query_index, *key_index, *weights, *sparse_indices, *softmax_max, *softmax_sum;
   const aclTensor *softmax_max_index, *softmax_sum_index, *query_rope, *key_rope;

@@ -22,8 +22,8 @@ constexpr size_t kLargestBytes = size_t{1} << 46;
 // From here on huge pages save more TLB misses than rounding up costs.
 constexpr size_t kHugeFromBytes = 2 * kGranule;
 
-/// The live mappings by address. As a HandleTable: there from the start, and never destroyed, since programs leak
-/// buffers and free them in their own destructors.
+/// The live mappings by address. Like a HandleTable it exists from the start and is never destroyed, since programs
+/// leak buffers and free them in their own destructors.
 class Mappings {
  public:
   constexpr Mappings() = default;
@@ -34,7 +34,7 @@ class Mappings {
     void* const memory =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
-    if (huge && bytes >= kHugeFromBytes) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish
+    if (huge && bytes >= kHugeFromBytes) madvise(memory, bytes, MADV_HUGEPAGE);  // a request that may be refused
     try {
       const std::lock_guard lock(mutex_);
       if (bytes_ == nullptr) bytes_ = new std::map<uintptr_t, size_t>;

@@ -14,10 +14,10 @@ namespace fa::aclnn {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// No memory is as large: a workspace that wants this much is never handed over.
+// No memory is so large: a workspace of this size is never handed over.
 constexpr size_t kMostBytes = size_t{1} << 62;
 
-// Stands for memory that is not known yet.
+// Stands for memory whose address is not known yet.
 std::byte present;
 
 // -1: not a shape that the library will take, and names in its own words.

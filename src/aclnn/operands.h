@@ -21,8 +21,8 @@ struct CallMemory {
 
 /// The tensors of one call, copied from their descriptors, in the order of the operator's parameters.
 ///
-/// The library wants an innermost stride of 1. A tensor that has another is packed into the workspace before the call,
-/// or scattered from there after it; everything else is used where it lies.
+/// The library wants an innermost stride of 1. A tensor with another innermost stride is packed into the workspace
+/// before the call, or scattered from there after the call; all other tensors are used where they lie.
 class Operands {
  public:
   /// Index of an operand; kAbsent: null, or optional and without elements.
@@ -31,7 +31,7 @@ class Operands {
 
   enum class Form : uint8_t {
     kRows,       ///< innermost stride 1
-    kAnyStride,  ///< whatever it is
+    kAnyStride,  ///< any innermost stride
     kFlat,       ///< one dimension
     kDense,      ///< elements one after another
   };
@@ -44,27 +44,27 @@ class Operands {
   /// As Input and Output; a tensor without elements counts as absent.
   Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot OptionalOutput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
-  /// Adds a tensor that no code looks at.
+  /// Adds a tensor that is ignored.
   void Ignored(const char* name, const aclTensor* tensor);
   [[nodiscard]] const Status& status() const { return status_; }
 
-  /// As the library gets it; a view without data for kAbsent.
+  /// The view that the library gets; a view without data for kAbsent.
   [[nodiscard]] TensorView In(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] MutableTensorView Out(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] bool IsEmpty(Slot slot) const;
 
-  /// What every run begins with: kInvalidArgument where an output shares memory with another tensor of the call or with
-  /// the workspace, whatever way it goes to the library; then packs the inputs.
+  /// The start of every run: returns kInvalidArgument if an output shares memory with another tensor of the call or
+  /// with the workspace, whichever way it goes to the library; then packs the inputs.
   [[nodiscard]] Status PackInputs(const CallMemory& memory) const;
   void ScatterOutputs(const CallMemory& memory) const;
 
-  /// Takes `bytes` of the workspace. @return where they begin; more than memory has are counted, never wrapped
+  /// Takes `bytes` of the workspace. @return where they begin. The sum saturates and never wraps.
   size_t Book(size_t bytes);
   /// A dense tensor in the workspace.
   [[nodiscard]] static MutableTensorView Booked(DType dtype, const Dims& shape, size_t at, const CallMemory* memory);
   [[nodiscard]] size_t booked_bytes() const { return booked_bytes_; }
 
-  /// Of all tensors that were given, the ignored ones too, in order.
+  /// The addresses of all given tensors, including ignored ones, in order.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return std::move(addresses_); }
   /// The first tensor that has elements but no address, or null.
   [[nodiscard]] const char* FirstWithoutMemory(std::span<void* const> addresses) const;
@@ -74,9 +74,9 @@ class Operands {
     const char* name = "";
     bool used = false, output = false;
     DType dtype = DType::kF32;
-    Dims shape, stride;            ///< of the caller's tensor
+    Dims shape, stride;            ///< shape and stride of the caller's tensor
     int64_t offset_bytes = 0;      ///< from its address to its first element
-    Dims seen_shape, seen_stride;  ///< of what the library gets
+    Dims seen_shape, seen_stride;  ///< shape and stride that the library gets
     bool packed = false;           ///< ... in the workspace
     size_t packed_at = 0;
     Slot replaces = kAbsent;  ///< the input that this output may lie on

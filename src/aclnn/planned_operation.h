@@ -20,7 +20,7 @@ class PlannedOperation : public Operation {
  protected:
   PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
 
-  /// Keeps the plan and books its memory, or says in the operator's terms why there is none.
+  /// Keeps the plan and books its memory, or says in the operator's terms why there is no plan.
   [[nodiscard]] Status Keep(Result<Plan> plan) {
     if (!plan.ok()) return Renamed(plan.status(), names_);
     plan_at_ = operands_.Book(plan->workspace_bytes());
@@ -34,8 +34,8 @@ class PlannedOperation : public Operation {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
-  /// A plan of the same call that the first phase could not make, in the memory it booked. A plan that wants more than
-  /// the one kept takes it from the library.
+  /// Runs a plan of the same call that the first phase could not make, in the memory that it booked. If the plan wants
+  /// more than the kept plan, the library provides the memory.
   template <typename Args>
   [[nodiscard]] Status RunOtherPlan(const Result<Plan>& plan, const Args& args, const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_);

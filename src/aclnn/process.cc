@@ -41,7 +41,7 @@ constinit std::atomic<uint32_t> ForkGuard::depth_{0};
 
 namespace {
 
-// When the library is loaded. It fails only without memory, and then nothing else starts either.
+// When the library is loaded. It fails only for lack of memory, and then nothing else starts either.
 [[maybe_unused]] const int registered = pthread_atfork(ForkGuard::LockAll, ForkGuard::UnlockAll, ForkGuard::BeginChild);
 
 }  // namespace

@@ -7,13 +7,14 @@
 
 namespace fa::aclnn {
 
-/// As the library's own of that name, which a face does not see: how many forks lie between the process that loaded the
-/// library and this one. A forked child has the memory of its parent but none of its threads: what only one of those
-/// could finish is known by the number it was made under.
+/// The same as the function of that name in the library, which an interface does not see: how many forks lie between
+/// the process that loaded the library and this one. A forked child has the memory of its parent but none of its
+/// threads. The number at which a thing was made tells whether its thread still exists.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
-/// A mutex that fork waits for, so that no thread that is missing in the child holds it there, and what it guards is
-/// whole. For objects that live as long as the process and sections that neither block nor take another one of these.
+/// A mutex that fork waits for: no thread that is missing in the child holds it there, and the data that it guards is
+/// complete. For objects that live as long as the process, and for sections that neither block nor take another such
+/// mutex.
 class ForkSafeMutex {
  public:
   constexpr ForkSafeMutex() = default;

@@ -79,7 +79,7 @@ std::optional<Layout> LayoutOf(std::string_view name) {
   return {};
 }
 
-// The pages' number for "no bound" is 2147483647, the device's code has this one.
+// The documentation's number for "no bound" is 2147483647; the device's code has this one.
 int64_t Bound(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
 
 Result<Mask> MaskOf(const PromptCall& call, bool mask_given) {

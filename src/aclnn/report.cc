@@ -11,12 +11,12 @@
 namespace fa::aclnn {
 namespace {
 
-// Fits into a std::string without memory of its own.
+// Fits into a std::string without an allocation.
 constexpr char kNoMemory[] = "out of memory";
 static_assert(sizeof(kNoMemory) <= 16);
 
-// Longer messages lose their end. Without a constructor or destructor a thread's message needs no memory, which may be
-// what the message is about.
+// Longer messages lose their end. Since there is no constructor or destructor, a thread's message needs no memory, the
+// lack of which may be what the message is about.
 constexpr size_t kMessageBytes = 1024;
 thread_local char recent_message[kMessageBytes];
 

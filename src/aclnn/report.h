@@ -16,10 +16,11 @@ struct Failure {
   std::string message;
 };
 
-/// Invalid arguments are 161002, whichever part finds them; everything else is a failure of the run time. Where there
-/// is no memory for the message the code is still right.
+/// Invalid arguments are 161002, whichever part finds them; everything else is a failure of the run time. If there is
+/// no memory for the message, the code is still right.
 [[nodiscard]] Failure FailureOf(const Status& status) noexcept;
-/// Of what is being caught; to be called in a handler. Memory and threads that cannot be had are `no_memory`.
+/// The failure of the exception that is being handled; call it in a handler. A lack of memory or of threads is
+/// `no_memory`.
 [[nodiscard]] Failure FailureOfException(aclError no_memory) noexcept;
 
 /// Keeps the message for the calling thread's aclGetRecentErrMsg. @return failure.code
@@ -31,11 +32,11 @@ struct NamedPointer {
   const char* name;
   const void* pointer;
 };
-/// 161001, reported, for the first null; else 0.
+/// Reports 161001 for the first null; else returns 0.
 [[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
 
-/// What `body` returns; nothing it throws reaches the C program, and the program's floating-point settings do not reach
-/// the body, which rounds doubles to the library's floats, nor the threads that it makes.
+/// Returns what `body` returns. Exceptions of `body` do not reach the C program, and the program's floating-point
+/// settings do not reach `body`, which rounds doubles to the library's floats, nor the threads that it makes.
 template <typename Body>
 aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
   const DefaultFpEnvironment environment;
@@ -46,7 +47,7 @@ aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noe
   }
 }
 
-/// Of the two phases of an operator.
+/// The codes of the two phases of an operator.
 template <typename Body>
 aclnnStatus GuardedOperator(const Body& body) noexcept {
   return Guarded(body, ACLNN_ERR_RUNTIME_ERROR);

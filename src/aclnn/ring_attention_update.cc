@@ -1,5 +1,5 @@
-// aclnnRingAttentionUpdate, both versions -> fa::MergePartials. Packed statistics that hold one block [N,S_b,8] a
-// sequence are merged sequence by sequence: a block is [S_b,N,8] with other strides, so that nothing is moved.
+// aclnnRingAttentionUpdate, both versions -> fa::MergePartials. Packed statistics that hold one block [N,S_b,8] per
+// sequence are merged sequence by sequence: a block is [S_b,N,8] with other strides, so no data is moved.
 #include <array>
 #include <memory>
 #include <optional>
@@ -176,7 +176,7 @@ class MergeOperation final : public Operation {
   }
 
   [[nodiscard]] Status MergeSequences(const MergeArgs& args, const CallMemory& memory) const {
-    // All of them are checked before the first is written.
+    // All blocks are checked before the first is written.
     if (Status status = CheckMergePartials(args, options_); !status.ok()) return status;
     auto sums = PrefixSums(args.out.shape[0], memory);
     if (!sums.ok()) return sums.status();

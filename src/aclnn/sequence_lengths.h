@@ -11,10 +11,10 @@
 
 namespace fa::aclnn {
 
-/// i32 or i64, of one dimension and dense.
+/// A dense i32 or i64 tensor of one dimension.
 [[nodiscard]] std::vector<int64_t> IntegersOf(const TensorView& tensor);
 
-/// The rows in use of a call's sequences. An array says them in the first phase, a tensor only when the stream reaches
+/// The rows in use of a call's sequences. An array gives them in the first phase, a tensor only when the stream reaches
 /// the operator.
 class SequenceLengths {
  public:

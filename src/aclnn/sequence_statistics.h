@@ -10,9 +10,10 @@
 
 namespace fa::aclnn {
 
-/// The device's order of packed statistics. Declared [T,N,8], they hold one block [N,Sq_b,8] a sequence, one after
+/// The device's order of packed statistics. Declared [T,N,8], they hold one block [N,Sq_b,8] per sequence, one after
 /// another: value (b, n, i) stands at unit prefix(b) N + n Sq_b + i, a unit being eight equal copies. The library's own
-/// order is [T,N]: it gets that in the workspace, and the values change places between there and the caller's tensors.
+/// order is [T,N]: it gets such tensors in the workspace, and the values are copied between these and the caller's
+/// tensors.
 class SequenceStatistics {
  public:
   struct Blocks {
@@ -30,7 +31,7 @@ class SequenceStatistics {
   [[nodiscard]] MutableTensorView Max(const CallMemory* memory) const;
   [[nodiscard]] MutableTensorView Sum(const CallMemory* memory) const;
 
-  /// Of checked prefix sums.
+  /// For checked prefix sums.
   void WriteBlocks(const MutableTensorView& max, const MutableTensorView& sum, const CallMemory& memory) const;
   void ReadBlocks(const Blocks& blocks, const CallMemory& memory) const;
 

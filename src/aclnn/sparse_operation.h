@@ -30,13 +30,13 @@ struct SparseLayouts {
 /// Keys as queries, which is what null stands for, or "PA_BSND".
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
                                                     const char* key);
-/// Of sparseMode.
+/// The mask of a sparseMode.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
 
 /// An operator of the sparse family: every tensor of the program is one of the library's.
 ///
-/// Where lengths lie in tensors the first phase plans for the longest they could be, which checks everything else and
-/// says how much workspace is needed; the stream plans again for what it finds.
+/// Where lengths lie in tensors, the first phase plans for the longest possible lengths, which checks everything else
+/// and gives the size of the workspace; the stream plans again for the lengths that it finds.
 template <typename Args, typename Options>
 class SparseOperation final : public PlannedOperation {
  public:
@@ -51,7 +51,7 @@ class SparseOperation final : public PlannedOperation {
   void Output(const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     outputs_.emplace_back(operands_.Output(name, tensor), member);
   }
-  /// Not looked at unless `wanted`.
+  /// Ignored unless `wanted`.
   void OutputIf(bool wanted, const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     if (wanted) {
       Output(name, tensor, member);
@@ -97,7 +97,7 @@ class SparseOperation final : public PlannedOperation {
   }
 
  private:
-  // What the lengths of `args` point to.
+  // Memory that the lengths of `args` point to.
   struct Lengths {
     Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
         : q(operation.lengths_q_.Values(operation.RowsOf(args.q), operation.operands_, memory)),
@@ -115,7 +115,7 @@ class SparseOperation final : public PlannedOperation {
     return args;
   }
 
-  // What a tensor of another shape than the layout's leaves unknown is refused by the library.
+  // If a tensor has another shape than the layout's, sizes stay unknown, and the library refuses the call.
   [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
     const int dim = options.layout == Layout::kTND ? 0 : 1;
     return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;

@@ -11,15 +11,15 @@
 namespace fa::aclnn {
 namespace {
 
-constinit HandleTable<Stream> streams;  // the default ones of this process and of those it was forked from too
+constinit HandleTable<Stream> streams;  // with the default streams of this process and of those that it was forked from
 constinit std::atomic<Stream*> default_stream{nullptr};
 constinit std::atomic<bool> ending{false};  // the process, by exit or by the end of main
 constinit std::atomic<uint64_t> streams_made{0};
 constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
-// A program may end with work in a queue: it is done before the libraries below are taken down. What is queued later,
-// by static destructors, finds no thread any more. A forked child inherits the handler, and closes its own.
+// A program may end with work in a queue: the work is done before the libraries below are taken down. Work that static
+// destructors queue later finds no thread any more. A forked child inherits the handler, and closes its own streams.
 void CloseAllStreamsAtExit() {
   const std::lock_guard lock(handler_mutex);
   if (handler_registered) return;
@@ -40,7 +40,7 @@ Failure FailureOfJob(const Job& job) noexcept {
 
 aclError NotAlive() { return Report({ACL_ERROR_INVALID_PARAM, "stream: not created, or destroyed"}); }
 
-// Made by the first call of a process that wants it.
+// Made by the first call of a process that needs it.
 std::shared_ptr<Stream> DefaultStream() {
   while (true) {
     Stream* known = default_stream;
@@ -171,7 +171,7 @@ void Stream::RunNext(std::unique_lock<std::mutex>& lock) noexcept {
   job.splice(job.end(), jobs_, jobs_.begin());
   lock.unlock();
   Failure failure = FailureOfJob(job.front());
-  job.clear();  // what it keeps alive goes before anybody is told
+  job.clear();  // what the job keeps alive is destroyed before its end is announced
   lock.lock();
   if (failure_.code == ACL_SUCCESS) failure_ = std::move(failure);
   ++jobs_ran_;

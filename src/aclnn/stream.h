@@ -32,7 +32,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Whether this process made it; nothing else may be called where it did not.
+  /// Whether this process made the stream; if not, no other member may be called.
   [[nodiscard]] bool OfThisProcess() const { return fork_depth_ == ForkDepth(); }
 
   /// Streams are counted from 1 on, in the order in which they were made.
@@ -41,10 +41,10 @@ class Stream {
   /// Queues a job. `commit` is called when nothing can fail any more and no other thread can queue anything in between;
   /// it must not throw. @return false, and nothing is queued, after Destroy or where commit() is false
   bool Push(Job job, const std::function<bool()>& commit = {});
-  /// Until what is pushed now has run. @return whether it did in time
+  /// Waits until the jobs pushed so far have run. @return whether they did in time
   bool Wait(std::optional<std::chrono::milliseconds> timeout = {});
   [[nodiscard]] Failure TakeFailure();
-  /// Runs what is pushed and ends the thread; the next Push starts another.
+  /// Runs the pushed jobs and ends the thread; the next Push starts another thread.
   void Close();
   /// The same for the last time.
   void Destroy();

@@ -24,14 +24,14 @@ class ClaimState {
   /// Outcome of a completed task.
   struct Released {
     int32_t next = kNone;  ///< to be run now, by the caller
-    int queued = 0;        ///< how many more became available to anybody
+    int queued = 0;        ///< how many more became available to all workers
   };
 
   /// Lays the run state of `graph` out in `memory` (RunStateBytes(graph) bytes, 64-byte aligned). Both must outlive it.
   ClaimState(const TaskGraph& graph, std::byte* memory);
 
   /// A task for `worker` to run, or kNone when nothing is left to claim and nothing is queued. Tasks that still wait
-  /// are then run by those who complete their predecessors.
+  /// are then run by the workers that complete their predecessors.
   [[nodiscard]] int32_t Next(int worker);
   /// Reports that `worker` has run `task`.
   [[nodiscard]] Released Complete(int32_t task, int worker);

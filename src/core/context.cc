@@ -18,7 +18,7 @@ namespace {
 // library must not sit on gigabytes between such calls. Callers who do not agree hold their own Workspace.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 
-// One arena a NUMA node when there are several and each gets at least two workers, else one for all.
+// One arena per NUMA node if there are several nodes and each gets at least two workers, else one for all.
 std::vector<core::FlowExecutor::Node> ExecutorNodes(const ContextSettings& settings, const core::Topology& topology) {
   const int nodes = static_cast<int>(topology.nodes.size());
   if (settings.numa == NumaPolicy::kIgnore || nodes < 2 || settings.workers < 2 * nodes) {

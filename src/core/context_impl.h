@@ -46,8 +46,8 @@ class Context::Impl {
  public:
   using MakeExecutor = std::function<std::unique_ptr<core::Executor>()>;
 
-  /// `status`: what calls with this context return at once, if not ok. `make_executor`: of its executors, which have
-  /// settings.workers workers; by default those of oneTBB.
+  /// `status`: if it is not ok, calls with this context return it at once. `make_executor` makes the executors, which
+  /// have settings.workers workers; by default they run on oneTBB.
   Impl(const ContextSettings& settings, core::Topology topology, Status status = Status::Ok(),
        MakeExecutor make_executor = {});
   [[nodiscard]] static std::unique_ptr<Context> ToContext(std::unique_ptr<Impl> impl);
@@ -77,7 +77,7 @@ class Context::Impl {
    private:
     core::Pool<Workspace>::Lease lease_;
   };
-  /// Each for one call at a time. Throw std::bad_alloc.
+  /// Each is lent to one call at a time. Both throw std::bad_alloc.
   [[nodiscard]] ExecutorLease BorrowExecutor();
   [[nodiscard]] WorkspaceLease BorrowWorkspace();
 
