@@ -99,9 +99,9 @@ class FlowExecutor::NodeFlow {
     return offered;
   }
 
-  /// Of the home flow, when the caller has walked: until no thread of any node can come to the run any more, without
-  /// oneTBB. A thread that offers a place is inside until it has taken the offers back, so when no thread is inside
-  /// there are none.
+  /// For the home flow, after the caller has walked: waits, without oneTBB, until no thread of any node can come to the
+  /// run any more. A thread that offers a place is inside until it has taken the offers back, so when no thread is
+  /// inside there are none.
   void WaitForGuests() const noexcept {
     while (guests_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   }
@@ -110,7 +110,7 @@ class FlowExecutor::NodeFlow {
   void Execute(Callable&& callable) {
     arena_.execute(callable);
   }
-  /// Until no message is on its way. Not given up for want of memory: walkers use the frame of Run.
+  /// Waits until no message is on its way. A lack of memory must not end this wait: walkers use the frame of Run.
   void Wait() noexcept {
     for (;;) {
       try {
@@ -130,7 +130,7 @@ class FlowExecutor::NodeFlow {
   }
 
  private:
-  /// Of walkers, and the messages that are to fetch them; 21 bits each in one word, so that they change together.
+  /// Counts of walkers and of the messages for them: 21 bits each in one word, so that they change together.
   struct Places {
     int offered, taken, messages;
   };
@@ -145,10 +145,11 @@ class FlowExecutor::NodeFlow {
     return static_cast<uint64_t>(places.offered) | static_cast<uint64_t>(places.taken) << kBits |
            static_cast<uint64_t>(places.messages) << (2 * kBits);
   }
-  /// `change(places)` until its result is in place; it returns false for no change.
+  /// Repeats `change(places)` until its result is stored; it returns false for no change.
   template <typename Callable>
   void Change(const Callable& change) noexcept {
-    // Sequentially consistent, as the queues of ClaimState: who leaves and who queues a task must not miss each other.
+    // Sequentially consistent, as the queues of ClaimState: a thread that leaves and one that queues a task must not
+    // miss each other.
     uint64_t word = places_.load(std::memory_order_seq_cst);
     for (;;) {
       Places places = Unpack(word);
@@ -173,7 +174,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Sends a message. It may have been sent where the answer is false, too.
+  /// Sends a message. Even if the answer is false, the message may have been sent.
   bool Send() noexcept {
     if (SchedulerGivenUp()) return false;
     try {
@@ -234,7 +235,7 @@ class FlowExecutor::NodeFlow {
 
 namespace {
 
-/// Leaves an object behind on purpose, and tells LeakSanitizer so.
+/// Leaks an object on purpose, and tells LeakSanitizer.
 template <typename T>
 void Abandon(std::unique_ptr<T>& object) noexcept {
   [[maybe_unused]] const T* left = object.release();
@@ -243,7 +244,7 @@ void Abandon(std::unique_ptr<T>& object) noexcept {
 #endif
 }
 
-// Once oneTBB has been given up, or in a forked child, it is not called, not even to free its own.
+// Once oneTBB has been given up, or in a forked child, oneTBB is not called, not even to free its own objects.
 template <typename Flows, typename Allowance>
 void StopFlows(Flows& flows, Allowance& allowance) noexcept {
   if (flows.empty() && allowance == nullptr) return;
@@ -253,7 +254,8 @@ void StopFlows(Flows& flows, Allowance& allowance) noexcept {
     for (auto& flow : flows) Abandon(flow);
     Abandon(allowance);
   }
-  // All before the first is destroyed: a late message of any node counts itself in the home flow.
+  // All messages must have arrived before the first flow is destroyed: a late message of any node counts itself in the
+  // home flow.
   for (auto& flow : flows) {
     if (flow != nullptr) flow->Wait();
   }

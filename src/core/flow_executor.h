@@ -21,7 +21,8 @@ class FlowExecutor final : public Executor {
     int workers = 1;
     int numa_id = kAnywhere;  ///< oneTBB's number of the NUMA node
   };
-  /// An arena keeps about 256 bytes per thread slot, and no machine comes near: a larger number is a mistake.
+  /// An arena keeps about 256 bytes per thread slot. No machine has nearly as many threads: a larger number is a
+  /// mistake.
   static constexpr int kMaxWorkers = 1 << 16;
 
   /// Workers are numbered through the nodes in order. With several nodes each has at least two workers.

@@ -9,7 +9,7 @@ namespace {
 
 constinit std::atomic<uint32_t> depth{0};
 
-// When the library is loaded. It fails only without memory, and then nothing else starts either.
+// When the library is loaded. It fails only for lack of memory, and then nothing else starts either.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { depth.fetch_add(1, std::memory_order_relaxed); });
 

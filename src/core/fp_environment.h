@@ -11,9 +11,9 @@
 
 namespace fa::core {
 
-/// While one lives, its thread computes as the library does everywhere: rounding to nearest, denormals kept, exceptions
-/// masked. Then the caller's settings and exception flags are back, exactly: the flags that the library's arithmetic
-/// raises are dropped, as they would depend on which thread did what.
+/// While such an object lives, its thread computes as the library does everywhere: rounding to nearest, denormals kept,
+/// exceptions masked. Its end restores the caller's settings and exception flags exactly: flags that the library's
+/// arithmetic raises are dropped, as they would depend on which thread did what.
 class FpEnvironment {
  public:
   FpEnvironment() noexcept : callers_(Read()) {
@@ -25,7 +25,7 @@ class FpEnvironment {
 
  private:
 #if defined(__x86_64__)
-  // All of the library's arithmetic is SSE's and wider: the x87 unit is not touched.
+  // All of the library's arithmetic is SSE or wider: the x87 unit is not used.
   using State = uint32_t;
   static constexpr State kOwn = 0x1f80;  // all exceptions masked, no flags, to nearest, neither FTZ nor DAZ
   static bool Equal(State a, State b) { return a == b; }
@@ -52,7 +52,7 @@ class FpEnvironment {
     asm volatile("msr fpcr, %0\n\tmsr fpsr, %1" ::"r"(state.control), "r"(state.flags) : "memory");
   }
 #else
-  // What C knows: rounding and traps.
+  // The settings that C knows: rounding and traps.
   struct State {
     std::fenv_t environment;
     bool own = false;

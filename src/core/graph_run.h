@@ -15,13 +15,13 @@ namespace fa::core {
 /// What is short of memory when a task throws std::bad_alloc.
 inline constexpr std::string_view kInsideATask = "inside a task";
 
-/// The first failure of a run, kept by whichever thread was first.
+/// The first failure of a run; the thread that fails first keeps it.
 class FirstFailure {
  public:
-  /// To be called from a catch block.
+  /// Call it from a catch block.
   void KeepCurrentException() noexcept;
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  /// Only when no thread can be inside KeepCurrentException any more.
+  /// Call it only when no thread can be inside KeepCurrentException any more.
   [[nodiscard]] Status TakeStatus() { return std::move(status_); }
 
  private:
@@ -35,8 +35,8 @@ class GraphRun {
   GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state)
       : claims_(graph, state), run_task_(run_task) {}
 
-  /// Runs tasks as `worker`, in the library's floating-point environment, until there is none for it. `on_queued(n)` is
-  /// called when n tasks became available to others. After a failure nothing is started any more.
+  /// Runs tasks as `worker`, in the library's floating-point environment, until there is none left for it.
+  /// `on_queued(n)` is called when n tasks became available to others. After a failure nothing is started any more.
   template <typename OnQueued>
   void Walk(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -54,7 +54,7 @@ class GraphRun {
   }
 
   [[nodiscard]] bool HasQueued() const { return !failure_.failed() && claims_.HasQueued(); }
-  /// When every walk has ended.
+  /// Call it when every walk has ended.
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
 
  private:

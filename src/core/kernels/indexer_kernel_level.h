@@ -1,7 +1,7 @@
 #ifndef FA_CORE_KERNELS_INDEXER_KERNEL_LEVEL_H_
 #define FA_CORE_KERNELS_INDEXER_KERNEL_LEVEL_H_
 
-/// What every level's indexer source needs around the shared text.
+/// Includes that every level's indexer source needs around the shared text.
 
 #include "core/kernels/indexer_kernel_types.h"
 #include "core/kernels/kernel_level.h"

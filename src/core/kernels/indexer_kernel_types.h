@@ -42,18 +42,18 @@ struct IndexerKernels {
 
   /// keys[i] of scores[i], i < n.
   void (*order_scores)(const float* scores, int64_t n, uint32_t* keys);
-  /// How many of the keys are at most `last`.
+  /// The number of keys that are at most `last`.
   int64_t (*keys_up_to)(const uint32_t* keys, int64_t n, uint32_t last);
-  /// The keys in [first, last] of the scores and the scores' numbers, ascending; there is room for kKeysBehind more
-  /// than they are. @return how many
+  /// The keys in [first, last] of the scores and the scores' numbers, ascending; there is room for kKeysBehind more.
+  /// @return their number
   int64_t (*scores_within)(const float* scores, int64_t n, uint32_t first, uint32_t last, uint32_t* keys,
                            int32_t* indices);
   static constexpr int64_t kKeysBehind = 16;
-  /// The bucket of every key, none of them NaN's. Buckets ascend, weakly, with the keys.
+  /// The bucket of every key; no key is that of a NaN. Buckets ascend, weakly, with the keys.
   void (*bucket_keys)(const uint32_t* keys, int64_t n, const KeyBuckets& buckets, uint16_t* bucket);
 };
 
-/// The kernels for a level; a level without its own has those of the one below.
+/// The kernels for a level; a level without kernels of its own has those of the level below.
 [[nodiscard]] const IndexerKernels& IndexerKernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

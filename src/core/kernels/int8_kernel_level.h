@@ -1,7 +1,7 @@
 #ifndef FA_CORE_KERNELS_INT8_KERNEL_LEVEL_H_
 #define FA_CORE_KERNELS_INT8_KERNEL_LEVEL_H_
 
-/// What every level's int8 source needs around the shared text.
+/// Includes that every level's int8 source needs around the shared text.
 
 #include "core/kernels/int8_kernel_types.h"
 #include "core/kernels/kernel_level.h"

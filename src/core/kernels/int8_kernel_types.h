@@ -8,7 +8,7 @@
 
 /// The contracts of the int8 kernels. Strips and transposed tiles are those of kernel_types.h; operands are *words* of
 /// `group` elements, 4 bytes or 2 16-bit integers, whose inner products are exact in int32. Everything that is not
-/// exact adds and multiplies apart, in one order, so that all levels give the same bits.
+/// exact is computed with separate additions and multiplications, in one order, so that all levels give the same bits.
 namespace fa::core::kernels {
 
 /// The products add at most this many keys in int32: 2^16 * 2^7 * 2^7 fits.
@@ -54,8 +54,8 @@ struct Int8Table {
   int64_t columns;  ///< of a block of the panel of V
 
   /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8], of 8 rows at the end too,
-  /// as the level's `scores` wants it; start[row] = what that starts at. Rows of one panel may be packed from multiples
-  /// of 8.
+  /// as the level's `scores` wants it; start[row] = the value at which the score of that key starts. Rows of one panel
+  /// may be packed from multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start);
   /// panel[block][group of keys][column]: the rows in groups along the keys, in blocks of `columns` columns, both
   /// padded with 0. @param v_stride  words from one block to the next

@@ -1,9 +1,9 @@
 #ifndef FA_CORE_KERNELS_KERNEL_LEVEL_H_
 #define FA_CORE_KERNELS_KERNEL_LEVEL_H_
 
-/// What every level's source needs around the shared kernel text. No header with inline functions of the standard
-/// library may be used by the kernels: such a function, compiled with AVX-512 in one file, could be the copy that the
-/// linker keeps for all (scripts/check_isa_symbols.sh).
+/// Includes that every level's source needs around the shared kernel text. No header with inline functions of the
+/// standard library may be used by the kernels: such a function, compiled with AVX-512 in one file, could be the copy
+/// that the linker keeps for all (scripts/check_isa_symbols.sh).
 
 #include <cstdint>
 

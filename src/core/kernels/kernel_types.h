@@ -37,11 +37,11 @@ struct RowBlock {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t stride = 0;
-  /// Scores and products fetch into L2 what lies this many rows behind the row they read; 0: nothing.
+  /// Scores and products fetch into L2 the row that is this many rows after the row they read; 0: nothing.
   int64_t fetch_ahead = 0;
-  /// Pairs of rows as pair_rows lays them: word [row / 2][column], `stride` words apart.
+  /// Pairs of rows as pair_rows lays them out: words [row / 2][column], rows of words `stride` words apart.
   bool paired = false;
-  /// Kernels of few rows: where each row lies, fetch_ahead rows behind the last included, instead of data and stride.
+  /// Kernels of few rows: where each row lies, including fetch_ahead rows after the last, instead of data and stride.
   const void* const* rows = nullptr;
   /// Strips: `fetch_lines` lines from here on are fetched while the rows are read.
   FetchList* fetch = nullptr;
@@ -88,8 +88,8 @@ struct StripKernels {
   bool any_dtype;  ///< takes rows of K and V of every type; else f32
   Operands operands;
 
-  // Of few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row, the state alone. A panel
-  // of few rows serves keys of the type of its queries, and f32; it takes `width` floats a column all the same.
+  // With few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row, only the state is. A
+  // panel of few rows serves keys of the type of its queries, and f32; it still takes `width` floats per column.
 
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0. Pairs: rows of bf16, multiplier 1, 0 or -1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
@@ -156,7 +156,7 @@ struct StripKernels {
   void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
   /// Back to s[key][lane] in place.
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
-  /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin behind it.
+  /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin after s.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
 
   /// Few rows only, else null: scores that do not accumulate and, in the same loop, a product of rows of the same type,
@@ -168,7 +168,7 @@ struct StripKernels {
 
   /// Rows of `width` floats that a panel of d columns takes.
   [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? (d + 1) / 2 : d; }
-  /// Floats a key of a tile takes, as outer reads it.
+  /// Floats per key of a tile, as outer reads it.
   [[nodiscard]] int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
 };
 
@@ -177,7 +177,7 @@ struct StripKernels {
 struct OuterArgs {
   const float* a = nullptr;  ///< pairs: of bf16, as pair_lanes leaves it
   int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
-  int64_t width = 0;         ///< of the strips; the last may be in use only in part
+  int64_t width = 0;         ///< of the strips; the last strip may be used in part only
   int64_t rows = 0;          ///< lanes in use of all strips together
   const float* b = nullptr;  ///< as pack_rows lays it
   int64_t b_rows = 0;        ///< rows of the panel b
@@ -190,7 +190,7 @@ struct OuterArgs {
   float* const* c_rows = nullptr;
 };
 
-/// What int8 values stand for: (x + offset) * scale.
+/// The numbers that int8 values stand for: (x + offset) * scale.
 struct Antiquantization {
   const float* scale = nullptr;
   const float* offset = nullptr;
@@ -204,7 +204,7 @@ struct RowKernels {
   /// dst(r)[c] = multiplier * src[r][c], rounded once.
   void (*narrow)(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float multiplier,
                  const RowTarget& dst);
-  /// Floats a row of pack_rows takes: `columns` rounded up to a full vector.
+  /// Floats per row of pack_rows: `columns` rounded up to a full vector.
   int64_t (*panel_columns)(int64_t columns);
   /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
@@ -220,14 +220,14 @@ struct RowKernels {
   void (*outer_exact)(const OuterArgs& args);
   /// sum a[i] * b[i] in f32, of rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
-  /// dst[r][c] = what src(r)[c], int8, stands for; fetches ahead as scores do.
+  /// dst[r][c] = the number that src(r)[c], int8, stands for; fetches ahead as scores do.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
   /// Pairs only: dst[r / 2][c] = src(r)[c], src(r + 1)[c]; an odd last row is paired with 0.
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
 };
 
-/// What a level offers: strips from wide to narrow, and kernels of few rows from few to more.
+/// The kernels of a level: strips from wide to narrow, and kernels of few rows from few to more.
 struct KernelTable {
   Isa isa;
   const StripKernels* strips;
@@ -256,7 +256,7 @@ struct KernelTable {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
   /// The kernels of the fewest rows that take `count` at once; null where there are none. They add along the head in
-  /// another order than strips: a caller chooses by what is a sequence's own.
+  /// another order than strips, so a caller may choose them only by properties of the sequence itself.
   [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
     for (int i = 0; i < few_count; ++i) {
       if (few[i].rows >= count) return &few[i];
