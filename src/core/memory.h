@@ -5,7 +5,8 @@
 
 namespace fa::core {
 
-/// What one process can map with the page tables of every x86-64 CPU (4 levels): nothing larger can be allocated.
+/// The memory that one process can map with the page tables of every x86-64 CPU (4 levels): nothing larger can be
+/// allocated.
 inline constexpr int64_t kAddressSpaceBytes = int64_t{1} << 47;
 
 /// Memory of this machine, swap included, at most kAddressSpaceBytes.

@@ -12,12 +12,13 @@
 
 namespace fa::core {
 
-/// Objects lent one to a borrower at a time; as many as there were borrowers at once. The one returned last is lent
-/// first, since its memory is likeliest in cache. Lending an object that exists allocates nothing.
+/// Objects that are lent, each to one borrower at a time; there are as many as there were borrowers at once. The object
+/// returned last is lent first, since its memory is likeliest in cache. Lending an object that exists allocates
+/// nothing.
 template <typename T>
 class Pool {
  public:
-  /// Returns the object when it goes. Must not outlive the pool.
+  /// Its destructor returns the object. It must not outlive the pool.
   class Lease {
    public:
     Lease(Pool& pool, std::unique_ptr<T> object) : pool_(&pool), object_(std::move(object)) {}
@@ -39,7 +40,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// `make()` gives a std::unique_ptr<T>; called when all are lent. May throw what it throws.
+  /// `make()` gives a std::unique_ptr<T>; it is called when all objects are lent. Throws what `make` throws.
   template <typename Make>
   [[nodiscard]] Lease Borrow(Make&& make) {
     Objects& objects = ObjectsOfThisProcess();
@@ -71,8 +72,8 @@ class Pool {
     size_t made = 0;
   };
 
-  // A forked child begins anew, since a thread that it does not have may hold the mutex; it leaves the parent's objects
-  // alone.
+  // A forked child starts with an empty pool, since a thread that it does not have may hold the mutex; it does not
+  // touch the parent's objects.
   Objects& ObjectsOfThisProcess() {
     Objects* objects = objects_.load(std::memory_order_acquire);
     if (objects->fork_depth == ForkDepth()) return *objects;

@@ -12,10 +12,10 @@
 #include <arm_neon.h>
 #endif
 
-// Keep bits by the million: a block of Philox gives four words, hence four bits, for 20 multiplications. The vector
-// forms hold word w of 8 (4) consecutive blocks in the even 32-bit halves of a register, where vpmuludq wants its
-// factors; what products and shifts leave in the odd halves is never read. A round is 2 multiplications, 2 shifts and
-// 4 xors for all blocks, and 32 (16) bits fall out of the comparison masks.
+// Makes keep bits by the million: a block of Philox gives four words, hence four bits, for 20 multiplications. The
+// vector forms hold word w of 8 (4) consecutive blocks in the even 32-bit halves of a register, where vpmuludq wants
+// its factors; the odd halves of products and shifts are never read. A round is 2 multiplications, 2 shifts and 4 xors
+// for all blocks, and the comparison masks give 32 (16) bits.
 
 namespace fa::core {
 namespace {

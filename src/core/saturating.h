@@ -20,12 +20,12 @@ inline constexpr int64_t kSaturated = std::numeric_limits<int64_t>::max();
 template <typename... Sizes>
 [[nodiscard]] constexpr int64_t SaturatedProduct(int64_t first, int64_t second, Sizes... rest) {
   int64_t product = 0;
-  // A 0 among the rest would make any product 0, so the rest is looked at too.
+  // A 0 among the rest would make any product 0, so the rest is examined too.
   if (__builtin_mul_overflow(first, second, &product)) product = kSaturated;
   return SaturatedProduct(product, static_cast<int64_t>(rest)...);
 }
 
-/// value * part / whole, rounded down, for part <= whole: exact however large they are.
+/// value * part / whole, rounded down, for part <= whole: exact for any size.
 [[nodiscard]] constexpr int64_t ShareOf(int64_t value, int64_t part, int64_t whole) {
   __extension__ using Wide = __int128;
   return static_cast<int64_t>(Wide{value} * part / whole);

@@ -33,7 +33,7 @@ bool NumaNodesAnswer() noexcept {
 }  // namespace
 
 bool SchedulerStarts() noexcept {
-  // The process that asks first, counted from 1. In a child of it `starts` may be half made.
+  // The process that asks first, counted from 1. In a child of it `starts` may be incomplete.
   static constinit std::atomic<uint32_t> first{0};
   const uint32_t process = ForkDepth() + 1;
   uint32_t asked = 0;

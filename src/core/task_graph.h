@@ -25,7 +25,7 @@ struct TaskGraph {
   /// All workers claim from the front of one list: worker 0's range holds every position, the others are empty, and
   /// it is never cut. For graphs whose edges, not ranges, decide who can run (the backward).
   bool shared_claims = false;
-  /// NUMA node that worker c's range would like to run on; empty = no wish.
+  /// NUMA node on which worker c's range should run; empty = any node.
   std::vector<int16_t> range_node;
 
   [[nodiscard]] bool has_edges() const { return !successors.empty(); }

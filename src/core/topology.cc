@@ -34,8 +34,8 @@ int64_t CacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return cache == nullptr ? 0 : static_cast<int64_t>(cache->attr->cache.size);
 }
 
-// The first node whose processors include the core. Memory-only nodes, and high-bandwidth nodes beside a DRAM node of
-// the same cores, thereby stay without cores and drop out.
+// The first node whose processors include the core. Memory-only nodes, and high-bandwidth nodes whose cores belong to a
+// DRAM node, are left without cores and are dropped.
 int NodeOfCore(const std::vector<hwloc_obj_t>& nodes, hwloc_obj_t core) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (hwloc_bitmap_intersects(nodes[i]->cpuset, core->cpuset) != 0) return static_cast<int>(i);

@@ -18,16 +18,16 @@ struct Topology {
   };
   std::vector<Node> nodes;  ///< NUMA nodes with at least one usable core; never empty
   int packages = 1;
-  /// Of one cache. 0 = there is none.
+  /// Bytes of one cache. 0 = there is none.
   int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
 
   /// Cores with at least one hardware thread in the affinity mask; two threads of a core share its FMA units and
   /// count once.
   [[nodiscard]] int cores() const;
 
-  /// This machine, as far as the affinity mask of the calling process reaches.
+  /// The part of this machine that the affinity mask of the calling process contains.
   [[nodiscard]] static Topology Detect();
-  /// A made-up machine in hwloc's notation, all of it usable: "numa:2 core:64 pu:1". @return kInvalidArgument
+  /// An invented machine in hwloc's notation, all of it usable: "numa:2 core:64 pu:1". @return kInvalidArgument
   [[nodiscard]] static Result<Topology> FromSynthetic(const std::string& description);
 };
 

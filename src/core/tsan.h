@@ -28,7 +28,7 @@ inline void TsanAcquire([[maybe_unused]] const void* address) {
 #endif
 }
 
-/// While one lives, ThreadSanitizer does not look at what its thread reads, writes and frees.
+/// While such an object lives, ThreadSanitizer ignores what its thread reads, writes and frees.
 class TsanIgnore {
  public:
 #if defined(__SANITIZE_THREAD__)

@@ -13,8 +13,8 @@ namespace fa {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// A huge page of x86-64. From two of them on, memory asks for huge pages: below, rounding up would cost more than the
-// TLB misses it saves.
+// The size of a huge page of x86-64. Memory of at least two of them asks for huge pages: for less, rounding up would
+// cost more than the TLB misses that it saves.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
 
@@ -46,7 +46,7 @@ Status Workspace::Reserve(size_t bytes) {
   if (bytes <= static_cast<size_t>(core::kAddressSpaceBytes)) {  // so rounding up cannot overflow
     const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     if (posix_memalign(&block, alignment, rounded) == 0) {
-      if (huge) madvise(block, rounded, MADV_HUGEPAGE);  // a wish; memory without huge pages serves as well
+      if (huge) madvise(block, rounded, MADV_HUGEPAGE);  // a request; memory without huge pages works too
       data_ = static_cast<std::byte*>(block);
       size_ = rounded;
       return Status::Ok();

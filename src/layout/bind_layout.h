@@ -15,7 +15,7 @@ struct Axes {
   [[nodiscard]] constexpr bool fused() const { return head < 0; }
 };
 
-/// Of the inputs; the output of BNSD_BSND has the axes of BSND.
+/// The axes of the inputs; the output of BNSD_BSND has the axes of BSND.
 [[nodiscard]] constexpr Axes AxesOf(Layout layout) {
   switch (layout) {
     case Layout::kBSH: return {3, 0, 1, -1, 2};

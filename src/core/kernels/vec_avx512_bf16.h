@@ -1,4 +1,4 @@
-// What the level of VDPBF16PS adds to the vocabulary of AVX-512: words of two bf16. Included after vec_avx512.h.
+// The level of VDPBF16PS adds this to the vocabulary of AVX-512: words of two bf16. Included after vec_avx512.h.
 
 inline constexpr int64_t kWordBytes = 4;
 

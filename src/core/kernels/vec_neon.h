@@ -16,7 +16,7 @@ FA_INLINE M FirstLanes(int64_t n) {
 }
 
 FA_INLINE F Load(const float* p) { return vld1q_f32(p); }
-/// No load that reads past the end: 1 to 3 elements by halves and lanes.
+/// Does not read past the end: 1 to 3 elements are loaded by halves and lanes.
 FA_INLINE F LoadN(const float* p, int64_t n) {
   if (n >= 4) return Load(p);
   F x = vdupq_n_f32(0);
@@ -155,7 +155,7 @@ FA_INLINE F ClampExponent(F x) { return vminq_f32(Set(129.0f), vmaxq_f32(Set(-15
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
 FA_INLINE F ClampProbability(F x) { return vminq_f32(Set(128.0f), vmaxq_f32(Set(-127.0f), x)); }
-/// n: of two equally near ones the odd.
+/// n; of two equally near integers the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
 /// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {

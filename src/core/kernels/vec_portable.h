@@ -151,7 +151,7 @@ FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); 
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), Max(Set(-127.0f), x)); }
-/// n: of two equally near ones the odd.
+/// n; of two equally near integers the odd one.
 FA_INLINE F RoundExponent(F x) { return (x + kExponentRounding) - kExponentRounding; }
 /// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {
