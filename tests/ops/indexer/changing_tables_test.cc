@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "ops/indexer/indexer_case.h"
@@ -19,12 +20,17 @@ constexpr int32_t kFarAway = std::numeric_limits<int32_t>::max();
 
 int32_t* WordAt(const Tensor& tensor, int64_t offset) { return reinterpret_cast<int32_t*>(tensor.Address(offset)); }
 
-/// Makes calls while the words flip. @return number of calls that succeeded
+constexpr int kCheckedCalls = 500;  // few of them see a flip between the check and the use
+constexpr int kMostCalls = 1'000'000;
+
+/// Makes `calls` calls while the words flip, and more until one succeeds: the other thread may rest on the wrong value,
+/// so that a check refuses every call. @return number of calls that succeeded
 template <typename Call>
-int RunWhileFlipping(const Call& call, const std::vector<int32_t*>& words, Context* context) {
+int RunWhileFlipping(const Call& call, const std::vector<int32_t*>& words, Context* context, int calls = kCalls) {
   int through = 0;
   const FlippingWords flipping(words, kFarAway);
-  for (int i = 0; i < kCalls; ++i) {
+  for (int i = 0; i < calls || (through == 0 && i < kMostCalls); ++i) {
+    if (through == 0) std::this_thread::yield();
     const Status status = call.Run(context);
     EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument) << status.message();
     through += status.ok() ? 1 : 0;
@@ -75,7 +81,7 @@ TEST(ChangingTables, OfListsOfTheIndexersGradientsLeadNowhere) {
 
 TEST(ChangingTables, OfListsThatAreCheckedLeadNowhere) {
   const SparseCall call(Usual(2));
-  EXPECT_GT(RunWhileFlipping(call, SomeEntries(call.lists()), ContextOf(IsaLevels().back())), 0);
+  EXPECT_GT(RunWhileFlipping(call, SomeEntries(call.lists()), ContextOf(IsaLevels().back()), kCheckedCalls), 0);
 }
 
 TEST(ChangingTables, OfPagesLeadNowhere) {
@@ -83,7 +89,7 @@ TEST(ChangingTables, OfPagesLeadNowhere) {
     SparseCase c = Usual(heads);
     c.tokens.page_rows = 16;
     const SparseCall call(c);
-    EXPECT_GT(RunWhileFlipping(call, {WordAt(call.block_table(), 3)}, ContextOf(IsaLevels().back())), 0);
+    EXPECT_GT(RunWhileFlipping(call, {WordAt(call.block_table(), 3)}, ContextOf(IsaLevels().back()), kCheckedCalls), 0);
   }
 }
 
