@@ -1,10 +1,10 @@
 // Do two strided views share a byte? Element x of a lies at a.data + sum(stride_i x_i), so the question is whether
 //   lo <= sum(step_k x_k) <= hi,  0 <= x_k <= count_k
-// has a solution, where the steps of a and (with x mirrored, to make them positive) of b stand side by side, and
-// [lo, hi] are the distances at which two elements touch. The search takes the largest step first: what the smaller
-// ones can reach leaves it few values, one or two where the views are nested as layouts are. Steps that tile what a
-// smaller one covers are merged first, so that dense dimensions cost nothing, and the greatest common divisor of the
-// remaining steps rules out interleaved views (packed QKV) at once.
+// has a solution, where the steps are those of a and (with x mirrored, to make them positive) those of b, and [lo, hi]
+// are the distances at which two elements touch. The search takes the largest step first: since the smaller steps reach
+// only so far, few values of it are possible, one or two where the views are nested as layouts are. Steps that tile
+// what a smaller one covers are merged first, so that dense dimensions cost nothing, and the greatest common divisor of
+// the remaining steps rules out interleaved views (packed QKV) at once.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Term {
 // enough that a hostile view costs under a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
-// Largest step first. A handful of terms: insertion.
+// Largest step first. There are only a few terms, so insertion sort serves.
 void SortByStep(Term* terms, int size) {
   for (int i = 1; i < size; ++i) {
     for (int j = i; j > 0 && terms[j].step > terms[j - 1].step; --j) std::swap(terms[j], terms[j - 1]);

@@ -10,7 +10,7 @@ namespace fa::layout {
 
 /// Whether an element of `a` shares a byte with an element of `b`: exact for strided views (a bounded Diophantine
 /// problem; branch and bound over the strides, largest first), not a comparison of byte ranges. Strides must be filled
-/// in. Gives up after a fixed amount of work and then says yes.
+/// in. After a fixed amount of work the search gives up, and the answer is yes.
 [[nodiscard]] bool Overlap(const TensorView& a, const TensorView& b);
 
 }  // namespace fa::layout

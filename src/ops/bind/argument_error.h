@@ -24,9 +24,9 @@ struct SizeSource {
 /// "[2,3,4]"
 [[nodiscard]] std::string Text(const Dims& dims);
 
-/// Rank, sizes and strides of one tensor, whatever it is: known type; at most 8 dimensions, none negative, in all at
-/// most 2^60 elements (so that sums of sizes cannot overflow); strides as many, none negative, span within 64 bits;
-/// innermost stride 1 unless any_innermost (a dimension of one element may have any stride).
+/// Checks rank, sizes and strides of any tensor: known type; at most 8 dimensions, none negative, in all at most 2^60
+/// elements (so that sums of sizes cannot overflow); strides as many, none negative, span within 64 bits; innermost
+/// stride 1 unless any_innermost (a dimension of one element may have any stride).
 [[nodiscard]] Status CheckView(const char* name, const TensorView& tensor, bool any_innermost = false);
 
 [[nodiscard]] inline Status CheckSize(const char* name, const TensorView& tensor, int dim, int64_t want,

@@ -27,7 +27,7 @@ struct PseRows {
   bool compressed = false;
 };
 
-/// A validated dense call: sizes, rules and strides; no pointer, no layout string. What a plan keeps.
+/// A validated dense call: sizes, rules and strides; no pointer, no layout string. A plan keeps it.
 struct BoundAttention {
   tiling::AttentionProblem problem;
   layout::Rows q, k, v, q_rope, k_rope, out;
@@ -49,7 +49,7 @@ struct BoundAttention {
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0
   int64_t padded_rows =
-      0;  ///< of every batch element, where lengths say that fewer are in use; the others are written 0
+      0;  ///< of every batch element, if lengths say that fewer are in use; rows that are not in use are written as 0
 
   std::vector<PlannedTensor> planned;          ///< TensorsOf the planned call
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
@@ -62,8 +62,8 @@ struct BoundAttention {
   [[nodiscard]] bool converts_keys() const { return problem.dtype != DType::kF32 || decode; }
 };
 
-/// Rows in use of each batch element of a padded layout, from row 0 on. One entry: of all; none: S; past the last batch
-/// element: unused.
+/// Rows in use of each batch element of a padded layout, from row 0 on. One entry holds for all elements; no entry
+/// means S; entries past the last batch element are unused.
 struct ActualLengths {
   std::span<const int64_t> q, kv;
 };
@@ -79,7 +79,7 @@ struct ActualLengths {
 /// Checks in Run: the tensors are the planned ones (shape, stride, type, presence, cu arrays equal), and no output
 /// shares an element with another tensor. Allocates nothing when all is well.
 [[nodiscard]] Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args);
-/// The same of the tensors and prefix sums of any dense call whose forward is `bound`.
+/// The same for the tensors and prefix sums of any dense call whose forward is `bound`.
 [[nodiscard]] Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors,
                                      std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv,
                                      const TensorView& dense_mask);

@@ -1,5 +1,5 @@
-// The gradients have the shapes and types of what they are gradients of, so that everything else about them follows
-// from the forward call, which is bound first.
+// A gradient has the shape and type of the tensor that it is the gradient of. Everything else about it follows from the
+// forward call, which is bound first.
 #include "ops/bind/bind_attention_grad.h"
 
 #include <string>

@@ -48,7 +48,7 @@ struct Binding {
 [[nodiscard]] Status BindPse(Binding& call);         ///< pse, slopes
 [[nodiscard]] Status BindDropout(Binding& call);     ///< drop_mask, keep_prob, seed
 
-/// All of them.
+/// Runs all parts.
 [[nodiscard]] Status BindParts(Binding& call);
 
 /// A last-but-one or last size of the dense mask or pse: `want`, or with Inference at least that.

@@ -62,7 +62,7 @@ Status CheckCompressed(const Binding& call) {
   return Status::Ok();
 }
 
-// Of a checked [B|1, N, rows, keys]; the number of sequences and what they share are set.
+// The rows of a checked [B|1, N, rows, keys]; the number of sequences and what they share are already set.
 void FillSequences(const Dims& stride, PseRows* rows) {
   const int64_t batch_stride = rows->shared_batch ? 0 : stride[0];
   int64_t b = 0;

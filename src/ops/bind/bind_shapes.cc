@@ -1,5 +1,5 @@
 // Sizes of query, key, value, their rope parts and out. The first tensor that holds a size defines it (query: batch,
-// rows, heads, D; key: rows, heads; value: Dv), the others are compared with it.
+// rows, heads, D; key: rows, heads; value: Dv), other tensors are compared with it.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -63,7 +63,7 @@ Status CheckAgainst(const char* name, const TensorView& tensor, const Axes& axes
   return check(axes.head, source_axes.head, want.heads);
 }
 
-// The last dimension against a head size that another tensor has defined.
+// Compares the last dimension with a head size that another tensor has defined.
 Status CheckHeadSizeAgainst(const char* name, const TensorView& tensor, const Axes& axes, const Axes& source_axes,
                             int64_t heads, int64_t size, const char* source) {
   if (!axes.fused()) return CheckSize(name, tensor, axes.dim, size, {source, source_axes.dim});

@@ -154,7 +154,7 @@ Status CheckSparseMode(const Binding& call) {
     if (Status status = CheckBandSigns(call); !status.ok()) return status;
   }
   if (call.inference != nullptr && !call.packed()) {
-    // What the band must touch are the tensors: a batch element that uses fewer of their rows may miss it.
+    // The band must touch the tensors: a batch element that uses fewer of their rows may miss the band.
     tiling::Sequence tensors;
     tensors.sq = call.sizes.q_rows;
     tensors.sk = call.sizes.k_rows;
@@ -166,7 +166,7 @@ Status CheckSparseMode(const Binding& call) {
   int64_t last = count - 1;
   while (first < count && sequences[static_cast<size_t>(first)].sq == 0) ++first;
   while (last >= 0 && sequences[static_cast<size_t>(last)].sq == 0) --last;
-  // Sequences without rows look at no key: nothing to refuse.
+  // Sequences without rows see no key, so nothing is refused.
   for (int64_t b = first; b <= last; ++b) {
     const tiling::Sequence& sequence = sequences[static_cast<size_t>(b)];
     if (sequence.sq == 0) continue;

@@ -29,7 +29,7 @@ std::array<CallTensor, (kSizes + ...)> Joined(const std::array<CallTensor, kSize
   return all;
 }
 
-/// What every attention multiplies; the value is required or not.
+/// The tensors that every attention multiplies; the value may be optional.
 template <typename Args>
 std::array<CallTensor, 5> AttentionInputs(const Args& args, const CallTensor& value) {
   return {Input("query", args.q), Input("key", args.k), value, Optional(Input("query_rope", args.q_rope)),
@@ -70,7 +70,7 @@ std::array<CallTensor, 7> SparseInputs(const Args& args) {
                 std::array{Input("sparse_indices", args.sparse_indices), Optional(Input("sink", args.sink))});
 }
 
-/// Of every loss: the indexer's inputs and what is written.
+/// The tensors of every loss: the indexer's inputs, and the outputs.
 template <typename Args>
 std::array<CallTensor, 3> IndexerInputs(const Args& args) {
   return {Input("query_index", args.q_index), Input("key_index", args.k_index), Input("weights", args.weights)};

@@ -21,8 +21,8 @@
 
 namespace fa::ops {
 
-/// One tensor of a call, whatever the operator; it points into the arguments. `required` ones may have null data while
-/// planning, the others are absent then.
+/// One tensor of a call of any operator; it points into the arguments. A `required` tensor may have null data while
+/// planning; another tensor with null data is absent.
 struct CallTensor {
   const char* name;  ///< in errors
   const void* data;
@@ -33,7 +33,7 @@ struct CallTensor {
   bool output;
 };
 
-/// What a plan keeps of one, to compare in Run. Absent: all but `present` is void.
+/// What a plan keeps of a tensor, to compare in Run. If the tensor is absent, only `present` has a meaning.
 struct PlannedTensor {
   bool present = false;
   DType dtype = DType::kF32;
@@ -55,7 +55,7 @@ inline constexpr size_t kDenseLossTensors = 15;
 /// All tensors of a call, inputs before outputs.
 [[nodiscard]] std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args);
 [[nodiscard]] std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args);
-/// All but the lists of keys and values.
+/// All tensors but the lists of keys and values.
 [[nodiscard]] std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args);
 /// One tensor of these lists.
 [[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
@@ -67,19 +67,19 @@ inline constexpr size_t kDenseLossTensors = 15;
 [[nodiscard]] std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs& args);
 [[nodiscard]] std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& args);
 
-/// Of checked tensors, in their order.
+/// What a plan keeps of checked tensors, in their order.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
 
 // Checks in Run.
 
-/// The tensor is the planned one: shape, stride, type, presence.
+/// Checks that the tensor is the planned one: shape, stride, type, presence.
 [[nodiscard]] Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned);
 [[nodiscard]] Status CheckPlannedLengths(const char* name, std::span<const int64_t> got,
                                          std::span<const int64_t> planned);
-/// The output shares no element with the other tensor.
+/// Checks that the output shares no element with the other tensor.
 [[nodiscard]] Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                                 const PlannedTensor& other_planned);
-/// Of all tensors of a call: CheckPlanned; CheckApart of every output and every tensor before it.
+/// For all tensors of a call: CheckPlanned, and CheckApart for every output and every tensor before it.
 [[nodiscard]] Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 [[nodiscard]] Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 

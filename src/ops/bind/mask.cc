@@ -24,7 +24,7 @@ constexpr auto kRamp = [] {
 
 const uint8_t* ExpectedRow(int64_t row) { return kRamp.data() + (row < kSide ? kSide - 1 - row : kSide / 2); }
 
-// The first column that differs, any non-zero byte counting as 1; kSide: none.
+// The first column that differs, where any non-zero byte counts as 1; kSide if none differs.
 int64_t FirstWrong(const uint8_t* row, int64_t column_stride, const uint8_t* expected) {
   if (column_stride == 1 && std::memcmp(row, expected, static_cast<size_t>(kSide)) == 0) return kSide;
   for (int64_t j = 0; j < kSide; ++j) {

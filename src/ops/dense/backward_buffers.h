@@ -21,7 +21,7 @@ struct BackwardSlot {
   float* dq_panel = nullptr;  ///< strips of dQ, [d + d_rope][width]
   float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
   float* delta = nullptr;     ///< rowsum(d_out * out)
-  float* q = nullptr;         ///< a panel of pack_rows a tile of rows
+  float* q = nullptr;         ///< one panel of pack_rows per tile of rows
   float* q_rope = nullptr;    ///< likewise
   float* d_out = nullptr;     ///< likewise
   float* dk = nullptr;        ///< rows [d + d_rope]
@@ -39,33 +39,34 @@ struct BackwardScratch {
   float* pairs = nullptr;   ///< one strip's dS in pairs of keys, for kernels of pairs
 };
 
-/// Where everything of a backward plan lies in its workspace.
+/// Where the buffers of a backward plan lie in its workspace.
 class BackwardBuffers {
  public:
   /// Books into `workspace`.
   BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
                   const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
-  /// What the sums over rows, keys and the batch take of the workspace: known before the plan is made.
+  /// Bytes of workspace that the sums over rows, keys and the batch take: known before the plan is made.
   [[nodiscard]] static size_t SumBytes(const BoundAttentionGrad& bound);
 
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
-  /// Floats a row of a pack_rows panel takes on any level.
+  /// Floats per row of a pack_rows panel, on any level.
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return (columns + 15) / 16 * 16; }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
   /// Where key `begin`, an even one, of a column starts in BackwardSlot::k.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const { return (pairs_ ? begin / 2 : begin) * columns_qk_; }
 
-  /// Sums that cross slots, f32, null when the call does not ask for them.
+  /// Sums that cross slots, f32; null if the call does not ask for them.
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
   [[nodiscard]] float* RowSlope(std::byte* workspace) const { return At(workspace, row_slope_); }  ///< [b][n][sq]
   [[nodiscard]] float* KeyBias(std::byte* workspace) const { return At(workspace, key_bias_); }    ///< [b][n][sk]
   [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }  ///< [n][sq][sk]
-  /// Where the rows (keys) of sequence b start in RowDelta and RowSlope (KeyBias): head-major, sizes of its own.
+  /// Where the rows (keys) of sequence b start in RowDelta and RowSlope (KeyBias): head-major, with the sequence's own
+  /// sizes.
   [[nodiscard]] int64_t RowBase(int64_t b) const { return row_base_[static_cast<size_t>(b)]; }
   [[nodiscard]] int64_t KeyBase(int64_t b) const { return key_base_[static_cast<size_t>(b)]; }
 

@@ -81,9 +81,9 @@ struct BackwardTile::Tile {
   float* q = nullptr;       ///< panels of pack_rows, as long as the tile's rows
   float* q_rope = nullptr;
   float* d_out = nullptr;
-  /// The tile that its worker most likely takes next, where it reads what lies in the slot.
+  /// The tile that the worker most likely takes next, if that tile reads what lies in the slot.
   const tiling::BackwardItem* next = nullptr;
-  FetchRuns::Run runs[6] = {};  ///< the panels that one reads
+  FetchRuns::Run runs[6] = {};  ///< the panels that this tile reads
   core::kernels::FetchList fetch = {};
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
@@ -128,7 +128,7 @@ int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   return (item.head - item.head_kv * problem.group()) * rows_per_head + item.row_begin;
 }
 
-/// The next tile of the task's column, which is the first of its successors; null where it packs its panels itself.
+/// The next tile of the task's column, which is the first of its successors; null if that tile packs its panels itself.
 const tiling::BackwardItem* BackwardTile::NextOf(int32_t task) const {
   const core::TaskGraph& graph = plan_.graph;
   if (!graph.has_edges()) return nullptr;
@@ -143,7 +143,7 @@ const tiling::BackwardItem* BackwardTile::NextOf(int32_t task) const {
   return same_column && !next.first_of_rows ? &next : nullptr;
 }
 
-/// Makes the tile's strips; in the first tile of the row group also packs what every later one reads.
+/// Makes the tile's strips; the first tile of the row group also packs what all later tiles read.
 void BackwardTile::OpenRows(Tile& tile) const {
   const BoundAttention& forward = bound_.forward;
   const auto& problem = forward.problem;
@@ -410,9 +410,8 @@ void BackwardTile::BiasGradient(const Tile& tile, const GradStrip& strip) const 
                                bound_.dpse.shared_batch ? DType::kF32 : bound_.dpse.dtype, strip.lanes.count);
 }
 
-/// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different keys; between two neighbouring bounds of their
-/// intervals the strips at work are the same, a contiguous run of them, since the bounds do not decrease along the
-/// rows.
+/// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different keys. Between two neighbouring bounds of their
+/// intervals, the same strips take part: a contiguous run of strips, since the bounds do not decrease along the rows.
 void BackwardTile::ColumnGradients(const Tile& tile) const {
   const auto& problem = bound_.forward.problem;
   const int64_t columns = problem.d + problem.d_rope;

@@ -11,7 +11,7 @@
 namespace fa::ops {
 namespace {
 
-/// Says in the problem what the kernels read in place: pairs of bf16 along the head lie in every row of K; pairs of
+/// Records in the problem what the kernels read in place: pairs of bf16 along the head lie in every row of K; pairs of
 /// keys are packed.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
   if (table.pairs()) {

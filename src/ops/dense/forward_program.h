@@ -16,7 +16,7 @@
 
 namespace fa::ops {
 
-/// A bound forward, planned and booked: what the plans of the operators that are forwards hold. Immutable.
+/// A bound forward, planned and booked: the plans of the operators that are forwards hold it. Immutable.
 class ForwardProgram {
  public:
   /// @param op  its name in descriptions
@@ -27,7 +27,7 @@ class ForwardProgram {
   [[nodiscard]] PlanInfo info() const;
   [[nodiscard]] std::string Describe() const;
   /// Runs on checked arguments, as a graph of `plan`.
-  /// @param keys          of a decode: where K and V lie instead of in `args`
+  /// @param keys          for a decode: where K and V lie; replaces those of `args`
   /// @param quantisation  of an int8 output
   [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
                            const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr) const;
@@ -45,7 +45,7 @@ class ForwardProgram {
   ForwardBuffers buffers_;
 };
 
-/// What a plan of tiles tells of itself.
+/// The description of a plan of tiles.
 [[nodiscard]] PlanInfo InfoOf(const char* op, const tiling::ForwardPlan& plan);
 
 }  // namespace fa::ops

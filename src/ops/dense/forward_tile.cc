@@ -90,7 +90,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
       strips_.VisitBlock(strips[s], block, rows, scratch);
-      // The first strip has fetched the next block into L2; the others need not.
+      // The first strip has fetched the next block into L2; the other strips need not fetch it.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
   }
@@ -115,8 +115,8 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
   for (int64_t s = 0; s < count; ++s) strips_.VisitBlock(strips[s], block, rows, scratch);
 }
 
-/// Leaves this part's state for the task that comes last, which adds them all up in the order of the parts; returns
-/// whether this is the one. No task waits, and no bit depends on which task comes last.
+/// Leaves this part's state for the task that comes last, which adds all states up in the order of the parts. Returns
+/// whether this task is the last. No task waits, and no bit depends on which task comes last.
 bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
   const int64_t dv = bound_.problem.dv;
   auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);

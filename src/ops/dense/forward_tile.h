@@ -21,22 +21,22 @@ struct ForwardBuffers {
   size_t slots = 0;          ///< packed K and V
   size_t scratch = 0;        ///< worker after worker
   size_t scratch_bytes = 0;  ///< of one worker
-  size_t arrivals = 0;       ///< int32_t a merge: parts whose state is there; 0 before and after a run
-  size_t states = 0;         ///< of parts of keys
-  size_t state_floats = 0;   ///< of one part
+  size_t arrivals = 0;  ///< one int32_t per merge: the number of parts whose state is there; 0 before and after a run
+  size_t states = 0;    ///< of parts of keys
+  size_t state_floats = 0;  ///< of one part
 };
 
 /// Floats of the state of one part: for each strip of a tile of `rows` rows its statistics and output state.
 [[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
 
 /// Whether the keys of a sequence are one block. The output then needs no rescaling, and V of a block stays in L1 from
-/// one register block of rows to the next: a state by rows saves the transposition. Longer ones lose more on V, of
-/// which rows read four vectors a key where lanes read eight numbers (measured at S = 1024: 2 % at D = 64, 20 % at
+/// one register block of rows to the next: a state by rows saves the transposition. Longer sequences lose more on V, of
+/// which rows read four vectors per key where lanes read eight numbers (measured at S = 1024: 2 % at D = 64, 20 % at
 /// 128).
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
-/// The kernels for the first of `rows` rows of a sequence: those of few rows where its whole group has few, a choice by
-/// the sequence alone, since their bits differ.
+/// The kernels for the first of `rows` rows of a sequence: those of few rows if the whole group has few. The choice
+/// depends on the sequence alone, since the bits of the two differ.
 [[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
                                                                 const tiling::AttentionProblem& problem,
                                                                 int64_t block_k, int32_t sequence, int64_t rows);

@@ -104,7 +104,7 @@ void WritePairBias(const BoundAttentionGrad& bound, const core::kernels::KernelT
   }
 }
 
-/// A bias whose batch is empty: a sum of nothing.
+/// A bias whose batch is empty: its gradient is a sum of nothing.
 void ClearBias(const MutableTensorView& dpse) {
   const Dims stride = layout::FilledStride(dpse.shape, dpse.stride);
   const auto element = static_cast<int64_t>(SizeOf(dpse.dtype));

@@ -241,7 +241,8 @@ class Merger {
  public:
   Merger(const MergeArgs& args, const BoundMerge& merge) : args_(args), merge_(merge) {}
 
-  // Rows are counted head fastest, as they lie in most layouts; where they do not, each is still a contiguous row.
+  // Rows are counted with the head running fastest, as they lie in most layouts; in other layouts each is still a
+  // contiguous row.
   template <typename Type>
   void MergeRows(int64_t begin, int64_t end) const {
     for (int64_t index = begin; index < end; ++index) {

@@ -16,7 +16,7 @@
 
 namespace fa::ops {
 
-/// The queries, keys and weights of an indexer as they are given, and what they are called.
+/// The queries, keys and weights of an indexer as the caller gives them, and their names in messages.
 struct IndexerInputs {
   const char *q_name, *k_name;
   const TensorView &q, &k, &weights;
@@ -26,7 +26,7 @@ struct IndexerInputs {
   SparseMask mask;
 };
 
-/// The same, checked: what the forward and the gradients share.
+/// The same, checked. The forward and the gradients share them.
 struct IndexerShape {
   SparseSequences sequences;
   DType dtype = DType::kF32, weights_dtype = DType::kF32;
@@ -34,7 +34,7 @@ struct IndexerShape {
   layout::Rows q, k;
   layout::Stats weights;
 
-  /// Heads of a token, q.head elements apart.
+  /// The heads of a token, q.head elements apart.
   [[nodiscard]] const void* QueryRow(const void* data, const SparseToken& token) const {
     return Address(data, dtype, q.Offset(token.sequence, 0, sequences.Row(token)));
   }

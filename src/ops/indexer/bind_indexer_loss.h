@@ -36,7 +36,7 @@ struct BoundIndexerLoss {
 
   // Sparse.
   KeyLists lists;
-  bool has_mean = false;  ///< p_head_mean: attention is void
+  bool has_mean = false;  ///< p_head_mean is given, and `attention` has no meaning
   layout::Stats mean;
   bool check_indices = true;
 
