@@ -73,7 +73,7 @@ struct DenseLossProgram {
   const ops::BoundIndexerLoss& bound;
   const core::kernels::KernelTable& table;
   ops::IndexerGradient gradient;
-  const StripKernels& lanes;  ///< of the attention: tokens along them
+  const StripKernels& lanes;  ///< of the attention; tokens lie along the lanes
   std::vector<Group> groups;
   ops::KeyForm form;
   ops::KeySumTasks tasks;
@@ -130,7 +130,7 @@ size_t ScratchBytes(const DenseLossProgram& program) {
   return carver.used();
 }
 
-/// Fewer tokens a group where there are few for the workers.
+/// Groups have fewer tokens if there are few tokens for the workers.
 int64_t GroupTokens(const ops::SparseSequences& sequences, int workers) {
   return std::clamp(sequences.tokens / (kTasksAWorker * workers), kLeastTokens, kMostTokens);
 }
@@ -163,7 +163,7 @@ class DenseLossTile {
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t group) { RunGroup(group, worker); });
   }
-  /// After the tasks.
+  /// Call it after the tasks have run.
   void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, args_.loss.data); }
 
  private:
@@ -203,7 +203,7 @@ RowBlock DenseLossTile::KeyRows(const void* data, const layout::Rows& rows, cons
   return {to, DType::kF32, d};
 }
 
-/// Queries and statistics of every head, a strip of the group's tokens each.
+/// Packs queries and statistics of every head, each for a strip of the group's tokens.
 void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) const {
   const ops::LossAttention& attention = bound_.attention;
   const StripKernels& kernels = program_.lanes;
@@ -273,7 +273,7 @@ void DenseLossTile::SumProbabilities(const Group& group, const Scratch& scratch)
   }
 }
 
-/// Loss and gradients of one token with a block of keys.
+/// Computes loss and gradients of one token with a block of keys.
 void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
                              const Scratch& scratch) const {
   const ops::IndexerGradient& gradient = program_.gradient;

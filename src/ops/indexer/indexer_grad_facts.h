@@ -13,7 +13,7 @@
 
 namespace fa::ops {
 
-/// What a plan of gradients of the indexer tells of itself.
+/// The description of a plan of gradients of the indexer.
 struct IndexerGradFacts {
   const char* op;
   const IndexerShape& shape;

@@ -131,12 +131,12 @@ void IndexerGradient::AddSelected(const SelectedBlock& block, const Token& token
   for (int64_t i = 0; i < count; ++i) block.targets[i] = sums.Row(sequence, keys[i]);
   turn.WaitFor(keys[count - 1] + 1);
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    // Up to a key that stands twice.
+    // The run goes up to a key that stands twice.
     end = begin + 1;
     while (end < count && keys[end] != keys[end - 1]) ++end;
     AddKeySide(block.s, count, begin, end, block.targets + begin, token);
   }
-  // The key may go on in the next block.
+  // The key may stand in the next block too.
   if (block.first + count < block.selected.count) turn.Publish(keys[count]);
 }
 

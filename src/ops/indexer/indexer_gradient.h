@@ -17,7 +17,7 @@
 
 namespace fa::ops {
 
-/// The gradients of an indexer as they are given.
+/// The gradients of an indexer as the caller gives them.
 struct IndexerGradients {
   const char *dq_name, *dk_name;
   const MutableTensorView &dq, &dk, &dweights;
@@ -32,7 +32,7 @@ struct IndexerGradRows {
 [[nodiscard]] Result<IndexerGradRows> BindIndexerGradients(const IndexerGradients& gradients,
                                                            const SparseTensors& tensors, const IndexerShape& shape);
 
-/// 0 for tokens and keys that no sequence uses.
+/// Writes 0 for tokens and keys that no sequence uses.
 void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradRows& rows, const IndexerGradients& gradients);
 
 /// The gradients of one token's scores: with S its products and dI the gradients of its scores, E = w dI where S > 0,
@@ -55,7 +55,7 @@ class IndexerGradient {
 
   [[nodiscard]] const HeadStrips& strips() const { return strips_; }
   [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
-  /// How keys are gathered, `block` at a time.
+  /// The way in which keys are gathered, `block` at a time.
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
@@ -70,7 +70,7 @@ class IndexerGradient {
   /// dk(key) += E^T q for the keys [begin, end) of a block of `keys`, no two alike; e is what AddQuerySide left.
   /// @param dk  the sum of each of them
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// A block of a token's selected keys: both sides, the keys' in turn.
+  /// Adds both sides of a block of a token's selected keys; the keys' side in the order of tokens.
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< of them

@@ -1,7 +1,7 @@
 // SparseLightningIndexerGradKLLoss: bind -> plan -> run. A task is a token. A first walk over its selected keys, in
 // blocks, gathers their rows and makes the products of the indexer, which are kept, and the probabilities of the
-// attention, which are summed over its heads as they come. Then the row's softmax and loss; a second walk makes the
-// gradients from the products kept (IndexerGradient), so that none is made twice.
+// attention, which are summed over its heads as they come. The row's softmax and loss follow. A second walk makes the
+// gradients from the kept products (IndexerGradient), so that no product is made twice.
 
 #include "fa/indexer_loss.h"
 
@@ -65,7 +65,7 @@ struct Scratch {
   float *scores, *p;
   float** targets;
 
-  // Of the attention; void with p_head_mean.
+  // Buffers of the attention; unused with p_head_mean.
   float *panel, *panel_rope, *shift, *shares, *tile;
   ops::GatherPanels gathered;
 };
@@ -137,7 +137,7 @@ class LossTile {
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
   }
-  /// After the tasks.
+  /// Call it after the tasks have run.
   void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, args_.loss.data); }
 
  private:
@@ -159,7 +159,7 @@ class LossTile {
   ops::KeySumTasks::Run run_;
 };
 
-/// Queries and statistics of a token.
+/// Packs queries and statistics of a token.
 void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch) const {
   const ops::LossAttention& attention = bound_.attention;
   const DType dtype = bound_.shape.dtype;

@@ -17,10 +17,10 @@ constexpr int64_t kLeastGroup = 4;
 // Tasks per worker, so many that the last ones leave no worker idle for long.
 constexpr int64_t kTasksAWorker = 4;
 
-// Keys are not cut below: a task that short is all overhead.
+// Keys are not cut into fewer: so short a task would be all overhead.
 constexpr int64_t kLeastKeys = 512;
 
-// A selection against one key of one head: it reads a score ten times.
+// The cost of a selection, in products of one key with one head: it reads a score ten times.
 constexpr double kSelectCost = 10;
 
 // Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -51,7 +51,7 @@ void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, in
   }
 }
 
-/// One selection a token behind the items of its keys.
+/// One selection per token, after the items of its keys.
 void AddSelections(const SparseSequences& sequences, IndexerPlan& plan) {
   core::TaskGraph& graph = plan.graph;
   const auto items = static_cast<int32_t>(plan.items.size());

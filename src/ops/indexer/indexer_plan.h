@@ -21,13 +21,14 @@ struct IndexerItem {
   int64_t first_token = 0;  ///< of rows, counted through all sequences
 };
 
-/// What runs in an indexer's forward. How tokens are grouped and keys are cut changes no bit: a score stands alone.
+/// The tasks of an indexer's forward. The grouping of tokens and the cut of keys change no bit: a score does not depend
+/// on others.
 struct IndexerPlan {
   std::vector<IndexerItem> items;  ///< one task each
-  /// Keys are cut, scores lie in the workspace, and a task a token behind those of its keys selects. Else an item's
-  /// keys are all that its tokens may select, and it selects too.
+  /// Keys are cut, scores lie in the workspace, and one task per token, after those of its keys, selects. If not, the
+  /// keys of an item are all that its tokens may select, and the item's task selects too.
   bool cut = false;
-  int64_t group = 0;  ///< tokens an item at most
+  int64_t group = 0;  ///< largest number of tokens per item
   core::TaskGraph graph;
   std::vector<double> load;
   double flops = 0, flops_full = 0, flops_visited = 0;
@@ -38,7 +39,7 @@ struct IndexerPlan {
 [[nodiscard]] IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int64_t d, int64_t width,
                                           const tiling::Machine& machine);
 
-/// Of workers' shares of the longest one; 1 where there is nothing to do.
+/// Mean of the workers' loads, divided by the longest; 1 if there is nothing to do.
 [[nodiscard]] double MeanLoad(const std::vector<double>& load);
 
 }  // namespace fa::ops

@@ -1,9 +1,9 @@
 // score(t, s) = sum over heads of w ReLU(q.k), then the K largest of a token's row. Products of a token's heads with a
 // strip of keys are summed over the heads while they lie in L1, so that of S2 x heads scores only S2 are ever stored.
-// Many tokens: keys lie along the lanes, packed once for a group of tokens, and q is broadcast from where it lies. One
-// or two tokens, as in decode, do not pay for the packing (20 % of one token's products): their heads lie along the
-// lanes and keys are broadcast. Either way a product adds along d in one order and a score adds its heads in ascending
-// order, so the bits are the same.
+// Many tokens: keys lie along the lanes, packed once per group of tokens, and q is broadcast from where it lies. One or
+// two tokens, as in decode, do not pay for the packing (20 % of one token's products): their heads lie along the lanes
+// and keys are broadcast. Either way a product adds along d in one order and a score adds its heads in ascending order,
+// so the bits are the same.
 #include "ops/indexer/indexer_tile.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using core::kernels::RowBlock;
 
 constexpr float kUnusedValue = -std::numeric_limits<float>::infinity();
 
-// Tokens from which on packing keys pays.
+// The least number of tokens for which packing keys pays.
 constexpr int64_t kManyTokens = 3;
 
 // Keys of a tile whose lanes are heads: with 64 heads it takes 16 KB, half of L1.
@@ -89,7 +89,7 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   for (int64_t i = 0; i < tokens; ++i) SelectKeys(Token(item, i), scores + i * row_floats, scratch);
 }
 
-/// Weights to f32, and the queries that are broadcast, where they do not lie as the kernels take them.
+/// Converts weights to f32, and the queries that are broadcast if they do not lie as the kernels take them.
 void IndexerTile::ReadTokens(const IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = bound_.shape;
   const auto& kernels = *program_.table.rows;
@@ -126,7 +126,7 @@ void IndexerTile::ScoreKeysAlongLanes(const IndexerItem& item, const Scratch& sc
   }
 }
 
-/// Rows of keys as the kernels of strips take them: in place, or copied side by side.
+/// Rows of keys as the kernels of strips take them: in place, or copied next to each other.
 RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
   const IndexerShape& shape = bound_.shape;
   if (!bound_.paged && program_.gather.form != KeyForm::kF32) {
@@ -159,12 +159,12 @@ void IndexerTile::SelectKeys(const SparseToken& token, const float* scores, cons
   const int64_t row = sequences.Row(token);
   auto* indices = static_cast<int32_t*>(args_.sparse_indices.data) + bound_.indices.Offset(token.sequence, 0, row);
   const int64_t used = scratch.top_k.Select(scores, sequences.Limit(token), indices);
-  // The order counts -0 as +0, and so do the values.
+  // The order treats -0 as +0, and so do the values.
   for (int64_t i = 0; i < used; ++i) scratch.values[i] = scores[indices[i]] + 0.0F;
   WriteEntries(token.sequence, row, used, scratch.values);
 }
 
-/// The entries behind the used ones; `values` are those of all.
+/// Writes the entries after the used ones; `values` are those of all entries.
 void IndexerTile::WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const {
   const int64_t entries = bound_.entries;
   auto* indices = static_cast<int32_t*>(args_.sparse_indices.data) + bound_.indices.Offset(batch, 0, row);

@@ -16,7 +16,7 @@
 
 namespace fa::ops {
 
-/// What a planned indexer's forward computes with and where its memory lies.
+/// The kernels of a planned indexer's forward, and where its memory lies.
 struct IndexerProgram {
   IndexerProgram(const BoundIndexer& bound, const core::kernels::KernelTable& table, const tiling::Machine& machine);
 
@@ -50,7 +50,7 @@ class IndexerTile {
   [[nodiscard]] static size_t ScratchBytes(const BoundIndexer& bound, const IndexerProgram& program);
 
   void operator()(int32_t task, int worker) const;
-  /// The rows of tokens that no sequence uses: no index, no value. Before the tasks.
+  /// Writes the rows of tokens that no sequence uses: no index, no value. Call it before the tasks run.
   void WriteUnusedRows() const;
 
  private:

@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// A KL loss, bound, planned and booked. Program: its tasks and where its buffers lie; Tile: its tile program, one a
+/// A KL loss, bound, planned and booked. Program: its tasks and where its buffers lie; Tile: its tile program, one per
 /// run.
 template <typename Program, typename Tile, typename Args>
 class LossPlan final : public Plan::Impl {

@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-// Below it p and y count as it, in the loss alone: the device's.
+// p and y below this count as this value, but only in the loss. The device has the same value.
 constexpr float kSmallest = 1e-8F;
 
 /// y = exp(scores - max).
@@ -36,7 +36,7 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
 double RowLoss(const float* p, int64_t n, float* y) {
   double loss = 0;
   for (int64_t i = 0; i < n; ++i) {
-    // std::max keeps a NaN that stands first.
+    // std::max keeps a NaN in its first argument.
     const float target = std::max(p[i], kSmallest);
     loss += target * std::log(static_cast<double>(target) / std::max(y[i], kSmallest));
     y[i] -= p[i];
@@ -51,7 +51,7 @@ double RowSum(const float* p, int64_t n) {
 }
 
 void NormaliseRow(double sum, int64_t n, float* p) {
-  // In double: the sum may be subnormal where the statistics are of another selection.
+  // In double: the sum may be subnormal if the statistics are those of another selection.
   const double factor = sum == 0 ? 0 : 1 / sum;
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
 }

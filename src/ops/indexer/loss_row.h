@@ -10,7 +10,7 @@ namespace fa::ops {
 /// y = exp(scores - max) / sum of the first n. y may be scores.
 void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float max, double sum,
                 float* y);
-/// The same by their own maximum and sum.
+/// The same with their own maximum and sum.
 void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float* y);
 
 /// Sum of the terms p' (ln p' - ln y') with p' = max(p, 1e-8), y' = max(y, 1e-8); y becomes the gradient of its score,
@@ -18,10 +18,10 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
 [[nodiscard]] double RowLoss(const float* p, int64_t n, float* y);
 
 [[nodiscard]] double RowSum(const float* p, int64_t n);
-/// p *= 1 / sum, and 0 where the sum is 0, as that of statistics of a row without keys.
+/// p *= 1 / sum; p becomes 0 if the sum is 0, as with the statistics of a row without keys.
 void NormaliseRow(double sum, int64_t n, float* p);
 
-/// The loss of a call from those of its tokens, in their order.
+/// The loss of a call: the sum of the losses of its tokens, in their order.
 void WriteLoss(const double* losses, int64_t tokens, float multiplier, void* loss);
 
 }  // namespace fa::ops

@@ -1,7 +1,7 @@
-// Scores become 32-bit keys that ascend where scores descend. A sample tells a cut that a few more than the wanted ones
-// should lie below: these candidates are collected by one pass over all. A counting sort brings them into as many
+// Scores become 32-bit keys that ascend where scores descend. A sample gives a cut below which a few more keys than the
+// wanted ones should lie: one pass over all keys collects these candidates. A counting sort brings them into as many
 // buckets, whose members are close to one another, and every entry then passes a few registers that put runs of a few
-// in order without a branch. Where the sample misleads, the cut is raised; the result is exact whatever it says.
+// in order without a branch. If the sample misleads, the cut is raised; the result is exact whatever the sample says.
 
 #include "ops/indexer/top_k.h"
 
@@ -22,20 +22,20 @@ constexpr uint32_t kGreatestKey = 0xff7fffff;  // of the lowest finite float
 constexpr uint32_t kNanKey = 0xffffffff;
 constexpr int kIndexBits = 32;
 
-// The candidates are about a quarter more than the wanted of 2048 of 8192.
+// With 2048 of 8192 scores there are about a quarter more candidates than wanted.
 constexpr int64_t kSamples = 512;
 
-// About one candidate a bucket for 2048 of 8192 scores; twice as many cost more to add up than they save.
+// About one candidate per bucket for 2048 of 8192 scores; twice as many buckets cost more to add up than they save.
 constexpr int kBucketBits = 12;
 constexpr int32_t kBuckets = 1 << kBucketBits;
 // Buckets reach 16 doublings of the distance from the cut to the middle candidate; what lies above shares one. With 8 a
 // far outlier costs less and scores of all magnitudes more, with 32 the other way round.
 constexpr int32_t kReach = 16 << 23;
 
-// As many are sorted by comparisons sooner than the counters are cleared and added up.
+// So many are sorted by comparisons faster than the counters are cleared and added up.
 constexpr int64_t kFewEntries = 64;
 
-// A run of one more is put in order; with 2 or 4 registers 2048 of 8192 normal scores took 5 to 15 % longer.
+// Runs of one more than this are put in order; with 2 or 4 registers 2048 of 8192 normal scores took 5 to 15 % longer.
 constexpr int kRegisters = 3;
 constexpr int64_t kRun = kRegisters + 1;
 
@@ -60,15 +60,16 @@ class ScoreSample {
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());
   }
-  /// The rank below which `wanted` of `count` scores lie but for one case in a thousand of independent scores: three
-  /// standard deviations of the number of samples among the wanted ones above its mean.
+  /// A rank below which `wanted` of `count` scores lie, but for one case in a thousand of independent scores: three
+  /// standard deviations above the mean of the number of samples among the wanted ones.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
     return static_cast<int64_t>(share * size + 3 * std::sqrt(share * (1 - share) * size)) + 1;
   }
-  /// How many keys are at most `last`.
+  /// The number of keys that are at most `last`.
   [[nodiscard]] int64_t UpTo(uint32_t last) const { return kernels_.keys_up_to(keys_.data(), size_, last); }
-  /// A key that `rank` keys are at most, or the least that more are; kNanKey beyond the last rank.
+  /// A key such that `rank` keys are at most as large, or the least key such that more are; kNanKey beyond the last
+  /// rank.
   [[nodiscard]] uint32_t AtRank(int64_t rank) const {
     if (rank > size_) return kNanKey;
     uint32_t first = 0, last = kNanKey;
@@ -96,7 +97,8 @@ namespace {
 /// Buckets are equal steps of the bits of `score - floor + rise`: they widen as scores lie further above the floor, as
 /// what lies above a cut thins out. With the rise of half the candidates, half of them lie in the first doubling.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
-  // Where all are wanted, a 64th of them shares the last bucket, so that no far one stretches the others' buckets.
+  // If all scores are wanted, a 64th of them shares the last bucket, so that no outlier stretches the buckets of the
+  // others.
   const int64_t finite = sample.UpTo(kGreatestKey);
   const uint32_t lowest = cut <= kGreatestKey ? cut : sample.AtRank(std::max<int64_t>(finite - finite / 64 - 1, 1));
   const float floor = FiniteScore(lowest);
@@ -109,7 +111,7 @@ KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   return {.floor = floor, .rise = rise, .top = bottom + span, .shift = shift, .last = span >> shift};
 }
 
-/// Entry by entry past registers that keep the greater one: runs of at most kRun come out in order.
+/// Passes the entries through registers that keep the greater of two: runs of at most kRun come out in order.
 void Settle(const uint64_t* entries, int64_t wanted, int32_t* indices) {
   std::array<uint64_t, kRegisters> kept{};
   for (int64_t i = 0; i < wanted + kRegisters; ++i) {

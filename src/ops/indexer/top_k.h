@@ -14,17 +14,17 @@ class ScoreSample;
 /// ascending; -0 counts as +0, NaN comes after -inf.
 class TopK {
  public:
-  /// For rows of at most max_scores, of which the k largest are wanted; with null memory in the carver it is only
-  /// counted.
+  /// For rows of at most max_scores, of which the k largest are wanted. With null memory in the carver, the memory is
+  /// only counted.
   TopK(const core::kernels::IndexerKernels& kernels, Carver& carver, int64_t max_scores, int64_t k);
 
-  /// Writes the indices of the min(k, count) largest. @return how many
+  /// Writes the indices of the min(k, count) largest scores. @return their number
   int64_t Select(const float* scores, int64_t count, int32_t* indices) const;
 
  private:
   /// Writes the first `wanted` of the `count` candidates, all below the cut, in order.
   void Sort(int64_t count, int64_t wanted, const ScoreSample& sample, uint32_t cut, int32_t* indices) const;
-  /// Entries of the candidates by their buckets; among the wanted those of a crowded bucket are in order.
+  /// Sorts the entries of the candidates into their buckets; wanted entries of a crowded bucket are in order.
   void Place(int64_t count, int64_t wanted, int32_t last_bucket) const;
 
   const core::kernels::IndexerKernels& kernels_;
@@ -34,7 +34,7 @@ class TopK {
   uint16_t* bucket_;   // of the candidates
   uint64_t* entries_;  // key << 32 | index, by buckets
   int32_t* ends_;      // of the buckets
-  uint16_t* crowded_;  // buckets of more than the registers put in order
+  uint16_t* crowded_;  // buckets with more entries than the registers put in order
 };
 
 }  // namespace fa::ops

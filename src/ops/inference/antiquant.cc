@@ -31,7 +31,7 @@ float Load(const TensorView& tensor, int64_t at) {
   }
 }
 
-/// Of keys (side 0) or values (side 1).
+/// The table of keys (side 0) or values (side 1).
 void Read(const TensorView& tensor, int64_t side, const BoundDecode& bound, const TableSize& size, float* to) {
   const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
   const int rank = tensor.shape.rank();

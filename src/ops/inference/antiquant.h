@@ -11,7 +11,7 @@ namespace fa::ops {
 /// Workspace for the scales and offsets of a decode, as f32.
 [[nodiscard]] size_t AntiquantBytes(const BoundDecode& bound);
 
-/// Reads them into `floats` and says in `source` where they are.
+/// Reads scales and offsets into `floats`, and records in `source` where they are.
 void ReadAntiquant(const BoundDecode& bound, const DecodeAttentionArgs& args, float* floats, KeySource& source);
 
 }  // namespace fa::ops

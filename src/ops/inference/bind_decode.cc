@@ -1,5 +1,5 @@
-// A decode is bound as the dense call that it amounts to: one tensor of keys and one of values in the call's layout,
-// as long as the longest batch element. What differs is how their rows are found (KeyStorage).
+// A decode is bound as an equivalent dense call: one tensor of keys and one of values in the call's layout, as long as
+// the longest batch element. The two differ only in how rows of keys are found (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
 #include <string>
@@ -74,7 +74,7 @@ TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   return whole;
 }
 
-// As the device, an offset is refused where the rule leaves rows without keys, whose 0 it would move.
+// As on the device, an offset is refused if the rule leaves rows without keys: the offset would move their 0.
 Status BindOutput(DecodeBinding& call) {
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   auto scales =

@@ -12,7 +12,7 @@
 
 namespace fa::ops {
 
-/// A validated decode: the dense call that it amounts to, and how its keys lie.
+/// A validated decode: the equivalent dense call, and how the keys lie.
 struct BoundDecode {
   BoundAttention attention;
   KeyStorage storage;
@@ -29,7 +29,7 @@ struct BoundDecode {
 /// every entry of block_table that is used is a page.
 [[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
-/// The dense call in a run: tensors of `args`; those of keys and values stand for the first of them.
+/// The dense call in a run: tensors of `args`; its keys and values are the first tensors of the lists.
 [[nodiscard]] AttentionArgs DenseArgs(const DecodeAttentionArgs& args);
 
 }  // namespace fa::ops

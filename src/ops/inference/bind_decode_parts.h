@@ -17,7 +17,7 @@ struct DecodeBinding {
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
   layout::Axes axes;       ///< of the call's layout
-  AttentionArgs dense;     ///< the dense call that it amounts to, as far as it is known
+  AttentionArgs dense;     ///< the equivalent dense call, as far as it is known
   bool own_types = false;  ///< the types of query, keys, values and out have been checked
 
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
@@ -27,13 +27,14 @@ struct DecodeBinding {
 /// The data of the dense call's keys and values, which have no memory of their own.
 inline constexpr char kPresent = 0;
 
-/// "key", or "key[2]" where there are several.
+/// "key", or "key[2]" if there are several tensors.
 [[nodiscard]] std::string NameInList(const char* list, std::span<const TensorView> tensors, size_t i);
 
 /// Binds the dense call.
 [[nodiscard]] Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv);
 
-// How the keys and values lie. Each finds the tensors that stand for them in the dense call, and binds it.
+// The forms of keys and values. Each function makes the tensors that represent them in the dense call, and binds that
+// call.
 [[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< one tensor per batch element
 [[nodiscard]] Status BindKeyPages(DecodeBinding& call);  ///< pages, block_table
 

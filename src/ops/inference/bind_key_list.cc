@@ -8,7 +8,7 @@
 namespace fa::ops {
 namespace {
 
-// One batch element each, equal but for their rows.
+// Each tensor has one batch element; they are equal but for their rows.
 Status CheckListed(const DecodeBinding& call, const char* list, std::span<const TensorView> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const std::string name = NameInList(list, tensors, i);

@@ -1,4 +1,4 @@
-// Keys and values in pages: in the dense call one tensor of each, as long as the longest batch element, whose rows and
+// Keys and values in pages: the dense call has one tensor of each, as long as the longest batch element, whose rows and
 // heads are as far apart as those of a page.
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
-// What prompt attention asks beyond a forward: types and scales that go together, heads_kv, and no row without keys
-// where an offset would turn its 0 into something else.
+// What prompt attention requires in addition to a forward: types and scales that go together, heads_kv, and no row
+// without keys if an offset would change the row's 0.
 #include "ops/inference/bind_prompt.h"
 
 #include <bit>
@@ -53,8 +53,9 @@ Status CheckProductScales(const PromptAttentionArgs& args) {
   return Status::Ok();
 }
 
-/// Whether the rule leaves a row without keys. Rows' ends do not decrease, so such rows begin or end the sequence. With
-/// no rule, and with a diagonal from the top left, it takes a sequence without keys, which the device lets pass.
+/// Whether the rule leaves a row without keys. Rows' ends do not decrease, so such rows begin or end the sequence.
+/// Without a rule, and with a diagonal from the top left, only a sequence without keys has such rows, and the device
+/// accepts it.
 bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
   const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
   if (sequence.sq == 0 || never) return false;
@@ -95,7 +96,7 @@ AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
   return forward;
 }
 
-// An f32, or the low half of a u64, which holds the bits of one.
+// Reads an f32, or a u64 whose low half holds the bits of an f32.
 float ReadScale(const TensorView& tensor) {
   if (tensor.dtype == DType::kF32) return *static_cast<const float*>(tensor.data);
   return std::bit_cast<float>(static_cast<uint32_t>(*static_cast<const uint64_t*>(tensor.data)));
@@ -150,7 +151,7 @@ Result<ProductScales> ReadProductScales(const PromptAttentionArgs& args, float s
   if (Status status = CheckFinite("quant_scale1", quant); !status.ok()) return status;
   if (Status status = CheckFinite("deq_scale2", deq2); !status.ok()) return status;
   if (Status status = CheckFinite("deq_scale1 * scale", deq1 * scale); !status.ok()) return status;
-  // Rounding to even has no side: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
+  // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
   const bool negative = quant < 0;
   return ProductScales{.scores = deq1 * scale,
                        .quant = std::fabs(quant),

@@ -30,7 +30,7 @@ struct ProductScales {
   float product = 1;  ///< of the exact P8 V
 };
 
-/// @return kInvalidArgument for one that is not finite
+/// @return kInvalidArgument for a scale that is not finite
 [[nodiscard]] Result<ProductScales> ReadProductScales(const PromptAttentionArgs& args, float scale);
 
 }  // namespace fa::ops

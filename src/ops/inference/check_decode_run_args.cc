@@ -19,7 +19,7 @@ Status CheckList(const char* list, std::span<const TensorView> tensors, std::spa
   return Status::Ok();
 }
 
-/// One output against everything else of the call.
+/// Checks one output against all other tensors of the call.
 Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& args, size_t output) {
   const auto tensors = TensorsOf(args);
   const auto check = [&](const CallTensor& other, const PlannedTensor& planned) {

@@ -1,4 +1,4 @@
-// DecodeAttention: bind -> plan -> run. The tile program is the forward's; what differs is where it finds keys.
+// DecodeAttention: bind -> plan -> run. The tile program is the forward's; only where it finds keys differs.
 
 #include <utility>
 

@@ -28,7 +28,7 @@ size_t Int8Panels::SlotBytes(const tiling::AttentionProblem& problem, const tili
 void Int8Panels::Pack(const tiling::PackItem& item) const {
   const auto& problem = bound_.problem;
   const int64_t first = problem.sequences[static_cast<size_t>(item.sequence)].k_offset + item.row_begin;
-  // The last rows to pack may lie past the sequence: they only round it up.
+  // The last rows to pack may lie past the sequence: they only fill up its last group.
   const int64_t keys =
       std::min(item.row_end, problem.sequences[static_cast<size_t>(item.sequence)].sk) - item.row_begin;
   const auto rows_of = [&](const TensorView& tensor, const layout::Rows& rows) -> core::kernels::RowBlock {

@@ -21,10 +21,10 @@ class Int8Panels {
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::Int8Table& kernels);
 
-  /// A pack task.
+  /// Runs a pack task.
   void Pack(const tiling::PackItem& item) const;
 
-  /// What the keys from `key` on, a multiple of a group, begin at.
+  /// The starts of the scores of the keys from `key` on, a multiple of a group.
   [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const { return SlotK(slot) + key * words(); }
   [[nodiscard]] const int32_t* Start(int32_t slot, int64_t key) const { return SlotStart(slot) + key; }
   [[nodiscard]] const uint32_t* V(int32_t slot, int64_t key) const {

@@ -32,7 +32,7 @@ struct Int8Buffers {
   size_t scratch_bytes = 0;  ///< of one worker
 };
 
-/// A worker's own memory: what one strip needs at a time.
+/// A worker's own memory for one strip.
 struct Int8Scratch {
   uint32_t* panel = nullptr;   ///< packed queries [word][width]
   float* scores = nullptr;     ///< [sk][width]: scores, then quantised probabilities

@@ -11,7 +11,7 @@
 
 namespace fa::ops {
 
-/// What says how an output is quantised: quant_scale2 and quant_offset2 with the types of q and out.
+/// The arguments that say how an output is quantised: quant_scale2 and quant_offset2, with the types of q and out.
 struct OutputScales {
   DType q, out;
   const TensorView &scale, &offset;
@@ -20,18 +20,18 @@ struct OutputScales {
 /// The same, bound.
 struct BoundOutputScales {
   bool quantised = false;  ///< int8 output
-  int64_t values = 1;      ///< 1, or one for every column of every head
-  bool strided = false;    ///< they do not lie one after another: a run packs them
+  int64_t values = 1;      ///< 1, or the number of columns of all heads
+  bool strided = false;    ///< the values do not lie one after another: a run packs them
 };
 
-/// Checks them for `columns` of all heads. Values count in the order of the tensor's shape, which may be any shape with
-/// any strides.
+/// Checks the scales for `columns` of all heads. Values count in the order of the tensor's shape, which may be any
+/// shape with any strides.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
 /// Bytes of workspace that ReadOutputScales packs into.
 [[nodiscard]] size_t OutputScaleBytes(const BoundOutputScales& bound);
 
-/// In a run: `scale` and `offset` as the kernels read them.
+/// Reads, in a run, `scale` and `offset` in the form that the kernels take.
 /// @param memory  OutputScaleBytes, 4-byte aligned
 [[nodiscard]] OutputQuantisation ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale,
                                                   const TensorView& offset, const core::kernels::Int8Table& kernels,

@@ -20,7 +20,7 @@ struct WantedScale {
 
 [[nodiscard]] Status CheckPresence(const WantedScale& want);
 
-/// Of a tensor whose shape is checked.
+/// For a tensor whose shape is checked.
 [[nodiscard]] int64_t ElementsOf(const TensorView& tensor);
 
 }  // namespace fa::ops

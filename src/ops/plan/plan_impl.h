@@ -10,7 +10,7 @@
 
 namespace fa {
 
-/// What a planned operator is below the public Plan. Immutable after construction.
+/// The implementation of a planned operator behind the public Plan. Immutable after construction.
 class Plan::Impl {
  public:
   explicit Impl(Context& context) : context_(context) {}
@@ -23,7 +23,8 @@ class Plan::Impl {
   [[nodiscard]] virtual PlanInfo info() const = 0;
   [[nodiscard]] virtual std::string Describe() const = 0;
 
-  /// What it runs on, for the error of another operator's arguments: "the forward, want AttentionArgs".
+  /// The arguments that it runs on, for the error that another operator's arguments get: "the forward, want
+  /// AttentionArgs".
   [[nodiscard]] virtual const char* made_for() const = 0;
 
   /// `workspace`: workspace_bytes(), 64-byte aligned. A plan runs on the arguments of its own operator only, and
@@ -40,7 +41,7 @@ class Plan::Impl {
   [[nodiscard]] virtual Status Run(const DenseIndexerLossArgs& args, std::byte* workspace) const;
 
   [[nodiscard]] Context& context() const { return context_; }
-  /// On the caller for a graph of one task, else on an executor of the context.
+  /// Runs on the caller for a graph of one task, else on an executor of the context.
   [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const;
 
  private:

@@ -24,13 +24,13 @@ namespace fa::ops {
 /// The context's machine as the planner sees it.
 [[nodiscard]] tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTable& table);
 
-/// @return kOutOfMemory for a workspace that this machine has no memory for
+/// @return kOutOfMemory for a workspace that does not fit into this machine's memory
 [[nodiscard]] Status CheckWorkspace(size_t bytes);
 /// Refuses a description of more sequences than memory holds, or than a plan has tasks where each takes `tasks` or
 /// more, before it is made. @param name  what says how many there are: "query.shape[0]"
 [[nodiscard]] Status CheckSequenceCount(const std::string& name, int64_t sequences, int64_t tasks);
 
-/// Of every task: the worker whose range it starts in.
+/// The worker in whose range each task starts.
 [[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
 
 /// Bind -> plan: an `Impl` made from the context in use and what `bind` returns, or the first error.

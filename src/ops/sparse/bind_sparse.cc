@@ -32,7 +32,7 @@ class SparseBinding {
   SparseBinding(const SharedArgs& args, const SparseAttentionOptions& options, BoundSparse& bound)
       : args_(args), options_(options), bound_(bound), tensors_(options.layout) {}
 
-  /// Everything but outputs; then those of forward and backward.
+  /// All tensors but the outputs; then the outputs of forward and backward.
   Status BindInputs(int64_t dv_of_out);
   Status BindForward(const SparseAttentionArgs& args);
   Status BindBackward(const SparseAttentionGradArgs& args, BoundSparseGrad& grad);

@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// A validated sparse call, as the dense call of one key head that it amounts to, and how its keys are found.
+/// A validated sparse call, as the equivalent dense call of one key head, and how its keys are found.
 struct BoundSparse {
   BoundAttention attention;  ///< q, q_rope, out and statistics; its sequences are those below
   SparseSequences sequences;
@@ -24,12 +24,12 @@ struct BoundSparse {
   bool has_v = false, has_mean = false, check_indices = true;
   bool paged = false;
   int64_t table_row = 0, page_rows = 0, pages = 0;
-  layout::Stats mean;  ///< p_head_mean: `head` is unused, entries are side by side
+  layout::Stats mean;  ///< p_head_mean: `head` is unused, entries are next to each other
   std::vector<PlannedTensor> planned;
 
-  /// What a token's keys give at most.
+  /// The largest number of keys of a token.
   [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const { return lists.MaxKeys(sequences.Limit(token)); }
-  /// Key pairs of all heads.
+  /// Number of pairs (token, key) of all heads.
   [[nodiscard]] double Pairs() const;
 };
 

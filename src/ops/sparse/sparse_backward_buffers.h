@@ -36,7 +36,7 @@ struct SparseBackwardBuffers {
   SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
                         int workers, tiling::WorkspacePlan& workspace);
 
-  /// Of a key's sums: dK and its rope part stand first; 0 where dV is added to dK.
+  /// Layout of a key's sums: dK and its rope part stand first; 0 if dV is added to dK.
   [[nodiscard]] static int64_t DvColumn(const BoundSparse& forward);
 
   int64_t dv_column;

@@ -80,7 +80,7 @@ struct SparseBackwardTile::Tile {
 
 namespace {
 
-/// What the sums are written to.
+/// The tensors to which the sums are written.
 class Targets {
  public:
   Targets(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
@@ -181,7 +181,7 @@ float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
          (sequence.first_token + token.row) * bound_.forward.attention.problem.heads;
 }
 
-/// Strips, packed queries and gradients of the output, row statistics.
+/// Makes strips, packed queries and gradients of the output, and row statistics.
 void SparseBackwardTile::Open(Tile& tile) const {
   const BoundAttention& attention = bound_.forward.attention;
   const auto& problem = attention.problem;
@@ -245,7 +245,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const auto count = std::ssize(block);
   const GatheredBlock rows = gathered_.Gather(tile.place, block, tile.scratch.panels);
   AimAt(tile, block);
-  // The sums are wanted first, then the next block's rows.
+  // The sums are needed first, then the next block's rows.
   FetchRuns next(tile.scratch.runs);
   const auto sums = [&](float* const* rows_of, int64_t size) {
     for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
@@ -281,7 +281,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);
 }
 
-/// P and dS of one strip.
+/// Computes P and dS of one strip.
 void SparseBackwardTile::StripGradients(Tile& tile, GradStrip& strip, const GatheredBlock& rows, int64_t count) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -298,7 +298,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, GradStrip& strip, const Gath
   kernels.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
 }
 
-/// Where the sums of the block's keys lie.
+/// Finds where the sums of the block's keys lie.
 void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block) const {
   const SparseBackwardScratch& scratch = tile.scratch;
   for (size_t i = 0; i < block.size(); ++i) {
