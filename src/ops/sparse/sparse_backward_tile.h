@@ -37,7 +37,7 @@ class SparseBackwardTile {
   void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
   void WriteQueries(const Tile& tile) const;
   void AimAt(const Tile& tile, std::span<const int32_t> block) const;
-  /// Of a token's heads.
+  /// Statistics of a token's heads.
   [[nodiscard]] float* RowDelta(const SparseToken& token) const;
 
   const BoundSparseGrad& bound_;
@@ -52,11 +52,12 @@ class SparseBackwardTile {
   KeySumTasks::Run sums_;
 };
 
-/// dsink from the deltas that the tiles left: one chain in f64 over ascending tokens per head. After the graph.
+/// Computes dsink from the deltas that the tiles left: one chain in f64 over ascending tokens per head. Call it after
+/// the graph has run.
 void WriteSinkGradient(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args,
                        const SparseBackwardBuffers& buffers, const std::byte* workspace);
 
-/// Rows that no sequence uses: 0 in every gradient.
+/// Writes 0 to the rows that no sequence uses, in every gradient.
 void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
 }  // namespace fa::ops

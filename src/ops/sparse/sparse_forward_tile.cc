@@ -1,14 +1,15 @@
 // One query token of the sparse forward: all its heads, along the vector lanes, against the keys of its list.
 //
 //   the list's keys, ascending
-//   for each block of 128 keys:  gather their rows of K (and V) side by side, widened to f32 where the kernels want it
+//   for each block of 128 keys:  gather their rows of K (and V) next to each other, widened to f32 where the kernels
+//   want it
 //     for each strip of heads:   scores, online softmax, product: the code of the dense forward
 //   one or two heads: for each block of 64 keys, scores in one loop with the product of the block before
 //   O = O^T / sum
 //
-// Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times a
-// head. The next block's rows are fetched into L2 while this one's are multiplied. Up to eight heads are the kernels of
-// few rows: reading is all the time there is, and nothing is gathered, the rows are read where they lie.
+// Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times per
+// head. The next block's rows are fetched into L2 while this one's are multiplied. Up to eight heads take the kernels
+// of few rows: reading takes all the time, so nothing is gathered and the rows are read where they lie.
 
 #include "ops/sparse/sparse_forward_tile.h"
 
@@ -132,7 +133,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
     if (buffers_.few->scores_beside != nullptr) {
-      // The scores of a block wait for its rows; the product of the one before fills that time.
+      // The scores of a block wait for its rows; the product of the previous block fills that time.
       RunningStrip& strip = strips[0];
       WaitingProduct waiting;
       const int64_t half = plan_.block_k / 2;

@@ -20,7 +20,7 @@ struct SparseForwardBuffers {
   SparseForwardBuffers(const BoundSparse& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
                        tiling::WorkspacePlan& workspace);
 
-  const core::kernels::StripKernels* few;  ///< the kernels where a token has few heads, else null
+  const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if they have more
   GatherShape gather;                      ///< block: 0 where the kernels are those of few rows
   size_t run_state, scratch;
   size_t scratch_bytes;  ///< of one worker
@@ -59,7 +59,7 @@ class SparseForwardTile {
   GatheredKeys gathered_;
 };
 
-/// Rows that no sequence uses: 0 in every result.
+/// Writes 0 to the rows that no sequence uses, in every result.
 void WriteUnusedSparseRows(const BoundSparse& bound, const SparseAttentionArgs& args, const AttentionArgs& dense);
 
 }  // namespace fa::ops

@@ -57,7 +57,7 @@ SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine
   if (in_place) plan.reason = "few heads read the rows of keys where they lie; " + std::to_string(tokens) + " tokens";
   if (tokens > 0) {
     const double flops_of_token = plan.flops / static_cast<double>(tokens);
-    // Twenty tasks a worker balance.
+    // Twenty tasks per worker balance the load.
     const int64_t most = std::max<int64_t>(tokens / (20 * machine.workers), 1);
     plan.tokens_per_task =
         std::clamp(static_cast<int64_t>(kMinTaskFlops / std::max(flops_of_token, 1.0)), int64_t{1}, most);

@@ -14,8 +14,8 @@
 
 namespace fa::ops {
 
-/// How a sparse call is cut into tasks. One list, claimed from the front: tokens cost what their lists are long, which
-/// is known in Run only.
+/// How a sparse call is cut into tasks. There is one list, claimed from the front: the cost of a token is the length of
+/// its list, which only Run knows.
 struct SparsePlan {
   const char* op = "";
   int64_t block_k = 0;          ///< keys gathered at a time, a constant: twice those that one step takes
@@ -34,8 +34,8 @@ struct SparsePlan {
 [[nodiscard]] SparsePlan MakeSparseForwardPlan(const BoundSparse& bound, const tiling::Machine& machine, bool in_place);
 [[nodiscard]] SparsePlan MakeSparseBackwardPlan(const BoundSparse& bound);
 
-/// The kernels that take all of a token's heads at once, where heads are few: those of few rows, which read keys in
-/// place, or the narrowest strip with its state by rows, whose product loads fewer operands; else null.
+/// The kernels that take all of a token's heads at once, if heads are few: those of few rows, which read keys in place,
+/// or the narrowest strip with its state by rows, whose product loads fewer operands; else null.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
 [[nodiscard]] bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads);
 

@@ -23,7 +23,7 @@ class FetchRuns {
   [[nodiscard]] int64_t lines() const { return lines_; }
   [[nodiscard]] core::kernels::FetchList list() const { return {.run = runs_, .end = runs_ + count_}; }
 
-  /// Now, all at once: for what is wanted next.
+  /// Fetches all at once, now: for what is needed next.
   void Fetch() const {
     for (const Run* run = runs_; run < runs_ + count_; ++run) {
       for (const char* at = run->begin; at < run->end; at += kLineBytes) __builtin_prefetch(at, 0, 2);

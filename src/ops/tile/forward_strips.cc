@@ -98,8 +98,8 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
 }
 
 /// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied when V is not finite (0 * NaN). Rather than scan V,
-/// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value it is done
-/// again from a copy, pair by pair, without the masked ones.
+/// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value, the block is
+/// computed again from a copy, pair by pair, without the masked pairs.
 void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                             const TileScratch& scratch, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
@@ -114,7 +114,7 @@ void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_m
   MultiplyRuns(kernels.product_exact, strip, keys, rows, scratch.scores, alpha);
 }
 
-/// The product over keys whose values may lie in pages. Every further run goes on where the one before left off, which
+/// The product over keys whose values may lie in pages. Every further run goes on where the previous one stopped, which
 /// gives the bits of one product over all.
 void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& strip, Interval keys, const KeyRows& rows,
                                  const float* p, const float* alpha) const {
@@ -133,7 +133,7 @@ void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const 
   const StripKernels& kernels = *strip.kernels;
   assert(!score_tile_.passes().has_dropout() && rows.VRunEnd(keys.begin, keys.end) == keys.end);
   alignas(64) float block_max[kMaxStripWidth];
-  // The probabilities that wait lie in one half of the tile.
+  // The probabilities of the waiting product lie in one half of the tile.
   const int64_t tile = keys.size() * strip.lanes.width;
   float* s = waiting.args.p == scratch.scores ? scratch.scores + waiting.tile : scratch.scores;
   [[maybe_unused]] const bool may_meet_masked =

@@ -30,7 +30,7 @@ struct WaitingProduct {
   WaitingProduct(const WaitingProduct&) = delete;  // args point at alpha
   WaitingProduct& operator=(const WaitingProduct&) = delete;
 
-  core::kernels::ProductArgs args;  ///< keys 0: none waits
+  core::kernels::ProductArgs args;  ///< keys 0: no product waits
   int64_t tile = 0;                 ///< floats of its probabilities
   alignas(64) float alpha[kMaxStripWidth];
 };
@@ -43,7 +43,8 @@ struct WaitingProduct {
 /// come from.
 class ForwardStrips {
  public:
-  /// More than any tile has: strips are narrower than the narrowest widest one, 8 lanes, in the last position only.
+  /// More strips than any tile has: only the last strip is narrower than 8 lanes, the least width of a level's widest
+  /// strip.
   static constexpr int64_t kMaxStrips = 72;
   using Strips = StripArray<RunningStrip, kMaxStrips>;
 
@@ -54,7 +55,7 @@ class ForwardStrips {
   [[nodiscard]] const ScoreTile& score_tile() const { return score_tile_; }
 
   /// Cuts the rows into strips and packs their queries.
-  /// @param few   the kernels of few rows where the whole group has few, else null
+  /// @param few   the kernels of few rows if the whole group has few, else null
   /// @param keys  kept by all rows, instead of what the sequence's rule says
   /// @param row_state  strips with their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
@@ -63,13 +64,14 @@ class ForwardStrips {
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
   /// The same for kernels that have scores_beside: the product of the block before runs in one loop with these scores,
-  /// this one's is left waiting. For at most half a tile's keys whose values lie in one run, without masks and dropout.
+  /// the product of these scores is left waiting. For at most half a tile's keys whose values lie in one run, without
+  /// masks and dropout.
   void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                         WaitingProduct& waiting, float* raw_scores) const;
   static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
-  /// RowShift of a lane's final statistics, its sink counted in.
+  /// RowShift of a lane's final statistics, including its sink.
   [[nodiscard]] float Shift(const RunningStrip& strip, int64_t lane) const;
 
  private:

@@ -27,10 +27,10 @@ class KeyPanels {
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::KernelTable& table);
 
-  /// A pack task.
+  /// Runs a pack task.
   void Pack(const tiling::PackItem& item) const;
-  /// Rows for the keys of one block of a tile, as `kernels` take them; converts into scratch where the item has no slot
-  /// and they do not take the caller's.
+  /// Rows for the keys of one block of a tile, as `kernels` take them; converts into scratch if the item has no slot
+  /// and the kernels do not take the caller's rows.
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
                               const core::kernels::StripKernels& kernels, const TileScratch& scratch) const;
 

@@ -36,7 +36,7 @@ struct KeyRows {
   [[nodiscard]] core::kernels::RowBlock V(int64_t key) const {
     return v_pages.table != nullptr ? v_pages.At(v, key) : RowsFrom(v, key - first);
   }
-  /// Where the rows from `key` on, of keys before `end`, cease to lie evenly apart.
+  /// The first key, at most `end`, at which the rows from `key` on no longer lie evenly apart.
   [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t end) const { return RunEnd(k_pages, k.fetch_ahead, key, end); }
   [[nodiscard]] int64_t VRunEnd(int64_t key, int64_t end) const { return RunEnd(v_pages, v.fetch_ahead, key, end); }
 

@@ -10,7 +10,7 @@
 
 namespace fa::ops {
 
-/// How the keys and values of a decode lie. What a plan keeps.
+/// How the keys and values of a decode lie. A plan keeps this.
 struct KeyStorage {
   std::vector<layout::Rows> k, v;  ///< one tensor per batch element; empty: one tensor for all
   int64_t page_rows = 0;           ///< > 0: pages of so many rows
@@ -24,7 +24,7 @@ struct KeyStorage {
   [[nodiscard]] bool paged() const { return page_rows > 0; }
 };
 
-/// The same in a run: where they are.
+/// The same in a run, with addresses.
 struct KeySource {
   const KeyStorage& storage;
   std::span<const TensorView> k, v;

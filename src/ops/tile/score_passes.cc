@@ -88,7 +88,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
       lanes[i] = base + (head + row * rows.row + key_begin) * element;
       continue;
     }
-    // The stored row may end before the strip's last key: what lies behind is masked, and read as 0.
+    // The stored row may end before the strip's last key: keys after its end are masked, and read as 0.
     constexpr int64_t kStored = 1024;
     const bool last = row >= sequence.sq - kStored;
     const int64_t stored_row = last ? row - (sequence.sq - kStored) : row % kStored;

@@ -18,7 +18,7 @@ struct ScoreScale {
 
   float q_multiplier;
   /// The inner product is scaled by cap_scale in a pass of its own: before a softcap; and before pse where the levels
-  /// must agree to the bit, since a product added in one step is rounded once on some and twice on others.
+  /// must agree to the bit, since multiplying and adding in one step rounds once on some levels and twice on others.
   bool scale_first;
   float cap_scale;
   float bias_pre;     ///< factor of the inner product when a bias or slope is added
@@ -28,7 +28,7 @@ struct ScoreScale {
 };
 
 /// The fusions: passes over a score tile s[keys][width] that lies in cache, one indirect call each. Forward and
-/// backward run the same ones.
+/// backward run the same passes.
 class ScorePasses {
  public:
   ScorePasses(const BoundAttention& bound, const AttentionArgs& args, float scale)
@@ -46,7 +46,7 @@ class ScorePasses {
   /// @param capped   optional: receives the scores after the cap
   void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                   float* staging, float* capped, float* s) const;
-  /// distance[lane] = |(key_begin + kv_start) - (row + q_start)| with its sign, for pse types 2 and 3.
+  /// distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
   /// s = fill outside the row intervals of the strip.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,

@@ -10,7 +10,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
                               const core::kernels::ProductArgs* beside) const {
   const StripKernels& kernels = *strip.kernels;
   const int64_t d = bound_.problem.d;
-  // The packed queries follow each other too, but for kernels of few rows and an odd head in pairs.
+  // The packed queries follow each other too, except for kernels of few rows and for an odd head in pairs.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (bound_.has_rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % 2 != 0)) {
     kernels.scores(rows.K(keys.begin), keys.size(), strip.panel, d + bound_.problem.d_rope, false, s, row_max);

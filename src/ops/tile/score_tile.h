@@ -17,7 +17,7 @@ class ScoreTile {
  public:
   ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args)
       : ScoreTile(bound, table, args, bound.scale) {}
-  /// @param scale  instead of the call's, where a factor of it is known in Run only
+  /// @param scale  replaces the call's scale if a factor of it is known in Run only
   ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
             float scale)
       : bound_(bound), table_(table), passes_(bound, args, scale) {}
@@ -37,8 +37,8 @@ class ScoreTile {
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
-  /// The same from any `products(keys, s, row_max)`, which writes inner products of not empty keys and, with row_max,
-  /// raises that.
+  /// The same from any `products(keys, s, row_max)`, which writes inner products for a non-empty range of keys and,
+  /// with row_max, raises row_max.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
@@ -75,7 +75,8 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
   const Interval left{keys.begin, middle.begin}, right{middle.end, keys.end};
 
   if (bound_.has_dense_mask || passes_.changes_scores()) {
-    // A part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives while it is multiplied.
+    // Works on a part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives during the
+    // products.
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);

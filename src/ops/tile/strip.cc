@@ -16,7 +16,7 @@ Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& 
   lanes.sequence = rows.sequence;
   lanes.width = kernels.width;
   lanes.count = std::min(kernels.rows, rows.size() - first);
-  // A division a lane would take as long as the rest of a short strip.
+  // A division per lane would take as long as the rest of a short strip.
   int64_t row = first / rows.heads, head = first % rows.heads;
   for (int64_t i = 0; i < lanes.count; ++i) {
     lanes.row[i] = rows.row_begin + row;

@@ -14,7 +14,7 @@
 
 namespace fa::ops {
 
-/// The widest strip of any level; arrays of one value a lane have this size.
+/// The widest strip of any level; arrays of one value per lane have this size.
 inline constexpr int64_t kMaxStripWidth = 48;
 /// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
 /// and odd partial sums do not depend on where a strip starts.

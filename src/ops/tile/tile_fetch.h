@@ -12,14 +12,14 @@
 namespace fa::ops {
 
 /// What the tile of a short sequence fetches into L2 while it multiplies: the rows of O that it is about to write, and
-/// those of Q, K and V that the tile after it reads. Long tiles have their next key block to fetch.
+/// the rows of Q, K and V that the next tile reads. Long tiles fetch their next key block instead.
 class TileFetch {
  public:
   TileFetch() : runs_(reinterpret_cast<FetchRuns::Run*>(memory_)) {}
   TileFetch(const TileFetch&) = delete;
   TileFetch& operator=(const TileFetch&) = delete;
 
-  /// @param block_k  as many keys at most
+  /// @param block_k  the largest number of keys
   /// @param next     the tile after `item`, or null
   void List(const BoundAttention& bound, const AttentionArgs& args, int64_t block_k, const tiling::ForwardItem& item,
             const tiling::ForwardItem* next);
@@ -28,7 +28,7 @@ class TileFetch {
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
 
  private:
-  /// Most of four tensors of 128 rows, or 160 keys, that lie apart each; what comes last is left out.
+  /// Enough for most of four tensors of 128 rows or 160 keys that all lie apart; the last runs are left out.
   static constexpr int64_t kMaxRuns = 512;
 
   void Add(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,

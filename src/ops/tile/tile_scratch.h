@@ -9,7 +9,7 @@
 
 namespace fa::ops {
 
-/// A worker's own memory, carved from the workspace: what one tile task needs at a time.
+/// A worker's own memory for one tile task, carved from the workspace.
 struct TileScratch {
   float* panels = nullptr;  ///< packed queries, strip after strip: [d + d_rope][width]
   float* state = nullptr;   ///< output state, strip after strip: [dv][width]

@@ -10,8 +10,8 @@ using core::kernels::RowBlock;
 
 constexpr int64_t kLineBytes = 64;
 
-// So many rows ahead of the one that is copied: a row of 1152 bytes takes some 50 ns, a line from L3 or memory 70 to
-// 150.
+// Fetches so many rows ahead of the row that is copied: a row of 1152 bytes takes some 50 ns, a line from L3 or memory
+// 70 to 150.
 constexpr size_t kRowsAhead = 3;
 
 /// Elements from row to row of a panel: an odd number of cache lines, so that a column of rows falls on all sets of L1.

@@ -51,7 +51,7 @@ class RowFinder {
   const int32_t* table_ = nullptr;
 };
 
-/// How the kernels take gathered rows.
+/// The form in which the kernels take gathered rows.
 enum class KeyForm : uint8_t {
   kF32,      ///< widened
   kNatural,  ///< as they are: kernels of any type, and f32
@@ -77,7 +77,7 @@ struct GatherShape {
 struct GatherPanels {
   GatherPanels(Carver& carver, const GatherShape& shape);
 
-  std::byte* k;  ///< rows of K, its rope part behind each
+  std::byte* k;  ///< rows of K, each followed by its rope part
   std::byte* v;  ///< rows of V that are no part of k
   float* v_pairs;
   float* k_pairs;
@@ -91,14 +91,14 @@ struct GatheredBlock {
 
 /// Where the rows of a token's keys lie: for kernels that take them in place.
 struct KeyAddresses {
-  /// The rows of so many keys, and those that kernels fetch ahead.
+  /// Room for the rows of so many keys, and for those that kernels fetch ahead.
   KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys);
 
   const void **k, **k_rope, **v;  ///< v: k where it is shared
 };
 
-/// Copies the rows of selected keys side by side, so that the kernels of the dense operators run on them. A copy costs
-/// about a tenth of one strip's two products on the row, and it is read by the strips of all heads.
+/// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. A copy
+/// costs about a tenth of one strip's two products on the row, and it is read by the strips of all heads.
 class GatheredKeys {
  public:
   /// Kernels of few rows fetch the rows of so many keys ahead, as those of a decode do; 16 take as long, measured.
@@ -115,7 +115,7 @@ class GatheredKeys {
   /// The rows of all of a token's keys where they are, for kernels of few rows.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
-  /// Three runs a key at most.
+  /// At most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;
 
   /// Address of a key's row.

@@ -1,7 +1,7 @@
 // A list is read up to its first -1. The selected blocks are sorted, so that sums run over ascending keys whatever the
 // order of the list: its bits then have no influence, and a scatter to the keys commits in one order. Lists that ascend
-// already are not sorted; others, as an indexer leaves them, are marked in a bit a block and read off in order, and
-// only where a block stands twice a radix sort takes over, which keeps equal blocks by slot.
+// already are not sorted; other lists, such as an indexer's, are marked with one bit per block and read off in order;
+// only if a block stands twice, a radix sort takes over, which keeps equal blocks by slot.
 
 #include "ops/token/key_selection.h"
 
@@ -16,16 +16,16 @@
 namespace fa::ops {
 namespace {
 
-// Entries looked at together before anything is done with them; compilers turn the checks into vectors.
+// Entries that are checked together before they are used; compilers turn the checks into vectors.
 constexpr int64_t kChunk = 16;
 
-// Below, a comparison sort beats clearing the counters of a radix sort.
+// For fewer entries a comparison sort is faster than clearing the counters of a radix sort.
 constexpr int64_t kRadixEntries = 256;
 constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
 int64_t Words(int64_t bits) { return (bits + 63) / 64; }
-// A word marks 64 blocks; to look at many more words than there are entries takes longer than to sort them.
+// A word marks 64 blocks. Reading many more words than there are entries takes longer than sorting the entries.
 int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return keys / block_size + (keys % block_size != 0 ? 1 : 0); }
 
@@ -40,13 +40,14 @@ bool AllWithin(const Index* list, int64_t blocks) {
   return !outside;
 }
 
-// Reads every entry once: what was looked at is what is used, whatever another thread writes to the list meanwhile.
+// Reads every entry once: the checked value is the one that is used, whatever another thread writes to the list
+// meanwhile.
 template <typename Index>
 void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
-// The first entry that is read, is not -1 and is no block; `slots` where there is none.
+// The first entry that is read, is not -1 and is no block; `slots` if there is none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
   for (int64_t i = 0; i < slots; ++i) {
@@ -120,7 +121,7 @@ SelectedKeys KeySelection::Select(const void* list, int64_t limit) const {
   return Expand(count, limit);
 }
 
-/// Fills entries_ with the blocks that have a key below the limit. @return how many
+/// Fills entries_ with the blocks that have a key below the limit. @return their number
 template <typename Index>
 int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const {
   const int64_t slots = lists_.Slots(limit), blocks = Blocks(limit, lists_.block_size);
@@ -150,7 +151,7 @@ int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const
   return count;
 }
 
-/// @return false, and nothing done, where a block stands twice
+/// @return false, with nothing changed, if a block stands twice
 bool KeySelection::SortDistinct(int64_t count, int64_t limit) const {
   const int64_t words = Words(Blocks(limit, lists_.block_size));
   if (words > MostWords(count)) return false;
@@ -198,7 +199,7 @@ void KeySelection::Sort(int64_t count, int64_t limit) const {
   if (from != entries_) std::copy_n(from, count, entries_);
 }
 
-/// Blocks to keys; one that stands m times gives each of its keys m times.
+/// Turns blocks into keys; a block that stands m times gives each of its keys m times.
 SelectedKeys KeySelection::Expand(int64_t count, int64_t limit) const {
   SelectedKeys selected{.keys = keys_, .slots = slots_};
   for (int64_t i = 0; i < count;) {

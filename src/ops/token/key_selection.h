@@ -14,10 +14,10 @@
 
 namespace fa::ops {
 
-/// Where the lists of keys lie, a list a query token.
+/// Where the lists of keys lie, one list per query token.
 struct KeyLists {
   KeyLists() = default;
-  /// Of checked sparse_indices [B, S1, 1, K] or [T, 1, K].
+  /// For checked sparse_indices [B, S1, 1, K] or [T, 1, K].
   KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call);
 
   DType dtype = DType::kI32;   ///< or i64
@@ -25,9 +25,9 @@ struct KeyLists {
   int64_t entries = 0;         ///< of a list
   int64_t block_size = 1;      ///< keys an entry stands for
 
-  /// Entries of a list that are read where `limit` keys may be selected.
+  /// Number of entries of a list that are read if `limit` keys may be selected.
   [[nodiscard]] int64_t Slots(int64_t limit) const;
-  /// Keys that a token of a sequence of sk keys may select.
+  /// Number of keys that a token of a sequence of sk keys may select.
   [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
   /// The list of a token.
   [[nodiscard]] const void* List(const void* indices, int64_t b, int64_t row_of_tensor) const {
@@ -44,7 +44,7 @@ struct SelectedKeys {
   int64_t count = 0;
   bool distinct = true;  ///< no key stands twice
 
-  /// Those of [begin, end) that there are.
+  /// The part of [begin, end) that exists.
   [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {
     begin = std::min(begin, count);
     return {keys + begin, static_cast<size_t>(std::min(end, count) - begin)};
@@ -54,7 +54,7 @@ struct SelectedKeys {
 /// Reads lists, with the memory of one worker.
 class KeySelection {
  public:
-  /// For sequences of at most max_sk keys; with null memory in the carver it is only counted.
+  /// For sequences of at most max_sk keys. With null memory in the carver, the memory is only counted.
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
   /// The keys below `limit` that a list selects, up to its first -1; entries that are no block below the limit are
@@ -77,8 +77,8 @@ class KeySelection {
   int32_t *keys_, *slots_;
 };
 
-/// Looks at every entry that Select would read. @return kInvalidArgument with the first that is no block of its
-/// sequence and not -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
+/// Checks every entry that Select would read. @return kInvalidArgument with the first that is no block of its sequence
+/// and not -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
 [[nodiscard]] Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences);
 
 }  // namespace fa::ops

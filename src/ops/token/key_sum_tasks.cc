@@ -8,7 +8,7 @@
 namespace fa::ops {
 namespace {
 
-// Bytes of sums that a task clears, or writes: some microseconds.
+// Bytes of sums that a task clears or writes, which takes some microseconds.
 constexpr int64_t kTaskBytes = 128 << 10;
 
 // Task ids are 32-bit.

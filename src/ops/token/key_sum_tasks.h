@@ -17,10 +17,10 @@
 
 namespace fa::ops {
 
-/// The tasks of a gradient whose tokens add to f32 sums of keys: those that clear the sums, the tokens', those that
-/// write them. One list, claimed from the front, without edges, which would take memory per token (OrderedCommit, too,
-/// wants none). Tasks wait in place for those before them in the list: a token that is about to add until all sums are
-/// cleared, one that writes until all are cleared and all tokens have added.
+/// The tasks of a gradient whose tokens add to f32 sums of keys: tasks that clear the sums, tasks of tokens, tasks that
+/// write the sums. They are one list, claimed from the front, without edges, which would take memory per token
+/// (OrderedCommit wants no edges either). Tasks wait in place for those before them in the list: a token that is about
+/// to add until all sums are cleared, one that writes until all are cleared and all tokens have added.
 class KeySumTasks {
  public:
   /// Books the sums into `workspace`.
@@ -42,13 +42,13 @@ class KeySumTasks {
   };
   static constexpr size_t kMaxTargets = 3;
 
-  /// One run of them.
+  /// One run of these tasks.
   class Run {
    public:
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         const Target& target, std::byte* workspace)
         : Run(tasks, sequences, kernels, std::span(&target, 1), workspace) {}
-    /// With targets of their own for some columns, at most kMaxTargets.
+    /// For sums with separate targets for some columns, at most kMaxTargets.
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         std::span<const Target> targets, std::byte* workspace);
 
@@ -69,10 +69,10 @@ class KeySumTasks {
         Write(unit - tasks_.units_);
       }
     }
-    /// Before a unit adds anything.
+    /// Call it before a unit adds anything.
     void WaitUntilCleared() const { cleared_.Wait(); }
     [[nodiscard]] const OrderedCommit& commit() const { return commit_; }
-    /// The sum of a sequence's key; the next key's follows.
+    /// The sum of a sequence's key; the sum of the next key follows it.
     [[nodiscard]] float* Row(int64_t sequence, int64_t key) const {
       return sums_ + (tasks_.first_key_[static_cast<size_t>(sequence)] + key) * tasks_.columns_;
     }

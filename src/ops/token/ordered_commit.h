@@ -16,8 +16,8 @@ namespace fa::ops {
 /// run, and the lowest of them waits for none. A task that throws finishes its token on the way out (Turn). Waiting
 /// costs little: a token starts right behind the one before, and their tiles then move in step.
 ///
-/// Only one word per token is atomic, no sum exists twice, and no product is done twice. What the alternatives (partial
-/// sums, owners of key ranges, staged slabs) would take stands in docs/sparse.md.
+/// Only one word per token is atomic, no sum exists twice, and no product is done twice. docs/sparse.md says what the
+/// alternatives (partial sums, owners of key ranges, staged slabs) would take.
 class OrderedCommit {
  public:
   /// Bytes of progress words.
@@ -37,9 +37,9 @@ class OrderedCommit {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    /// Until every earlier token of the sequence has added to its keys below `end`.
+    /// Waits until every earlier token of the sequence has added to its keys below `end`.
     void WaitFor(int32_t end);
-    /// This one has added to its keys below `end`.
+    /// Publishes that this token has added to its keys below `end`.
     void Publish(int32_t end) { Store(token_, end); }
 
    private:
@@ -55,8 +55,8 @@ class OrderedCommit {
   int32_t* progress_;  ///< of each token: keys below have been added to
 };
 
-/// A number of tasks that others wait for: phases of one list of tasks. The rule against waiting for ever is that of
-/// OrderedCommit: those that are waited for stand before those that wait.
+/// A number of tasks that others wait for: phases of one list of tasks. No task waits for ever, for the same reason as
+/// in OrderedCommit: the tasks that are waited for stand before those that wait.
 class PhaseGate {
  public:
   /// `word`: int64_t, 0 before a run.
@@ -69,7 +69,7 @@ class PhaseGate {
   int64_t tasks_;
 };
 
-/// Arrives on the way out, whatever happens.
+/// Its destructor arrives, also after an exception.
 class PhaseArrival {
  public:
   explicit PhaseArrival(const PhaseGate& gate) : gate_(gate) {}

@@ -40,7 +40,7 @@ Status CheckPrefixSums(const Side& side) {
   if (side.lengths.empty()) {
     return side.rows == 0 ? Status::Ok() : Missing(side, "inclusive prefix sums (layout TND)");
   }
-  // Lengths instead of their sums are the usual mistake, and often ascend.
+  // The usual mistake is to give lengths instead of their sums; lengths often ascend too.
   int64_t sum = 0;
   bool overflow = false;
   for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);
@@ -77,7 +77,7 @@ Status CheckLengths(const Side& side, int64_t batch) {
   return Status::Ok();
 }
 
-// Before the list is made: the number of batch elements, and of tokens where all of each are in use.
+// Checked before the list is made: the number of batch elements, and of tokens if all rows are in use.
 Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
   const std::string batch = lengths.paged ? "block_table.shape[0]" : std::string(lengths.q_name) + ".shape[0]";
   if (Status status = CheckSequenceCount(batch, count, 1); !status.ok()) return status;
@@ -88,7 +88,7 @@ Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
 }  // namespace
 
 double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) const {
-  // Sum over limits 1..x of the blocks that hold their keys.
+  // Sum over the limits 1..x of the number of blocks that hold their keys.
   const auto blocks_up_to = [block_size](int64_t x) {
     const auto whole = static_cast<double>(x / block_size), rest = static_cast<double>(x % block_size);
     return static_cast<double>(block_size) * whole * (whole + 1) / 2 + rest * (whole + 1);
@@ -102,7 +102,7 @@ double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) cons
       blocks += static_cast<double>(sq) * static_cast<double>(of_each);
       continue;
     }
-    // Limits are first..sk, one each; rows before them have none.
+    // The limits are first..sk, one per row; rows before them have none.
     const int64_t before = std::max<int64_t>(sk - sq, 0);
     const int64_t end = std::max(before, std::min(sk, full));
     blocks += blocks_up_to(end) - blocks_up_to(before) + static_cast<double>(sk - end) * static_cast<double>(entries);

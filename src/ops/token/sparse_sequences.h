@@ -19,7 +19,7 @@ struct SparseSequence {
   int64_t q_offset = 0, k_offset = 0;  ///< TND: its first row in the tensors; 0 otherwise
   int64_t first_token = 0;             ///< tokens of all sequences before it
 
-  /// Query token t may select the keys below: 0..sk.
+  /// Query token t may select the keys below this number: 0..sk.
   [[nodiscard]] int64_t Limit(SparseMask mask, int64_t t) const {
     return mask == SparseMask::kNone ? sk : std::clamp<int64_t>(sk - sq + t + 1, 0, sk);
   }
@@ -37,8 +37,8 @@ struct SparseSequences {
   SparseMask mask = SparseMask::kRightDownCausal;
   int64_t tokens = 0;
   int64_t max_sk = 0;
-  bool packed = false;                         ///< TND
-  int64_t q_rows = 0, k_rows = 0;              ///< of the tensors: S1 and S2, or T; of pages what the table can hold
+  bool packed = false;             ///< TND
+  int64_t q_rows = 0, k_rows = 0;  ///< of the tensors: S1 and S2, or T; for pages, the rows that the table can hold
   std::vector<int64_t> lengths_q, lengths_kv;  ///< as given
 
   [[nodiscard]] SparseToken Token(int64_t token) const;
