@@ -1,4 +1,4 @@
-// The number of a pair's tiles in closed form: what is too much is refused before a single tile is made.
+// The number of a pair's tiles in closed form: too large a number is refused before a single tile is made.
 //
 // The columns whose keys some row keeps are one interval. The rows of column c end at min(sq, its last key + 1 - lo)
 // and begin at max(0, its first key - hi), so both ends are linear in c and then (or first) constant; a sum of linear

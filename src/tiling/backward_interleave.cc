@@ -7,9 +7,9 @@
 //   of a causal head: 8 heads of 8K on 64 workers 94.8 %, against 90.2 % with bands of one column (short columns come
 //   first, so that the longest stand last), 91.8 % with 4 and 92.4 % with 16; one head of 8K on 2 workers 99.9 %
 //   against 98.5 %.
-// - bands of all columns are as efficient on paper, but no worker keeps a column: with the prototype kernels, one
-//   causal head of 8K on one worker, they cost 18 % of CPU time (bands of 1 to 4 columns are equal, 8 cost 1 %).
-// A full mask does not care: its columns follow each other whatever the order of claims.
+// - bands of all columns are as efficient on paper, but no worker keeps a column: measured with one causal head of 8K
+//   on one worker, they cost 18 % of CPU time (bands of 1 to 4 columns are equal, 8 cost 1 %). With a full mask the
+//   band does not matter: its columns follow each other whatever the order of claims.
 #include "tiling/backward_interleave.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int
     total += pairs * static_cast<double>(problem.heads_kv);
     heaviest = std::max(heaviest, pairs);
   }
-  // Light pairs count as the part of a heavy one that they are: they cannot keep a worker for as long.
+  // A light pair counts as a fraction of a heavy one: it cannot keep a worker for as long.
   const double equal_pairs = heaviest > 0 ? std::ceil(total / heaviest) : 1;
   BackwardInterleave interleave;
   interleave.pairs = equal_pairs < workers ? static_cast<int64_t>(equal_pairs) : workers;

@@ -84,11 +84,11 @@ class PairMaker {
   const Machine& machine_;
   const BackwardCut& cut_;
   BackwardPlan& plan_;
-  std::deque<PairTiles> made_;  // whose addresses stay
+  std::deque<PairTiles> made_;  // the addresses of its elements stay
   std::vector<HeadPair> pairs_;
 };
 
-// The time that the edges alone take, however many workers there are.
+// The time that the edges alone take, for any number of workers.
 int64_t LongestPath(const core::TaskGraph& graph, std::span<const int64_t> durations) {
   std::vector<int64_t> start(durations.size(), 0);
   int64_t longest = 0;

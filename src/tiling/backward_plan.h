@@ -51,7 +51,8 @@ struct BackwardPlan {
   double efficiency = 1;
 };
 
-/// Of every task: who runs it in the simulation behind `efficiency` (all claim from one list, so no plan can know).
+/// Of every task: who runs it in the simulation behind `efficiency` (all workers claim from one list, so no plan can
+/// know it).
 [[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
 
 /// @throws PlanTooLarge, std::bad_alloc

@@ -12,11 +12,11 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit rows are widened to f32 panels before they are multiplied
 
-// So many rows, in whole strips: K, V, dK and dV of a column pass from L2 once for all of them, and the sums over rows
-// (dK, dV) run over all of them before they are stored.
+// Rows of a tile, in whole strips: K, V, dK and dV of a column pass from L2 once for all these rows, and the sums over
+// rows (dK, dV) run over all of them before they are stored.
 constexpr int64_t kFullBlockQ = 128;
 
-// More keys do not pay for themselves: dQ is loaded and stored once per 128 keys, and the tiles of P and dS leave L2.
+// More keys gain nothing: dQ is loaded and stored only once per 128 keys, and the tiles of P and dS would leave L2.
 constexpr int64_t kMaxBlockK = 128;
 constexpr int64_t kMinBlockK = 32;
 
@@ -41,7 +41,7 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
 }
 
 // Predicted share of the workers' time that goes into products when `workers` walk a pair together whose rows add their
-// columns in ascending order: each starts a row group after the one before it.
+// columns in ascending order: each worker starts one row group after the previous one.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));

@@ -113,9 +113,9 @@ class TileMaker {
     }
   }
 
-  // Their tiles wait for nothing, and stand in the last band.
+  // The tiles of these rows wait for nothing, and stand in the last band.
   void AddRowsWithoutKeys() {
-    if (row_groups_ == 0) return;  // however many heads there are
+    if (row_groups_ == 0) return;  // for any number of heads
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
         if (last_of_rows_[static_cast<size_t>(head * row_groups_ + r)] != PairTile::kNone) continue;

@@ -12,7 +12,7 @@ namespace fa::tiling {
 struct BackwardCut {
   int64_t block_q = 128, block_k = 128;
   int64_t strip_rows = 32;
-  int64_t group = 1;  ///< query heads a kv head
+  int64_t group = 1;  ///< query heads per kv head
   int64_t band = 1;   ///< columns that are claimed together, step by step
 };
 
@@ -37,7 +37,7 @@ struct PairTiles {
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };
 
-/// Of a kept (query head, row, key): five products.
+/// FLOPs of a kept (query head, row, key): five products.
 [[nodiscard]] inline double BackwardFlopsPerPair(const AttentionProblem& problem) {
   return 2 * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
 }

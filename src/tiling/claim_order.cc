@@ -32,7 +32,7 @@ std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, i
   return order;
 }
 
-// Inside a range, a head's heavy tiles come first: what is left for the end of the range, and for thieves, is small.
+// Inside a range, a head's heavy tiles come first: the tiles left for the end of the range, and for thieves, are light.
 void PutHeavyFirst(std::span<const HeadTiles> heads, std::span<const int64_t> durations, std::span<const int64_t> cuts,
                    std::span<int32_t> order) {
   if (order.empty()) return;

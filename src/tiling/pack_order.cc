@@ -6,8 +6,8 @@
 // packs the heads that start in its range one after another into its own slot, and waits for no other worker.
 //
 // A range's last head may go on in the next worker's range. That worker takes its part last, when its own heads are
-// done: about then the head is packed. A head that fills whole ranges cannot wait so long. It is packed first thing,
-// into the slot of a worker that it fills, which needs none for itself.
+// done: about then the head is packed. A head that fills whole ranges cannot wait so long. It is packed before
+// everything else, into the slot of a worker whose range it fills and which needs no slot for itself.
 #include "tiling/pack_order.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace fa::tiling {
 namespace {
 
-// Key rows a pack task: with K and V of D = 128, 2 MiB of panels, some 0.2 ms; more would only delay the first tile.
+// Key rows per pack task: with K and V of D = 128, 2 MiB of panels, some 0.2 ms; more would only delay the first tile.
 // Where packs are few, smaller ones let more workers help; below 256 rows a task is over in 25 us.
 constexpr int64_t kMaxPackRows = 2048;
 constexpr int64_t kMinPackRows = 256;
@@ -47,7 +47,7 @@ int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }
 
-// Whether a whole range behind the one that the head starts in lies inside the head.
+// Whether a whole range, after the one in which the head starts, lies inside the head.
 bool FillsARange(const PackedHead& head, std::span<const int64_t> cuts, size_t worker) {
   for (size_t next = worker + 1; next + 1 < cuts.size() && cuts[next + 1] <= head.item_end; ++next) {
     if (cuts[next] < cuts[next + 1]) return true;

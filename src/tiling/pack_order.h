@@ -27,9 +27,9 @@ struct PackedHead {
 [[nodiscard]] std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, const Machine& machine,
                                                    ForwardPlan& plan, std::vector<int64_t>& durations);
 
-/// Gives each packed head a slot, given the workers' ranges of tiles `cuts`: its own one as long as workers + 1
-/// suffice; otherwise one per worker, in which the heads that start in the worker's range follow each other. Fills in
-/// plan.kv_slots and the slots of packs and items.
+/// Gives each packed head a slot, given the workers' ranges of tiles `cuts`: a slot of its own as long as workers + 1
+/// slots suffice; otherwise one per worker, in which the heads that start in the worker's range follow each other.
+/// Fills in plan.kv_slots and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 
 /// Adds gates and edges to plan.graph, and the gates' zeros to `durations`.

@@ -26,7 +26,7 @@ bool Fits(std::span<const int64_t> load_before, std::span<const int64_t> shares,
   return position == std::ssize(load_before) - 1;
 }
 
-// The least load per share with which greedy packing gets through.
+// The least load per share with which greedy packing succeeds.
 int64_t LeastBound(std::span<const int64_t> load_before, std::span<const int64_t> shares, int64_t share_sum) {
   const int64_t total = load_before.back();
   int64_t low = (total + share_sum - 1) / share_sum;

@@ -9,8 +9,8 @@ namespace fa::tiling {
 
 /// Cuts units 0..n-1 into contiguous parts so that the greatest load / share is least: binary search on that bound,
 /// then greedy packing (the device's PartitionSparseData). Where the bound leaves freedom, cuts stand as near to an
-/// even split as it allows, so that no part is left short for another's slack. The greatest load exceeds an even split
-/// by less than the heaviest unit.
+/// even split as it allows, so that no part is smaller than necessary. The greatest load exceeds an even split by less
+/// than the heaviest unit.
 /// @param load_before  n + 1 entries: load_before[u] = load of the units before u
 /// @param shares       per part, how much of the load it may take relative to the others; all > 0
 /// @return shares.size() + 1 positions, from 0 to n

@@ -9,7 +9,8 @@
 
 namespace fa::tiling {
 
-/// More than a plan may have of something. Thrown by planners before they make it, so that a refusal takes no time.
+/// A plan would have too much of something. Planners throw this before they make the plan, so that a refusal takes no
+/// time.
 class PlanTooLarge : public std::bad_alloc {
  public:
   /// "the plan: <wanted> <of>, want at most <most>"
@@ -20,19 +21,19 @@ class PlanTooLarge : public std::bad_alloc {
   std::array<char, 128> text_{};
 };
 
-/// Task ids are 32 bits, and every plan has some tasks besides those that are counted before it is made.
+/// Task ids are 32 bits, and every plan has some tasks in addition to those that are counted before it is made.
 inline constexpr int64_t kMaxTasks = int64_t{1} << 30;
 
-/// What a task takes in a plan and while it is planned, in all: a tile, its time, its place in the claim order and its
+/// The memory that a task takes in a plan and during planning: its tile, its time, its place in the claim order and its
 /// edges. 150 bytes forward, 250 backward.
 inline constexpr int64_t kTaskBytes = 256;
 
-/// The most tasks that a plan can have: by their ids, and by what they take of memory.
+/// The largest number of tasks that a plan can have: limited by their ids, and by the memory that they take.
 [[nodiscard]] int64_t MostTasks(int64_t memory_bytes);
 
 /// @throws PlanTooLarge
 void CheckTasks(double tasks, const Machine& machine);
-/// `bytes`: what the plan's workspace has at least. @throws PlanTooLarge
+/// `bytes`: a lower bound of the plan's workspace. @throws PlanTooLarge
 void CheckWorkspace(double bytes, const Machine& machine);
 
 }  // namespace fa::tiling

@@ -36,7 +36,7 @@ std::string LengthRange(const std::vector<Sequence>& sequences, Length length) {
 
 }  // namespace
 
-// Lines are far shorter than the buffer, which cuts what is not.
+// Lines are far shorter than the buffer; a longer line would be cut.
 void PlanText::AddLine(const char* format, ...) {
   char line[512];
   va_list arguments;

@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// A plan in words, line by line: what the descriptions of all operators share.
+/// A plan in words, line by line. The descriptions of all operators share this.
 class PlanText {
  public:
   /// A line of printf-formatted text.

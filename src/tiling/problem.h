@@ -35,7 +35,7 @@ struct AttentionProblem {
   [[nodiscard]] int64_t group() const { return heads / heads_kv; }
 };
 
-/// The machine as the planner sees it. Tests use any.
+/// The machine as the planner sees it. Tests invent machines.
 struct Machine {
   Isa isa = Isa::kPortable;
   int workers = 1;
@@ -43,7 +43,7 @@ struct Machine {
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
-  int64_t memory_bytes = int64_t{1} << 47;  ///< what plan and workspace may take
+  int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
 };
 
 }  // namespace fa::tiling

@@ -17,8 +17,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }  // namespace
 
 RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows) {
-  // From two strips a head on, a single head fills the vectors, and folding would only scatter the rows of Q and O.
-  // Below, it pays when at least two heads fit one tile.
+  // From two strips per head on, a single head fills the vectors, and folding would only scatter the rows of Q and O.
+  // With fewer strips, folding pays if at least two heads fit into one tile.
   if (group > 1 && sq < 2 * strip_rows && 2 * sq <= block_q) {
     const int64_t chunks = CeilDiv(group, std::min(group, block_q / sq));
     const int64_t heads = CeilDiv(group, chunks);

@@ -22,8 +22,8 @@ struct RowCut {
 /// Rows of an unfolded cut are a multiple of strip_rows, except in the last block. sq > 0.
 [[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
 
-/// What one tile visits. A strip of strip_rows folded rows visits the hull of its own keys, widened to steps of
-/// kKeyStep keys.
+/// The keys that one tile visits. A strip of strip_rows folded rows visits the hull of its own keys, widened to steps
+/// of kKeyStep keys.
 struct TileWork {
   Interval keys;       ///< hull of the kept keys of all rows
   int64_t blocks = 0;  ///< key blocks visited, summed over strips

@@ -9,7 +9,7 @@
 namespace fa::tiling {
 namespace {
 
-// Kept pairs of sq = sk = 2^32 and more do not fit 64 bits on the way.
+// For sq = sk = 2^32 and more, intermediate numbers of pairs do not fit into 64 bits.
 __extension__ using Int128 = __int128;
 
 Interval Intersect(Interval a, Interval b) {

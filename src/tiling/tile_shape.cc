@@ -28,8 +28,8 @@ constexpr int64_t kMaxBlockK = 256;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 
-// So many rows, in whole strips, reuse a key block from L2 often enough that reading it into L2 disappears; more only
-// add state.
+// Rows of a tile, in whole strips: so many reuse a key block from L2 often enough that the time of reading it into L2
+// vanishes; more rows only add state.
 constexpr int64_t kFullBlockQ = 128;
 
 // Waking a worker takes some microseconds; a tile shall take at least ten. 1e6 flops are ten microseconds at 100
@@ -74,8 +74,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Pairs of the heaviest tile: with every rule, the first or the last of its head; or the one before, as the last may
-// have few rows.
+// Pairs of the heaviest tile: with every rule, the first or the last of its head; or the one before the last, as the
+// last may have few rows.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -98,7 +98,8 @@ double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs,
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles about equal: rounds
   } else {
-    // Rounds of pairs, heavy with light (claim_order.cc); two rounds and less take as long as the heaviest tile.
+    // Rounds of pairs, a heavy tile with a light one (claim_order.cc); two rounds or fewer take as long as the heaviest
+    // tile.
     const double pair_rounds = std::ceil(tiles / (2 * workers));
     makespan = std::max(pair_rounds <= 1 ? tiles / workers : 2 * pair_rounds, heaviest);
   }
@@ -120,7 +121,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
 
   RowChoice best = choose(most_rows);
-  // Eight tiles a worker and more: what the last round wastes is small whatever the rows.
+  // With eight tiles per worker and more, the last round wastes little for any number of rows.
   if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
     const double pairs = KeptPairs(problem);
     const double min_tile_pairs = kMinTileFlops / (2 * static_cast<double>(problem.d + problem.d_rope + problem.dv));

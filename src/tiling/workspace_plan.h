@@ -17,8 +17,7 @@ class WorkspacePlan {
   };
   static constexpr size_t kAlignment = 64;
 
-  /// Books `count` times `bytes` (rounded up to kAlignment) and returns the offset. What exceeds 63 bits stays the
-  /// greatest size there is.
+  /// Books `count` times `bytes` (rounded up to kAlignment) and returns the offset. A sum beyond 63 bits saturates.
   size_t Book(std::string name, size_t bytes, int64_t count = 1);
   [[nodiscard]] size_t total_bytes() const { return total_; }
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }

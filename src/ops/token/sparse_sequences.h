@@ -48,7 +48,7 @@ struct SparseSequences {
   /// Keys of all tokens together, of lists of `entries` blocks of block_size keys: per token the smaller of its list
   /// and the blocks that hold its keys.
   [[nodiscard]] double SelectableKeys(int64_t entries, int64_t block_size) const;
-  /// The token's row in the tensors, to go with its sequence as batch element.
+  /// The token's row in the tensors; its batch element is the sequence.
   [[nodiscard]] int64_t Row(const SparseToken& token) const {
     return list[static_cast<size_t>(token.sequence)].q_offset + token.row;
   }
@@ -78,7 +78,7 @@ struct SparseSequences {
   }
 };
 
-/// What the sequences of a call are made of.
+/// The arguments from which the sequences of a call are made.
 struct SparseLengths {
   Layout layout = Layout::kBSND;  ///< BSND or TND
   bool paged = false;             ///< keys lie in pages
@@ -86,7 +86,7 @@ struct SparseLengths {
   int64_t q_rows = 0, k_rows = 0;
   std::span<const int64_t> lengths_q = {}, lengths_kv = {};
   SparseMask mask = SparseMask::kRightDownCausal;
-  const char *q_name = "query", *k_name = "key";  ///< the tensors that q_rows and k_rows are of
+  const char *q_name = "query", *k_name = "key";  ///< the tensors whose rows q_rows and k_rows count
 };
 
 /// Checks lengths_q and lengths_kv, and the mask.

@@ -27,13 +27,13 @@ struct RopeArgs {
 };
 
 /// Checks of the tensors of one call of the sparse operators. Shapes are those of BSND, [B, S, ...]; with TND they are
-/// [T, ...]; keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of its side, the key those
-/// of keys; every other tensor is compared with them.
+/// [T, ...]; keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of the query side, the key
+/// those of the key side; every other tensor is compared with them.
 class SparseTensors {
  public:
   explicit SparseTensors(Layout layout) : layout_(layout) {}
 
-  // In this order.
+  // Call these in this order.
 
   /// [B, S1, N, D] of a float type; N >= 1 and D in 1..1024. The layout is checked too.
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q);
@@ -48,7 +48,7 @@ class SparseTensors {
   /// The same for keys.
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
-  /// Both or neither; `columns`: their head size, 0 without.
+  /// Both or neither must be given; `columns`: their head size, 0 without them.
   [[nodiscard]] Status CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const;
   /// f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
   [[nodiscard]] Status CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
@@ -57,9 +57,9 @@ class SparseTensors {
   [[nodiscard]] Status CheckRowStatistic(const char* name, const TensorView& tensor) const;
   /// f32 [N], of the query's heads.
   [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor) const;
-  /// i32 or i64 [B, S1, 1, K]; K in any size.
+  /// i32 or i64 [B, S1, 1, K] with any K.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
-  /// As CheckQuerySide, and no two elements are one.
+  /// As CheckQuerySide; and no two elements may share memory.
   [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                         std::initializer_list<WantedSize> trailing) const;
   [[nodiscard]] Status CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,
@@ -68,12 +68,12 @@ class SparseTensors {
   [[nodiscard]] bool packed() const { return layout_ == Layout::kTND; }
   [[nodiscard]] bool paged() const { return page_rows_ >= 0; }
   [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] int64_t batch() const { return batch_; }  ///< TND: not known by the tensors, 0
+  [[nodiscard]] int64_t batch() const { return batch_; }  ///< TND: the tensors do not say it, 0
   [[nodiscard]] int64_t q_rows() const { return q_rows_; }
-  /// Of pages: as many as the table can hold.
+  /// With pages: as many rows as the table can hold.
   [[nodiscard]] int64_t k_rows() const { return k_rows_; }
   [[nodiscard]] int64_t page_rows() const { return page_rows_; }
-  [[nodiscard]] int64_t blocks() const { return blocks_; }  ///< pages there are
+  [[nodiscard]] int64_t blocks() const { return blocks_; }  ///< number of pages
   [[nodiscard]] int64_t heads() const { return heads_; }
   [[nodiscard]] int64_t head_size() const { return head_size_; }
   /// Leading dimensions of the query side.
@@ -94,19 +94,21 @@ class SparseTensors {
 [[nodiscard]] Status CheckHeadSize(const char* name, int dim, int64_t size);
 /// The last dimension of an unchecked tensor.
 [[nodiscard]] int64_t LastSize(const TensorView& tensor);
-/// An output none of whose elements coincide.
+/// Checks an output, no two elements of which may share memory.
 [[nodiscard]] Status CheckWritable(const char* name, const MutableTensorView& tensor);
 
 /// Where the rows of a checked tensor [B, S, N, D] or [T, N, D] lie; pages: `batch` is the stride from page to page.
 [[nodiscard]] layout::Rows SparseRowsOf(const TensorView& tensor, bool packed);
 /// Strides of a tensor of one value per head: [B, S, N] or [T, N].
 [[nodiscard]] layout::Stats SparseValuesOf(const TensorView& tensor, bool packed);
-/// Of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one along Nkv.
+/// Strides of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one
+/// along Nkv.
 [[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
-/// Of a checked row statistic [B, 1, S] or [1, T].
+/// Strides of a checked row statistic [B, 1, S] or [1, T].
 [[nodiscard]] layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed);
 
-/// The pages that keys of the sequences may lie in exist. @return kInvalidArgument: "block_table[0][3]=12, want 0..11"
+/// Checks that the pages in which keys of the sequences may lie exist. @return kInvalidArgument: "block_table[0][3]=12,
+/// want 0..11"
 [[nodiscard]] Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,
                                       const SparseSequences& sequences);
 
