@@ -35,8 +35,8 @@ enum class Isa : uint8_t {
 [[nodiscard]] FA_API std::string IsaNames();
 /// The level of that name, or nothing.
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
-/// The highest level this CPU has. Some hypervisors hide features that the cores behind them execute: environment
-/// FA_ASSUME_ISA names a level to be taken for granted (if the CPU lacks it after all, the process ends by SIGILL).
+/// The highest level this CPU has. Some hypervisors hide features that the CPU has: environment FA_ASSUME_ISA names a
+/// level to be taken for granted (if the CPU lacks it after all, the process ends by SIGILL).
 [[nodiscard]] FA_API Isa DetectIsa();
 
 /// How sums over blocks are ordered.
@@ -61,10 +61,9 @@ struct ContextOptions {
   std::optional<bool> portable_blas = {};
 };
 
-/// Threads, instruction set and accumulation mode of the calls made with it. Contexts are independent: two run
-/// side by side. A context may be used by any number of callers at once; each call borrows an executor and a
-/// workspace from its pool, which grows to the number of concurrent calls. Threads start with the first parallel
-/// call.
+/// Threads, instruction set and accumulation mode of the calls made with it. Contexts are independent: two may run at
+/// the same time. A context may be used by any number of callers at once; each call borrows an executor and a workspace
+/// from its pool, which grows to the number of concurrent calls. Threads start with the first parallel call.
 class FA_API Context {
  public:
   /// @return kInvalidArgument (threads < 0), kUnsupported (this CPU lacks options.isa, or FA_FORCE_ISA names none)

@@ -16,8 +16,8 @@ namespace fa {
 
 /// What the scales and offsets of int8 keys and values belong to.
 enum class Antiquant : uint8_t {
-  kPerTensorOrChannel,  ///< [2], or one a column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
-  kPerToken,            ///< one a key: [2, B, S]
+  kPerTensorOrChannel,  ///< [2], or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
+  kPerToken,            ///< one per key: [2, B, S]
 };
 
 /// Tensors of a decode: few query rows against long keys. Shapes are written for BNSD; q and out have the shape of
@@ -26,17 +26,18 @@ struct DecodeAttentionArgs {
   TensorView q;  ///< [B, N, Sq, D]; f32, bf16 or f16
   /// Keys and values, in one of three forms, each of the type of q or i8; N % Nkv == 0:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
-  /// - a tensor a batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each where and as long as it is;
+  /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor of pages of any size: [pages, page size, Nkv * D], and for BNSD also
   ///   [pages, Nkv, page size, D], for BSND [pages, page size, Nkv, D].
   std::span<const TensorView> k;
   std::span<const TensorView> v;
-  /// Keys of each batch element, the first ones; 1 entry: of all. Empty: S. Needed with block_table.
+  /// Number of keys in use of each batch element, from key 0 on; 1 entry: the same for all. Empty: S. Needed with
+  /// block_table.
   std::span<const int64_t> lengths_kv;
-  /// Likewise queries; rows of `out` past the length are written 0. Empty: Sq.
+  /// The same for queries; rows of `out` past the length are written as 0. Empty: Sq.
   std::span<const int64_t> lengths_q;
   /// i32 [B, n], n * page size >= the longest length: key j of element b is row j % page size of page
-  /// block_table[b][j / page size]. Entries of pages without a key in use are not looked at.
+  /// block_table[b][j / page size]. Entries of pages without a key in use are ignored.
   TensorView block_table;
   TensorView antiquant_scale;   ///< of i8 keys and values, f32, f16 or bf16: x stands for (x + offset) * scale;
                                 ///< entry 0 for keys, 1 for values, shapes as Antiquant says

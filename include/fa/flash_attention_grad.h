@@ -43,7 +43,8 @@ struct AttentionGradArgs {
 /// past the last prefix sum are written 0. Everything is accumulated in f32 and rounded once.
 ///
 /// Accumulation::kDeterministic (default of Context): the bits do not depend on the number of threads, the other
-/// sequences of the call, or the layout; dslopes, dsink and broadcast dpse, sums over the batch, go in ascending b.
+/// sequences of the call, or the layout; dslopes, dsink and broadcast dpse, sums over the batch, are added in ascending
+/// b.
 /// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
 /// Follows FlashAttention-2 (Dao 2023), section 3.1, in one pass over key blocks.
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,

@@ -23,7 +23,7 @@ enum class LossReduction : uint8_t {
 /// The distribution that the indexer learns.
 enum class IndexerTarget : uint8_t {
   kHeadMean,  ///< the mean over the heads of the attention's probabilities, as the device
-  kL1,        ///< that divided by its sum over the row's selection: the published definition
+  kL1,        ///< this mean divided by its sum over the row's selection: the published definition
 };
 
 /// Tensors of the fused KL loss on a selection. Shapes are written for BSND; TND has [T, ...] for [B, S, ...].

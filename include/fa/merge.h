@@ -30,8 +30,8 @@ struct MergeOptions {
 /// @return kInvalidArgument naming the tensor. Follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
 
-/// What MergePartials would refuse of the same call, without running it. Tensors may have null data; then their shapes,
-/// strides and types are checked, and not what they share.
+/// Returns the error with which MergePartials would refuse the same call, without running it. Tensors may have null
+/// data; then their shapes, strides and types are checked, but not whether they overlap.
 FA_API Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options);
 
 }  // namespace fa

@@ -6,10 +6,11 @@
 
 namespace fa {
 
-/// Whether an element of `a` shares a byte with an element of `b`: what no output of a call may do with another tensor
-/// of it. Exact for strided views, not a comparison of byte ranges; after a fixed amount of work the answer is yes. A
-/// view without data or without elements shares nothing. Strides >= 0, an empty stride means dense. For interfaces that
-/// copy tensors and hand the library the copies: of what it is given it checks this itself.
+/// Whether an element of `a` shares a byte with an element of `b`, which an output of a call must not do with any other
+/// tensor of the call. Exact for strided views, not a comparison of byte ranges; after a fixed amount of work the
+/// answer is yes. A view without data or without elements shares nothing. Strides >= 0, an empty stride means dense.
+/// This is for interfaces that pass copies of tensors to the library: the library itself checks the tensors that it is
+/// given.
 [[nodiscard]] FA_API bool Overlap(const TensorView& a, const TensorView& b);
 
 /// Whether two elements of different indices of `tensor` share a byte.

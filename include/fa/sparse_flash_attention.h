@@ -14,8 +14,8 @@
 
 namespace fa {
 
-/// Tensors of sparse top-k attention: every query token attends to the keys of its own list, all its heads alike, with
-/// one key head. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. Null data = absent.
+/// Tensors of sparse top-k attention: every query token attends to the keys of its own list, which all its heads share,
+/// with one key head. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. Null data = absent.
 struct SparseAttentionArgs {
   TensorView q;  ///< [B, S1, N, D]; f32, bf16 or f16
   /// [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D] of any size
@@ -26,8 +26,8 @@ struct SparseAttentionArgs {
   TensorView sink;    ///< optional, f32 [N]: a virtual key of that score and value 0, which every list names once
   /// i32 or i64 [B, S1, 1, K]: blocks of SparseAttentionOptions::block_size keys, local to the batch element, up to the
   /// first -1; entry b stands for keys [b * block_size, min((b + 1) * block_size, limit)). At most
-  /// ceil(limit / block_size) entries of a row are read; one beyond the limit is skipped; one that stands twice counts
-  /// twice. The order has no influence, not on a bit.
+  /// ceil(limit / block_size) entries of a row are read; an entry beyond the limit is skipped; an entry that stands
+  /// twice counts twice. The order changes no bit.
   TensorView sparse_indices;
   TensorView block_table;  ///< i32 [B, n], of keys in pages: key j lies in page block_table[b][j / block size]
   /// Rows in use: of TND tensors the inclusive prefix sums (a leading 0 is an empty first sequence), else the length of

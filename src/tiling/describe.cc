@@ -19,7 +19,7 @@ void AddTasks(const AttentionProblem& problem, const ForwardPlan& plan, PlanText
   if (plan.packs.empty()) {
     text.AddLine("k and v: read where they are");
   } else {
-    text.AddLine("k and v: %s packed to %s once a head, %lld slots of %lld rows",
+    text.AddLine("k and v: %s packed to %s once per head, %lld slots of %lld rows",
                  plan.pack_k && plan.pack_v ? "both" : (plan.pack_k ? "k" : "v"),
                  problem.dtype == DType::kI8 ? "words" : "f32", Wide(plan.kv_slots), Wide(plan.slot_rows));
   }

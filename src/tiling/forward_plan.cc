@@ -87,7 +87,7 @@ class ItemMaker {
     }
   }
 
-  // Rows to pack of every head of the sequence: those that a tile may read, which is what a strip visits.
+  // Rows to pack of every head of the sequence: those that a tile may read, that is those that a strip visits.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
     const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
@@ -183,7 +183,7 @@ class ItemMaker {
   const int64_t strip_rows_;
   ForwardPlan& plan_;
 
-  std::optional<RowRule> measured_;  // what cut_ and blocks_ belong to
+  std::optional<RowRule> measured_;  // the rule that cut_ and blocks_ belong to
   RowCut cut_;
   std::vector<TileWork> blocks_;  // of the sequence's row blocks
 };

@@ -5,7 +5,7 @@
 
 namespace fa::tiling {
 
-/// Sequences of at most so many query rows are decoded: their keys are cut into parts.
+/// The keys of sequences of at most so many query rows are cut into parts.
 inline constexpr int64_t kDecodeRows = 16;
 
 /// Keys of one part of a sequence; sk itself where keys are not cut. Every part starts from a fresh state of the online

@@ -45,7 +45,7 @@ TEST(Describe, SaysWhatIsPacked) {
   const std::string text =
       Describe(MakeProblem({.lengths = {{1024, 1000}}, .heads = 3, .heads_kv = 3, .dense = false}), MakeMachine(1));
   EXPECT_THAT(text, HasSubstr("tasks: 24 tiles, 3 packs, 5 gates, "));
-  EXPECT_THAT(text, HasSubstr("k and v: both packed to f32 once a head, 1 slots of 1000 rows\n"));
+  EXPECT_THAT(text, HasSubstr("k and v: both packed to f32 once per head, 1 slots of 1000 rows\n"));
 }
 
 TEST(Describe, AcceptsACallWithoutSequences) {

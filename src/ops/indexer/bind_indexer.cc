@@ -11,7 +11,7 @@ Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensor
   const Dims& shape = args.sparse_indices.shape;
   const int last = tensors.leading() + 1;
   bound.entries = shape.rank() == last + 1 ? shape[last] : 0;
-  const WantedSize list{1, {"one list a token"}};
+  const WantedSize list{1, {"one list per token"}};
   Status status = tensors.CheckQueryOutput("sparse_indices", args.sparse_indices, DType::kI32,
                                            {list, {bound.entries, {"sparse_indices", last}}});
   if (!status.ok()) return status;

@@ -14,7 +14,7 @@ Status BindValues(const TensorView& values, const SparseTensors& tensors, BoundI
   const WantedSize entries{bound.lists.entries, {"sparse_indices", leading + 1}};
   const bool short_form = values.shape.rank() == leading + 1;
   Status status = short_form ? tensors.CheckQuerySide("d_values", values, type, {entries})
-                             : tensors.CheckQuerySide("d_values", values, type, {{1, {"one list a token"}}, entries});
+                             : tensors.CheckQuerySide("d_values", values, type, {{1, {"one list per token"}}, entries});
   if (!status.ok()) return status;
   const Dims stride = layout::FilledStride(values.shape, values.stride);
   bound.d_values = {.dtype = type, .batch = leading == 2 ? stride[0] : 0, .row = stride[leading - 1]};

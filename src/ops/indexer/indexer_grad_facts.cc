@@ -45,7 +45,7 @@ std::string Describe(const IndexerGradFacts& facts) {
   const IndexerShape& shape = facts.shape;
   const PlanInfo info = InfoOf(facts);
   tiling::PlanText text;
-  text.AddLine("%s, %s: %lld sequences, %lld tokens, up to %lld keys of %lld a token, %lld heads of %lld", facts.op,
+  text.AddLine("%s, %s: %lld sequences, %lld tokens, up to %lld keys of %lld per token, %lld heads of %lld", facts.op,
                Name(shape.dtype), Count(shape.sequences.list.size()), Wide(shape.sequences.tokens),
                Wide(std::min(facts.entries, shape.sequences.max_sk)), Wide(shape.sequences.max_sk), Wide(shape.heads),
                Wide(shape.d));

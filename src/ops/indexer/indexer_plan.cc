@@ -119,7 +119,7 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   }
   plan.flops = pair * sequences.SelectableKeys(std::max<int64_t>(sequences.max_sk, 1), /*block_size=*/1);
   plan.flops_visited = plan.flops;
-  plan.reason = plan.cut ? "too few tokens for the workers: keys are cut, a task a token selects"
+  plan.reason = plan.cut ? "too few tokens for the workers: keys are cut, one task per token selects"
                          : "keys are packed once a group of tokens, whose queries stay in L2";
   return plan;
 }

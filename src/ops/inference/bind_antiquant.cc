@@ -18,7 +18,7 @@ Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorV
     for (const tiling::Sequence& sequence : problem.sequences) longest = std::max(longest, sequence.sk);
     if (shape.rank() == 3 && shape[0] == 2 && shape[1] == call.batch() && shape[2] >= longest) return Status::Ok();
     return Status::InvalidArgument(std::string(name) + ".shape=" + Text(shape) + ", want [2," +
-                                   std::to_string(call.batch()) + "," + std::to_string(longest) + "] (one a key)");
+                                   std::to_string(call.batch()) + "," + std::to_string(longest) + "] (one per key)");
   }
   if (shape == Dims{2}) return Status::Ok();
   if (shape == Dims{2, heads, d} || shape == Dims{2, heads, 1, d} || shape == Dims{2, heads * d}) {

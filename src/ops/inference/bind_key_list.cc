@@ -22,7 +22,7 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
     for (int dim = 0; dim < call.axes.rank; ++dim) {
       if (dim == call.axes.seq) continue;
       const int64_t want = dim == call.axes.batch ? 1 : tensors[0].shape[dim];
-      const std::string source = dim == call.axes.batch ? "a tensor a batch element" : std::string(list) + "[0]";
+      const std::string source = dim == call.axes.batch ? "one tensor per batch element" : std::string(list) + "[0]";
       if (tensor.shape[dim] != want) return WrongSize(name.c_str(), dim, tensor.shape[dim], want, {source.c_str()});
     }
     const int64_t rows = call.args.k[i].shape[call.axes.seq];

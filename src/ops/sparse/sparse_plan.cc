@@ -144,7 +144,7 @@ std::string DescribeSparse(const SparsePlan& plan, const core::TaskGraph& graph,
                            const std::vector<std::string>& kernels) {
   tiling::PlanText text;
   text.AddProblem(plan.op, bound.attention.problem);
-  text.AddLine("selection: %lld entries a token, blocks of %lld keys, %s%s%s", Wide(bound.lists.entries),
+  text.AddLine("selection: %lld entries per token, blocks of %lld keys, %s%s%s", Wide(bound.lists.entries),
                Wide(bound.lists.block_size),
                bound.sequences.mask == SparseMask::kNone ? "no mask" : "right-down causal",
                bound.has_v ? "" : ", v is k", bound.paged ? ", keys in pages" : "");

@@ -157,14 +157,14 @@ Status SparseTensors::CheckRope(const RopeArgs& args, int64_t heads, int64_t hea
 Status SparseTensors::CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
                                      int64_t group) const {
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
-  const WantedSize kv{heads_kv, {"heads of keys"}}, g{group, {"query heads a key head"}};
+  const WantedSize kv{heads_kv, {"heads of keys"}}, g{group, {"query heads per key head"}};
   if (packed()) return CheckShape(name, tensor, {kv, {q_rows_, {query_, 0}}}, {g});
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, kv, {q_rows_, {query_, 1}}}, {g});
 }
 
 Status SparseTensors::CheckRowStatistic(const char* name, const TensorView& tensor) const {
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
-  const WantedSize one{1, {"one value a token"}};
+  const WantedSize one{1, {"one value per token"}};
   if (packed()) return CheckShape(name, tensor, {one}, {{q_rows_, {query_, 0}}});
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, one}, {{q_rows_, {query_, 1}}});
 }
@@ -180,7 +180,7 @@ Status SparseTensors::CheckIndices(const TensorView& indices) const {
     return WrongType(kName, indices.dtype, "i32 or i64");
   const int last = leading() + 1;
   const int64_t entries = indices.shape.rank() == last + 1 ? indices.shape[last] : 0;
-  return CheckQuerySide(kName, indices, indices.dtype, {{1, {"one list a token"}}, {entries, {""}}});
+  return CheckQuerySide(kName, indices, indices.dtype, {{1, {"one list per token"}}, {entries, {""}}});
 }
 
 Status SparseTensors::CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,

@@ -159,7 +159,7 @@ TEST(BindSparse, RefusesShapesAndTypes) {
       {[](Call& c) {
          c.forward.sparse_indices.shape = {2, 3, 2, 4};
        },
-       "sparse_indices.shape[2]=2, want 1 (one list a token)"},
+       "sparse_indices.shape[2]=2, want 1 (one list per token)"},
       {[](Call& c) {
          c.forward.out = c.Out({2, 3, 4, 5}, 0);
        },
