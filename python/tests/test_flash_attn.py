@@ -17,6 +17,7 @@ from fa.flash_attn import (
 from flash_cases import check, expected, random_case
 from torch.utils.checkpoint import checkpoint
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 UNIT = torch.finfo(torch.float32).eps / 2
 
 

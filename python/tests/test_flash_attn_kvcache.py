@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import threading
 
 import fa.flash_attn
 import pytest
@@ -11,6 +12,8 @@ from fa.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache, third
 from flash_cases import check, expected, random_case
 from flash_reference import turned
 from test_flash_attn import sums
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Caches:
@@ -237,6 +240,8 @@ def test_gradients_are_not_recorded_and_inference_mode():
     assert not out.requires_grad
     with torch.inference_mode():
         assert torch.equal(flash_attn_with_kvcache(**call), out)
+        made_there = {name: call[name].clone() for name in ("k_cache", "v_cache")}
+        assert torch.equal(flash_attn_with_kvcache(**call | made_there), out)
     call["cache_seqlens"] = 5
     assert torch.equal(flash_attn_with_kvcache(**call)[0], out[0])
     with torch.autocast("cpu", torch.bfloat16):  # caches have their type
@@ -244,6 +249,22 @@ def test_gradients_are_not_recorded_and_inference_mode():
     version = call["k_cache"]._version
     flash_attn_with_kvcache(**call)
     assert call["k_cache"]._version > version  # what autograd has saved of a cache is known to be stale
+
+
+def test_threads_with_caches_of_their_own():
+    calls = [small_call() for _ in range(4)]
+    want = [flash_attn_with_kvcache(**call) for call in calls]
+    got = [None] * len(calls)
+
+    def run(i):
+        got[i] = flash_attn_with_kvcache(**calls[i])
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ import math
 import subprocess
 import sys
 
+import fa.flash_attn
 import pytest
 import torch
+from fa.flash_attn.__main__ import main
 from fa.flash_attn.bert_padding import (
     index_first_axis,
     index_first_axis_residual,
@@ -152,16 +154,18 @@ def test_a_script_finds_the_package_under_the_other_name(tmp_path):
 def test_install_is_refused_where_the_real_package_can_be_imported(tmp_path, monkeypatch):
     (tmp_path / "flash_attn.py").write_text("real = True")
     (tmp_path / "script.py").write_text("import flash_attn; print(flash_attn.__version__)")
-    done = run("-m", "fa.flash_attn", tmp_path / "script.py", cwd=tmp_path)
-    assert done.returncode == 1 and "the package flash_attn itself can be imported" in done.stderr
     done = run("-m", "fa.flash_attn", "--force", tmp_path / "script.py", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.strip() == "2.8.4+fa", done.stderr
-    program = "import fa.flash_attn\ntry: fa.flash_attn.install()\nexcept ValueError as error: print(error)\n"
-    program += "import flash_attn; print(flash_attn.real)"
-    done = run("-c", program, cwd=tmp_path)
-    assert done.stdout.startswith("invalid argument: force=False") and done.stdout.endswith("True\n"), done.stderr
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
+    with pytest.raises(ValueError, match="^invalid argument: force=False, want True: the package flash_attn itself"):
+        fa.flash_attn.install()
+    with pytest.raises(SystemExit, match="the package flash_attn itself can be imported"):
+        main([str(tmp_path / "script.py")])
+    assert "flash_attn" not in sys.modules
 
 
 def test_running_nothing_says_how_to_run():
-    done = run("-m", "fa.flash_attn")
-    assert done.returncode == 1 and done.stderr.startswith("usage: python -m fa.flash_attn")
+    for arguments in ([], ["-m"], ["--force"], ["--unknown", "script.py"]):
+        with pytest.raises(SystemExit, match="^usage: python -m fa.flash_attn"):
+            main(arguments)

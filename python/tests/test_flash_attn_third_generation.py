@@ -10,6 +10,8 @@ from fa.flash_attn.third_generation import flash_attn_combine, flash_attn_func, 
 from flash_cases import check, expected, random_case
 from test_flash_attn import inputs, sums
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 
 def own_options(case):
     """Those of the third generation among a case's."""

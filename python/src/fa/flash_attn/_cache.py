@@ -21,7 +21,7 @@ from ._arguments import (
     renamed,
     window,
 )
-from ._cache_ops import CacheCall, append_cache_attention, cache_attention
+from ._cache_ops import CacheCall, attend_by_operator
 from ._dense import Options, Packed, check_packed, check_qv, checked_sink, length
 from .layers.rotary import check_rotation, packed_positions, rotated
 
@@ -57,9 +57,10 @@ class Rotary(NamedTuple):
 
 
 def attend_cache(
-    q: Tensor, cache: Cache, rotary: Rotary | None, options: Options, empty: float
-) -> tuple[Tensor, Tensor]:
-    """out and softmax_lse, [B, N, S] or [N, total], `empty` for rows without keys. There are no gradients."""
+    q: Tensor, cache: Cache, rotary: Rotary | None, options: Options, need_lse: bool, empty: float
+) -> Any:
+    """out; with need_lse (out, softmax_lse [B, N, S] or [N, total], `empty` for rows without keys). There are no
+    gradients."""
     q, qv, k, v = _as_cached(cache.k_cache, q, options.qv, cache.k, cache.v)
     cache = cache._replace(k=k, v=v)
     sequences = check_query(q, cache)
@@ -91,12 +92,12 @@ def attend_cache(
         right=right,
         chunk=options.attention_chunk,
         softcap=options.softcap,
+        need_lse=need_lse,
     )
-    caches = _constant(cache.k_cache), _constant(cache.v_cache)
-    if cache.k is None:
-        out, lse = cache_attention(_constant(q), *caches, *call)
-    else:
-        out, lse = append_cache_attention(_constant(q), *caches, _constant(cache.k), _constant(cache.v), *call)
+    tensors = (_constant(t) for t in (q, cache.k_cache, cache.v_cache, cache.k, cache.v))
+    out, lse = attend_by_operator(*tensors, call)
+    if not need_lse:
+        return out
     lse = torch.where(lse == -torch.inf, empty, lse)
     return out, lse.t().contiguous() if q.dim() == 3 else lse.unflatten(0, q.shape[:2]).transpose(1, 2).contiguous()
 
@@ -111,11 +112,12 @@ def attend_pages(
     lengths = packed.cu_seqlens_k.diff()
     where = {"block_table": block_table, "cu_seqlens_q": packed.cu_seqlens_q, "max_seqlen_q": packed.max_seqlen_q}
     try:
-        out, lse = attend_cache(q, Cache(k, v, cache_seqlens=lengths, **where), None, options, empty)
+        cache = Cache(k, v, cache_seqlens=lengths, **where)
+        result = attend_cache(q, cache, None, options, options.return_attn_probs, empty)
     except ValueError as error:
         names = {"k_cache": "k", "v_cache": "v", "cache_seqlens": "cu_seqlens_k.diff()"}
         raise renamed(error, names) from None
-    return (out, lse, None) if options.return_attn_probs else out
+    return (*result, None) if options.return_attn_probs else result
 
 
 def check_query(q: Tensor, cache: Cache) -> int:

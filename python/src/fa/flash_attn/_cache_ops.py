@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils.dlpack import to_dlpack
 
 from .. import _context, _fa
-from .._torch_direct import _arrays
+from .._fa import Mask
+from .._torch_direct import _arrays, possible
 from .._torch_ops import LIBRARY, operator
 from ._cache_keys import Keys, bias_of, keys_in_pages, keys_in_rows
 from ._cache_places import Places, append, check_pages, pieces_of_cache, places_of
@@ -36,18 +37,19 @@ class CacheCall(NamedTuple):
     right: int
     chunk: int
     softcap: float
+    need_lse: bool
 
 
 _CALL_SCHEMA = (
     "Tensor? qv, Tensor? slopes, Tensor? sink, Tensor? cache_seqlens, Tensor? cache_batch_idx, Tensor? cache_leftpad, "
     "Tensor? block_table, Tensor? cu_q, Tensor? cu_new, SymInt max_q, float? scale, SymInt left, SymInt right, "
-    "SymInt chunk, float softcap"
+    "SymInt chunk, float softcap, bool need_lse"
 )
 
 
 @operator(f"cache_attention(Tensor q, Tensor k_cache, Tensor v_cache, {_CALL_SCHEMA}) -> (Tensor, Tensor)")
 def cache_attention(q, k_cache, v_cache, *arguments):
-    """out as q lies, and lse, float32 [total, N], -inf for rows without keys."""
+    """out as q lies, and with need_lse lse, float32 [total, N], -inf for rows without keys."""
     return _compute(q, k_cache, v_cache, None, None, CacheCall(*arguments))
 
 
@@ -60,19 +62,29 @@ def append_cache_attention(q, k_cache, v_cache, k, v, *arguments):
     return _compute(q, k_cache, v_cache, k, v, CacheCall(*arguments))
 
 
-def _results(q: Tensor, v_cache: Tensor) -> tuple[Tensor, Tensor]:
-    rows, heads = q.shape[:-2].numel(), q.shape[-2]
-    return q.new_empty((*q.shape[:-1], v_cache.shape[-1])), q.new_empty((rows, heads), dtype=torch.float32)
+def attend_by_operator(q, k_cache, v_cache, k, v, call: CacheCall) -> tuple[Tensor, Tensor]:
+    """The operator that the call wants; past the dispatcher where nothing looks on."""
+    if possible(q, k_cache, v_cache, k, v, *call[:9]):
+        return _compute(q, k_cache, v_cache, k, v, call)
+    if k is None:
+        return cache_attention(q, k_cache, v_cache, *call)
+    return append_cache_attention(q, k_cache, v_cache, k, v, *call)
+
+
+def _lse_shape(rows: int, heads: int, call: CacheCall) -> tuple[int, int]:
+    return (rows if call.need_lse else 0), heads
 
 
 @torch.library.register_fake("fa::cache_attention", lib=LIBRARY)
 def _(q, k_cache, v_cache, *arguments):
-    return _results(q, v_cache)
+    lse = _lse_shape(q.shape[:-2].numel(), q.shape[-2], CacheCall(*arguments))
+    return q.new_empty((*q.shape[:-1], v_cache.shape[-1])), q.new_empty(lse, dtype=torch.float32)
 
 
 @torch.library.register_fake("fa::append_cache_attention", lib=LIBRARY)
 def _(q, k_cache, v_cache, k, v, *arguments):
-    return _results(q, v_cache)
+    lse = _lse_shape(q.shape[:-2].numel(), q.shape[-2], CacheCall(*arguments))
+    return q.new_empty((*q.shape[:-1], v_cache.shape[-1])), q.new_empty(lse, dtype=torch.float32)
 
 
 def _row_boundaries(q: Tensor, call: CacheCall) -> list[int]:
@@ -103,21 +115,23 @@ def _compute(q, k_cache, v_cache, k, v, call: CacheCall) -> tuple[Tensor, Tensor
     if pages:
         check_pages(call.block_table, places, k_cache.shape[0], k_cache.shape[1])
     if k is not None:
-        for cache, new in ((k_cache, k), (v_cache, v)):
-            append(cache, new.reshape(-1, *new.shape[-2:])[: sum(added)], places, call.block_table)
+        new = tuple(t.reshape(-1, *t.shape[-2:])[: sum(added)] for t in (k, v))
+        append((k_cache, v_cache), new, places, call.block_table)
     return _attend(q, k_cache, v_cache, cu_q, places, call)
 
 
 def _attend(q, k_cache, v_cache, cu_q: list[int], places: Places, call: CacheCall) -> tuple[Tensor, Tensor]:
     rows = q.reshape(-1, *q.shape[-2:])
     out = q.new_empty((*rows.shape[:-1], v_cache.shape[-1]))
-    lse = q.new_full(rows.shape[:2], -torch.inf, dtype=torch.float32)
-    out[cu_q[-1] :] = 0
+    lse = q.new_full(_lse_shape(*rows.shape[:2], call), -torch.inf, dtype=torch.float32)
+    if cu_q[-1] < out.shape[0]:
+        out[cu_q[-1] :] = 0
     pieces = pieces_of_cache(cu_q, places, call.chunk)
     for begin, end in runs_of([piece.q_end - piece.q_begin for piece in pieces]):
         run = pieces[begin:end]
         own = slice(run[0].q_begin, run[-1].q_end)
-        query, own_out, own_lse = (t[own].unflatten(0, (len(run), -1)) for t in (rows, out, lse))
+        query, own_out = (t[own].unflatten(0, (len(run), -1)) for t in (rows, out))
+        own_lse = lse[own].unflatten(0, (len(run), -1)) if call.need_lse else None
         if call.qv is not None:
             qv = call.qv.reshape(-1, *call.qv.shape[-2:])[own].unflatten(0, (len(run), -1))
             _with_qv(query, qv, k_cache, v_cache, run, places, call, own_out, own_lse)
@@ -130,8 +144,8 @@ def _attend(q, k_cache, v_cache, cu_q: list[int], places: Places, call: CacheCal
     return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
 
 
-def _without_qv(query: Tensor, keys: Keys, run: list[Piece], call: CacheCall, out: Tensor, lse: Tensor) -> None:
-    """query, out [B, S, N, D], lse [B, S, N]."""
+def _without_qv(query: Tensor, keys: Keys, run: list[Piece], call: CacheCall, out: Tensor, lse: Tensor | None) -> None:
+    """query, out [B, S, N, D], lse [B, S, N] or None."""
     rows = query.shape[1]
     if call.slopes is None:
         return _decode(query, keys, None, mask_of(call.left, call.right), call, out, lse)
@@ -139,6 +153,8 @@ def _without_qv(query: Tensor, keys: Keys, run: list[Piece], call: CacheCall, ou
         # No key stands after a row: its bias is that of the last row and a number, which the softmax does not see.
         bias = bias_of(call.slopes, run, keys, 0)
         _decode(query, keys, bias, mask_of(call.left, call.right), call, out, lse)
+        if lse is None:
+            return None
         back = torch.arange(rows - 1, -1, -1, dtype=torch.float32)[:, None]
         own = call.slopes if call.slopes.dim() == 1 else call.slopes[[piece.owner for piece in run]][:, None]
         lse += own * back
@@ -146,14 +162,18 @@ def _without_qv(query: Tensor, keys: Keys, run: list[Piece], call: CacheCall, ou
     for i in range(rows):
         back, row = rows - 1 - i, slice(i, i + 1)
         bias, mask = bias_of(call.slopes, run, keys, back), mask_of(call.left, call.right, back)
-        _decode(query[:, row], keys, bias, mask, call, out[:, row], lse[:, row])
+        _decode(query[:, row], keys, bias, mask, call, out[:, row], None if lse is None else lse[:, row])
     return None
 
 
-def _decode(query: Tensor, keys: Keys, bias: Tensor | None, mask, call: CacheCall, out: Tensor, lse: Tensor) -> None:
-    own = query.new_empty((query.shape[0], query.shape[2], query.shape[1]), dtype=torch.float32)
+def _decode(
+    query: Tensor, keys: Keys, bias: Tensor | None, mask: Mask, call: CacheCall, out: Tensor, lse: Tensor | None
+) -> None:
     inputs = {"query": query, "block_table": keys.block_table, "dense_mask": keys.dense_mask, "pse": bias}
-    arrays = _arrays({**inputs, "sink": call.sink}, {"out": out, "lse": own})
+    results = {"out": out}
+    if lse is not None:
+        results["lse"] = query.new_empty((query.shape[0], query.shape[2], query.shape[1]), dtype=torch.float32)
+    arrays = _arrays({**inputs, "sink": call.sink}, results)
     for name, tensors in (("key", keys.key), ("value", keys.value)):
         arrays[name] = to_dlpack(tensors[0]) if len(tensors) == 1 else [to_dlpack(tensor) for tensor in tensors]
     options = _fa.DecodeAttentionOptions(
@@ -161,7 +181,8 @@ def _decode(query: Tensor, keys: Keys, bias: Tensor | None, mask, call: CacheCal
     )
     lengths = keys.lengths if len(keys.key) == 1 else []
     _fa.decode(arrays, options, [], lengths, _context.chosen_context(None))
-    lse.copy_(own.transpose(1, 2))
+    if lse is not None:
+        lse.copy_(results["lse"].transpose(1, 2))
 
 
 def _with_qv(query, qv, k_cache, v_cache, run: list[Piece], places: Places, call: CacheCall, out, lse) -> None:
@@ -176,4 +197,5 @@ def _with_qv(query, qv, k_cache, v_cache, run: list[Piece], places: Places, call
         results = dict(zip(("softmax_max", "softmax_sum"), statistics, strict=True))
         arrays = _arrays(engine_inputs(query[i : i + 1], key, value, own, None), {"out": out[i : i + 1], **results})
         _fa.forward(arrays, own.options("BSND", 0, 0), [], [], _context.chosen_context(None))
-        lse[i] = logsumexp(*statistics, -torch.inf, call.sink)[0].t()
+        if lse is not None:
+            lse[i] = logsumexp(*statistics, -torch.inf, call.sink)[0].t()

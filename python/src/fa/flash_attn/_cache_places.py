@@ -64,18 +64,18 @@ def check_pages(block_table: Tensor, places: Places, pages: int, page: int) -> N
         raise invalid(f"block_table[{b}][{i}]", int(block_table[b, i]), f"0..{pages - 1} (pages)")
 
 
-def append(cache: Tensor, new: Tensor, places: Places, block_table: Tensor | None) -> None:
-    """Writes rows [total, Nkv, D] behind the keys of their sequences."""
-    counts = torch.tensor(places.added)
-    owner = torch.repeat_interleave(torch.arange(len(places.added)), counts)
-    ahead = torch.arange(new.shape[0]) - (counts.cumsum(0) - counts)[owner]
-    at = torch.tensor(places.lengths)[owner] + ahead
-    if block_table is None:
-        slot = torch.tensor(places.slots)[owner]
-    else:
-        page = cache.shape[1]
-        slot, at = block_table[owner, at // page].long(), at % page
-    cache.index_put_((slot, at), new)
+def append(
+    caches: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], places: Places, block_table: Tensor | None
+) -> None:
+    """Writes rows [total, Nkv, D], of keys and of values, behind the keys of their sequences."""
+    runs = list(zip(places.slots, places.lengths, places.added, strict=True))
+    slot = torch.tensor([slot for slot, _, count in runs for _ in range(count)], dtype=torch.int64)
+    at = torch.tensor([length + i for _, length, count in runs for i in range(count)], dtype=torch.int64)
+    if block_table is not None:
+        page = caches[0].shape[1]
+        slot, at = block_table[slot, at // page].long(), at % page
+    for cache, rows in zip(caches, new, strict=True):
+        cache.index_put_((slot, at), rows)
 
 
 def pieces_of_cache(cu_q: list[int], places: Places, chunk: int) -> list[Piece]:

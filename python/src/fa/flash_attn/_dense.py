@@ -21,7 +21,7 @@ from ._arguments import (
     window,
 )
 from ._call import FlashCall, logsumexp
-from ._ops import flash_attention
+from ._ops import attend_by_operator
 from ._probabilities import flash_probabilities
 
 
@@ -59,7 +59,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | N
     q, k, v, qv = autocast(q, k, v, options.qv)
     check_attention(q, k, v, packed is not None)
     call = checked_call(q, v, qv, options, packed)
-    out, softmax_max, softmax_sum = flash_attention(q, k, v, *call)
+    out, softmax_max, softmax_sum = attend_by_operator(q, k, v, call)
     if not options.return_attn_probs:
         return out
     probabilities = None

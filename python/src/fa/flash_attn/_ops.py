@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._C import _any_requires_grad
 
 from .. import _context, _fa
 from .._layout import statistics_shape
 from .._torch_autograd import register_autograd
-from .._torch_direct import _arrays
+from .._torch_direct import _arrays, possible
 from .._torch_ops import LIBRARY, operator
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._gradients import flash_attention_backward
@@ -36,7 +37,10 @@ def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> 
 @operator(f"flash_attention(Tensor query, Tensor key, Tensor value, {CALL_SCHEMA}) -> (Tensor, Tensor, Tensor)")
 def flash_attention(query, key, value, *arguments):
     """out, softmax_max, softmax_sum; statistics [B, N, S], of packed sequences [total, N]."""
-    call = FlashCall(*arguments)
+    return _compute(query, key, value, FlashCall(*arguments))
+
+
+def _compute(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:
     if call.cu_q is not None:
         return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]))
     out, softmax_max, softmax_sum = _results(query, value, call)
@@ -45,6 +49,14 @@ def flash_attention(query, key, value, *arguments):
     options = call.options("BSND", 0, key.shape[1] - query.shape[1])
     _fa.forward(arrays, options, [], [], _context.chosen_context(None))
     return out, softmax_max, softmax_sum
+
+
+def attend_by_operator(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:
+    """The operator; past the dispatcher where neither a gradient is recorded nor anything else looks on."""
+    tensors = query, key, value, *call[:8]
+    if not possible(*tensors) or (torch.is_grad_enabled() and _any_requires_grad(*tensors)):
+        return flash_attention(query, key, value, *call)
+    return _compute(query, key, value, call)
 
 
 def _results(query: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:

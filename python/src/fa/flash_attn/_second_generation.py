@@ -217,8 +217,7 @@ def flash_attn_with_kvcache(
     cache = Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved)
     options = Options(0.0, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    out, lse = attend_cache(q, cache, rotary, options, EMPTY)
-    return (out, lse) if return_softmax_lse else out
+    return attend_cache(q, cache, rotary, options, return_softmax_lse, EMPTY)
 
 
 def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, ...]:

@@ -165,10 +165,9 @@ def flash_attn_with_kvcache(
         raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
     rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     try:
-        out, lse = attend_cache(q, Cache(k_cache, v_cache, k, v, *places), rotary, options, EMPTY)
+        return attend_cache(q, Cache(k_cache, v_cache, k, v, *places), rotary, options, return_softmax_lse, EMPTY)
     except ValueError as error:
         raise renamed(error, {"block_table": "page_table"}) from None
-    return (out, lse) if return_softmax_lse else out
 
 
 def flash_attn_combine(
