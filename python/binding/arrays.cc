@@ -24,7 +24,7 @@ alignas(64) std::byte present;
 constexpr std::array kTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kI8, DType::kU8,
                                DType::kBool, DType::kI32,  DType::kI64, DType::kU64};
 
-/// What an argument of that name may hold, in words.
+/// The types that an argument of that name may have, in words.
 const char* TypesOf(std::string_view name) {
   for (const std::string_view end : {"mask", "indices", "table"}) {
     if (name.ends_with(end)) return "bool or an integer type";
@@ -53,7 +53,7 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   return {};
 }
 
-/// step *= size, up to the largest number: an array of so many elements is refused by the library.
+/// step *= size, saturated: the library refuses an array of so many elements.
 void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }
@@ -68,7 +68,7 @@ Dims DenseStride(const Dims& shape) {
   return stride;
 }
 
-// Strides of dimensions that are not walked along mean nothing, and libraries put anything there.
+// Strides of dimensions that are never stepped along mean nothing, and libraries put anything there.
 template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));
@@ -79,10 +79,10 @@ void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   }
 }
 
-/// Raises what an object says of itself that is no array of the library's.
+/// Raises the error for an object that is no array.
 [[noreturn]] void RaiseNoArray(const char* name, const nb::object& object) {
   if (nb::hasattr(object, "__dlpack__")) {
-    // Its own error says more, of a tensor that requires a gradient for example.
+    // The object's own error says more, for example for a tensor that requires a gradient.
     try {
       object.attr("__dlpack__")();
     } catch (const nb::python_error& error) {
@@ -107,7 +107,7 @@ AnyArray Cast(const char* name, const nb::object& object) {
   return array;
 }
 
-/// Rows that are side by side go in one piece.
+/// Rows that follow each other are copied in one piece.
 void CopyElements(const TensorView& from, int dim, const std::byte* source, const Dims& stride, std::byte* target) {
   const auto bytes = static_cast<int64_t>(SizeOf(from.dtype));
   const int64_t size = stride[dim] == 0 ? 1 : from.shape[dim];
@@ -127,7 +127,7 @@ void CopyElements(const TensorView& from, int dim, const std::byte* source, cons
   }
 }
 
-/// Of a copy: dense, and a dimension that is broadcast stays so, but for the innermost.
+/// Strides of a copy: dense, and broadcast dimensions stay broadcast, except the innermost.
 Dims CopyStride(const TensorView& view, int64_t* elements) {
   Dims stride = view.shape;
   *elements = 1;

@@ -33,8 +33,8 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 
 /// The arrays of one call, by name, as the library wants them: memory is shared by DLPack or the buffer protocol, and
 /// strides are taken as they are. An input that the library cannot read in place (a negative stride, an innermost one
-/// that is not 1, elements that are not aligned) is copied once the call is known to be right: see RunChecked. Keeps
-/// what it hands out alive.
+/// that is not 1, elements that are not aligned) is copied once the call is known to be right: see RunChecked. The
+/// object keeps what it hands out alive.
 class CallArrays {
  public:
   /// kShapesToo: a tuple in place of an array, ("f32", size, ...), is a type and a shape without contents (for plans).
@@ -44,23 +44,24 @@ class CallArrays {
   /// A view without data if there is none of that name, or None. That of an input to be copied has no contents yet.
   /// `name` outlives this.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
-  /// As In, for the statistics: the library takes any innermost stride of theirs.
+  /// As In, for the statistics, of which the library takes any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
   /// Those of a Python list, called NAME[0], NAME[1], ...; an array that stands alone is the only one. None if there is
   /// none of that name.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
-  /// One whose elements coincide stands for memory that could not be had.
+  /// An output whose elements coincide stands for memory that could not be had.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
   /// Whether views were handed out that hold only until the call is checked.
   [[nodiscard]] bool incomplete() const;
-  /// Completes them: In and Statistics return the copies from now on. kOutOfMemory, also where an output has none.
+  /// Completes these views: In and Statistics return the copies from now on. kOutOfMemory, also if an output has no
+  /// memory.
   [[nodiscard]] Status Complete();
 
  private:
   using Array = nanobind::ndarray<nanobind::ro>;
 
-  /// An array that was asked for.
+  /// An array that was requested.
   struct Imported {
     const char* name = nullptr;
     Array array;

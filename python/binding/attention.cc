@@ -43,7 +43,7 @@ AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::opti
   return options;
 }
 
-// What forward and backward share. Both argument structures name these members alike.
+// The arguments that forward and backward share. Both argument structures name these members alike.
 template <typename Args>
 void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, Args* args) {
   args->q = arrays.In("query");

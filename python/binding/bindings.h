@@ -17,7 +17,7 @@ namespace fa::python {
 
 using Lengths = std::vector<int64_t>;
 
-/// A number of Python's as the library takes it: rounded to nearest, denormals kept, whatever the thread's settings.
+/// A Python number as the library takes it: rounded to nearest, denormals kept, whatever the thread's settings are.
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);
 

@@ -32,7 +32,7 @@ struct Maker {
 
 Maker MakerOf(const Mask& mask) {
   if (mask.sparse_mode() >= 0) {
-    // Mode 0 is a band with a dense mask, and without one no rule.
+    // Mode 0 is a band if there is a dense mask, and no rule if there is none.
     const bool dense_mask_given = mask.kind() == Mask::Kind::kBandTopLeft;
     return {"from_sparse_mode",
             nb::make_tuple(mask.sparse_mode(), mask.pre(), mask.next(), mask.prefix(), dense_mask_given)};

@@ -1,4 +1,4 @@
-"""What flash_attn's functions are to give, in torch float64 by definition; shares nothing with the package.
+"""The results that flash_attn's functions must give, in torch float64 by definition; shares nothing with the package.
 
 In a 16-bit type the same computation is PyTorch's naive one, whose error the package's own tests compare with: a result
 may be off by at most twice that, a gradient three times.

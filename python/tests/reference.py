@@ -81,7 +81,7 @@ def tolerances(
 
     u = 2^-24, U the unit roundoff of dtype. A sum of n products of magnitudes A in total is off by u (4 sqrt(n) + 8) A:
     roundings are taken as a random walk, bounded at six standard deviations. From the scores on, relative errors add.
-    What nothing contributes to may not be off at all.
+    Where nothing contributes, there must be no error at all.
     """
     u, unit = ROUNDOFF, torch.finfo(dtype).eps / 2
     narrow = dtype != torch.float32
@@ -188,7 +188,7 @@ def unpack_bits(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def bnsd(x: Tensor, layout: str, heads: int) -> Tensor:
-    """A tensor of that layout, seen as BNSD."""
+    """A BNSD view of a tensor of that layout."""
     if layout in ("BSH", "SBH"):
         x = x.unflatten(-1, (heads, -1))
     return x.permute(*_FROM[layout])

@@ -32,7 +32,7 @@ def read_only(array):
 
 
 def broadcast(array):
-    """Of one row, and its plain copy."""
+    """A variant of one row, and its plain copy."""
     row = array[(0,) * array.ndim]
     view = np.broadcast_to(row, array.shape)
     return view, view.copy()

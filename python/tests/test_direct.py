@@ -1,4 +1,5 @@
-"""Calls that go past PyTorch's dispatcher: the operator's bits, and the operator wherever something else looks on."""
+"""Calls that go past PyTorch's dispatcher: they give the operator's bits; the operator is
+called wherever something else watches."""
 
 import pytest
 import torch

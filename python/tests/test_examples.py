@@ -1,4 +1,4 @@
-"""What the documents and the examples show, run."""
+"""Runs what the documents and the examples show."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Merging partial results gives what one call over all keys gives."""
+"""Merging partial results gives the result of one call over all keys."""
 
 import pytest
 import torch

@@ -480,7 +480,7 @@ def test_opcheck():
     shapes = ("test_schema", "test_faketensor")
     arguments = detached(query, key, None, result[0], torch.randn_like(result[0]), *result[1:], *call)
     torch.library.opcheck(_torch_sparse_ops.sparse_attention_backward, arguments, test_utils=shapes)
-    # Its check of the ahead-of-time graph adds up all outputs, which indices beside values do not allow.
+    # opcheck adds up all outputs of the ahead-of-time graph, which fails for indices and values together.
     utils = ("test_schema", "test_autograd_registration", "test_faketensor")
     arguments = (*indexer_tensors(), None, None, None, "BSND", K, 3)
     torch.library.opcheck(_torch_sparse_ops.lightning_indexer, arguments, test_utils=utils)

@@ -1,4 +1,4 @@
-"""The stubs say what the extension has."""
+"""The stubs list what the extension has."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""fa.Mask and fa.Context as values: ==, hash, repr, pickle, copies."""
+"""fa.Mask and fa.Context are values: ==, hash, repr, pickle, copies."""
 
 import copy
 import pickle

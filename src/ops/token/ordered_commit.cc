@@ -45,8 +45,8 @@ OrderedCommit::Turn::Turn(const OrderedCommit& commit, int64_t sequence, int64_t
       sequence_(sequence),
       first_(first),
       token_(token),
-      // The thread that published the number had seen those tokens finish, so whoever reads the number sees what they
-      // added.
+      // The thread that published the number had seen those tokens finish, so a thread that reads the number sees what
+      // they added.
       unfinished_(first + std::atomic_ref<int64_t>(commit.finished_[sequence]).load(std::memory_order_acquire)) {}
 
 OrderedCommit::Turn::~Turn() { Store(token_, kFinished); }

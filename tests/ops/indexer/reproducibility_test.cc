@@ -1,5 +1,5 @@
-// A token's selection, and every gradient, has the same bits whoever computes it, wherever the keys lie, and whatever
-// else is in the call.
+// A token's selection, and every gradient, has the same bits on any number of threads, wherever the keys lie, and
+// whatever else is in the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

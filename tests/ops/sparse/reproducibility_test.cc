@@ -1,5 +1,5 @@
-// A token's results have the same bits whoever computes them, wherever its keys lie, in whatever order its list names
-// them, and whatever else is in the call.
+// A token's results have the same bits on any number of threads, wherever its keys lie, in whatever order its list
+// names them, and whatever else is in the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

@@ -1,4 +1,5 @@
-// A batch element gives the same bits however its keys lie, whoever computes it, and whatever else is in the batch.
+// A batch element gives the same bits however its keys lie, on any number of threads, and whatever else is in the
+// batch.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
