@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "fa/export.h"
@@ -27,6 +28,7 @@ class FA_API Mask {
     kPrefix,           ///< j < prefix[b] or j <= i + delta
     kCausalBandLast,   ///< last non-empty element: j <= i + delta + next; the others: j <= i + delta   (mode 7)
     kCausalBandFirst,  ///< first non-empty element: j <= i + Sk - max(Sq - next, 0); the others: j <= i (mode 8)
+    kRows,             ///< row_begin[i] <= j < row_end[i], listed row by row
   };
   /// Larger than any distance: no bound on that side.
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -43,6 +45,13 @@ class FA_API Mask {
   static Mask BandTopLeft(int64_t pre, int64_t next);
   /// Bottom-right causal, and every query sees the first prefix[b] keys of batch element b.
   static Mask Prefix(std::vector<int64_t> prefix);
+  /// Every row's keys, listed: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks, padding and what
+  /// they make of a window or a causal rule are such lists. The lists are shared by copies of the mask.
+  ///
+  /// From one row that keeps keys to the next neither number may decrease; keys outside 0..Sk-1 are none. One entry per
+  /// row: of one batch element, which holds for all; or of all of them, batch element after batch element; TND: of the
+  /// whole tensor, j counting inside the sequence.
+  static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
   /// The device's vocabulary, `sparse_mode` 0..8 (see docs/masks.md). Operators given such a mask also apply the
   /// device's checks of mode, pre, next, prefix and mask shape, which need the tensors' shapes.
@@ -55,6 +64,9 @@ class FA_API Mask {
   [[nodiscard]] int64_t pre() const { return pre_; }
   [[nodiscard]] int64_t next() const { return next_; }
   [[nodiscard]] const std::vector<int64_t>& prefix() const { return prefix_; }
+  /// Empty unless made by Rows.
+  [[nodiscard]] const std::vector<int64_t>& row_begin() const;
+  [[nodiscard]] const std::vector<int64_t>& row_end() const;
   /// -1 unless made by FromSparseMode.
   [[nodiscard]] int64_t sparse_mode() const { return sparse_mode_; }
 
@@ -64,6 +76,8 @@ class FA_API Mask {
   int64_t next_ = kUnlimited;
   int64_t sparse_mode_ = -1;
   std::vector<int64_t> prefix_;
+  struct RowKeys;
+  std::shared_ptr<const RowKeys> rows_;
 };
 
 /// Checks that a compressed mask is the one its sparse mode expects, so that the rule alone can stand for it:

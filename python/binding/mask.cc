@@ -2,6 +2,7 @@
 #include "fa/mask.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -24,6 +25,18 @@ Mask MaskOfSparseMode(int64_t sparse_mode, int64_t pre, int64_t next, Lengths pr
   return std::move(*mask);
 }
 
+using RowEnds = nb::ndarray<const int32_t, nb::ndim<1>, nb::device::cpu>;
+
+Lengths ListOf(const RowEnds& ends) {
+  Lengths list(ends.shape(0));
+  for (size_t i = 0; i < list.size(); ++i) list[i] = ends.data()[static_cast<int64_t>(i) * ends.stride(0)];
+  return list;
+}
+
+Mask MaskOfArrays(const RowEnds& row_begin, const RowEnds& row_end) {
+  return Mask::Rows(ListOf(row_begin), ListOf(row_end));
+}
+
 /// The static function that makes a mask, and its arguments.
 struct Maker {
   const char* function;
@@ -43,13 +56,15 @@ Maker MakerOf(const Mask& mask) {
     case Mask::Kind::kBand: return {"band", nb::make_tuple(mask.pre(), mask.next())};
     case Mask::Kind::kBandTopLeft: return {"band_top_left", nb::make_tuple(mask.pre(), mask.next())};
     case Mask::Kind::kPrefix: return {"prefix", nb::make_tuple(mask.prefix())};
+    case Mask::Kind::kRows: return {"rows", nb::make_tuple(mask.row_begin(), mask.row_end())};
     default: return {"none", nb::make_tuple()};
   }
 }
 
 bool Equal(const Mask& a, const Mask& b) {
   const auto members = [](const Mask& mask) {
-    return std::tuple(mask.kind(), mask.pre(), mask.next(), mask.sparse_mode(), mask.prefix());
+    return std::tuple(mask.kind(), mask.pre(), mask.next(), mask.sparse_mode(), mask.prefix(), mask.row_begin(),
+                      mask.row_end());
   };
   return members(a) == members(b);
 }
@@ -83,6 +98,11 @@ void BindMask(nb::module_& module) {
       .def_static("band", &Mask::Band, "pre"_a, "next"_a, "i + Sk - Sq - pre <= j <= i + Sk - Sq + next.")
       .def_static("band_top_left", &Mask::BandTopLeft, "pre"_a, "next"_a, "i - pre <= j <= i + next.")
       .def_static("prefix", &Mask::Prefix, "prefix"_a, "j < prefix[b] or j <= i + Sk - Sq.")
+      .def_static("rows", &MaskOfArrays, "row_begin"_a.noconvert(), "row_end"_a.noconvert(),
+                  "As below, of arrays int32 [rows].")
+      .def_static("rows", &Mask::Rows, "row_begin"_a, "row_end"_a,
+                  "row_begin[i] <= j < row_end[i]: the keys of each row of a batch element, which holds for all, or of "
+                  "all of\nthem in turn. From one row that keeps keys to the next neither may decrease.")
       .def_static("from_sparse_mode", &MaskOfSparseMode, "sparse_mode"_a, "pre_tokens"_a = Mask::kUnlimited,
                   "next_tokens"_a = Mask::kUnlimited, "prefix"_a = Lengths(), "dense_mask_given"_a = false,
                   "The device's modes 0..8, with the device's checks. ValueError for another mode.")

@@ -2,7 +2,8 @@
 //
 // The columns whose keys some row keeps are one interval. The rows of column c end at min(sq, its last key + 1 - lo)
 // and begin at max(0, its first key - hi), so both ends are linear in c and then (or first) constant; a sum of linear
-// terms rounded down to row groups is a floor sum.
+// terms rounded down to row groups is a floor sum. A rule that lists its rows is no such function: its columns are
+// walked.
 #include <algorithm>
 #include <utility>
 
@@ -63,9 +64,29 @@ double RowGroups(const RowRule& rule, const BackwardCut& cut, Interval columns) 
   return groups - FloorSum(columns.end - cut_from, block_q, block_k, cut_from * block_k - rule.hi);
 }
 
+// As the tiles are made, column by column. A group is not visited again after a column has left it behind.
+double CountListed(const RowRule& rule, const BackwardCut& cut) {
+  double unvisited = 0, visits = 0, visited_groups = 0;
+  int64_t next_group = 0;
+  for (int64_t key = 0; key < rule.sk; key += cut.block_k) {
+    const Interval rows = rule.RowsOfKeys({key, std::min(key + cut.block_k, rule.sk)});
+    if (rows.empty()) {
+      ++unvisited;
+      continue;
+    }
+    const int64_t begin = rows.begin / cut.block_q, end = CeilDiv(rows.end, cut.block_q);
+    visits += static_cast<double>(end - begin);
+    visited_groups += static_cast<double>(end - std::max(begin, std::min(next_group, end)));
+    next_group = std::max(next_group, end);
+  }
+  const double write_only = static_cast<double>(CeilDiv(rule.sq, cut.block_q)) - visited_groups;
+  return unvisited + (visits + write_only) * static_cast<double>(cut.group);
+}
+
 }  // namespace
 
 double CountPairTiles(const RowRule& rule, const BackwardCut& cut) {
+  if (rule.listed != nullptr) return CountListed(rule, cut);
   const Interval visited = VisitedColumns(rule, cut.block_k);
   const auto unvisited = static_cast<double>(CeilDiv(rule.sk, cut.block_k) - visited.size());
   const Interval with_keys = rule.RowsOfKeys({0, rule.sk});

@@ -23,10 +23,6 @@ constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 int64_t RoundUp(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
-bool SameRule(const RowRule& a, const RowRule& b) {
-  return a.lo == b.lo && a.hi == b.hi && a.prefix == b.prefix && a.sq == b.sq && a.sk == b.sk;
-}
-
 /// The pairs that have tiles. Tiles are made once for a run of sequences with equal rules.
 class PairMaker {
  public:
@@ -38,7 +34,7 @@ class PairMaker {
     CheckSize();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
       const Sequence& sequence = problem_.sequences[s];
-      if (s == 0 || !SameRule(problem_.sequences[s - 1].rule, sequence.rule)) {
+      if (s == 0 || problem_.sequences[s - 1].rule != sequence.rule) {
         made_.push_back(MakePairTiles(sequence.rule, cut_));
       }
       AddSequence(static_cast<int64_t>(s), sequence);

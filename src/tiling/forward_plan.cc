@@ -29,10 +29,6 @@ constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-bool SameRule(const RowRule& a, const RowRule& b) {
-  return a.lo == b.lo && a.hi == b.hi && a.prefix == b.prefix && a.sq == b.sq && a.sk == b.sk;
-}
-
 /// Makes the items, and for each its predicted time. Row blocks are measured once per sequence, not once per head.
 class ItemMaker {
  public:
@@ -77,7 +73,7 @@ class ItemMaker {
   }
 
   void Measure(const Sequence& sequence) {
-    if (measured_ && SameRule(*measured_, sequence.rule)) return;
+    if (measured_ == sequence.rule) return;
     measured_ = sequence.rule;
     cut_ = Cut(sequence);
     blocks_.clear();

@@ -1,10 +1,11 @@
 // Every mask mode is one rule (lo, hi, prefix), see row_interval.h. Both ends of a row's interval are clamped linear
 // functions of the row with slope 1, so hulls and intersections are read off the first and the last row, and counts
-// are sums of arithmetic series: nothing here loops over rows or keys.
+// are sums of arithmetic series: only what is listed takes loops over rows.
 #include "tiling/row_interval.h"
 
 #include <cassert>
 #include <limits>
+#include <utility>
 
 namespace fa::tiling {
 namespace {
@@ -28,16 +29,30 @@ Int128 SumOfClamped(Interval rows, int64_t offset, int64_t low, int64_t high) {
 
 }  // namespace
 
+Interval RowRule::WithoutEmptyEnds(Interval rows) const {
+  while (!rows.empty() && Keys(rows.begin).empty()) ++rows.begin;
+  while (!rows.empty() && Keys(rows.end - 1).empty()) --rows.end;
+  return rows.empty() ? Interval{} : rows;
+}
+
 Interval RowRule::RowsOfKeys(Interval keys) const {
   const Interval wanted = Intersect(keys, {0, sk});
   if (wanted.empty()) return {};
+  if (listed != nullptr) {
+    const auto begin = std::partition_point(
+        listed->begin(), listed->end(), [&](const Interval& keys_of_row) { return keys_of_row.end <= wanted.begin; });
+    const auto end = std::partition_point(begin, listed->end(),
+                                          [&](const Interval& keys_of_row) { return keys_of_row.begin < wanted.end; });
+    return WithoutEmptyEnds({begin - listed->begin(), end - listed->begin()});
+  }
   if (wanted.begin < prefix) return Interval{0, sq};
   if (hi < lo) return {};
   return Intersect({0, sq}, {wanted.begin - hi, wanted.end - lo});
 }
 
 Interval RowRule::KeysOfRows(Interval rows) const {
-  const Interval with_keys = Intersect(rows, RowsOfKeys({0, sk}));
+  Interval with_keys = Intersect(rows, RowsOfKeys({0, sk}));
+  if (listed != nullptr) with_keys = WithoutEmptyEnds(with_keys);
   if (with_keys.empty()) return {};
   return {Keys(with_keys.begin).begin, Keys(with_keys.end - 1).end};
 }
@@ -47,14 +62,17 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   if (inside.empty()) return {};
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
-  // Rows with keys are one interval: if both ends have some, all have.
+  // Rows with keys are one interval: if both ends have some, all have; listed rows between them may have none, where
+  // the last begins at the end of the first, or behind.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }
 
 TileClass RowRule::Classify(Interval rows, Interval keys) const {
   const Interval wanted = Intersect(keys, {0, sk});
-  if (Intersect(rows, RowsOfKeys(wanted)).empty()) return TileClass::kNone;
+  Interval visited = Intersect(rows, RowsOfKeys(wanted));
+  if (listed != nullptr) visited = WithoutEmptyEnds(visited);
+  if (visited.empty()) return TileClass::kNone;
   const Interval every = KeysOfEveryRow(rows);
   return every.begin <= wanted.begin && wanted.end <= every.end ? TileClass::kFull : TileClass::kPartial;
 }
@@ -62,9 +80,40 @@ TileClass RowRule::Classify(Interval rows, Interval keys) const {
 int64_t RowRule::KeptPairs(Interval rows) const {
   const Interval with_keys = Intersect(rows, RowsOfKeys({0, sk}));
   if (with_keys.empty()) return 0;
+  if (listed != nullptr) {
+    Int128 pairs = 0;
+    for (int64_t i = with_keys.begin; i < with_keys.end; ++i) pairs += Keys(i).size();
+    return static_cast<int64_t>(std::min<Int128>(pairs, std::numeric_limits<int64_t>::max()));
+  }
   const Int128 ends = SumOfClamped(with_keys, hi + 1, std::min(prefix, sk), sk);
   const Int128 begins = prefix > 0 ? Int128{0} : SumOfClamped(with_keys, lo, 0, sk);
   return static_cast<int64_t>(std::min<Int128>(ends - begins, std::numeric_limits<int64_t>::max()));
+}
+
+bool RowRule::HasEmptyRow() const {
+  if (listed != nullptr) return std::any_of(listed->begin(), listed->end(), [](Interval keys) { return keys.empty(); });
+  // Rows with keys are one interval.
+  return sq > 0 && (Keys(0).empty() || Keys(sq - 1).empty());
+}
+
+RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk, int64_t* wrong_row) {
+  const auto sq = static_cast<int64_t>(begins.size());
+  std::vector<Interval> keys(begins.size());
+  Interval above;
+  *wrong_row = -1;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = {std::clamp<int64_t>(begins[i], 0, sk), std::clamp<int64_t>(ends[i], 0, sk)};
+    if (keys[i].empty()) {
+      keys[i] = {above.end, above.end};  // between its neighbours, so that both ends stay ordered
+    } else if (keys[i].begin < above.begin || keys[i].end < above.end) {
+      *wrong_row = static_cast<int64_t>(i);
+      break;
+    }
+    above = keys[i];
+  }
+  RowRule rule{.lo = -(sq + sk), .hi = sq + sk, .prefix = 0, .sq = sq, .sk = sk};
+  rule.listed = std::make_shared<const std::vector<Interval>>(std::move(keys));
+  return rule;
 }
 
 RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
@@ -99,6 +148,7 @@ RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, boo
     case Mask::Kind::kCausalBandFirst:
       rule.hi = first_non_empty ? saturate(sk - std::max<int64_t>(sq - next, 0)) : 0;
       break;
+    case Mask::Kind::kRows: assert(false); break;
   }
   return rule;
 }

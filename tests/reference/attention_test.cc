@@ -31,6 +31,9 @@ TEST(MaskRule, PicturesOfEveryMode) {
   EXPECT_EQ(Picture({.mode = 4, .pre = 1, .next = 0}, {{2}, {4}}, 0), ".xx.|..xx|");
   EXPECT_EQ(Picture({.mode = 5, .prefix = {3}}, {{3}, {4}}, 0), "xxx.|xxx.|xxxx|");
   EXPECT_EQ(Picture({.mode = 6, .prefix = {1}}, {{4}, {2}}, 0), "x.|x.|x.|xx|");
+  const MaskRule rows{.mode = MaskRule::kRows, .row_begin = {0, 9, 1}, .row_end = {2, 9, 4}};
+  EXPECT_EQ(Picture(rows, {{3}, {4}}, 0), "xx..|....|.xxx|");
+  EXPECT_EQ(Picture(rows, {{1, 2}, {2, 4}}, 1), "....|.xxx|");
 }
 
 // By hand, from the pictures of the sparse modes in the documentation of the device.

@@ -1,6 +1,7 @@
 #include "reference/mask.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace reference {
 namespace {
@@ -20,6 +21,13 @@ bool IsLastWithQueries(const Lengths& lengths, int64_t b) {
     if (lengths.sq[other] > 0) return false;
   }
   return lengths.sq[b] > 0;
+}
+
+bool RowKeeps(const MaskRule& rule, const Lengths& lengths, int64_t b, int64_t i, int64_t j) {
+  const int64_t before = std::accumulate(lengths.sq.begin(), lengths.sq.begin() + b, int64_t{0});
+  const auto entries = static_cast<int64_t>(rule.row_begin.size());
+  const int64_t row = entries == lengths.sq[b] ? i : before + i;
+  return rule.row_begin[row] <= j && j < rule.row_end[row];
 }
 
 }  // namespace
@@ -42,6 +50,7 @@ bool RuleKeeps(const MaskRule& rule, const Lengths& lengths, int64_t b, int64_t 
     case 6: return j < rule.prefix[b] || j <= i + delta;
     case 7: return IsLastWithQueries(lengths, b) ? j <= i + delta + next : j <= i + delta;
     case 8: return IsFirstWithQueries(lengths, b) ? j <= i + sk - std::max<Wide>(sq - next, 0) : j <= i;
+    case MaskRule::kRows: return RowKeeps(rule, lengths, b, row, key);
     default: return false;
   }
 }

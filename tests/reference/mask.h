@@ -8,10 +8,13 @@ namespace reference {
 
 /// The structural masks, by the number of their sparse mode; one line of the table each.
 struct MaskRule {
-  int mode = 1;       ///< 0..8
+  int mode = 1;       ///< 0..8, or kRows
   bool band = false;  ///< mode 0 with a mask given: pre and next count
   int64_t pre = 0, next = 0;
   std::vector<int64_t> prefix = {};  ///< modes 5 and 6, one per batch element
+  static constexpr int kRows = 9;    ///< no sparse mode: row_begin <= j < row_end
+  /// Of the rows of all batch elements one after another; of one of them, if there are no more: of each.
+  std::vector<int64_t> row_begin = {}, row_end = {};
 };
 
 /// Lengths of the batch elements.

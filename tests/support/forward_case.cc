@@ -55,6 +55,7 @@ Mask MaskOf(const ForwardCase& c) {
     case 4: return Mask::Band(rule.pre, rule.next);
     case 5:
     case 6: return Mask::Prefix(rule.prefix);
+    case reference::MaskRule::kRows: return Mask::Rows(rule.row_begin, rule.row_end);
     default: throw std::invalid_argument("modes 7 and 8 have no constructor");
   }
 }
@@ -96,6 +97,8 @@ std::string ToString(const ForwardCase& c) {
   f.Add("mask.pre", c.mask.pre, usual.mask.pre);
   f.Add("mask.next", c.mask.next, usual.mask.next);
   if (!c.mask.prefix.empty()) f.AddList("mask.prefix", c.mask.prefix);
+  if (!c.mask.row_begin.empty()) f.AddList("mask.row_begin", c.mask.row_begin);
+  if (!c.mask.row_end.empty()) f.AddList("mask.row_end", c.mask.row_end);
   f.Add("sparse_mode", c.sparse_mode, usual.sparse_mode);
   f.Add("dense_mask", c.dense_mask, usual.dense_mask);
   f.Add("dense_mask_share", c.dense_mask_share, usual.dense_mask_share);

@@ -111,6 +111,29 @@ void PickBandMode(Dice* dice, ForwardCase* c) {
   }
 }
 
+/// Both ends walk on from row to row; some rows keep nothing, and say so with any numbers.
+void PickRows(Dice* dice, ForwardCase* c) {
+  reference::MaskRule& mask = c->mask;
+  mask.mode = reference::MaskRule::kRows;
+  const bool shared = !c->packed() && dice->Once(2);
+  const int64_t step = dice->OneOf<int64_t>({1, 3, 40});
+  for (int64_t b = 0; b < (shared ? 1 : c->batch()); ++b) {
+    int64_t begin = dice->Pick(-2, 2 * step), end = begin;
+    for (int64_t i = 0; i < c->lengths.sq[b]; ++i) {
+      begin += dice->Once(2) ? 0 : dice->Pick(0, step);
+      end = std::max(end, begin) + dice->Pick(0, step);
+      const bool nothing = dice->Once(9);
+      if (nothing) begin = end;
+      mask.row_begin.push_back(nothing ? dice->Pick(0, 9) : begin);
+      mask.row_end.push_back(nothing ? mask.row_begin.back() - dice->Pick(0, 3) : end);
+    }
+  }
+  for (int64_t i = 0; i < c->tail_q; ++i) {
+    mask.row_begin.push_back(-1);
+    mask.row_end.push_back(-1);
+  }
+}
+
 void PickMask(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   if (dice->Once(4)) {
@@ -121,6 +144,7 @@ void PickMask(Dice* dice, ForwardCase* c) {
   if (c->packed() && c->dense_mask == MaskForm::kNone && dice->Once(5)) return PickBandMode(dice, c);
   mask.mode = dice->OneOf({0, 1, 2, 3, 3, 4, 5});
   const int64_t reach = c->max_sq() + c->max_sk();
+  if (dice->Once(7)) return PickRows(dice, c);
   if (mask.mode == 0) mask.band = dice->Once(2);
   if (mask.band || mask.mode == 4) {
     mask.pre = dice->Once(6) ? Mask::kUnlimited : dice->Pick(-reach / 4, reach);

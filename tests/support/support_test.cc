@@ -138,19 +138,20 @@ INSTANTIATE_TEST_SUITE_P(Forward, ForwardCheck, ::testing::ValuesIn(kChanges),
                          [](const auto& info) { return info.param.name; });
 
 TEST(RandomForwardCase, TurnsOnEveryOption) {
-  int tnd = 0, mode7 = 0, mode8 = 0, compressed = 0, rope = 0, together = 0, no_keys = 0, long_rows = 0;
+  int tnd = 0, mode7 = 0, mode8 = 0, rows = 0, compressed = 0, rope = 0, together = 0, no_keys = 0, long_rows = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     const ForwardCase c = RandomForwardCase(seed);
     tnd += c.packed() ? 1 : 0;
     mode7 += c.mask.mode == 7 ? 1 : 0;
     mode8 += c.mask.mode == 8 ? 1 : 0;
+    rows += c.mask.mode == reference::MaskRule::kRows ? 1 : 0;
     compressed += c.pse == PseForm::kCompressed ? 1 : 0;
     rope += c.d_rope > 0 ? 1 : 0;
     together += c.packing == Packing::kTogether ? 1 : 0;
     no_keys += c.max_sk() == 0 ? 1 : 0;
     long_rows += c.max_sk() > 512 ? 1 : 0;
   }
-  for (const int count : {tnd, mode7, mode8, compressed, rope, together, no_keys, long_rows}) EXPECT_GT(count, 0);
+  for (const int count : {tnd, mode7, mode8, rows, compressed, rope, together, no_keys, long_rows}) EXPECT_GT(count, 0);
 }
 
 TEST(RandomForwardCase, DependsOnTheSeedAlone) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <random>
 #include <string>
 
 #include "support/hang_alarm.h"
@@ -80,6 +81,20 @@ TEST(CountPairTiles, AgreesWithOneColumnAfterAnotherForAllSmallRules) {
     }
   }
   EXPECT_GT(rules, 100000);
+}
+
+TEST(CountPairTiles, AgreesWithTheTilesThatAreMadeOfListedRows) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    const auto sq = static_cast<int64_t>(random() % 9), sk = static_cast<int64_t>(random() % 9);
+    const RowRule rule = RandomListedRule(random, sq, sk);
+    for (const BackwardCut& cut : {BackwardCut{.block_q = 1, .block_k = 1, .strip_rows = 1},
+                                   BackwardCut{.block_q = 2, .block_k = 3, .strip_rows = 1, .group = 3},
+                                   BackwardCut{.block_q = 4, .block_k = 2, .strip_rows = 2}}) {
+      ASSERT_EQ(CountPairTiles(rule, cut), static_cast<double>(MakePairTiles(rule, cut).tiles.size()))
+          << "round " << round << " sq " << sq << " sk " << sk << " block_q " << cut.block_q;
+    }
+  }
 }
 
 TEST(CountPairTiles, TakesNoTimeForAnyLength) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -34,6 +35,7 @@ bool KeptByDefinition(const ModeCase& mode, int64_t i, int64_t j, int64_t sq, in
     case Mask::Kind::kPrefix: return j < mode.mask.prefix()[0] || j <= i + delta;
     case Mask::Kind::kCausalBandLast: return j <= i + delta + (mode.last ? next : 0);
     case Mask::Kind::kCausalBandFirst: return j <= (mode.first ? i + sk - std::max<int64_t>(sq - next, 0) : i);
+    case Mask::Kind::kRows: break;  // has tests of its own
   }
   return false;
 }
@@ -219,6 +221,97 @@ TEST(RowInterval, KeptPairsAreCountedExactlyForAllSmallShapes) {
       ASSERT_EQ(rule.KeptPairs(rows), dense.Count(rows, {0, rule.sk})) << Text(rule) << " rows " << Text(rows);
     });
   });
+}
+
+// All lists of 3 rows over 4 keys.
+template <typename Visit>
+void ForAllLists(Visit visit) {
+  constexpr int64_t kRows = 3, kKeys = 4, kPairs = (kKeys + 1) * (kKeys + 1);
+  for (int64_t number = 0; number < kPairs * kPairs * kPairs; ++number) {
+    std::vector<int64_t> begins, ends;
+    for (int64_t i = 0, rest = number; i < kRows; ++i, rest /= kPairs) {
+      begins.push_back(rest % kPairs / (kKeys + 1));
+      ends.push_back(rest % kPairs % (kKeys + 1));
+    }
+    visit(begins, ends, kKeys);
+  }
+}
+
+TEST(ListedRows, AreTakenIfNoRowWithKeysIsBeforeOneAboveIt) {
+  int64_t taken = 0, refused = 0;
+  ForAllLists([&](const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t sk) {
+    int64_t want = -1;
+    for (size_t i = 0; i < begins.size() && want < 0; ++i) {
+      for (size_t above = 0; above < i; ++above) {
+        const bool both = begins[i] < ends[i] && begins[above] < ends[above];
+        if (both && (begins[i] < begins[above] || ends[i] < ends[above])) want = static_cast<int64_t>(i);
+      }
+    }
+    int64_t got = 0;
+    const RowRule rule = ListedRowRule(begins, ends, sk, &got);
+    if (got != want) {
+      // A row without keys stands where the row above ends, and what follows may not go back behind it.
+      bool gap = false;
+      for (size_t i = 0; i < begins.size(); ++i) gap = gap || begins[i] >= ends[i];
+      ASSERT_TRUE(gap && want < 0) << got << " " << want;
+    }
+    (got < 0 ? taken : refused) += 1;
+    if (got >= 0) return;
+    for (size_t i = 0; i < begins.size(); ++i) {
+      const Interval keys = rule.Keys(static_cast<int64_t>(i));
+      if (begins[i] < ends[i]) {
+        ASSERT_EQ(keys, (Interval{begins[i], ends[i]}));
+      } else {
+        ASSERT_TRUE(keys.empty());
+      }
+    }
+  });
+  EXPECT_GT(taken, 1000);
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(ListedRows, AgreeWithADenseMaskForAllSmallLists) {
+  int64_t lists = 0;
+  ForAllLists([&](const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t sk) {
+    int64_t wrong = 0;
+    const RowRule rule = ListedRowRule(begins, ends, sk, &wrong);
+    if (wrong >= 0) return;
+    ++lists;
+    const DenseMask dense(rule);
+    bool empty_row = false;
+    for (int64_t i = 0; i < rule.sq; ++i) empty_row = empty_row || dense.Count({i, i + 1}, {0, sk}) == 0;
+    ASSERT_EQ(rule.HasEmptyRow(), empty_row);
+    ForAllIntervals(rule.sq, [&](Interval rows) {
+      const auto kept_by_some = [&](int64_t j) { return dense.Count(rows, {j, j + 1}) > 0; };
+      const auto kept_by_all = [&](int64_t j) { return !rows.empty() && dense.Count(rows, {j, j + 1}) == rows.size(); };
+      ASSERT_EQ(rule.KeysOfRows(rows), HullWhere(sk, kept_by_some)) << Text(rows);
+      ASSERT_EQ(rule.KeysOfEveryRow(rows), HullWhere(sk, kept_by_all)) << Text(rows);
+      ASSERT_EQ(rule.KeptPairs(rows), dense.Count(rows, {0, sk})) << Text(rows);
+      ForAllIntervals(sk, [&](Interval keys) {
+        const int64_t kept = dense.Count(rows, keys);
+        const TileClass want = kept == 0                           ? TileClass::kNone
+                               : kept == rows.size() * keys.size() ? TileClass::kFull
+                                                                   : TileClass::kPartial;
+        ASSERT_EQ(rule.Classify(rows, keys), want) << Text(rows) << Text(keys);
+      });
+    });
+    ForAllIntervals(sk, [&](Interval keys) {
+      ASSERT_EQ(rule.RowsOfKeys(keys), HullWhere(rule.sq, [&](int64_t i) {
+                  return dense.Count({i, i + 1}, keys) > 0;
+                }));
+    });
+  });
+  EXPECT_GT(lists, 1000);
+}
+
+TEST(ListedRows, AreCutToTheKeys) {
+  const std::vector<int64_t> begins{-5, std::numeric_limits<int64_t>::min(), 2}, ends{1, 3, Mask::kUnlimited};
+  int64_t wrong = 0;
+  const RowRule rule = ListedRowRule(begins, ends, 4, &wrong);
+  EXPECT_EQ(wrong, -1);
+  EXPECT_EQ(rule.Keys(0), (Interval{0, 1}));
+  EXPECT_EQ(rule.Keys(1), (Interval{0, 3}));
+  EXPECT_EQ(rule.Keys(2), (Interval{2, 4}));
 }
 
 TEST(RowInterval, RectanglesBeyondTheMatrixAreCutToIt) {

@@ -1,6 +1,7 @@
 #include "tests/tiling/sample_problems.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace fa::tiling {
 namespace {
@@ -18,6 +19,24 @@ Mask RandomMask(std::mt19937_64& random, size_t sequences) {
 }
 
 }  // namespace
+
+RowRule RandomListedRule(std::mt19937_64& random, int64_t sq, int64_t sk) {
+  const int64_t step = Pick(random, 0, 3);
+  std::vector<int64_t> begins, ends;
+  int64_t begin = Pick(random, -1, 2), end = begin;
+  for (int64_t i = 0; i < sq; ++i) {
+    begin += Pick(random, 0, step);
+    end = std::max(begin, end) + Pick(random, 0, step);
+    const bool nothing = Pick(random, 0, 6) == 0;
+    if (nothing) begin = end;
+    begins.push_back(begin);
+    ends.push_back(nothing ? begin - Pick(random, 0, 2) : end);
+  }
+  int64_t wrong = 0;
+  RowRule rule = ListedRowRule(begins, ends, sk, &wrong);
+  if (wrong != -1) throw std::logic_error("the rows do not go forward");
+  return rule;
+}
 
 AttentionProblem MakeProblem(const Sizes& sizes) {
   AttentionProblem problem{.heads = sizes.heads,
@@ -59,7 +78,11 @@ AttentionProblem RandomProblem(std::mt19937_64& random) {
   sizes.dv = head_sizes[Pick(random, 0, 6)];
   sizes.mask = RandomMask(random, sizes.lengths.size());
   sizes.dense = Pick(random, 0, 2) == 0;
-  return MakeProblem(sizes);
+  AttentionProblem problem = MakeProblem(sizes);
+  if (Pick(random, 0, 4) == 0) {
+    for (Sequence& sequence : problem.sequences) sequence.rule = RandomListedRule(random, sequence.sq, sequence.sk);
+  }
+  return problem;
 }
 
 Machine MakeMachine(int workers, int nodes) { return {.isa = Isa::kAvx512, .workers = workers, .nodes = nodes}; }
@@ -70,7 +93,8 @@ std::string Text(const AttentionProblem& problem) {
                      (problem.k_in_place ? " dense" : " packs");
   for (const Sequence& s : problem.sequences) {
     text += " (" + std::to_string(s.sq) + "," + std::to_string(s.sk) + " lo " + std::to_string(s.rule.lo) + " hi " +
-            std::to_string(s.rule.hi) + " prefix " + std::to_string(s.rule.prefix) + ")";
+            std::to_string(s.rule.hi) + " prefix " + std::to_string(s.rule.prefix) +
+            (s.rule.listed != nullptr ? " listed)" : ")");
   }
   return text;
 }

@@ -22,10 +22,13 @@ struct Sizes {
   bool dense = true;  ///< K and V are readable where they are
 };
 
+/// Rows listed one by one, some of them without keys.
+[[nodiscard]] RowRule RandomListedRule(std::mt19937_64& random, int64_t sq, int64_t sk);
+
 [[nodiscard]] AttentionProblem MakeProblem(const Sizes& sizes);
 
-/// Up to 6 sequences of up to 400 rows and keys, some of length 0, with any mode, with or without GQA, with or without
-/// packing.
+/// Up to 6 sequences of up to 400 rows and keys, some of length 0, with any mode or listed rows, with or without GQA,
+/// with or without packing.
 [[nodiscard]] AttentionProblem RandomProblem(std::mt19937_64& random);
 
 /// An AVX-512 machine, or a synthetic one with more workers and nodes than any test machine has.

@@ -19,6 +19,11 @@ bool Keeps(const Mask& mask, const SequenceFacts& sequence, int64_t i, int64_t j
     case Mask::Kind::kCausalBandLast: return j <= i + delta + (sequence.last_non_empty ? next : 0);
     case Mask::Kind::kCausalBandFirst:
       return j <= (sequence.first_non_empty ? i + sk - std::max<int64_t>(sq - next, 0) : i);
+    case Mask::Kind::kRows: {
+      const bool shared = std::ssize(mask.row_begin()) == sq;
+      const auto row = static_cast<size_t>(i + (shared ? 0 : sequence.index * sq));
+      return mask.row_begin()[row] <= j && j < mask.row_end()[row];
+    }
   }
   return true;
 }

@@ -28,6 +28,8 @@ class Mask:
     @staticmethod
     def prefix(prefix: Sequence[int]) -> Mask: ...
     @staticmethod
+    def rows(row_begin: Sequence[int], row_end: Sequence[int]) -> Mask: ...
+    @staticmethod
     def from_sparse_mode(
         sparse_mode: int,
         pre_tokens: int = ...,

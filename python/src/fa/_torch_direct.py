@@ -80,8 +80,8 @@ class Result:
         return to_dlpack(self.tensor)
 
 
-def _arrays(inputs: dict[str, Tensor | None], results: dict[str, Tensor]) -> dict:
-    """A capsule costs a tenth of what Tensor.__dlpack__ does."""
+def capsules(inputs: dict[str, Tensor | None], results: dict[str, Tensor]) -> dict:
+    """The tensors of a call as the extension takes them. A capsule costs a tenth of what Tensor.__dlpack__ does."""
     arrays = {name: to_dlpack(tensor) for name, tensor in inputs.items() if tensor is not None}
     for name, tensor in results.items():
         arrays[name] = Result(tensor)
@@ -108,7 +108,7 @@ def _forward(query, key, value, dense_mask, pse, rule, scale, **statistics) -> t
     batch, heads, rows, _ = query.shape
     out = torch.empty((batch, rows, heads, value.shape[3]), dtype=query.dtype).transpose(1, 2)
     inputs = {"query": query, "key": key, "value": value, "dense_mask": dense_mask, "pse": pse}
-    arrays = _arrays(inputs, {"out": out, **statistics})
+    arrays = capsules(inputs, {"out": out, **statistics})
     _fa.forward(arrays, _options(pse, rule, scale), [], [], _context.chosen_context(None))
     return out, *statistics.values()
 
@@ -160,7 +160,7 @@ def _backward(d_out, tensors, settings, need_dpse) -> tuple[Tensor | None, ...]:
         "softmax_max": softmax_max,
         "softmax_sum": softmax_sum,
     }
-    arrays = _arrays(inputs, gradients)
+    arrays = capsules(inputs, gradients)
     _fa.backward(arrays, _options(pse, *settings), [], [], _context.chosen_context(None))
     return gradients["dq"], gradients["dk"], gradients["dv"], gradients.get("dpse")
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import _torch_decode, _torch_nested, _torch_ops, _torch_sparse_ops
+from . import _model_ops, _torch_decode, _torch_nested, _torch_ops, _torch_sparse_ops
 from ._torch_dropout import dropout_bits, packed, unpacked
 from ._torch_ops import Call, PromptCall
 from ._torch_sparse_ops import SparseCall
@@ -301,5 +301,8 @@ RULES = {
     "lightning_indexer": _by_batch(_torch_sparse_ops.lightning_indexer, 6, unless=(3,)),
     "lightning_indexer_backward": _by_batch(_torch_sparse_ops.lightning_indexer_backward, 7),
     "dense_indexer_loss": _sample_by_sample(_torch_sparse_ops.dense_indexer_loss),
+    "model_attention": _sample_by_sample(_model_ops.attention_of_layer),
+    "model_attention_backward": _sample_by_sample(_model_ops.attention_of_layer_backward),
+    "rows_inside": _sample_by_sample(_model_ops.rows_inside),
     "sparse_indexer_loss": _sample_by_sample(_torch_sparse_ops.sparse_indexer_loss),
 }

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
@@ -110,6 +112,60 @@ Status CheckPrefixCount(const Binding& call) {
                                  std::to_string(call.sizes.sequences) + " (" + source + ")");
 }
 
+Status WrongRowCount(const char* name, size_t entries, const std::string& want) {
+  return Status::InvalidArgument(std::string("mask.") + name + " has " + std::to_string(entries) + " entries, want " +
+                                 want);
+}
+
+Status CheckRowCounts(const Binding& call) {
+  const Mask& mask = call.options.mask;
+  const int64_t rows = call.sizes.q_rows;
+  const auto entries = static_cast<int64_t>(mask.row_begin().size());
+  int64_t all = rows;
+  if (!call.packed() && __builtin_mul_overflow(rows, call.sizes.sequences, &all)) all = -1;
+  if (entries != rows && entries != all) {
+    const int axis = layout::AxesOf(call.options.layout).seq;
+    std::string want = std::to_string(rows) + " (query.shape[" + std::to_string(axis) + "])";
+    if (!call.packed()) want += " or batch times that";
+    return WrongRowCount("row_begin", mask.row_begin().size(), want);
+  }
+  if (mask.row_end().size() == mask.row_begin().size()) return Status::Ok();
+  return WrongRowCount("row_end", mask.row_end().size(), std::to_string(entries) + " (mask.row_begin)");
+}
+
+Status WrongRow(const Mask& mask, size_t row) {
+  const auto text = [](const std::vector<int64_t>& list, size_t i) { return std::to_string(list[i]); };
+  return Status::InvalidArgument("mask.row_begin[" + std::to_string(row) + "]=" + text(mask.row_begin(), row) +
+                                 ", mask.row_end[" + std::to_string(row) + "]=" + text(mask.row_end(), row) +
+                                 ", want neither before those of the rows above that keep keys");
+}
+
+// Batch elements that share their rows and their length share the rule.
+Status FillListedRules(Binding& call) {
+  if (Status status = CheckRowCounts(call); !status.ok()) return status;
+  const Mask& mask = call.options.mask;
+  const std::span<const int64_t> begins = mask.row_begin(), ends = mask.row_end();
+  const int64_t rows = call.sizes.q_rows;
+  const bool shared = !call.packed() && std::ssize(begins) == rows;
+  std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
+  for (size_t b = 0; b < sequences.size(); ++b) {
+    tiling::Sequence& sequence = sequences[b];
+    const bool as_before = shared && b > 0 && sequences[b - 1].sq == sequence.sq && sequences[b - 1].sk == sequence.sk;
+    if (as_before) {
+      sequence.rule = sequences[b - 1].rule;
+      continue;
+    }
+    const int64_t element = shared ? 0 : static_cast<int64_t>(b) * rows;
+    const auto first = static_cast<size_t>(call.packed() ? sequence.q_offset : element);
+    const auto count = static_cast<size_t>(sequence.sq);
+    int64_t wrong = -1;
+    sequence.rule =
+        tiling::ListedRowRule(begins.subspan(first, count), ends.subspan(first, count), sequence.sk, &wrong);
+    if (wrong >= 0) return WrongRow(mask, first + static_cast<size_t>(wrong));
+  }
+  return Status::Ok();
+}
+
 void FillRules(Binding& call) {
   const Mask& mask = call.options.mask;
   std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
@@ -138,6 +194,7 @@ Status BindMask(Binding& call) {
   if (call.options.mask.sparse_mode() >= 0) {
     if (Status status = CheckSparseMode(call); !status.ok()) return status;
   }
+  if (call.options.mask.kind() == Mask::Kind::kRows) return FillListedRules(call);
   FillRules(call);
   return Status::Ok();
 }

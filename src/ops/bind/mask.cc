@@ -65,6 +65,10 @@ Status Verify(const TensorView& mask, int64_t sparse_mode) {
 
 }  // namespace
 
+struct Mask::RowKeys {
+  std::vector<int64_t> begin, end;
+};
+
 Mask Mask::None() { return {}; }
 
 Mask Mask::Causal() {
@@ -98,6 +102,23 @@ Mask Mask::Prefix(std::vector<int64_t> prefix) {
   mask.kind_ = Kind::kPrefix;
   mask.prefix_ = std::move(prefix);
   return mask;
+}
+
+Mask Mask::Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end) {
+  Mask mask;
+  mask.kind_ = Kind::kRows;
+  mask.rows_ = std::make_shared<const RowKeys>(RowKeys{std::move(row_begin), std::move(row_end)});
+  return mask;
+}
+
+const std::vector<int64_t>& Mask::row_begin() const {
+  static const std::vector<int64_t> kEmpty;
+  return rows_ != nullptr ? rows_->begin : kEmpty;
+}
+
+const std::vector<int64_t>& Mask::row_end() const {
+  static const std::vector<int64_t> kEmpty;
+  return rows_ != nullptr ? rows_->end : kEmpty;
 }
 
 Result<Mask> Mask::FromSparseMode(int64_t sparse_mode, int64_t pre, int64_t next, std::vector<int64_t> prefix,

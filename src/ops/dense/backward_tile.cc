@@ -456,9 +456,18 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       args.c += problem.d;
       outer(args);
     };
-    // Strips of another width have tiles of another shape.
+    const auto visits = [&](int64_t s) {
+      const Interval keys = tile.strips[s].keys;
+      return keys.begin <= key && key < keys.end;
+    };
+    // Strips of another width have tiles of another shape, and a strip of rows without keys, which listed rows may have
+    // between others, has none.
     for (int64_t first = from, end = from; first < to; first = end) {
-      while (end < to && tile.strips[end].lanes.width == tile.strips[first].lanes.width) ++end;
+      if (!visits(first)) {
+        ++end;
+        continue;
+      }
+      while (end < to && visits(end) && tile.strips[end].lanes.width == tile.strips[first].lanes.width) ++end;
       add(first, end);
     }
     key = next;

@@ -88,8 +88,7 @@ Status BindOutput(DecodeBinding& call) {
   }
   for (size_t b = 0; b < problem.sequences.size(); ++b) {
     const tiling::Sequence& sequence = problem.sequences[b];
-    if (sequence.sq == 0) continue;
-    if (!sequence.rule.Keys(0).empty() && !sequence.rule.Keys(sequence.sq - 1).empty()) continue;
+    if (!sequence.rule.HasEmptyRow()) continue;
     return Status::InvalidArgument("quant_offset2: given, want none where rows have no keys (batch " +
                                    std::to_string(b) + ", Sq=" + std::to_string(sequence.sq) +
                                    ", Sk=" + std::to_string(sequence.sk) + ")");

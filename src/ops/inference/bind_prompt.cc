@@ -53,13 +53,11 @@ Status CheckProductScales(const PromptAttentionArgs& args) {
   return Status::Ok();
 }
 
-/// Whether the rule leaves a row without keys. Rows' ends do not decrease, so such rows begin or end the sequence.
-/// Without a rule, and with a diagonal from the top left, only a sequence without keys has such rows, and the device
-/// accepts it.
+/// Whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only a sequence
+/// without keys has such rows; the device accepts that.
 bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
   const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
-  if (sequence.sq == 0 || never) return false;
-  return sequence.rule.Keys(0).empty() || sequence.rule.Keys(sequence.sq - 1).empty();
+  return !never && sequence.rule.HasEmptyRow();
 }
 
 Status CheckQuantisedRows(const PromptAttentionArgs& args, const Mask& mask, const BoundAttention& bound) {

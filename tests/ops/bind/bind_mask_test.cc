@@ -65,6 +65,43 @@ TEST(BindMask, PackedDenseMaskHasTheLongestLengths) {
   EXPECT_TRUE(Refused(call, "dense_mask.shape=[1,1,9,6], want [maxSq,maxSk]"));
 }
 
+TEST(BindMask, ListedRowsAreThoseOfEveryElementOrOfAll) {
+  BindCall call({.batch = 2, .sq = 2, .sk = 9});
+  call.options.mask = Mask::Rows({0, 3}, {4, 20});
+  auto bound = call.Bind();
+  ASSERT_TRUE(bound.ok()) << bound.status().message();
+  for (const tiling::Sequence& sequence : bound->problem.sequences) {
+    EXPECT_EQ(sequence.rule.Keys(0), (tiling::Interval{0, 4}));
+    EXPECT_EQ(sequence.rule.Keys(1), (tiling::Interval{3, 9}));
+  }
+  EXPECT_EQ(bound->problem.sequences[0].rule, bound->problem.sequences[1].rule);
+  call.options.mask = Mask::Rows({0, 3, 2, 2}, {4, 20, 5, 6});
+  bound = call.Bind();
+  ASSERT_TRUE(bound.ok()) << bound.status().message();
+  EXPECT_EQ(bound->problem.sequences[0].rule.Keys(1), (tiling::Interval{3, 9}));
+  EXPECT_EQ(bound->problem.sequences[1].rule.Keys(0), (tiling::Interval{2, 5}));
+
+  BindCall packed({.layout = Layout::kTND, .sq = 4, .sk = 10, .cu_q = {1, 3}, .cu_kv = {6, 10}});
+  packed.options.mask = Mask::Rows({1, 0, 3, 0}, {6, 1, 6, 0});
+  bound = packed.Bind();
+  ASSERT_TRUE(bound.ok()) << bound.status().message();
+  EXPECT_EQ(bound->problem.sequences[0].rule.Keys(0), (tiling::Interval{1, 6}));
+  EXPECT_EQ(bound->problem.sequences[1].rule.Keys(1), (tiling::Interval{3, 4}));
+}
+
+TEST(BindMask, RefusesListsOfOtherLengthsAndRowsThatGoBack) {
+  BindCall call({.batch = 2, .sq = 2, .sk = 9});
+  call.options.mask = Mask::Rows({0, 3, 2}, {4, 20, 5});
+  EXPECT_TRUE(Refused(call, "mask.row_begin has 3 entries, want 2 (query.shape[2]) or batch times that"));
+  call.options.mask = Mask::Rows({0, 3}, {4, 20, 5});
+  EXPECT_TRUE(Refused(call, "mask.row_end has 3 entries, want 2 (mask.row_begin)"));
+  call.options.mask = Mask::Rows({0, 0, 1, 0}, {4, 4, 4, 5});
+  EXPECT_TRUE(Refused(call, "mask.row_begin[3]=0, mask.row_end[3]=5, want neither before those of the rows above"));
+  BindCall packed({.layout = Layout::kTND, .sq = 4, .sk = 10, .cu_q = {1, 3}, .cu_kv = {6, 10}});
+  packed.options.mask = Mask::Rows({0, 0}, {1, 1});
+  EXPECT_TRUE(Refused(packed, "mask.row_begin has 2 entries, want 4 (query.shape[0])"));
+}
+
 TEST(BindMask, ConstructorsTakeAnyIntegers) {
   for (const int64_t pre : {kMin, int64_t{-5}, int64_t{0}, Mask::kUnlimited}) {
     for (const int64_t next : {kMin, int64_t{-5}, int64_t{0}, Mask::kUnlimited}) {

@@ -1,0 +1,116 @@
+"""Greedy generation with `fa`, token for token as eager's: caches, padding, pages."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hf_models import model_of, tokens, with_attention
+from test_transformers_masks import Sizes
+from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfig, StaticCache
+
+NEW = 12
+
+
+def _caches(config) -> dict:
+    return {
+        "none": None,
+        "dynamic": DynamicCache(),
+        "dynamic_of_config": DynamicCache(config=config),
+        "static": StaticCache(config=config, max_cache_len=48),
+    }
+
+
+def _generate(model, cache: str, **inputs):
+    config = model.config.get_text_config(decoder=True)
+    cached = {} if cache == "none" else {"past_key_values": _caches(config)[cache]}
+    result = model.generate(
+        **inputs,
+        **cached,
+        use_cache=cache != "none",
+        do_sample=False,
+        max_new_tokens=NEW,
+        min_new_tokens=NEW,
+        output_logits=True,
+        return_dict_in_generate=True,
+        disable_compile=True,
+    )
+    return result.sequences, torch.stack(result.logits)
+
+
+def _prompts(padded: bool) -> dict[str, torch.Tensor]:
+    ids = tokens(2, 15, seed=4)
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[0, :6] = 0
+        ids[0, :6] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "left"])
+@pytest.mark.parametrize("cache", ["none", "dynamic", "dynamic_of_config", "static"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3"])
+def test_tokens_are_eagers(name, cache, padded):
+    model = model_of(name)
+    got, logits = _generate(model, cache, **_prompts(padded))
+    want, eager_logits = _generate(with_attention(model, "eager"), cache, **_prompts(padded))
+    assert got.shape == (2, 15 + NEW)
+    assert torch.equal(got, want)
+    torch.testing.assert_close(logits, eager_logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "whisper"])
+def test_tokens_of_encoder_decoders_are_eagers(name):
+    model = model_of(name)
+    inputs = _prompts(padded=False)
+    if name == "whisper":
+        inputs = {"input_features": torch.randn(2, 8, 48, generator=torch.Generator().manual_seed(1))}
+    else:
+        inputs["attention_mask"][1, 10:] = 0
+    got, _ = _generate(model, "none", **inputs)
+    again = model.generate(**inputs, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
+    eager = with_attention(model, "eager")
+    want = eager.generate(**inputs, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
+    assert torch.equal(again, want)
+    assert torch.equal(got, want)
+
+
+def test_a_prompt_in_parts_is_the_whole_prompt():
+    model = model_of("mistral")
+    ids = tokens(2, 30, seed=2)
+    want = model(ids, use_cache=False).logits
+    for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=40)):
+        parts = [model(part, past_key_values=cache).logits for part in ids.split([11, 1, 17, 1], 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_oss"])
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "left"])
+def test_a_step_makes_no_tensor_as_large_as_a_cache(name, padded):
+    """One token after 4000 others: the cache is read where it lies, and no head of it is repeated."""
+    model = model_of(name, positions=4096)
+    cache = StaticCache(config=model.config, max_cache_len=4096)
+    ids = tokens(2, 4000)
+    mask = torch.ones(2, 4001, dtype=torch.int64)
+    mask[0, : 100 * padded] = 0
+    with torch.no_grad():
+        model(ids, attention_mask=mask[:, :-1], past_key_values=cache)
+        with Sizes() as sizes:
+            model(ids[:, :1], attention_mask=mask, past_key_values=cache)
+    full = next(layer for layer in cache.layers if not layer.is_sliding)
+    of_one_head = full.keys[:, :1].numel() * full.keys.itemsize
+    assert 0 < sizes.largest_new < of_one_head
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gpt_oss"])
+def test_continuous_batching_gives_the_tokens_of_each_request_alone(name):
+    """More requests than fit at once, in pages of 8 tokens: prompts in parts, steps, and both in a batch."""
+    model = model_of(name)
+    prompts = [tokens(length, seed=length).tolist() for length in (3, 21, 9, 30, 14)]
+    settings = GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    pages = ContinuousBatchingConfig(page_size=8, num_blocks=24, max_batch_tokens=24, use_async_batching=False)
+    results = model.generate_batch(prompts, settings, continuous_batching_config=pages, warmup=False)
+    assert model.config._attn_implementation == "fa"
+    got = [results[key].generated_tokens for key in sorted(results, key=lambda key: int(key.split("_")[-1]))]
+    for prompt, new in zip(prompts, got, strict=True):
+        want = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
+        assert new == want[0, len(prompt) :].tolist()
