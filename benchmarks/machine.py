@@ -42,8 +42,9 @@ def cpu_name():
 
 
 def describe():
-    flags = next((line for line in read("/proc/cpuinfo").splitlines() if line.startswith("flags")), "").split()
-    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
+    lines = read("/proc/cpuinfo").splitlines()
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "").split()  # x86-64, aarch64
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm")
     return {
         "cpu": cpu_name(),
         "cpus": len(os.sched_getaffinity(0)),

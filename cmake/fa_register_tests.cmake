@@ -5,23 +5,28 @@ find_program(FA_PYTHON python3 REQUIRED)
 
 set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 
-# fa_register_gtest(target [asan] [tsan])
-# The cases of a GoogleTest binary are tests. Label asan or tsan: also run under that sanitizer. Under AddressSanitizer
-# the whole binary is one test of ctest, because thousands of processes that take a tenth of a second to start would be
-# a quarter of the time; the binary's report tells the cases. Under ThreadSanitizer each case is a test: in one process
-# oneTBB's threads would live on from one case to the next, and their synchronisation, which ThreadSanitizer does not
-# see, would look like races.
+# fa_register_gtest(target [label ...])
+# The cases of a GoogleTest binary are tests, unless FA_TEST_SUBSET names a label that is not there. Label asan or tsan:
+# also run under that sanitizer. Under AddressSanitizer and under an emulator the whole binary is one test of ctest,
+# because thousands of processes that take a tenth of a second to start would be a quarter of the time; the binary's
+# report tells the cases. Under ThreadSanitizer each case is a test: in one process oneTBB's threads would live on from
+# one case to the next, and their synchronisation, which ThreadSanitizer does not see, would look like races.
 function(fa_register_gtest target)
+  if(FA_TEST_SUBSET AND NOT FA_TEST_SUBSET IN_LIST ARGN)
+    return()
+  endif()
+  add_dependencies(fa_subset_tests ${target})
   # One word for all labels (asan+tsan): versions of gtest_discover_tests differ in how they treat a list.
   list(JOIN ARGN "+" label)
-  set(properties TIMEOUT 600)
+  set(properties TIMEOUT $<IF:$<BOOL:${CMAKE_CROSSCOMPILING_EMULATOR}>,1800,600>)
   if(label)
     list(APPEND properties LABELS ${label})
   endif()
   if("thread" IN_LIST FA_SANITIZE)
     list(APPEND properties ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp)
   endif()
-  if("address" IN_LIST FA_SANITIZE)
+  fa_wrap_emulated(${target})
+  if("address" IN_LIST FA_SANITIZE OR CMAKE_CROSSCOMPILING_EMULATOR)
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${FA_TEST_REPORTS}/${target}.xml)
     set_tests_properties(${target} PROPERTIES ${properties})
   else()
@@ -38,6 +43,20 @@ function(fa_register_gtest target)
      AND (NOT "thread" IN_LIST FA_SANITIZE OR "tsan" IN_LIST ARGN))
     set_property(GLOBAL APPEND PROPERTY FA_GTEST_TARGETS ${target})
   endif()
+endfunction()
+
+# fa_wrap_emulated(target)
+# Cross-compiled tests run under an emulator of one process. GoogleTest's death tests of the style "threadsafe" start
+# argv[0] once more, which the build machine cannot: so argv[0] names a script that starts the emulator (qemu's -0).
+function(fa_wrap_emulated target)
+  if(NOT CMAKE_CROSSCOMPILING_EMULATOR)
+    return()
+  endif()
+  list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+  set(script ${CMAKE_CURRENT_BINARY_DIR}/${target}.emulated)
+  file(GENERATE OUTPUT ${script} CONTENT "#!/bin/sh\nexec ${emulator} -0 \"$0\" '$<TARGET_FILE:${target}>' \"$@\"\n"
+       FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  set_target_properties(${target} PROPERTIES CROSSCOMPILING_EMULATOR "${CMAKE_CROSSCOMPILING_EMULATOR};-0;${script}")
 endfunction()
 
 # fa_register_unittest(name file)  A file of Python's unittest is one test of ctest; its report tells the cases.

@@ -69,13 +69,15 @@ class NaivePeer : public Peer {
 
 /// An OpenBLAS older than the CPU takes it for a Prescott and computes with SSE3. It must be told which kernels it may
 /// use before it is loaded.
-void RestartWithVectors(char** argv) {
+void RestartWithVectors([[maybe_unused]] char** argv) {
+#if defined(__x86_64__)
   constexpr char kCore[] = "OPENBLAS_CORETYPE";
   if (std::string_view(openblas_get_corename()) != "Prescott" || std::getenv(kCore) != nullptr) return;
   const bool avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
   if (!avx512 && !avx2) return;
   setenv(kCore, avx512 ? "SkylakeX" : "Haswell", 1);
   execv("/proc/self/exe", argv);
+#endif
 }
 
 }  // namespace

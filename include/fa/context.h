@@ -61,6 +61,17 @@ struct ContextOptions {
   std::optional<bool> portable_blas = {};
 };
 
+/// A machine that plans are made for; it need not be this one.
+struct MachineOptions {
+  Isa isa = Isa::kPortable;
+  int cores = 1;       ///< 1..65536, each a thread
+  int numa_nodes = 1;  ///< at most cores
+  /// Of one core. 0: the least of the level's servers, 32 KiB and 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512),
+  /// 64 KiB and 512 KiB (neon; Kunpeng 920).
+  int64_t l1_bytes = 0, l2_bytes = 0;
+  Accumulation accumulation = Accumulation::kDeterministic;
+};
+
 /// Threads, instruction set and accumulation mode of the calls made with it. Contexts are independent: two may run at
 /// the same time. A context may be used by any number of callers at once; each call borrows an executor and a workspace
 /// from its pool, which grows to the number of concurrent calls. Threads start with the first parallel call.
@@ -68,6 +79,10 @@ class FA_API Context {
  public:
   /// @return kInvalidArgument (threads < 0), kUnsupported (this CPU lacks options.isa, or FA_FORCE_ISA names none)
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
+  /// A context for plans of another machine: kernels, tiles, order and load that it would have. What is planned with it
+  /// does not run, and calls with it return kUnsupported.
+  /// @return kInvalidArgument (a number out of range)
+  static Result<std::unique_ptr<Context>> ForPlanning(const MachineOptions& machine);
   /// The process-wide context that calls without one use; made on first use (throws std::bad_alloc without memory for
   /// it; such calls return kOutOfMemory). If FA_FORCE_ISA cannot be honoured, the calls that use it return that error.
   static Context& Default();
@@ -80,6 +95,9 @@ class FA_API Context {
   [[nodiscard]] Isa isa() const;
   [[nodiscard]] Accumulation accumulation() const;
   [[nodiscard]] NumaPolicy numa() const;
+  /// Why a level above isa() is not used although it was chosen: its kernels computed something wrong when they were
+  /// tried on this CPU (docs/kernels.md). Empty where there is nothing to say.
+  [[nodiscard]] const std::string& isa_note() const;
   /// Text about machine, instruction set, caches, NUMA nodes and threads.
   [[nodiscard]] std::string Describe() const;
 

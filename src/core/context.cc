@@ -8,6 +8,7 @@
 #include "core/context_impl.h"
 #include "core/cpu.h"
 #include "core/guarded_call.h"
+#include "core/proven_isa.h"
 #include "core/scheduler.h"
 
 namespace fa {
@@ -63,10 +64,17 @@ Context::Impl::WorkspaceLease::~WorkspaceLease() {
   if (lease_->size() > kKeptWorkspaceBytes) *lease_ = Workspace();
 }
 
+Status Context::Impl::CheckRuns() const {
+  if (!settings_.plans_only) return Status::Ok();
+  return Status::Unsupported("context: it plans for another machine (" + std::string(Name(isa())) + ", " +
+                             std::to_string(workers()) + " cores) and runs nothing");
+}
+
 std::string Context::Impl::Describe() const {
-  const auto& [workers, isa, accumulation, numa, portable_blas] = settings_;
-  std::string text = "cpu: " + core::CpuName() + "\n";
+  const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note] = settings_;
+  std::string text = plans_only ? "cpu: another machine, for plans only\n" : "cpu: " + core::CpuName() + "\n";
   text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
+  if (!isa_note.empty()) text += "isa not used: " + isa_note + "\n";
   text += "caches: L1 " + KibText(topology_.l1_bytes) + ", L2 " + KibText(topology_.l2_bytes) + ", L3 " +
           KibText(topology_.l3_bytes) + "\n";
   text += "numa nodes: " + std::to_string(topology_.nodes.size()) + " (";
@@ -87,16 +95,36 @@ Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Context::~Context() = default;
 
 namespace {
-Isa Preferred() { return core::PreferredIsa(DetectIsa(), core::IsIntel()); }
+
+/// Settings for this machine, at a level whose kernels are proven.
+Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
+                                    const core::Topology& topology) {
+  const Isa highest = DetectIsa();
+  Result<ContextSettings> settings =
+      ResolveContext(options, environment, topology, highest, core::PreferredIsa(highest, core::IsIntel()));
+  if (!settings.ok()) return settings;
+  const core::ProvenIsa& proven = core::ProvenLevel(settings->isa);
+  settings->isa = proven.isa;
+  settings->isa_note = proven.note;
+  return settings;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
   return core::GuardedCall("context", [&]() -> Result<std::unique_ptr<Context>> {
     core::Topology topology = core::Topology::Detect();
-    const Result<ContextSettings> settings =
-        ResolveContext(options, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
+    const Result<ContextSettings> settings = ResolveHere(options, ContextEnvironment::Read(), topology);
     if (!settings.ok()) return settings.status();
     return Impl::ToContext(std::make_unique<Impl>(*settings, std::move(topology)));
+  });
+}
+
+Result<std::unique_ptr<Context>> Context::ForPlanning(const MachineOptions& machine) {
+  return core::GuardedCall("context", [&]() -> Result<std::unique_ptr<Context>> {
+    Result<PlannedMachine> planned = ResolveMachine(machine);
+    if (!planned.ok()) return planned.status();
+    return Impl::ToContext(std::make_unique<Impl>(planned->settings, std::move(planned->topology)));
   });
 }
 
@@ -106,9 +134,9 @@ Context& Context::Default() {
   static constinit std::atomic<Context*> context{nullptr};
   if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
   core::Topology topology = core::Topology::Detect();
-  Result<ContextSettings> settings = ResolveContext({}, ContextEnvironment::Read(), topology, DetectIsa(), Preferred());
+  Result<ContextSettings> settings = ResolveHere({}, ContextEnvironment::Read(), topology);
   Status status = settings.status();
-  if (!settings.ok()) settings = ResolveContext({}, {}, topology, DetectIsa(), Preferred());
+  if (!settings.ok()) settings = ResolveHere({}, {}, topology);
   std::unique_ptr<Context> own(new Context(std::make_unique<Impl>(*settings, std::move(topology), std::move(status))));
   Context* first = nullptr;
   return context.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel) ? *own.release() : *first;
@@ -118,6 +146,7 @@ int Context::threads() const { return impl_->workers(); }
 Isa Context::isa() const { return impl_->isa(); }
 Accumulation Context::accumulation() const { return impl_->settings().accumulation; }
 NumaPolicy Context::numa() const { return impl_->settings().numa; }
+const std::string& Context::isa_note() const { return impl_->settings().isa_note; }
 std::string Context::Describe() const { return impl_->Describe(); }
 
 }  // namespace fa

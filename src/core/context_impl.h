@@ -24,6 +24,8 @@ struct ContextSettings {
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
   bool portable_blas = false;
+  bool plans_only = false;    ///< made for another machine
+  std::string isa_note = {};  ///< Context::isa_note
 };
 
 /// Values of FA_NUM_THREADS, FA_FORCE_ISA and FA_PORTABLE_BLAS; null = unset.
@@ -42,6 +44,13 @@ struct ContextEnvironment {
                                                      const core::Topology& topology, Isa highest,
                                                      std::optional<Isa> preferred = {});
 
+/// A machine that is not this one, and the settings of a context for it. @return kInvalidArgument
+struct PlannedMachine {
+  ContextSettings settings;
+  core::Topology topology;
+};
+[[nodiscard]] Result<PlannedMachine> ResolveMachine(const MachineOptions& machine);
+
 class Context::Impl {
  public:
   using MakeExecutor = std::function<std::unique_ptr<core::Executor>()>;
@@ -53,6 +62,8 @@ class Context::Impl {
   [[nodiscard]] static std::unique_ptr<Context> ToContext(std::unique_ptr<Impl> impl);
 
   [[nodiscard]] const Status& status() const { return status_; }
+  /// kUnsupported where plans are for another machine.
+  [[nodiscard]] Status CheckRuns() const;
   [[nodiscard]] const ContextSettings& settings() const { return settings_; }
   [[nodiscard]] const core::Topology& topology() const { return topology_; }
   /// What a planner asks of the machine.

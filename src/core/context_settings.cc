@@ -46,7 +46,45 @@ Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa h
   return *isa;
 }
 
+Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return Status::Ok();
+  return Status::InvalidArgument(name + ("=" + std::to_string(value)) + ", want " + std::to_string(least) + ".." +
+                                 std::to_string(most));
+}
+
+/// L1 and L2 of one core: the least among the servers of a level (Haswell, Skylake-SP, Kunpeng 920).
+struct Caches {
+  int64_t l1_bytes, l2_bytes;
+};
+Caches LeastCaches(Isa isa) {
+  if (Includes(isa, Isa::kNeon)) return {64 << 10, 512 << 10};
+  return Includes(isa, Isa::kAvx512) ? Caches{32 << 10, 1 << 20} : Caches{32 << 10, 256 << 10};
+}
+
 }  // namespace
+
+Result<PlannedMachine> ResolveMachine(const MachineOptions& machine) {
+  constexpr int64_t kMostCacheBytes = int64_t{1} << 40;
+  for (const Status& status : {CheckRange("cores", machine.cores, 1, kMaxThreads),
+                               CheckRange("numa_nodes", machine.numa_nodes, 1, machine.cores),
+                               CheckRange("l1_bytes", machine.l1_bytes, 0, kMostCacheBytes),
+                               CheckRange("l2_bytes", machine.l2_bytes, 0, kMostCacheBytes)}) {
+    if (!status.ok()) return status;
+  }
+  PlannedMachine planned{.settings = {.workers = machine.cores,
+                                      .isa = machine.isa,
+                                      .accumulation = machine.accumulation,
+                                      .plans_only = true},
+                         .topology = {}};
+  const Caches least = LeastCaches(machine.isa);
+  planned.topology.l1_bytes = machine.l1_bytes > 0 ? machine.l1_bytes : least.l1_bytes;
+  planned.topology.l2_bytes = machine.l2_bytes > 0 ? machine.l2_bytes : least.l2_bytes;
+  for (int node = 0; node < machine.numa_nodes; ++node) {
+    const int cores = machine.cores / machine.numa_nodes + (node < machine.cores % machine.numa_nodes ? 1 : 0);
+    planned.topology.nodes.push_back({.os_index = node, .logical_index = node, .cores = cores});
+  }
+  return planned;
+}
 
 ContextEnvironment ContextEnvironment::Read() {
   return {.num_threads = std::getenv("FA_NUM_THREADS"),

@@ -61,6 +61,7 @@ void PlanText::AddKernels(const Machine& machine, const std::vector<std::string>
   for (const std::string& kernel : kernels) names += (names.empty() ? "" : ", ") + kernel;
   AddLine("kernels (%s):", Name(machine.isa));
   text_.insert(text_.size() - 1, " " + names);
+  if (!machine.isa_note.empty()) text_ += "isa not used: " + machine.isa_note + "\n";
 }
 
 void PlanText::AddFlops(double kept, double full, double visited) {

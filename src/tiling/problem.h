@@ -2,6 +2,7 @@
 #define FA_TILING_PROBLEM_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "fa/context.h"
@@ -44,6 +45,7 @@ struct Machine {
   int64_t l2_bytes = 1 << 20;
   int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
+  std::string isa_note = {};                ///< Context::isa_note, for the plan in words
 };
 
 }  // namespace fa::tiling

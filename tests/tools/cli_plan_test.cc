@@ -52,6 +52,32 @@ TEST(CliPlan, WorkersMayExceedTheMachine) {
   EXPECT_LE(plan["efficiency"].get<double>(), 1);
 }
 
+TEST(CliPlan, CoresPlanForAnotherMachineOfAnyLevel) {
+  struct Wanted {
+    const char *isa, *kernel;
+  };
+  for (const auto& [isa, kernel] :
+       {Wanted{"neon_bf16", "bf16_8x12_neon_bf16"}, Wanted{"neon", "f32_6x12_neon"},
+        Wanted{"avx512_bf16", "bf16_8x48_avx512_bf16"}, Wanted{"portable", "f32_6x8_portable"}}) {
+    const CliResult result =
+        RunCli(std::string("plan forward --shape 1,64,8,4096,4096,128 --dtype bf16 --cores 64 --json --isa ") + isa);
+    ASSERT_EQ(result.exit_code, 0) << isa << ": " << result.err;
+    const json plan = json::parse(result.out);
+    EXPECT_EQ(plan["kernels"][0], kernel);
+    EXPECT_EQ(plan["load"].size(), 64U);
+  }
+}
+
+TEST(CliPlan, TheOtherMachinesNumbersAreChecked) {
+  for (const char* flags : {"--cores -1", "--cores 100000", "--cores 4 --threads 2", "--cores x"}) {
+    const CliResult result = RunCli(std::string("plan forward --shape 1,2,2,8,8,8 ") + flags);
+    EXPECT_EQ(result.exit_code, 2) << flags;
+    EXPECT_TRUE(result.HasOneLineOfError()) << result.err;
+    EXPECT_THAT(result.err,
+                HasSubstr(std::string(flags).find("threads") != std::string::npos ? "--threads" : "--cores"));
+  }
+}
+
 TEST(CliPlan, TextSaysKernelsTilesAndLoad) {
   const CliResult result = RunCli("plan forward --shape 1,2,2,64,64,32");
   EXPECT_EQ(result.exit_code, 0);
@@ -123,6 +149,7 @@ TEST(CliInfo, TextAndJsonAgree) {
   EXPECT_EQ(info["version"], FA_VERSION_STRING);
   EXPECT_EQ(info["isa"], "portable");
   EXPECT_EQ(info["isa_detected"], Name(DetectIsa()));
+  EXPECT_EQ(info["isa_note"], "");  // nothing to say of a level that is right
   EXPECT_EQ(info["isa_forced"], "portable");
   EXPECT_EQ(info["threads"], 3);
   EXPECT_GE(info["numa_nodes"].get<int>(), 1);

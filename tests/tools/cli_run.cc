@@ -17,7 +17,7 @@ bool CliResult::HasOneLineOfError() const {
 CliResult RunCli(const std::string& arguments, const std::string& environment) {
   const ScratchFolder scratch;
   const std::string command =
-      environment + " '" FA_CLI_PATH "' " + arguments + " 2>'" + scratch.Path("stderr") + "' </dev/null";
+      environment + " " FA_CLI_COMMAND " " + arguments + " 2>'" + scratch.Path("stderr") + "' </dev/null";
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
   CliResult result;

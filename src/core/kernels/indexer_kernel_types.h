@@ -53,7 +53,8 @@ struct IndexerKernels {
   void (*bucket_keys)(const uint32_t* keys, int64_t n, const KeyBuckets& buckets, uint16_t* bucket);
 };
 
-/// The kernels for a level; a level without kernels of its own has those of the level below.
+/// The kernels for a level; a level without kernels of its own has those of the level below. Described only for a level
+/// that this CPU lacks.
 [[nodiscard]] const IndexerKernels& IndexerKernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

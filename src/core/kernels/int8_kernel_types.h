@@ -67,7 +67,7 @@ struct Int8Table {
   [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return (dv + columns - 1) / columns; }
 };
 
-/// The kernels for a level; avx512 without VNNI has those of avx2.
+/// The kernels for a level; avx512 without VNNI has those of avx2. Described only for a level that this CPU lacks.
 [[nodiscard]] const Int8Table& Int8KernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

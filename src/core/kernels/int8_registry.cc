@@ -1,16 +1,16 @@
+#include "core/kernels/described_kernels.h"
 #include "core/kernels/int8_kernel_level.h"
 
 namespace fa::core::kernels {
 
 const Int8Table& Int8KernelsFor(Isa isa) {
+  if (!Includes(DetectIsa(), isa)) return DescribedInt8Kernels(isa);
 #if defined(__x86_64__)
   if (Includes(isa, Isa::kAvx512Vnni)) return avx512_vnni::Int8();
   if (Includes(isa, Isa::kAvx2)) return avx2::Int8();
 #elif defined(__aarch64__)
   if (Includes(isa, Isa::kNeonDotprod)) return neon_dotprod::Int8();
   if (Includes(isa, Isa::kNeon)) return neon::Int8();
-#else
-  (void)isa;
 #endif
   return portable::Int8();
 }

@@ -265,8 +265,8 @@ struct KernelTable {
   }
 };
 
-/// The kernels of a level for operands of a type: the portable table stands first, a level overrides it when it was
-/// built for this target. Types without kernels of their own are widened to f32.
+/// The kernels of a level for operands of a type: the portable table stands first, a level overrides it. Types without
+/// kernels of their own are widened to f32. The kernels of a level that this CPU lacks are described_kernels.h's.
 [[nodiscard]] const KernelTable& Kernels(Isa isa, DType dtype = DType::kF32);
 /// The portable level with OpenBLAS sgemm as product engine. Its bits are OpenBLAS's.
 [[nodiscard]] const KernelTable& PortableBlasKernels();

@@ -1,8 +1,10 @@
+#include "core/kernels/described_kernels.h"
 #include "core/kernels/kernel_level.h"
 
 namespace fa::core::kernels {
 
 const KernelTable& Kernels(Isa isa, DType dtype) {
+  if (!Includes(DetectIsa(), isa)) return DescribedKernels(isa, dtype);
 #if defined(__x86_64__)
   if (Includes(isa, Isa::kAvx512Bf16) && dtype == DType::kBF16) return avx512_bf16::Table();
   if (Includes(isa, Isa::kAvx512)) return avx512::Table();
@@ -11,7 +13,7 @@ const KernelTable& Kernels(Isa isa, DType dtype) {
   if (Includes(isa, Isa::kNeonBf16) && dtype == DType::kBF16) return neon_bf16::Table();
   if (Includes(isa, Isa::kNeon)) return neon::Table();
 #else
-  (void)isa, (void)dtype;
+  (void)dtype;
 #endif
   return portable::Table();
 }

@@ -29,6 +29,7 @@ Status ParallelRows(Context* context, int64_t rows, int64_t chunk, RowsFunction 
   return core::GuardedCall("task graph", [&] {
     Context::Impl& impl = (context != nullptr ? *context : Context::Default()).impl();
     if (!impl.status().ok()) return impl.status();
+    if (Status status = impl.CheckRuns(); !status.ok()) return status;
     if (rows <= chunk || impl.workers() == 1) {
       if (rows > 0) function(0, rows);
       return Status::Ok();

@@ -52,6 +52,7 @@ namespace {
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
 Status RunOn(const Plan::Impl& impl, const CallArgs& args, std::byte* workspace) {
+  if (Status status = impl.context().impl().CheckRuns(); !status.ok()) return status;
   return std::visit([&](const auto* of_operator) { return impl.Run(*of_operator, workspace); }, args.any());
 }
 

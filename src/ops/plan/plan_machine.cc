@@ -23,6 +23,7 @@ tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTab
   machine.l2_bytes = impl.l2_bytes();
   machine.strip_rows = static_cast<int>(table.widest().width);
   machine.memory_bytes = core::MemoryBytes();
+  machine.isa_note = context.isa_note();
   return machine;
 }
 

@@ -180,18 +180,13 @@ TEST_P(Int8KernelsTest, QuantiseRoundsToEvenAndSaturates) {
 
 TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
   EXPECT_EQ(Int8KernelsFor(Isa::kPortable).isa, Isa::kPortable);
-#if defined(__x86_64__)
   EXPECT_EQ(Int8KernelsFor(Isa::kAvx2).isa, Isa::kAvx2);
   EXPECT_EQ(Int8KernelsFor(Isa::kAvx512).isa, Isa::kAvx2);
   EXPECT_EQ(Int8KernelsFor(Isa::kAvx512Vnni).isa, Isa::kAvx512Vnni);
   EXPECT_EQ(Int8KernelsFor(Isa::kAvx512Bf16).isa, Isa::kAvx512Vnni);
-  EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kPortable);
-#elif defined(__aarch64__)
   EXPECT_EQ(Int8KernelsFor(Isa::kNeon).isa, Isa::kNeon);
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonDotprod).isa, Isa::kNeonDotprod);
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kNeonDotprod);
-  EXPECT_EQ(Int8KernelsFor(Isa::kAvx512Bf16).isa, Isa::kPortable);
-#endif
 }
 
 INSTANTIATE_TEST_SUITE_P(Lines, Int8KernelsTest, ::testing::ValuesIn(Lines()),

@@ -37,6 +37,7 @@ nlohmann::ordered_json ToJson(const Context& context, const char* forced_isa) {
           {"cpu", machine.cpu},
           {"isa", Name(context.isa())},
           {"isa_detected", Name(DetectIsa())},
+          {"isa_note", context.isa_note()},
           {"isa_forced", forced_isa != nullptr ? Json(forced_isa) : Json(nullptr)},
           {"caches", caches},
           {"numa_nodes", machine.numa_nodes},

@@ -21,7 +21,7 @@ namespace {
 
 struct Flags {
   DecodeCaseFlags call;  ///< block_size is for decode only
-  ContextFlags context;
+  PlanContextFlags context;
   PlanOutputFlags output;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 struct Flags {
   SparseCaseFlags sparse;
-  ContextFlags context;
+  PlanContextFlags context;
   PlanOutputFlags output;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "flags/failure.h"
@@ -14,23 +15,54 @@ void AddContextFlags(CLI::App& command, ContextFlags& flags) {
   command.add_option("--accumulation", flags.accumulation, "deterministic (default) or atomic-free")->type_name("MODE");
 }
 
+void AddContextFlags(CLI::App& command, PlanContextFlags& flags) {
+  AddContextFlags(command, flags.here);
+  command
+      .add_option(
+          "--cores", flags.cores,
+          "Plan for another machine: so many cores, --isa of any CPU (default: this one's), caches of its servers")
+      ->type_name("N");
+}
+
+namespace {
+
+/// Nothing where --isa is not given.
+std::optional<Isa> IsaOf(const ContextFlags& flags) {
+  if (flags.isa.empty()) return std::nullopt;
+  const std::optional<Isa> isa = ParseIsa(flags.isa);
+  if (!isa) throw UsageError(fmt::format("--isa: '{}', want {}", flags.isa, IsaNames()));
+  return isa;
+}
+
+Accumulation AccumulationOf(const ContextFlags& flags) {
+  if (flags.accumulation == "deterministic") return Accumulation::kDeterministic;
+  if (flags.accumulation == "atomic-free") return Accumulation::kAtomicFree;
+  throw UsageError(fmt::format("--accumulation: '{}', want deterministic or atomic-free", flags.accumulation));
+}
+
+}  // namespace
+
 std::unique_ptr<Context> MakeContext(const ContextFlags& flags) {
-  ContextOptions options;
   if (flags.threads < 0) throw UsageError(fmt::format("--threads: {}, want at least 0", flags.threads));
+  ContextOptions options;
   options.threads = flags.threads;
-  if (!flags.isa.empty()) {
-    options.isa = ParseIsa(flags.isa);
-    if (!options.isa) {
-      throw UsageError(fmt::format("--isa: '{}', want {}", flags.isa, IsaNames()));
-    }
-  }
-  if (flags.accumulation == "atomic-free") {
-    options.accumulation = Accumulation::kAtomicFree;
-  } else if (flags.accumulation != "deterministic") {
-    throw UsageError(fmt::format("--accumulation: '{}', want deterministic or atomic-free", flags.accumulation));
-  }
+  options.isa = IsaOf(flags);
+  options.accumulation = AccumulationOf(flags);
   Result<std::unique_ptr<Context>> context = Context::Create(options);
   if (!context.ok()) ThrowUnlessOk(options.isa ? "--isa" : "--threads", context.status());
+  return std::move(*context);
+}
+
+std::unique_ptr<Context> MakeContext(const PlanContextFlags& flags) {
+  if (flags.cores == 0) return MakeContext(flags.here);
+  if (flags.here.threads != 0) throw UsageError("--threads: not beside --cores, each core of which is a thread");
+  MachineOptions machine;
+  machine.cores = flags.cores;
+  const std::optional<Isa> isa = IsaOf(flags.here);
+  machine.isa = isa ? *isa : MakeContext(flags.here)->isa();
+  machine.accumulation = AccumulationOf(flags.here);
+  Result<std::unique_ptr<Context>> context = Context::ForPlanning(machine);
+  if (!context.ok()) ThrowUnlessOk("--cores", context.status());
   return std::move(*context);
 }
 

@@ -16,9 +16,17 @@ struct ContextFlags {
   std::string accumulation = "deterministic";
 };
 
+/// And --cores.
+struct PlanContextFlags {
+  ContextFlags here;
+  int cores = 0;  ///< of another machine; 0: this one
+};
+
 void AddContextFlags(CLI::App& command, ContextFlags& flags);
+void AddContextFlags(CLI::App& command, PlanContextFlags& flags);
 /// Throws UsageError.
 [[nodiscard]] std::unique_ptr<Context> MakeContext(const ContextFlags& flags);
+[[nodiscard]] std::unique_ptr<Context> MakeContext(const PlanContextFlags& flags);
 
 }  // namespace fa::tool
 

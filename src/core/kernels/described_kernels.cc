@@ -1,0 +1,200 @@
+// The tables of every level as plain data, out of the same registries, compiled for any CPU. Contents that only a run
+// needs, the functions, are null.
+
+#include "core/kernels/described_kernels.h"
+
+#include <algorithm>
+#include <cassert>
+#include <span>
+
+#include "core/kernels/kernel_level.h"
+
+#define FA_STRIP_KERNELS_AVX512
+#define FA_STRIP_KERNELS_AVX2
+#define FA_STRIP_KERNELS_NEON
+#define FA_STRIP_KERNELS_PORTABLE
+#define FA_PAIR_KERNELS_AVX512_BF16
+#define FA_PAIR_KERNELS_NEON_BF16
+#define FA_INT8_KERNELS_AVX512_VNNI
+#define FA_INT8_KERNELS_AVX2
+#define FA_INT8_KERNELS_NEON
+#define FA_INT8_KERNELS_NEON_DOTPROD
+#define FA_INT8_KERNELS_PORTABLE
+
+namespace fa::core::kernels {
+namespace {
+
+// The registries name levels by these words.
+constexpr Isa kIsa_portable = Isa::kPortable, kIsa_avx2 = Isa::kAvx2, kIsa_avx512 = Isa::kAvx512,
+              kIsa_avx512_vnni = Isa::kAvx512Vnni, kIsa_avx512_bf16 = Isa::kAvx512Bf16, kIsa_neon = Isa::kNeon,
+              kIsa_neon_dotprod = Isa::kNeonDotprod, kIsa_neon_bf16 = Isa::kNeonBf16;
+
+constexpr StripKernels Strip(const char* name, Isa isa, int64_t width) {
+  StripKernels strip{};
+  strip.name = name;
+  strip.isa = isa;
+  strip.width = strip.rows = width;
+  return strip;
+}
+
+constexpr StripKernels RowState(const char* name, Isa isa, int64_t width) {
+  StripKernels strip = Strip(name, isa, width);
+  strip.state_by_row = true;
+  return strip;
+}
+
+constexpr StripKernels Pairs(const char* name, Isa isa, int64_t width) {
+  StripKernels strip = Strip(name, isa, width);
+  strip.operands = Operands::kBF16Pairs;
+  return strip;
+}
+
+/// Their width is that of the level's narrowest strip, which F32Table sets.
+constexpr StripKernels FewRows(const char* name, Isa isa, int64_t rows) {
+  StripKernels few = Strip(name, isa, 0);
+  few.rows = rows;
+  few.any_dtype = true;
+  return few;
+}
+
+constexpr Int8Kernels Int8Strip(const char* name, Isa isa, int64_t width) {
+  Int8Kernels strip{};
+  strip.name = name;
+  strip.isa = isa;
+  strip.width = width;
+  return strip;
+}
+
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors) \
+  Strip(FA_STRIP_NAME(level, type, rows, width), kIsa_##level, width),
+#define FA_PAIR_KERNELS(level, rows, width, vectors)
+#define FA_FEW_ROW_KERNELS(level, rows)
+constexpr StripKernels kStrips[] = {
+#include "core/kernels/kernels.inc"
+};
+#undef FA_STRIP_KERNELS
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors) \
+  RowState(FA_ROW_STATE_NAME(level, type, rows, width), kIsa_##level, width),
+constexpr StripKernels kRowState[] = {
+#include "core/kernels/kernels.inc"
+};
+#undef FA_STRIP_KERNELS
+#undef FA_PAIR_KERNELS
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors)
+#define FA_PAIR_KERNELS(level, rows, width, vectors) \
+  Pairs(FA_STRIP_NAME(level, bf16, rows, width), kIsa_##level, width),
+constexpr StripKernels kPairs[] = {
+#include "core/kernels/kernels.inc"
+};
+#undef FA_PAIR_KERNELS
+#undef FA_FEW_ROW_KERNELS
+#define FA_PAIR_KERNELS(level, rows, width, vectors)
+#define FA_FEW_ROW_KERNELS(level, rows) FewRows(FA_FEW_ROW_NAME(level, rows), kIsa_##level, rows),
+constexpr StripKernels kFewRows[] = {
+#include "core/kernels/kernels.inc"
+};
+#define FA_INT8_KERNELS(level, rows, width, vectors) \
+  Int8Strip(FA_STRIP_NAME(level, i8, rows, width), kIsa_##level, width),
+constexpr Int8Kernels kInt8[] = {
+#include "core/kernels/int8_kernels.inc"
+};
+
+/// A level's lines follow each other.
+template <typename Kernels>
+struct Lines {
+  const Kernels* first;
+  int count;
+};
+template <typename Kernels>
+Lines<Kernels> LinesOf(std::span<const Kernels> all, Isa isa) {
+  const auto of_level = [isa](const Kernels& line) { return line.isa == isa; };
+  const auto first = std::find_if(all.begin(), all.end(), of_level);
+  const auto end = std::find_if_not(first, all.end(), of_level);
+  return {first == end ? nullptr : &*first, static_cast<int>(end - first)};
+}
+
+/// What planning asks of kernels that do not depend on a strip.
+template <int64_t kLanes>
+constexpr RowKernels kRowsOfLanes = [] {
+  RowKernels rows{};
+  rows.panel_columns = [](int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; };
+  return rows;
+}();
+
+const RowKernels& RowsOf(Isa isa) {
+  if (Includes(isa, Isa::kAvx512)) return kRowsOfLanes<16>;
+  return Includes(isa, Isa::kAvx2) ? kRowsOfLanes<8> : kRowsOfLanes<4>;
+}
+
+constexpr int kMostFewRows = 4;  // lines of kernels.inc per level
+
+/// A level's table of f32 strips and of few rows.
+struct F32Table {
+  explicit F32Table(Isa isa) {
+    const Lines<StripKernels> strips = LinesOf<StripKernels>(kStrips, isa),
+                              lines = LinesOf<StripKernels>(kFewRows, isa);
+    assert(lines.count <= kMostFewRows);
+    std::copy_n(lines.first, lines.count, few);
+    for (StripKernels& kernels : few) kernels.width = strips.first[strips.count - 1].width;
+    table = {
+        isa, strips.first, strips.count, few, lines.count, &RowsOf(isa), LinesOf<StripKernels>(kRowState, isa).first};
+  }
+  F32Table(const F32Table&) = delete;
+  F32Table& operator=(const F32Table&) = delete;
+
+  StripKernels few[kMostFewRows] = {};
+  KernelTable table = {};
+};
+
+/// The pairs of a level over the few rows of the f32 level below.
+KernelTable PairTable(Isa isa, const KernelTable& f32) {
+  const Lines<StripKernels> strips = LinesOf<StripKernels>(kPairs, isa);
+  return {isa, strips.first, strips.count, f32.few, f32.few_count, f32.rows};
+}
+
+Int8Table Int8TableOf(Isa isa, int64_t group, int64_t columns) {
+  const Lines<Int8Kernels> strips = LinesOf<Int8Kernels>(kInt8, isa);
+  return {isa, strips.first, strips.count, group, columns, nullptr, nullptr, nullptr};
+}
+
+constexpr IndexerKernels Indexer(const char* name, Isa isa) {
+  IndexerKernels kernels{};
+  kernels.name = name;
+  kernels.isa = isa;
+  return kernels;
+}
+
+}  // namespace
+
+const KernelTable& DescribedKernels(Isa isa, DType dtype) {
+  static const F32Table portable(Isa::kPortable), avx2(Isa::kAvx2), avx512(Isa::kAvx512), neon(Isa::kNeon);
+  static const KernelTable avx512_bf16 = PairTable(Isa::kAvx512Bf16, avx512.table),
+                           neon_bf16 = PairTable(Isa::kNeonBf16, neon.table);
+  const bool bf16 = dtype == DType::kBF16;
+  if (Includes(isa, Isa::kAvx512)) return bf16 && Includes(isa, Isa::kAvx512Bf16) ? avx512_bf16 : avx512.table;
+  if (Includes(isa, Isa::kAvx2)) return avx2.table;
+  if (Includes(isa, Isa::kNeon)) return bf16 && Includes(isa, Isa::kNeonBf16) ? neon_bf16 : neon.table;
+  return portable.table;
+}
+
+const Int8Table& DescribedInt8Kernels(Isa isa) {
+  static const Int8Table portable = Int8TableOf(Isa::kPortable, 2, 4), avx2 = Int8TableOf(Isa::kAvx2, 2, 6),
+                         avx512_vnni = Int8TableOf(Isa::kAvx512Vnni, 4, 8), neon = Int8TableOf(Isa::kNeon, 2, 6),
+                         neon_dotprod = Int8TableOf(Isa::kNeonDotprod, 4, 6);
+  if (Includes(isa, Isa::kAvx512Vnni)) return avx512_vnni;
+  if (Includes(isa, Isa::kAvx2)) return avx2;
+  if (Includes(isa, Isa::kNeonDotprod)) return neon_dotprod;
+  return Includes(isa, Isa::kNeon) ? neon : portable;
+}
+
+const IndexerKernels& DescribedIndexerKernels(Isa isa) {
+  static constexpr IndexerKernels kPortable = Indexer("indexer_portable", Isa::kPortable),
+                                  kAvx2 = Indexer("indexer_avx2", Isa::kAvx2),
+                                  kAvx512 = Indexer("indexer_avx512", Isa::kAvx512),
+                                  kNeon = Indexer("indexer_neon", Isa::kNeon);
+  if (Includes(isa, Isa::kAvx512)) return kAvx512;
+  if (Includes(isa, Isa::kAvx2)) return kAvx2;
+  return Includes(isa, Isa::kNeon) ? kNeon : kPortable;
+}
+
+}  // namespace fa::core::kernels
