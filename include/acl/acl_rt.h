@@ -63,7 +63,7 @@ ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t*
 /// A null stream is the default stream wherever a stream is taken.
 ACL_FUNC_VISIBILITY aclError aclrtCreateStream(aclrtStream* stream);
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag);
-/// Runs what is queued, then destroys it. @return the first failure that was not reported yet
+/// Runs the queued work, then destroys the stream. @return the first failure that was not reported yet
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStream(aclrtStream stream);
 /// Waits for what is queued now. @return the first failure since the last call, 161002 for bad contents of a tensor
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStream(aclrtStream stream);
@@ -75,12 +75,12 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
 /// The event completes when the stream has done what is queued now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-/// Nothing is left to reset: a wait is for the last record before it.
+/// Does nothing: a wait is for the last record before it.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 /// An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEvent(aclrtEvent event);
-/// What is queued on the stream from now on waits for the last record of the event, on whichever stream.
+/// Work queued on the stream from now on waits for the last record of the event, on whichever stream it was made.
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
 /// Milliseconds between two completed events.
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent);

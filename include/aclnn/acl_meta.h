@@ -1,7 +1,7 @@
 #ifndef FA_ACLNN_ACL_META_H_
 #define FA_ACLNN_ACL_META_H_
 
-/// What the operators take besides numbers: tensors, arrays of integers, executors.
+/// What the operators take in addition to numbers: tensors, arrays of integers, executors.
 #include "acl/acl_base.h"
 
 #ifdef __cplusplus

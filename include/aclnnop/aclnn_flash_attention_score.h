@@ -51,7 +51,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint
                                                            aclOpExecutor* executor, aclrtStream stream);
 
 /// Packed sequences: inputLayout "TND", lengths as inclusive prefix sums. Statistics [T,N,8] hold one block
-/// [N,Sq_b,8] a sequence, one after another.
+/// [N,Sq_b,8] per sequence, one after another.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,

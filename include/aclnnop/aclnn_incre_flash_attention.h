@@ -4,7 +4,7 @@
 /// Attention of few query rows against long keys: attentionOut = softmax(mask(scale * query key^T + pseShift)) value.
 ///
 /// inputLayout "BNSD", "BSND" or "BSH". query and attentionOut are float, float16 or bfloat16, any strides; key and
-/// value are lists of one tensor, or of one a batch element (batch 1), each with its own length. Optional: pseShift
+/// value are lists of one tensor, or of one per batch element (batch 1), each with its own length. Optional: pseShift
 /// [B|1,N,1,S], the type of query or float; attenMask [B,S], [B,1,S] or [B,1,1,S], 1 = drop; actualSeqLengths, the keys
 /// of each batch element or one for all. numKeyValueHeads 0 means numHeads.
 /// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.

@@ -4,8 +4,8 @@
 /// Merges the results of attention over two disjoint sets of keys.
 ///
 /// inputLayoutOptional "SBH" (attention [S,B,H], statistics [B,N,S,8]) or "TND" (attention [T,N,D], statistics [T,N,8]
-/// that hold one block [N,S_b,8] a sequence). actualSeqQlenOptional, for TND: int64 or int32 prefix sums with a leading
-/// 0, read when the stream reaches the operator. An output may be the previous partial that it replaces.
+/// that hold one block [N,S_b,8] per sequence). actualSeqQlenOptional, for TND: int64 or int32 prefix sums with a
+/// leading 0, read when the stream reaches the operator. An output may be the previous partial that it replaces.
 /// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
 #include "aclnn/aclnn_base.h"
 

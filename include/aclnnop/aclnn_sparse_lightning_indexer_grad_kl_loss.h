@@ -6,7 +6,7 @@
 ///
 /// query, key, queryRope, keyRope, sparseIndices (blocks of one key), softmaxMax and softmaxSum are those of
 /// aclnn_sparse_flash_attention.h; queryIndex [B,S1,Nidx,Didx], keyIndex [B,S2,1,Didx] and weights [B,S1,Nidx] those of
-/// aclnn_lightning_indexer.h (TND likewise). layout "BSND" or "TND"; lengths: inclusive prefix sums (TND), else the
+/// aclnn_lightning_indexer.h (the same for TND). layout "BSND" or "TND"; lengths: inclusive prefix sums (TND), else the
 /// length of each batch element, null: all rows. dQueryIndex, dKeyIndex and dWeights have the shapes and types of
 /// queryIndex, keyIndex and weights; loss: one float. Rows without keys add nothing and get 0. deterministic is not
 /// looked at: the order of the sums is always the same.
