@@ -58,6 +58,7 @@ aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handl
 
 bool AsOnTheDevice(ForwardCase* c) {
   if (c->layout == Layout::kBNSD_BSND || (c->d_rope > 0 && !c->packed())) return false;
+  if (c->mask.mode == reference::MaskRule::kRows) return false;
   c->softcap = 0;
   if (c->dropout == DropoutForm::kSeed) {
     c->dropout = DropoutForm::kNone;
