@@ -259,6 +259,15 @@ def test_threads():
         assert all(torch.equal(own, other) for own, other in zip(result, want, strict=True))
 
 
+def test_vmap_is_sample_by_sample():
+    q, k, v = (t.detach() for t in inputs())
+    many = torch.stack([q, q + 1, q * 2])
+    call = lambda query: flash_attn_func(query, k, v, causal=True, softcap=3.0)
+    assert torch.equal(torch.func.vmap(call)(many), torch.stack([call(one) for one in many]))
+    gradient = torch.func.grad(lambda query: call(query).square().sum())
+    assert torch.equal(torch.func.vmap(gradient)(many), torch.stack([gradient(one) for one in many]))
+
+
 def test_second_derivative_is_refused_and_statistics_are_constants():
     q, k, v = inputs()
     out, lse, _ = flash_attn_func(q, k, v, return_attn_probs=True)

@@ -251,6 +251,12 @@ def test_gradients_are_not_recorded_and_inference_mode():
     assert call["k_cache"]._version > version  # what autograd has saved of a cache is known to be stale
 
 
+def test_the_number_of_splits_changes_no_bit():
+    call = small_call()
+    want = flash_attn_with_kvcache(**call)
+    assert all(torch.equal(flash_attn_with_kvcache(**call, num_splits=splits), want) for splits in (1, 2, 7))
+
+
 def test_threads_with_caches_of_their_own():
     calls = [small_call() for _ in range(4)]
     want = [flash_attn_with_kvcache(**call) for call in calls]

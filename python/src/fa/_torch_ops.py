@@ -163,11 +163,13 @@ def operator(schema: str) -> Callable[[Callable], Any]:
     name = schema[: schema.index("(")]
 
     def vmap_rule(info, in_dims, *arguments):
-        from ._torch_vmap import RULES, of_no_samples
+        from ._torch_vmap import RULES, of_no_samples, sample_by_sample
 
+        own = getattr(torch.ops.fa, name).default
         if info.batch_size == 0:
-            return of_no_samples(getattr(torch.ops.fa, name).default, in_dims, arguments)
-        return RULES[name](info, in_dims, *arguments)
+            return of_no_samples(own, in_dims, arguments)
+        rule = RULES.get(name) or sample_by_sample(own)
+        return rule(info, in_dims, *arguments)
 
     def register(kernel: Callable) -> Any:
         LIBRARY.impl(name, kernel, "CPU")

@@ -277,7 +277,8 @@ def _by_batch(operator: Any, layout_at: int, unless: tuple[int, ...] = ()) -> Ca
     return rule
 
 
-def _sample_by_sample(operator: Any) -> Callable:
+def sample_by_sample(operator: Any) -> Callable:
+    """The rule of an operator whose samples are computed one after another."""
     return lambda info, in_dims, *arguments: _one_by_one(operator, info.batch_size, in_dims, arguments)
 
 
@@ -290,19 +291,19 @@ def _sparse(operator: Any, first: int) -> Callable:
 RULES = {
     "attention": _attention,
     "attention_backward": _attention_backward,
-    "jagged_attention": _sample_by_sample(_torch_nested.jagged_attention),
-    "jagged_attention_backward": _sample_by_sample(_torch_nested.jagged_attention_backward),
+    "jagged_attention": sample_by_sample(_torch_nested.jagged_attention),
+    "jagged_attention_backward": sample_by_sample(_torch_nested.jagged_attention_backward),
     "dropout_bits": _bits_of_states,
     "ring_attention_update": _merge,
-    "decode_attention": _sample_by_sample(_torch_decode.decode_operator),
+    "decode_attention": sample_by_sample(_torch_decode.decode_operator),
     "prompt_attention": _prompt_attention,
     "sparse_attention": _sparse(_torch_sparse_ops.sparse_attention, 3),
     "sparse_attention_backward": _sparse(_torch_sparse_ops.sparse_attention_backward, 7),
     "lightning_indexer": _by_batch(_torch_sparse_ops.lightning_indexer, 6, unless=(3,)),
     "lightning_indexer_backward": _by_batch(_torch_sparse_ops.lightning_indexer_backward, 7),
-    "dense_indexer_loss": _sample_by_sample(_torch_sparse_ops.dense_indexer_loss),
-    "model_attention": _sample_by_sample(_model_ops.attention_of_layer),
-    "model_attention_backward": _sample_by_sample(_model_ops.attention_of_layer_backward),
-    "rows_inside": _sample_by_sample(_model_ops.rows_inside),
-    "sparse_indexer_loss": _sample_by_sample(_torch_sparse_ops.sparse_indexer_loss),
+    "dense_indexer_loss": sample_by_sample(_torch_sparse_ops.dense_indexer_loss),
+    "model_attention": sample_by_sample(_model_ops.attention_of_layer),
+    "model_attention_backward": sample_by_sample(_model_ops.attention_of_layer_backward),
+    "rows_inside": sample_by_sample(_model_ops.rows_inside),
+    "sparse_indexer_loss": sample_by_sample(_torch_sparse_ops.sparse_indexer_loss),
 }
