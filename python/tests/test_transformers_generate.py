@@ -66,11 +66,13 @@ def test_tokens_of_encoder_decoders_are_eagers(name):
         inputs = {"input_features": torch.randn(2, 8, 48, generator=torch.Generator().manual_seed(1))}
     else:
         inputs["attention_mask"][1, 10:] = 0
-    got, _ = _generate(model, "none", **inputs)
-    again = model.generate(**inputs, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
     eager = with_attention(model, "eager")
+    got, logits = _generate(model, "none", **inputs)
+    want, eager_logits = _generate(eager, "none", **inputs)
+    assert torch.equal(got, want)
+    torch.testing.assert_close(logits, eager_logits, rtol=1e-4, atol=1e-4)
+    got = model.generate(**inputs, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
     want = eager.generate(**inputs, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
-    assert torch.equal(again, want)
     assert torch.equal(got, want)
 
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "ops/bind/argument_error.h"
@@ -20,6 +21,12 @@ Status CountBits(Binding& call, int64_t* bits) {
     }
   }
   return Status::Ok();
+}
+
+// Without pairs there is nothing to drop: a mask would be empty, and an empty one is none to some faces.
+bool HasPairs(const tiling::AttentionProblem& problem) {
+  return problem.heads > 0 && std::any_of(problem.sequences.begin(), problem.sequences.end(),
+                                          [](const auto& sequence) { return sequence.sq > 0 && sequence.sk > 0; });
 }
 
 Status CheckDropMask(const TensorView& mask, int64_t bits) {
@@ -47,7 +54,7 @@ Status BindDropout(Binding& call) {
   if (has_mask && has_seed) {
     return Status::InvalidArgument("drop_mask: given together with a dropout seed, want one of them");
   }
-  if (keep_prob < 1 && !has_mask && !has_seed) {
+  if (keep_prob < 1 && !has_mask && !has_seed && HasPairs(bound.problem)) {
     return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want drop_mask or a dropout seed");
   }
   bound.keep_prob = keep_prob;

@@ -69,6 +69,12 @@ TEST(BindDropout, KeepProbIsInRangeAndHasASource) {
   EXPECT_TRUE(Refused(call, "drop_mask: given together with a dropout seed"));
 }
 
+TEST(BindDropout, NeedsNoSourceWithoutPairs) {
+  BindCall call({.sq = 0});
+  call.options.keep_prob = 0.5f;
+  EXPECT_TRUE(Binds(call));
+}
+
 TEST(BindDropout, PackedBitsRunOverTheSequences) {
   BindCall call(
       {.layout = Layout::kTND, .heads = 2, .heads_kv = 2, .sq = 9, .sk = 12, .cu_q = {3, 3, 9}, .cu_kv = {4, 7, 12}});
