@@ -424,8 +424,19 @@ def test_rule_of_prompt_attention(vmapped_mask):
         assert_all_equal(vmap(prompt, (0, 0, 0, None))(*inputs, masks[0]), want)
 
 
-def test_every_operator_has_a_rule():
-    assert set(_torch_vmap.RULES) == {name for name in dir(torch.ops.fa) if not name.startswith("_") and name != "name"}
+# Of fa.flash_attn, where it has been imported: computed sample by sample.
+WITHOUT_A_RULE = {
+    "append_cache_attention",
+    "cache_attention",
+    "flash_attention",
+    "flash_attention_backward",
+    "flash_probabilities",
+}
+
+
+def test_every_other_operator_has_a_rule():
+    operators = {name for name in dir(torch.ops.fa) if not name.startswith("_") and name != "name"}
+    assert set(_torch_vmap.RULES) == operators - WITHOUT_A_RULE
 
 
 def test_torch_compile_of_per_sample_gradients():
