@@ -23,9 +23,7 @@ class Hash {
   void Add(std::string_view text) { Add(text.data(), text.size()); }
   template <typename T>
   requires std::is_arithmetic_v<T>
-  void Add(T number) {
-    Add(&number, sizeof number);
-  }
+  void Add(T number) { Add(&number, sizeof number); }
   [[nodiscard]] uint64_t value() const { return value_; }
 
  private:
