@@ -1,6 +1,7 @@
 #ifndef FA_CORE_TASK_GRAPH_H_
 #define FA_CORE_TASK_GRAPH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <string>
 
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
+#include "tiling/row_rules.h"
 
 namespace fa::ops {
 namespace {
@@ -110,20 +110,6 @@ Status CheckPrefixCount(const Binding& call) {
                                  std::to_string(call.sizes.sequences) + " (" + source + ")");
 }
 
-void FillRules(Binding& call) {
-  const Mask& mask = call.options.mask;
-  std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
-  const auto has_rows = [](const tiling::Sequence& sequence) { return sequence.sq > 0; };
-  const auto first = std::find_if(sequences.begin(), sequences.end(), has_rows);
-  const auto last = std::find_if(sequences.rbegin(), sequences.rend(), has_rows);
-  for (size_t b = 0; b < sequences.size(); ++b) {
-    tiling::Sequence& sequence = sequences[b];
-    sequence.rule = tiling::MakeRowRule(mask, static_cast<int64_t>(b), sequence.sq, sequence.sk,
-                                        first != sequences.end() && &sequence == &*first,
-                                        last != sequences.rend() && &sequence == &*last);
-  }
-}
-
 }  // namespace
 
 Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim, int64_t want,
@@ -138,7 +124,7 @@ Status BindMask(Binding& call) {
   if (call.options.mask.sparse_mode() >= 0) {
     if (Status status = CheckSparseMode(call); !status.ok()) return status;
   }
-  FillRules(call);
+  tiling::SetRowRules(call.options.mask, call.bound.problem.sequences);
   return Status::Ok();
 }
 

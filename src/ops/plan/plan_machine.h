@@ -6,12 +6,10 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/context_impl.h"
 #include "core/guarded_call.h"
 #include "core/kernels/kernel_types.h"
-#include "core/task_graph.h"
 #include "fa/context.h"
 #include "fa/plan.h"
 #include "ops/plan/plan_impl.h"
@@ -31,9 +29,6 @@ namespace fa::ops {
 /// more, before it is made. @param name  what says how many there are: "query.shape[0]"
 [[nodiscard]] Status CheckSequenceCount(const std::string& name, int64_t sequences, int64_t tasks);
 
-/// Of every task: the worker whose range it starts in.
-[[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
-
 /// Bind -> plan: an `Impl` made from the context in use and what `bind` returns, or the first error.
 template <typename Impl, typename Bind>
 Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
@@ -45,7 +40,7 @@ Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
     if (!bound.ok()) return bound.status();
     try {
       auto impl = std::make_shared<const Impl>(used, std::move(bound).value());
-      const Status status = CheckWorkspace(impl->workspace_bytes());
+      const Status status = CheckWorkspace(impl->workspace().total_bytes());
       return status.ok() ? Result<Planned>(Planned(std::move(impl))) : status;
     } catch (const tiling::PlanTooLarge& error) {
       return Status::OutOfMemory(error.what());
