@@ -184,12 +184,12 @@ class IndexerGradPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
+Result<Plan> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerGradOptions& options,
                                       Context* context) {
   return ops::MakePlan<IndexerGradPlanImpl>(context, [&] { return ops::BindIndexerGrad(args, options); });
 }
 
-Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
+Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerGradOptions& options,
                             Context* context) {
   auto plan = PlanLightningIndexerGrad(args, options, context);
   return plan.ok() ? plan->Run(args) : plan.status();

@@ -84,7 +84,8 @@ void AddPlanIndexer(CLI::App& plan) {
 void AddPlanIndexerBackward(CLI::App& plan) {
   AddSparsePlan(plan, {"indexer-backward", "Plan of the indexer's gradients", SparseCaseKind::kIndexer, true,
                        [](const SparseCase& sparse, Context* context) {
-                         return PlanLightningIndexerGrad(sparse.IndexerGradArgs(), sparse.IndexerOptions(), context);
+                         return PlanLightningIndexerGrad(sparse.IndexerGradArgs(), sparse.IndexerGradOptions(),
+                                                         context);
                        }});
 }
 
@@ -99,7 +100,7 @@ void AddPlanDenseIndexerLoss(CLI::App& plan) {
   AddSparsePlan(plan, {"dense-indexer-kl-loss", "Plan of the KL loss on every key with its gradients",
                        SparseCaseKind::kDenseLoss, false, [](const SparseCase& sparse, Context* context) {
                          return PlanDenseLightningIndexerGradKLLoss(sparse.DenseLossArgs(sparse.LossArgs()),
-                                                                    sparse.LossOptions(), context);
+                                                                    sparse.DenseLossOptions(), context);
                        }});
 }
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _context, _fa
 from .._torch_autograd import register_no_derivative
-from .._torch_direct import _arrays, _empty_like
+from .._torch_direct import _empty_like, capsules
 from .._torch_ops import LIBRARY, operator
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._sequences import Piece, is_cover
@@ -33,10 +33,11 @@ class Saved(NamedTuple):
 
 def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: dict, cu_q=(), cu_k=()) -> Tensor | None:
     """Fills the gradients; returns that of the sink."""
-    inputs = {**saved._asdict(), **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
+    results = dict(zip(saved._fields[3:], saved[3:], strict=True))
+    inputs = {**results, **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
     if call.sink is not None:
         gradients = {**gradients, "dsink": torch.empty_like(call.sink)}
-    arrays = _arrays(inputs, gradients)
+    arrays = capsules(inputs, gradients)
     _fa.backward(arrays, options, list(cu_q), list(cu_k), _context.chosen_context(None))
     return gradients.get("dsink")
 

@@ -10,7 +10,7 @@ from torch._C import _any_requires_grad
 from .. import _context, _fa
 from .._layout import statistics_shape
 from .._torch_autograd import register_autograd
-from .._torch_direct import _arrays, possible
+from .._torch_direct import capsules, possible
 from .._torch_ops import LIBRARY, operator
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._gradients import flash_attention_backward
@@ -30,7 +30,7 @@ def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> 
         inputs = engine_inputs(query[run.rows], key[run.keys], value[run.keys], own, run.slopes)
         results = {"out": out[run.rows], "softmax_max": softmax_max[run.rows], "softmax_sum": softmax_sum[run.rows]}
         options = call.options("TND", run.number, run.offset)
-        _fa.forward(_arrays(inputs, results), options, run.cu_q, run.cu_k, _context.chosen_context(None))
+        _fa.forward(capsules(inputs, results), options, run.cu_q, run.cu_k, _context.chosen_context(None))
     return out, softmax_max, softmax_sum
 
 
@@ -45,7 +45,7 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tupl
         return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]))
     out, softmax_max, softmax_sum = _results(query, value, call)
     results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
-    arrays = _arrays(engine_inputs(query, key, value, call, call.slopes), results)
+    arrays = capsules(engine_inputs(query, key, value, call, call.slopes), results)
     options = call.options("BSND", 0, key.shape[1] - query.shape[1])
     _fa.forward(arrays, options, [], [], _context.chosen_context(None))
     return out, softmax_max, softmax_sum
