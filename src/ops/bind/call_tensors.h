@@ -44,7 +44,7 @@ struct PlannedTensor {
 inline constexpr size_t kForwardTensors = 13;
 inline constexpr size_t kBackwardTensors = 21;
 inline constexpr size_t kDecodeTensors = 11;
-inline constexpr size_t kPromptTensors = 11;
+inline constexpr size_t kPromptTensors = 17;
 inline constexpr size_t kSparseTensors = 12;
 inline constexpr size_t kSparseGradTensors = 17;
 inline constexpr size_t kIndexerTensors = 6;
