@@ -71,7 +71,7 @@ void RunForward(benchmark::State& state, const OperatorCase& bench) {
   const auto call = [&] { ThrowUnlessOkFromShape(FlashAttention(args, forward.options, context.get())); };
   call();
   data.CheckRows();
-  Result<Plan> plan = PlanFlashAttention(args, forward.options, context.get());
+  auto plan = PlanFlashAttention(args, forward.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
   Time(state, *context, forward.dtype, plan->info().flops, data.bytes(), call);
 }
@@ -84,7 +84,7 @@ void RunBackward(benchmark::State& state, const OperatorCase& bench) {
   const auto call = [&] { ThrowUnlessOkFromShape(FlashAttentionGrad(args, forward.options, context.get())); };
   call();
   data.CheckRows();
-  Result<Plan> plan = PlanFlashAttentionGrad(args, forward.options, context.get());
+  auto plan = PlanFlashAttentionGrad(args, forward.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
   Time(state, *context, forward.dtype, plan->info().flops, data.bytes(), call);
 }

@@ -12,7 +12,7 @@ forbid_in() {
   fi
 }
 forbid() { forbid_in "src/$1" "$2"; }
-forbid core 'layout/|tiling/|ops/'
+forbid core 'layout/|tiling/|ops/|fa/plan'
 forbid layout 'tiling/|ops/'
 forbid tiling 'ops/|core/kernels/|core/executor|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'tbb/|oneapi/|hwloc|cblas'

@@ -73,8 +73,8 @@ class Problem {
   }
 
   [[nodiscard]] json Kernels() {
-    Result<Plan> plan = bench_.backward ? PlanFlashAttentionGrad(backward_, case_.options, &context_)
-                                        : PlanFlashAttention(forward_, case_.options, &context_);
+    const Result<Plan> plan = bench_.backward ? AnyPlan(PlanFlashAttentionGrad(backward_, case_.options, &context_))
+                                              : AnyPlan(PlanFlashAttention(forward_, case_.options, &context_));
     ThrowUnlessOk(plan.status());
     return {{"kernels", plan->info().kernels}, {"flops", plan->info().flops}};
   }

@@ -35,7 +35,7 @@ void ThrowUnlessOk(const fa::Status& status) {
 
 /// The time of the shortest of the calls that fit into a quarter of a second.
 template <typename Args>
-double BestSeconds(const fa::Plan& plan, const Args& args) {
+double BestSeconds(const fa::PlanFor<Args>& plan, const Args& args) {
   constexpr double kSeconds = 0.25;
   fa::Workspace workspace;
   double best = 1e300, total = 0;
@@ -56,7 +56,7 @@ class Direction {
 
   /// Runs the plan and returns the end of the layer's line of output.
   template <typename Args>
-  std::string Time(const fa::Plan& plan, const Args& args) {
+  std::string Time(const fa::PlanFor<Args>& plan, const Args& args) {
     // The peak is measured before and after, because other programs may use the machine too.
     const auto measure = [this] { return fa::bench::MeasureFmaPeakGflops(context_.threads(), context_.isa()); };
     peak_ = std::max(peak_, measure());
@@ -97,7 +97,7 @@ class Direction {
 };
 
 void RunForward(int index, fa::demo::Layer& layer, fa::Context& context, Direction& forward) {
-  fa::Result<fa::Plan> plan = fa::PlanFlashAttention(layer.Args(), fa::AttentionOptions{}, &context);
+  auto plan = fa::PlanFlashAttention(layer.Args(), fa::AttentionOptions{}, &context);
   ThrowUnlessOk(plan.status());
   const std::string rate = forward.Time(*plan, layer.Args());
   const fa::demo::Error error = fa::demo::CompareWithFloat64(layer);
@@ -110,7 +110,7 @@ void RunForward(int index, fa::demo::Layer& layer, fa::Context& context, Directi
 void RunBackward(int index, const fa::demo::Layer& layer, fa::demo::Gradients& gradients, fa::Context& context,
                  Direction& backward) {
   const fa::AttentionGradArgs args = gradients.Args(layer);
-  fa::Result<fa::Plan> plan = fa::PlanFlashAttentionGrad(args, fa::AttentionOptions{}, &context);
+  auto plan = fa::PlanFlashAttentionGrad(args, fa::AttentionOptions{}, &context);
   ThrowUnlessOk(plan.status());
   const std::string rate = backward.Time(*plan, args);
   const fa::demo::GradientErrors error = fa::demo::CompareWithFloat64(layer, gradients);

@@ -75,8 +75,9 @@ FA_API Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAtten
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present,
 /// never their contents. Tensors of k and v may have null data.
-FA_API Result<Plan> PlanDecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
-                                        Context* context = nullptr);
+FA_API Result<PlanFor<DecodeAttentionArgs>> PlanDecodeAttention(const DecodeAttentionArgs& args,
+                                                                const DecodeAttentionOptions& options,
+                                                                Context* context = nullptr);
 
 }  // namespace fa
 

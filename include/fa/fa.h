@@ -14,6 +14,7 @@
 #include "fa/options.h"
 #include "fa/overlap.h"
 #include "fa/plan.h"
+#include "fa/plan_info.h"
 #include "fa/prompt_flash_attention.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
@@ -21,5 +22,6 @@
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "fa/version.h"
+#include "fa/workspace.h"
 
 #endif  // FA_FA_H_

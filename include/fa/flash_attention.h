@@ -50,8 +50,8 @@ FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& 
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present
 /// (data != nullptr), never their contents.
-FA_API Result<Plan> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
-                                       Context* context = nullptr);
+FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
+                                                         Context* context = nullptr);
 
 /// Writes the keep bits that a call with `dropout` = state uses, LSB first: `bits` of them, in the flat order of
 /// AttentionArgs::drop_mask. Trailing bits of the last byte are 0.

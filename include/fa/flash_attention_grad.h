@@ -51,8 +51,9 @@ FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionO
                                  Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<Plan> PlanFlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
-                                           Context* context = nullptr);
+FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
+                                                                 const AttentionOptions& options,
+                                                                 Context* context = nullptr);
 
 }  // namespace fa
 

@@ -81,8 +81,9 @@ FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args
                                                Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<Plan> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
-                                                         const IndexerLossOptions& options, Context* context = nullptr);
+FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
+                                                                                   const IndexerLossOptions& options,
+                                                                                   Context* context = nullptr);
 
 /// The same with p from the attention's statistics over all keys and y = exp(I - softmax_max_index) /
 /// softmax_sum_index. kL1 divides p by its sum over the row. Everything else as above.
@@ -92,8 +93,9 @@ FA_API Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, 
                                               Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<Plan> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
-                                                        const IndexerLossOptions& options, Context* context = nullptr);
+FA_API Result<PlanFor<DenseIndexerLossArgs>> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
+                                                                                 const IndexerLossOptions& options,
+                                                                                 Context* context = nullptr);
 
 }  // namespace fa
 

@@ -45,8 +45,9 @@ FA_API Status LightningIndexer(const LightningIndexerArgs& args, const Lightning
                                Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<Plan> PlanLightningIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
-                                         Context* context = nullptr);
+FA_API Result<PlanFor<LightningIndexerArgs>> PlanLightningIndexer(const LightningIndexerArgs& args,
+                                                                  const LightningIndexerOptions& options,
+                                                                  Context* context = nullptr);
 
 }  // namespace fa
 

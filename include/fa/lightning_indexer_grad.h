@@ -36,8 +36,9 @@ FA_API Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const L
                                    Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<Plan> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args,
-                                             const LightningIndexerOptions& options, Context* context = nullptr);
+FA_API Result<PlanFor<LightningIndexerGradArgs>> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args,
+                                                                          const LightningIndexerOptions& options,
+                                                                          Context* context = nullptr);
 
 }  // namespace fa
 

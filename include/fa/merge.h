@@ -6,6 +6,7 @@
 
 #include "fa/context.h"
 #include "fa/export.h"
+#include "fa/plan.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -29,6 +30,10 @@ struct MergeOptions {
 /// with sum +FLT_MAX, counts as absent: the other is returned unchanged; both absent: 0, -FLT_MAX, +FLT_MAX.
 /// @return kInvalidArgument naming the tensor. Follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
+
+/// Validates and cuts the same call; reads shapes, strides and types.
+FA_API Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options,
+                                                    Context* context = nullptr);
 
 /// Returns the error with which MergePartials would refuse the same call, without running it. Tensors may have null
 /// data; then their shapes, strides and types are checked, but not whether they overlap.

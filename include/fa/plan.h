@@ -2,122 +2,69 @@
 #define FA_PLAN_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <type_traits>
-#include <variant>
-#include <vector>
+#include <utility>
 
 #include "fa/context.h"
 #include "fa/export.h"
+#include "fa/plan_info.h"
 #include "fa/status.h"
+#include "fa/workspace.h"
 
 namespace fa {
 
-struct AttentionArgs;
-struct AttentionGradArgs;
-struct PromptAttentionArgs;
-struct DecodeAttentionArgs;
-struct SparseAttentionArgs;
-struct SparseAttentionGradArgs;
-struct LightningIndexerArgs;
-struct LightningIndexerGradArgs;
-struct SparseIndexerLossArgs;
-struct DenseIndexerLossArgs;
-
-/// The tensors of a call of any operator, by reference.
-class CallArgs {
- public:
-  using Any = std::variant<const AttentionArgs*, const AttentionGradArgs*, const PromptAttentionArgs*,
-                           const DecodeAttentionArgs*, const SparseAttentionArgs*, const SparseAttentionGradArgs*,
-                           const LightningIndexerArgs*, const LightningIndexerGradArgs*, const SparseIndexerLossArgs*,
-                           const DenseIndexerLossArgs*>;
-  template <typename Args>
-  requires std::is_constructible_v<Any, const Args*> CallArgs(const Args& args)
-      : any_(&args) {}  // NOLINT(google-explicit-constructor)
-  [[nodiscard]] const Any& any() const { return any_; }
-
- private:
-  Any any_;
-};
-
-/// Memory for one Run at a time; grows to what the plan wants and is reused. Not for concurrent calls.
-class FA_API Workspace {
- public:
-  Workspace() = default;
-  ~Workspace();
-  Workspace(Workspace&& other) noexcept;
-  Workspace& operator=(Workspace&& other) noexcept;
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-
-  /// At least `bytes`, 64-byte aligned. Contents are not kept when it grows. @return kOutOfMemory
-  Status Reserve(size_t bytes);
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] size_t size() const { return size_; }
-
- private:
-  std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-/// One block of work in a plan: rows of one query head (or of folded heads) against an interval of keys.
-struct PlanTile {
-  int64_t batch = 0;
-  int64_t head_kv = 0;
-  int64_t head_begin = 0, head_end = 0;  ///< query heads
-  int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
-  int64_t key_begin = 0, key_end = 0;    ///< keys visited
-  int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
-  int worker = 0;                        ///< whose range it starts in; backward: who runs it in the simulation
-};
-
-/// What will run and why.
-struct PlanInfo {
-  std::string op;                    ///< "forward"
-  std::string isa;                   ///< level of the kernels
-  std::vector<std::string> kernels;  ///< registry names, in order of use
-  std::string reason;                ///< why this tile shape, in words
-  int64_t block_q = 0, block_k = 0;  ///< rows and keys of a tile
-  int64_t tasks = 0, edges = 0;      ///< of the task graph
-  int workers = 0;
-  double flops = 0;          ///< of kept pairs
-  double flops_full = 0;     ///< were nothing masked
-  double flops_visited = 0;  ///< of the pairs in visited blocks, after clipping
-  size_t workspace_bytes = 0;
-  std::vector<double> load;  ///< predicted busy share of each worker, 1 = the longest
-  double efficiency = 0;     ///< simulated: work / (workers * makespan)
-  std::vector<PlanTile> tiles;
-};
-
-/// A validated call, tiled and booked: a pure function of shapes, options and context, made once and run often.
-/// Immutable; Run is const and may be called from many threads at once, each call with its own Workspace. The
-/// context it was made with must outlive it.
+/// What a plan says of itself, whatever its operator. A handle: copies share the plan.
 class FA_API Plan {
  public:
   class Impl;
-  explicit Plan(std::shared_ptr<const Impl> impl);
+  template <typename Args>
+  class ImplFor;
 
-  /// Runs on tensors of exactly the planned shapes, strides, types and lengths. Allocates nothing from the second
-  /// call with the same workspace on.
-  /// @param args  the XArgs of the operator that the plan was made for
-  /// @return kInvalidArgument (a tensor differs from the plan, null data, overlapping output), kOutOfMemory
-  Status Run(CallArgs args, Workspace& workspace) const;
-  /// As above, in memory of the caller's: workspace_bytes(), 64-byte aligned.
-  Status Run(CallArgs args, std::span<std::byte> workspace) const;
-  /// As above, with a workspace of the context's pool.
-  Status Run(CallArgs args) const;
-
+  /// Bytes that Run wants.
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;
   /// The plan in words: kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
   [[nodiscard]] std::string Describe() const;
 
  private:
+  template <typename Args>
+  friend class PlanFor;
+  explicit Plan(std::shared_ptr<const Impl> impl);
+
+  // `args`: of the operator's type, which PlanFor knows.
+  Status RunAny(const void* args, Workspace& workspace) const;
+  Status RunAny(const void* args, std::span<std::byte> workspace) const;
+  Status RunAny(const void* args) const;
+
   std::shared_ptr<const Impl> impl_;
 };
+
+/// A validated call of the operator that takes `Args`, tiled and booked: a pure function of shapes, options and
+/// context, made once by the operator's PlanX and run often. Immutable; Run is const and may be called from many
+/// threads at once, each call with its own Workspace. The context it was made with must outlive it. To run a plan on
+/// another operator's tensors does not compile.
+template <typename Args>
+class PlanFor : public Plan {
+ public:
+  explicit PlanFor(std::shared_ptr<const ImplFor<Args>> impl) : Plan(std::move(impl)) {}
+
+  /// Runs on tensors of exactly the planned shapes, strides, types and lengths. Allocates nothing from the second call
+  /// with the same workspace on.
+  /// @return kInvalidArgument (a tensor differs from the plan, null data, overlapping output), kOutOfMemory
+  Status Run(const Args& args, Workspace& workspace) const { return RunAny(&args, workspace); }
+  /// As above, in memory of the caller's: workspace_bytes(), 64-byte aligned.
+  Status Run(const Args& args, std::span<std::byte> workspace) const { return RunAny(&args, workspace); }
+  /// As above, with a workspace of the context's pool.
+  Status Run(const Args& args) const { return RunAny(&args); }
+};
+
+/// The plan as one of any operator, or why there is none.
+template <typename Args>
+[[nodiscard]] Result<Plan> AnyPlan(const Result<PlanFor<Args>>& plan) {
+  return plan.ok() ? Result<Plan>(*plan) : plan.status();
+}
 
 }  // namespace fa
 

@@ -79,8 +79,9 @@ FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const Prompt
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present
 /// (data != nullptr), never their contents.
-FA_API Result<Plan> PlanPromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
-                                             Context* context = nullptr);
+FA_API Result<PlanFor<PromptAttentionArgs>> PlanPromptFlashAttention(const PromptAttentionArgs& args,
+                                                                     const PromptAttentionOptions& options,
+                                                                     Context* context = nullptr);
 
 }  // namespace fa
 

@@ -63,8 +63,9 @@ FA_API Status SparseFlashAttention(const SparseAttentionArgs& args, const Sparse
                                    Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<Plan> PlanSparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
-                                             Context* context = nullptr);
+FA_API Result<PlanFor<SparseAttentionArgs>> PlanSparseFlashAttention(const SparseAttentionArgs& args,
+                                                                     const SparseAttentionOptions& options,
+                                                                     Context* context = nullptr);
 
 }  // namespace fa
 

@@ -43,8 +43,9 @@ FA_API Status SparseFlashAttentionGrad(const SparseAttentionGradArgs& args, cons
                                        Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<Plan> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args,
-                                                 const SparseAttentionOptions& options, Context* context = nullptr);
+FA_API Result<PlanFor<SparseAttentionGradArgs>> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args,
+                                                                             const SparseAttentionOptions& options,
+                                                                             Context* context = nullptr);
 
 }  // namespace fa
 

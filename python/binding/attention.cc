@@ -102,38 +102,20 @@ MergeArgs PartialArgs(CallArrays& arrays) {
   return args;
 }
 
-/// Inputs without an address share nothing with outputs.
-Status CheckPartials(MergeArgs args, const MergeOptions& options) {
-  for (TensorView* input :
-       {&args.prev_out, &args.prev_max, &args.prev_sum, &args.cur_out, &args.cur_max, &args.cur_sum}) {
-    input->data = nullptr;
-  }
-  return CheckMergePartials(args, options);
-}
-
 void Merge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
   CallArrays arrays(std::move(tensors));
   const MergeOptions options = {LayoutOf(layout), heads};
   RunChecked(
-      arrays, [&] { return PartialArgs(arrays); }, [&](const MergeArgs& args) { return CheckPartials(args, options); },
+      arrays, [&] { return PartialArgs(arrays); },
+      [&](const MergeArgs& args) { return PlanMergePartials(args, options, context).status(); },
       [&](const MergeArgs& args) { return MergePartials(args, options, context); });
 }
 
-/// A merge has no plan: rows are independent.
 PlanDescription DescribeMerge(nb::dict tensors, const std::string& layout, int64_t heads, Context* context) {
   CallArrays arrays(std::move(tensors), CallArrays::kShapesToo);
-  MergeArgs args = PartialArgs(arrays);
-  args.out.data = args.softmax_max.data = args.softmax_sum.data = nullptr;
-  Raise(CheckPartials(args, {LayoutOf(layout), heads}));
-  double elements = 1;
-  for (const int64_t size : args.prev_out.shape) elements *= static_cast<double>(size);
-  PlanDescription plan;
-  plan.info.op = "merge";
-  plan.info.reason = "rows are independent: one pass over both partials, without a workspace";
-  plan.info.flops = plan.info.flops_full = plan.info.flops_visited = 3 * elements;
-  if (context != nullptr) plan.info.workers = context->threads();
-  plan.text = "merge: " + plan.info.reason + "\n";
-  return plan;
+  const auto plan = PlanMergePartials(PartialArgs(arrays), {LayoutOf(layout), heads}, context);
+  Raise(plan.status());
+  return {plan->info(), plan->Describe()};
 }
 
 void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, double keep_prob, int64_t bits, Context* context) {

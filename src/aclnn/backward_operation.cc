@@ -57,7 +57,7 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
   return slots;
 }
 
-class BackwardOperation final : public PlannedOperation {
+class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
  public:
   BackwardOperation(Operands operands, const BackwardSlots& slots, AttentionSettings settings)
       : PlannedOperation(std::move(operands), Names::kBackward), slots_(slots), settings_(std::move(settings)) {}

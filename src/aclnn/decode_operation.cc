@@ -114,7 +114,7 @@ Result<DecodeSettings> SettingsOf(const DecodeCall& call) {
   return settings;
 }
 
-class DecodeOperation final : public PlannedOperation {
+class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
  public:
   DecodeOperation(Operands operands, DecodeSlots slots, DecodeSettings settings)
       : PlannedOperation(std::move(operands), Names::kDecode),
@@ -237,7 +237,7 @@ class DecodeOperation final : public PlannedOperation {
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
     const Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
-    const Result<Plan> plan = PlanDecodeAttention(Args(nullptr, one), settings_.options);
+    const auto plan = PlanDecodeAttention(Args(nullptr, one), settings_.options);
     return plan.ok() ? Status::Ok() : Renamed(plan.status(), Names::kDecode);
   }
 

@@ -37,7 +37,7 @@ ForwardSlots AddOperands(const ForwardTensors& tensors, const AttentionCall& cal
   return slots;
 }
 
-class ForwardOperation final : public PlannedOperation {
+class ForwardOperation final : public PlannedOperation<AttentionArgs> {
  public:
   ForwardOperation(Operands operands, const ForwardSlots& slots, AttentionSettings settings)
       : PlannedOperation(std::move(operands), Names::kForward), slots_(slots), settings_(std::move(settings)) {}

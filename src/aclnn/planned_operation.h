@@ -16,12 +16,13 @@
 namespace fa::aclnn {
 
 /// An operator call that a plan of the library runs, in the program's workspace.
+template <typename Args>
 class PlannedOperation : public Operation {
  protected:
   PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
 
   /// Keeps the plan and books its memory, or says in the operator's terms why there is no plan.
-  [[nodiscard]] Status Keep(Result<Plan> plan) {
+  [[nodiscard]] Status Keep(Result<PlanFor<Args>> plan) {
     if (!plan.ok()) return Renamed(plan.status(), names_);
     plan_at_ = operands_.Book(plan->workspace_bytes());
     plan_ = std::move(*plan);
@@ -29,15 +30,14 @@ class PlannedOperation : public Operation {
   }
   /// Whether there is anything to do.
   [[nodiscard]] bool planned() const { return plan_.has_value(); }
-  template <typename Args>
   [[nodiscard]] Status RunPlan(const Args& args, const CallMemory& memory) const {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
   /// Runs a plan of the same call that the first phase could not make, in the memory that it booked. If the plan wants
   /// more than the kept plan, the library provides the memory.
-  template <typename Args>
-  [[nodiscard]] Status RunOtherPlan(const Result<Plan>& plan, const Args& args, const CallMemory& memory) const {
+  [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
+                                    const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_);
     const size_t bytes = plan->workspace_bytes();
     const Status status =
@@ -48,7 +48,7 @@ class PlannedOperation : public Operation {
  private:
   Names names_;
   size_t plan_at_ = 0;
-  std::optional<Plan> plan_;
+  std::optional<PlanFor<Args>> plan_;
 };
 
 /// The end of the first phase of a PlannedOperation: its Prepare(), then its executor goes to the program.

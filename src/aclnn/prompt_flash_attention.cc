@@ -122,7 +122,7 @@ Result<PromptSettings> SettingsOf(const PromptCall& call, bool mask_given) {
   return settings;
 }
 
-class PromptOperation final : public PlannedOperation {
+class PromptOperation final : public PlannedOperation<PromptAttentionArgs> {
  public:
   PromptOperation(Operands operands, const PromptSlots& slots, PromptSettings settings)
       : PlannedOperation(std::move(operands), Names::kPrompt), slots_(slots), settings_(std::move(settings)) {}

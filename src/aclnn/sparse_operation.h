@@ -38,11 +38,11 @@ struct SparseLayouts {
 /// Where lengths lie in tensors, the first phase plans for the longest possible lengths, which checks everything else
 /// and gives the size of the workspace; the stream plans again for the lengths that it finds.
 template <typename Args, typename Options>
-class SparseOperation final : public PlannedOperation {
+class SparseOperation final : public PlannedOperation<Args> {
  public:
-  using Planner = Result<Plan> (*)(const Args&, const Options&, Context*);
+  using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
 
-  SparseOperation(Planner planner, Names names) : PlannedOperation(Operands(), names), planner_(planner) {}
+  SparseOperation(Planner planner, Names names) : PlannedOperation<Args>(Operands(), names), planner_(planner) {}
 
   // Of the parameters, in their order; null is absent.
   void Input(const char* name, const aclTensor* tensor, TensorView Args::*member) {
@@ -82,7 +82,7 @@ class SparseOperation final : public PlannedOperation {
     if (!lengths_kv_.status().ok()) return lengths_kv_.status();
     Args args = TensorsOf(nullptr);
     const Lengths lengths(*this, nullptr, args);
-    return Keep(planner_(args, options, nullptr));
+    return this->Keep(planner_(args, options, nullptr));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
@@ -90,7 +90,8 @@ class SparseOperation final : public PlannedOperation {
     Args args = TensorsOf(&memory);
     const Lengths lengths(*this, &memory, args);
     const bool plan_again = lengths_q_.in_tensor() || lengths_kv_.in_tensor();
-    Status status = plan_again ? RunOtherPlan(planner_(args, options, nullptr), args, memory) : RunPlan(args, memory);
+    Status status =
+        plan_again ? this->RunOtherPlan(planner_(args, options, nullptr), args, memory) : this->RunPlan(args, memory);
     if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);
     return status;
@@ -132,6 +133,8 @@ class SparseOperation final : public PlannedOperation {
     }
     return RowsOf(args.k);
   }
+
+  using Operation::operands_;
 
   Planner planner_;
   std::vector<std::pair<Operands::Slot, TensorView Args::*>> inputs_;

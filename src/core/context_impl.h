@@ -12,8 +12,8 @@
 #include "core/pool.h"
 #include "core/topology.h"
 #include "fa/context.h"
-#include "fa/plan.h"
 #include "fa/status.h"
+#include "fa/workspace.h"
 
 namespace fa {
 

@@ -1,3 +1,5 @@
+#include "fa/workspace.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -7,7 +9,6 @@
 
 #include "core/guarded_call.h"
 #include "core/memory.h"
-#include "fa/plan.h"
 
 namespace fa {
 namespace {

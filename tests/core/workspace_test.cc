@@ -1,10 +1,10 @@
+#include "fa/workspace.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstring>
 #include <utility>
-
-#include "fa/plan.h"
 
 namespace fa {
 namespace {

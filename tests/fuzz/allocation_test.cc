@@ -15,14 +15,13 @@ TEST_P(PlanRun, AllocatesNothingFromTheSecondCallOn) {
   for (uint64_t seed = 501; seed < 506; ++seed) {
     const std::unique_ptr<FuzzCall> call = GetParam().make(seed);
     for (const int threads : {1, 2}) {
-      const std::optional<Result<Plan>> plan = call->MakePlan(ContextOf(DetectIsa(), threads));
-      ASSERT_TRUE(plan.has_value());
-      ASSERT_TRUE(plan->ok()) << plan->status().message();
+      const Result<FuzzCall::PlannedRun> run_plan = call->PlanRuns(ContextOf(DetectIsa(), threads));
+      ASSERT_TRUE(run_plan.ok()) << run_plan.status().message();
       Workspace workspace;
-      ASSERT_TRUE(call->RunPlan(**plan, &workspace).ok());
+      ASSERT_TRUE((*run_plan)(workspace).ok());
       for (int run = 0; run < 3; ++run) {
         const int64_t before = Allocations();
-        const Status status = call->RunPlan(**plan, &workspace);
+        const Status status = (*run_plan)(workspace);
         EXPECT_EQ(Allocations(), before) << threads << " threads, run " << run << "\n " << call->Describe();
         ASSERT_TRUE(status.ok()) << status.message();
       }

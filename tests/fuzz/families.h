@@ -51,7 +51,7 @@ inline constexpr Family kFamilies[] = {
 };
 
 /// The number of families that have plans; they come first.
-inline constexpr size_t kFamiliesWithPlans = std::size(kFamilies) - 2;
+inline constexpr size_t kFamiliesWithPlans = std::size(kFamilies) - 1;
 
 /// A test that runs for every family.
 class EveryOperator : public ::testing::TestWithParam<Family> {};

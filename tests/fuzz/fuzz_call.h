@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,7 +68,11 @@ class FuzzCall {
   [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
   /// A plan of the call; nothing if the operator has no plans.
   [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }
-  [[nodiscard]] virtual Status RunPlan(const Plan& /*plan*/, Workspace* /*workspace*/) const { return {}; }
+  /// Runs of one plan of the call, made at once.
+  using PlannedRun = std::function<Status(Workspace& workspace)>;
+  [[nodiscard]] virtual Result<PlannedRun> PlanRuns(Context* /*context*/) const {
+    return Status::Internal("an operator without plans");
+  }
   /// Remembers every buffer of the case; the elements of its outputs may change.
   [[nodiscard]] virtual Snapshot TakeSnapshot() const = 0;
   /// Compares the case's outputs with the reference in double.
@@ -82,7 +87,7 @@ class PlannedCall : public FuzzCall {
  public:
   using Args = decltype(std::declval<const Problem&>().args());
   using Options = decltype(std::declval<const Problem&>().options());
-  using Planner = Result<Plan> (*)(const Args&, const Options&, Context*);
+  using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
   using OneShot = Status (*)(const Args&, const Options&, Context*);
 
   PlannedCall(const Case& c, Planner make_plan, OneShot one_shot)
@@ -103,17 +108,19 @@ class PlannedCall : public FuzzCall {
   }
   [[nodiscard]] Status Run(Context* context, WorkspaceFill fill) override {
     if (!fill) return one_shot_(args_, options_, context);
-    const Result<Plan> plan = make_plan_(args_, options_, context);
+    const auto plan = make_plan_(args_, options_, context);
     if (!plan.ok()) return plan.status();
     const ExactWorkspace workspace(plan->workspace_bytes(), *fill);
     const Status status = plan->Run(args_, workspace.bytes());
     return workspace.Overrun() ? Status::Internal("wrote past the workspace") : status;
   }
   [[nodiscard]] std::optional<Result<Plan>> MakePlan(Context* context) const override {
-    return make_plan_(args_, options_, context);
+    return AnyPlan(make_plan_(args_, options_, context));
   }
-  [[nodiscard]] Status RunPlan(const Plan& plan, Workspace* workspace) const override {
-    return plan.Run(args_, *workspace);
+  [[nodiscard]] Result<PlannedRun> PlanRuns(Context* context) const override {
+    const auto plan = make_plan_(args_, options_, context);
+    if (!plan.ok()) return plan.status();
+    return PlannedRun([this, runs = *plan](Workspace& workspace) { return runs.Run(args_, workspace); });
   }
   [[nodiscard]] Snapshot TakeSnapshot() const override { return problem_.TakeSnapshot(); }
 

@@ -1,7 +1,6 @@
-// Merges and dropout masks, which have no plans.
+// Merges, and dropout masks, which have no plans.
 
 #include <algorithm>
-#include <sstream>
 
 #include "fuzz/families.h"
 #include "ops/dense/merge_case.h"
@@ -11,28 +10,12 @@
 namespace fa::test {
 namespace {
 
-class MergeCall : public FuzzCall {
+class MergeCall : public PlannedCall<MergeProblem, MergeCase> {
  public:
-  explicit MergeCall(const MergeCase& c) : problem_(c) { MergeCall::Restore(); }
-  [[nodiscard]] std::string Describe() const override {
-    std::ostringstream text;
-    text << problem_.merge_case();
-    return text.str();
-  }
-  [[nodiscard]] std::vector<TensorField> Tensors() override { return FieldsOf(&args_).tensors; }
-  [[nodiscard]] std::vector<LengthsField> Lengths() override { return {}; }
-  void Restore() override { args_ = problem_.args(); }
+  explicit MergeCall(const MergeCase& c) : PlannedCall(c, PlanMergePartials, MergePartials) {}
   void RestoreInputs() override { problem_.RestoreInputs(); }
-  [[nodiscard]] Status Run(Context* context, WorkspaceFill /*fill*/) override {
-    return MergePartials(args_, problem_.options(), context);
-  }
-  [[nodiscard]] Snapshot TakeSnapshot() const override { return problem_.TakeSnapshot(); }
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override { return problem_.MatchesReference(); }
-  [[nodiscard]] bool may_move() const override { return !problem_.merge_case().in_place; }
-
- private:
-  MergeProblem problem_;
-  MergeArgs args_;
+  [[nodiscard]] bool may_move() const override { return !case_.in_place; }
 };
 
 class DropoutMaskCall : public FuzzCall {

@@ -33,7 +33,7 @@ class BackwardProblem {
   [[nodiscard]] AttentionOptions options() const { return OptionsOf(case_.forward); }
 
   [[nodiscard]] Status Run(Context* context) const { return FlashAttentionGrad(args(), options(), context); }
-  [[nodiscard]] Result<Plan> MakePlan(Context* context) const {
+  [[nodiscard]] Result<PlanFor<AttentionGradArgs>> MakePlan(Context* context) const {
     return PlanFlashAttentionGrad(args(), options(), context);
   }
   [[nodiscard]] BackwardOutputs Outputs() const;

@@ -32,7 +32,9 @@ class ForwardProblem {
   [[nodiscard]] AttentionOptions options() const { return OptionsOf(case_); }
 
   [[nodiscard]] Status Run(Context* context) const { return FlashAttention(args(), options(), context); }
-  [[nodiscard]] Result<Plan> MakePlan(Context* context) const { return PlanFlashAttention(args(), options(), context); }
+  [[nodiscard]] Result<PlanFor<AttentionArgs>> MakePlan(Context* context) const {
+    return PlanFlashAttention(args(), options(), context);
+  }
   [[nodiscard]] ForwardOutputs Outputs() const;
   /// Sets every element of every output to NaN.
   void ForgetOutputs() const;

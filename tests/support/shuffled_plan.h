@@ -25,7 +25,7 @@ void ExpectBitsInAnyOrder(const Problem& problem, const Outputs& usual, Isa isa,
   static constexpr int kWorkers = 3;
   const std::unique_ptr<Context> context =
       ContextOn([] { return std::make_unique<ShuffledExecutor>(4711, kWorkers); }, isa, kWorkers);
-  const Result<Plan> plan = problem.MakePlan(context.get());
+  const auto plan = problem.MakePlan(context.get());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_GE(plan->info().tasks, least_tasks);
   for (int order = 0; order < orders; ++order) {

@@ -31,15 +31,15 @@ std::array<CallTensor, (kSizes + ...)> Joined(const std::array<CallTensor, kSize
 
 /// The tensors that every attention multiplies; the value may be optional.
 template <typename Args>
-std::array<CallTensor, 5> AttentionInputs(const Args& args, const CallTensor& value) {
-  return {Input("query", args.q), Input("key", args.k), value, Optional(Input("query_rope", args.q_rope)),
-          Optional(Input("key_rope", args.k_rope))};
+auto AttentionInputs(const Args& args, const CallTensor& value) {
+  return std::array{Input("query", args.q), Input("key", args.k), value, Optional(Input("query_rope", args.q_rope)),
+                    Optional(Input("key_rope", args.k_rope))};
 }
 
 /// What the gradients of every attention read and write in addition.
 template <typename Args>
-std::array<CallTensor, 9> AttentionGradients(const Args& args, const CallTensor& dv) {
-  return {
+auto AttentionGradients(const Args& args, const CallTensor& dv) {
+  return std::array{
       Input("out", args.out),
       Input("d_out", args.d_out),
       Input("softmax_max", args.softmax_max),
@@ -54,7 +54,7 @@ std::array<CallTensor, 9> AttentionGradients(const Args& args, const CallTensor&
 
 /// What a dense call and its gradients read.
 template <typename Args>
-std::array<CallTensor, 9> DenseInputs(const Args& args) {
+auto DenseInputs(const Args& args) {
   return Joined(AttentionInputs(args, Input("value", args.v)), std::array{
                                                                    Optional(Input("pse", args.pse)),
                                                                    Optional(Input("dense_mask", args.dense_mask)),
@@ -65,25 +65,26 @@ std::array<CallTensor, 9> DenseInputs(const Args& args) {
 
 /// The tensors of a sparse attention call.
 template <typename Args>
-std::array<CallTensor, 7> SparseInputs(const Args& args) {
+auto SparseInputs(const Args& args) {
   return Joined(AttentionInputs(args, Optional(Input("value", args.v))),
                 std::array{Input("sparse_indices", args.sparse_indices), Optional(Input("sink", args.sink))});
 }
 
 /// The tensors of every loss: the indexer's inputs, and the outputs.
 template <typename Args>
-std::array<CallTensor, 3> IndexerInputs(const Args& args) {
-  return {Input("query_index", args.q_index), Input("key_index", args.k_index), Input("weights", args.weights)};
+auto IndexerInputs(const Args& args) {
+  return std::array{Input("query_index", args.q_index), Input("key_index", args.k_index),
+                    Input("weights", args.weights)};
 }
 template <typename Args>
-std::array<CallTensor, 4> LossOutputs(const Args& args) {
-  return {Output("dq_index", args.dq_index), Output("dk_index", args.dk_index), Output("dweights", args.dweights),
-          Output("loss", args.loss)};
+auto LossOutputs(const Args& args) {
+  return std::array{Output("dq_index", args.dq_index), Output("dk_index", args.dk_index),
+                    Output("dweights", args.dweights), Output("loss", args.loss)};
 }
 
 }  // namespace
 
-std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
+CallTensors TensorsOf(const AttentionArgs& args) {
   return Joined(DenseInputs(args), std::array{
                                        Output("out", args.out),
                                        Optional(Output("softmax_max", args.softmax_max)),
@@ -92,7 +93,7 @@ std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args) {
                                    });
 }
 
-std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args) {
+CallTensors TensorsOf(const AttentionGradArgs& args) {
   return Joined(DenseInputs(args), AttentionGradients(args, Output("dv", args.dv)),
                 std::array{
                     Optional(Output("dpse", args.dpse)),
@@ -103,8 +104,8 @@ std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args
 
 CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Input(name, tensor); }
 
-std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args) {
-  return {
+CallTensors TensorsOf(const DecodeAttentionArgs& args) {
+  return std::array{
       Input("query", args.q),
       Optional(Input("block_table", args.block_table)),
       Optional(Input("antiquant_scale", args.antiquant_scale)),
@@ -119,8 +120,8 @@ std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args
   };
 }
 
-std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args) {
-  return {
+CallTensors TensorsOf(const PromptAttentionArgs& args) {
+  return std::array{
       Input("query", args.q),
       Input("key", args.k),
       Input("value", args.v),
@@ -135,8 +136,8 @@ std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args
   };
 }
 
-std::array<CallTensor, kIndexerTensors> TensorsOf(const LightningIndexerArgs& args) {
-  return {
+CallTensors TensorsOf(const LightningIndexerArgs& args) {
+  return std::array{
       Input("query", args.q),
       Input("key", args.k),
       Input("weights", args.weights),
@@ -146,8 +147,8 @@ std::array<CallTensor, kIndexerTensors> TensorsOf(const LightningIndexerArgs& ar
   };
 }
 
-std::array<CallTensor, kIndexerGradTensors> TensorsOf(const LightningIndexerGradArgs& args) {
-  return {
+CallTensors TensorsOf(const LightningIndexerGradArgs& args) {
+  return std::array{
       Input("query", args.q),
       Input("key", args.k),
       Input("weights", args.weights),
@@ -159,7 +160,7 @@ std::array<CallTensor, kIndexerGradTensors> TensorsOf(const LightningIndexerGrad
   };
 }
 
-std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs& args) {
+CallTensors TensorsOf(const SparseIndexerLossArgs& args) {
   // With p_head_mean the attention's tensors are not read: as if they were absent.
   const auto of_attention = [&](const char* name, const TensorView& tensor) {
     CallTensor input = Input(name, tensor);
@@ -176,7 +177,7 @@ std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs
       LossOutputs(args));
 }
 
-std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& args) {
+CallTensors TensorsOf(const DenseIndexerLossArgs& args) {
   return Joined(std::array{Input("query", args.q), Input("key", args.k), Optional(Input("query_rope", args.q_rope)),
                            Optional(Input("key_rope", args.k_rope))},
                 IndexerInputs(args),
@@ -186,7 +187,7 @@ std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& 
                 LossOutputs(args));
 }
 
-std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args) {
+CallTensors TensorsOf(const SparseAttentionArgs& args) {
   return Joined(SparseInputs(args), std::array{
                                         Optional(Input("block_table", args.block_table)),
                                         Output("out", args.out),
@@ -196,9 +197,23 @@ std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args
                                     });
 }
 
-std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args) {
+CallTensors TensorsOf(const SparseAttentionGradArgs& args) {
   return Joined(SparseInputs(args), AttentionGradients(args, Optional(Output("dv", args.dv))),
                 std::array{Optional(Output("dsink", args.dsink))});
+}
+
+CallTensors TensorsOf(const MergeArgs& args) {
+  return std::array{
+      Input("prev_out", args.prev_out),
+      Input("prev_max", args.prev_max),
+      Input("prev_sum", args.prev_sum),
+      Input("cur_out", args.cur_out),
+      Input("cur_max", args.cur_max),
+      Input("cur_sum", args.cur_sum),
+      Output("out", args.out),
+      Output("softmax_max", args.softmax_max),
+      Output("softmax_sum", args.softmax_sum),
+  };
 }
 
 std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {

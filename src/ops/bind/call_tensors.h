@@ -1,6 +1,7 @@
 #ifndef FA_OPS_CALL_TENSORS_H_
 #define FA_OPS_CALL_TENSORS_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "fa/indexer_loss.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
+#include "fa/merge.h"
 #include "fa/prompt_flash_attention.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
@@ -41,31 +43,41 @@ struct PlannedTensor {
   int64_t span_bytes = 0;  ///< from the first to past the last byte
 };
 
-inline constexpr size_t kForwardTensors = 13;
-inline constexpr size_t kBackwardTensors = 21;
-inline constexpr size_t kDecodeTensors = 11;
-inline constexpr size_t kPromptTensors = 11;
-inline constexpr size_t kSparseTensors = 12;
-inline constexpr size_t kSparseGradTensors = 17;
-inline constexpr size_t kIndexerTensors = 6;
-inline constexpr size_t kIndexerGradTensors = 8;
-inline constexpr size_t kSparseLossTensors = 15;
-inline constexpr size_t kDenseLossTensors = 15;
+/// The tensors of a call, in place.
+class CallTensors {
+ public:
+  static constexpr size_t kMost = 24;
+
+  template <size_t kCount>
+  CallTensors(const std::array<CallTensor, kCount>& tensors) : count_(kCount) {  // NOLINT(google-explicit-constructor)
+    static_assert(kCount <= kMost);
+    std::copy(tensors.begin(), tensors.end(), tensors_.begin());
+  }
+  [[nodiscard]] const CallTensor* begin() const { return tensors_.data(); }
+  [[nodiscard]] const CallTensor* end() const { return tensors_.data() + count_; }
+  [[nodiscard]] size_t size() const { return count_; }
+  [[nodiscard]] const CallTensor& operator[](size_t i) const { return tensors_[i]; }
+
+ private:
+  std::array<CallTensor, kMost> tensors_{};
+  size_t count_;
+};
 
 /// All tensors of a call, inputs before outputs.
-[[nodiscard]] std::array<CallTensor, kForwardTensors> TensorsOf(const AttentionArgs& args);
-[[nodiscard]] std::array<CallTensor, kBackwardTensors> TensorsOf(const AttentionGradArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const AttentionArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const AttentionGradArgs& args);
 /// All tensors but the lists of keys and values.
-[[nodiscard]] std::array<CallTensor, kDecodeTensors> TensorsOf(const DecodeAttentionArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const DecodeAttentionArgs& args);
 /// One tensor of these lists.
 [[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
-[[nodiscard]] std::array<CallTensor, kPromptTensors> TensorsOf(const PromptAttentionArgs& args);
-[[nodiscard]] std::array<CallTensor, kSparseTensors> TensorsOf(const SparseAttentionArgs& args);
-[[nodiscard]] std::array<CallTensor, kSparseGradTensors> TensorsOf(const SparseAttentionGradArgs& args);
-[[nodiscard]] std::array<CallTensor, kIndexerTensors> TensorsOf(const LightningIndexerArgs& args);
-[[nodiscard]] std::array<CallTensor, kIndexerGradTensors> TensorsOf(const LightningIndexerGradArgs& args);
-[[nodiscard]] std::array<CallTensor, kSparseLossTensors> TensorsOf(const SparseIndexerLossArgs& args);
-[[nodiscard]] std::array<CallTensor, kDenseLossTensors> TensorsOf(const DenseIndexerLossArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const PromptAttentionArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const SparseAttentionArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const SparseAttentionGradArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const LightningIndexerArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const LightningIndexerGradArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const SparseIndexerLossArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const DenseIndexerLossArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const MergeArgs& args);
 
 /// What a plan keeps of checked tensors, in their order.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);

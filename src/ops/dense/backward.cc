@@ -18,10 +18,10 @@
 namespace fa {
 namespace {
 
-class BackwardPlanImpl final : public Plan::Impl {
+class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
  public:
   BackwardPlanImpl(Context& context, ops::BoundAttentionGrad bound)
-      : Impl(context),
+      : ImplFor(context),
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.forward.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
@@ -60,8 +60,6 @@ class BackwardPlanImpl final : public Plan::Impl {
     return tiling::DescribeBackward(bound_.forward.problem, machine_, plan_, workspace_, KernelNames());
   }
 
-  [[nodiscard]] const char* made_for() const override { return "the backward, want AttentionGradArgs"; }
-
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckGradRunArgs(bound_, args); !status.ok()) return status;
     const AttentionArgs forward = ops::ForwardArgs(args);
@@ -88,7 +86,8 @@ class BackwardPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanFlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options, Context* context) {
+Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
+                                                          const AttentionOptions& options, Context* context) {
   return ops::MakePlan<BackwardPlanImpl>(context, [&]() -> Result<ops::BoundAttentionGrad> {
     auto bound = ops::BindAttentionGrad(args, options);
     if (!bound.ok()) return bound;

@@ -12,15 +12,14 @@
 namespace fa {
 namespace {
 
-class ForwardPlanImpl final : public Plan::Impl {
+class ForwardPlanImpl final : public Plan::ImplFor<AttentionArgs> {
  public:
   ForwardPlanImpl(Context& context, ops::BoundAttention bound)
-      : Impl(context), program_("forward", context, std::move(bound)) {}
+      : ImplFor(context), program_("forward", context, std::move(bound)) {}
 
   [[nodiscard]] size_t workspace_bytes() const override { return program_.workspace_bytes(); }
   [[nodiscard]] PlanInfo info() const override { return program_.info(); }
   [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
-  [[nodiscard]] const char* made_for() const override { return "the forward, want AttentionArgs"; }
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckRunArgs(program_.bound(), args); !status.ok()) return status;
@@ -33,7 +32,8 @@ class ForwardPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context) {
+Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
+                                                  Context* context) {
   return ops::MakePlan<ForwardPlanImpl>(context, [&] { return ops::BindAttention(args, options); });
 }
 

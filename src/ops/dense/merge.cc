@@ -8,13 +8,21 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/executor.h"
 #include "core/guarded_call.h"
 #include "layout/bind_layout.h"
 #include "layout/half.h"
 #include "layout/overlap.h"
 #include "ops/bind/argument_error.h"
-#include "ops/plan/parallel_rows.h"
+#include "ops/bind/call_tensors.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "tiling/plan_text.h"
+#include "tiling/rows_plan.h"
+#include "tiling/workspace_plan.h"
 
 namespace fa {
 namespace {
@@ -37,6 +45,7 @@ struct BoundMerge {
   DType dtype = DType::kF32;
   Rows prev_out, cur_out, out;
   Stats prev_max, prev_sum, cur_max, cur_sum, softmax_max, softmax_sum;
+  std::vector<ops::PlannedTensor> planned;  ///< TensorsOf the planned call
 };
 
 // All three outputs of BNSD_BSND attention lie in BSND.
@@ -169,19 +178,6 @@ Status CheckAliasing(const MergeArgs& args) {
   return Status::Ok();
 }
 
-Status CheckData(const MergeArgs& args) {
-  const NamedView tensors[] = {
-      {"prev_out", args.prev_out}, {"prev_max", args.prev_max},       {"prev_sum", args.prev_sum},
-      {"cur_out", args.cur_out},   {"cur_max", args.cur_max},         {"cur_sum", args.cur_sum},
-      {"out", args.out},           {"softmax_max", args.softmax_max}, {"softmax_sum", args.softmax_sum}};
-  for (const NamedView& named : tensors) {
-    if (named.tensor.data == nullptr && layout::SpanBytes(named.tensor) > 0) {
-      return Status::InvalidArgument(std::string(named.name) + ": null data");
-    }
-  }
-  return Status::Ok();
-}
-
 Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
   if (options.layout > Layout::kBNSD_BSND) {
     return Status::InvalidArgument("layout=" + std::to_string(static_cast<int>(options.layout)) +
@@ -213,9 +209,15 @@ Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge&
   return CheckOutputsApart(args);
 }
 
-Status Bind(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
+Result<BoundMerge> Bind(const MergeArgs& args, const MergeOptions& options) {
+  BoundMerge merge;
   if (Status status = BindViews(args, options, merge); !status.ok()) return status;
-  if (Status status = CheckData(args); !status.ok()) return status;
+  merge.planned = ops::KeepPlanned(ops::TensorsOf(args));
+  return merge;
+}
+
+Status CheckMergeRunArgs(const BoundMerge& merge, const MergeArgs& args) {
+  if (Status status = ops::CheckAllPlanned(ops::TensorsOf(args), merge.planned); !status.ok()) return status;
   return CheckAliasing(args);
 }
 
@@ -310,6 +312,67 @@ class Merger {
 // Elements worth a task: about 64 KB per tensor, tens of microseconds.
 constexpr int64_t kTaskElements = 1 << 14;
 
+class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
+ public:
+  MergePlanImpl(Context& context, BoundMerge bound)
+      : ImplFor(context),
+        bound_(std::move(bound)),
+        plan_(tiling::MakeRowsPlan(bound_.batch * bound_.heads * bound_.rows,
+                                   std::max<int64_t>(kTaskElements / bound_.head_size, 1), context.threads())) {
+    workspace_.Book("run state", core::RunStateBytes(plan_.graph));
+  }
+
+  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
+
+  [[nodiscard]] PlanInfo info() const override {
+    PlanInfo info;
+    info.op = "merge";
+    info.isa = Name(Isa::kPortable);
+    info.reason = kReason;
+    info.block_q = plan_.step;
+    info.tasks = plan_.graph.task_count;
+    info.workers = plan_.graph.workers();
+    // Two products and a sum of every element.
+    info.flops = 3 * static_cast<double>(plan_.rows) * static_cast<double>(bound_.head_size);
+    info.flops_full = info.flops_visited = info.flops;
+    info.workspace_bytes = workspace_.total_bytes();
+    info.efficiency = 1;
+    return info;
+  }
+
+  [[nodiscard]] std::string Describe() const override {
+    tiling::PlanText text;
+    text.AddLine("merge, %s: %lld batch elements, %lld heads, %lld rows of %lld", Name(bound_.dtype),
+                 tiling::Wide(bound_.batch), tiling::Wide(bound_.heads), tiling::Wide(bound_.rows),
+                 tiling::Wide(bound_.head_size));
+    text.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
+                 kReason);
+    text.AddWorkspace(workspace_);
+    return text.Take();
+  }
+
+  [[nodiscard]] Status Run(const MergeArgs& args, std::byte* workspace) const override {
+    if (Status status = CheckMergeRunArgs(bound_, args); !status.ok()) return status;
+    const Merger merger(args, bound_);
+    auto merge_task = [&](int32_t task, int /*worker*/) {
+      const tiling::Interval rows = plan_.RowsOf(task);
+      switch (bound_.dtype) {
+        case DType::kF16: return merger.MergeRows<F16>(rows.begin, rows.end);
+        case DType::kBF16: return merger.MergeRows<BF16>(rows.begin, rows.end);
+        default: return merger.MergeRows<F32>(rows.begin, rows.end);
+      }
+    };
+    return RunGraph(plan_.graph, core::TaskFunction(merge_task), workspace);
+  }
+
+ private:
+  static constexpr const char* kReason = "about 64 KB of each tensor";
+
+  BoundMerge bound_;
+  tiling::RowsPlan plan_;
+  tiling::WorkspacePlan workspace_;
+};
+
 }  // namespace
 
 Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options) {
@@ -320,21 +383,13 @@ Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options) {
   });
 }
 
+Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options, Context* context) {
+  return ops::MakePlan<MergePlanImpl>(context, [&] { return Bind(args, options); });
+}
+
 Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context) {
-  BoundMerge merge;
-  Status bound = core::GuardedCall("check of a merge", [&] { return Bind(args, options, merge); });
-  if (!bound.ok()) return bound;
-  const Merger merger(args, merge);
-  auto merge_rows = [&](int64_t begin, int64_t end) {
-    switch (merge.dtype) {
-      case DType::kF16: merger.MergeRows<F16>(begin, end); break;
-      case DType::kBF16: merger.MergeRows<BF16>(begin, end); break;
-      default: merger.MergeRows<F32>(begin, end);
-    }
-  };
-  const int64_t rows = merge.batch * merge.heads * merge.rows;
-  const int64_t chunk = std::max<int64_t>(kTaskElements / merge.head_size, 1);
-  return ops::ParallelRows(context, rows, chunk, ops::RowsFunction(merge_rows));
+  auto plan = PlanMergePartials(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
 }
 
 }  // namespace fa

@@ -66,8 +66,6 @@ struct DenseLossProgram {
   [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
                                             const tiling::WorkspacePlan& workspace) const;
 
-  static constexpr const char* kMadeFor = "the dense KL loss, want DenseIndexerLossArgs";
-
   [[nodiscard]] int64_t width() const { return lanes.width; }
 
   const ops::BoundIndexerLoss& bound;
@@ -366,8 +364,9 @@ ops::IndexerGradFacts DenseLossProgram::Facts(const tiling::Machine& machine,
 
 }  // namespace
 
-Result<Plan> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
-                                                 Context* context) {
+Result<PlanFor<DenseIndexerLossArgs>> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
+                                                                          const IndexerLossOptions& options,
+                                                                          Context* context) {
   return ops::MakePlan<ops::LossPlan<DenseLossProgram, DenseLossTile, DenseIndexerLossArgs>>(
       context, [&] { return ops::BindIndexerLoss(args, options); });
 }

@@ -14,10 +14,10 @@
 namespace fa {
 namespace {
 
-class IndexerPlanImpl final : public Plan::Impl {
+class IndexerPlanImpl final : public Plan::ImplFor<LightningIndexerArgs> {
  public:
   IndexerPlanImpl(Context& context, ops::BoundIndexer bound)
-      : Impl(context),
+      : ImplFor(context),
         bound_(std::move(bound)),
         machine_(ops::MachineOf(context, ops::KernelsOf(context, bound_.shape.dtype))),
         program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_) {
@@ -79,8 +79,6 @@ class IndexerPlanImpl final : public Plan::Impl {
     return text.Take();
   }
 
-  [[nodiscard]] const char* made_for() const override { return "the indexer, want LightningIndexerArgs"; }
-
   [[nodiscard]] Status Run(const LightningIndexerArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckIndexerRunArgs(bound_, args); !status.ok()) return status;
     ops::IndexerTile tile(bound_, program_, args, workspace);
@@ -101,8 +99,8 @@ class IndexerPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanLightningIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
-                                  Context* context) {
+Result<PlanFor<LightningIndexerArgs>> PlanLightningIndexer(const LightningIndexerArgs& args,
+                                                           const LightningIndexerOptions& options, Context* context) {
   return ops::MakePlan<IndexerPlanImpl>(context, [&] { return ops::BindIndexer(args, options); });
 }
 

@@ -136,10 +136,10 @@ void GradTile::RunToken(int64_t number, int worker) const {
   gradient.Finish(at, bound_.gradients, 1, args_.dq.data, args_.dweights.data, scratch.token);
 }
 
-class IndexerGradPlanImpl final : public Plan::Impl {
+class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs> {
  public:
   IndexerGradPlanImpl(Context& context, ops::BoundIndexerGrad bound)
-      : Impl(context),
+      : ImplFor(context),
         bound_(std::move(bound)),
         machine_(ops::MachineOf(context, ops::KernelsOf(context, bound_.shape.dtype))),
         program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
@@ -147,9 +147,6 @@ class IndexerGradPlanImpl final : public Plan::Impl {
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
   [[nodiscard]] PlanInfo info() const override { return ops::InfoOf(Facts()); }
   [[nodiscard]] std::string Describe() const override { return ops::Describe(Facts()); }
-  [[nodiscard]] const char* made_for() const override {
-    return "the indexer's backward, want LightningIndexerGradArgs";
-  }
 
   [[nodiscard]] Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckIndexerGradRunArgs(bound_, args); !status.ok()) return status;
@@ -184,8 +181,9 @@ class IndexerGradPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
-                                      Context* context) {
+Result<PlanFor<LightningIndexerGradArgs>> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args,
+                                                                   const LightningIndexerOptions& options,
+                                                                   Context* context) {
   return ops::MakePlan<IndexerGradPlanImpl>(context, [&] { return ops::BindIndexerGrad(args, options); });
 }
 

@@ -37,8 +37,6 @@ struct LossProgram {
   [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
                                             const tiling::WorkspacePlan& workspace) const;
 
-  static constexpr const char* kMadeFor = "the sparse KL loss, want SparseIndexerLossArgs";
-
   [[nodiscard]] int64_t RowBlocks() const { return (row_keys + kBlockKeys - 1) / kBlockKeys; }
 
   const ops::BoundIndexerLoss& bound;
@@ -276,8 +274,9 @@ ops::IndexerGradFacts LossProgram::Facts(const tiling::Machine& machine, const t
 
 }  // namespace
 
-Result<Plan> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
-                                                  Context* context) {
+Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
+                                                                            const IndexerLossOptions& options,
+                                                                            Context* context) {
   return ops::MakePlan<ops::LossPlan<LossProgram, LossTile, SparseIndexerLossArgs>>(
       context, [&] { return ops::BindIndexerLoss(args, options); });
 }

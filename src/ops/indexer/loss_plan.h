@@ -17,11 +17,11 @@ namespace fa::ops {
 
 /// A KL loss, bound, planned and booked. Program: its tasks and where its buffers lie; Tile: its tile program, one per
 /// run.
-template <typename Program, typename Tile, typename Args>
-class LossPlan final : public Plan::Impl {
+template <typename Program, typename Tile, typename LossArgs>
+class LossPlan final : public Plan::ImplFor<LossArgs> {
  public:
   LossPlan(Context& context, BoundIndexerLoss bound)
-      : Impl(context),
+      : Plan::ImplFor<LossArgs>(context),
         bound_(std::move(bound)),
         machine_(MachineOf(context, KernelsOf(context, bound_.shape.dtype))),
         program_(bound_, KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
@@ -29,9 +29,8 @@ class LossPlan final : public Plan::Impl {
   [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
   [[nodiscard]] PlanInfo info() const override { return InfoOf(program_.Facts(machine_, workspace_)); }
   [[nodiscard]] std::string Describe() const override { return ops::Describe(program_.Facts(machine_, workspace_)); }
-  [[nodiscard]] const char* made_for() const override { return Program::kMadeFor; }
 
-  [[nodiscard]] Status Run(const Args& args, std::byte* workspace) const override {
+  [[nodiscard]] Status Run(const LossArgs& args, std::byte* workspace) const override {
     if (Status status = CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
     ClearUnusedGradients(bound_.shape, bound_.gradients,
                          {.dq_name = "dq_index",
@@ -40,7 +39,8 @@ class LossPlan final : public Plan::Impl {
                           .dk = args.dk_index,
                           .dweights = args.dweights});
     Tile tile(program_, args, workspace);
-    Status status = RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
+    Status status =
+        this->RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
     if (status.ok()) tile.WriteLoss();
     return status;
   }

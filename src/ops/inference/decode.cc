@@ -13,10 +13,10 @@
 namespace fa {
 namespace {
 
-class DecodePlanImpl final : public Plan::Impl {
+class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
  public:
   DecodePlanImpl(Context& context, ops::BoundDecode bound)
-      : Impl(context),
+      : ImplFor(context),
         bound_(std::move(bound)),
         program_("decode", context, bound_.attention),
         antiquant_at_(program_.workspace_bytes()),
@@ -29,7 +29,6 @@ class DecodePlanImpl final : public Plan::Impl {
     return info;
   }
   [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
-  [[nodiscard]] const char* made_for() const override { return "decode, want DecodeAttentionArgs"; }
 
   [[nodiscard]] Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckDecodeRunArgs(bound_, args); !status.ok()) return status;
@@ -57,8 +56,8 @@ class DecodePlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanDecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
-                                 Context* context) {
+Result<PlanFor<DecodeAttentionArgs>> PlanDecodeAttention(const DecodeAttentionArgs& args,
+                                                         const DecodeAttentionOptions& options, Context* context) {
   return ops::MakePlan<DecodePlanImpl>(context, [&] { return ops::BindDecode(args, options); });
 }
 

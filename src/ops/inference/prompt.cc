@@ -18,10 +18,10 @@ using ops::BoundPrompt;
 
 /// `Program`: ForwardProgram or Int8Program.
 template <typename Program>
-class PromptPlanImpl final : public Plan::Impl {
+class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
  public:
   PromptPlanImpl(Context& context, BoundPrompt bound)
-      : Impl(context),
+      : ImplFor(context),
         output_(core::kernels::Int8KernelsFor(context.isa())),
         program_("prompt", context, std::move(bound.attention)),
         bound_(std::move(bound)) {}
@@ -35,7 +35,6 @@ class PromptPlanImpl final : public Plan::Impl {
     return info;
   }
   [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
-  [[nodiscard]] const char* made_for() const override { return "the prompt forward, want PromptAttentionArgs"; }
 
   [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckPromptRunArgs(program_.bound(), args); !status.ok()) return status;
@@ -63,8 +62,8 @@ class PromptPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanPromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
-                                      Context* context) {
+Result<PlanFor<PromptAttentionArgs>> PlanPromptFlashAttention(const PromptAttentionArgs& args,
+                                                              const PromptAttentionOptions& options, Context* context) {
   const auto bind = [&] { return ops::BindPrompt(args, options); };
   if (args.q.dtype == DType::kI8) return ops::MakePlan<PromptPlanImpl<ops::Int8Program>>(context, bind);
   return ops::MakePlan<PromptPlanImpl<ops::ForwardProgram>>(context, bind);

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "core/context_impl.h"
 #include "core/guarded_call.h"
@@ -22,38 +21,13 @@ Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run
   });
 }
 
-Status Plan::Impl::MadeForAnother() const {
-  return Status::InvalidArgument(std::string("plan: made for ") + made_for());
-}
-
-Status Plan::Impl::Run(const AttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
-Status Plan::Impl::Run(const AttentionGradArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
-Status Plan::Impl::Run(const PromptAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
-Status Plan::Impl::Run(const DecodeAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
-Status Plan::Impl::Run(const SparseAttentionArgs& /*args*/, std::byte* /*workspace*/) const { return MadeForAnother(); }
-Status Plan::Impl::Run(const SparseAttentionGradArgs& /*args*/, std::byte* /*workspace*/) const {
-  return MadeForAnother();
-}
-Status Plan::Impl::Run(const LightningIndexerArgs& /*args*/, std::byte* /*workspace*/) const {
-  return MadeForAnother();
-}
-Status Plan::Impl::Run(const LightningIndexerGradArgs& /*args*/, std::byte* /*workspace*/) const {
-  return MadeForAnother();
-}
-Status Plan::Impl::Run(const SparseIndexerLossArgs& /*args*/, std::byte* /*workspace*/) const {
-  return MadeForAnother();
-}
-Status Plan::Impl::Run(const DenseIndexerLossArgs& /*args*/, std::byte* /*workspace*/) const {
-  return MadeForAnother();
-}
-
 namespace {
 
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
-Status RunOn(const Plan::Impl& impl, const CallArgs& args, std::byte* workspace) {
+Status RunOn(const Plan::Impl& impl, const void* args, std::byte* workspace) {
   if (Status status = impl.context().impl().CheckRuns(); !status.ok()) return status;
-  return std::visit([&](const auto* of_operator) { return impl.Run(*of_operator, workspace); }, args.any());
+  return impl.RunAny(args, workspace);
 }
 
 Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {
@@ -69,24 +43,24 @@ Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {
 
 }  // namespace
 
-Status Plan::Run(CallArgs args, Workspace& workspace) const {
+Status Plan::RunAny(const void* args, Workspace& workspace) const {
   return core::GuardedCall("the run of a plan", [&] {
     if (Status status = workspace.Reserve(impl_->workspace_bytes()); !status.ok()) return status;
     return RunOn(*impl_, args, workspace.data());
   });
 }
 
-Status Plan::Run(CallArgs args, std::span<std::byte> workspace) const {
+Status Plan::RunAny(const void* args, std::span<std::byte> workspace) const {
   return core::GuardedCall("the run of a plan", [&] {
     if (Status status = CheckWorkspace(workspace, impl_->workspace_bytes()); !status.ok()) return status;
     return RunOn(*impl_, args, workspace.data());
   });
 }
 
-Status Plan::Run(CallArgs args) const {
+Status Plan::RunAny(const void* args) const {
   return core::GuardedCall("a workspace of the context", [&] {
     auto workspace = impl_->context().impl().BorrowWorkspace();
-    return Run(args, *workspace);
+    return RunAny(args, *workspace);
   });
 }
 

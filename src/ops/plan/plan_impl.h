@@ -23,31 +23,30 @@ class Plan::Impl {
   [[nodiscard]] virtual PlanInfo info() const = 0;
   [[nodiscard]] virtual std::string Describe() const = 0;
 
-  /// The arguments that it runs on, for the error that another operator's arguments get: "the forward, want
-  /// AttentionArgs".
-  [[nodiscard]] virtual const char* made_for() const = 0;
-
-  /// `workspace`: workspace_bytes(), 64-byte aligned. A plan runs on the arguments of its own operator only, and
-  /// overrides that one.
-  [[nodiscard]] virtual Status Run(const AttentionArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const AttentionGradArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const PromptAttentionArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const SparseAttentionArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const LightningIndexerArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const SparseIndexerLossArgs& args, std::byte* workspace) const;
-  [[nodiscard]] virtual Status Run(const DenseIndexerLossArgs& args, std::byte* workspace) const;
+  /// `args`: of the type that the plan is for. `workspace`: workspace_bytes(), 64-byte aligned.
+  [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
 
   [[nodiscard]] Context& context() const { return context_; }
   /// Runs on the caller for a graph of one task, else on an executor of the context.
   [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const;
 
  private:
-  [[nodiscard]] Status MadeForAnother() const;
-
   Context& context_;
+};
+
+/// One that runs on `Args`. The public PlanFor<Args> is made of it alone, so the arguments it gets are of that type.
+template <typename ArgsOfCall>
+class Plan::ImplFor : public Plan::Impl {
+ public:
+  using Args = ArgsOfCall;
+  using Impl::Impl;
+
+  [[nodiscard]] virtual Status Run(const Args& args, std::byte* workspace) const = 0;
+
+ private:
+  [[nodiscard]] Status RunAny(const void* args, std::byte* workspace) const final {
+    return Run(*static_cast<const Args*>(args), workspace);
+  }
 };
 
 }  // namespace fa

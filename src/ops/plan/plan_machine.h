@@ -14,6 +14,7 @@
 #include "core/task_graph.h"
 #include "fa/context.h"
 #include "fa/plan.h"
+#include "ops/plan/plan_impl.h"
 #include "tiling/plan_limits.h"
 #include "tiling/problem.h"
 
@@ -35,8 +36,9 @@ namespace fa::ops {
 
 /// Bind -> plan: an `Impl` made from the context in use and what `bind` returns, or the first error.
 template <typename Impl, typename Bind>
-Result<Plan> MakePlan(Context* context, Bind&& bind) {
-  return core::GuardedCall("the plan", [&]() -> Result<Plan> {
+Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
+  using Planned = PlanFor<typename Impl::Args>;
+  return core::GuardedCall("the plan", [&]() -> Result<Planned> {
     Context& used = context != nullptr ? *context : Context::Default();
     if (Status status = used.impl().status(); !status.ok()) return status;
     auto bound = bind();
@@ -44,7 +46,7 @@ Result<Plan> MakePlan(Context* context, Bind&& bind) {
     try {
       auto impl = std::make_shared<const Impl>(used, std::move(bound).value());
       const Status status = CheckWorkspace(impl->workspace_bytes());
-      return status.ok() ? Result<Plan>(Plan(std::move(impl))) : status;
+      return status.ok() ? Result<Planned>(Planned(std::move(impl))) : status;
     } catch (const tiling::PlanTooLarge& error) {
       return Status::OutOfMemory(error.what());
     }

@@ -14,10 +14,10 @@
 namespace fa {
 namespace {
 
-class SparseBackwardPlanImpl final : public Plan::Impl {
+class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArgs> {
  public:
   SparseBackwardPlanImpl(Context& context, ops::BoundSparseGrad bound)
-      : Impl(context),
+      : ImplFor(context),
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.forward.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
@@ -31,7 +31,6 @@ class SparseBackwardPlanImpl final : public Plan::Impl {
   [[nodiscard]] std::string Describe() const override {
     return ops::DescribeSparse(plan_, buffers_.sums.graph(), bound_.forward, machine_, workspace_, KernelNames());
   }
-  [[nodiscard]] const char* made_for() const override { return "the sparse backward, want SparseAttentionGradArgs"; }
 
   [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckSparseGradRunArgs(bound_, args); !status.ok()) return status;
@@ -58,8 +57,9 @@ class SparseBackwardPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
-                                          Context* context) {
+Result<PlanFor<SparseAttentionGradArgs>> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args,
+                                                                      const SparseAttentionOptions& options,
+                                                                      Context* context) {
   return ops::MakePlan<SparseBackwardPlanImpl>(context, [&] { return ops::BindSparseGrad(args, options); });
 }
 

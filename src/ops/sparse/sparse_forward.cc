@@ -14,10 +14,10 @@
 namespace fa {
 namespace {
 
-class SparseForwardPlanImpl final : public Plan::Impl {
+class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
  public:
   SparseForwardPlanImpl(Context& context, ops::BoundSparse bound)
-      : Impl(context),
+      : ImplFor(context),
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
@@ -32,7 +32,6 @@ class SparseForwardPlanImpl final : public Plan::Impl {
   [[nodiscard]] std::string Describe() const override {
     return ops::DescribeSparse(plan_, plan_.graph, bound_, machine_, workspace_, KernelNames());
   }
-  [[nodiscard]] const char* made_for() const override { return "the sparse forward, want SparseAttentionArgs"; }
 
   [[nodiscard]] Status Run(const SparseAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckSparseRunArgs(bound_, args); !status.ok()) return status;
@@ -57,8 +56,8 @@ class SparseForwardPlanImpl final : public Plan::Impl {
 
 }  // namespace
 
-Result<Plan> PlanSparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
-                                      Context* context) {
+Result<PlanFor<SparseAttentionArgs>> PlanSparseFlashAttention(const SparseAttentionArgs& args,
+                                                              const SparseAttentionOptions& options, Context* context) {
   return ops::MakePlan<SparseForwardPlanImpl>(context, [&] { return ops::BindSparse(args, options); });
 }
 

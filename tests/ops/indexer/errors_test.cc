@@ -287,7 +287,7 @@ TEST(IndexerPlan, TakesATableOfMoreRowsThanCanBeCounted) {
   const IndexerCall call(IndexerCase{.tokens = Spoilt(kPadded, 16)});
   Args args = call.args();
   args.block_table.shape[1] = int64_t{1} << 59;
-  const Result<Plan> plan = PlanLightningIndexer(args, call.options());
+  const auto plan = PlanLightningIndexer(args, call.options());
   EXPECT_TRUE(plan.ok()) << plan.status().message();
 }
 

@@ -188,9 +188,12 @@ Status LossCall::Run(Context* context) const {
                      : SparseLightningIndexerGradKLLoss(sparse_args(), options(), context);
 }
 
-Result<Plan> LossCall::MakePlan(Context* context) const {
-  return case_.dense ? PlanDenseLightningIndexerGradKLLoss(dense_args(), options(), context)
-                     : PlanSparseLightningIndexerGradKLLoss(sparse_args(), options(), context);
+Result<PlanFor<SparseIndexerLossArgs>> LossCall::MakeSparsePlan(Context* context) const {
+  return PlanSparseLightningIndexerGradKLLoss(sparse_args(), options(), context);
+}
+
+Result<PlanFor<DenseIndexerLossArgs>> LossCall::MakeDensePlan(Context* context) const {
+  return PlanDenseLightningIndexerGradKLLoss(dense_args(), options(), context);
 }
 
 TokenOutputs LossCall::Outputs() const {

@@ -52,7 +52,9 @@ class LossCall {
   [[nodiscard]] DenseIndexerLossArgs dense_args() const;
   [[nodiscard]] IndexerLossOptions options() const { return OptionsOf(case_); }
   [[nodiscard]] Status Run(Context* context) const;
-  [[nodiscard]] Result<Plan> MakePlan(Context* context) const;
+  // Of sparse_args() and of dense_args().
+  [[nodiscard]] Result<PlanFor<SparseIndexerLossArgs>> MakeSparsePlan(Context* context) const;
+  [[nodiscard]] Result<PlanFor<DenseIndexerLossArgs>> MakeDensePlan(Context* context) const;
   [[nodiscard]] TokenOutputs Outputs() const;
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
   [[nodiscard]] const RowTensor& lists() const { return lists_; }

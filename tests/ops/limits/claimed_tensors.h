@@ -22,6 +22,10 @@ namespace fa::test {
 /// A size that is too large gives a status of the caller's mistake, or of memory with two numbers: what is wanted and
 /// what there is. A size that is not too large gives a plan that fits into this machine's memory.
 void ExpectRefusedOrSmall(const Result<Plan>& plan, const std::string& what);
+template <typename Args>
+void ExpectRefusedOrSmall(const Result<PlanFor<Args>>& plan, const std::string& what) {
+  ExpectRefusedOrSmall(AnyPlan(plan), what);
+}
 void ExpectRefused(const Status& status, const std::string& what);
 
 }  // namespace fa::test

@@ -58,7 +58,7 @@ template <typename Make>
 void ExpectAllRefusedOrSmall(const Make& make) {
   const HangAlarm alarm;
   for (const Sizes& sizes : AbsurdCases()) {
-    const Result<Plan> plan = make(sizes);
+    const auto plan = make(sizes);
     if (!plan.ok()) {
       ExpectRefused(plan.status(), Text(sizes));
     } else {

@@ -60,7 +60,7 @@ Args DenseArgs(const Dense& of, DType dtype) {
 }
 
 Result<Plan> Forward(const Dense& of, DType dtype, Context* context) {
-  return PlanFlashAttention(DenseArgs<AttentionArgs>(of, dtype), {}, context);
+  return AnyPlan(PlanFlashAttention(DenseArgs<AttentionArgs>(of, dtype), {}, context));
 }
 
 Result<Plan> Backward(const Dense& of, DType dtype, Context* context) {
@@ -69,7 +69,7 @@ Result<Plan> Backward(const Dense& of, DType dtype, Context* context) {
   args.softmax_max = args.softmax_sum = Tensor({of.batch, of.heads, of.sq}, DType::kF32);
   args.dq = Tensor(args.q.shape, dtype);
   args.dk = args.dv = Tensor(args.k.shape, dtype);
-  return PlanFlashAttentionGrad(args, {}, context);
+  return AnyPlan(PlanFlashAttentionGrad(args, {}, context));
 }
 
 Result<Plan> Prompt(const Dense& of, DType dtype, Context* context) {
@@ -77,7 +77,7 @@ Result<Plan> Prompt(const Dense& of, DType dtype, Context* context) {
   if (dtype == DType::kI8) {
     args.deq_scale1 = args.quant_scale1 = args.deq_scale2 = args.quant_scale2 = Tensor({1}, DType::kF32);
   }
-  return PlanPromptFlashAttention(args, {}, context);
+  return AnyPlan(PlanPromptFlashAttention(args, {}, context));
 }
 
 Result<Plan> Decode(const Dense& of, DType dtype, DType kv_dtype, Context* context) {
@@ -86,7 +86,7 @@ Result<Plan> Decode(const Dense& of, DType dtype, DType kv_dtype, Context* conte
   args.q = args.out = Tensor({of.batch, of.heads, of.sq, of.d}, dtype);
   args.k = args.v = std::span<const TensorView>(&keys, 1);
   if (kv_dtype == DType::kI8) args.antiquant_scale = Tensor({2}, dtype);
-  return PlanDecodeAttention(args, {}, context);
+  return AnyPlan(PlanDecodeAttention(args, {}, context));
 }
 
 /// Tokens of one sequence over 8192 keys, 2048 of which a token selects.
@@ -107,7 +107,7 @@ Args SparseArgs(int64_t heads, DType dtype) {
 Result<Plan> SparseForward(int64_t heads, DType dtype, Context* context) {
   auto args = SparseArgs<SparseAttentionArgs>(heads, dtype);
   args.out = Tensor({1, kTokens, heads, kSize}, dtype);
-  return PlanSparseFlashAttention(args, {}, context);
+  return AnyPlan(PlanSparseFlashAttention(args, {}, context));
 }
 
 Result<Plan> SparseBackward(int64_t heads, DType dtype, Context* context) {
@@ -116,7 +116,7 @@ Result<Plan> SparseBackward(int64_t heads, DType dtype, Context* context) {
   args.dk = Tensor({1, kKeys, 1, kSize}, dtype);
   args.dq_rope = Tensor({1, kTokens, heads, kRope}, dtype);
   args.dk_rope = Tensor({1, kKeys, 1, kRope}, dtype);
-  return PlanSparseFlashAttentionGrad(args, {}, context);
+  return AnyPlan(PlanSparseFlashAttentionGrad(args, {}, context));
 }
 
 Result<Plan> Indexer(int64_t tokens, DType dtype, Context* context) {
@@ -125,7 +125,7 @@ Result<Plan> Indexer(int64_t tokens, DType dtype, Context* context) {
   args.k = Tensor({1, kKeys, 1, kIndexSize}, dtype);
   args.weights = Tensor({1, tokens, 64}, dtype);
   args.sparse_indices = Tensor({1, tokens, 1, kSelected}, DType::kI32);
-  return PlanLightningIndexer(args, {}, context);
+  return AnyPlan(PlanLightningIndexer(args, {}, context));
 }
 
 Result<Plan> IndexerBackward(DType dtype, Context* context) {
@@ -135,7 +135,7 @@ Result<Plan> IndexerBackward(DType dtype, Context* context) {
   args.weights = args.dweights = Tensor({1, kTokens, 64}, dtype);
   args.sparse_indices = Tensor({1, kTokens, 1, kSelected}, DType::kI32);
   args.d_values = Tensor({1, kTokens, 1, kSelected}, dtype);
-  return PlanLightningIndexerGrad(args, {}, context);
+  return AnyPlan(PlanLightningIndexerGrad(args, {}, context));
 }
 
 template <typename Args>
@@ -149,7 +149,7 @@ void SetIndexer(DType dtype, Args& args) {
 Result<Plan> SparseLoss(DType dtype, Context* context) {
   auto args = SparseArgs<SparseIndexerLossArgs>(128, dtype);
   SetIndexer(dtype, args);
-  return PlanSparseLightningIndexerGradKLLoss(args, {}, context);
+  return AnyPlan(PlanSparseLightningIndexerGradKLLoss(args, {}, context));
 }
 
 Result<Plan> DenseLoss(DType dtype, Context* context) {
@@ -159,7 +159,7 @@ Result<Plan> DenseLoss(DType dtype, Context* context) {
   args.softmax_max = args.softmax_sum = Tensor({1, 1, kTokens, 16}, DType::kF32);
   args.softmax_max_index = args.softmax_sum_index = Tensor({1, 1, kTokens}, DType::kF32);
   SetIndexer(dtype, args);
-  return PlanDenseLightningIndexerGradKLLoss(args, {}, context);
+  return AnyPlan(PlanDenseLightningIndexerGradKLLoss(args, {}, context));
 }
 
 /// A call, and the kernels that each machine would run.

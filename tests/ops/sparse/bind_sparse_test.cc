@@ -287,7 +287,6 @@ TEST(BindSparse, APlanRunsOnThePlannedTensorsOnly) {
   EXPECT_EQ(Call::Text(plan->Run(call.forward)), "ok");
   call.forward.q.shape = {2, 3, 2, 8};
   EXPECT_EQ(Call::Text(plan->Run(call.forward)), "query.shape=[2,3,2,8], want [2,3,4,8] (as planned)");
-  EXPECT_EQ(Call::Text(plan->Run(call.backward)), "plan: made for the sparse forward, want SparseAttentionArgs");
   const auto backward = PlanSparseFlashAttentionGrad(call.backward, call.options);
   ASSERT_TRUE(backward.ok()) << backward.status().message();
   EXPECT_EQ(Call::Text(backward->Run(call.backward)), "ok");

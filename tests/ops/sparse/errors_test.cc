@@ -334,7 +334,7 @@ TEST(RefusedEntries, OfTheBlockTable) {
 
 TEST(SparsePlan, RunsOnThePlannedCallAlone) {
   const SparseCall call(Spoilt());
-  const Result<Plan> plan = PlanSparseFlashAttention(call.args(), call.options());
+  const auto plan = PlanSparseFlashAttention(call.args(), call.options());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_TRUE(plan->Run(call.args()).ok());
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
@@ -355,8 +355,6 @@ TEST(SparsePlan, RunsOnThePlannedCallAlone) {
   args = call.args();
   args.out.data = const_cast<void*>(args.q.data);
   EXPECT_THAT(message(args), HasSubstr("out: shares memory with query"));
-  EXPECT_THAT(std::string(plan->Run(SparseAttentionGradArgs{}).message()), HasSubstr("plan: made for"));
-  EXPECT_THAT(std::string(plan->Run(AttentionArgs{}).message()), HasSubstr("want SparseAttentionArgs"));
   std::vector<std::byte> too_small(plan->workspace_bytes());
   EXPECT_FALSE(plan->Run(call.args(), std::span(too_small).first(too_small.size() / 2)).ok());
   EXPECT_EQ(before.FirstChange(), -1);
@@ -367,13 +365,13 @@ TEST(SparsePlan, TakesATableOfMoreRowsThanCanBeCounted) {
   const SparseCall call(Spoilt(kPadded, 16));
   SparseAttentionArgs args = call.args();
   args.block_table.shape[1] = int64_t{1} << 59;
-  const Result<Plan> plan = PlanSparseFlashAttention(args, call.options());
+  const auto plan = PlanSparseFlashAttention(args, call.options());
   EXPECT_TRUE(plan.ok()) << plan.status().message();
 }
 
 TEST(SparseGradPlan, RunsOnThePlannedCallAlone) {
   const SparseGradCall call(Spoilt());
-  const Result<Plan> plan = PlanSparseFlashAttentionGrad(call.args(), call.options());
+  const auto plan = PlanSparseFlashAttentionGrad(call.args(), call.options());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_TRUE(plan->Run(call.args()).ok());
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
@@ -383,7 +381,6 @@ TEST(SparseGradPlan, RunsOnThePlannedCallAlone) {
   args = call.args();
   args.dv.data = const_cast<void*>(args.v.data);
   EXPECT_THAT(std::string(plan->Run(args).message()), HasSubstr("dv: shares memory with value"));
-  EXPECT_THAT(std::string(plan->Run(SparseAttentionArgs{}).message()), HasSubstr("want SparseAttentionGradArgs"));
   EXPECT_EQ(before.FirstChange(), -1);
 }
 

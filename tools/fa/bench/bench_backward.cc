@@ -13,7 +13,7 @@ namespace {
 void Run(const BenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase forward(flags.forward);
-  Result<Plan> plan = PlanFlashAttentionGrad(forward.GradArgs(), forward.options, context.get());
+  auto plan = PlanFlashAttentionGrad(forward.GradArgs(), forward.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
   BackwardData data(forward, *context);
   const AttentionGradArgs args = data.Args();

@@ -18,7 +18,7 @@ struct Flags {
 void Run(const Flags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const DecodeCase decode(flags.decode);
-  Result<Plan> plan = PlanDecodeAttention(decode.args, decode.options, context.get());
+  auto plan = PlanDecodeAttention(decode.args, decode.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
   DecodeData data(decode);
   const DecodeAttentionArgs args = data.Args();

@@ -13,7 +13,7 @@ namespace {
 void Run(const BenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase forward(flags.forward);
-  Result<Plan> plan = PlanFlashAttention(forward.args, forward.options, context.get());
+  auto plan = PlanFlashAttention(forward.args, forward.options, context.get());
   ThrowUnlessOkFromShape(plan.status());
   ForwardData data(forward);
   const AttentionArgs args = data.Args();

@@ -100,7 +100,7 @@ class Int8Data {
 void Run(const BenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase prompt(flags.forward);
-  Result<Plan> plan = PlanPromptFlashAttention(PromptArgsOf(prompt), PromptOptionsOf(prompt), context.get());
+  auto plan = PlanPromptFlashAttention(PromptArgsOf(prompt), PromptOptionsOf(prompt), context.get());
   ThrowUnlessOkFromShape(plan.status());
   Workspace workspace;
   const auto measure = [&](const PromptAttentionArgs& args, double bytes, const std::function<void()>& check) {

@@ -36,9 +36,9 @@ struct OperatorCall {
 
 template <typename Args, typename Options>
 void MeasureSparse(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context,
-                   Result<Plan> (*make_plan)(const Args&, const Options&, Context*), const Options& options,
+                   Result<PlanFor<Args>> (*make_plan)(const Args&, const Options&, Context*), const Options& options,
                    const OperatorCall<Args>& op) {
-  Result<Plan> plan = make_plan(op.args, options, &context);
+  auto plan = make_plan(op.args, options, &context);
   ThrowUnlessOkFromShape(plan.status());
   Workspace workspace;
   MeasureAndReport(

@@ -34,8 +34,8 @@ struct Operator {
 
 Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* decode, Context& context) {
   const Progress progress(fmt::format("fa plan {}: {} workers", op.name, context.threads()));
-  Result<Plan> plan =
-      decode != nullptr ? PlanDecodeAttention(decode->args, decode->options, &context) : op.plan(forward, context);
+  Result<Plan> plan = decode != nullptr ? AnyPlan(PlanDecodeAttention(decode->args, decode->options, &context))
+                                        : op.plan(forward, context);
   ThrowUnlessOkFromShape(plan.status());
   return std::move(*plan);
 }
@@ -75,14 +75,14 @@ void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
 void AddPlanForward(CLI::App& plan) {
   AddPlan(plan, "Plan of the dense forward; --threads may exceed the machine",
           {"forward", [](const ForwardCase& forward, Context& context) {
-             return PlanFlashAttention(forward.args, forward.options, &context);
+             return AnyPlan(PlanFlashAttention(forward.args, forward.options, &context));
            }});
 }
 
 void AddPlanBackward(CLI::App& plan) {
   AddPlan(plan, "Plan of the dense backward; --threads may exceed the machine",
           {"backward", [](const ForwardCase& forward, Context& context) {
-             return PlanFlashAttentionGrad(forward.GradArgs(), forward.options, &context);
+             return AnyPlan(PlanFlashAttentionGrad(forward.GradArgs(), forward.options, &context));
            }});
 }
 
@@ -94,7 +94,7 @@ void AddPlanPrompt(CLI::App& plan) {
   AddPlan(plan, "Plan of prompt attention, int8 too; --threads may exceed the machine",
           {"prompt",
            [](const ForwardCase& forward, Context& context) {
-             return PlanPromptFlashAttention(PromptArgsOf(forward), PromptOptionsOf(forward), &context);
+             return AnyPlan(PlanPromptFlashAttention(PromptArgsOf(forward), PromptOptionsOf(forward), &context));
            },
            /*takes_int8=*/true});
 }

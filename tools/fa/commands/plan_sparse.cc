@@ -61,45 +61,49 @@ void AddSparsePlan(CLI::App& app, const SparsePlanner& op) {
 }  // namespace
 
 void AddPlanSparseForward(CLI::App& plan) {
-  AddSparsePlan(plan, {"sparse-forward", "Plan of sparse attention", SparseCaseKind::kAttention, true,
-                       [](const SparseCase& sparse, Context* context) {
-                         return PlanSparseFlashAttention(sparse.ForwardArgs(), sparse.AttentionOptions(), context);
-                       }});
+  AddSparsePlan(plan,
+                {"sparse-forward", "Plan of sparse attention", SparseCaseKind::kAttention, true,
+                 [](const SparseCase& sparse, Context* context) {
+                   return AnyPlan(PlanSparseFlashAttention(sparse.ForwardArgs(), sparse.AttentionOptions(), context));
+                 }});
 }
 
 void AddPlanSparseBackward(CLI::App& plan) {
-  AddSparsePlan(plan, {"sparse-backward", "Plan of the gradients of sparse attention", SparseCaseKind::kAttention, true,
-                       [](const SparseCase& sparse, Context* context) {
-                         return PlanSparseFlashAttentionGrad(sparse.BackwardArgs(), sparse.AttentionOptions(), context);
-                       }});
+  AddSparsePlan(
+      plan, {"sparse-backward", "Plan of the gradients of sparse attention", SparseCaseKind::kAttention, true,
+             [](const SparseCase& sparse, Context* context) {
+               return AnyPlan(PlanSparseFlashAttentionGrad(sparse.BackwardArgs(), sparse.AttentionOptions(), context));
+             }});
 }
 
 void AddPlanIndexer(CLI::App& plan) {
   AddSparsePlan(plan, {"indexer", "Plan of the indexer", SparseCaseKind::kIndexer, false,
                        [](const SparseCase& sparse, Context* context) {
-                         return PlanLightningIndexer(sparse.IndexerArgs(), sparse.IndexerOptions(), context);
+                         return AnyPlan(PlanLightningIndexer(sparse.IndexerArgs(), sparse.IndexerOptions(), context));
                        }});
 }
 
 void AddPlanIndexerBackward(CLI::App& plan) {
-  AddSparsePlan(plan, {"indexer-backward", "Plan of the indexer's gradients", SparseCaseKind::kIndexer, true,
-                       [](const SparseCase& sparse, Context* context) {
-                         return PlanLightningIndexerGrad(sparse.IndexerGradArgs(), sparse.IndexerOptions(), context);
-                       }});
+  AddSparsePlan(plan,
+                {"indexer-backward", "Plan of the indexer's gradients", SparseCaseKind::kIndexer, true,
+                 [](const SparseCase& sparse, Context* context) {
+                   return AnyPlan(PlanLightningIndexerGrad(sparse.IndexerGradArgs(), sparse.IndexerOptions(), context));
+                 }});
 }
 
 void AddPlanIndexerLoss(CLI::App& plan) {
-  AddSparsePlan(plan, {"indexer-kl-loss", "Plan of the KL loss with its gradients", SparseCaseKind::kLoss, true,
-                       [](const SparseCase& sparse, Context* context) {
-                         return PlanSparseLightningIndexerGradKLLoss(sparse.LossArgs(), sparse.LossOptions(), context);
-                       }});
+  AddSparsePlan(
+      plan, {"indexer-kl-loss", "Plan of the KL loss with its gradients", SparseCaseKind::kLoss, true,
+             [](const SparseCase& sparse, Context* context) {
+               return AnyPlan(PlanSparseLightningIndexerGradKLLoss(sparse.LossArgs(), sparse.LossOptions(), context));
+             }});
 }
 
 void AddPlanDenseIndexerLoss(CLI::App& plan) {
   AddSparsePlan(plan, {"dense-indexer-kl-loss", "Plan of the KL loss on every key with its gradients",
                        SparseCaseKind::kDenseLoss, false, [](const SparseCase& sparse, Context* context) {
-                         return PlanDenseLightningIndexerGradKLLoss(sparse.DenseLossArgs(sparse.LossArgs()),
-                                                                    sparse.LossOptions(), context);
+                         return AnyPlan(PlanDenseLightningIndexerGradKLLoss(sparse.DenseLossArgs(sparse.LossArgs()),
+                                                                            sparse.LossOptions(), context));
                        }});
 }
 

@@ -54,7 +54,7 @@ void Run(const Flags& flags) {
   AttentionGradArgs args = LoadInputs(flags, inputs);
   OutputTensors outputs;
   AddOutputs(flags, args, outputs);
-  Result<Plan> plan = PlanFlashAttentionGrad(args, inputs.options, context.get());
+  auto plan = PlanFlashAttentionGrad(args, inputs.options, context.get());
   ThrowUnlessOk(plan.status());
   outputs.Allocate();
   {

@@ -30,7 +30,7 @@ void Run(const Flags& flags) {
   out.d = inputs.dv;
   outputs.Add("--out", flags.out, args.out, inputs.out_dtype, ShapeOf(OutputLayout(inputs.options.layout), out));
   outputs.AddIfNamed("--lse", flags.lse, args.lse, DType::kF32, StatsShape(inputs.options.layout, inputs.query));
-  Result<Plan> plan = PlanDecodeAttention(args, inputs.options, context.get());
+  auto plan = PlanDecodeAttention(args, inputs.options, context.get());
   ThrowUnlessOk(plan.status());
   outputs.Allocate();
   {

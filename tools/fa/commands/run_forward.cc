@@ -40,7 +40,7 @@ void Run(const Flags& flags) {
   AttentionArgs args = inputs.args;
   OutputTensors outputs;
   AddOutputs(flags, inputs, args, outputs);
-  Result<Plan> plan = PlanFlashAttention(args, inputs.options, context.get());
+  auto plan = PlanFlashAttention(args, inputs.options, context.get());
   ThrowUnlessOk(plan.status());
   outputs.Allocate();
   {

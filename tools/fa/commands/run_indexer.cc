@@ -20,8 +20,9 @@ constexpr const char* kIndices = "int32 or int64 [B,S1,1,K], TND [T,1,K]: up to 
 /// What the losses have in common; each loss adds the inputs that are its own.
 template <typename Loss>
 SparseCommand<Loss, IndexerLossOptions> LossCommand(const char* name, const char* text,
-                                                    Result<Plan> (*plan)(const Loss&, const IndexerLossOptions&,
-                                                                         Context*)) {
+                                                    Result<PlanFor<Loss>> (*plan)(const Loss&,
+                                                                                  const IndexerLossOptions&,
+                                                                                  Context*)) {
   return {.name = name,
           .text = text,
           .plan = plan,

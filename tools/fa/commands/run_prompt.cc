@@ -88,7 +88,7 @@ void Run(const Flags& flags) {
   out.d = call.inputs.value.d;
   outputs.Add("--out", flags.out, call.args.out, OutType(flags.out_dtype, call.args.q.dtype),
               ShapeOf(OutputLayout(call.options.layout), out));
-  Result<Plan> plan = PlanPromptFlashAttention(call.args, call.options, context.get());
+  auto plan = PlanPromptFlashAttention(call.args, call.options, context.get());
   ThrowUnlessOk(plan.status());
   outputs.Allocate();
   {

@@ -70,7 +70,7 @@ template <typename Args, typename Options>
 struct SparseCommand {
   const char* name;
   const char* text;
-  Result<Plan> (*plan)(const Args&, const Options&, Context*);
+  Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*);
   std::vector<SparseInput<Args>> inputs;
   std::vector<SparseOutput<Args>> outputs;
   std::vector<void (*)(CLI::App&, SparseFlags&)>
@@ -109,7 +109,7 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
     const TensorView like = output.like({args, flags.sparse, options.layout, query});
     outputs.Add(output.flag, flags.outputs[i], args.*output.tensor, like.dtype, {like.shape.begin(), like.shape.end()});
   }
-  Result<Plan> plan = command.plan(args, options, context.get());
+  auto plan = command.plan(args, options, context.get());
   ThrowUnlessOk(plan.status(), SparseFlagNames());
   outputs.Allocate();
   {

@@ -69,7 +69,7 @@ TEST_P(GradPlanRunAllocatesNothing, FromTheSecondCallOn) {
   for (const Named& named : Cases()) {
     const BackwardProblem problem(named.c);
     const AttentionGradArgs args = problem.args();
-    const Result<Plan> plan = problem.MakePlan(ContextOf(isa, threads));
+    const auto plan = problem.MakePlan(ContextOf(isa, threads));
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     Workspace workspace;
     ASSERT_TRUE(plan->Run(args, workspace).ok());

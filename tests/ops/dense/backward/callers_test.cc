@@ -85,7 +85,7 @@ TEST(BackwardCallers, OnePlanRunByManyThreads) {
   c.forward.lengths = EqualLengths(2, 200, 300);
   c.forward.mask.mode = 3;
   const BackwardProblem planned(c);
-  const Result<Plan> plan = planned.MakePlan(ContextOf(DetectIsa(), 2));
+  const auto plan = planned.MakePlan(ContextOf(DetectIsa(), 2));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   GoodCallers good(kCallers);
   OnThreads([&](int caller) {

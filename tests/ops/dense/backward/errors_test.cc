@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Backward, RefusedGradCall, ::testing::ValuesIn(kMistake
 
 TEST(RefusedGradRun, OfTensorsOtherThanThePlannedWritesNothing) {
   const BackwardProblem planned(Usual());
-  const Result<Plan> plan = planned.MakePlan(ContextOf(DetectIsa()));
+  const auto plan = planned.MakePlan(ContextOf(DetectIsa()));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const std::function<void(AttentionGradArgs*)> changes[] = {
       [](AttentionGradArgs* a) { a->k.data = nullptr; },
@@ -87,16 +87,6 @@ TEST(RefusedGradRun, OfTensorsOtherThanThePlannedWritesNothing) {
   }
 }
 
-TEST(RefusedGradRun, OfAnotherOperatorsTensors) {
-  const BackwardProblem backward(Usual());
-  const ForwardProblem forward(Usual().forward);
-  const Result<Plan> grad = backward.MakePlan(ContextOf(DetectIsa()));
-  const Result<Plan> plan = forward.MakePlan(ContextOf(DetectIsa()));
-  ASSERT_TRUE(grad.ok() && plan.ok());
-  EXPECT_EQ(grad->Run(forward.args()).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(plan->Run(backward.args()).code(), StatusCode::kInvalidArgument);
-}
-
 TEST(PlanFlashAttentionGrad, ReadsNoTensorContents) {
   BackwardCase c = Usual();
   c.forward.lengths = EqualLengths(1, 300, 300);
@@ -106,7 +96,7 @@ TEST(PlanFlashAttentionGrad, ReadsNoTensorContents) {
   args.q.data = args.k.data = args.v.data = args.out.data = args.d_out.data = args.sink.data = unreadable;
   args.softmax_max.data = args.softmax_sum.data = unreadable;
   args.dq.data = args.dk.data = args.dv.data = args.dsink.data = unreadable;
-  const Result<Plan> plan = PlanFlashAttentionGrad(args, problem.options(), ContextOf(DetectIsa()));
+  const auto plan = PlanFlashAttentionGrad(args, problem.options(), ContextOf(DetectIsa()));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   Workspace workspace;
   ASSERT_TRUE(plan->Run(problem.args(), workspace).ok());

@@ -100,7 +100,7 @@ class BackwardLongSequence : public ::testing::Test {
 
 TEST_F(BackwardLongSequence, CausalOfOneHeadInBoundedMemory) {
   ASSERT_TRUE(forward_.ok()) << forward_.message();
-  const Result<Plan> plan = PlanFlashAttentionGrad(args_, options_, ContextOf(DetectIsa()));
+  const auto plan = PlanFlashAttentionGrad(args_, options_, ContextOf(DetectIsa()));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const size_t inputs = 5 * q_.size() * sizeof(float) + 2 * max_.size() * sizeof(float);
   EXPECT_LE(plan->workspace_bytes(), kMultiple * inputs);
@@ -135,7 +135,7 @@ TEST(BackwardWorkspace, IsBoundedByTheHeadsInFlight) {
       for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
         AttentionOptions options;
         options.mask = mask;
-        const Result<Plan> plan = PlanFlashAttentionGrad(args, options, ContextOf(DetectIsa(), 2));
+        const auto plan = PlanFlashAttentionGrad(args, options, ContextOf(DetectIsa(), 2));
         ASSERT_TRUE(plan.ok()) << plan.status().message();
         const size_t inputs = static_cast<size_t>((3 * 32 + 2 * heads_kv) * 4 * 8192 * 64) * SizeOf(dtype);
         EXPECT_LE(plan->workspace_bytes(), inputs) << heads_kv << ' ' << Name(dtype);

@@ -107,7 +107,7 @@ TEST(BackwardReproducibility, OfOnePlanForAllRuns) {
     const BackwardProblem problem(c);
     const UsualBits usual(problem, 2);
     for (size_t level = 0; level < IsaLevels().size(); ++level) {
-      const Result<Plan> plan = problem.MakePlan(ContextOf(IsaLevels()[level]));
+      const auto plan = problem.MakePlan(ContextOf(IsaLevels()[level]));
       ASSERT_TRUE(plan.ok()) << plan.status().message() << c;
       Workspace workspace;
       for (int run = 0; run < 3; ++run) {

@@ -99,7 +99,7 @@ TEST_P(PlanRunAllocatesNothing, FromTheSecondCallOn) {
   for (const Named& named : Cases()) {
     const ForwardProblem problem(named.c);
     const AttentionArgs args = problem.args();
-    const Result<Plan> plan = problem.MakePlan(ContextOf(isa, threads));
+    const auto plan = problem.MakePlan(ContextOf(isa, threads));
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     Workspace workspace;
     ASSERT_TRUE(plan->Run(args, workspace).ok());

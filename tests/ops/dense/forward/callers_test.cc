@@ -93,7 +93,7 @@ TEST(ForwardCallers, OnePlanRunByManyThreads) {
   c.lengths = EqualLengths(2, 200, 300);
   c.mask.mode = 3;
   const ForwardProblem planned(c);
-  const Result<Plan> plan = planned.MakePlan(ContextOf(DetectIsa(), 2));
+  const auto plan = planned.MakePlan(ContextOf(DetectIsa(), 2));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   GoodCallers good(kCallers);
   OnThreads([&](int caller) {
@@ -119,7 +119,7 @@ TEST(ForwardCallers, OnePlanWithPartsOfKeysForManyRuns) {
   c.heads_kv = 2;
   c.lengths = EqualLengths(2, 1, 4000);
   const ForwardProblem problem(c);
-  const Result<Plan> plan = problem.MakePlan(ContextOf(DetectIsa(), 3));
+  const auto plan = problem.MakePlan(ContextOf(DetectIsa(), 3));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const ForwardOutputs alone = OutputsOf(problem, ContextOf(DetectIsa(), 1));
   Workspace workspace;

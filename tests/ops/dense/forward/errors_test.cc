@@ -77,7 +77,7 @@ TEST(RefusedRun, OfTensorsOtherThanThePlannedWritesNothing) {
   ForwardCase c;
   c.sink = true;
   const ForwardProblem planned(c);
-  const Result<Plan> plan = planned.MakePlan(ContextOf(DetectIsa()));
+  const auto plan = planned.MakePlan(ContextOf(DetectIsa()));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const std::function<void(AttentionArgs*)> changes[] = {
       [](AttentionArgs* a) { a->k.data = nullptr; },
@@ -106,7 +106,7 @@ TEST(PlanFlashAttention, ReadsNoTensorContents) {
   void* unreadable = reinterpret_cast<void*>(0x1000);
   args.q.data = args.k.data = args.v.data = unreadable;
   args.out.data = args.softmax_max.data = args.softmax_sum.data = args.lse.data = unreadable;
-  const Result<Plan> plan = PlanFlashAttention(args, problem.options(), ContextOf(DetectIsa()));
+  const auto plan = PlanFlashAttention(args, problem.options(), ContextOf(DetectIsa()));
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   Workspace workspace;
   ASSERT_TRUE(plan->Run(problem.args(), workspace).ok());

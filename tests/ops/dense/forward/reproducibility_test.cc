@@ -60,7 +60,7 @@ TEST_P(ForwardReproducibility, OverRepeatedRunsAndOnePlanForAll) {
     problem.ForgetOutputs();
     EXPECT_TRUE(SameBits(first, OutputsOf(problem, context()))) << c;
 
-    const Result<Plan> plan = problem.MakePlan(context());
+    const auto plan = problem.MakePlan(context());
     ASSERT_TRUE(plan.ok()) << plan.status().message() << c;
     Workspace workspace;
     for (int run = 0; run < 2; ++run) {

@@ -89,7 +89,7 @@ TEST(DecodePlan, RunsOften) {
     DecodeCase c = Usual(1, DType::kF16, quantization);
     c.keys = KeyForm::kPages;
     const DecodeProblem problem(c);
-    const Result<Plan> plan = PlanDecodeAttention(problem.args(), problem.options(), ContextOf(DetectIsa(), 2));
+    const auto plan = PlanDecodeAttention(problem.args(), problem.options(), ContextOf(DetectIsa(), 2));
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_EQ(plan->info().op, "decode");
     Workspace workspace;

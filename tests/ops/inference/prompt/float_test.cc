@@ -213,7 +213,6 @@ TEST(PromptFlashAttention, APlanRunsOnThePlannedLengthsOnly) {
   args.lengths_q = other;
   const Status refused = plan->Run(args);
   EXPECT_NE(refused.message().find("lengths_q[0]=10, want 9"), std::string::npos) << refused.message();
-  EXPECT_NE(plan->Run(AttentionArgs{}).message().find("PromptAttentionArgs"), std::string::npos);
 }
 
 }  // namespace

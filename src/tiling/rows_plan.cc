@@ -1,0 +1,30 @@
+#include "tiling/rows_plan.h"
+
+#include <algorithm>
+
+namespace fa::tiling {
+namespace {
+
+// Enough to balance any number of workers; task ids are 32-bit.
+constexpr int64_t kMaxTasks = 1 << 16;
+
+}  // namespace
+
+Interval RowsPlan::RowsOf(int32_t task) const {
+  const int64_t begin = task * step;
+  return {begin, begin + std::min(step, rows - begin)};
+}
+
+RowsPlan MakeRowsPlan(int64_t rows, int64_t chunk, int workers) {
+  RowsPlan plan{.rows = rows, .step = std::max<int64_t>(rows, 1), .graph = {}};
+  if (rows > chunk && workers > 1) {
+    const int64_t chunks = (rows - 1) / chunk + 1;
+    plan.step = ((chunks - 1) / kMaxTasks + 1) * chunk;
+  }
+  const int64_t tasks = rows > 0 ? (rows - 1) / plan.step + 1 : 0;
+  plan.graph.task_count = static_cast<int32_t>(tasks);
+  for (int w = 0; w <= workers; ++w) plan.graph.range_begin.push_back(tasks * w / workers);
+  return plan;
+}
+
+}  // namespace fa::tiling

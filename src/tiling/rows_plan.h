@@ -1,0 +1,26 @@
+#ifndef FA_TILING_ROWS_PLAN_H_
+#define FA_TILING_ROWS_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/task_graph.h"
+#include "tiling/row_interval.h"
+
+namespace fa::tiling {
+
+/// Rows that do not depend on one another, cut into tasks without edges.
+struct RowsPlan {
+  int64_t rows = 0;
+  int64_t step = 1;  ///< rows of every task but the last
+  core::TaskGraph graph;
+
+  [[nodiscard]] Interval RowsOf(int32_t task) const;
+};
+
+/// Tasks of about `chunk` rows each, which begin at multiples of it; one task where there is one worker.
+[[nodiscard]] RowsPlan MakeRowsPlan(int64_t rows, int64_t chunk, int workers);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_ROWS_PLAN_H_

@@ -1,0 +1,88 @@
+// A plan runs on the arguments of its own operator: anything else does not compile.
+#include <gtest/gtest.h>
+
+#include <concepts>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "fa/fa.h"
+
+namespace fa {
+namespace {
+
+template <typename... Args>
+struct Operators {};
+
+using EveryOperator = Operators<AttentionArgs, AttentionGradArgs, PromptAttentionArgs, DecodeAttentionArgs,
+                                SparseAttentionArgs, SparseAttentionGradArgs, LightningIndexerArgs,
+                                LightningIndexerGradArgs, SparseIndexerLossArgs, DenseIndexerLossArgs, MergeArgs>;
+
+template <typename Plan, typename Args>
+concept RunsOn = requires(const Plan& plan, const Args& args, Workspace& workspace, std::span<std::byte> memory) {
+  { plan.Run(args) } -> std::same_as<Status>;
+  { plan.Run(args, workspace) } -> std::same_as<Status>;
+  { plan.Run(args, memory) } -> std::same_as<Status>;
+};
+template <typename Plan, typename Args>
+concept RunsOnInAnyWay = requires(const Plan& plan, const Args& args) {
+  plan.Run(args);
+}
+|| requires(const Plan& plan, const Args& args, Workspace& workspace) { plan.Run(args, workspace); }
+|| requires(const Plan& plan, const Args& args, std::span<std::byte> memory) { plan.Run(args, memory); };
+
+template <typename Planned, typename... Args>
+constexpr bool RunsOnItsOwn(Operators<Args...> /*all*/) {
+  return RunsOn<PlanFor<Planned>, Planned> &&
+         ((std::same_as<Planned, Args> || !RunsOnInAnyWay<PlanFor<Planned>, Args>)&&...);
+}
+template <typename... Args>
+constexpr bool EachRunsOnItsOwn(Operators<Args...> all) {
+  return (RunsOnItsOwn<Args>(all) && ...);
+}
+static_assert(EachRunsOnItsOwn(EveryOperator{}));
+
+// What any plan says of itself is all that a Plan can do, and no plan becomes one of another operator.
+template <typename... Args>
+constexpr bool NoneRunsAsAPlan(Operators<Args...> /*all*/) {
+  return (!RunsOnInAnyWay<Plan, Args> && ...);
+}
+static_assert(NoneRunsAsAPlan(EveryOperator{}));
+static_assert(std::is_convertible_v<PlanFor<AttentionArgs>, Plan>);
+static_assert(!std::is_constructible_v<PlanFor<AttentionArgs>, Plan>);
+static_assert(!std::is_constructible_v<PlanFor<AttentionArgs>, PlanFor<AttentionGradArgs>>);
+
+// PlanX is the plan of XArgs.
+template <typename Args, typename Options, typename Planned>
+constexpr bool PlansItsOwn(Result<PlanFor<Planned>> (* /*plan*/)(const Args&, const Options&, Context*)) {
+  return std::same_as<Args, Planned>;
+}
+static_assert(PlansItsOwn(PlanFlashAttention) && PlansItsOwn(PlanFlashAttentionGrad) &&
+              PlansItsOwn(PlanPromptFlashAttention) && PlansItsOwn(PlanDecodeAttention) &&
+              PlansItsOwn(PlanSparseFlashAttention) && PlansItsOwn(PlanSparseFlashAttentionGrad) &&
+              PlansItsOwn(PlanLightningIndexer) && PlansItsOwn(PlanLightningIndexerGrad) &&
+              PlansItsOwn(PlanSparseLightningIndexerGradKLLoss) && PlansItsOwn(PlanDenseLightningIndexerGradKLLoss) &&
+              PlansItsOwn(PlanMergePartials));
+
+TEST(TypedPlan, SaysAsAPlanWhatItSaysItself) {
+  float values[16] = {};
+  AttentionArgs args;
+  args.q = args.k = args.v = {values, DType::kF32, {1, 1, 2, 4}, {}};
+  args.out = {values, DType::kF32, {1, 1, 2, 4}, {}};
+  const auto typed = PlanFlashAttention(args, {});
+  ASSERT_TRUE(typed.ok()) << typed.status().message();
+  const Result<Plan> any = AnyPlan(typed);
+  ASSERT_TRUE(any.ok());
+  EXPECT_EQ(any->Describe(), typed->Describe());
+  EXPECT_EQ(any->workspace_bytes(), typed->workspace_bytes());
+  EXPECT_EQ(any->info().op, "forward");
+}
+
+TEST(TypedPlan, KeepsItsErrorAsAPlan) {
+  const Result<Plan> none = AnyPlan(PlanFlashAttention({}, {}));
+  EXPECT_EQ(none.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(none.status().message(), PlanFlashAttention({}, {}).status().message());
+}
+
+}  // namespace
+}  // namespace fa
