@@ -46,10 +46,10 @@ int main() {
 
   const fa::Dims shape = {1, kHeads, kTokens, kDim};
   fa::AttentionArgs args;
-  args.q = {q.data(), fa::DType::kF32, shape, {}};
-  args.k = {k.data(), fa::DType::kF32, shape, {}};
-  args.v = {v.data(), fa::DType::kF32, shape, {}};
-  args.out = {out.data(), fa::DType::kF32, shape, {}};
+  args.q = fa::View(q.data(), shape);
+  args.k = fa::View(k.data(), shape);
+  args.v = fa::View(v.data(), shape);
+  args.out = fa::View(out.data(), shape);
   fa::AttentionOptions options;
   options.mask = fa::Mask::Causal();
 

@@ -20,10 +20,12 @@ npy::Array Load(const std::filesystem::path& path, npy::ElementType type) {
   return array;
 }
 
-TensorView View(const npy::Array& array) { return {array.bytes(), DType::kF32, Dims(std::span(array.shape())), {}}; }
+TensorView View(const npy::Array& array) {
+  return fa::View(array.bytes(), DType::kF32, Dims(std::span(array.shape())));
+}
 
 MutableTensorView MutableView(npy::Array& array) {
-  return {array.bytes(), DType::kF32, Dims(std::span(std::as_const(array).shape())), {}};
+  return fa::View(array.bytes(), DType::kF32, Dims(std::span(std::as_const(array).shape())));
 }
 
 check::HeadRows HeadOf(const npy::Array& array, int64_t head) {

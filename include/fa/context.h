@@ -12,6 +12,10 @@
 
 namespace fa {
 
+namespace core {
+struct ContextAccess;  // of the library's own parts to what a context holds
+}
+
 /// Instruction-set levels. `portable` runs on any CPU; the others are two families, of x86-64 and of aarch64, in which
 /// each level includes the ones before it.
 enum class Isa : uint8_t {
@@ -42,7 +46,8 @@ enum class Isa : uint8_t {
 /// How sums over blocks are ordered.
 enum class Accumulation : uint8_t {
   kDeterministic,  ///< bits do not depend on the number of threads, the run, or the other sequences in the call
-  kAtomicFree,     ///< may reorder sums for speed; no atomics either
+  kAtomicFree,     ///< leave to reorder sums for speed, by private partial sums and not by atomics. No operator takes
+                   ///< it today: the bits are those of kDeterministic, but no promise
 };
 
 /// Where threads and packed panels live.
@@ -77,14 +82,16 @@ struct MachineOptions {
 /// from its pool, which grows to the number of concurrent calls. Threads start with the first parallel call.
 class FA_API Context {
  public:
-  /// @return kInvalidArgument (threads < 0), kUnsupported (this CPU lacks options.isa, or FA_FORCE_ISA names none)
+  /// @return kInvalidArgument (threads or FA_NUM_THREADS out of range), kUnsupported (this CPU lacks options.isa, or
+  /// FA_FORCE_ISA names none)
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
   /// A context for plans of another machine: kernels, tiles, order and load that it would have. What is planned with it
   /// does not run, and calls with it return kUnsupported.
   /// @return kInvalidArgument (a number out of range)
   static Result<std::unique_ptr<Context>> ForPlanning(const MachineOptions& machine);
   /// The process-wide context that calls without one use; made on first use (throws std::bad_alloc without memory for
-  /// it; such calls return kOutOfMemory). If FA_FORCE_ISA cannot be honoured, the calls that use it return that error.
+  /// it; such calls return kOutOfMemory). If FA_NUM_THREADS or FA_FORCE_ISA cannot be honoured, the calls that use it
+  /// return that error.
   static Context& Default();
 
   ~Context();
@@ -102,9 +109,9 @@ class FA_API Context {
   [[nodiscard]] std::string Describe() const;
 
   class Impl;
-  [[nodiscard]] Impl& impl() const { return *impl_; }
 
  private:
+  friend struct core::ContextAccess;
   explicit Context(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

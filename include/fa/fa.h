@@ -4,6 +4,7 @@
 /// Everything of `fa`: attention on CPUs.
 #include "fa/context.h"
 #include "fa/decode_attention.h"
+#include "fa/error_text.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 #include "fa/indexer_loss.h"
@@ -18,10 +19,11 @@
 #include "fa/prompt_flash_attention.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "fa/version.h"
+#include "fa/view.h"
 #include "fa/workspace.h"
 
 #endif  // FA_FA_H_

@@ -28,7 +28,8 @@ struct AttentionArgs {
   TensorView dense_mask;  ///< u8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk]
   TensorView drop_mask;   ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   TensorView sink;        ///< f32 [N]: a virtual key of that score and value 0
-  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of the query lengths, no leading 0
+  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of the query lengths; a leading 0 is
+                                   ///< an empty first sequence
   std::span<const int64_t> cu_kv;  ///< TND: of the key lengths, same count
   MutableTensorView out;           ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;   ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain

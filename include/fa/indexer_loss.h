@@ -8,7 +8,7 @@
 #include "fa/context.h"
 #include "fa/export.h"
 #include "fa/plan.h"
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -60,14 +60,23 @@ struct DenseIndexerLossArgs {
   MutableTensorView dq_index, dk_index, dweights, loss;  ///< as SparseIndexerLossArgs
 };
 
-/// Everything of a loss call that is not a tensor.
-struct IndexerLossOptions {
+/// Everything of a loss call on a selection that is not a tensor.
+struct SparseIndexerLossOptions {
   Layout layout = Layout::kBSND;    ///< BSND or TND
   std::optional<float> scale = {};  ///< of the attention; default 1/sqrt(D + Drope)
   SparseMask mask = SparseMask::kRightDownCausal;
   LossReduction reduction = LossReduction::kSum;
   IndexerTarget target = IndexerTarget::kHeadMean;
   bool check_indices = true;  ///< as SparseAttentionOptions
+};
+
+/// The same of a loss on every key, which has no indices.
+struct DenseIndexerLossOptions {
+  Layout layout = Layout::kBSND;
+  std::optional<float> scale = {};
+  SparseMask mask = SparseMask::kRightDownCausal;
+  LossReduction reduction = LossReduction::kSum;
+  IndexerTarget target = IndexerTarget::kHeadMean;
 };
 
 /// Loss and gradients at once. With p the target over a row's entries, I the indexer's scores and y = softmax(I):
@@ -77,24 +86,23 @@ struct IndexerLossOptions {
 /// bits do not depend on the number of threads.
 /// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
 /// Follows SparseLightningIndexerGradKLLoss of CANN and DeepSeek-V3.2 (2025).
-FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
-                                               Context* context = nullptr);
+FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
+                                               const SparseIndexerLossOptions& options, Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
-FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
-                                                                                   const IndexerLossOptions& options,
-                                                                                   Context* context = nullptr);
+FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(
+    const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, Context* context = nullptr);
 
 /// The same with p from the attention's statistics over all keys and y = exp(I - softmax_max_index) /
 /// softmax_sum_index. kL1 divides p by its sum over the row. Everything else as above.
 /// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
 /// Follows DenseLightningIndexerGradKLLoss of CANN.
-FA_API Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
+FA_API Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
                                               Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<DenseIndexerLossArgs>> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
-                                                                                 const IndexerLossOptions& options,
+                                                                                 const DenseIndexerLossOptions& options,
                                                                                  Context* context = nullptr);
 
 }  // namespace fa

@@ -7,7 +7,7 @@
 #include "fa/context.h"
 #include "fa/export.h"
 #include "fa/plan.h"
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -31,8 +31,6 @@ struct LightningIndexerArgs {
 struct LightningIndexerOptions {
   Layout layout = Layout::kBSND;  ///< BSND or TND, of queries, results, and of keys that do not lie in pages
   SparseMask mask = SparseMask::kRightDownCausal;
-  /// Backward: refuse an entry that is no key of the sequence, before anything is written; else it is skipped.
-  bool check_indices = true;
 };
 
 /// score(t, s) = sum over heads g of weights[t][g] * max(0, q[t][g] . k[s]) for the keys s < limit(t), in f32; the K

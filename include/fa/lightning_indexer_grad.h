@@ -6,8 +6,8 @@
 
 #include "fa/context.h"
 #include "fa/export.h"
-#include "fa/lightning_indexer.h"
 #include "fa/plan.h"
+#include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -26,18 +26,25 @@ struct LightningIndexerGradArgs {
   MutableTensorView dweights;  ///< of weights
 };
 
+/// Everything of an indexer's backward that is not a tensor.
+struct LightningIndexerGradOptions {
+  Layout layout = Layout::kBSND;  ///< those of the forward call
+  SparseMask mask = SparseMask::kRightDownCausal;
+  bool check_indices = true;  ///< as SparseAttentionOptions
+};
+
 /// Gradients of the values of LightningIndexer: with S the products q.k of a row's entries and E = w d_values where
 /// S > 0, else 0:  dweights = sum of d_values max(0, S), dq = E K_sel, dk = E^T q, summed over tokens in ascending
 /// order. A key that no token selects and a row without keys get 0. An entry that stands twice counts twice. Everything
 /// is accumulated in f32 and rounded once; the bits do not depend on the number of threads.
 /// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
 /// Follows LightningIndexerGrad of CANN.
-FA_API Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
+FA_API Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerGradOptions& options,
                                    Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<LightningIndexerGradArgs>> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args,
-                                                                          const LightningIndexerOptions& options,
+                                                                          const LightningIndexerGradOptions& options,
                                                                           Context* context = nullptr);
 
 }  // namespace fa

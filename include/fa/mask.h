@@ -83,8 +83,8 @@ class FA_API Mask {
 /// Checks that a compressed mask is the one its sparse mode expects, so that the rule alone can stand for it:
 /// modes 2, 3, 4, 7, 8: [2048,2048], ones strictly above the diagonal; mode 6: [3072,2048], that triangle, then
 /// 1024 rows whose left half is 0 and right half 1. u8, bool or i8; leading dimensions of 1 are accepted.
-/// @return kInvalidArgument naming the first wrong element ("atten_mask[5][7]=0, want 1 ...").
-FA_API Status VerifyCompressedMask(const TensorView& mask, int64_t sparse_mode);
+/// @return kInvalidArgument naming the first wrong element ("dense_mask[5][7]=0, want 1 ...").
+FA_API Status VerifyCompressedMask(const TensorView& dense_mask, int64_t sparse_mode);
 
 }  // namespace fa
 

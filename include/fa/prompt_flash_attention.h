@@ -26,7 +26,7 @@ struct PromptAttentionArgs {
   /// [B, N, >= Sq, >= Sk]; TND [>= maxSq, >= maxSk].
   TensorView dense_mask;
 
-  // Quantisation; which of these a call takes follows from the types of q and out (see PromptFlashAttention).
+  // Quantization; which of these a call takes follows from the types of q and out (see PromptFlashAttention).
   TensorView deq_scale1;     ///< one element, f32, or u64 whose low 32 bits are those of an f32: of Q K^T
   TensorView quant_scale1;   ///< one element, f32, of any sign: of the probabilities
   TensorView deq_scale2;     ///< as deq_scale1: of P V
@@ -37,7 +37,7 @@ struct PromptAttentionArgs {
   /// Padded layouts: rows of each batch element that are in use, from row 0 on, 0..S. One entry: of all; none: S;
   /// entries past the batch are not looked at. Q rows past it are written 0, keys past it are never read.
   std::span<const int64_t> lengths_q, lengths_kv;
-  std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, no leading 0
+  std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
 };
 

@@ -8,7 +8,7 @@
 #include "fa/context.h"
 #include "fa/export.h"
 #include "fa/plan.h"
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 

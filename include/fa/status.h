@@ -8,11 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "fa/error_text.h"
 #include "fa/export.h"
 
 namespace fa {
 
-/// What went wrong, as a class. The text of a Status names the argument, what it got and what is wanted.
+/// What went wrong, as a class. The text of a Status names the argument, what it got and what is wanted; argument() is
+/// the argument's name alone.
 enum class StatusCode {
   kOk = 0,
   kInvalidArgument,  ///< the caller's mistake; nothing was written
@@ -26,54 +28,91 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
-  Status(StatusCode code, std::string_view message) noexcept : Status(code, {}, message) {}
+  /// An error of that class, which message() begins with.
+  Status(StatusCode code, const ErrorText& what) noexcept : code_(code) {
+    KeepText([&] { return what; });
+  }
+  Status(StatusCode code, std::string_view what) noexcept : code_(code) {
+    KeepText([&] { return ErrorText(std::string(what)); });
+  }
 
   static Status Ok() noexcept { return {}; }
-  /// "invalid argument: key.shape[2]=5, want 7 (query.shape[2])"
-  static Status InvalidArgument(std::string_view what) noexcept {
-    return {StatusCode::kInvalidArgument, "invalid argument: ", what};
-  }
-  static Status OutOfMemory(std::string_view what) noexcept {
-    return {StatusCode::kOutOfMemory, "out of memory: ", what};
-  }
-  static Status Unsupported(std::string_view what) noexcept {
-    return {StatusCode::kUnsupported, "unsupported: ", what};
-  }
-  static Status Internal(std::string_view what) noexcept { return {StatusCode::kInternal, "internal error: ", what}; }
+  /// "invalid argument: k.shape[2]=5, want 7 (q.shape[2])"
+  static Status InvalidArgument(const ErrorText& what) noexcept { return {StatusCode::kInvalidArgument, what}; }
+  static Status InvalidArgument(std::string_view what) noexcept { return {StatusCode::kInvalidArgument, what}; }
+  static Status OutOfMemory(const ErrorText& what) noexcept { return {StatusCode::kOutOfMemory, what}; }
+  static Status OutOfMemory(std::string_view what) noexcept { return {StatusCode::kOutOfMemory, what}; }
+  static Status Unsupported(const ErrorText& what) noexcept { return {StatusCode::kUnsupported, what}; }
+  static Status Unsupported(std::string_view what) noexcept { return {StatusCode::kUnsupported, what}; }
+  static Status Internal(std::string_view what) noexcept { return {StatusCode::kInternal, what}; }
 
   [[nodiscard]] bool ok() const noexcept { return code_ == StatusCode::kOk; }
   [[nodiscard]] StatusCode code() const noexcept { return code_; }
   /// Empty when ok; "out of memory" where there was none for more.
   [[nodiscard]] const std::string& message() const noexcept {
-    static const Kept none(""), no_memory("out of memory");
-    if (text_ != nullptr) return *text_;
-    return ok() ? none.text : no_memory.text;
+    static const Kept<std::string> none{""}, no_memory{"out of memory"};
+    if (text_ != nullptr) return text_->message;
+    return ok() ? none.value : no_memory.value;
+  }
+  /// What message() begins with: "invalid argument: "; all of it where there was no memory for more.
+  [[nodiscard]] std::string_view class_text() const noexcept {
+    const std::string_view all = message();
+    return all.substr(0, all.size() - what().text().size());
+  }
+  /// The message without its class, and where it speaks of arguments.
+  [[nodiscard]] const ErrorText& what() const noexcept {
+    static const Kept<ErrorText> none;
+    return text_ != nullptr ? text_->what : none.value;
+  }
+  /// The argument that is wrong, as the C++ interface calls it: a field of XArgs or XOptions ("k", "mask.pre"), or a
+  /// parameter of the function. Empty where no argument is to blame.
+  [[nodiscard]] std::string_view argument() const noexcept {
+    const ErrorText::Mention* subject = what().subject();
+    return subject != nullptr ? what().Name(*subject) : std::string_view();
   }
 
  private:
-  /// A text that lies in the string itself, and is never destroyed: a status may be read while the process ends.
+  struct Text {
+    std::string message;
+    ErrorText what;
+  };
+  /// What takes no memory to make (short texts lie in the string itself), and is never destroyed: a status may be read
+  /// while the process ends.
+  template <typename T>
   union Kept {
-    explicit Kept(const char* short_text) noexcept : text(short_text) {}
+    Kept() noexcept : value() {}
+    explicit Kept(const char* short_text) noexcept : value(short_text) {}
     ~Kept() {}
     Kept(const Kept&) = delete;
     Kept& operator=(const Kept&) = delete;
-    std::string text;
+    T value;
   };
 
-  Status(StatusCode code, std::string_view kind, std::string_view what) noexcept : code_(code) {
+  static std::string_view ClassOf(StatusCode code) {
+    switch (code) {
+      case StatusCode::kOk: return "";
+      case StatusCode::kInvalidArgument: return "invalid argument: ";
+      case StatusCode::kOutOfMemory: return "out of memory: ";
+      case StatusCode::kUnsupported: return "unsupported: ";
+      case StatusCode::kInternal: return "internal error: ";
+    }
+    return "";
+  }
+
+  template <typename What>
+  void KeepText(const What& make) noexcept {
     if (ok()) return;
     try {
-      std::string text;
-      text.reserve(kind.size() + what.size());
-      text.append(kind).append(what);
-      text_ = std::make_shared<const std::string>(std::move(text));
+      Text text{std::string(ClassOf(code_)), make()};
+      text.message += text.what.text();
+      text_ = std::make_shared<const Text>(std::move(text));
     } catch (const std::bad_alloc&) {
       code_ = StatusCode::kOutOfMemory;
     }
   }
 
   StatusCode code_ = StatusCode::kOk;
-  std::shared_ptr<const std::string> text_;
+  std::shared_ptr<const Text> text_;
 };
 
 /// A value or the status that says why there is none.

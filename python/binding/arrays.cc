@@ -48,7 +48,7 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
     if (is(Code::UInt, 64)) return DType::kU64;
   }
   const char* kind = dtype.code == static_cast<uint8_t>(Code::Float) ? "a float" : "a type";
-  Raise(Status::InvalidArgument(std::string(name) + ".dtype is " + kind + " of " + std::to_string(dtype.bits) +
+  Raise(Status::InvalidArgument(Arg(name, ".dtype") + " is " + kind + " of " + std::to_string(dtype.bits) +
                                 " bits, want " + TypesOf(name)));
   return {};
 }
@@ -86,15 +86,13 @@ void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
     try {
       object.attr("__dlpack__")();
     } catch (const nb::python_error& error) {
-      const std::string text = std::string(name) + ": " + nb::str(error.value()).c_str();
-      if (error.matches(PyExc_BufferError)) throw nb::value_error(text.c_str());
-      throw nb::type_error(text.c_str());
+      const ErrorText text = Arg(name).Says(nb::str(error.value()).c_str());
+      Raise(error.matches(PyExc_BufferError) ? PyExc_ValueError : PyExc_TypeError, text);
     }
   }
   const std::string got = nb::cast<std::string>(object.type().attr("__name__"));
-  throw nb::type_error(
-      (std::string(name) + ": want an array in memory (NumPy, or any CPU tensor that has __dlpack__), got " + got)
-          .c_str());
+  Raise(PyExc_TypeError,
+        Arg(name).Says("want an array in memory (NumPy, or any CPU tensor that has __dlpack__), got ") + got);
 }
 
 template <typename AnyArray>
@@ -102,7 +100,7 @@ AnyArray Cast(const char* name, const nb::object& object) {
   AnyArray array;
   if (!nb::try_cast(object, array, /*convert=*/false) || !array.is_valid()) RaiseNoArray(name, object);
   if (array.device_type() != nb::device::cpu::value) {
-    throw nb::value_error((std::string(name) + ": lies on another device, want a CPU tensor").c_str());
+    Raise(PyExc_ValueError, Arg(name).Says("lies on another device, want a CPU tensor"));
   }
   return array;
 }
@@ -160,12 +158,33 @@ bool IsBroadcast(const MutableTensorView& view) {
 void Raise(const Status& status) {
   switch (status.code()) {
     case StatusCode::kOk: return;
-    case StatusCode::kInvalidArgument: throw nb::value_error(status.message().c_str());
-    case StatusCode::kOutOfMemory:
-      PyErr_SetString(PyExc_MemoryError, status.message().c_str());
-      throw nb::python_error();
-    default: throw std::runtime_error(status.message());
+    case StatusCode::kInvalidArgument: Raise(PyExc_ValueError, status.what(), status.class_text());
+    case StatusCode::kOutOfMemory: Raise(PyExc_MemoryError, status.what(), status.class_text());
+    default: Raise(PyExc_RuntimeError, status.what(), status.class_text());
   }
+}
+
+ErrorText Arg(std::string_view name, std::string_view member) {
+  const size_t element = std::min(name.find('['), name.size());
+  return ErrorText::Argument(name.substr(0, element), std::string(name.substr(element)).append(member));
+}
+
+void Raise(PyObject* type, const ErrorText& error, std::string_view prefix) {
+  const auto text = [](std::string_view words) { return nb::str(words.data(), words.size()); };
+  const std::string_view all = error.text();
+  nb::list parts;
+  parts.append(text(prefix));
+  size_t begin = 0;
+  for (const ErrorText::Mention& mention : error.mentions()) {
+    parts.append(text(all.substr(begin, mention.begin - begin)));
+    parts.append(nb::make_tuple(text(error.Name(mention)), text(error.Member(mention)), text(error.Index(mention))));
+    begin = mention.end;
+  }
+  parts.append(text(all.substr(begin)));
+  nb::object raised = nb::borrow(type)(text(std::string(prefix) + error.text()));
+  raised.attr("parts") = nb::tuple(parts);
+  PyErr_SetObject(type, raised.ptr());
+  throw nb::python_error();
 }
 
 nb::object CallArrays::Find(const char* name) const {
@@ -174,7 +193,7 @@ nb::object CallArrays::Find(const char* name) const {
 }
 
 MutableTensorView CallArrays::ShapeOnly(const char* name, const nb::object& shape) const {
-  if (kind_ != kShapesToo) throw nb::type_error((std::string(name) + ": want an array, got a tuple").c_str());
+  if (kind_ != kShapesToo) Raise(PyExc_TypeError, Arg(name).Says("want an array, got a tuple"));
   MutableTensorView view{&present, DType::kF32, {}, {}};
   bool first = true;
   for (const nb::handle item : shape) {
@@ -184,7 +203,7 @@ MutableTensorView CallArrays::ShapeOnly(const char* name, const nb::object& shap
     } else if (nb::try_cast(item, size)) {
       view.shape.push_back(size);
     } else {
-      throw nb::type_error((std::string(name) + ".shape: want integers of 64 bits").c_str());
+      Raise(PyExc_TypeError, Arg(name, ".shape").Says("want integers of 64 bits"));
     }
   }
   return view;
@@ -256,7 +275,7 @@ bool CallArrays::incomplete() const {
 }
 
 Status CallArrays::Complete() {
-  if (without_memory_ != nullptr) return Status::OutOfMemory(without_memory_);
+  if (without_memory_ != nullptr) return Status::OutOfMemory(Arg(without_memory_));
   for (Imported& input : inputs_) {
     if (!input.wants_copy || input.copy != nullptr) continue;
     const auto item = static_cast<int64_t>(SizeOf(input.source.dtype));
@@ -265,7 +284,7 @@ Status CallArrays::Complete() {
     if (!__builtin_mul_overflow(elements, item, &bytes)) {
       input.copy.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
     }
-    if (input.copy == nullptr) return Status::OutOfMemory(std::string("copy of ") + input.name);
+    if (input.copy == nullptr) return Status::OutOfMemory("copy of " + Arg(input.name));
     CopyElements(input.source, 0, static_cast<const std::byte*>(input.source.data), stride, input.copy.get());
     input.view.data = input.copy.get();
   }

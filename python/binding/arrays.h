@@ -9,15 +9,23 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "fa/error_text.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
 namespace fa::python {
 
 /// Throws what Python raises for a status that is not ok: ValueError, MemoryError or RuntimeError, with its message.
+/// Its attribute `parts` is the message in pieces: words, and (name, member, index) for an argument.
 void Raise(const Status& status);
+/// Throws a Python exception of that type, likewise.
+[[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
+
+/// An argument in an error, or an element of one that is a list: "k[1]".
+ErrorText Arg(std::string_view name, std::string_view member = {});
 
 /// The value named `name` ("f32", "bf16", ...) among `choices` of an enumeration that fa::Name knows.
 template <typename Enum, typename Choices>
@@ -27,7 +35,7 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
     if (name == Name(choice)) return choice;
     want += (want.empty() ? "" : ", ") + std::string(Name(choice));
   }
-  Raise(Status::InvalidArgument(std::string(argument) + "=\"" + name + "\", want one of " + want));
+  Raise(Status::InvalidArgument(Arg(argument).Is("\"" + name + "\"") + ", want one of " + want));
   return {};
 }
 

@@ -27,7 +27,7 @@ AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::opti
                              int64_t pse_type, int64_t q_start, int64_t kv_start, double softcap, double keep_prob,
                              std::optional<uint64_t> seed, uint64_t offset) {
   if (pse_type < 0 || pse_type > 3) {
-    Raise(Status::InvalidArgument("pse_type=" + std::to_string(pse_type) + ", want 0..3"));
+    Raise(Status::InvalidArgument(Arg("pse_type").Is(std::to_string(pse_type)) + ", want 0..3"));
   }
   AttentionOptions options;
   options.layout = LayoutOf(layout);
@@ -46,11 +46,11 @@ AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::opti
 // The arguments that forward and backward share. Both argument structures name these members alike.
 template <typename Args>
 void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, Args* args) {
-  args->q = arrays.In("query");
-  args->k = arrays.In("key");
-  args->v = arrays.In("value");
-  args->q_rope = arrays.In("query_rope");
-  args->k_rope = arrays.In("key_rope");
+  args->q = arrays.In("q");
+  args->k = arrays.In("k");
+  args->v = arrays.In("v");
+  args->q_rope = arrays.In("q_rope");
+  args->k_rope = arrays.In("k_rope");
   args->pse = arrays.In("pse");
   args->dense_mask = arrays.In("dense_mask");
   args->drop_mask = arrays.In("drop_mask");

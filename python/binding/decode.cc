@@ -36,9 +36,9 @@ struct DecodeArgs : DecodeAttentionArgs {
 DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*/, const Lengths& lengths_q,
                     const Lengths& lengths_kv) {
   DecodeArgs args;
-  args.keys = arrays.List("key");
-  args.values = arrays.List("value");
-  args.q = arrays.In("query");
+  args.keys = arrays.List("k");
+  args.values = arrays.List("v");
+  args.q = arrays.In("q");
   args.k = args.keys;
   args.v = args.values;
   args.lengths_kv = lengths_kv;

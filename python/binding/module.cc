@@ -34,13 +34,14 @@ std::unique_ptr<Context> MakeContext(int threads, const std::optional<std::strin
   if (isa) {
     options.isa = ParseIsa(*isa);
     if (!options.isa) {
-      Raise(Status::InvalidArgument("isa=\"" + *isa + "\", want " + IsaNames()));
+      Raise(Status::InvalidArgument(Arg("isa").Is("\"" + *isa + "\"") + ", want " + IsaNames()));
     }
   }
   if (accumulation == Name(Accumulation::kAtomicFree)) {
     options.accumulation = Accumulation::kAtomicFree;
   } else if (accumulation != Name(Accumulation::kDeterministic)) {
-    Raise(Status::InvalidArgument("accumulation=\"" + accumulation + "\", want deterministic or atomic-free"));
+    Raise(Status::InvalidArgument(Arg("accumulation").Is("\"" + accumulation + "\"") +
+                                  ", want deterministic or atomic-free"));
   }
   auto context = Context::Create(options);
   Raise(context.status());
@@ -74,11 +75,13 @@ nb::tuple Reduced(const nb::object& self) {
 void BindContext(nb::module_& module) {
   nb::class_<Context>(module, "Context",
                       "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
-                      "threads: 0 = every core of the process' affinity mask. isa: \"portable\", \"avx2\", \"avx512\", "
+                      "threads: 0 = FA_NUM_THREADS, else every core of the process' affinity mask. isa: \"portable\", "
+                      "\"avx2\", \"avx512\", "
                       "\"avx512_vnni\",\n\"avx512_bf16\", \"neon\", \"neon_dotprod\" or \"neon_bf16\"; None = the "
                       "highest this CPU has. accumulation: "
                       "\"deterministic\" (the bits of a result do not\ndepend on the number of threads) or "
-                      "\"atomic-free\".\n\nContexts of equal settings are equal; a copy or an unpickled one has the "
+                      "\"atomic-free\" (may give that up for speed; today it does not).\n\nContexts of equal settings "
+                      "are equal; a copy or an unpickled one has the "
                       "settings and threads of its own."
                       "\n\nRaises ValueError for a bad argument, RuntimeError where this CPU lacks isa.")
       .def(nb::new_(&MakeContext), nb::kw_only(), "threads"_a = 0, "isa"_a = nb::none(),

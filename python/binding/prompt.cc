@@ -31,9 +31,9 @@ PromptAttentionArgs MakeArgs(CallArrays& arrays, const PromptAttentionOptions& o
                              const Lengths& key) {
   const bool packed = options.layout == Layout::kTND;
   PromptAttentionArgs args;
-  args.q = arrays.In("query");
-  args.k = arrays.In("key");
-  args.v = arrays.In("value");
+  args.q = arrays.In("q");
+  args.k = arrays.In("k");
+  args.v = arrays.In("v");
   args.pse = arrays.In("pse");
   args.dense_mask = arrays.In("dense_mask");
   args.deq_scale1 = arrays.In("deq_scale1");

@@ -21,7 +21,7 @@ namespace {
 
 SparseMask MaskOf(int64_t sparse_mode) {
   if (sparse_mode != 0 && sparse_mode != 3) {
-    Raise(Status::InvalidArgument("sparse_mode=" + std::to_string(sparse_mode) + ", want 0 or 3"));
+    Raise(Status::InvalidArgument(Arg("sparse_mode").Is(std::to_string(sparse_mode)) + ", want 0 or 3"));
   }
   return sparse_mode == 0 ? SparseMask::kNone : SparseMask::kRightDownCausal;
 }
@@ -29,7 +29,7 @@ SparseMask MaskOf(int64_t sparse_mode) {
 /// Whether `name` is the second of two choices; ValueError if it is neither.
 bool IsSecond(const char* argument, const std::string& name, const std::string& first, const std::string& second) {
   if (name != first && name != second) {
-    Raise(Status::InvalidArgument(std::string(argument) + "=\"" + name + "\", want " + first + " or " + second));
+    Raise(Status::InvalidArgument(Arg(argument).Is("\"" + name + "\"") + ", want " + first + " or " + second));
   }
   return name == second;
 }
@@ -43,29 +43,45 @@ SparseAttentionOptions MakeAttentionOptions(const std::string& layout, std::opti
           .check_indices = check_indices};
 }
 
-LightningIndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sparse_mode, bool check_indices) {
+LightningIndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sparse_mode) {
+  return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode)};
+}
+
+LightningIndexerGradOptions MakeIndexerGradOptions(const std::string& layout, int64_t sparse_mode, bool check_indices) {
   return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode), .check_indices = check_indices};
 }
 
-IndexerLossOptions MakeLossOptions(const std::string& layout, std::optional<double> scale, int64_t sparse_mode,
-                                   const std::string& reduction, const std::string& target, bool check_indices) {
+DenseIndexerLossOptions MakeDenseLossOptions(const std::string& layout, std::optional<double> scale,
+                                             int64_t sparse_mode, const std::string& reduction,
+                                             const std::string& target) {
   const bool mean = IsSecond("reduction", reduction, "sum", "mean");
   const bool l1 = IsSecond("target", target, "head-mean", "l1");
   return {.layout = LayoutOf(layout),
           .scale = NearestFloat(scale),
           .mask = MaskOf(sparse_mode),
           .reduction = mean ? LossReduction::kMean : LossReduction::kSum,
-          .target = l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean,
+          .target = l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean};
+}
+
+SparseIndexerLossOptions MakeSparseLossOptions(const std::string& layout, std::optional<double> scale,
+                                               int64_t sparse_mode, const std::string& reduction,
+                                               const std::string& target, bool check_indices) {
+  const auto shared = MakeDenseLossOptions(layout, scale, sparse_mode, reduction, target);
+  return {.layout = shared.layout,
+          .scale = shared.scale,
+          .mask = shared.mask,
+          .reduction = shared.reduction,
+          .target = shared.target,
           .check_indices = check_indices};
 }
 
 // Both argument structures name these members alike.
 template <typename Args>
 void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
-  args->q = arrays.In("query");
-  args->k = arrays.In("key");
-  args->q_rope = arrays.In("query_rope");
-  args->k_rope = arrays.In("key_rope");
+  args->q = arrays.In("q");
+  args->k = arrays.In("k");
+  args->q_rope = arrays.In("q_rope");
+  args->k_rope = arrays.In("k_rope");
   args->lengths_q = lengths_q;
   args->lengths_kv = lengths_kv;
 }
@@ -74,7 +90,7 @@ SparseAttentionArgs SparseForwardArgs(CallArrays& arrays, const SparseAttentionO
                                       const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseAttentionArgs args;
   FillAttention(arrays, lengths_q, lengths_kv, &args);
-  args.v = arrays.In("value");
+  args.v = arrays.In("v");
   args.sparse_indices = arrays.In("sparse_indices");
   args.sink = arrays.In("sink");
   args.block_table = arrays.In("block_table");
@@ -89,7 +105,7 @@ SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const SparseAtten
                                            const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseAttentionGradArgs args;
   FillAttention(arrays, lengths_q, lengths_kv, &args);
-  args.v = arrays.In("value");
+  args.v = arrays.In("v");
   args.sparse_indices = arrays.In("sparse_indices");
   args.sink = arrays.In("sink");
   args.out = arrays.In("out");
@@ -108,8 +124,8 @@ SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const SparseAtten
 LightningIndexerArgs IndexerArgs(CallArrays& arrays, const LightningIndexerOptions& /*options*/,
                                  const Lengths& lengths_q, const Lengths& lengths_kv) {
   LightningIndexerArgs args;
-  args.q = arrays.In("query");
-  args.k = arrays.In("key");
+  args.q = arrays.In("q");
+  args.k = arrays.In("k");
   args.weights = arrays.In("weights");
   args.block_table = arrays.In("block_table");
   args.lengths_q = lengths_q;
@@ -119,11 +135,11 @@ LightningIndexerArgs IndexerArgs(CallArrays& arrays, const LightningIndexerOptio
   return args;
 }
 
-LightningIndexerGradArgs IndexerBackwardArgs(CallArrays& arrays, const LightningIndexerOptions& /*options*/,
+LightningIndexerGradArgs IndexerBackwardArgs(CallArrays& arrays, const LightningIndexerGradOptions& /*options*/,
                                              const Lengths& lengths_q, const Lengths& lengths_kv) {
   LightningIndexerGradArgs args;
-  args.q = arrays.In("query");
-  args.k = arrays.In("key");
+  args.q = arrays.In("q");
+  args.k = arrays.In("k");
   args.weights = arrays.In("weights");
   args.sparse_indices = arrays.In("sparse_indices");
   args.d_values = arrays.In("d_values");
@@ -139,8 +155,8 @@ LightningIndexerGradArgs IndexerBackwardArgs(CallArrays& arrays, const Lightning
 template <typename Args>
 void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   FillAttention(arrays, lengths_q, lengths_kv, args);
-  args->q_index = arrays.In("query_index");
-  args->k_index = arrays.In("key_index");
+  args->q_index = arrays.In("q_index");
+  args->k_index = arrays.In("k_index");
   args->weights = arrays.In("weights");
   args->softmax_max = arrays.In("softmax_max");
   args->softmax_sum = arrays.In("softmax_sum");
@@ -150,7 +166,7 @@ void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengt
   args->loss = arrays.Out("loss");
 }
 
-SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const IndexerLossOptions& /*options*/,
+SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const SparseIndexerLossOptions& /*options*/,
                                      const Lengths& lengths_q, const Lengths& lengths_kv) {
   SparseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
@@ -159,8 +175,8 @@ SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const IndexerLossOption
   return args;
 }
 
-DenseIndexerLossArgs DenseLossArgs(CallArrays& arrays, const IndexerLossOptions& /*options*/, const Lengths& lengths_q,
-                                   const Lengths& lengths_kv) {
+DenseIndexerLossArgs DenseLossArgs(CallArrays& arrays, const DenseIndexerLossOptions& /*options*/,
+                                   const Lengths& lengths_q, const Lengths& lengths_kv) {
   DenseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.softmax_max_index = arrays.In("softmax_max_index");
@@ -175,20 +191,25 @@ void BindSparse(nb::module_& module) {
       .def(nb::new_(&MakeAttentionOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "block_size"_a,
            "sparse_mode"_a, "check_indices"_a);
   nb::class_<LightningIndexerOptions>(module, "LightningIndexerOptions")
-      .def(nb::new_(&MakeIndexerOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a, "check_indices"_a);
-  nb::class_<IndexerLossOptions>(module, "IndexerLossOptions")
-      .def(nb::new_(&MakeLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a, "reduction"_a,
-           "target"_a, "check_indices"_a);
+      .def(nb::new_(&MakeIndexerOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a);
+  nb::class_<LightningIndexerGradOptions>(module, "LightningIndexerGradOptions")
+      .def(nb::new_(&MakeIndexerGradOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a, "check_indices"_a);
+  nb::class_<SparseIndexerLossOptions>(module, "SparseIndexerLossOptions")
+      .def(nb::new_(&MakeSparseLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a,
+           "reduction"_a, "target"_a, "check_indices"_a);
+  nb::class_<DenseIndexerLossOptions>(module, "DenseIndexerLossOptions")
+      .def(nb::new_(&MakeDenseLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a, "reduction"_a,
+           "target"_a);
   DefineOperator<SparseAttentionOptions, PlanSparseFlashAttention, SparseFlashAttention>(module, "sparse_forward",
                                                                                          &SparseForwardArgs);
   DefineOperator<SparseAttentionOptions, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad>(
       module, "sparse_backward", &SparseBackwardArgs);
   DefineOperator<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
-  DefineOperator<LightningIndexerOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(module, "indexer_backward",
-                                                                                          &IndexerBackwardArgs);
-  DefineOperator<IndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
+  DefineOperator<LightningIndexerGradOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(
+      module, "indexer_backward", &IndexerBackwardArgs);
+  DefineOperator<SparseIndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
       module, "sparse_indexer_loss", &SparseLossArgs);
-  DefineOperator<IndexerLossOptions, PlanDenseLightningIndexerGradKLLoss, DenseLightningIndexerGradKLLoss>(
+  DefineOperator<DenseIndexerLossOptions, PlanDenseLightningIndexerGradKLLoss, DenseLightningIndexerGradKLLoss>(
       module, "dense_indexer_loss", &DenseLossArgs);
 }
 

@@ -70,6 +70,22 @@ def test_what_is_no_array_of_numbers_is_named(name, argument, make):
         run(name, **{argument: make(CALLS[name][0][argument])})
 
 
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+def test_the_library_names_every_argument_as_its_keyword(name, argument):
+    array = CALLS[name][0][argument]
+    with pytest.raises(ValueError, match=said_of(argument)):
+        run(name, **{argument: array.reshape((1,) * (9 - array.ndim) + array.shape)})
+
+
+def test_an_error_knows_where_it_speaks_of_arguments():
+    q, k = np.zeros((1, 2, 4, 8), np.float32), np.zeros((1, 2, 4, 7), np.float32)
+    with pytest.raises(ValueError, match="invalid argument") as raised:
+        fa.flash_attention(q, k, k)
+    words = ("invalid argument: ", "", ("k", ".shape", "[3]"), "=7, want 8 (", ("q", ".shape", "[3]"), ")")
+    assert raised.value.parts == words
+    assert str(raised.value) == "invalid argument: k.shape[3]=7, want 8 (q.shape[3])"
+
+
 INTEGERS = ("dense_mask", "drop_mask", "sparse_indices")
 DIFFERENTIABLE = [(name, argument) for name, argument in ARGUMENTS if argument not in INTEGERS]
 
@@ -81,9 +97,8 @@ def as_tensors(name, argument, change):
 
 
 def said_of(argument):
-    """The names that a message may call it by."""
-    said = {"q": "query|q", "k": "key|k", "v": "value|v"}.get(argument, argument)
-    return rf"\b({said.replace('_softmax', '(_softmax)?')})\b"
+    """What a message about it begins with."""
+    return rf"^(invalid argument: )?{argument}\b"
 
 
 @pytest.mark.parametrize(("name", "argument"), DIFFERENTIABLE)
@@ -192,7 +207,7 @@ def test_what_no_memory_can_hold_is_out_of_memory():
     with pytest.raises(MemoryError, match="out of memory: the plan: [0-9]+ bytes of workspace"):
         fa.lightning_indexer(*(np.zeros((1, 3, 1, 8), np.float32),) * 2, np.zeros((1, 3, 1), np.float32),
                              sparse_count=2**50)
-    with pytest.raises(ValueError, match="value"):
+    with pytest.raises(ValueError, match=r"^invalid argument: v\.shape\[2\]=3"):
         fa.flash_attention(q, kv, kv[:, :, :3])
 
 

@@ -372,16 +372,16 @@ def test_default_context():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"k": torch.zeros(B, NKV, SK, D + 1)}, r"key\.shape\[3\]=25, want 24 \(query\.shape\[3\]\)"),
-        ({"q": torch.zeros(3)}, "query"),
-        ({"q": torch.zeros(B, N, SQ, D, dtype=torch.float64)}, "query.dtype is a float of 64 bits"),
-        ({"v": torch.zeros(B, NKV, SK, DV, dtype=torch.float16)}, r"value\.dtype=f16"),
+        ({"k": torch.zeros(B, NKV, SK, D + 1)}, r"^invalid argument: k\.shape\[3\]=25, want 24 \(q\.shape\[3\]\)$"),
+        ({"q": torch.zeros(3)}, r"q\.shape=\[3\]"),
+        ({"q": torch.zeros(B, N, SQ, D, dtype=torch.float64)}, "q.dtype is a float of 64 bits"),
+        ({"v": torch.zeros(B, NKV, SK, DV, dtype=torch.float16)}, r"^invalid argument: v\.dtype=f16"),
         ({"layout": "NBSD"}, 'layout="NBSD", want one of BNSD'),
         ({"pse_type": 4}, "pse_type=4, want 0..3"),
-        ({"keep_prob": 0.5}, "keep_prob=0.500000, want drop_mask or a dropout seed"),
+        ({"keep_prob": 0.5}, "keep_prob=0.5, want drop_mask or seed"),
         ({"scale": float("nan")}, "scale"),
-        ({"layout": "BSH"}, "query"),
-        ({"layout": "BSH", "q": torch.zeros(2, 3, 8), "k": torch.zeros(2, 3, 8), "v": torch.zeros(2, 3, 8)}, "heads"),
+        ({"layout": "BSH"}, r"q\.shape="),
+        ({"layout": "BSH", "q": torch.zeros(2, 3, 8), "k": torch.zeros(2, 3, 8), "v": torch.zeros(2, 3, 8)}, "head_num=0"),
         ({"mask": [1]}, "mask.prefix has 1 entries, want 2"),
         ({"dense_mask": torch.zeros(SQ, SK)}, "dense_mask.dtype=f32"),
     ],
@@ -409,7 +409,7 @@ def test_what_is_no_array_is_a_type_error():
 
 def test_tensors_of_autograd_are_refused():
     q, k, v = random_qkv()
-    with pytest.raises(ValueError, match="key: requires a gradient"):
+    with pytest.raises(ValueError, match="^invalid argument: k: requires a gradient"):
         fa.flash_attention(q, k.requires_grad_(), v)
     with torch.no_grad():
         assert not fa.flash_attention(q, k, v).out.requires_grad
@@ -441,7 +441,7 @@ def test_plan_of_arrays_and_of_the_backward():
     assert plan.flops == pytest.approx(B * N * SQ * SK * (6 * D + 4 * DV))
     with pytest.raises(ValueError, match='op="sideways"'):
         fa.plan("sideways", q, k, v)
-    with pytest.raises(ValueError, match=r"key\.shape\[3\]=9"):
+    with pytest.raises(ValueError, match=r"^invalid argument: k\.shape\[3\]=9"):
         fa.plan("forward", (1, 1, 8, 8), (1, 1, 8, 9), (1, 1, 8, 8))
 
 

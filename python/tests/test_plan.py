@@ -77,10 +77,10 @@ def test_int8():
     ("sideways", DENSE, {}, 'op="sideways", want one of forward, backward'),
     ("forward", DENSE, {"dtype": "f64"}, 'dtype="f64"'),
     ("decode", DENSE, {"lengths_kv": [3, 129]}, r"lengths_kv\[1\]=129"),
-    ("prompt", (DENSE[0], DENSE[1], (B, NKV, S2 + 1, D)), {}, r"value\.shape\[2\]=129"),
+    ("prompt", (DENSE[0], DENSE[1], (B, NKV, S2 + 1, D)), {}, r"\bv\.shape\[2\]=129"),
     ("sparse-forward", (*SPARSE, None), {"sparse_indices": (B, S1 + 1, 1, K)}, "sparse_indices"),
     ("indexer", [*list(INDEX.values())[:2], (B, S1, 5)], {}, r"weights\.shape\[2\]=5"),
-    ("merge", [*PARTIAL, *PARTIAL[:2], (B, N, S1 + 1)], {"layout": "BNSD"}, "cur_sum"),
+    ("merge", [*PARTIAL, *PARTIAL[:2], (B, N, S1 + 1)], {"layout": "BNSD"}, "cur_softmax_sum"),
 ])
 def test_refusals_name_the_argument(op, arrays, keywords, message):
     with pytest.raises(ValueError, match=message):

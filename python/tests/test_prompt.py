@@ -119,7 +119,7 @@ def test_output_scales_count_in_the_order_of_their_shape_whatever_their_strides(
         assert np.array_equal(strided, want)
 
 
-def test_torch_npu_takes_the_int64_scales_of_its_quantisation():
+def test_torch_npu_takes_the_int64_scales_of_its_quantization():
     inputs = random_int8()
     call = {"num_heads": N, "num_key_value_heads": NKV, "scale_value": SCALE, "input_layout": "BNSD"}
     plain = torch_npu.npu_prompt_flash_attention(*inputs, **call, **scales(**INT8_SCALES))

@@ -44,21 +44,6 @@ struct AttentionSettings {
 /// The position bias as the library takes it: TND's flat forms may come in any shape.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
-/// A message of the library with the parameters' names of an operator instead of its own.
-enum class Names : uint8_t {
-  kForward,
-  kBackward,
-  kMerge,
-  kPrompt,
-  kDecode,
-  kSparseForward,
-  kSparseBackward,
-  kIndexer,
-  kIndexerGrad,
-  kIndexerLoss,
-};
-[[nodiscard]] Status Renamed(const Status& status, Names names);
-
 }  // namespace fa::aclnn
 
 #endif  // FA_ACLNN_ATTENTION_CALL_H_

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "aclnn/attention_inputs.h"
+#include "aclnn/attention_slots.h"
 #include "aclnn/operands.h"
 #include "aclnn/planned_operation.h"
 #include "aclnn/report.h"
@@ -14,7 +14,7 @@
 namespace fa::aclnn {
 namespace {
 
-struct BackwardSlots : AttentionInputs {
+struct BackwardSlots : AttentionSlots {
   Operands::Slot d_out, softmax_max, softmax_sum, out;
   Operands::Slot dq, dq_rope, dk, dk_rope, dv, dpse, dsink;
 };

@@ -24,7 +24,8 @@ struct LossCall {
   int64_t sparse_mode;
 };
 
-Status ReadOptions(const LossCall& call, IndexerLossOptions& options) {
+template <typename Options>
+Status ReadOptions(const LossCall& call, Options& options) {
   const auto layout = SparseLayoutOf("layout", call.layout);
   if (!layout.ok()) return layout.status();
   const auto mask = SparseMaskOf(call.sparse_mode);
@@ -36,8 +37,8 @@ Status ReadOptions(const LossCall& call, IndexerLossOptions& options) {
 }
 
 /// The first phase; `Args` says which loss.
-template <typename Args>
-aclnnStatus PrepareLoss(typename SparseOperation<Args, IndexerLossOptions>::Planner planner, const LossTensors& tensors,
+template <typename Args, typename Options>
+aclnnStatus PrepareLoss(typename SparseOperation<Args, Options>::Planner planner, const LossTensors& tensors,
                         const LossCall& call, uint64_t* workspace_size, aclOpExecutor** executor) {
   constexpr bool kSparse = requires(Args args) { args.sparse_indices; };
   aclnnStatus error = CheckNotNull({{"query", tensors.query},
@@ -62,7 +63,7 @@ aclnnStatus PrepareLoss(typename SparseOperation<Args, IndexerLossOptions>::Plan
         CheckNotNull({{"softmaxMaxIndex", tensors.softmax_max_index}, {"softmaxSumIndex", tensors.softmax_sum_index}});
   }
   if (error != ACLNN_SUCCESS) return error;
-  auto operation = std::make_shared<SparseOperation<Args, IndexerLossOptions>>(planner, Names::kIndexerLoss);
+  auto operation = std::make_shared<SparseOperation<Args, Options>>(planner, Names::kIndexerLoss);
   if (Status status = ReadOptions(call, operation->options); !status.ok()) return Report(status);
   operation->Input("query", tensors.query, &Args::q);
   operation->Input("key", tensors.key, &Args::k);
@@ -100,7 +101,7 @@ aclnnStatus aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
     int64_t /*next_tokens*/, bool /*deterministic*/, const aclTensor* dQueryIndex, const aclTensor* dKeyIndex,
     const aclTensor* dWeights, const aclTensor* loss, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return GuardedOperator([&]() -> aclnnStatus {
-    return PrepareLoss<fa::SparseIndexerLossArgs>(
+    return PrepareLoss<fa::SparseIndexerLossArgs, fa::SparseIndexerLossOptions>(
         fa::PlanSparseLightningIndexerGradKLLoss,
         {.query = query,
          .key = key,
@@ -138,7 +139,7 @@ aclnnStatus aclnnDenseLightningIndexerGradKLLossGetWorkspaceSize(
     const aclTensor* dQueryIndex, const aclTensor* dKeyIndex, const aclTensor* dWeights, const aclTensor* loss,
     uint64_t* workspaceSize, aclOpExecutor** executor) {
   return GuardedOperator([&]() -> aclnnStatus {
-    return PrepareLoss<fa::DenseIndexerLossArgs>(
+    return PrepareLoss<fa::DenseIndexerLossArgs, fa::DenseIndexerLossOptions>(
         fa::PlanDenseLightningIndexerGradKLLoss,
         {.query = query,
          .key = key,

@@ -98,8 +98,8 @@ aclnnStatus aclnnLightningIndexerGradGetWorkspaceSize(
     if (!layout.ok()) return Report(layout.status());
     const auto mask = SparseMaskOf(sparseMode);
     if (!mask.ok()) return Report(mask.status());
-    auto operation = std::make_shared<SparseOperation<Args, fa::LightningIndexerOptions>>(fa::PlanLightningIndexerGrad,
-                                                                                          Names::kIndexerGrad);
+    auto operation = std::make_shared<SparseOperation<Args, fa::LightningIndexerGradOptions>>(
+        fa::PlanLightningIndexerGrad, Names::kIndexerGrad);
     operation->options = {.layout = *layout, .mask = *mask};
     operation->Input("query", query, &Args::q);
     operation->Input("key", key, &Args::k);

@@ -10,6 +10,7 @@
 #include "acl/acl.h"
 #include "aclnn/attention_call.h"
 #include "aclnn/executor.h"
+#include "aclnn/names.h"
 #include "aclnn/report.h"
 #include "fa/plan.h"
 

@@ -10,6 +10,7 @@
 
 #include "aclnn/attention_call.h"
 #include "aclnn/executor.h"
+#include "aclnn/names.h"
 #include "aclnn/operands.h"
 #include "aclnn/report.h"
 #include "aclnn/sequence_lengths.h"

@@ -14,7 +14,7 @@
 #include "aclnn/planned_operation.h"
 #include "aclnn/sequence_lengths.h"
 #include "fa/plan.h"
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 

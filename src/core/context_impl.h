@@ -104,6 +104,16 @@ class Context::Impl {
   core::Pool<Workspace> workspaces_;
 };
 
+namespace core {
+
+struct ContextAccess {
+  static Context::Impl& ImplOf(const Context& context) { return *context.impl_; }
+};
+/// What a context holds.
+[[nodiscard]] inline Context::Impl& ImplOf(const Context& context) { return ContextAccess::ImplOf(context); }
+
+}  // namespace core
+
 }  // namespace fa
 
 #endif  // FA_CORE_CONTEXT_IMPL_H_

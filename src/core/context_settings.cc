@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "core/context_impl.h"
 
@@ -22,7 +23,8 @@ Result<int> ThreadsOfEnvironment(const char* text) {
 
 Result<int> ResolveThreads(int option, const char* environment, const core::Topology& topology) {
   if (option < 0 || option > kMaxThreads) {
-    return Status::InvalidArgument("threads=" + std::to_string(option) + ", want 0.." + std::to_string(kMaxThreads));
+    return Status::InvalidArgument(ErrorText::Argument("threads").Is(std::to_string(option)) + ", want 0.." +
+                                   std::to_string(kMaxThreads));
   }
   if (option > 0) return option;
   if (environment != nullptr && *environment != '\0') return ThreadsOfEnvironment(environment);
@@ -30,18 +32,18 @@ Result<int> ResolveThreads(int option, const char* environment, const core::Topo
 }
 
 Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa highest, Isa preferred) {
-  std::string source = "isa";
+  ErrorText source = ErrorText::Argument("isa");
   std::optional<Isa> isa = option;
   if (!isa && environment != nullptr && *environment != '\0') {
-    source = "FA_FORCE_ISA";
+    source = ErrorText("FA_FORCE_ISA");
     isa = ParseIsa(environment);
     if (!isa) {
-      return Status::Unsupported(source + "=" + environment + ", want " + IsaNames());
+      return Status::Unsupported(std::move(source).Is(environment) + ", want " + IsaNames());
     }
   }
   if (!isa) return preferred;
   if (!Includes(highest, *isa)) {
-    return Status::Unsupported(source + "=" + Name(*isa) + ", but this CPU's highest level is " + Name(highest));
+    return Status::Unsupported(std::move(source).Is(Name(*isa)) + ", but this CPU's highest level is " + Name(highest));
   }
   return *isa;
 }

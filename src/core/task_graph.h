@@ -1,6 +1,7 @@
 #ifndef FA_CORE_TASK_GRAPH_H_
 #define FA_CORE_TASK_GRAPH_H_
 
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct TaskGraph {
   [[nodiscard]] bool has_edges() const { return !successors.empty(); }
   [[nodiscard]] int workers() const { return static_cast<int>(range_begin.size()) - 1; }
   [[nodiscard]] int32_t TaskAt(int64_t position) const {
+    assert(position >= 0 && position < task_count);
     return order.empty() ? static_cast<int32_t>(position) : order[static_cast<size_t>(position)];
   }
 };

@@ -1,6 +1,7 @@
 #ifndef FA_LAYOUT_ROWS_H_
 #define FA_LAYOUT_ROWS_H_
 
+#include <cassert>
 #include <cstdint>
 
 #include "fa/tensor.h"
@@ -13,7 +14,10 @@ struct Rows {
   DType dtype = DType::kF32;
   int64_t batch = 0, head = 0, row = 0;  ///< strides in elements
 
-  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const { return b * batch + n * head + s * row; }
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const {
+    assert(b >= 0 && n >= 0 && s >= 0);
+    return b * batch + n * head + s * row;
+  }
 };
 
 /// Where a statistic of (b, n, s) lies; `copies` equal values stand copy_stride apart (1 in C++, 8 on the device).
@@ -21,7 +25,10 @@ struct Stats {
   int64_t batch = 0, head = 0, row = 0;
   int64_t copies = 1, copy_stride = 0;
 
-  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const { return b * batch + n * head + s * row; }
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const {
+    assert(b >= 0 && n >= 0 && s >= 0);
+    return b * batch + n * head + s * row;
+  }
 };
 
 }  // namespace fa::layout

@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/integer.h"
 #include "tiling/backward_tiles.h"
 
 namespace fa::tiling {
 namespace {
 
-__extension__ using Int128 = __int128;
+using core::CeilDiv;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+__extension__ using Int128 = __int128;
 
 // Sum of floor((a i + b) / m) over 0 <= i < n; a, b >= 0, m > 0. Euclid's steps.
 double FloorSum(Int128 n, Int128 m, Int128 a, Int128 b) {

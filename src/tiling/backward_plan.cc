@@ -8,6 +8,7 @@
 #include <numeric>
 #include <span>
 
+#include "core/integer.h"
 #include "tiling/backward_interleave.h"
 #include "tiling/backward_order.h"
 #include "tiling/backward_shape.h"
@@ -18,10 +19,10 @@
 namespace fa::tiling {
 namespace {
 
+using core::RoundUp;
+
 // A discrete-event simulation of so many tasks takes about 40 ms; beyond, the tail is short compared with the whole.
 constexpr int32_t kMaxSimulatedTasks = 200'000;
-
-int64_t RoundUp(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 /// The pairs that have tiles. Tiles are made once for a run of sequences with equal rules.
 class PairMaker {

@@ -4,11 +4,14 @@
 #include <array>
 #include <cstdio>
 
+#include "core/integer.h"
 #include "tiling/backward_tiles.h"
 #include "tiling/row_cut.h"
 
 namespace fa::tiling {
 namespace {
+
+using core::CeilDiv;
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit rows are widened to f32 panels before they are multiplied
 
@@ -22,8 +25,6 @@ constexpr int64_t kMinBlockK = 32;
 
 // A tile shall take fifty microseconds, a hundred times what handing it out costs: 5e6 flops at 100 GFLOP/s.
 constexpr double kMinTileFlops = 5e6;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What a column keeps in L2 while it walks: K, V, dK, dV and a tile's P and dS. avx512: a half of the 1 MiB that every
 // such server core and Zen 4 have. avx2 and portable: three quarters of the 256 KiB of Haswell to Coffee Lake, less

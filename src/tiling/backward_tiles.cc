@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <span>
 
+#include "core/integer.h"
 #include "tiling/row_cut.h"
 
 namespace fa::tiling {
 namespace {
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using core::CeilDiv;
 
 /// Makes the tiles column after column, then sorts each band by steps.
 class TileMaker {

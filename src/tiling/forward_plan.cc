@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "core/integer.h"
 #include "core/saturating.h"
 #include "tiling/claim_order.h"
 #include "tiling/key_cut.h"
@@ -17,6 +18,8 @@
 namespace fa::tiling {
 namespace {
 
+using core::CeilDiv;
+
 // A head is packed when this many strips read it: conversion costs about one strip's products (see PackDuration), so
 // packing once instead of in every tile pays from a few tiles on.
 constexpr int64_t kPackStrips = 8;
@@ -26,8 +29,6 @@ constexpr double kMaxTotalDuration = double{1LL << 50};
 
 // A discrete-event simulation of so many tasks takes about 20 ms; beyond, ranges are so long that balance is all.
 constexpr int32_t kMaxSimulatedTasks = 200'000;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Makes the items, and for each its predicted time. Row blocks are measured once per sequence, not once per head.
 class ItemMaker {

@@ -13,17 +13,18 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/integer.h"
 #include "tiling/plan_limits.h"
 
 namespace fa::tiling {
 namespace {
 
+using core::CeilDiv;
+
 // Key rows per pack task: with K and V of D = 128, 2 MiB of panels, some 0.2 ms; more would only delay the first tile.
 // Where packs are few, smaller ones let more workers help; below 256 rows a task is over in 25 us.
 constexpr int64_t kMaxPackRows = 2048;
 constexpr int64_t kMinPackRows = 256;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t ChoosePackRows(std::span<const HeadTiles> heads, int workers) {
   int64_t rows = 0;

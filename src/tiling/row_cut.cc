@@ -2,17 +2,18 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "core/saturating.h"
 
 namespace fa::tiling {
 namespace {
 
+using core::CeilDiv;
+
 // What a strip costs in addition to its keys (transposing Q in and O out, the row statistics), as a number of keys: the
 // two transposes move 2 * D elements per row, about what 16 keys cost in multiply-adds. A model, not a measurement; it
 // only keeps strips with few keys from being taken for free.
 constexpr int64_t kStripOverheadKeys = 16;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

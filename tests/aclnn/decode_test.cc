@@ -313,9 +313,9 @@ const Mistake kMistakes[] = {
      [](DecodeFace* f) {
        f->p.block_table = f->handles().Tensor(Anything(), ACL_INT64, {2, 40});
      }},
-    {"QuantisedResult", ACLNN_ERR_PARAM_INVALID, "quantScale2: given, want none",
+    {"QuantizedResult", ACLNN_ERR_PARAM_INVALID, "quantScale2: given, want none",
      [](DecodeFace* f) { f->p.quant2 = f->handles().Tensor(Anything(), ACL_FLOAT, {1}); }},
-    {"QuantisedQuery", ACLNN_ERR_PARAM_INVALID, "dequantScale1: given, want none",
+    {"QuantizedQuery", ACLNN_ERR_PARAM_INVALID, "dequantScale1: given, want none",
      [](DecodeFace* f) { f->p.dequant1 = f->handles().Tensor(Anything(), ACL_FLOAT, {1}); }},
     {"ScaleOfFloatKeys", ACLNN_ERR_PARAM_INVALID, "antiquantScale: given, want none",
      [](DecodeFace* f) { f->p.antiquant_scale = f->handles().Tensor(Anything(), ACL_FLOAT16, {2}); }},

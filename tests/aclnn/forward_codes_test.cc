@@ -205,7 +205,7 @@ TEST(ForwardCodes, MasksOfAnotherShapeOrTypeAre161002) {
 TEST(ForwardCodes, DropMasksThatAreTooShortAre161002) {
   ShapedForward call;
   call.p.keep_prob = 0.5;
-  ExpectInvalid(call, "keepProb=0.500000, want dropMask");
+  ExpectInvalid(call, "keepProb=0.5, want dropMask");
   call.p.drop_mask = call.Tensor(ACL_UINT8, {2 * 1024 * 1024 / 8 - 1});
   ExpectInvalid(call, "dropMask.shape[0]=262143");
   call.p.drop_mask = call.Tensor(ACL_UINT8, {2, 1024, 128});

@@ -24,8 +24,8 @@ const aclIntArray* ArrayOf(std::span<const int64_t> values, Handles& handles) {
   return values.empty() ? nullptr : handles.Array({values.begin(), values.end()});
 }
 
-template <typename Args>
-void SetLossParameters(const Args& args, const IndexerLossOptions& options, Handles& handles, SparseParameters& p) {
+template <typename Args, typename Options>
+void SetLossParameters(const Args& args, const Options& options, Handles& handles, SparseParameters& p) {
   p.query = handles.Tensor(args.q);
   p.key = handles.Tensor(args.k);
   p.query_rope = handles.Tensor(args.q_rope);
@@ -180,7 +180,7 @@ SparseParameters ParametersOf(const LightningIndexerArgs& args, const LightningI
   return p;
 }
 
-SparseParameters ParametersOf(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
+SparseParameters ParametersOf(const LightningIndexerGradArgs& args, const LightningIndexerGradOptions& options,
                               Handles& handles, aclDataType lengths) {
   SparseParameters p;
   SetRule(options, p);
@@ -197,7 +197,8 @@ SparseParameters ParametersOf(const LightningIndexerGradArgs& args, const Lightn
   return p;
 }
 
-SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const IndexerLossOptions& options, Handles& handles) {
+SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options,
+                              Handles& handles) {
   SparseParameters p;
   SetRule(options, p);
   SetLossParameters(args, options, handles, p);
@@ -205,7 +206,8 @@ SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const IndexerLo
   return p;
 }
 
-SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const IndexerLossOptions& options, Handles& handles) {
+SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
+                              Handles& handles) {
   SparseParameters p;
   SetRule(options, p);
   SetLossParameters(args, options, handles, p);

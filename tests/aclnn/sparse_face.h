@@ -51,11 +51,11 @@ aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExec
 [[nodiscard]] SparseParameters ParametersOf(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
                                             Handles& handles, aclDataType lengths = ACL_INT64);
 [[nodiscard]] SparseParameters ParametersOf(const LightningIndexerGradArgs& args,
-                                            const LightningIndexerOptions& options, Handles& handles,
+                                            const LightningIndexerGradOptions& options, Handles& handles,
                                             aclDataType lengths = ACL_INT64);
-[[nodiscard]] SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
+[[nodiscard]] SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options,
                                             Handles& handles);
-[[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
+[[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
                                             Handles& handles);
 
 /// A call by the interface writes the bits that C++ writes.

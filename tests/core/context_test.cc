@@ -166,7 +166,7 @@ TEST(Context, ReportsItsSettings) {
 TEST(Context, MayHaveMoreThreadsThanTheMachine) {
   const Result<std::unique_ptr<Context>> context = Context::Create(WithThreads(128));
   ASSERT_TRUE(context.ok());
-  EXPECT_EQ((*context)->impl().workers(), 128);
+  EXPECT_EQ(core::ImplOf(**context).workers(), 128);
 }
 
 TEST(Context, RefusesNegativeThreads) {
@@ -193,7 +193,7 @@ TEST(ContextDeathTest, DefaultWithABadForcedIsaIsUsableAndHoldsTheError) {
       {
         const ScopedVariable variable("FA_FORCE_ISA", "sse9");
         Context& context = Context::Default();
-        const bool right = context.impl().status().code() == StatusCode::kUnsupported && context.threads() > 0 &&
+        const bool right = core::ImplOf(context).status().code() == StatusCode::kUnsupported && context.threads() > 0 &&
                            context.Describe().find("unusable: unsupported: FA_FORCE_ISA=sse9") != std::string::npos;
         std::exit(right ? 0 : 1);
       },

@@ -37,6 +37,7 @@ struct SparseLoss : LossCall {
 struct DenseLoss : LossCall {
   using LossCall::LossCall;
   [[nodiscard]] DenseIndexerLossArgs args() const { return dense_args(); }
+  [[nodiscard]] DenseIndexerLossOptions options() const { return dense_options(); }
 };
 
 /// Nothing of what p_head_mean replaces is looked at, so no mistake there can be found.

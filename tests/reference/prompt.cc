@@ -16,7 +16,7 @@ double ExpError(double distance, double magnitude) { return 4e-6 + 0x1p-22 * (di
 
 }  // namespace
 
-double Quantise(double x, double scale, double offset) { return Saturate(x * scale + offset); }
+double Quantize(double x, double scale, double offset) { return Saturate(x * scale + offset); }
 
 PromptResult PromptInt8(const Problem& problem, const ProductScales& scales) {
   Problem p = problem;

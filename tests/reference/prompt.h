@@ -26,7 +26,7 @@ struct PromptResult {
 [[nodiscard]] PromptResult PromptInt8(const Problem& problem, const ProductScales& scales);
 
 /// saturate(rint(x * scale + offset)), ties to even.
-[[nodiscard]] double Quantise(double x, double scale, double offset);
+[[nodiscard]] double Quantize(double x, double scale, double offset);
 
 }  // namespace reference
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "fa/tensor.h"
 #include "reference/selection.h"
 #include "support/random_values.h"

@@ -331,7 +331,7 @@ TEST_F(CliSparse, LossWritesTheBytesOfTheLibrary) {
   for (const bool other : {false, true}) {
     const CliResult result = Run("indexer-kl-loss", files + (other ? " --reduction mean --target l1" : ""));
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    IndexerLossOptions options;
+    SparseIndexerLossOptions options;
     if (other) {
       options.reduction = LossReduction::kMean;
       options.target = IndexerTarget::kL1;
@@ -373,7 +373,7 @@ TEST_F(CliSparse, DenseLossWritesTheBytesOfTheLibrary) {
   args.dk_index = ViewOf(dk);
   args.dweights = ViewOf(dw);
   args.loss = ViewOf(loss);
-  IndexerLossOptions options;
+  DenseIndexerLossOptions options;
   options.reduction = LossReduction::kMean;
   ASSERT_TRUE(DenseLightningIndexerGradKLLoss(args, options).ok());
   const std::string files = Files({{"query", "q.npy"},

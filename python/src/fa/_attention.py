@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _fa
 from ._context import chosen_context
+from ._errors import ERRORS, argument_error, in_names
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
@@ -84,7 +85,7 @@ def flash_attention(
         seed, offset: Philox state that stands for a mask (`generate_dropout_mask` writes it).
         sink: float32 [N]: a virtual key of that score and value 0.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0: off.
-        cu_q, cu_kv: TND: inclusive prefix sums of the lengths, without leading 0.
+        cu_q, cu_kv: TND: inclusive prefix sums of the lengths; a leading 0 is an empty first sequence.
         context: threads and instruction set; None: see `set_default_context`.
 
     Returns:
@@ -138,8 +139,8 @@ def flash_attention_grad(
                 q,
                 k,
                 v,
-                call.arrays["query_rope"],
-                call.arrays["key_rope"],
+                call.arrays["q_rope"],
+                call.arrays["k_rope"],
                 call.arrays["pse"] if need_dpse else None,
                 call.arrays["sink"] if need_dsink else None,
             )
@@ -201,7 +202,7 @@ def ring_attention_update(
         "softmax_max": softmax_max,
         "softmax_sum": softmax_sum,
     }
-    compute(_fa.merge, arrays, layout, head_num, chosen_context(context))
+    compute(_fa.merge, arrays, layout, head_num, chosen_context(context), names=_MERGE_NAMES)
     return AttentionOutput(out, softmax_max, softmax_sum)
 
 
@@ -233,17 +234,38 @@ class DescribedArray:
 class DescribedCall(Exception):
     """In place of a call of described arrays: what it would have been."""
 
-    def __init__(self, function: Callable, arrays: dict[str, Any], rest: tuple) -> None:
+    def __init__(self, function: Callable, arrays: dict[str, Any], rest: tuple, names: dict[str, str]) -> None:
         super().__init__()
-        self.function, self.arrays, self.rest = function, arrays, rest
+        self.function, self.arrays, self.rest, self.names = function, arrays, rest, names
 
 
-def check_arrays(*, optional: dict[str, Any] | None = None, **arrays: Any) -> None:
-    """Those whose shapes are looked at here, and optional ones that may be None."""
+# The arguments of these functions that the library calls otherwise.
+NAMES = {
+    "q_rope": "query_rope",
+    "k_rope": "key_rope",
+    "q_index": "query_index",
+    "k_index": "key_index",
+    "heads": "head_num",
+    "heads_kv": "head_num_kv",
+    "dropout": "seed",
+}
+_MERGE_NAMES = NAMES | {
+    "prev_max": "prev_softmax_max",
+    "prev_sum": "prev_softmax_sum",
+    "cur_max": "cur_softmax_max",
+    "cur_sum": "cur_softmax_sum",
+}
+
+
+def check_arrays(
+    *, optional: dict[str, Any] | None = None, names: dict[str, str] | None = None, **arrays: Any
+) -> None:
+    """Those whose shapes are looked at here, and optional ones that may be None. Errors call them as in `names`."""
     given = {name: array for name, array in (optional or {}).items() if array is not None}
     for name, array in {**arrays, **given}.items():
         if not (hasattr(array, "shape") and hasattr(array, "dtype")):
-            raise TypeError(f"{name}: want an array, got {type(array).__name__}")
+            error = argument_error(TypeError, name, f": want an array, got {type(array).__name__}")
+            raise in_names(error, names or {})
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
@@ -254,19 +276,23 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
         values = values.tolist() if hasattr(values, "tolist") else values
         listed = [operator.index(value) for value in values]
     except TypeError:
-        raise TypeError(f"{name}: want integers, got {values!r}") from None
+        raise argument_error(TypeError, name, f": want integers, got {values!r}") from None
     for i, value in enumerate(listed):
         if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"invalid argument: {name}[{i}]={value}, want an integer of 64 bits")
+            raise argument_error(ValueError, name, f"={value}, want an integer of 64 bits", index=f"[{i}]")
     return listed
 
 
-def compute(function: Callable, arrays: dict[str, Any], *rest: Any) -> None:
-    """Calls function(arrays, *rest). Raises ValueError for an array that has a derivative: autograd would lose it."""
+def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[str, str] = NAMES) -> None:
+    """Calls function(arrays, *rest). Raises ValueError for an array that has a derivative: autograd would lose it.
+    Errors call arguments as in `names`."""
     if isinstance(next(iter(arrays.values())), DescribedArray):
-        raise DescribedCall(function, arrays, rest)
-    _check_no_derivative_is_lost(arrays)
-    function(arrays, *rest)
+        raise DescribedCall(function, arrays, rest, names)
+    try:
+        _check_no_derivative_is_lost(arrays)
+        function(arrays, *rest)
+    except ERRORS as error:
+        raise in_names(error, names) from None
 
 
 def _check_no_derivative_is_lost(arrays: dict[str, Any]) -> None:
@@ -281,12 +307,12 @@ def _check_no_derivative_is_lost(arrays: dict[str, Any]) -> None:
         if not isinstance(array, torch.Tensor):
             continue
         if backward and array.requires_grad:
-            raise ValueError(
-                f"invalid argument: {name}: requires a gradient, which fa.torch and fa.torch_npu compute; "
-                "here want a detached tensor, or torch.no_grad()"
-            )
+            want = "here want a detached tensor, or torch.no_grad()"
+            words = f": requires a gradient, which fa.torch and fa.torch_npu compute; {want}"
+            raise argument_error(ValueError, name, words)
         if forward and dual.unpack_dual(array).tangent is not None:
-            raise ValueError(f"invalid argument: {name}: has a tangent, want none: there is no forward-mode derivative")
+            words = ": has a tangent, want none: there is no forward-mode derivative"
+            raise argument_error(ValueError, name, words)
 
 
 def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -373,13 +399,13 @@ class _Call:
         cu_kv: Iterable[int] | None = None,
         context: Context | None = None,
     ) -> None:
-        biases = {"query_rope": query_rope, "key_rope": key_rope, "pse": pse, "sink": sink}
-        check_arrays(q=q, k=k, v=v, optional=biases)
+        biases = {"q_rope": query_rope, "k_rope": key_rope, "pse": pse, "sink": sink}
+        check_arrays(q=q, k=k, v=v, optional=biases, names=NAMES)
         self.layout, self.heads = layout, head_num
         self.arrays = {
-            "query": q,
-            "key": k,
-            "value": v,
+            "q": q,
+            "k": k,
+            "v": v,
             **biases,
             "dense_mask": dense_mask,
             "drop_mask": drop_mask,
@@ -403,10 +429,10 @@ class _Call:
 
     def results(self) -> tuple[Any, Any, Any]:
         """out and the statistics."""
-        query, key, value = (tuple(self.arrays[name].shape) for name in ("query", "key", "value"))
+        query, key, value = (tuple(self.arrays[name].shape) for name in ("q", "k", "v"))
         out = output_shape(self.layout, self.heads, query, key, value)
         statistics = statistics_shape(self.layout, self.heads, query)
-        dtype = self.arrays["query"].dtype
+        dtype = self.arrays["q"].dtype
         return self.empty(out, dtype), self.empty(statistics, None), self.empty(statistics, None)
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:

@@ -89,9 +89,9 @@ def decode_attention(
     k, v = listed("k", k), listed("v", v)
     empty = empty_like_of(q)
     arrays = {
-        "query": q,
-        "key": k,
-        "value": v,
+        "q": q,
+        "k": k,
+        "v": v,
         "block_table": block_table,
         "antiquant_scale": antiquant_scale,
         "antiquant_offset": antiquant_offset,

@@ -76,9 +76,12 @@ class SparseAttentionOptions:
     ) -> None: ...
 
 class LightningIndexerOptions:
+    def __init__(self, *, layout: str, sparse_mode: int) -> None: ...
+
+class LightningIndexerGradOptions:
     def __init__(self, *, layout: str, sparse_mode: int, check_indices: bool) -> None: ...
 
-class IndexerLossOptions:
+class SparseIndexerLossOptions:
     def __init__(
         self,
         *,
@@ -88,6 +91,11 @@ class IndexerLossOptions:
         reduction: str,
         target: str,
         check_indices: bool,
+    ) -> None: ...
+
+class DenseIndexerLossOptions:
+    def __init__(
+        self, *, layout: str, scale: float | None, sparse_mode: int, reduction: str, target: str
     ) -> None: ...
 
 class PlanDescription:
@@ -178,21 +186,21 @@ def indexer(
 ) -> None: ...
 def indexer_backward(
     arrays: dict[str, Any],
-    options: LightningIndexerOptions,
+    options: LightningIndexerGradOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,
 ) -> None: ...
 def sparse_indexer_loss(
     arrays: dict[str, Any],
-    options: IndexerLossOptions,
+    options: SparseIndexerLossOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,
 ) -> None: ...
 def dense_indexer_loss(
     arrays: dict[str, Any],
-    options: IndexerLossOptions,
+    options: DenseIndexerLossOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,
@@ -248,21 +256,21 @@ def plan_indexer(
 ) -> PlanDescription: ...
 def plan_indexer_backward(
     arrays: dict[str, Any],
-    options: LightningIndexerOptions,
+    options: LightningIndexerGradOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,
 ) -> PlanDescription: ...
 def plan_sparse_indexer_loss(
     arrays: dict[str, Any],
-    options: IndexerLossOptions,
+    options: SparseIndexerLossOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,
 ) -> PlanDescription: ...
 def plan_dense_indexer_loss(
     arrays: dict[str, Any],
-    options: IndexerLossOptions,
+    options: DenseIndexerLossOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,

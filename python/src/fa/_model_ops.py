@@ -12,10 +12,25 @@ import torch
 from torch import Tensor
 
 from . import _context, _fa
+from ._errors import own_names
 from ._fa import Mask
 from ._torch_autograd import register_autograd, register_no_derivative
 from ._torch_direct import capsules, possible
 from ._torch_ops import LIBRARY, UNSIGNED_64, operator
+
+# The arguments of fa.transformers that the library calls otherwise.
+NAMES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "pse": "position_bias",
+    "dense_mask": "attention_mask",
+    "mask.row_begin": "attention_mask",
+    "mask.row_end": "attention_mask",
+    "sink": "s_aux",
+    "scale": "scaling",
+    "keep_prob": "1 - dropout",
+}
 
 
 class ModelCall(NamedTuple):
@@ -94,7 +109,7 @@ def _options(call: ModelCall, query: Tensor) -> _fa.AttentionOptions:
 
 
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> dict[str, Tensor | None]:
-    given = {"query": query, "key": key, "value": value, "pse": call.pse, "sink": call.sink}
+    given = {"q": query, "k": key, "v": value, "pse": call.pse, "sink": call.sink}
     if call.dense_mask is not None:
         given["dense_mask"] = ~call.dense_mask
     return given
@@ -104,7 +119,8 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, call: ModelCall, **stati
     batch, heads, rows, _ = query.shape
     out = query.new_empty((batch, rows, heads, value.shape[3]))
     arrays = capsules(_inputs(query, key, value, call), {"out": out.transpose(1, 2), **statistics})
-    _fa.forward(arrays, _options(call, query), [], [], _context.chosen_context(None))
+    with own_names(NAMES):
+        _fa.forward(arrays, _options(call, query), [], [], _context.chosen_context(None))
     return out
 
 
@@ -133,7 +149,8 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
         antiquant_per_token=False,
     )
     arrays = capsules(_inputs(query, key, value, call), {"out": out.transpose(1, 2)})
-    _fa.decode(arrays, options, [], lengths, _context.chosen_context(None))
+    with own_names(NAMES):
+        _fa.decode(arrays, options, [], lengths, _context.chosen_context(None))
     return out
 
 
@@ -177,7 +194,8 @@ def attention_of_layer_backward(query, key, value, out, d_out, softmax_max, soft
         "softmax_sum": softmax_sum,
     }
     wanted = {name: gradient for name, gradient in named.items() if gradient.dim() > 1 or gradient.numel() > 0}
-    _fa.backward(capsules(inputs, wanted), _options(call, query), [], [], _context.chosen_context(None))
+    with own_names(NAMES):
+        _fa.backward(capsules(inputs, wanted), _options(call, query), [], [], _context.chosen_context(None))
     return gradients
 
 

@@ -18,8 +18,9 @@ from transformers.generation.continuous_batching.cache_allocators import FULL_AT
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
 from . import _context, _fa
+from ._errors import own_names
 from ._fa import Mask
-from ._model_ops import ModelCall, model_attention, rows_of_sequences
+from ._model_ops import NAMES, ModelCall, model_attention, rows_of_sequences
 from ._torch_direct import capsules
 
 
@@ -86,14 +87,15 @@ def _decode_pages(
             antiquant_per_token=False,
         )
         inputs = {
-            "query": of_group.unflatten(0, (batch, -1)),
-            "key": k_pages,
-            "value": v_pages,
+            "q": of_group.unflatten(0, (batch, -1)),
+            "k": k_pages,
+            "v": v_pages,
             "block_table": group.block_table,
             "sink": call.sink,
         }
         arrays = capsules(inputs, {"out": result.unflatten(0, (batch, -1))})
-        _fa.decode(arrays, options, [], group.lengths, _context.chosen_context(None))
+        with own_names(NAMES):
+            _fa.decode(arrays, options, [], group.lengths, _context.chosen_context(None))
         if not isinstance(group.rows, slice):
             out[group.rows] = result
     return out[None]

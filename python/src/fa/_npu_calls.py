@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from . import _torch_ops
 from ._attention import integers
+from ._errors import own_names
 from ._torch_dtensors import as_everywhere, register_shardings
 from ._torch_ops import UNSIGNED_64, Call
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
 
 # The library's names of arguments, and torch_npu's.
-_NAMES = {
+TENSOR_NAMES = {"q": "query", "k": "key", "v": "value", "q_rope": "query_rope", "k_rope": "key_rope"}
+_NAMES = TENSOR_NAMES | {
     "dense_mask": "atten_mask",
     "drop_mask": "dropout_mask",
     "heads": "head_num",
@@ -33,6 +33,7 @@ _NAMES = {
     "cu_kv": "actual_seq_kvlen",
     "out": "attention_in",
     "d_out": "dy",
+    "dropout": "seed",
 }
 PROMPT_NAMES = _NAMES | {
     "heads": "num_heads",
@@ -75,18 +76,6 @@ def checked(function: Callable) -> Callable:
         return function(*arguments, **keywords)
 
     return call
-
-
-@contextlib.contextmanager
-def own_names(names: dict[str, str]) -> Iterator[None]:
-    """A message of the library's calls an argument by its name in `names`."""
-    try:
-        yield
-    except ValueError as error:
-        words = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-        # "query heads" and "heads of key" are prose.
-        name = rf"(?<!query )\b({words})\b(?! of )"
-        raise ValueError(re.sub(name, lambda word: names[word[1]], str(error))) from None
 
 
 def biases(pse, atten_mask, sink, query_rope=None, key_rope=None):

@@ -30,10 +30,11 @@ _FUSED_V2_NAMES = _FUSED_NAMES | {
     "return_lse": "return_softmax_lse",
 }
 _PAGED_NAMES = {
+    "q": "query",
+    "k": "key_cache",
+    "v": "value_cache",
     "heads": "num_heads",
     "heads_kv": "num_kv_heads",
-    "key": "key_cache",
-    "value": "value_cache",
     "lengths_kv": "context_lens",
     "scale": "scale_value",
 }

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from . import _torch_ops
 from ._attention import integers
-from ._npu_calls import own_names
+from ._errors import own_names
 from ._torch_decode import UNLIMITED, DecodeCall, attend_cached
 from ._torch_ops import EVERY_KEY, Call, PromptCall
 
@@ -121,18 +121,18 @@ def _check(call: Inference) -> None:
     if not 0 <= call.sparse_mode <= 4:
         raise call.refuse("sparse_mode", f"={call.sparse_mode}, want 0..4")
     if (call.query_rope is None) != (call.key_rope is None):
-        missing = "query_rope" if call.query_rope is None else "key_rope"
+        missing = "q_rope" if call.query_rope is None else "k_rope"
         raise call.refuse(missing, ": missing, want both or none")
     if call.block_table is None:
         _check_heads_kv(call)
         return
     if call.query_rope is not None:
-        raise call.refuse("query_rope", ": given with block_table, want none: pages hold whole heads")
+        raise call.refuse("q_rope", ": given with block_table, want none: pages hold whole heads")
     if call.query.dtype == torch.int8:
-        raise call.refuse("query", ".dtype=torch.int8 with block_table, want a float type")
+        raise call.refuse("q", ".dtype=torch.int8 with block_table, want a float type")
     if call.lengths_kv is None:
         raise call.refuse("lengths_kv", ": missing, want the lengths of paged keys")
-    for name, pages in (("key", call.key), ("value", call.value)):
+    for name, pages in (("k", call.key), ("v", call.value)):
         if pages.dim() not in (3, 4):
             raise call.refuse(name, f".shape={list(pages.shape)}, want pages of 3 or 4 dimensions")
 
@@ -162,7 +162,7 @@ def _oriented_pages(call: Inference) -> Inference:
     heads_first = key[1] == heads and call.block_size in (0, key[2])
     if not heads_first and not (key[2] == heads and call.block_size in (0, key[1])):
         want = f"want pages of {heads} heads" + (f" and {call.block_size} rows" if call.block_size else "")
-        raise call.refuse("key", f".shape={list(key)}, {want}")
+        raise call.refuse("k", f".shape={list(key)}, {want}")
     if heads_first != (call.layout in ("BNSD", "BNSD_BSND")):
         return call._replace(key=call.key.transpose(1, 2), value=call.value.transpose(1, 2))
     return call
@@ -173,7 +173,7 @@ def _with_ropes(call: Inference) -> Inference:
     if call.query_rope is None:
         return call
     if call.layout == "BSH":
-        raise call.refuse("query_rope", ": given in layout BSH, want heads in a dimension of their own")
+        raise call.refuse("q_rope", ": given in layout BSH, want heads in a dimension of their own")
     joined = (torch.cat(pair, -1) for pair in ((call.query, call.query_rope), (call.key, call.key_rope)))
     query, key = joined
     return call._replace(query=query, key=key, query_rope=None, key_rope=None)
@@ -334,7 +334,7 @@ def _packed_pages(call: Inference) -> tuple[Tensor, Tensor]:
     if call.lengths_q is None:
         raise call.refuse("lengths_q", ": missing, want prefix sums (layout TND)")
     if call.query.dim() != 3:
-        raise call.refuse("query", f".shape={list(call.query.shape)}, want [T, N, D]")
+        raise call.refuse("q", f".shape={list(call.query.shape)}, want [T, N, D]")
     ends = integers(call.lengths_q, call.names["lengths_q"])
     tokens = call.query.shape[0]
     lengths = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]

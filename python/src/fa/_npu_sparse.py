@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from . import _torch_sparse_ops
-from ._npu_calls import checked, own_names
+from ._errors import own_names
+from ._npu_calls import TENSOR_NAMES, checked
 from ._torch_sparse_ops import DenseLossCall, LossCall, SparseCall
 
 _MAX_TOKENS = 9223372036854775807
 
 # The library's names of arguments, and torch_npu's.
-_NAMES = {
+_NAMES = TENSOR_NAMES | {
+    "q_index": "query_index",
+    "k_index": "key_index",
+    "mask": "sparse_mode",
     "block_size": "sparse_block_size",
     "scale": "scale_value",
     "lengths_q": "actual_seq_lengths_query",

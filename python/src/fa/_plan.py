@@ -16,6 +16,7 @@ from ._attention import (
     ring_attention_update,
 )
 from ._decode import decode_attention
+from ._errors import own_names
 from ._fa import PlanDescription
 from ._prompt import prompt_flash_attention
 
@@ -77,7 +78,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
         arguments = {"d_values": values} | arguments
     call = _described_call(function, arguments)
     tensors = {name: _for_extension(array) for name, array in call.arrays.items()}
-    return getattr(_fa, f"plan_{call.function.__name__}")(tensors, *call.rest)
+    with own_names(call.names):
+        return getattr(_fa, f"plan_{call.function.__name__}")(tensors, *call.rest)
 
 
 def _described_call(function: Callable, arguments: dict[str, Any]) -> DescribedCall:

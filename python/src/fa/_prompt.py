@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from . import _fa
-from ._attention import check_arrays, compute, empty_like_of, integers, torch_of
+from ._attention import NAMES, check_arrays, compute, empty_like_of, integers, torch_of
 from ._context import chosen_context
 from ._fa import Context, Mask
 from ._layout import output_shape
+
+
+# Packed layouts take both kinds of lengths as one argument.
+_NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
@@ -74,9 +78,9 @@ def prompt_flash_attention(
     check_arrays(q=q, k=k, v=v)
     empty = empty_like_of(q)
     arrays = {
-        "query": q,
-        "key": k,
-        "value": v,
+        "q": q,
+        "k": k,
+        "v": v,
         "pse": pse,
         "dense_mask": dense_mask,
         "deq_scale1": _unsigned(deq_scale1),
@@ -94,5 +98,5 @@ def prompt_flash_attention(
     )
     out = empty(output_shape(layout, head_num, q.shape, k.shape, v.shape), output_dtype(q, quant_scale2))
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-    compute(_fa.prompt, {**arrays, "out": out}, options, *lengths, chosen_context(context))
+    compute(_fa.prompt, {**arrays, "out": out}, options, *lengths, chosen_context(context), names=_NAMES)
     return out

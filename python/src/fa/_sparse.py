@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _fa
-from ._attention import check_arrays, compute, empty_like_of, integers, torch_of
+from ._attention import NAMES, check_arrays, compute, empty_like_of, integers, torch_of
 from ._context import chosen_context
 from ._fa import Context
 
@@ -136,11 +136,11 @@ def sparse_flash_attention(
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
     results = _Results(
         q,
-        query=q,
-        key=k,
-        value=v,
-        query_rope=query_rope,
-        key_rope=key_rope,
+        q=q,
+        k=k,
+        v=v,
+        q_rope=query_rope,
+        k_rope=key_rope,
         sparse_indices=sparse_indices,
         sink=sink,
         block_table=block_table,
@@ -195,11 +195,11 @@ def sparse_flash_attention_grad(
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
     results = _Results(
         q,
-        query=q,
-        key=k,
-        value=v,
-        query_rope=query_rope,
-        key_rope=key_rope,
+        q=q,
+        k=k,
+        v=v,
+        q_rope=query_rope,
+        k_rope=key_rope,
         sparse_indices=sparse_indices,
         sink=sink,
         out=out,
@@ -252,11 +252,11 @@ def lightning_indexer(
         As `flash_attention`.
     """
     check_arrays(q=q, k=k, weights=weights)
-    results = _Results(q, query=q, key=k, weights=weights, block_table=block_table)
+    results = _Results(q, q=q, k=k, weights=weights, block_table=block_table)
     shape = (*q.shape[:-2], 1, sparse_count)
     indices = results.out("sparse_indices", shape, _integer_type(q))
     values = results.out("sparse_values", shape, q.dtype) if need_values else None
-    options = _fa.LightningIndexerOptions(layout=layout, sparse_mode=sparse_mode, check_indices=True)
+    options = _fa.LightningIndexerOptions(layout=layout, sparse_mode=sparse_mode)
     results.run(_fa.indexer, options, lengths_q, lengths_kv, context)
     return indices, values
 
@@ -284,11 +284,11 @@ def lightning_indexer_grad(
         As `flash_attention`.
     """
     check_arrays(q=q, k=k, weights=weights)
-    results = _Results(q, query=q, key=k, weights=weights, sparse_indices=sparse_indices, d_values=d_values)
+    results = _Results(q, q=q, k=k, weights=weights, sparse_indices=sparse_indices, d_values=d_values)
     gradients = IndexerGradients(
         results.out_like("dq", q), results.out_like("dk", k), results.out_like("dweights", weights)
     )
-    options = _fa.LightningIndexerOptions(layout=layout, sparse_mode=sparse_mode, check_indices=check_indices)
+    options = _fa.LightningIndexerGradOptions(layout=layout, sparse_mode=sparse_mode, check_indices=check_indices)
     results.run(_fa.indexer_backward, options, lengths_q, lengths_kv, context)
     return gradients
 
@@ -296,20 +296,20 @@ def lightning_indexer_grad(
 def _loss(
     call: Callable,
     inputs: dict[str, Any],
-    options: dict[str, Any],
+    options: Any,
     lengths_q: Iterable[int] | None,
     lengths_kv: Iterable[int] | None,
     context: Context | None,
 ) -> IndexerLoss:
-    check_arrays(**{name: inputs[name] for name in ("query_index", "key_index", "weights")})
-    results = _Results(inputs["query_index"], **inputs)
+    check_arrays(**{name: inputs[name] for name in ("q_index", "k_index", "weights")}, names=NAMES)
+    results = _Results(inputs["q_index"], **inputs)
     loss = IndexerLoss(
-        results.out_like("dq_index", inputs["query_index"]),
-        results.out_like("dk_index", inputs["key_index"]),
+        results.out_like("dq_index", inputs["q_index"]),
+        results.out_like("dk_index", inputs["k_index"]),
         results.out_like("dweights", inputs["weights"]),
         results.out("loss", (1,)),
     )
-    results.run(call, _fa.IndexerLossOptions(**options), lengths_q, lengths_kv, context)
+    results.run(call, options, lengths_q, lengths_kv, context)
     return loss
 
 
@@ -351,26 +351,26 @@ def sparse_lightning_indexer_grad_kl_loss(
         As `flash_attention`.
     """
     inputs = {
-        "query": q,
-        "key": k,
-        "query_rope": query_rope,
-        "key_rope": key_rope,
-        "query_index": query_index,
-        "key_index": key_index,
+        "q": q,
+        "k": k,
+        "q_rope": query_rope,
+        "k_rope": key_rope,
+        "q_index": query_index,
+        "k_index": key_index,
         "weights": weights,
         "sparse_indices": sparse_indices,
         "softmax_max": softmax_max,
         "softmax_sum": softmax_sum,
         "p_head_mean": p_head_mean,
     }
-    options = {
-        "layout": layout,
-        "scale": scale,
-        "sparse_mode": sparse_mode,
-        "reduction": reduction,
-        "target": target,
-        "check_indices": check_indices,
-    }
+    options = _fa.SparseIndexerLossOptions(
+        layout=layout,
+        scale=scale,
+        sparse_mode=sparse_mode,
+        reduction=reduction,
+        target=target,
+        check_indices=check_indices,
+    )
     return _loss(_fa.sparse_indexer_loss, inputs, options, lengths_q, lengths_kv, context)
 
 
@@ -406,24 +406,19 @@ def dense_lightning_indexer_grad_kl_loss(
         As `flash_attention`.
     """
     inputs = {
-        "query": q,
-        "key": k,
-        "query_rope": query_rope,
-        "key_rope": key_rope,
-        "query_index": query_index,
-        "key_index": key_index,
+        "q": q,
+        "k": k,
+        "q_rope": query_rope,
+        "k_rope": key_rope,
+        "q_index": query_index,
+        "k_index": key_index,
         "weights": weights,
         "softmax_max": softmax_max,
         "softmax_sum": softmax_sum,
         "softmax_max_index": softmax_max_index,
         "softmax_sum_index": softmax_sum_index,
     }
-    options = {
-        "layout": layout,
-        "scale": scale,
-        "sparse_mode": sparse_mode,
-        "reduction": reduction,
-        "target": target,
-        "check_indices": True,
-    }
+    options = _fa.DenseIndexerLossOptions(
+        layout=layout, scale=scale, sparse_mode=sparse_mode, reduction=reduction, target=target
+    )
     return _loss(_fa.dense_indexer_loss, inputs, options, lengths_q, lengths_kv, context)

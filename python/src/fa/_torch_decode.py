@@ -12,6 +12,7 @@ from torch.utils.dlpack import to_dlpack
 
 from . import _context, _decode, _fa
 from ._attention import integers
+from ._errors import ERRORS, in_names
 from ._fa import Mask
 from ._layout import decode_output_shape, statistics_shape
 from ._prompt import output_dtype
@@ -117,8 +118,8 @@ def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tup
     """As the operator; lengths as the extension takes them."""
     out, lse = _results(query, key, value, call)
     arrays = {name: to_dlpack(tensor) for name, tensor in call.tensors().items() if tensor is not None}
-    arrays["query"] = to_dlpack(query)
-    arrays["key"], arrays["value"] = (
+    arrays["q"] = to_dlpack(query)
+    arrays["k"], arrays["v"] = (
         to_dlpack(keys[0]) if len(keys) == 1 else [to_dlpack(tensor) for tensor in keys] for keys in (key, value)
     )
     arrays["out"] = Result(out)
@@ -148,6 +149,17 @@ def attend_cached(
 
 def _as_tensor(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
     return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
+
+
+# The function's arguments that the library calls otherwise.
+_NAMES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "heads": "head_num",
+    "mask.pre": "window",
+    "mask.next": "window",
+}
 
 
 def decode_attention(
@@ -212,7 +224,10 @@ def decode_attention(
         return_lse=return_lse,
     )
     _check(query, keys, values, call)
-    out, lse = attend_cached(query, keys, values, lengths_q, lengths_kv, call)
+    try:
+        out, lse = attend_cached(query, keys, values, lengths_q, lengths_kv, call)
+    except ERRORS as error:
+        raise in_names(error, _NAMES) from None
     return (out, lse) if return_lse else out
 
 

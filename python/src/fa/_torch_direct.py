@@ -107,7 +107,7 @@ def _options(pse: Tensor | None, rule: int, scale: float | None) -> _fa.Attentio
 def _forward(query, key, value, dense_mask, pse, rule, scale, **statistics) -> tuple[Tensor, ...]:
     batch, heads, rows, _ = query.shape
     out = torch.empty((batch, rows, heads, value.shape[3]), dtype=query.dtype).transpose(1, 2)
-    inputs = {"query": query, "key": key, "value": value, "dense_mask": dense_mask, "pse": pse}
+    inputs = {"q": query, "k": key, "v": value, "dense_mask": dense_mask, "pse": pse}
     arrays = capsules(inputs, {"out": out, **statistics})
     _fa.forward(arrays, _options(pse, rule, scale), [], [], _context.chosen_context(None))
     return out, *statistics.values()
@@ -150,9 +150,9 @@ def _backward(d_out, tensors, settings, need_dpse) -> tuple[Tensor | None, ...]:
     if need_dpse:
         gradients["dpse"] = _empty_like(pse)
     inputs = {
-        "query": query,
-        "key": key,
-        "value": value,
+        "q": query,
+        "k": key,
+        "v": value,
         "dense_mask": dense_mask,
         "pse": pse,
         "out": out,

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
 
+from ._errors import ERRORS
 from ._torch_autograd import register_autograd, register_no_derivative
 from ._torch_ops import CAUSAL_TOP_LEFT, EVERY_KEY, LIBRARY, Call, attention, attention_backward, operator
-from ._torch_shapes import broadcast_heads, no_elements, own_axes
+from ._torch_shapes import broadcast_heads, no_elements, own_arguments
 
 
 def attend_nested(
@@ -67,8 +68,8 @@ def _called(*arguments) -> Tensor:
     """The output, [T, N, Ev]; errors speak of the caller's axes."""
     try:
         return jagged_attention(*arguments)[0]
-    except ValueError as error:
-        raise ValueError(own_axes(str(error), last=2)) from None
+    except ERRORS as error:
+        raise own_arguments(error, last=2) from None
 
 
 def _same_sequences(key: Tensor, value: Tensor) -> bool:

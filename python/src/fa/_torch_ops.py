@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _attention, _prompt
+from ._errors import argument_error
 from ._fa import Mask
 from ._layout import output_shape, statistics_shape
 from ._torch_autograd import register_autograd, register_no_derivative
@@ -143,9 +144,10 @@ def _check_sums(sums: list[int], first: int, tokens: int) -> None:
     for i, end in enumerate(sums[first:], first):
         least = sums[i - 1] if i else 0
         if end < least:
-            raise ValueError(f"invalid argument: cu_q[{i}]={end}, want >= {least}" + (f" (cu_q[{i - 1}])" if i else ""))
+            before = (" (", ("cu_q", "", f"[{i - 1}]"), ")") if i else ()
+            raise argument_error(ValueError, "cu_q", f"={end}, want >= {least}", *before, index=f"[{i}]")
         if end > tokens:
-            raise ValueError(f"invalid argument: cu_q[{i}]={end}, want <= {tokens}")
+            raise argument_error(ValueError, "cu_q", f"={end}, want <= {tokens}", index=f"[{i}]")
 
 
 def _check_by_sequence(out: Tensor, **statistics: Tensor) -> None:
@@ -153,7 +155,7 @@ def _check_by_sequence(out: Tensor, **statistics: Tensor) -> None:
     want = [*out.shape[:2], _COPIES]
     for name, tensor in statistics.items():
         if list(tensor.shape) != want:
-            raise ValueError(f"invalid argument: {name}.shape={list(tensor.shape)}, want {want}")
+            raise argument_error(ValueError, name, f"={list(tensor.shape)}, want {want}", member=".shape")
 
 
 def operator(schema: str) -> Callable[[Callable], Any]:
@@ -271,12 +273,12 @@ register_no_derivative(LIBRARY, attention_backward, "second derivative")
 def _sums_after_0(cu_q: Tensor, tokens: int) -> list[int]:
     """Of prefix sums with a leading 0."""
     if cu_q.dim() != 1 or cu_q.shape[0] == 0:
-        raise ValueError(f"invalid argument: cu_q.shape={list(cu_q.shape)}, want [sequences + 1]")
+        raise argument_error(ValueError, "cu_q", f"={list(cu_q.shape)}, want [sequences + 1]", member=".shape")
     if cu_q.is_floating_point() or cu_q.is_complex() or cu_q.dtype == torch.bool:
-        raise ValueError(f"invalid argument: cu_q.dtype={cu_q.dtype}, want torch.int64")
+        raise argument_error(ValueError, "cu_q", f"={cu_q.dtype}, want torch.int64", member=".dtype")
     sums = cu_q.tolist()
     if sums[0] != 0:
-        raise ValueError(f"invalid argument: cu_q[0]={sums[0]}, want 0")
+        raise argument_error(ValueError, "cu_q", f"={sums[0]}, want 0", index="[0]")
     _check_sums(sums, 1, tokens)
     return sums[1:]
 

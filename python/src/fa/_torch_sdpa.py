@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ._errors import ERRORS
 from ._torch_direct import attend_directly, possible
 from ._torch_dtensors import as_everywhere, register_shardings
 from ._torch_nested import attend_nested
 from ._torch_ops import EVERY_KEY, Call, attention
-from ._torch_shapes import as_bnls, as_bnsd, as_given, broadcast_attention, check_types, no_elements, own_axes
+from ._torch_shapes import as_bnls, as_bnsd, as_given, broadcast_attention, check_types, no_elements, own_arguments
 
 
 def attend(
@@ -51,8 +52,8 @@ def attend(
             others = {"pse": pse, "dense_mask": dense_mask, "dropout_state": dropout_state}
             call = Call.of_rule(rule, "BSND", scale, keep_prob=1.0 - dropout_p, **others)
             out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), *call)[0].transpose(1, 2)
-    except ValueError as error:
-        raise ValueError(own_axes(str(error))) from None
+    except ERRORS as error:
+        raise own_arguments(error) from None
     return as_given(out, shapes)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from ._errors import in_names
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -152,6 +153,23 @@ def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
     return out.reshape(*shapes.leading, *out.shape[1:])
 
 
-def own_axes(message: str, last: int = 3) -> str:
-    """A message about the size of heads: of the caller's last dimension, not of the operator's dimension `last`."""
-    return re.sub(rf"\b((?:query|key|value)\.shape)\[{last}\]", r"\1[-1]", message)
+# The function's arguments by the library's names.
+_NAMES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "pse": "attn_mask",
+    "dense_mask": "attn_mask",
+    "keep_prob": "1 - dropout_p",
+    "dropout": "dropout_p",
+}
+
+
+def own_arguments(error: Exception, last: int = 3) -> Exception:
+    """An error of the operator in the caller's terms: its dimension `last`, the size of heads, is the caller's last."""
+
+    def say(name: str, member: str, index: str) -> str:
+        is_last = name in ("query", "key", "value") and member == ".shape" and index == f"[{last}]"
+        return f"{name}{member}{'[-1]' if is_last else index}"
+
+    return in_names(error, _NAMES, say)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from . import _torch_ops
 from ._attention import integers
+from ._errors import own_names
 from ._npu_calls import (
     GRAD_NAMES,
     GRAD_V1_NAMES,
@@ -37,7 +38,6 @@ from ._npu_calls import (
     forward,
     forward_on_tensors,
     lengths,
-    own_names,
     scalars,
     state_of,
 )

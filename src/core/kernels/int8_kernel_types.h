@@ -38,7 +38,7 @@ struct Int8Kernels {
 };
 
 /// Where the output of an int8 call gets its scales: x * scale + offset.
-struct Quantisation {
+struct Quantization {
   const void* scale = nullptr;   ///< of the row's first column
   const void* offset = nullptr;  ///< null: 0
   DType dtype = DType::kF32;     ///< f32 or bf16
@@ -61,7 +61,7 @@ struct Int8Table {
   /// padded with 0. @param v_stride  words from one block to the next
   void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel);
   /// y = saturate(rint(x * scale + offset)), a NaN -128.
-  void (*quantise)(const float* x, int64_t n, const Quantisation& quantisation, int8_t* y);
+  void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y);
 
   [[nodiscard]] int64_t Words(int64_t elements) const { return (elements + group - 1) / group; }
   [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return (dv + columns - 1) / columns; }

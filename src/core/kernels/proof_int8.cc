@@ -47,12 +47,12 @@ Floats Compute(const Int8Table& table, const Int8Kernels& kernels, int64_t first
   return results;
 }
 
-std::vector<int8_t> Quantised(const Int8Table& table) {
+std::vector<int8_t> Quantized(const Int8Table& table) {
   Floats x = {0.5f, 1.5f, -2.5f, 1e9f, -1e9f};
   for (int64_t i = 0; i < 14; ++i) x.push_back(Value(34, i) * 150);
   const float scale = 1, offset = 0;
   std::vector<int8_t> y(x.size());
-  table.quantise(x.data(), static_cast<int64_t>(x.size()), {.scale = &scale, .offset = &offset}, y.data());
+  table.quantize(x.data(), static_cast<int64_t>(x.size()), {.scale = &scale, .offset = &offset}, y.data());
   return y;
 }
 
@@ -106,8 +106,8 @@ std::string Disproof(const Int8Table& level, const Int8Table& below) {
       return "integers of " + std::string(kernels.name);
     }
   }
-  return proof::Quantised(level) == proof::Quantised(below) ? ""
-                                                            : std::string("quantised outputs of ") + Name(level.isa);
+  return proof::Quantized(level) == proof::Quantized(below) ? ""
+                                                            : std::string("quantized outputs of ") + Name(level.isa);
 }
 
 std::string Disproof(const IndexerKernels& level, const IndexerKernels& below) {

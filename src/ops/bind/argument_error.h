@@ -3,26 +3,48 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include "fa/error_text.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
 namespace fa::ops {
 
-/// Where a wanted size comes from: printed as "query.shape[2]", or as the text alone when dim is negative.
-struct SizeSource {
-  const char* text;
-  int dim = -1;
-};
-
-/// "invalid argument: key.shape[2]=5, want 7 (query.shape[2])"
-[[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, int64_t want, SizeSource source);
-/// "invalid argument: key.shape[2]=5, <rest>"
-[[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, const std::string& rest);
-/// "invalid argument: key.dtype=f16, want f32 (query.dtype)"
-[[nodiscard]] Status WrongType(const char* tensor, DType got, const std::string& want);
+/// An argument in an error: Arg("k"), Arg("k", ".shape"), Arg("k", ".shape", At(2)). Names are those of the fields of
+/// XArgs and XOptions; "mask.pre" is a part of one, "k[1]" an element of one that is a list.
+[[nodiscard]] ErrorText Arg(std::string_view name, std::string_view member = {}, std::string_view index = {});
+/// "[3]"
+[[nodiscard]] std::string At(int64_t index);
+/// As short as it is exact: "0.5", "nan".
+[[nodiscard]] std::string Text(float number);
 /// "[2,3,4]"
 [[nodiscard]] std::string Text(const Dims& dims);
+
+/// What an error says, of arguments or not.
+struct Words {
+  Words(const char* words) : text(words) {}                     // NOLINT(google-explicit-constructor)
+  Words(std::string words) : text(std::move(words)) {}          // NOLINT(google-explicit-constructor)
+  Words(ErrorText error_text) : text(std::move(error_text)) {}  // NOLINT(google-explicit-constructor)
+  ErrorText text;
+};
+
+/// Where a wanted size comes from: printed as "q.shape[2]", as the name of an argument, or as words.
+struct SizeSource {
+  static constexpr int kWords = -1, kArgument = -2;
+  const char* text;
+  int dim = kWords;
+};
+
+/// "invalid argument: k.shape[2]=5, want 7 (q.shape[2])"
+[[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, int64_t want, SizeSource source);
+/// "invalid argument: k.shape[2]=5, <rest>"
+[[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, const Words& rest);
+/// "invalid argument: k.dtype=f16, want f32 (q.dtype)"
+[[nodiscard]] Status WrongType(const char* tensor, DType got, const Words& want);
+/// "f32 (q.dtype)"
+[[nodiscard]] ErrorText TypeOf(const char* tensor, DType dtype);
 
 /// Checks rank, sizes and strides of any tensor: known type; at most 8 dimensions, none negative, in all at most 2^60
 /// elements (so that sums of sizes cannot overflow); strides as many, none negative, span within 64 bits; innermost

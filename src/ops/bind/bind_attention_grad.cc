@@ -22,13 +22,13 @@ struct Gradient {
 
 Status CheckLike(const Gradient& gradient) {
   const auto& [name, tensor, source_name, source] = gradient;
-  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(std::string(name) + ": null data");
+  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(Arg(name).Says("null data"));
   if (tensor.dtype != source.dtype) {
-    return WrongType(name, tensor.dtype, std::string(Name(source.dtype)) + " (" + source_name + ".dtype)");
+    return WrongType(name, tensor.dtype, TypeOf(source_name, source.dtype));
   }
   if (tensor.shape.rank() != source.shape.rank()) {
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " + Text(source.shape) +
-                                   " (" + source_name + ".shape)");
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + Text(source.shape) + " (" +
+                                   Arg(source_name, ".shape") + ")");
   }
   if (Status status = CheckView(name, tensor); !status.ok()) return status;
   for (int i = 0; i < source.shape.rank(); ++i) {
@@ -41,7 +41,7 @@ Status CheckWritten(const Gradient& gradient) {
   if (Status status = CheckLike(gradient); !status.ok()) return status;
   const TensorView& tensor = gradient.tensor;
   if (tensor.stride.empty() || !layout::OverlapsItself(tensor)) return Status::Ok();
-  return Status::InvalidArgument(std::string(gradient.name) + ".stride=" + Text(tensor.stride) +
+  return Status::InvalidArgument(Arg(gradient.name, ".stride").Is(Text(tensor.stride)) +
                                  ", want strides that keep its elements apart");
 }
 
@@ -49,22 +49,22 @@ Status CheckWritten(const Gradient& gradient) {
 Status CheckRope(bool has_rope, const Gradient& gradient) {
   const bool given = gradient.tensor.data != nullptr;
   if (given != has_rope) {
-    return Status::InvalidArgument(std::string(gradient.name) +
-                                   (given ? ": given without " : ": missing, want that of ") + gradient.source_name);
+    return Status::InvalidArgument(Arg(gradient.name).Says(given ? "given without " : "missing, want that of ") +
+                                   Arg(gradient.source_name));
   }
   return given ? CheckWritten(gradient) : Status::Ok();
 }
 
 Status BindRows(const AttentionGradArgs& args, Layout layout, BoundAttentionGrad& bound) {
   if (Status status = CheckLike({"d_out", args.d_out, "out", args.out}); !status.ok()) return status;
-  if (Status status = CheckWritten({"dq", args.dq, "query", args.q}); !status.ok()) return status;
-  if (Status status = CheckWritten({"dk", args.dk, "key", args.k}); !status.ok()) return status;
-  if (Status status = CheckWritten({"dv", args.dv, "value", args.v}); !status.ok()) return status;
+  if (Status status = CheckWritten({"dq", args.dq, "q", args.q}); !status.ok()) return status;
+  if (Status status = CheckWritten({"dk", args.dk, "k", args.k}); !status.ok()) return status;
+  if (Status status = CheckWritten({"dv", args.dv, "v", args.v}); !status.ok()) return status;
   const bool has_rope = bound.forward.has_rope;
-  if (Status status = CheckRope(has_rope, {"dq_rope", args.dq_rope, "query_rope", args.q_rope}); !status.ok()) {
+  if (Status status = CheckRope(has_rope, {"dq_rope", args.dq_rope, "q_rope", args.q_rope}); !status.ok()) {
     return status;
   }
-  if (Status status = CheckRope(has_rope, {"dk_rope", args.dk_rope, "key_rope", args.k_rope}); !status.ok()) {
+  if (Status status = CheckRope(has_rope, {"dk_rope", args.dk_rope, "k_rope", args.k_rope}); !status.ok()) {
     return status;
   }
   const layout::Axes axes = layout::AxesOf(layout);
@@ -83,12 +83,12 @@ Status BindRows(const AttentionGradArgs& args, Layout layout, BoundAttentionGrad
 Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (args.dpse.data == nullptr) return Status::Ok();
   if (bound.forward.has_slopes) {
-    return Status::InvalidArgument("dpse: given, want dslopes (pse_type " +
+    return Status::InvalidArgument(Arg("dpse").Says("given, want ") + Arg("dslopes") + " (" + Arg("pse_type") + " " +
                                    std::to_string(static_cast<int>(bound.forward.pse_type)) + ")");
   }
-  if (!bound.forward.has_pse) return Status::InvalidArgument("dpse: given without pse");
+  if (!bound.forward.has_pse) return Status::InvalidArgument(Arg("dpse").Says("given without ") + Arg("pse"));
   if (bound.forward.pse.compressed) {
-    return Status::InvalidArgument("dpse: not available for the compressed 1024-row form");
+    return Status::InvalidArgument(Arg("dpse").Says("not available for the compressed 1024-row form"));
   }
   if (Status status = CheckWritten({"dpse", args.dpse, "pse", args.pse}); !status.ok()) return status;
   bound.has_dpse = true;
@@ -100,7 +100,7 @@ Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
 Status BindDSlopes(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (args.dslopes.data == nullptr) return Status::Ok();
   if (!bound.forward.has_slopes) {
-    return Status::InvalidArgument("dslopes: given, want none (pse_type " +
+    return Status::InvalidArgument(Arg("dslopes").Says("given, want none (") + Arg("pse_type") + " " +
                                    std::to_string(static_cast<int>(bound.forward.pse_type)) + ")");
   }
   if (Status status = CheckWritten({"dslopes", args.dslopes, "pse", args.pse}); !status.ok()) return status;
@@ -114,7 +114,7 @@ Status BindDSlopes(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
 
 Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (args.dsink.data == nullptr) return Status::Ok();
-  if (!bound.forward.has_sink) return Status::InvalidArgument("dsink: given without sink");
+  if (!bound.forward.has_sink) return Status::InvalidArgument(Arg("dsink").Says("given without ") + Arg("sink"));
   bound.has_dsink = true;
   return CheckWritten({"dsink", args.dsink, "sink", args.sink});
 }

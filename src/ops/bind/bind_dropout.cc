@@ -17,7 +17,7 @@ Status CountBits(Binding& call, int64_t* bits) {
     int64_t pairs = 0;
     if (__builtin_mul_overflow(sequence.sq, sequence.sk, &pairs) ||
         __builtin_mul_overflow(pairs, bound.problem.heads, &pairs) || __builtin_add_overflow(*bits, pairs, bits)) {
-      return Status::InvalidArgument("query: dropout over B*N*Sq*Sk pairs wants fewer than 2^63 of them");
+      return Status::InvalidArgument(Arg("q").Says("dropout over B*N*Sq*Sk pairs wants fewer than 2^63 of them"));
     }
   }
   return Status::Ok();
@@ -33,7 +33,7 @@ Status CheckDropMask(const TensorView& mask, int64_t bits) {
   if (mask.dtype != DType::kU8) return WrongType("drop_mask", mask.dtype, "u8");
   if (Status status = CheckView("drop_mask", mask); !status.ok()) return status;
   if (mask.shape.rank() != 1) {
-    return Status::InvalidArgument("drop_mask.shape=" + Text(mask.shape) + ", want one dimension");
+    return Status::InvalidArgument(Arg("drop_mask", ".shape").Is(Text(mask.shape)) + ", want one dimension");
   }
   const int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
   if (mask.shape[0] >= bytes) return Status::Ok();
@@ -49,13 +49,15 @@ Status BindDropout(Binding& call) {
   const bool has_mask = call.args.drop_mask.data != nullptr;
   const bool has_seed = call.options.dropout.has_value();
   if (!(keep_prob > 0 && keep_prob <= 1)) {
-    return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want more than 0 and at most 1");
+    return Status::InvalidArgument(Arg("keep_prob").Is(Text(keep_prob)) + ", want more than 0 and at most 1");
   }
   if (has_mask && has_seed) {
-    return Status::InvalidArgument("drop_mask: given together with a dropout seed, want one of them");
+    return Status::InvalidArgument(Arg("drop_mask").Says("given together with ") + Arg("dropout") +
+                                   ", want one of them");
   }
   if (keep_prob < 1 && !has_mask && !has_seed && HasPairs(bound.problem)) {
-    return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want drop_mask or a dropout seed");
+    return Status::InvalidArgument(Arg("keep_prob").Is(Text(keep_prob)) + ", want " + Arg("drop_mask") + " or " +
+                                   Arg("dropout"));
   }
   bound.keep_prob = keep_prob;
   bound.has_drop_mask = has_mask;

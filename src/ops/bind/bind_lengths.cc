@@ -4,42 +4,22 @@
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
+#include "ops/bind/prefix_sums.h"
 #include "ops/plan/plan_machine.h"
 
 namespace fa::ops {
 namespace {
 
-std::string Entry(const char* name, size_t i, int64_t value) {
-  return std::string(name) + "[" + std::to_string(i) + "]=" + std::to_string(value);
-}
-
-Status CheckPrefixSums(const char* name, std::span<const int64_t> cu, int64_t rows, const char* tensor) {
-  if (cu.empty() && rows > 0) {
-    return Status::InvalidArgument(std::string(name) + ": missing, want inclusive prefix sums (layout TND)");
-  }
-  int64_t last = 0;
-  for (size_t i = 0; i < cu.size(); ++i) {
-    if (cu[i] < last) {
-      const std::string from = i == 0 ? "" : " (" + std::string(name) + "[" + std::to_string(i - 1) + "])";
-      return Status::InvalidArgument(Entry(name, i, cu[i]) + ", want >= " + std::to_string(last) + from);
-    }
-    last = cu[i];
-    if (last > rows) {
-      return Status::InvalidArgument(Entry(name, i, cu[i]) + ", want <= " + std::to_string(rows) + " (" + tensor +
-                                     ".shape[0])");
-    }
-  }
-  return Status::Ok();
-}
-
 Status BindPacked(Binding& call) {
   const std::span<const int64_t> cu_q = call.args.cu_q;
   const std::span<const int64_t> cu_kv = call.args.cu_kv;
-  if (Status status = CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, "query"); !status.ok()) return status;
-  if (Status status = CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, "key"); !status.ok()) return status;
+  if (Status status = CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, Arg("q", ".shape", At(0))); !status.ok())
+    return status;
+  if (Status status = CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, Arg("k", ".shape", At(0))); !status.ok())
+    return status;
   if (cu_q.size() != cu_kv.size()) {
-    return Status::InvalidArgument("cu_kv has " + std::to_string(cu_kv.size()) + " entries, want " +
-                                   std::to_string(cu_q.size()) + " (cu_q)");
+    return Status::InvalidArgument(Arg("cu_kv").Has(std::to_string(cu_kv.size())) + " entries, want " +
+                                   std::to_string(cu_q.size()) + " (" + Arg("cu_q") + ")");
   }
   BoundAttention& bound = call.bound;
   call.sizes.sequences = static_cast<int64_t>(cu_q.size());
@@ -69,13 +49,13 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
   if (lengths.empty()) return Status::Ok();
   const auto entries = static_cast<int64_t>(lengths.size());
   if (entries > 1 && entries < call.sizes.sequences) {
-    return Status::InvalidArgument(std::string(name) + " has " + std::to_string(entries) + " entries, want 1 or " +
+    return Status::InvalidArgument(Arg(name).Has(std::to_string(entries)) + " entries, want 1 or " +
                                    std::to_string(call.sizes.sequences) + " (batch)");
   }
   for (size_t i = 0; i < lengths.size() && static_cast<int64_t>(i) < std::max<int64_t>(call.sizes.sequences, 1); ++i) {
     if (lengths[i] >= 0 && lengths[i] <= rows) continue;
-    return Status::InvalidArgument(Entry(name, i, lengths[i]) + ", want 0.." + std::to_string(rows) + " (" + tensor +
-                                   ".shape[" + std::to_string(layout::AxesOf(call.options.layout).seq) + "])");
+    return Status::InvalidArgument(EntryOf(name, lengths, i) + ", want 0.." + std::to_string(rows) + " (" +
+                                   Arg(tensor, ".shape", At(layout::AxesOf(call.options.layout).seq)) + ")");
   }
   return Status::Ok();
 }
@@ -84,16 +64,16 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
 Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
   const bool has_rows = call.sizes.q_rows > 0 && (lengths_q.empty() || (lengths_q.size() == 1 && lengths_q[0] > 0));
   const int batch = layout::AxesOf(call.options.layout).batch;
-  return CheckSequenceCount("query.shape[" + std::to_string(batch) + "]", call.sizes.sequences,
+  return CheckSequenceCount(Arg("q", ".shape", At(batch)), call.sizes.sequences,
                             has_rows ? call.bound.problem.heads_kv : 1);
 }
 
 // Shortens the sequences; the mask rules are made from the lengths in use.
 Status BindActual(Binding& call, const ActualLengths& lengths) {
-  if (Status status = CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "query"); !status.ok()) {
+  if (Status status = CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "q"); !status.ok()) {
     return status;
   }
-  if (Status status = CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "key"); !status.ok()) {
+  if (Status status = CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "k"); !status.ok()) {
     return status;
   }
   const auto of = [](std::span<const int64_t> all, size_t b, int64_t rows) {
@@ -113,7 +93,8 @@ Status BindActual(Binding& call, const ActualLengths& lengths) {
 
 Status RefuseLengths(const Binding& call, const char* name, std::span<const int64_t> lengths) {
   if (lengths.empty()) return Status::Ok();
-  return Status::InvalidArgument(std::string(name) + ": given, want none (layout " + Name(call.options.layout) + ")");
+  return Status::InvalidArgument(Arg(name).Says("given, want none (") + Arg("layout") + " " +
+                                 Name(call.options.layout) + ")");
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ bool IsMaskType(DType dtype) { return dtype == DType::kU8 || dtype == DType::kBo
 
 Status BindPackedDenseMask(Binding& call, const TensorView& mask) {
   if (mask.shape.rank() != 2) {
-    return Status::InvalidArgument("dense_mask.shape=" + Text(mask.shape) +
-                                   ", want [maxSq,maxSk], of the longest sequences (layout TND)");
+    return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) +
+                                   ", want [maxSq,maxSk], of the longest sequences (" + Arg("layout") + " TND)");
   }
   if (Status status = CheckPairSize(call, "dense_mask", mask, 0, call.sizes.max_sq, {"longest query sequence"});
       !status.ok()) {
@@ -30,16 +30,16 @@ Status BindPackedDenseMask(Binding& call, const TensorView& mask) {
 Status BindFullDenseMask(Binding& call, const TensorView& mask) {
   const int rank = mask.shape.rank();
   if (rank != 2 && rank != 4) {
-    return Status::InvalidArgument("dense_mask.shape=" + Text(mask.shape) +
+    return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) +
                                    ", want [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk] or [B,N,Sq,Sk]" +
                                    (call.inference != nullptr ? " or [B|1,Sq,Sk]" : ""));
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 2, call.sizes.max_sq, {"query", axes.seq});
+  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 2, call.sizes.max_sq, {"q", axes.seq});
       !status.ok()) {
     return status;
   }
-  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 1, call.sizes.max_sk, {"key", axes.seq});
+  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 1, call.sizes.max_sk, {"k", axes.seq});
       !status.ok()) {
     return status;
   }
@@ -51,7 +51,7 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
                      "want 1 or " + std::to_string(call.bound.problem.heads) + " (query heads)");
   }
   if (batch == call.sizes.sequences || (batch == 1 && heads == 1)) return Status::Ok();
-  return CheckSize("dense_mask", mask, 0, call.sizes.sequences, {"query", axes.batch});
+  return CheckSize("dense_mask", mask, 0, call.sizes.sequences, {"q", axes.batch});
 }
 
 // With Inference a mask for all heads may have one dimension less: [B,Sq,Sk].
@@ -69,8 +69,8 @@ Status CheckCompressedMaskShape(const TensorView& mask, int64_t sparse_mode) {
   bool right = rank >= 2 && mask.shape[rank - 2] == rows && mask.shape[rank - 1] == 2048;
   for (int i = 0; i < rank - 2; ++i) right = right && mask.shape[i] == 1;
   if (right) return Status::Ok();
-  return Status::InvalidArgument("dense_mask.shape=" + Text(mask.shape) + ", want [" + std::to_string(rows) +
-                                 ",2048] (compressed, sparse_mode " + std::to_string(sparse_mode) + ")");
+  return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) + ", want [" + std::to_string(rows) +
+                                 ",2048] (compressed, " + Arg("sparse_mode") + " " + std::to_string(sparse_mode) + ")");
 }
 
 Status BindDenseMask(Binding& call) {
@@ -107,14 +107,13 @@ Status CheckPrefixCount(const Binding& call) {
   const auto entries = static_cast<int64_t>(mask.prefix().size());
   if (mask.kind() != Mask::Kind::kPrefix || entries == call.sizes.sequences) return Status::Ok();
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  const std::string source = call.packed() ? "number of sequences" : "query.shape[" + std::to_string(axes.batch) + "]";
-  return Status::InvalidArgument("mask.prefix has " + std::to_string(entries) + " entries, want " +
+  const ErrorText source = call.packed() ? ErrorText("number of sequences") : Arg("q", ".shape", At(axes.batch));
+  return Status::InvalidArgument(Arg("mask.prefix").Has(std::to_string(entries)) + " entries, want " +
                                  std::to_string(call.sizes.sequences) + " (" + source + ")");
 }
 
-Status WrongRowCount(const char* name, size_t entries, const std::string& want) {
-  return Status::InvalidArgument(std::string("mask.") + name + " has " + std::to_string(entries) + " entries, want " +
-                                 want);
+Status WrongRowCount(const char* name, size_t entries, const ErrorText& want) {
+  return Status::InvalidArgument(Arg(name).Has(std::to_string(entries)) + " entries, want " + want);
 }
 
 Status CheckRowCounts(const Binding& call) {
@@ -125,18 +124,20 @@ Status CheckRowCounts(const Binding& call) {
   if (!call.packed() && __builtin_mul_overflow(rows, call.sizes.sequences, &all)) all = -1;
   if (entries != rows && entries != all) {
     const int axis = layout::AxesOf(call.options.layout).seq;
-    std::string want = std::to_string(rows) + " (query.shape[" + std::to_string(axis) + "])";
-    if (!call.packed()) want += " or batch times that";
-    return WrongRowCount("row_begin", mask.row_begin().size(), want);
+    const ErrorText want = std::to_string(rows) + " (" + Arg("q", ".shape", At(axis)) + ")";
+    return WrongRowCount("mask.row_begin", mask.row_begin().size(),
+                         call.packed() ? want : want + " or batch times that");
   }
   if (mask.row_end().size() == mask.row_begin().size()) return Status::Ok();
-  return WrongRowCount("row_end", mask.row_end().size(), std::to_string(entries) + " (mask.row_begin)");
+  return WrongRowCount("mask.row_end", mask.row_end().size(),
+                       std::to_string(entries) + " (" + Arg("mask.row_begin") + ")");
 }
 
 Status WrongRow(const Mask& mask, size_t row) {
   const auto text = [](const std::vector<int64_t>& list, size_t i) { return std::to_string(list[i]); };
-  return Status::InvalidArgument("mask.row_begin[" + std::to_string(row) + "]=" + text(mask.row_begin(), row) +
-                                 ", mask.row_end[" + std::to_string(row) + "]=" + text(mask.row_end(), row) +
+  const auto at = static_cast<int64_t>(row);
+  return Status::InvalidArgument(Arg("mask.row_begin", {}, At(at)).Is(text(mask.row_begin(), row)) + ", " +
+                                 Arg("mask.row_end", {}, At(at)).Is(text(mask.row_end(), row)) +
                                  ", want neither before those of the rows above that keep keys");
 }
 

@@ -15,14 +15,14 @@ Status BindSlopes(Binding& call) {
   const TensorView& slopes = call.args.pse;
   BoundAttention& bound = call.bound;
   if (slopes.data == nullptr) {
-    return Status::InvalidArgument("pse: missing, want slopes (pse_type " +
+    return Status::InvalidArgument(Arg("pse").Says("missing, want slopes (") + Arg("pse_type") + " " +
                                    std::to_string(static_cast<int>(bound.pse_type)) + ")");
   }
   if (slopes.dtype != DType::kF32) return WrongType("pse", slopes.dtype, "f32 (slopes)");
   if (Status status = CheckView("pse", slopes); !status.ok()) return status;
   const int rank = slopes.shape.rank();
   if (rank != 1 && rank != 2) {
-    return Status::InvalidArgument("pse.shape=" + Text(slopes.shape) + ", want [N] or [B,N] (slopes)");
+    return Status::InvalidArgument(Arg("pse", ".shape").Is(Text(slopes.shape)) + ", want [N] or [B,N] (slopes)");
   }
   if (rank == 2) {
     if (Status status = CheckSize("pse", slopes, 0, call.sizes.sequences, {"batch"}); !status.ok()) return status;
@@ -49,14 +49,15 @@ Status CheckCompressed(const Binding& call) {
   const int64_t mode = call.options.mask.sparse_mode();
   for (const tiling::Sequence& sequence : call.bound.problem.sequences) {
     if (sequence.sq != sequence.sk) {
-      return Status::InvalidArgument("pse: the 1024-row form wants Sq == Sk, got Sq=" + std::to_string(sequence.sq) +
-                                     ", Sk=" + std::to_string(sequence.sk));
+      return Status::InvalidArgument(Arg("pse").Says("the 1024-row form wants Sq == Sk, got Sq=") +
+                                     std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk));
     }
     const tiling::RowRule& rule = sequence.rule;
     const bool causal = rule.hi <= 0 && rule.prefix <= 0;
     const bool full_causal = causal && rule.hi == 0 && rule.lo <= 1 - sequence.sq;
     if (mode >= 0 ? !full_causal || mode > 4 : !causal) {
-      return Status::InvalidArgument("pse: the 1024-row form wants a causal mask (no key after the diagonal)");
+      return Status::InvalidArgument(
+          Arg("pse").Says("the 1024-row form wants a causal mask (no key after the diagonal)"));
     }
   }
   return Status::Ok();
@@ -89,15 +90,15 @@ Status BindHeads(Binding& call, bool shared_rows) {
 Status BindBias(Binding& call) {
   const TensorView& pse = call.args.pse;
   if (pse.shape.rank() != 4) {
-    return Status::InvalidArgument("pse.shape=" + Text(pse.shape) +
+    return Status::InvalidArgument(Arg("pse", ".shape").Is(Text(pse.shape)) +
                                    ", want [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk]");
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  if (Status status = CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, {"key", axes.seq}); !status.ok()) {
+  if (Status status = CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, {"k", axes.seq}); !status.ok()) {
     return status;
   }
   if (call.inference != nullptr) {
-    const Status rows_status = CheckPairSize(call, "pse", pse, 2, call.sizes.max_sq, {"query", axes.seq});
+    const Status rows_status = CheckPairSize(call, "pse", pse, 2, call.sizes.max_sq, {"q", axes.seq});
     return rows_status.ok() ? BindHeads(call, /*shared_rows=*/false) : rows_status;
   }
   const int64_t rows = pse.shape[2];
@@ -105,7 +106,7 @@ Status BindBias(Binding& call) {
   const bool compressed = rows == kCompressedRows && sq > kCompressedRows;
   if (!compressed && rows != sq && rows != 1) {
     return WrongSize("pse", 2, rows,
-                     "want " + std::to_string(sq) + " (query.shape[" + std::to_string(axes.seq) + "]) or 1" +
+                     "want " + std::to_string(sq) + " (" + Arg("q", ".shape", At(axes.seq)) + ") or 1" +
                          (sq > kCompressedRows ? " or 1024 (compressed)" : ""));
   }
   call.bound.pse.compressed = compressed;
@@ -152,8 +153,9 @@ Status BindPackedBias(Binding& call) {
   const TensorView& pse = call.args.pse;
   if (pse.shape.rank() == 1) return BindFlatBias(call);
   if (pse.shape.rank() != 4) {
-    return Status::InvalidArgument("pse.shape=" + Text(pse.shape) +
-                                   ", want [N*sum(Sq*Sk)], [N*sum(Sk)] or [B|1,N,1024,maxSk] (layout TND)");
+    return Status::InvalidArgument(Arg("pse", ".shape").Is(Text(pse.shape)) +
+                                   ", want [N*sum(Sq*Sk)], [N*sum(Sk)] or [B|1,N,1024,maxSk] (" + Arg("layout") +
+                                   " TND)");
   }
   if (Status status = CheckSize("pse", pse, 2, kCompressedRows, {"compressed"}); !status.ok()) return status;
   if (Status status = CheckSize("pse", pse, 3, call.sizes.max_sk, {"longest key sequence"}); !status.ok()) {
@@ -179,8 +181,7 @@ Status BindPse(Binding& call) {
   // With int8, pse has the type of the products' results on the device.
   const DType dtype = call.bound.problem.dtype == DType::kI8 ? DType::kF16 : call.bound.problem.dtype;
   if (pse.dtype != dtype && pse.dtype != DType::kF32) {
-    return WrongType("pse", pse.dtype,
-                     std::string(Name(dtype)) + " (query.dtype)" + (dtype != DType::kF32 ? " or f32" : ""));
+    return WrongType("pse", pse.dtype, TypeOf("q", dtype) + (dtype != DType::kF32 ? " or f32" : ""));
   }
   if (Status status = CheckView("pse", pse); !status.ok()) return status;
   call.bound.has_pse = true;

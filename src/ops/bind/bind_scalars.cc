@@ -11,7 +11,7 @@ constexpr int64_t kMaxStart = int64_t{1} << 60;
 
 Status CheckStart(const char* name, int64_t start) {
   if (start >= -kMaxStart && start <= kMaxStart) return Status::Ok();
-  return Status::InvalidArgument(std::string(name) + "=" + std::to_string(start) + ", want -2^60..2^60");
+  return Status::InvalidArgument(Arg(name).Is(std::to_string(start)) + ", want -2^60..2^60");
 }
 
 }  // namespace
@@ -20,24 +20,25 @@ Status BindScalars(Binding& call) {
   const AttentionOptions& options = call.options;
   BoundAttention& bound = call.bound;
   if (options.layout > Layout::kBNSD_BSND) {
-    return Status::InvalidArgument("layout=" + std::to_string(static_cast<int>(options.layout)) +
+    return Status::InvalidArgument(Arg("layout").Is(std::to_string(static_cast<int>(options.layout))) +
                                    ", want BNSD, BSND, BSH, SBH, TND or BNSD_BSND");
   }
   if (options.pse_type > PseType::kSlopesSqrt) {
-    return Status::InvalidArgument("pse_type=" + std::to_string(static_cast<int>(options.pse_type)) + ", want 0..3");
+    return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(static_cast<int>(options.pse_type))) +
+                                   ", want 0..3");
   }
   if (options.heads < 0) {
-    return Status::InvalidArgument("heads=" + std::to_string(options.heads) + ", want >= 1");
+    return Status::InvalidArgument(Arg("heads").Is(std::to_string(options.heads)) + ", want >= 1");
   }
   if (options.scale && !std::isfinite(*options.scale)) {
-    return Status::InvalidArgument("scale=" + std::to_string(*options.scale) + ", want a finite number");
+    return Status::InvalidArgument(Arg("scale").Is(Text(*options.scale)) + ", want a finite number");
   }
   if (!(options.softcap >= 0) || std::isinf(options.softcap)) {
-    return Status::InvalidArgument("softcap=" + std::to_string(options.softcap) + ", want a finite number >= 0");
+    return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want a finite number >= 0");
   }
   if (options.softcap > 0 && options.pse_type == PseType::kAddThenScale && call.args.pse.data != nullptr) {
-    return Status::InvalidArgument("softcap=" + std::to_string(options.softcap) +
-                                   ", want 0 (pse_type 1 adds pse before the scale, the cap is after it)");
+    return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want 0 (" + Arg("pse_type") +
+                                   " 1 adds " + Arg("pse") + " before the scale, the cap is after it)");
   }
   if (Status status = CheckStart("q_start", options.q_start); !status.ok()) return status;
   if (Status status = CheckStart("kv_start", options.kv_start); !status.ok()) return status;

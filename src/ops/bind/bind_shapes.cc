@@ -18,10 +18,10 @@ using layout::AxesOf;
 constexpr int64_t kMaxHeadSize = 1024;
 
 Status CheckRank(const char* name, const TensorView& tensor, Layout layout, const Axes& axes) {
-  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(std::string(name) + ": null data");
+  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(Arg(name).Says("null data"));
   if (tensor.shape.rank() == axes.rank) return CheckView(name, tensor);
-  return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " +
-                                 std::to_string(axes.rank) + " dimensions (" + Name(layout) + ")");
+  return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + std::to_string(axes.rank) +
+                                 " dimensions (" + Name(layout) + ")");
 }
 
 Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64_t heads) {
@@ -32,11 +32,12 @@ Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64
 }
 
 // The head size of a tensor with `heads` heads, alone in its dimension or fused with them.
-Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, int64_t heads, const char* heads_source,
+Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, int64_t heads, const Words& heads_source,
                 int64_t* size) {
   const int64_t extent = tensor.shape[axes.dim];
   if (axes.fused() && extent % heads != 0) {
-    return WrongSize(name, axes.dim, extent, "want a multiple of " + std::to_string(heads) + " (" + heads_source + ")");
+    return WrongSize(name, axes.dim, extent,
+                     "want a multiple of " + std::to_string(heads) + " (" + heads_source.text + ")");
   }
   *size = axes.fused() ? extent / heads : extent;
   return CheckHeadSize(name, axes.dim, extent, *size, axes.fused() ? heads : 0);
@@ -72,25 +73,25 @@ Status CheckHeadSizeAgainst(const char* name, const TensorView& tensor, const Ax
   if (tensor.shape[axes.dim] == want) return Status::Ok();
   return WrongSize(name, axes.dim, tensor.shape[axes.dim],
                    "want " + std::to_string(want) + " (" + std::to_string(heads) + " heads of " + std::to_string(size) +
-                       ", " + source + ")");
+                       ", " + Arg(source) + ")");
 }
 
 Status CheckTypes(const AttentionArgs& args) {
   const DType dtype = args.q.dtype;
   if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
-    return WrongType("query", dtype, "f32, f16 or bf16");
+    return WrongType("q", dtype, "f32, f16 or bf16");
   }
   const auto check = [dtype](const char* name, const void* data, DType got) {
     if (got == dtype || data == nullptr) return Status::Ok();
-    return WrongType(name, got, std::string(Name(dtype)) + " (query.dtype)");
+    return WrongType(name, got, TypeOf("q", dtype));
   };
   // The required tensors may have null data while planning.
   static constexpr char kAlways = 0;
-  if (Status status = check("key", &kAlways, args.k.dtype); !status.ok()) return status;
-  if (Status status = check("value", &kAlways, args.v.dtype); !status.ok()) return status;
+  if (Status status = check("k", &kAlways, args.k.dtype); !status.ok()) return status;
+  if (Status status = check("v", &kAlways, args.v.dtype); !status.ok()) return status;
   if (Status status = check("out", &kAlways, args.out.dtype); !status.ok()) return status;
-  if (Status status = check("query_rope", args.q_rope.data, args.q_rope.dtype); !status.ok()) return status;
-  return check("key_rope", args.k_rope.data, args.k_rope.dtype);
+  if (Status status = check("q_rope", args.q_rope.data, args.q_rope.dtype); !status.ok()) return status;
+  return check("k_rope", args.k_rope.data, args.k_rope.dtype);
 }
 
 Status BindQuery(Binding& call, const Axes& axes) {
@@ -99,27 +100,27 @@ Status BindQuery(Binding& call, const Axes& axes) {
   tiling::AttentionProblem& problem = call.bound.problem;
   if (axes.fused()) {
     if (heads == 0)
-      return Status::InvalidArgument(std::string("heads=0, want >= 1 (layout ") + Name(call.options.layout) + ")");
+      return Status::InvalidArgument(Arg("heads").Is("0, want >= 1 (") + Arg("layout") + " " +
+                                     Name(call.options.layout) + ")");
     problem.heads = heads;
   } else {
     problem.heads = q.shape[axes.head];
-    if (problem.heads == 0) return WrongSize("query", axes.head, 0, "want >= 1");
+    if (problem.heads == 0) return WrongSize("q", axes.head, 0, "want >= 1");
     if (heads > 0 && heads != problem.heads) {
-      return Status::InvalidArgument("heads=" + std::to_string(heads) + ", want " + std::to_string(problem.heads) +
-                                     " (query.shape[" + std::to_string(axes.head) + "])");
+      return Status::InvalidArgument(Arg("heads").Is(std::to_string(heads)) + ", want " +
+                                     std::to_string(problem.heads) + " (" + Arg("q", ".shape", At(axes.head)) + ")");
     }
   }
   call.sizes.q_rows = q.shape[axes.seq];
   if (axes.batch >= 0) call.sizes.sequences = q.shape[axes.batch];
-  return HeadSize("query", q, axes, problem.heads, "heads", &problem.d);
+  return HeadSize("q", q, axes, problem.heads, Arg("heads"), &problem.d);
 }
 
 Status BindKey(Binding& call, const Axes& axes) {
   const TensorView& k = call.args.k;
   tiling::AttentionProblem& problem = call.bound.problem;
   call.sizes.k_rows = k.shape[axes.seq];
-  if (Status status =
-          CheckAgainst("key", k, axes, axes, {.batch = {call.sizes.sequences, "query"}, .rows = {}, .heads = {}});
+  if (Status status = CheckAgainst("k", k, axes, axes, {.batch = {call.sizes.sequences, "q"}, .rows = {}, .heads = {}});
       !status.ok()) {
     return status;
   }
@@ -127,16 +128,16 @@ Status BindKey(Binding& call, const Axes& axes) {
   const int64_t extent = k.shape[head_dim];
   if (axes.fused()) {
     if (extent % problem.d != 0) {
-      return WrongSize("key", axes.dim, extent,
-                       "want a multiple of " + std::to_string(problem.d) + " (head size of query)");
+      return WrongSize("k", axes.dim, extent,
+                       "want a multiple of " + std::to_string(problem.d) + " (head size of " + Arg("q") + ")");
     }
     problem.heads_kv = extent / problem.d;
   } else {
     problem.heads_kv = extent;
-    if (Status status = CheckSize("key", k, axes.dim, problem.d, {"query", axes.dim}); !status.ok()) return status;
+    if (Status status = CheckSize("k", k, axes.dim, problem.d, {"q", axes.dim}); !status.ok()) return status;
   }
   if (problem.heads_kv < 1 || problem.heads % problem.heads_kv != 0) {
-    return WrongSize("key", head_dim, extent,
+    return WrongSize("k", head_dim, extent,
                      "want a divisor of " + std::to_string(problem.heads) + " query heads" +
                          (axes.fused() ? " times the head size" : ""));
   }
@@ -147,9 +148,9 @@ Status BindValue(Binding& call, const Axes& axes) {
   const TensorView& v = call.args.v;
   tiling::AttentionProblem& problem = call.bound.problem;
   const WantedShape want = {
-      .batch = {call.sizes.sequences, "query"}, .rows = {call.sizes.k_rows, "key"}, .heads = {problem.heads_kv, "key"}};
-  if (Status status = CheckAgainst("value", v, axes, axes, want); !status.ok()) return status;
-  return HeadSize("value", v, axes, problem.heads_kv, "heads of key", &problem.dv);
+      .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.k_rows, "k"}, .heads = {problem.heads_kv, "k"}};
+  if (Status status = CheckAgainst("v", v, axes, axes, want); !status.ok()) return status;
+  return HeadSize("v", v, axes, problem.heads_kv, "heads of " + Arg("k"), &problem.dv);
 }
 
 Status BindRope(Binding& call, const Axes& axes) {
@@ -160,40 +161,38 @@ Status BindRope(Binding& call, const Axes& axes) {
   const bool has_k = args.k_rope.data != nullptr;
   call.bound.has_rope = has_q;
   if (has_q != has_k) {
-    return Status::InvalidArgument(has_q ? "key_rope: missing (query_rope is given)"
-                                         : "query_rope: missing (key_rope is given)");
+    return Status::InvalidArgument(has_q ? Arg("k_rope").Says("missing (") + Arg("q_rope") + " is given)"
+                                         : Arg("q_rope").Says("missing (") + Arg("k_rope") + " is given)");
   }
   if (!has_q) return Status::Ok();
-  if (Status status = CheckRank("query_rope", args.q_rope, layout, axes); !status.ok()) return status;
-  if (Status status = CheckRank("key_rope", args.k_rope, layout, axes); !status.ok()) return status;
-  const WantedShape want_q = {.batch = {call.sizes.sequences, "query"},
-                              .rows = {call.sizes.q_rows, "query"},
-                              .heads = {problem.heads, "query"}};
+  if (Status status = CheckRank("q_rope", args.q_rope, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("k_rope", args.k_rope, layout, axes); !status.ok()) return status;
+  const WantedShape want_q = {
+      .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.q_rows, "q"}, .heads = {problem.heads, "q"}};
   const WantedShape want_k = {
-      .batch = {call.sizes.sequences, "query"}, .rows = {call.sizes.k_rows, "key"}, .heads = {problem.heads_kv, "key"}};
-  if (Status status = CheckAgainst("query_rope", args.q_rope, axes, axes, want_q); !status.ok()) return status;
-  if (Status status = CheckAgainst("key_rope", args.k_rope, axes, axes, want_k); !status.ok()) return status;
-  if (Status status = HeadSize("query_rope", args.q_rope, axes, problem.heads, "heads", &problem.d_rope);
+      .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.k_rows, "k"}, .heads = {problem.heads_kv, "k"}};
+  if (Status status = CheckAgainst("q_rope", args.q_rope, axes, axes, want_q); !status.ok()) return status;
+  if (Status status = CheckAgainst("k_rope", args.k_rope, axes, axes, want_k); !status.ok()) return status;
+  if (Status status = HeadSize("q_rope", args.q_rope, axes, problem.heads, Arg("heads"), &problem.d_rope);
       !status.ok()) {
     return status;
   }
-  return CheckHeadSizeAgainst("key_rope", args.k_rope, axes, axes, problem.heads_kv, problem.d_rope, "query_rope");
+  return CheckHeadSizeAgainst("k_rope", args.k_rope, axes, axes, problem.heads_kv, problem.d_rope, "q_rope");
 }
 
 Status BindOut(Binding& call, const Axes& axes, const Axes& out_axes) {
   const TensorView out = call.args.out;
   const tiling::AttentionProblem& problem = call.bound.problem;
-  const WantedShape want = {.batch = {call.sizes.sequences, "query"},
-                            .rows = {call.sizes.q_rows, "query"},
-                            .heads = {problem.heads, "query"}};
+  const WantedShape want = {
+      .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.q_rows, "q"}, .heads = {problem.heads, "q"}};
   if (Status status = CheckAgainst("out", out, out_axes, axes, want); !status.ok()) return status;
-  if (Status status = CheckHeadSizeAgainst("out", out, out_axes, axes, problem.heads, problem.dv, "value");
-      !status.ok()) {
+  if (Status status = CheckHeadSizeAgainst("out", out, out_axes, axes, problem.heads, problem.dv, "v"); !status.ok()) {
     return status;
   }
   const bool written = call.direction == Direction::kForward;
   if (written && !out.stride.empty() && layout::OverlapsItself(out)) {
-    return Status::InvalidArgument("out.stride=" + Text(out.stride) + ", want strides that keep its elements apart");
+    return Status::InvalidArgument(Arg("out", ".stride").Is(Text(out.stride)) +
+                                   ", want strides that keep its elements apart");
   }
   return Status::Ok();
 }
@@ -228,9 +227,9 @@ Status BindShapes(Binding& call) {
   const Layout layout = call.options.layout;
   const Axes axes = AxesOf(layout);
   const Axes out_axes = AxesOf(layout::OutputLayout(layout));
-  if (Status status = CheckRank("query", args.q, layout, axes); !status.ok()) return status;
-  if (Status status = CheckRank("key", args.k, layout, axes); !status.ok()) return status;
-  if (Status status = CheckRank("value", args.v, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("q", args.q, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("k", args.k, layout, axes); !status.ok()) return status;
+  if (Status status = CheckRank("v", args.v, layout, axes); !status.ok()) return status;
   if (Status status = CheckRank("out", args.out, layout, out_axes); !status.ok()) return status;
   if (call.inference == nullptr || !call.inference->own_types) {
     if (Status status = CheckTypes(args); !status.ok()) return status;

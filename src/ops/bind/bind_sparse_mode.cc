@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
@@ -15,28 +16,30 @@ int64_t Negated(int64_t x) {
   return x == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -x;
 }
 
-std::string InMode(const Binding& call) { return "sparse_mode " + std::to_string(call.options.mask.sparse_mode()); }
+ErrorText InMode(const Binding& call) {
+  return Arg("sparse_mode") + " " + std::to_string(call.options.mask.sparse_mode());
+}
 
 // `sequence` is the index of a packed sequence, -1 where all elements are alike.
-std::string Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
-  return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : "") +
+ErrorText Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
+  return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : std::string()) +
          ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")";
 }
 
-Status Refused(const char* argument, int64_t got, const std::string& want) {
-  return Status::InvalidArgument(std::string(argument) + "=" + std::to_string(got) + ", want " + want);
+Status Refused(ErrorText argument, int64_t got, const Words& want) {
+  return Status::InvalidArgument(std::move(argument).Is(std::to_string(got)) + ", want " + want.text);
 }
 
 Status CheckModeAndLayout(const Binding& call) {
   const int64_t mode = call.options.mask.sparse_mode();
-  if (call.inference != nullptr && mode > 4) return Refused("sparse_mode", mode, "0..4");
+  if (call.inference != nullptr && mode > 4) return Refused(Arg("sparse_mode"), mode, "0..4");
   if (!call.packed() && mode > 6) {
-    return Refused("sparse_mode", mode, std::string("0..6 (layout ") + Name(call.options.layout) + ")");
+    return Refused(Arg("sparse_mode"), mode, "0..6 (" + Arg("layout") + " " + Name(call.options.layout) + ")");
   }
-  if (call.packed() && mode == 5) return Refused("sparse_mode", mode, "0..4 or 6..8 (layout TND)");
+  if (call.packed() && mode == 5) return Refused(Arg("sparse_mode"), mode, "0..4 or 6..8 (" + Arg("layout") + " TND)");
   const bool slopes = call.options.pse_type >= PseType::kSlopes && call.args.pse.data != nullptr;
   if (mode == 7 && slopes) {
-    return Refused("pse_type", static_cast<int>(call.options.pse_type), "0 or 1 (sparse_mode 7)");
+    return Refused(Arg("pse_type"), static_cast<int>(call.options.pse_type), "0 or 1 (" + InMode(call) + ")");
   }
   return Status::Ok();
 }
@@ -45,14 +48,14 @@ Status CheckMaskPresence(const Binding& call) {
   const Mask& mask = call.options.mask;
   const bool given = call.args.dense_mask.data != nullptr;
   if (mask.sparse_mode() == 0 && given != (mask.kind() == Mask::Kind::kBandTopLeft)) {
-    return Status::InvalidArgument(given ? "dense_mask: given, but sparse_mode 0 was made without dense_mask_given"
-                                         : "dense_mask: missing, but sparse_mode 0 was made with dense_mask_given");
+    return Status::InvalidArgument(Arg("dense_mask").Says(given ? "given, but " : "missing, but ") + InMode(call) +
+                                   (given ? " was made without dense_mask_given" : " was made with dense_mask_given"));
   }
   const TensorView& dense = call.args.dense_mask;
   if (mask.sparse_mode() == 5 && given && call.sizes.sequences > 1 &&
       (dense.shape.rank() != 4 || dense.shape[0] != call.sizes.sequences)) {
-    return Status::InvalidArgument("dense_mask.shape=" + Text(dense.shape) +
-                                   ", want [B,1,Sq,Sk] or [B,N,Sq,Sk] (sparse_mode 5)");
+    return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(dense.shape)) +
+                                   ", want [B,1,Sq,Sk] or [B,N,Sq,Sk] (" + Arg("sparse_mode") + " 5)");
   }
   return Status::Ok();
 }
@@ -62,10 +65,12 @@ Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
   const int64_t next = call.options.mask.next();
   if (pre < 0 && next < Negated(pre)) {
-    return Refused("mask.pre", pre, ">= " + std::to_string(Negated(next)) + ", -mask.next (" + InMode(call) + ")");
+    return Refused(Arg("mask.pre"), pre,
+                   ">= " + std::to_string(Negated(next)) + ", minus " + Arg("mask.next") + " (" + InMode(call) + ")");
   }
   if (next < 0 && pre < Negated(next)) {
-    return Refused("mask.next", next, ">= " + std::to_string(Negated(pre)) + ", -mask.pre (" + InMode(call) + ")");
+    return Refused(Arg("mask.next"), next,
+                   ">= " + std::to_string(Negated(pre)) + ", minus " + Arg("mask.pre") + " (" + InMode(call) + ")");
   }
   return Status::Ok();
 }
@@ -76,7 +81,7 @@ Status CheckBandOfSequence(const Binding& call, const tiling::Sequence& sequence
   const int64_t pre = mask.pre();
   const int64_t next = mask.next();
   const auto refused = [&](const char* argument, int64_t got, int64_t bound) {
-    return Refused(argument, got, ">= " + std::to_string(bound) + Sizes(call, sequence, index));
+    return Refused(Arg(argument), got, ">= " + std::to_string(bound) + Sizes(call, sequence, index));
   };
   if (!call.packed()) {
     // The band must touch the first key column or the first row from the side it is shifted to.
@@ -101,13 +106,13 @@ Status CheckPrefixOfSequence(const Binding& call, const tiling::Sequence& sequen
   const int64_t lowest = std::max<int64_t>(sequence.sk - sequence.sq, 0);
   if (prefix >= lowest && prefix <= sequence.sk) return Status::Ok();
   return Refused(
-      ("mask.prefix[" + std::to_string(b) + "]").c_str(), prefix,
+      Arg("mask.prefix", {}, At(b)), prefix,
       std::to_string(lowest) + ".." + std::to_string(sequence.sk) + Sizes(call, sequence, call.packed() ? b : -1));
 }
 
 Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, int64_t b) {
   if (sequence.sq <= sequence.sk) return Status::Ok();
-  return Status::InvalidArgument("cu_kv[" + std::to_string(b) + "]: want at least as many keys as queries" +
+  return Status::InvalidArgument(Arg("cu_kv", {}, At(b)).Says("want at least as many keys as queries") +
                                  Sizes(call, sequence, b));
 }
 
@@ -117,12 +122,12 @@ Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int
   const bool last_mode = mask.sparse_mode() == 7;
   if (!banded) return last_mode ? CheckNoFewerKeys(call, sequence, b) : Status::Ok();
   if (mask.pre() < sequence.sk) {
-    return Refused("mask.pre", mask.pre(), ">= " + std::to_string(sequence.sk) + Sizes(call, sequence, b));
+    return Refused(Arg("mask.pre"), mask.pre(), ">= " + std::to_string(sequence.sk) + Sizes(call, sequence, b));
   }
   const int64_t lowest = sequence.sq - sequence.sk;
   if (mask.next() < lowest || (last_mode && mask.next() > 0)) {
     return Refused(
-        "mask.next", mask.next(),
+        Arg("mask.next"), mask.next(),
         (last_mode ? std::to_string(lowest) + "..0" : ">= " + std::to_string(lowest)) + Sizes(call, sequence, b));
   }
   return Status::Ok();

@@ -15,24 +15,24 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
   const bool written = call.direction == Direction::kForward;
   *present = tensor.data != nullptr || !written;
   if (!*present) return Status::Ok();
-  if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(std::string(name) + ": null data");
+  if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(Arg(name).Says("null data"));
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
   if (Status status = CheckView(name, tensor, /*any_innermost=*/true); !status.ok()) return status;
   const layout::Axes axes = layout::AxesOf(call.options.layout);
   const bool packed = call.packed();
   const int rank = packed ? 2 : 3;
   if (tensor.shape.rank() != rank && tensor.shape.rank() != rank + 1) {
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " +
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " +
                                    (packed ? "[T,N] or [T,N,8]" : "[B,N,Sq] or [B,N,Sq,8]"));
   }
-  const SizeSource heads = axes.fused() ? SizeSource{"heads"} : SizeSource{"query", axes.head};
+  const SizeSource heads = axes.fused() ? SizeSource{"heads", SizeSource::kArgument} : SizeSource{"q", axes.head};
   if (!packed) {
-    if (Status status = CheckSize(name, tensor, 0, call.sizes.sequences, {"query", axes.batch}); !status.ok()) {
+    if (Status status = CheckSize(name, tensor, 0, call.sizes.sequences, {"q", axes.batch}); !status.ok()) {
       return status;
     }
   }
   if (Status status = CheckSize(name, tensor, 1, call.bound.problem.heads, heads); !status.ok()) return status;
-  if (Status status = CheckSize(name, tensor, packed ? 0 : 2, call.sizes.q_rows, {"query", axes.seq}); !status.ok()) {
+  if (Status status = CheckSize(name, tensor, packed ? 0 : 2, call.sizes.q_rows, {"q", axes.seq}); !status.ok()) {
     return status;
   }
   if (tensor.shape.rank() > rank) {
@@ -41,7 +41,7 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
     }
   }
   if (written && !tensor.stride.empty() && layout::OverlapsItself(tensor)) {
-    return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) +
+    return Status::InvalidArgument(Arg(name, ".stride").Is(Text(tensor.stride)) +
                                    ", want strides that keep its elements apart");
   }
   *stats = layout::StatsOf(tensor, packed);
@@ -55,11 +55,11 @@ Status BindSink(Binding& call) {
   if (sink.dtype != DType::kF32) return WrongType("sink", sink.dtype, "f32");
   if (Status status = CheckView("sink", sink); !status.ok()) return status;
   if (sink.shape.rank() != 1) {
-    return Status::InvalidArgument("sink.shape=" + Text(sink.shape) + ", want [N]");
+    return Status::InvalidArgument(Arg("sink", ".shape").Is(Text(sink.shape)) + ", want [N]");
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
   return CheckSize("sink", sink, 0, call.bound.problem.heads,
-                   axes.fused() ? SizeSource{"heads"} : SizeSource{"query", axes.head});
+                   axes.fused() ? SizeSource{"heads", SizeSource::kArgument} : SizeSource{"q", axes.head});
 }
 
 }  // namespace

@@ -31,9 +31,9 @@ std::array<CallTensor, (kSizes + ...)> Joined(const std::array<CallTensor, kSize
 
 /// The tensors that every attention multiplies; the value may be optional.
 template <typename Args>
-auto AttentionInputs(const Args& args, const CallTensor& value) {
-  return std::array{Input("query", args.q), Input("key", args.k), value, Optional(Input("query_rope", args.q_rope)),
-                    Optional(Input("key_rope", args.k_rope))};
+auto AttentionOperands(const Args& args, const CallTensor& value) {
+  return std::array{Input("q", args.q), Input("k", args.k), value, Optional(Input("q_rope", args.q_rope)),
+                    Optional(Input("k_rope", args.k_rope))};
 }
 
 /// What the gradients of every attention read and write in addition.
@@ -55,26 +55,25 @@ auto AttentionGradients(const Args& args, const CallTensor& dv) {
 /// What a dense call and its gradients read.
 template <typename Args>
 auto DenseInputs(const Args& args) {
-  return Joined(AttentionInputs(args, Input("value", args.v)), std::array{
-                                                                   Optional(Input("pse", args.pse)),
-                                                                   Optional(Input("dense_mask", args.dense_mask)),
-                                                                   Optional(Input("drop_mask", args.drop_mask)),
-                                                                   Optional(Input("sink", args.sink)),
-                                                               });
+  return Joined(AttentionOperands(args, Input("v", args.v)), std::array{
+                                                                 Optional(Input("pse", args.pse)),
+                                                                 Optional(Input("dense_mask", args.dense_mask)),
+                                                                 Optional(Input("drop_mask", args.drop_mask)),
+                                                                 Optional(Input("sink", args.sink)),
+                                                             });
 }
 
 /// The tensors of a sparse attention call.
 template <typename Args>
 auto SparseInputs(const Args& args) {
-  return Joined(AttentionInputs(args, Optional(Input("value", args.v))),
+  return Joined(AttentionOperands(args, Optional(Input("v", args.v))),
                 std::array{Input("sparse_indices", args.sparse_indices), Optional(Input("sink", args.sink))});
 }
 
 /// The tensors of every loss: the indexer's inputs, and the outputs.
 template <typename Args>
 auto IndexerInputs(const Args& args) {
-  return std::array{Input("query_index", args.q_index), Input("key_index", args.k_index),
-                    Input("weights", args.weights)};
+  return std::array{Input("q_index", args.q_index), Input("k_index", args.k_index), Input("weights", args.weights)};
 }
 template <typename Args>
 auto LossOutputs(const Args& args) {
@@ -106,7 +105,7 @@ CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Input(
 
 CallTensors TensorsOf(const DecodeAttentionArgs& args) {
   return std::array{
-      Input("query", args.q),
+      Input("q", args.q),
       Optional(Input("block_table", args.block_table)),
       Optional(Input("antiquant_scale", args.antiquant_scale)),
       Optional(Input("antiquant_offset", args.antiquant_offset)),
@@ -122,9 +121,9 @@ CallTensors TensorsOf(const DecodeAttentionArgs& args) {
 
 CallTensors TensorsOf(const PromptAttentionArgs& args) {
   return std::array{
-      Input("query", args.q),
-      Input("key", args.k),
-      Input("value", args.v),
+      Input("q", args.q),
+      Input("k", args.k),
+      Input("v", args.v),
       Optional(Input("pse", args.pse)),
       Optional(Input("dense_mask", args.dense_mask)),
       Optional(Input("deq_scale1", args.deq_scale1)),
@@ -138,8 +137,8 @@ CallTensors TensorsOf(const PromptAttentionArgs& args) {
 
 CallTensors TensorsOf(const LightningIndexerArgs& args) {
   return std::array{
-      Input("query", args.q),
-      Input("key", args.k),
+      Input("q", args.q),
+      Input("k", args.k),
       Input("weights", args.weights),
       Optional(Input("block_table", args.block_table)),
       Output("sparse_indices", args.sparse_indices),
@@ -149,8 +148,8 @@ CallTensors TensorsOf(const LightningIndexerArgs& args) {
 
 CallTensors TensorsOf(const LightningIndexerGradArgs& args) {
   return std::array{
-      Input("query", args.q),
-      Input("key", args.k),
+      Input("q", args.q),
+      Input("k", args.k),
       Input("weights", args.weights),
       Input("sparse_indices", args.sparse_indices),
       Input("d_values", args.d_values),
@@ -169,8 +168,8 @@ CallTensors TensorsOf(const SparseIndexerLossArgs& args) {
     return Optional(input);
   };
   return Joined(
-      std::array{of_attention("query", args.q), of_attention("key", args.k),
-                 Optional(of_attention("query_rope", args.q_rope)), Optional(of_attention("key_rope", args.k_rope))},
+      std::array{of_attention("q", args.q), of_attention("k", args.k), Optional(of_attention("q_rope", args.q_rope)),
+                 Optional(of_attention("k_rope", args.k_rope))},
       IndexerInputs(args),
       std::array{Input("sparse_indices", args.sparse_indices), of_attention("softmax_max", args.softmax_max),
                  of_attention("softmax_sum", args.softmax_sum), Optional(Input("p_head_mean", args.p_head_mean))},
@@ -178,8 +177,8 @@ CallTensors TensorsOf(const SparseIndexerLossArgs& args) {
 }
 
 CallTensors TensorsOf(const DenseIndexerLossArgs& args) {
-  return Joined(std::array{Input("query", args.q), Input("key", args.k), Optional(Input("query_rope", args.q_rope)),
-                           Optional(Input("key_rope", args.k_rope))},
+  return Joined(std::array{Input("q", args.q), Input("k", args.k), Optional(Input("q_rope", args.q_rope)),
+                           Optional(Input("k_rope", args.k_rope))},
                 IndexerInputs(args),
                 std::array{Input("softmax_max", args.softmax_max), Input("softmax_sum", args.softmax_sum),
                            Input("softmax_max_index", args.softmax_max_index),

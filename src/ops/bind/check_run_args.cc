@@ -27,16 +27,15 @@ bool EquivalentStrides(const Dims& shape, const Dims& got, const Dims& planned) 
 }
 
 Status Differs(const CallTensor& got, const PlannedTensor& planned) {
-  const std::string text = got.name;
-  if (!planned.present) return Status::InvalidArgument(text + ": given, want none (as planned)");
+  if (!planned.present) return Status::InvalidArgument(Arg(got.name).Says("given, want none (as planned)"));
   if (got.dtype != planned.dtype) {
     return WrongType(got.name, got.dtype, std::string(Name(planned.dtype)) + " (as planned)");
   }
   if (!(*got.shape == planned.shape)) {
-    return Status::InvalidArgument(text + ".shape=" + Text(*got.shape) + ", want " + Text(planned.shape) +
+    return Status::InvalidArgument(Arg(got.name, ".shape").Is(Text(*got.shape)) + ", want " + Text(planned.shape) +
                                    " (as planned)");
   }
-  return Status::InvalidArgument(text + ".stride=" + Text(*got.stride) + ", want " +
+  return Status::InvalidArgument(Arg(got.name, ".stride").Is(Text(*got.stride)) + ", want " +
                                  Text(layout::FilledStride(planned.shape, planned.stride)) + " (as planned)");
 }
 
@@ -46,10 +45,10 @@ Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned) {
   if (got.data == nullptr) {
     if (!planned.present) return Status::Ok();
     if (!got.required) {
-      return Status::InvalidArgument(std::string(got.name) + ": null data, want it present (as planned)");
+      return Status::InvalidArgument(Arg(got.name).Says("null data, want it present (as planned)"));
     }
     // An empty tensor needs no memory.
-    if (planned.span_bytes > 0) return Status::InvalidArgument(std::string(got.name) + ": null data");
+    if (planned.span_bytes > 0) return Status::InvalidArgument(Arg(got.name).Says("null data"));
   }
   if (planned.present && got.dtype == planned.dtype && *got.shape == planned.shape &&
       EquivalentStrides(*got.shape, *got.stride, planned.stride)) {
@@ -60,13 +59,13 @@ Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned) {
 
 Status CheckPlannedLengths(const char* name, std::span<const int64_t> got, std::span<const int64_t> planned) {
   if (got.size() != planned.size()) {
-    return Status::InvalidArgument(std::string(name) + " has " + std::to_string(got.size()) + " entries, want " +
+    return Status::InvalidArgument(Arg(name).Has(std::to_string(got.size())) + " entries, want " +
                                    std::to_string(planned.size()) + " (as planned)");
   }
   for (size_t i = 0; i < planned.size(); ++i) {
     if (got[i] != planned[i]) {
-      return Status::InvalidArgument(std::string(name) + "[" + std::to_string(i) + "]=" + std::to_string(got[i]) +
-                                     ", want " + std::to_string(planned[i]) + " (as planned)");
+      return Status::InvalidArgument(Arg(name, {}, At(static_cast<int64_t>(i))).Is(std::to_string(got[i])) + ", want " +
+                                     std::to_string(planned[i]) + " (as planned)");
     }
   }
   return Status::Ok();
@@ -100,7 +99,7 @@ Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const 
   // Byte ranges first, exactly only where those intersect.
   if (!Intersect(RangeOf(output, planned), RangeOf(other, other_planned))) return Status::Ok();
   if (!layout::Overlap(View(output), View(other))) return Status::Ok();
-  return Status::InvalidArgument(std::string(output.name) + ": shares memory with " + other.name);
+  return Status::InvalidArgument(Arg(output.name).Says("shares memory with ") + Arg(other.name));
 }
 
 Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {

@@ -35,30 +35,31 @@ int64_t FirstWrong(const uint8_t* row, int64_t column_stride, const uint8_t* exp
 
 Status Verify(const TensorView& mask, int64_t sparse_mode) {
   if (sparse_mode < 2 || sparse_mode > 8 || sparse_mode == 5) {
-    return Status::InvalidArgument("sparse_mode=" + std::to_string(sparse_mode) +
+    return Status::InvalidArgument(ops::Arg("sparse_mode").Is(std::to_string(sparse_mode)) +
                                    ", want 2, 3, 4, 6, 7 or 8 (those with a compressed mask)");
   }
-  if (mask.data == nullptr) return Status::InvalidArgument("atten_mask: null data");
+  if (mask.data == nullptr) return Status::InvalidArgument(ops::Arg("dense_mask").Says("null data"));
   if (mask.dtype != DType::kU8 && mask.dtype != DType::kBool && mask.dtype != DType::kI8) {
-    return ops::WrongType("atten_mask", mask.dtype, "u8, bool or i8");
+    return ops::WrongType("dense_mask", mask.dtype, "u8, bool or i8");
   }
-  if (Status status = ops::CheckView("atten_mask", mask, /*any_innermost=*/true); !status.ok()) return status;
+  if (Status status = ops::CheckView("dense_mask", mask, /*any_innermost=*/true); !status.ok()) return status;
   const int rank = mask.shape.rank();
   const int64_t rows = sparse_mode == 6 ? kSide + kPrefixRows : kSide;
   bool right = rank >= 2 && mask.shape[rank - 2] == rows && mask.shape[rank - 1] == kSide;
   for (int i = 0; i < rank - 2; ++i) right = right && mask.shape[i] == 1;
   if (!right) {
-    return Status::InvalidArgument("atten_mask.shape=" + ops::Text(mask.shape) + ", want [" + std::to_string(rows) +
-                                   ",2048] (sparse_mode " + std::to_string(sparse_mode) + ")");
+    return Status::InvalidArgument(ops::Arg("dense_mask", ".shape").Is(ops::Text(mask.shape)) + ", want [" +
+                                   std::to_string(rows) + ",2048] (" + ops::Arg("sparse_mode") + " " +
+                                   std::to_string(sparse_mode) + ")");
   }
   const Dims stride = layout::FilledStride(mask.shape, mask.stride);
   const auto* data = static_cast<const uint8_t*>(mask.data);
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t j = FirstWrong(data + i * stride[rank - 2], stride[rank - 1], ExpectedRow(i));
     if (j == kSide) continue;
-    return Status::InvalidArgument("atten_mask[" + std::to_string(i) + "][" + std::to_string(j) +
-                                   "]=" + (ExpectedRow(i)[j] != 0 ? "0, want 1" : "1, want 0") +
-                                   " (compressed mask of sparse_mode " + std::to_string(sparse_mode) + ")");
+    return Status::InvalidArgument(
+        ops::Arg("dense_mask", {}, ops::At(i) + ops::At(j)).Is(ExpectedRow(i)[j] != 0 ? "0, want 1" : "1, want 0") +
+        " (compressed mask of " + ops::Arg("sparse_mode") + " " + std::to_string(sparse_mode) + ")");
   }
   return Status::Ok();
 }
@@ -139,7 +140,7 @@ Result<Mask> Mask::FromSparseMode(int64_t sparse_mode, int64_t pre, int64_t next
       mask = Band(pre, next);
       mask.kind_ = sparse_mode == 7 ? Kind::kCausalBandLast : Kind::kCausalBandFirst;
       break;
-    default: return Status::InvalidArgument("sparse_mode=" + std::to_string(sparse_mode) + ", want 0..8");
+    default: return Status::InvalidArgument(ops::Arg("sparse_mode").Is(std::to_string(sparse_mode)) + ", want 0..8");
   }
   mask.sparse_mode_ = sparse_mode;
   return mask;

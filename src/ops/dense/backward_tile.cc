@@ -22,7 +22,7 @@
 #include <limits>
 
 #include "ops/tile/fetch_runs.h"
-#include "ops/tile/row_probability.h"
+#include "ops/tile/grad_strip.h"
 
 namespace fa::ops {
 namespace {
@@ -30,16 +30,6 @@ namespace {
 using core::kernels::OuterArgs;
 using core::kernels::StripKernels;
 using tiling::Interval;
-
-/// Strips of a tile: block_q / (the narrowest widest strip: 8) is 16 at 128 rows; a tail adds one.
-constexpr int64_t kMaxStrips = 33;
-
-const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
-  return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
-}
-std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
-  return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
-}
 
 bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
                int64_t columns) {
@@ -55,15 +45,9 @@ bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::Ro
 
 }  // namespace
 
-struct BackwardTile::GradStrip : Strip {
-  float* do_panel = nullptr;
-  float* dq = nullptr;
-  const float* shift = nullptr;
-  const float* delta = nullptr;
-  float* s = nullptr;   ///< [key - column.begin][width]: P
-  float* dp = nullptr;  ///< likewise: dS
-  int64_t first = 0;    ///< its first row in the tile
-  Interval keys = {};   ///< visited keys of the column
+/// Its tiles s and dp begin with the first key of the column.
+struct BackwardTile::ColumnStrip : GradStrip {
+  Interval keys = {};  ///< visited keys of the column
   bool may_meet_masked = false;
 };
 
@@ -74,7 +58,7 @@ struct BackwardTile::Tile {
   BackwardScratch scratch;
   int64_t slot_row = 0;  ///< of row_begin
   Interval column;
-  StripArray<GradStrip, kMaxStrips> strips = {};
+  StripArray<ColumnStrip, kMaxGradStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
   bool exact_sums = false;  ///< dV and dK skip masked pairs
@@ -151,49 +135,35 @@ void BackwardTile::OpenRows(Tile& tile) const {
   const int64_t columns = problem.d + problem.d_rope;
   const FoldedRows rows{item.sequence, item.head, 1, item.row_begin, item.row_end};
   const int64_t q_row = tile.sequence.q_offset + item.row_begin;
+  const GradPanels panels{.q = tile.slot.q_panel + tile.slot_row * columns,
+                          .d_out = tile.slot.do_panel + tile.slot_row * problem.dv,
+                          .dq = tile.slot.dq_panel + tile.slot_row * columns,
+                          .shift = tile.slot.shift + tile.slot_row,
+                          .delta = tile.slot.delta + tile.slot_row,
+                          .s = tile.scratch.s,
+                          .dp = tile.scratch.dp,
+                          .columns = columns,
+                          .dv = problem.dv,
+                          .keys = plan_.block_k};
   for (int64_t first = 0; first < rows.size();) {
-    GradStrip& strip = tile.strips.Add({MakeStrip(forward, table_.ForRows(rows.size() - first), rows, first)});
-    const int64_t width = strip.lanes.width, at = tile.slot_row + first;
-    strip.first = first;
-    strip.panel = tile.slot.q_panel + at * columns;
-    strip.do_panel = tile.slot.do_panel + at * problem.dv;
-    strip.dq = tile.slot.dq_panel + at * columns;
-    strip.shift = tile.slot.shift + at;
-    strip.delta = tile.slot.delta + at;
-    strip.s = tile.scratch.s + first * plan_.block_k;
-    strip.dp = tile.scratch.dp + first * plan_.block_k;
+    const StripKernels& kernels = table_.ForRows(rows.size() - first);
+    ColumnStrip& strip = tile.strips.Add({MakeGradStrip(forward, kernels, rows, first, panels)});
     strip.keys = strip.KeysIn(tile.column);
-    first += width;
+    first += strip.lanes.width;
   }
   tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem.d);
   tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem.d_rope);
   tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem.dv);
   if (!item.first_of_rows) return;
 
+  const GradInputs inputs{.d_out = args_.d_out,
+                          .out = args_.out,
+                          .softmax_max = args_.softmax_max,
+                          .softmax_sum = args_.softmax_sum,
+                          .d_out_rows = bound_.d_out};
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
-    const GradStrip& strip = tile.strips[s];
-    PackQueries(forward, forward_, score_tile_.passes().scale().q_multiplier, strip);
-    const void* d_out[kMaxStripWidth];
-    const void* out[kMaxStripWidth];
-    RowAddresses(args_.d_out.data, bound_.d_out, strip, tile.sequence.q_offset, d_out);
-    RowAddresses(args_.out.data, forward.out, strip, tile.sequence.q_offset, out);
-    strip.kernels->pack_queries({d_out, bound_.d_out.dtype, strip.lanes.count}, problem.dv, 1.0f, strip.do_panel);
-    std::memset(strip.dq, 0, sizeof(float) * static_cast<size_t>(columns * strip.lanes.width));
-    float* shift = tile.slot.shift + tile.slot_row + strip.first;
-    float* delta = tile.slot.delta + tile.slot_row + strip.first;
-    for (int64_t i = 0; i < strip.lanes.width; ++i) {
-      // A lane without a row has Q = 0 and dO = 0; an infinite shift makes its P, and so its part of every sum, 0.
-      shift[i] = std::numeric_limits<float>::infinity();
-      delta[i] = 0;
-      if (i >= strip.lanes.count) continue;
-      const int64_t row = tile.sequence.q_offset + strip.lanes.row[i];
-      const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
-        return static_cast<const float*>(tensor.data)[where.Offset(item.sequence, item.head, row)];
-      };
-      shift[i] = RowShift(statistic(args_.softmax_max, forward.softmax_max),
-                          statistic(args_.softmax_sum, forward.softmax_sum));
-      delta[i] = table_.rows->dot(d_out[i], bound_.d_out.dtype, out[i], forward.out.dtype, problem.dv);
-    }
+    PackQueries(forward, forward_, score_tile_.passes().scale().q_multiplier, tile.strips[s]);
+    OpenGradStrip(forward, inputs, *table_.rows, tile.sequence.q_offset, tile.strips[s]);
   }
   const auto pack = [&](const void* data, const layout::Rows& layout, int64_t columns_of_row, float* panel) {
     table_.rows->pack_rows({RowAddress(data, layout, item.sequence, item.head, q_row), layout.dtype, layout.row},
@@ -300,7 +270,7 @@ void BackwardTile::FetchNext(Tile& tile) const {
 }
 
 /// P and dS of one strip, and its dQ.
-void BackwardTile::StripGradients(Tile& tile, GradStrip& strip) const {
+void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   const auto& problem = bound_.forward.problem;
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -337,7 +307,7 @@ void BackwardTile::StripGradients(Tile& tile, GradStrip& strip) const {
 }
 
 /// dQ^T += K^T dS^T of one strip.
-void BackwardTile::QueryGradients(const Tile& tile, const GradStrip& strip, float* dp) const {
+void BackwardTile::QueryGradients(const Tile& tile, const ColumnStrip& strip, float* dp) const {
   const auto& problem = bound_.forward.problem;
   const StripKernels& kernels = *strip.kernels;
   const int64_t n = strip.keys.size(), columns = problem.d + problem.d_rope;
@@ -367,7 +337,7 @@ bool BackwardTile::QueryPanelsFinite(const Tile& tile) const {
   return finite(tile.q, problem.d) && finite(tile.q_rope, problem.d_rope) && finite(tile.d_out, problem.dv);
 }
 
-void BackwardTile::OptionalGradients(const Tile& tile, const GradStrip& strip) const {
+void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip) const {
   if (bound_.has_dpse) BiasGradient(tile, strip);
   if (!bound_.has_dslopes) return;
   const int64_t offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
@@ -382,7 +352,7 @@ void BackwardTile::OptionalGradients(const Tile& tile, const GradStrip& strip) c
   std::copy_n(sum, strip.lanes.count, rows);
 }
 
-void BackwardTile::BiasGradient(const Tile& tile, const GradStrip& strip) const {
+void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) const {
   const BoundAttention& forward = bound_.forward;
   const float factor = forward.pse_type == PseType::kAddThenScale ? forward.scale : 1.0f;
   const float* ds = strip.dp + (strip.keys.begin - tile.column.begin) * strip.lanes.width;
@@ -429,20 +399,15 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
     }
     const auto add = [&](int64_t first, int64_t end) {
       const GradStrip& strip = tile.strips[first];
-      const GradStrip& last = tile.strips[end - 1];
       const int64_t at = key - tile.column.begin;
-      OuterArgs args{.a = strip.s + at * strip.kernels->OuterWidth(),
-                     .strip_stride = plan_.block_k * strip.lanes.width,
-                     .width = strip.lanes.width,
-                     .rows = last.first + last.lanes.count - strip.first,
-                     .b = tile.d_out,
-                     .b_rows = tile.rows(),
-                     .b_first = strip.first,
-                     .keys = next - key,
-                     .columns = problem.dv,
-                     .c = tile.slot.dv + key * problem.dv,
-                     .c_stride = problem.dv,
-                     .accumulate = true};
+      OuterArgs args = OverStrips(strip, tile.strips[end - 1], plan_.block_k);
+      args.b_rows = tile.rows();
+      args.keys = next - key;
+      args.a = strip.s + at * strip.kernels->OuterWidth();
+      args.b = tile.d_out;
+      args.columns = problem.dv;
+      args.c = tile.slot.dv + key * problem.dv;
+      args.c_stride = problem.dv;
       outer(args);
       args.a = strip.dp + at * strip.kernels->OuterWidth();
       args.b = tile.q;
@@ -482,17 +447,13 @@ void BackwardTile::CloseRows(const Tile& tile) const {
   std::fill_n(multiplier, kMaxStripWidth, forward.scale);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const GradStrip& strip = tile.strips[s];
-    const auto write = [&](void* data, const layout::Rows& layout, int64_t columns, const float* panel) {
-      const void* rows[kMaxStripWidth];
-      void* targets[kMaxStripWidth];
-      RowAddresses(data, layout, strip, tile.sequence.q_offset, rows);
-      for (int64_t i = 0; i < strip.lanes.count; ++i) targets[i] = const_cast<void*>(rows[i]);
-      strip.kernels->write_output(panel, columns, multiplier, zero, targets, layout.dtype, strip.lanes.count);
+    const auto write = [&](const MutableTensorView& tensor, const layout::Rows& rows, int64_t columns,
+                           const float* panel) {
+      WriteStripRows(strip, panel, columns, multiplier, zero, tensor, rows, tile.sequence.q_offset);
     };
-    write(args_.dq.data, bound_.dq, problem.d, strip.dq);
-    if (forward.has_rope) {
-      write(args_.dq_rope.data, bound_.dq_rope, problem.d_rope, strip.dq + problem.d * strip.lanes.width);
-    }
+    write(args_.dq, bound_.dq, problem.d, strip.dq);
+    if (forward.has_rope)
+      write(args_.dq_rope, bound_.dq_rope, problem.d_rope, strip.dq + problem.d * strip.lanes.width);
   }
 }
 

@@ -24,7 +24,7 @@ class BackwardTile {
 
  private:
   struct Tile;
-  struct GradStrip;
+  struct ColumnStrip;
 
   [[nodiscard]] int64_t SlotRow(const tiling::BackwardItem& item) const;
   [[nodiscard]] const tiling::BackwardItem* NextOf(int32_t task) const;
@@ -33,11 +33,11 @@ class BackwardTile {
   void Accumulate(Tile& tile) const;
   void BindKeys(Tile& tile) const;
   void FetchNext(Tile& tile) const;
-  void StripGradients(Tile& tile, GradStrip& strip) const;
-  void QueryGradients(const Tile& tile, const GradStrip& strip, float* dp) const;
+  void StripGradients(Tile& tile, ColumnStrip& strip) const;
+  void QueryGradients(const Tile& tile, const ColumnStrip& strip, float* dp) const;
   [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
-  void OptionalGradients(const Tile& tile, const GradStrip& strip) const;
-  void BiasGradient(const Tile& tile, const GradStrip& strip) const;
+  void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
+  void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;
   void ColumnGradients(const Tile& tile) const;
   void CloseRows(const Tile& tile) const;
   void CloseColumn(const Tile& tile) const;

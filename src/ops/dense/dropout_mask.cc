@@ -7,6 +7,7 @@
 #include "core/guarded_call.h"
 #include "core/random.h"
 #include "fa/flash_attention.h"
+#include "ops/bind/argument_error.h"
 #include "ops/plan/parallel_rows.h"
 
 namespace fa {
@@ -20,13 +21,13 @@ constexpr int64_t kTaskBlocks = 32;
 
 Status Generate(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask, Context* context) {
   if (!(keep_prob > 0 && keep_prob <= 1)) {
-    return Status::InvalidArgument("keep_prob=" + std::to_string(keep_prob) + ", want more than 0 and at most 1");
+    return Status::InvalidArgument(ops::Arg("keep_prob").Is(ops::Text(keep_prob)) + ", want more than 0 and at most 1");
   }
-  if (bits < 0) return Status::InvalidArgument("bits=" + std::to_string(bits) + ", want >= 0");
+  if (bits < 0) return Status::InvalidArgument(ops::Arg("bits").Is(std::to_string(bits)) + ", want >= 0");
   const int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
   if (mask.size() < static_cast<size_t>(bytes)) {
-    return Status::InvalidArgument("mask has " + std::to_string(mask.size()) +
-                                   " bytes, want >= " + std::to_string(bytes) + " (bits / 8)");
+    return Status::InvalidArgument(ops::Arg("mask").Has(std::to_string(mask.size())) +
+                                   " bytes, want >= " + std::to_string(bytes) + " (" + ops::Arg("bits") + " / 8)");
   }
   if (bits == 0) return Status::Ok();
   Context& used = context != nullptr ? *context : Context::Default();

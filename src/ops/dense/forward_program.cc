@@ -42,10 +42,10 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
 }
 
 Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
-                           const KeySource* keys, const OutputQuantisation* quantisation) const {
+                           const KeySource* keys, const OutputQuantization* quantization) const {
   WriteUnusedRows(bound_, args);
   std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
-  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace, keys, quantisation);
+  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace, keys, quantization);
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 

@@ -28,9 +28,9 @@ class ForwardProgram {
   [[nodiscard]] std::string Describe() const;
   /// Runs on checked arguments, as a graph of `plan`.
   /// @param keys          for a decode: where K and V lie; replaces those of `args`
-  /// @param quantisation  of an int8 output
+  /// @param quantization  of an int8 output
   [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
-                           const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr) const;
+                           const KeySource* keys = nullptr, const OutputQuantization* quantization = nullptr) const;
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;

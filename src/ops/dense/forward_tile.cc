@@ -45,7 +45,7 @@ size_t PartStateFloats(int64_t rows, int64_t dv) {
 ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
                          const core::kernels::KernelTable& table, const AttentionArgs& args,
                          const ForwardBuffers& buffers, std::byte* workspace, const KeySource* keys,
-                         const OutputQuantisation* quantisation)
+                         const OutputQuantization* quantization)
     : bound_(bound),
       plan_(plan),
       table_(table),
@@ -53,7 +53,7 @@ ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan&
       keys_in_place_(keys == nullptr && !bound.converts_keys() && !table.pairs()),
       buffers_(buffers),
       workspace_(workspace),
-      strips_(bound, table, args, quantisation),
+      strips_(bound, table, args, quantization),
       panels_(bound, plan, table, args, workspace + buffers.slots, keys) {}
 
 void ForwardTile::operator()(int32_t task, int worker) {

@@ -46,7 +46,7 @@ class ForwardTile {
  public:
   ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
               const AttentionArgs& args, const ForwardBuffers& buffers, std::byte* workspace,
-              const KeySource* keys = nullptr, const OutputQuantisation* quantisation = nullptr);
+              const KeySource* keys = nullptr, const OutputQuantization* quantization = nullptr);
 
   /// Runs one task with the worker's own scratch.
   void operator()(int32_t task, int worker);

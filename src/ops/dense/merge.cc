@@ -29,8 +29,11 @@ namespace {
 
 using layout::Rows;
 using layout::Stats;
+using ops::Arg;
+using ops::At;
 using ops::CheckSize;
 using ops::CheckView;
+using ops::SizeSource;
 using ops::WrongSize;
 using ops::WrongType;
 
@@ -54,17 +57,17 @@ Layout ResultLayout(Layout layout) { return layout::OutputLayout(layout); }
 Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {
   const TensorView& tensor = named.tensor;
   if (tensor.data == nullptr && tensor.shape.empty()) {
-    return Status::InvalidArgument(std::string(named.name) + ": null data");
+    return Status::InvalidArgument(Arg(named.name).Says("null data"));
   }
   if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
     return WrongType(named.name, tensor.dtype, "f32, f16 or bf16");
   }
   if (tensor.dtype != first.tensor.dtype) {
-    return WrongType(named.name, tensor.dtype, std::string(Name(first.tensor.dtype)) + " (" + first.name + ".dtype)");
+    return WrongType(named.name, tensor.dtype, ops::TypeOf(first.name, first.tensor.dtype));
   }
   const int rank = layout::AxesOf(layout).rank;
   if (tensor.shape.rank() != rank) {
-    return Status::InvalidArgument(std::string(named.name) + ".shape=" + ops::Text(tensor.shape) + ", want " +
+    return Status::InvalidArgument(Arg(named.name, ".shape").Is(ops::Text(tensor.shape)) + ", want " +
                                    std::to_string(rank) + " dimensions (" + Name(layout) + ")");
   }
   if (Status status = CheckView(named.name, tensor); !status.ok()) return status;
@@ -76,26 +79,28 @@ Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {
   return Status::Ok();
 }
 
-Status CheckStats(const NamedView& named, const BoundMerge& merge, bool packed, Stats* stats) {
+Status CheckStats(const NamedView& named, const BoundMerge& merge, const layout::Axes& axes, Stats* stats) {
+  const bool packed = axes.batch < 0;
   const TensorView& tensor = named.tensor;
   if (tensor.data == nullptr && tensor.shape.empty()) {
-    return Status::InvalidArgument(std::string(named.name) + ": null data");
+    return Status::InvalidArgument(Arg(named.name).Says("null data"));
   }
   if (tensor.dtype != DType::kF32) return WrongType(named.name, tensor.dtype, "f32");
   const int rank = packed ? 2 : 3;
   const int got = tensor.shape.rank();
   if (got != rank && got != rank + 1) {
-    return Status::InvalidArgument(std::string(named.name) + ".shape=" + ops::Text(tensor.shape) + ", want " +
+    return Status::InvalidArgument(Arg(named.name, ".shape").Is(ops::Text(tensor.shape)) + ", want " +
                                    (packed ? "[T,N] or [T,N,8]" : "[B,N,S] or [B,N,S,8]"));
   }
   if (Status status = CheckView(named.name, tensor, /*any_innermost=*/true); !status.ok()) return status;
   if (!packed) {
-    if (Status status = CheckSize(named.name, tensor, 0, merge.batch, {"batch of prev_out"}); !status.ok()) {
+    if (Status status = CheckSize(named.name, tensor, 0, merge.batch, {"prev_out", axes.batch}); !status.ok()) {
       return status;
     }
   }
-  if (Status status = CheckSize(named.name, tensor, 1, merge.heads, {"heads"}); !status.ok()) return status;
-  if (Status status = CheckSize(named.name, tensor, packed ? 0 : 2, merge.rows, {"rows of prev_out"}); !status.ok()) {
+  if (Status status = CheckSize(named.name, tensor, 1, merge.heads, {"heads", SizeSource::kArgument}); !status.ok())
+    return status;
+  if (Status status = CheckSize(named.name, tensor, packed ? 0 : 2, merge.rows, {"prev_out", axes.seq}); !status.ok()) {
     return status;
   }
   if (got > rank && tensor.shape[rank] != 8) {
@@ -112,24 +117,25 @@ Status BindSizes(const MergeArgs& args, const MergeOptions& options, Layout layo
   merge.batch = axes.batch < 0 ? 1 : shape[axes.batch];
   merge.rows = shape[axes.seq];
   if (options.heads < 0) {
-    return Status::InvalidArgument("heads=" + std::to_string(options.heads) + ", want >= 1, or 0 (of prev_max)");
+    return Status::InvalidArgument(Arg("heads").Is(std::to_string(options.heads)) + ", want >= 1, or 0 (of " +
+                                   Arg("prev_max") + ")");
   }
   const int head_dim = axes.fused() ? axes.dim : axes.head;
   if (axes.fused()) {
     merge.heads = options.heads > 0 || args.prev_max.shape.rank() < 2 ? options.heads : args.prev_max.shape[1];
-    if (merge.heads < 1) return Status::InvalidArgument("heads=" + std::to_string(merge.heads) + ", want >= 1");
+    if (merge.heads < 1) return Status::InvalidArgument(Arg("heads").Is(std::to_string(merge.heads)) + ", want >= 1");
     if (shape[head_dim] % merge.heads != 0) {
       return WrongSize("prev_out", head_dim, shape[head_dim],
-                       "want a multiple of " + std::to_string(merge.heads) + " (heads)");
+                       "want a multiple of " + std::to_string(merge.heads) + " (" + Arg("heads") + ")");
     }
     merge.head_size = shape[head_dim] / merge.heads;
   } else {
     merge.heads = shape[head_dim];
     merge.head_size = shape[axes.dim];
     if (options.heads > 0 && options.heads != merge.heads) {
-      return Status::InvalidArgument("heads=" + std::to_string(options.heads) + ", want " +
-                                     std::to_string(merge.heads) + " (prev_out.shape[" + std::to_string(head_dim) +
-                                     "])");
+      return Status::InvalidArgument(Arg("heads").Is(std::to_string(options.heads)) + ", want " +
+                                     std::to_string(merge.heads) + " (" + Arg("prev_out", ".shape", At(head_dim)) +
+                                     ")");
     }
   }
   if (merge.heads < 1) return WrongSize("prev_out", head_dim, merge.heads, "want >= 1");
@@ -150,7 +156,7 @@ Status CheckOutputsApart(const MergeArgs& args) {
        {NamedView{"out", Filled(args.out)}, NamedView{"softmax_max", Filled(args.softmax_max)},
         NamedView{"softmax_sum", Filled(args.softmax_sum)}}) {
     if (!layout::OverlapsItself(output.tensor)) continue;
-    return Status::InvalidArgument(std::string(output.name) + ".stride=" + ops::Text(output.tensor.stride) +
+    return Status::InvalidArgument(Arg(output.name, ".stride").Is(ops::Text(output.tensor.stride)) +
                                    ", want strides that keep its elements apart");
   }
   return Status::Ok();
@@ -171,7 +177,7 @@ Status CheckAliasing(const MergeArgs& args) {
       const bool replaces = i == o && SameView(output.tensor, other.tensor);
       if (output.tensor.data == nullptr || other.tensor.data == nullptr) continue;
       if (!replaces && layout::Overlap(output.tensor, other.tensor)) {
-        return Status::InvalidArgument(std::string(output.name) + ": shares memory with " + other.name);
+        return Status::InvalidArgument(Arg(output.name).Says("shares memory with ") + Arg(other.name));
       }
     }
   }
@@ -180,11 +186,11 @@ Status CheckAliasing(const MergeArgs& args) {
 
 Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge& merge) {
   if (options.layout > Layout::kBNSD_BSND) {
-    return Status::InvalidArgument("layout=" + std::to_string(static_cast<int>(options.layout)) +
+    return Status::InvalidArgument(Arg("layout").Is(std::to_string(static_cast<int>(options.layout))) +
                                    ", want BNSD, BSND, BSH, SBH, TND or BNSD_BSND");
   }
   const Layout layout = ResultLayout(options.layout);
-  const bool packed = layout == Layout::kTND;
+  const layout::Axes axes = layout::AxesOf(layout);
   const NamedView first = {"prev_out", args.prev_out};
   if (Status status = CheckOut(first, first, layout); !status.ok()) return status;
   if (Status status = CheckOut({"cur_out", args.cur_out}, first, layout); !status.ok()) return status;
@@ -200,9 +206,8 @@ Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge&
                     {{"softmax_max", args.softmax_max}, &merge.softmax_max},
                     {{"softmax_sum", args.softmax_sum}, &merge.softmax_sum}};
   for (const auto& [view, stats] : statistics) {
-    if (Status status = CheckStats(view, merge, packed, stats); !status.ok()) return status;
+    if (Status status = CheckStats(view, merge, axes, stats); !status.ok()) return status;
   }
-  const layout::Axes axes = layout::AxesOf(layout);
   merge.prev_out = layout::RowsOf(args.prev_out, axes, merge.head_size);
   merge.cur_out = layout::RowsOf(args.cur_out, axes, merge.head_size);
   merge.out = layout::RowsOf(args.out, axes, merge.head_size);

@@ -70,8 +70,8 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
 
 Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options) {
   SparseTensors tensors(options.layout);
-  auto shape = BindIndexerShape({.q_name = "query",
-                                 .k_name = "key",
+  auto shape = BindIndexerShape({.q_name = "q",
+                                 .k_name = "k",
                                  .q = args.q,
                                  .k = args.k,
                                  .weights = args.weights,

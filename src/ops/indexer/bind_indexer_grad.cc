@@ -23,10 +23,11 @@ Status BindValues(const TensorView& values, const SparseTensors& tensors, BoundI
 
 }  // namespace
 
-Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options) {
+Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
+                                         const LightningIndexerGradOptions& options) {
   SparseTensors tensors(options.layout);
-  auto shape = BindIndexerShape({.q_name = "query",
-                                 .k_name = "key",
+  auto shape = BindIndexerShape({.q_name = "q",
+                                 .k_name = "k",
                                  .q = args.q,
                                  .k = args.k,
                                  .weights = args.weights,

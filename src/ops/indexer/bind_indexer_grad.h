@@ -23,7 +23,7 @@ struct BoundIndexerGrad {
 
 /// Finds every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
-                                                       const LightningIndexerOptions& options);
+                                                       const LightningIndexerGradOptions& options);
 
 /// Checks in Run: tensors and lengths are the planned ones, no output shares an element with another tensor and, where
 /// asked for, indices are keys.

@@ -1,5 +1,6 @@
 #include "ops/indexer/bind_indexer_loss.h"
 
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -10,36 +11,35 @@ namespace fa::ops {
 namespace {
 
 /// The tensors of the attention that both losses have.
-struct AttentionInputs {
+struct AttentionTensors {
   const TensorView &q, &k, &q_rope, &k_rope, &max, &sum;
 };
 
 template <typename Args>
-AttentionInputs AttentionOf(const Args& args) {
+AttentionTensors AttentionOf(const Args& args) {
   return {args.q, args.k, args.q_rope, args.k_rope, args.softmax_max, args.softmax_sum};
 }
 
 int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
 
 /// @param one_key_head  sparse: keys of one head
-Status BindAttention(const AttentionInputs& inputs, const SparseTensors& tensors, const IndexerLossOptions& options,
+Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensors, std::optional<float> given_scale,
                      bool one_key_head, LossAttention& attention) {
   const int last = tensors.leading() + 1;
   attention.heads = SizeAt(inputs.q, last - 1);
   attention.d = SizeAt(inputs.q, last);
-  const WantedSize columns{attention.d, {"query", last}};
-  Status status =
-      tensors.CheckQuerySide("query", inputs.q, tensors.dtype(), {{attention.heads, {"query", last - 1}}, columns});
+  const WantedSize columns{attention.d, {"q", last}};
+  Status status = tensors.CheckQuerySide("q", inputs.q, tensors.dtype(), {{attention.heads, {"q", last - 1}}, columns});
   if (!status.ok()) return status;
-  if (attention.heads < 1) return WrongSize("query", last - 1, attention.heads, "want >= 1");
-  if (Status size = CheckHeadSize("query", last, attention.d); !size.ok()) return size;
+  if (attention.heads < 1) return WrongSize("q", last - 1, attention.heads, "want >= 1");
+  if (Status size = CheckHeadSize("q", last, attention.d); !size.ok()) return size;
   attention.heads_kv = one_key_head ? 1 : SizeAt(inputs.k, last - 1);
-  status = tensors.CheckKeySide("key", inputs.k, tensors.dtype(), {{attention.heads_kv, {"one key head"}}, columns});
+  status = tensors.CheckKeySide("k", inputs.k, tensors.dtype(), {{attention.heads_kv, {"one key head"}}, columns});
   if (!status.ok()) return status;
   if (attention.heads_kv < 1 || attention.heads % attention.heads_kv != 0) {
     return WrongSize(
-        "key", last - 1, attention.heads_kv,
-        "want a divisor of " + std::to_string(attention.heads) + " (query.shape[" + std::to_string(last - 1) + "])");
+        "k", last - 1, attention.heads_kv,
+        "want a divisor of " + std::to_string(attention.heads) + " (" + Arg("q", ".shape", At(last - 1)) + ")");
   }
   status = tensors.CheckRope({inputs.q_rope, inputs.k_rope}, attention.heads, attention.heads_kv, &attention.d_rope);
   if (!status.ok()) return status;
@@ -52,7 +52,7 @@ Status BindAttention(const AttentionInputs& inputs, const SparseTensors& tensors
   if (!status.ok()) return status;
   status = tensors.CheckStatistic("softmax_sum", inputs.sum, attention.heads_kv, group);
   if (!status.ok()) return status;
-  const auto scale = BindSparseScale(options.scale ? &*options.scale : nullptr, attention.d + attention.d_rope);
+  const auto scale = BindSparseScale(given_scale ? &*given_scale : nullptr, attention.d + attention.d_rope);
   if (!scale.ok()) return scale.status();
   attention.scale = *scale;
   attention.q = SparseRowsOf(inputs.q, tensors.packed());
@@ -68,15 +68,14 @@ Status CheckLoss(const MutableTensorView& loss) {
   int64_t elements = 1;
   for (const int64_t size : loss.shape) elements *= size;
   if (elements == 1) return Status::Ok();
-  return Status::InvalidArgument("loss.shape=" + Text(loss.shape) + ", want one element");
+  return Status::InvalidArgument(Arg("loss", ".shape").Is(Text(loss.shape)) + ", want one element");
 }
 
 /// What both losses share, in the order of the checks: the indexer, its gradients, the options.
-template <typename Args>
-Status BindIndexer(const Args& args, const IndexerLossOptions& options, SparseTensors& tensors,
-                   BoundIndexerLoss& bound) {
-  auto shape = BindIndexerShape({.q_name = "query_index",
-                                 .k_name = "key_index",
+template <typename Args, typename Options>
+Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
+  auto shape = BindIndexerShape({.q_name = "q_index",
+                                 .k_name = "k_index",
                                  .q = args.q_index,
                                  .k = args.k_index,
                                  .weights = args.weights,
@@ -98,11 +97,11 @@ Status BindIndexer(const Args& args, const IndexerLossOptions& options, SparseTe
   bound.gradients = *gradients;
   if (Status status = CheckLoss(args.loss); !status.ok()) return status;
   if (options.reduction > LossReduction::kMean) {
-    return Status::InvalidArgument("reduction=" + std::to_string(static_cast<int>(options.reduction)) +
+    return Status::InvalidArgument(Arg("reduction").Is(std::to_string(static_cast<int>(options.reduction))) +
                                    ", want sum (0) or mean (1)");
   }
   if (options.target > IndexerTarget::kL1) {
-    return Status::InvalidArgument("target=" + std::to_string(static_cast<int>(options.target)) +
+    return Status::InvalidArgument(Arg("target").Is(std::to_string(static_cast<int>(options.target))) +
                                    ", want head mean (0) or L1 (1)");
   }
   bound.target = options.target;
@@ -111,7 +110,7 @@ Status BindIndexer(const Args& args, const IndexerLossOptions& options, SparseTe
   return Status::Ok();
 }
 
-Status BindSparse(const SparseIndexerLossArgs& args, const IndexerLossOptions& options, BoundIndexerLoss& bound) {
+Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, BoundIndexerLoss& bound) {
   SparseTensors tensors(options.layout);
   if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
   if (Status status = tensors.CheckIndices(args.sparse_indices); !status.ok()) return status;
@@ -119,7 +118,7 @@ Status BindSparse(const SparseIndexerLossArgs& args, const IndexerLossOptions& o
   bound.check_indices = options.check_indices;
   bound.has_mean = args.p_head_mean.data != nullptr;
   if (!bound.has_mean) {
-    return BindAttention(AttentionOf(args), tensors, options, /*one_key_head=*/true, bound.attention);
+    return BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/true, bound.attention);
   }
   Status status = tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
                                          {{bound.lists.entries, {"sparse_indices", tensors.leading() + 1}}});
@@ -127,10 +126,10 @@ Status BindSparse(const SparseIndexerLossArgs& args, const IndexerLossOptions& o
   return status;
 }
 
-Status BindDense(const DenseIndexerLossArgs& args, const IndexerLossOptions& options, BoundIndexerLoss& bound) {
+Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options, BoundIndexerLoss& bound) {
   SparseTensors tensors(options.layout);
   if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
-  Status status = BindAttention(AttentionOf(args), tensors, options, /*one_key_head=*/false, bound.attention);
+  Status status = BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/false, bound.attention);
   if (!status.ok()) return status;
   for (const auto& [name, tensor, stats] :
        {std::tuple{"softmax_max_index", &args.softmax_max_index, &bound.max_index},
@@ -150,14 +149,14 @@ Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
 
 }  // namespace
 
-Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options) {
+Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options) {
   BoundIndexerLoss bound;
   if (Status status = BindSparse(args, options, bound); !status.ok()) return status;
   bound.planned = KeepPlanned(TensorsOf(args));
   return bound;
 }
 
-Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options) {
+Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options) {
   BoundIndexerLoss bound;
   if (Status status = BindDense(args, options, bound); !status.ok()) return status;
   bound.planned = KeepPlanned(TensorsOf(args));

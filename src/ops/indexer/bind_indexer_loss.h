@@ -48,9 +48,9 @@ struct BoundIndexerLoss {
 
 /// Find every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args,
-                                                       const IndexerLossOptions& options);
+                                                       const SparseIndexerLossOptions& options);
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args,
-                                                       const IndexerLossOptions& options);
+                                                       const DenseIndexerLossOptions& options);
 
 /// Check in Run: tensors and lengths are the planned ones, no output shares an element with another tensor and, where
 /// asked for, indices are keys.

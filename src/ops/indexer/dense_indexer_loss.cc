@@ -365,13 +365,13 @@ ops::IndexerGradFacts DenseLossProgram::Facts(const tiling::Machine& machine,
 }  // namespace
 
 Result<PlanFor<DenseIndexerLossArgs>> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
-                                                                          const IndexerLossOptions& options,
+                                                                          const DenseIndexerLossOptions& options,
                                                                           Context* context) {
   return ops::MakePlan<ops::LossPlan<DenseLossProgram, DenseLossTile, DenseIndexerLossArgs>>(
       context, [&] { return ops::BindIndexerLoss(args, options); });
 }
 
-Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const IndexerLossOptions& options,
+Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
                                        Context* context) {
   auto plan = PlanDenseLightningIndexerGradKLLoss(args, options, context);
   return plan.ok() ? plan->Run(args) : plan.status();

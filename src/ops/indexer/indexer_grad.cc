@@ -182,12 +182,12 @@ class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs>
 }  // namespace
 
 Result<PlanFor<LightningIndexerGradArgs>> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args,
-                                                                   const LightningIndexerOptions& options,
+                                                                   const LightningIndexerGradOptions& options,
                                                                    Context* context) {
   return ops::MakePlan<IndexerGradPlanImpl>(context, [&] { return ops::BindIndexerGrad(args, options); });
 }
 
-Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerOptions& options,
+Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerGradOptions& options,
                             Context* context) {
   auto plan = PlanLightningIndexerGrad(args, options, context);
   return plan.ok() ? plan->Run(args) : plan.status();

@@ -275,13 +275,13 @@ ops::IndexerGradFacts LossProgram::Facts(const tiling::Machine& machine, const t
 }  // namespace
 
 Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
-                                                                            const IndexerLossOptions& options,
+                                                                            const SparseIndexerLossOptions& options,
                                                                             Context* context) {
   return ops::MakePlan<ops::LossPlan<LossProgram, LossTile, SparseIndexerLossArgs>>(
       context, [&] { return ops::BindIndexerLoss(args, options); });
 }
 
-Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const IndexerLossOptions& options,
+Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options,
                                         Context* context) {
   auto plan = PlanSparseLightningIndexerGradKLLoss(args, options, context);
   return plan.ok() ? plan->Run(args) : plan.status();

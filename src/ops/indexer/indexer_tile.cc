@@ -10,11 +10,13 @@
 #include <limits>
 #include <numeric>
 
+#include "core/integer.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
 namespace {
 
+using core::RoundUp;
 using core::kernels::RowBlock;
 
 constexpr float kUnusedValue = -std::numeric_limits<float>::infinity();
@@ -24,8 +26,6 @@ constexpr int64_t kManyTokens = 3;
 
 // Keys of a tile whose lanes are heads: with 64 heads it takes 16 KB, half of L1.
 constexpr int64_t kBlockKeys = 64;
-
-int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 
 }  // namespace
 

@@ -17,18 +17,17 @@ Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorV
     int64_t longest = 0;
     for (const tiling::Sequence& sequence : problem.sequences) longest = std::max(longest, sequence.sk);
     if (shape.rank() == 3 && shape[0] == 2 && shape[1] == call.batch() && shape[2] >= longest) return Status::Ok();
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(shape) + ", want [2," +
-                                   std::to_string(call.batch()) + "," + std::to_string(longest) + "] (one per key)");
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(shape)) + ", want [2," + std::to_string(call.batch()) +
+                                   "," + std::to_string(longest) + "] (one per key)");
   }
   if (shape == Dims{2}) return Status::Ok();
   if (shape == Dims{2, heads, d} || shape == Dims{2, heads, 1, d} || shape == Dims{2, heads * d}) {
     if (problem.dv == d) return Status::Ok();
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(shape) +
-                                   ", want [2] (heads of value have another size than those of key)");
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(shape)) + ", want [2] (heads of " + Arg("v") +
+                                   " have another size than those of " + Arg("k") + ")");
   }
-  return Status::InvalidArgument(std::string(name) + ".shape=" + Text(shape) + ", want [2], [2," +
-                                 std::to_string(heads) + "," + std::to_string(d) + "] or [2," +
-                                 std::to_string(heads * d) + "]");
+  return Status::InvalidArgument(Arg(name, ".shape").Is(Text(shape)) + ", want [2], [2," + std::to_string(heads) + "," +
+                                 std::to_string(d) + "] or [2," + std::to_string(heads * d) + "]");
 }
 
 }  // namespace
@@ -40,12 +39,13 @@ Status BindAntiquant(DecodeBinding& call) {
                         : offset.data != nullptr ? "antiquant_offset"
                                                  : nullptr;
     if (given == nullptr) return Status::Ok();
-    return Status::InvalidArgument(std::string(given) + ": given, want none (key.dtype is " +
+    return Status::InvalidArgument(Arg(given).Says("given, want none (") + Arg("k", ".dtype") + " is " +
                                    Name(call.args.k[0].dtype) + ")");
   }
-  if (scale.data == nullptr) return Status::InvalidArgument("antiquant_scale: missing (key.dtype is i8)");
+  if (scale.data == nullptr)
+    return Status::InvalidArgument(Arg("antiquant_scale").Says("missing (") + Arg("k", ".dtype") + " is i8)");
   if (call.options.antiquant > Antiquant::kPerToken) {
-    return Status::InvalidArgument("antiquant=" + std::to_string(static_cast<int>(call.options.antiquant)) +
+    return Status::InvalidArgument(Arg("antiquant").Is(std::to_string(static_cast<int>(call.options.antiquant))) +
                                    ", want kPerTensorOrChannel or kPerToken");
   }
   if (Status status = CheckAntiquant(call, "antiquant_scale", scale); !status.ok()) return status;
@@ -53,8 +53,8 @@ Status BindAntiquant(DecodeBinding& call) {
   if (offset.data == nullptr) return Status::Ok();
   if (Status status = CheckAntiquant(call, "antiquant_offset", offset); !status.ok()) return status;
   if (offset.shape == scale.shape) return Status::Ok();
-  return Status::InvalidArgument("antiquant_offset.shape=" + Text(offset.shape) + ", want " + Text(scale.shape) +
-                                 " (antiquant_scale)");
+  return Status::InvalidArgument(Arg("antiquant_offset", ".shape").Is(Text(offset.shape)) + ", want " +
+                                 Text(scale.shape) + " (" + Arg("antiquant_scale") + ")");
 }
 
 }  // namespace fa::ops

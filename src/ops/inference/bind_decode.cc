@@ -13,31 +13,31 @@ namespace {
 
 Status CheckCounts(const DecodeBinding& call) {
   const size_t tensors = call.args.k.size();
-  if (tensors == 0) return Status::InvalidArgument("key: missing");
+  if (tensors == 0) return Status::InvalidArgument(Arg("k").Says("missing"));
   if (call.args.v.size() != tensors) {
-    return Status::InvalidArgument("value has " + std::to_string(call.args.v.size()) + " tensors, want " +
-                                   std::to_string(tensors) + " (key)");
+    return Status::InvalidArgument(Arg("v").Has(std::to_string(call.args.v.size())) + " tensors, want " +
+                                   std::to_string(tensors) + " (" + Arg("k") + ")");
   }
   if (tensors == 1 || (!call.paged() && static_cast<int64_t>(tensors) == call.batch())) return Status::Ok();
-  return Status::InvalidArgument(
-      "key has " + std::to_string(tensors) + " tensors, want 1" +
-      (call.paged() ? " (with block_table)" : " or " + std::to_string(call.batch()) + " (batch)"));
+  return Status::InvalidArgument(Arg("k").Has(std::to_string(tensors)) + " tensors, want 1" +
+                                 (call.paged() ? " (with " + Arg("block_table") + ")"
+                                               : ErrorText(" or " + std::to_string(call.batch()) + " (batch)")));
 }
 
 Status CheckTypes(const DecodeBinding& call) {
   const DType first = call.args.k[0].dtype, query = call.args.q.dtype;
   if (call.args.out.dtype != query && call.args.out.dtype != DType::kI8) {
-    return WrongType("out", call.args.out.dtype, std::string(Name(query)) + " (query.dtype) or i8");
+    return WrongType("out", call.args.out.dtype, TypeOf("q", query) + " or i8");
   }
-  for (const auto& [list, tensors] : {std::pair{"key", call.args.k}, std::pair{"value", call.args.v}}) {
+  for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const DType dtype = tensors[i].dtype;
       if (dtype != query && dtype != DType::kI8) {
-        return WrongType(NameInList(list, tensors, i).c_str(), dtype,
-                         std::string(Name(query)) + " (query.dtype) or i8");
+        return WrongType(NameInList(list, tensors, i).c_str(), dtype, TypeOf("q", query) + " or i8");
       }
       if (dtype != first) {
-        return WrongType(NameInList(list, tensors, i).c_str(), dtype, std::string(Name(first)) + " (the first key's)");
+        return WrongType(NameInList(list, tensors, i).c_str(), dtype,
+                         TypeOf(NameInList("k", call.args.k, 0).c_str(), first));
       }
     }
   }
@@ -74,7 +74,6 @@ TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   return whole;
 }
 
-// As on the device, an offset is refused if the rule leaves rows without keys: the offset would move their 0.
 Status BindOutput(DecodeBinding& call) {
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   auto scales =
@@ -82,18 +81,7 @@ Status BindOutput(DecodeBinding& call) {
                        problem.heads * problem.dv);
   if (!scales.ok()) return scales.status();
   call.bound.scales = *scales;
-  const Mask::Kind kind = call.options.mask.kind();
-  if (call.args.quant_offset2.data == nullptr || kind == Mask::Kind::kNone || kind == Mask::Kind::kCausalTopLeft) {
-    return Status::Ok();
-  }
-  for (size_t b = 0; b < problem.sequences.size(); ++b) {
-    const tiling::Sequence& sequence = problem.sequences[b];
-    if (!sequence.rule.HasEmptyRow()) continue;
-    return Status::InvalidArgument("quant_offset2: given, want none where rows have no keys (batch " +
-                                   std::to_string(b) + ", Sq=" + std::to_string(sequence.sq) +
-                                   ", Sk=" + std::to_string(sequence.sk) + ")");
-  }
-  return Status::Ok();
+  return CheckOffsetRows(call.args.quant_offset2, call.options.mask, problem);
 }
 
 void KeepTensors(DecodeBinding& call) {
@@ -103,15 +91,15 @@ void KeepTensors(DecodeBinding& call) {
     for (const TensorView& tensor : tensors) list.push_back(KeyTensor(name, tensor));
     return KeepPlanned(list);
   };
-  call.bound.planned_k = keep("key", call.args.k);
-  call.bound.planned_v = keep("value", call.args.v);
+  call.bound.planned_k = keep("k", call.args.k);
+  call.bound.planned_v = keep("v", call.args.v);
   call.bound.lengths_q.assign(call.args.lengths_q.begin(), call.args.lengths_q.end());
   call.bound.lengths_kv.assign(call.args.lengths_kv.begin(), call.args.lengths_kv.end());
 }
 
 Status Bind(DecodeBinding& call) {
   if (call.options.layout == Layout::kTND) {
-    return Status::InvalidArgument("layout=TND, want BNSD, BSND, BSH, SBH or BNSD_BSND");
+    return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND"));
   }
   // A query of another shape than the layout's is refused there.
   if (call.args.q.shape.rank() != call.axes.rank || call.args.q.dtype > DType::kBF16) {

@@ -27,7 +27,7 @@ struct DecodeBinding {
 /// The data of the dense call's keys and values, which have no memory of their own.
 inline constexpr char kPresent = 0;
 
-/// "key", or "key[2]" if there are several tensors.
+/// "k", or "k[2]" if there are several tensors.
 [[nodiscard]] std::string NameInList(const char* list, std::span<const TensorView> tensors, size_t i);
 
 /// Binds the dense call.

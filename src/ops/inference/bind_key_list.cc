@@ -14,7 +14,7 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
     const std::string name = NameInList(list, tensors, i);
     const TensorView& tensor = tensors[i];
     if (tensor.shape.rank() != call.axes.rank) {
-      return Status::InvalidArgument(name + ".shape=" + Text(tensor.shape) + ", want " +
+      return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " +
                                      std::to_string(call.axes.rank) + " dimensions (" + Name(call.options.layout) +
                                      ")");
     }
@@ -28,7 +28,7 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
     const int64_t rows = call.args.k[i].shape[call.axes.seq];
     if (tensor.shape[call.axes.seq] != rows) {
       return WrongSize(name.c_str(), call.axes.seq, tensor.shape[call.axes.seq], rows,
-                       {NameInList("key", call.args.k, i).c_str(), call.axes.seq});
+                       {NameInList("k", call.args.k, i).c_str(), call.axes.seq});
     }
   }
   return Status::Ok();
@@ -37,17 +37,17 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
 }  // namespace
 
 Status BindKeyList(DecodeBinding& call) {
-  if (Status status = CheckListed(call, "key", call.args.k); !status.ok()) return status;
-  if (Status status = CheckListed(call, "value", call.args.v); !status.ok()) return status;
+  if (Status status = CheckListed(call, "k", call.args.k); !status.ok()) return status;
+  if (Status status = CheckListed(call, "v", call.args.v); !status.ok()) return status;
   const std::span<const int64_t> given = call.args.lengths_kv;
   std::vector<int64_t> lengths;
   for (size_t b = 0; b < call.args.k.size(); ++b) {
     const int64_t rows = call.args.k[b].shape[call.axes.seq];
     const int64_t length = given.empty() ? rows : given[given.size() == 1 ? 0 : std::min(b, given.size() - 1)];
     if (length < 0 || length > rows) {
-      return Status::InvalidArgument("lengths_kv[" + std::to_string(given.size() == 1 ? 0 : b) +
-                                     "]=" + std::to_string(length) + ", want 0.." + std::to_string(rows) +
-                                     " (rows of key[" + std::to_string(b) + "])");
+      return Status::InvalidArgument(
+          Arg("lengths_kv", {}, At(given.size() == 1 ? 0 : static_cast<int64_t>(b))).Is(std::to_string(length)) +
+          ", want 0.." + std::to_string(rows) + " (rows of " + Arg("k", {}, At(static_cast<int64_t>(b))) + ")");
     }
     lengths.push_back(length);
   }

@@ -29,18 +29,19 @@ Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
   if (table.dtype != DType::kI32) return WrongType("block_table", table.dtype, "i32");
   if (Status status = CheckView("block_table", table); !status.ok()) return status;
   if (table.shape.rank() != 2) {
-    return Status::InvalidArgument("block_table.shape=" + Text(table.shape) + ", want [B, pages]");
+    return Status::InvalidArgument(Arg("block_table", ".shape").Is(Text(table.shape)) + ", want [B, pages]");
   }
   if (Status status = CheckSize("block_table", table, 0, call.batch(), {"batch"}); !status.ok()) return status;
   const std::span<const int64_t> lengths = call.args.lengths_kv;
-  if (lengths.empty()) return Status::InvalidArgument("lengths_kv: missing, want the lengths of paged keys");
+  if (lengths.empty())
+    return Status::InvalidArgument(Arg("lengths_kv").Says("missing, want the lengths of paged keys"));
   int64_t most = 0;
   if (__builtin_mul_overflow(table.shape[1], page_rows, &most)) most = std::numeric_limits<int64_t>::max();
   for (size_t b = 0; b < lengths.size() && static_cast<int64_t>(b) < std::max<int64_t>(call.batch(), 1); ++b) {
     if (lengths[b] >= 0 && lengths[b] <= most) continue;
-    return Status::InvalidArgument("lengths_kv[" + std::to_string(b) + "]=" + std::to_string(lengths[b]) +
-                                   ", want 0.." + std::to_string(most) + " (block_table.shape[1] pages of " +
-                                   std::to_string(page_rows) + ")");
+    return Status::InvalidArgument(Arg("lengths_kv", {}, At(static_cast<int64_t>(b))).Is(std::to_string(lengths[b])) +
+                                   ", want 0.." + std::to_string(most) + " (" + Arg("block_table", ".shape", At(1)) +
+                                   " pages of " + std::to_string(page_rows) + ")");
   }
   return Status::Ok();
 }
@@ -49,13 +50,13 @@ Status CheckPages(const DecodeBinding& call, const char* name, const TensorView&
   const int rank = pages.shape.rank();
   const bool heads_apart = !call.axes.fused();
   if (rank != 3 && !(rank == 4 && heads_apart)) {
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(pages.shape) +
-                                   ", want [pages, page size, Nkv * D]" +
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(pages.shape)) + ", want [pages, page size, Nkv * D]" +
                                    (!heads_apart                           ? ""
                                     : call.options.layout == Layout::kBSND ? " or [pages, page size, Nkv, D]"
                                                                            : " or [pages, Nkv, page size, D]"));
   }
-  if (rank != axes.rank) return Status::InvalidArgument(std::string(name) + ".shape: want as many dimensions as key");
+  if (rank != axes.rank)
+    return Status::InvalidArgument(Arg(name, ".shape").Says("want as many dimensions as ") + Arg("k"));
   return CheckView(name, pages);
 }
 
@@ -84,12 +85,12 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
 Status BindKeyPages(DecodeBinding& call) {
   const TensorView &k = call.args.k[0], &v = call.args.v[0];
   const Axes axes = PageAxes(call.options.layout, k.shape.rank());
-  if (Status status = CheckPages(call, "key", k, axes); !status.ok()) return status;
-  if (Status status = CheckPages(call, "value", v, axes); !status.ok()) return status;
+  if (Status status = CheckPages(call, "k", k, axes); !status.ok()) return status;
+  if (Status status = CheckPages(call, "v", v, axes); !status.ok()) return status;
   const int64_t page_rows = k.shape[axes.seq];
-  if (page_rows == 0) return WrongSize("key", axes.seq, 0, "want >= 1");
+  if (page_rows == 0) return WrongSize("k", axes.seq, 0, "want >= 1");
   for (const int dim : {0, axes.seq}) {
-    if (Status status = CheckSize("value", v, dim, k.shape[dim], {"key", dim}); !status.ok()) return status;
+    if (Status status = CheckSize("v", v, dim, k.shape[dim], {"k", dim}); !status.ok()) return status;
   }
   if (Status status = CheckTableAndLengths(call, page_rows); !status.ok()) return status;
   const int64_t size = QueryHeadSize(call);
@@ -98,14 +99,14 @@ Status BindKeyPages(DecodeBinding& call) {
     return BindDense(call, {});
   }
   if (axes.fused() && k.shape[axes.dim] % size != 0) {
-    return WrongSize("key", axes.dim, k.shape[axes.dim],
-                     "want a multiple of " + std::to_string(size) + " (head size of query)");
+    return WrongSize("k", axes.dim, k.shape[axes.dim],
+                     "want a multiple of " + std::to_string(size) + " (head size of " + Arg("q") + ")");
   }
   const int64_t heads = axes.fused() ? k.shape[axes.dim] / size : k.shape[axes.head];
-  if (heads == 0) return WrongSize("key", axes.fused() ? axes.dim : axes.head, 0, "want >= 1");
+  if (heads == 0) return WrongSize("k", axes.fused() ? axes.dim : axes.head, 0, "want >= 1");
   if (axes.fused() && v.shape[axes.dim] % heads != 0) {
-    return WrongSize("value", axes.dim, v.shape[axes.dim],
-                     "want a multiple of " + std::to_string(heads) + " (heads of key)");
+    return WrongSize("v", axes.dim, v.shape[axes.dim],
+                     "want a multiple of " + std::to_string(heads) + " (heads of " + Arg("k") + ")");
   }
   const std::span<const int64_t> lengths = call.args.lengths_kv;
   const auto used = std::min(lengths.size(), static_cast<size_t>(std::max<int64_t>(call.batch(), 1)));

@@ -18,13 +18,14 @@ bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 
 
 Status CheckTypes(const PromptAttentionArgs& args) {
   const DType q = args.q.dtype;
-  if (!IsFloat(q) && q != DType::kI8) return WrongType("query", q, "f32, f16, bf16 or i8");
-  const std::string like_query = std::string(Name(q)) + " (query.dtype)";
-  if (args.k.dtype != q) return WrongType("key", args.k.dtype, like_query);
-  if (args.v.dtype != q) return WrongType("value", args.v.dtype, like_query);
+  if (!IsFloat(q) && q != DType::kI8) return WrongType("q", q, "f32, f16, bf16 or i8");
+  const ErrorText like_query = TypeOf("q", q);
+  if (args.k.dtype != q) return WrongType("k", args.k.dtype, like_query);
+  if (args.v.dtype != q) return WrongType("v", args.v.dtype, like_query);
   const DType out = args.out.dtype;
   if (q == DType::kI8) {
-    return out == DType::kI8 || out == DType::kF16 ? Status::Ok() : WrongType("out", out, "f16 or i8 (query.dtype=i8)");
+    return out == DType::kI8 || out == DType::kF16 ? Status::Ok()
+                                                   : WrongType("out", out, "f16 or i8 (" + Arg("q", ".dtype") + "=i8)");
   }
   return out == q || out == DType::kI8 ? Status::Ok() : WrongType("out", out, like_query + " or i8");
 }
@@ -33,16 +34,16 @@ Status CheckOneElement(const WantedScale& want) {
   if (want.tensor.data == nullptr) return Status::Ok();
   if (Status status = CheckView(want.name, want.tensor); !status.ok()) return status;
   if (ElementsOf(want.tensor) == 1) return Status::Ok();
-  return Status::InvalidArgument(std::string(want.name) + ".shape=" + Text(want.tensor.shape) + ", want one element");
+  return Status::InvalidArgument(Arg(want.name, ".shape").Is(Text(want.tensor.shape)) + ", want one element");
 }
 
 Status CheckProductScales(const PromptAttentionArgs& args) {
   const bool wanted = args.q.dtype == DType::kI8;
-  const std::string reason = std::string("query.dtype=") + Name(args.q.dtype);
+  const ErrorText reason = Arg("q", ".dtype").Is(Name(args.q.dtype));
   const Need need = wanted ? Need::kRequired : Need::kForbidden;
-  const WantedScale scales[] = {{"deq_scale1", args.deq_scale1, need, reason.c_str()},
-                                {"quant_scale1", args.quant_scale1, need, reason.c_str()},
-                                {"deq_scale2", args.deq_scale2, need, reason.c_str()}};
+  const WantedScale scales[] = {{"deq_scale1", args.deq_scale1, need, reason},
+                                {"quant_scale1", args.quant_scale1, need, reason},
+                                {"deq_scale2", args.deq_scale2, need, reason}};
   for (const WantedScale& scale : scales) {
     if (Status status = CheckPresence(scale); !status.ok()) return status;
     if (Status status = CheckOneElement(scale); !status.ok()) return status;
@@ -53,35 +54,20 @@ Status CheckProductScales(const PromptAttentionArgs& args) {
   return Status::Ok();
 }
 
-/// Whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only a sequence
-/// without keys has such rows; the device accepts that.
-bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
-  const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
-  return !never && sequence.rule.HasEmptyRow();
-}
-
-Status CheckQuantisedRows(const PromptAttentionArgs& args, const Mask& mask, const BoundAttention& bound) {
+Status CheckQuantizedRows(const PromptAttentionArgs& args, const Mask& mask, const BoundAttention& bound) {
   const auto refuse = [](const char* name, int64_t got) {
-    return Status::InvalidArgument(std::string(name) + "=" + std::to_string(got) +
-                                   ", want >= 0 (out.dtype=i8, sparse_mode 4)");
+    return Status::InvalidArgument(Arg(name).Is(std::to_string(got)) + ", want >= 0 (" + Arg("out", ".dtype") +
+                                   "=i8, " + Arg("sparse_mode") + " 4)");
   };
   if (mask.sparse_mode() == 4 && mask.pre() < 0) return refuse("mask.pre", mask.pre());
   if (mask.sparse_mode() == 4 && mask.next() < 0) return refuse("mask.next", mask.next());
-  if (args.quant_offset2.data == nullptr) return Status::Ok();
-  for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
-    const tiling::Sequence& sequence = bound.problem.sequences[b];
-    if (!HasEmptyRow(mask, sequence)) continue;
-    return Status::InvalidArgument("quant_offset2: given, want none where the mask leaves rows without keys (batch " +
-                                   std::to_string(b) + ", Sq=" + std::to_string(sequence.sq) +
-                                   ", Sk=" + std::to_string(sequence.sk) + ")");
-  }
-  return Status::Ok();
+  return CheckOffsetRows(args.quant_offset2, mask, bound.problem);
 }
 
 Status CheckHeadsKv(const PromptAttentionOptions& options, int64_t heads_kv) {
   if (options.heads_kv == 0 || options.heads_kv == heads_kv) return Status::Ok();
-  return Status::InvalidArgument("heads_kv=" + std::to_string(options.heads_kv) + ", want " + std::to_string(heads_kv) +
-                                 " (key)");
+  return Status::InvalidArgument(Arg("heads_kv").Is(std::to_string(options.heads_kv)) + ", want " +
+                                 std::to_string(heads_kv) + " (" + Arg("k") + ")");
 }
 
 AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
@@ -102,7 +88,7 @@ float ReadScale(const TensorView& tensor) {
 
 Status CheckFinite(const char* name, float value) {
   if (std::isfinite(value)) return Status::Ok();
-  return Status::InvalidArgument(std::string(name) + "=" + std::to_string(value) + ", want a finite number");
+  return Status::InvalidArgument(Arg(name).Is(Text(value)) + ", want a finite number");
 }
 
 }  // namespace
@@ -134,8 +120,8 @@ Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAtte
                                  problem.heads * problem.dv);
   if (!scales.ok()) return scales.status();
   bound.scales = *scales;
-  if (bound.scales.quantised) {
-    if (Status status = CheckQuantisedRows(args, options.mask, bound.attention); !status.ok()) return status;
+  if (bound.scales.quantized) {
+    if (Status status = CheckQuantizedRows(args, options.mask, bound.attention); !status.ok()) return status;
   }
   problem.whole_rows = problem.dtype == DType::kI8;
   bound.attention.planned = KeepPlanned(TensorsOf(args));
@@ -148,7 +134,10 @@ Result<ProductScales> ReadProductScales(const PromptAttentionArgs& args, float s
   if (Status status = CheckFinite("deq_scale1", deq1); !status.ok()) return status;
   if (Status status = CheckFinite("quant_scale1", quant); !status.ok()) return status;
   if (Status status = CheckFinite("deq_scale2", deq2); !status.ok()) return status;
-  if (Status status = CheckFinite("deq_scale1 * scale", deq1 * scale); !status.ok()) return status;
+  if (!std::isfinite(deq1 * scale)) {
+    return Status::InvalidArgument(Arg("deq_scale1").Is(Text(deq1)) + ", want one that is finite times " +
+                                   Arg("scale") + "=" + Text(scale));
+  }
   // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
   const bool negative = quant < 0;
   return ProductScales{.scores = deq1 * scale,

@@ -26,7 +26,7 @@ struct BoundPrompt {
 struct ProductScales {
   float scores = 1;   ///< of the exact inner products: deq_scale1 * scale
   float quant = 1;    ///< of the probabilities, not negative: the sign is in `product`
-  float limit = 127;  ///< of the quantised probabilities
+  float limit = 127;  ///< of the quantized probabilities
   float product = 1;  ///< of the exact P8 V
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ops/bind/argument_error.h"
 #include "ops/inference/bind_decode.h"
 #include "ops/tile/strip.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 Status CheckList(const char* list, std::span<const TensorView> tensors, std::span<const PlannedTensor> planned) {
   if (tensors.size() != planned.size()) {
-    return Status::InvalidArgument(std::string(list) + " has " + std::to_string(tensors.size()) + " tensors, want " +
+    return Status::InvalidArgument(Arg(list).Has(std::to_string(tensors.size())) + " tensors, want " +
                                    std::to_string(planned.size()) + " (as planned)");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -29,8 +30,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
     if (Status status = check(tensors[i], bound.planned[i]); !status.ok()) return status;
   }
   for (size_t i = 0; i < args.k.size(); ++i) {
-    if (Status status = check(KeyTensor("key", args.k[i]), bound.planned_k[i]); !status.ok()) return status;
-    if (Status status = check(KeyTensor("value", args.v[i]), bound.planned_v[i]); !status.ok()) return status;
+    if (Status status = check(KeyTensor("k", args.k[i]), bound.planned_k[i]); !status.ok()) return status;
+    if (Status status = check(KeyTensor("v", args.v[i]), bound.planned_v[i]); !status.ok()) return status;
   }
   return Status::Ok();
 }
@@ -53,9 +54,9 @@ Status CheckBlockTable(const BoundDecode& bound, const DecodeAttentionArgs& args
     const tiling::Interval used = UsedPages(sequences[b], bound.storage.page_rows);
     for (int64_t page = used.begin; page < used.end; ++page) {
       if (row[page] >= 0 && row[page] < bound.storage.pages) continue;
-      return Status::InvalidArgument("block_table[" + std::to_string(b) + "][" + std::to_string(page) +
-                                     "]=" + std::to_string(row[page]) + ", want 0.." +
-                                     std::to_string(bound.storage.pages - 1) + " (pages)");
+      return Status::InvalidArgument(
+          Arg("block_table", {}, At(static_cast<int64_t>(b)) + At(page)).Is(std::to_string(row[page])) + ", want 0.." +
+          std::to_string(bound.storage.pages - 1) + " (pages)");
     }
   }
   return Status::Ok();
@@ -66,8 +67,8 @@ Status CheckBlockTable(const BoundDecode& bound, const DecodeAttentionArgs& args
 Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args) {
   const auto tensors = TensorsOf(args);
   if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
-  if (Status status = CheckList("key", args.k, bound.planned_k); !status.ok()) return status;
-  if (Status status = CheckList("value", args.v, bound.planned_v); !status.ok()) return status;
+  if (Status status = CheckList("k", args.k, bound.planned_k); !status.ok()) return status;
+  if (Status status = CheckList("v", args.v, bound.planned_v); !status.ok()) return status;
   if (Status status = CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q); !status.ok()) return status;
   if (Status status = CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv); !status.ok()) return status;
   for (size_t i = 0; i < tensors.size(); ++i) {

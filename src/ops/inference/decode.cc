@@ -39,13 +39,13 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
     if (bound_.storage.quantized) {
       ops::ReadAntiquant(bound_, args, reinterpret_cast<float*>(workspace + antiquant_at_), source);
     }
-    ops::OutputQuantisation quantisation;
-    if (bound_.scales.quantised) {
-      quantisation = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2,
+    ops::OutputQuantization quantization;
+    if (bound_.scales.quantized) {
+      quantization = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2,
                                            core::kernels::Int8KernelsFor(context().isa()), workspace + scales_at_);
     }
     return program_.Run(*this, ops::DenseArgs(args), workspace, &source,
-                        bound_.scales.quantised ? &quantisation : nullptr);
+                        bound_.scales.quantized ? &quantization : nullptr);
   }
 
  private:

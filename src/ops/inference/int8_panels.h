@@ -1,6 +1,7 @@
 #ifndef FA_OPS_INT8_PANELS_H_
 #define FA_OPS_INT8_PANELS_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -25,9 +26,16 @@ class Int8Panels {
   void Pack(const tiling::PackItem& item) const;
 
   /// The starts of the scores of the keys from `key` on, a multiple of a group.
-  [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const { return SlotK(slot) + key * words(); }
-  [[nodiscard]] const int32_t* Start(int32_t slot, int64_t key) const { return SlotStart(slot) + key; }
+  [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const {
+    assert(key >= 0 && key < plan_.slot_rows);
+    return SlotK(slot) + key * words();
+  }
+  [[nodiscard]] const int32_t* Start(int32_t slot, int64_t key) const {
+    assert(key >= 0 && key < plan_.slot_rows);
+    return SlotStart(slot) + key;
+  }
   [[nodiscard]] const uint32_t* V(int32_t slot, int64_t key) const {
+    assert(key >= 0 && key < plan_.slot_rows && key % kernels_.group == 0);
     return SlotV(slot) + key / kernels_.group * kernels_.columns;
   }
   /// Words of a row of K.
@@ -37,6 +45,7 @@ class Int8Panels {
 
  private:
   [[nodiscard]] uint32_t* SlotK(int32_t slot) const {
+    assert(slot >= 0);
     return reinterpret_cast<uint32_t*>(slots_ + static_cast<size_t>(slot) * slot_bytes_);
   }
   [[nodiscard]] int32_t* SlotStart(int32_t slot) const {

@@ -36,9 +36,9 @@ Int8Program::Int8Program(const char* op, const Context& context, BoundAttention 
 }
 
 Status Int8Program::Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,
-                        const OutputQuantisation* quantisation, std::byte* workspace) const {
+                        const OutputQuantization* quantization, std::byte* workspace) const {
   WriteUnusedRows(bound_, args);
-  Int8Tile tile(bound_, plan_, kernels_, args, scales, quantisation, buffers_, workspace);
+  Int8Tile tile(bound_, plan_, kernels_, args, scales, quantization, buffers_, workspace);
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 

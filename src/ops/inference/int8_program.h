@@ -23,9 +23,9 @@ class Int8Program {
   [[nodiscard]] size_t workspace_bytes() const { return workspace_.total_bytes(); }
   [[nodiscard]] PlanInfo info() const;
   [[nodiscard]] std::string Describe() const;
-  /// Runs on checked arguments, as a graph of `plan`. @param quantisation  null: the output is of a float type
+  /// Runs on checked arguments, as a graph of `plan`. @param quantization  null: the output is of a float type
   [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,
-                           const OutputQuantisation* quantisation, std::byte* workspace) const;
+                           const OutputQuantization* quantization, std::byte* workspace) const;
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;

@@ -13,7 +13,9 @@
 #include "ops/inference/int8_tile.h"
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
+#include <string_view>
 
 #include "ops/plan/carver.h"
 #include "ops/plan/plan_machine.h"
@@ -26,6 +28,31 @@ using tiling::Interval;
 
 // Up to here the scores of the widest strip's rows take at most half of 1 MiB of L2; beyond, narrow strips halve them.
 constexpr int64_t kWideStripKeys = 4096;
+
+// A strip of words has passes of its width on the f32 level that Kernels() gives for its own.
+struct StripLine {
+  std::string_view level;
+  int64_t width;
+};
+#define FA_EVERY_LEVEL
+constexpr StripLine kStripLines[] = {
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors) {#level, width},
+#define FA_PAIR_KERNELS(level, rows, width, vectors)
+#define FA_FEW_ROW_KERNELS(level, rows)
+#include "core/kernels/kernels.inc"
+#undef FA_STRIP_KERNELS
+#undef FA_PAIR_KERNELS
+#undef FA_FEW_ROW_KERNELS
+};
+constexpr bool HasPasses(std::string_view level, int64_t width) {
+  const std::string_view f32 = level == "avx512_vnni" ? "avx512" : level == "neon_dotprod" ? "neon" : level;
+  return std::any_of(std::begin(kStripLines), std::end(kStripLines),
+                     [&](const StripLine& line) { return line.level == f32 && line.width == width; });
+}
+#define FA_INT8_KERNELS(level, rows, width, vectors) static_assert(HasPasses(#level, width));
+#include "core/kernels/int8_kernels.inc"
+#undef FA_INT8_KERNELS
+#undef FA_EVERY_LEVEL
 
 Int8Scratch Layout(Carver& carver, const BoundAttention& bound, int64_t slot_rows,
                    const core::kernels::Int8Table& kernels) {
@@ -49,9 +76,10 @@ const core::kernels::Int8Kernels& Int8Kernels::ForRows(int64_t rows, int64_t sk)
 }
 
 const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::Int8Kernels& strip) const {
-  int i = 0;
-  while (passes.strips[i].width != strip.width) ++i;
-  return passes.strips[i];
+  const auto* end = passes.strips + passes.strip_count;
+  const auto* found = std::find_if(passes.strips, end, [&](const auto& of) { return of.width == strip.width; });
+  assert(found != end);  // as the registries say above
+  return *found;
 }
 
 Int8Kernels Int8KernelsOf(const Context& context) {
@@ -72,14 +100,14 @@ Int8Scratch Int8Scratch::Carve(std::byte* memory, const BoundAttention& bound, i
 }
 
 Int8Tile::Int8Tile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
-                   const AttentionArgs& args, const ProductScales& scales, const OutputQuantisation* quantisation,
+                   const AttentionArgs& args, const ProductScales& scales, const OutputQuantization* quantization,
                    const Int8Buffers& buffers, std::byte* workspace)
     : bound_(bound),
       plan_(plan),
       kernels_(kernels),
       args_(args),
       scales_(scales),
-      quantisation_(quantisation),
+      quantization_(quantization),
       buffers_(buffers),
       workspace_(workspace),
       score_tile_(bound, kernels.passes, args, scales.scores),
@@ -135,7 +163,7 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
   }
   WriteOutputRows(bound_, args_, strip,
                   {.state = scratch.state, .multiplier = multiplier, .zero = zero, .staging = scratch.staging},
-                  quantisation_);
+                  quantization_);
 }
 
 /// The exact product of the words in scratch.scores with V, rounded once to scratch.state.

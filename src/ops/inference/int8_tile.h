@@ -35,7 +35,7 @@ struct Int8Buffers {
 /// A worker's own memory for one strip.
 struct Int8Scratch {
   uint32_t* panel = nullptr;   ///< packed queries [word][width]
-  float* scores = nullptr;     ///< [sk][width]: scores, then quantised probabilities
+  float* scores = nullptr;     ///< [sk][width]: scores, then quantized probabilities
   int32_t* product = nullptr;  ///< [dv][width]
   int64_t* total = nullptr;    ///< [dv][width], of rows longer than one product
   float* state = nullptr;      ///< [dv][width]
@@ -50,7 +50,7 @@ struct Int8Scratch {
 class Int8Tile {
  public:
   Int8Tile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
-           const AttentionArgs& args, const ProductScales& scales, const OutputQuantisation* quantisation,
+           const AttentionArgs& args, const ProductScales& scales, const OutputQuantization* quantization,
            const Int8Buffers& buffers, std::byte* workspace);
 
   /// Runs one task with the worker's own scratch.
@@ -68,7 +68,7 @@ class Int8Tile {
   Int8Kernels kernels_;
   const AttentionArgs& args_;
   ProductScales scales_;
-  const OutputQuantisation* quantisation_;
+  const OutputQuantization* quantization_;
   Int8Buffers buffers_;
   std::byte* workspace_;
   ScoreTile score_tile_;

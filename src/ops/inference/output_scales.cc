@@ -34,18 +34,25 @@ void Pack(const TensorView& tensor, int64_t count, std::byte* to) {
   }
 }
 
+/// Whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only a sequence
+/// without keys has such rows; the device accepts that.
+bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
+  const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
+  return !never && sequence.rule.HasEmptyRow();
+}
+
 }  // namespace
 
 Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns) {
-  const std::string reason = std::string("out.dtype=") + Name(args.out);
-  BoundOutputScales bound{.quantised = args.out == DType::kI8};
-  const Need need = bound.quantised ? Need::kRequired : Need::kForbidden;
-  const Need offset_need = bound.quantised ? Need::kOptional : Need::kForbidden;
-  if (Status status = CheckPresence({"quant_scale2", args.scale, need, reason.c_str()}); !status.ok()) return status;
-  if (Status status = CheckPresence({"quant_offset2", args.offset, offset_need, reason.c_str()}); !status.ok()) {
+  const ErrorText reason = Arg("out", ".dtype").Is(Name(args.out));
+  BoundOutputScales bound{.quantized = args.out == DType::kI8};
+  const Need need = bound.quantized ? Need::kRequired : Need::kForbidden;
+  const Need offset_need = bound.quantized ? Need::kOptional : Need::kForbidden;
+  if (Status status = CheckPresence({"quant_scale2", args.scale, need, reason}); !status.ok()) return status;
+  if (Status status = CheckPresence({"quant_offset2", args.offset, offset_need, reason}); !status.ok()) {
     return status;
   }
-  if (!bound.quantised) return bound;
+  if (!bound.quantized) return bound;
   const TensorView& scale = args.scale;
   const bool bf16 = scale.dtype == DType::kBF16 && args.q == DType::kBF16;
   if (scale.dtype != DType::kF32 && !bf16) {
@@ -54,20 +61,32 @@ Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t col
   if (Status status = CheckView("quant_scale2", scale, /*any_innermost=*/true); !status.ok()) return status;
   bound.values = ElementsOf(scale);
   if (bound.values != 1 && bound.values != columns) {
-    return Status::InvalidArgument("quant_scale2.shape=" + Text(scale.shape) + ", want 1 element or " +
-                                   std::to_string(columns) + " (query heads times the head size of value)");
+    return Status::InvalidArgument(Arg("quant_scale2", ".shape").Is(Text(scale.shape)) + ", want 1 element or " +
+                                   std::to_string(columns) + " (query heads times the head size of " + Arg("v") + ")");
   }
   bound.strided = !LiesInOrder(scale);
   const TensorView& offset = args.offset;
   if (offset.data == nullptr) return bound;
   if (offset.dtype != scale.dtype) {
-    return WrongType("quant_offset2", offset.dtype, std::string(Name(scale.dtype)) + " (quant_scale2.dtype)");
+    return WrongType("quant_offset2", offset.dtype, TypeOf("quant_scale2", scale.dtype));
   }
   if (Status status = CheckView("quant_offset2", offset, /*any_innermost=*/true); !status.ok()) return status;
   bound.strided = bound.strided || !LiesInOrder(offset);
   if (ElementsOf(offset) == bound.values) return bound;
-  return Status::InvalidArgument("quant_offset2.shape=" + Text(offset.shape) + ", want " +
-                                 std::to_string(bound.values) + " elements (quant_scale2)");
+  return Status::InvalidArgument(Arg("quant_offset2", ".shape").Is(Text(offset.shape)) + ", want " +
+                                 std::to_string(bound.values) + " elements (" + Arg("quant_scale2") + ")");
+}
+
+Status CheckOffsetRows(const TensorView& offset, const Mask& mask, const tiling::AttentionProblem& problem) {
+  if (offset.data == nullptr) return Status::Ok();
+  for (size_t b = 0; b < problem.sequences.size(); ++b) {
+    const tiling::Sequence& sequence = problem.sequences[b];
+    if (!HasEmptyRow(mask, sequence)) continue;
+    return Status::InvalidArgument(
+        Arg("quant_offset2").Says("given, want none where the mask leaves rows without keys (batch ") +
+        std::to_string(b) + ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")");
+  }
+  return Status::Ok();
 }
 
 size_t OutputScaleBytes(const BoundOutputScales& bound) {
@@ -75,19 +94,19 @@ size_t OutputScaleBytes(const BoundOutputScales& bound) {
   return bound.strided ? kTables * static_cast<size_t>(bound.values) * sizeof(float) : 0;
 }
 
-OutputQuantisation ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale, const TensorView& offset,
+OutputQuantization ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale, const TensorView& offset,
                                     const core::kernels::Int8Table& kernels, std::byte* memory) {
-  OutputQuantisation quantisation{
+  OutputQuantization quantization{
       .values = {.scale = scale.data, .offset = offset.data, .dtype = scale.dtype, .per_column = bound.values > 1},
       .kernels = &kernels};
-  if (!bound.strided) return quantisation;
+  if (!bound.strided) return quantization;
   Pack(scale, bound.values, memory);
-  quantisation.values.scale = memory;
-  if (offset.data == nullptr) return quantisation;
+  quantization.values.scale = memory;
+  if (offset.data == nullptr) return quantization;
   std::byte* offsets = memory + static_cast<size_t>(bound.values) * sizeof(float);
   Pack(offset, bound.values, offsets);
-  quantisation.values.offset = offsets;
-  return quantisation;
+  quantization.values.offset = offsets;
+  return quantization;
 }
 
 }  // namespace fa::ops

@@ -5,13 +5,15 @@
 #include <cstdint>
 
 #include "core/kernels/int8_kernel_types.h"
+#include "fa/mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "ops/tile/output_rows.h"
+#include "tiling/problem.h"
 
 namespace fa::ops {
 
-/// The arguments that say how an output is quantised: quant_scale2 and quant_offset2, with the types of q and out.
+/// The arguments that say how an output is quantized: quant_scale2 and quant_offset2, with the types of q and out.
 struct OutputScales {
   DType q, out;
   const TensorView &scale, &offset;
@@ -19,7 +21,7 @@ struct OutputScales {
 
 /// The same, bound.
 struct BoundOutputScales {
-  bool quantised = false;  ///< int8 output
+  bool quantized = false;  ///< int8 output
   int64_t values = 1;      ///< 1, or the number of columns of all heads
   bool strided = false;    ///< the values do not lie one after another: a run packs them
 };
@@ -28,12 +30,16 @@ struct BoundOutputScales {
 /// shape with any strides.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
+/// As the device, refuses an offset where the mask's rule leaves rows without keys, whose 0 it would move.
+[[nodiscard]] Status CheckOffsetRows(const TensorView& offset, const Mask& mask,
+                                     const tiling::AttentionProblem& problem);
+
 /// Bytes of workspace that ReadOutputScales packs into.
 [[nodiscard]] size_t OutputScaleBytes(const BoundOutputScales& bound);
 
 /// Reads, in a run, `scale` and `offset` in the form that the kernels take.
 /// @param memory  OutputScaleBytes, 4-byte aligned
-[[nodiscard]] OutputQuantisation ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale,
+[[nodiscard]] OutputQuantization ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale,
                                                   const TensorView& offset, const core::kernels::Int8Table& kernels,
                                                   std::byte* memory);
 

@@ -39,18 +39,18 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
   [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckPromptRunArgs(program_.bound(), args); !status.ok()) return status;
     const AttentionArgs forward = ops::ForwardArgs(args);
-    ops::OutputQuantisation quantisation;
-    if (bound_.scales.quantised) {
-      quantisation = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2, output_,
+    ops::OutputQuantization quantization;
+    if (bound_.scales.quantized) {
+      quantization = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2, output_,
                                            workspace + program_.workspace_bytes());
     }
-    const ops::OutputQuantisation* quantised = bound_.scales.quantised ? &quantisation : nullptr;
+    const ops::OutputQuantization* quantized = bound_.scales.quantized ? &quantization : nullptr;
     if constexpr (std::is_same_v<Program, ops::Int8Program>) {
       const Result<ops::ProductScales> scales = ops::ReadProductScales(args, program_.bound().scale);
       if (!scales.ok()) return scales.status();
-      return program_.Run(*this, forward, *scales, quantised, workspace);
+      return program_.Run(*this, forward, *scales, quantized, workspace);
     } else {
-      return program_.Run(*this, forward, workspace, /*keys=*/nullptr, quantised);
+      return program_.Run(*this, forward, workspace, /*keys=*/nullptr, quantized);
     }
   }
 

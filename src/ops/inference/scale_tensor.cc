@@ -1,13 +1,13 @@
 #include "ops/inference/scale_tensor.h"
 
-#include <string>
+#include "ops/bind/argument_error.h"
 
 namespace fa::ops {
 
 Status CheckPresence(const WantedScale& want) {
   const bool given = want.tensor.data != nullptr;
   if (given ? want.need != Need::kForbidden : want.need != Need::kRequired) return Status::Ok();
-  return Status::InvalidArgument(std::string(want.name) + (given ? ": given, want none (" : ": missing, want it (") +
+  return Status::InvalidArgument(Arg(want.name).Says(given ? "given, want none (" : "missing, want it (") +
                                  want.reason + ")");
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "fa/error_text.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -15,7 +16,7 @@ struct WantedScale {
   const char* name;
   const TensorView& tensor;
   Need need;
-  const char* reason;  ///< what the need follows from: "query.dtype=f16"
+  const ErrorText& reason;  ///< what the need follows from: "q.dtype=f16"
 };
 
 [[nodiscard]] Status CheckPresence(const WantedScale& want);

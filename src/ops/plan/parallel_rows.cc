@@ -19,7 +19,7 @@ Status RunOnWorkers(Context::Impl& context, const core::TaskGraph& graph, core::
 
 Status ParallelRows(Context* context, int64_t rows, int64_t chunk, RowsFunction function) {
   return core::GuardedCall("task graph", [&] {
-    Context::Impl& impl = (context != nullptr ? *context : Context::Default()).impl();
+    Context::Impl& impl = core::ImplOf(context != nullptr ? *context : Context::Default());
     if (!impl.status().ok()) return impl.status();
     if (Status status = impl.CheckRuns(); !status.ok()) return status;
     if (rows <= chunk || impl.workers() == 1) {

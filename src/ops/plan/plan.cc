@@ -16,7 +16,7 @@ Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const {
   return core::GuardedCall("threads to run the plan", [&] {
     if (graph.task_count <= 1) return core::RunInOrder(graph, run_task);
-    auto executor = context_.impl().BorrowExecutor();
+    auto executor = core::ImplOf(context_).BorrowExecutor();
     return executor->Run(graph, run_task, state);
   });
 }
@@ -26,17 +26,17 @@ namespace {
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
 Status RunOn(const Plan::Impl& impl, const void* args, std::byte* workspace) {
-  if (Status status = impl.context().impl().CheckRuns(); !status.ok()) return status;
+  if (Status status = core::ImplOf(impl.context()).CheckRuns(); !status.ok()) return status;
   return impl.RunAny(args, workspace);
 }
 
 Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {
   if (workspace.size() < want) {
-    return Status::InvalidArgument("workspace has " + std::to_string(workspace.size()) + " bytes, want " +
-                                   std::to_string(want));
+    return Status::InvalidArgument(ErrorText::Argument("workspace").Has(std::to_string(workspace.size())) +
+                                   " bytes, want " + std::to_string(want));
   }
   if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0) {
-    return Status::InvalidArgument("workspace: want an address that is a multiple of 64");
+    return Status::InvalidArgument(ErrorText::Argument("workspace").Says("want an address that is a multiple of 64"));
   }
   return Status::Ok();
 }
@@ -59,7 +59,7 @@ Status Plan::RunAny(const void* args, std::span<std::byte> workspace) const {
 
 Status Plan::RunAny(const void* args) const {
   return core::GuardedCall("a workspace of the context", [&] {
-    auto workspace = impl_->context().impl().BorrowWorkspace();
+    auto workspace = core::ImplOf(impl_->context()).BorrowWorkspace();
     return RunAny(args, *workspace);
   });
 }

@@ -1,6 +1,7 @@
 #include "ops/plan/plan_machine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/memory.h"
 #include "core/saturating.h"
@@ -8,13 +9,13 @@
 namespace fa::ops {
 
 const core::kernels::KernelTable& KernelsOf(const Context& context, DType dtype) {
-  const Context::Impl& impl = context.impl();
+  const Context::Impl& impl = core::ImplOf(context);
   const bool blas = impl.portable_blas() && impl.isa() == Isa::kPortable;
   return blas ? core::kernels::PortableBlasKernels() : core::kernels::Kernels(impl.isa(), dtype);
 }
 
 tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTable& table) {
-  const Context::Impl& impl = context.impl();
+  const Context::Impl& impl = core::ImplOf(context);
   tiling::Machine machine;
   machine.isa = table.isa;
   machine.workers = impl.workers();
@@ -34,12 +35,12 @@ Status CheckWorkspace(size_t bytes) {
       tiling::PlanTooLarge("bytes of workspace", static_cast<double>(bytes), static_cast<double>(most)).what());
 }
 
-Status CheckSequenceCount(const std::string& name, int64_t sequences, int64_t tasks) {
+Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks) {
   // A sequence takes less than a task: its sizes, its mask and where its rows lie.
   const int64_t most = tiling::MostTasks(core::MemoryBytes()) / std::max<int64_t>(tasks, 1);
   if (sequences <= most) return Status::Ok();
-  return Status::OutOfMemory(name + "=" + std::to_string(sequences) + ", want at most " + std::to_string(most) +
-                             (tasks > 1 ? " (each takes " + std::to_string(tasks) + " tasks or more)" : ""));
+  return Status::OutOfMemory(std::move(name).Is(std::to_string(sequences)) + ", want at most " + std::to_string(most) +
+                             (tasks > 1 ? " (each takes " + std::to_string(tasks) + " tasks or more)" : std::string()));
 }
 
 std::vector<int> FirstWorkers(const core::TaskGraph& graph) {

@@ -13,6 +13,7 @@
 #include "core/kernels/kernel_types.h"
 #include "core/task_graph.h"
 #include "fa/context.h"
+#include "fa/error_text.h"
 #include "fa/plan.h"
 #include "ops/plan/plan_impl.h"
 #include "tiling/plan_limits.h"
@@ -28,8 +29,8 @@ namespace fa::ops {
 /// @return kOutOfMemory for a workspace that does not fit into this machine's memory
 [[nodiscard]] Status CheckWorkspace(size_t bytes);
 /// Refuses a description of more sequences than memory holds, or than a plan has tasks where each takes `tasks` or
-/// more, before it is made. @param name  what says how many there are: "query.shape[0]"
-[[nodiscard]] Status CheckSequenceCount(const std::string& name, int64_t sequences, int64_t tasks);
+/// more, before it is made. @param name  what says how many there are: "q.shape[0]"
+[[nodiscard]] Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks);
 
 /// The worker in whose range each task starts.
 [[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
@@ -40,7 +41,7 @@ Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
   using Planned = PlanFor<typename Impl::Args>;
   return core::GuardedCall("the plan", [&]() -> Result<Planned> {
     Context& used = context != nullptr ? *context : Context::Default();
-    if (Status status = used.impl().status(); !status.ok()) return status;
+    if (Status status = core::ImplOf(used).status(); !status.ok()) return status;
     auto bound = bind();
     if (!bound.ok()) return bound.status();
     try {

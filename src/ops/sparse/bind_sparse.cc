@@ -21,10 +21,10 @@ struct SharedArgs {
 };
 
 Status Wanted(const char* name, const char* why) {
-  return Status::InvalidArgument(std::string(name) + ": missing, want it with " + why);
+  return Status::InvalidArgument(Arg(name).Says("missing, want it with ") + Arg(why));
 }
 Status Unwanted(const char* name, const char* why) {
-  return Status::InvalidArgument(std::string(name) + ": given, want none without " + why);
+  return Status::InvalidArgument(Arg(name).Says("given, want none without ") + Arg(why));
 }
 
 class SparseBinding {
@@ -56,9 +56,9 @@ class SparseBinding {
 };
 
 Status SparseBinding::BindInputs(int64_t dv_of_out) {
-  if (Status status = tensors_.BindQuery("query", args_.q); !status.ok()) return status;
+  if (Status status = tensors_.BindQuery("q", args_.q); !status.ok()) return status;
   if (options_.block_size < 1 || options_.block_size > kMaxBlockSize) {
-    return Status::InvalidArgument("block_size=" + std::to_string(options_.block_size) + ", want 1..128");
+    return Status::InvalidArgument(Arg("block_size").Is(std::to_string(options_.block_size)) + ", want 1..128");
   }
   problem().dtype = args_.q.dtype;
   problem().heads = tensors_.heads();
@@ -83,8 +83,8 @@ Status SparseBinding::BindInputs(int64_t dv_of_out) {
 
 Status SparseBinding::BindKeys(int64_t dv_of_out) {
   if (Status status = tensors_.BindBlockTable(args_.block_table); !status.ok()) return status;
-  const WantedSize one_head{1, {"one key head"}}, d{problem().d, {"query", LastQuery()}};
-  if (Status status = tensors_.BindKey("key", args_.k, one_head, d); !status.ok()) return status;
+  const WantedSize one_head{1, {"one key head"}}, d{problem().d, {"q", LastQuery()}};
+  if (Status status = tensors_.BindKey("k", args_.k, one_head, d); !status.ok()) return status;
   bound_.paged = tensors_.paged();
   const bool packed_keys = packed() && !bound_.paged;
   bound_.k = SparseRowsOf(args_.k, packed_keys);
@@ -98,14 +98,15 @@ Status SparseBinding::BindKeys(int64_t dv_of_out) {
   problem().dv = dv_of_out;
   if (!bound_.has_v) {
     if (dv_of_out >= 1 && dv_of_out <= problem().d) return Status::Ok();
-    return WrongSize("out", LastQuery(), dv_of_out,
-                     "want 1.." + std::to_string(problem().d) + " (columns of key, without value)");
+    return WrongSize(
+        "out", LastQuery(), dv_of_out,
+        "want 1.." + std::to_string(problem().d) + " (columns of " + Arg("k") + ", without " + Arg("v") + ")");
   }
   const int64_t dv = LastSize(args_.v);
-  if (Status status = tensors_.CheckKeySide("value", args_.v, problem().dtype, {one_head, {dv, {""}}}); !status.ok()) {
+  if (Status status = tensors_.CheckKeySide("v", args_.v, problem().dtype, {one_head, {dv, {""}}}); !status.ok()) {
     return status;
   }
-  if (Status status = CheckHeadSize("value", args_.v.shape.rank() - 1, dv); !status.ok()) return status;
+  if (Status status = CheckHeadSize("v", args_.v.shape.rank() - 1, dv); !status.ok()) return status;
   problem().dv = dv;
   bound_.v = SparseRowsOf(args_.v, packed_keys);
   return Status::Ok();
@@ -132,8 +133,8 @@ Status SparseBinding::BindSequences() {
                                         .mask = options_.mask});
   if (!sequences.ok()) return sequences.status();
   if (bound_.paged && static_cast<int64_t>(sequences->list.size()) != tensors_.batch()) {
-    return Status::InvalidArgument("block_table.shape[0]=" + std::to_string(tensors_.batch()) + ", want " +
-                                   std::to_string(sequences->list.size()) + " (lengths_q)");
+    return Status::InvalidArgument(Arg("block_table", ".shape", At(0)).Is(std::to_string(tensors_.batch())) +
+                                   ", want " + std::to_string(sequences->list.size()) + " (" + Arg("lengths_q") + ")");
   }
   bound_.sequences = std::move(*sequences);
   BoundAttention& attention = bound_.attention;
@@ -166,8 +167,8 @@ Status SparseBinding::BindStatistics(const TensorView& max, const TensorView& su
 }
 
 Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
-  const WantedSize heads{problem().heads, {"query", LastQuery() - 1}};
-  const WantedSize dv{problem().dv, {bound_.has_v ? "value" : "out", args_.k.shape.rank() - 1}};
+  const WantedSize heads{problem().heads, {"q", LastQuery() - 1}};
+  const WantedSize dv{problem().dv, {bound_.has_v ? "v" : "out", args_.k.shape.rank() - 1}};
   if (Status status = tensors_.CheckQueryOutput("out", args.out, problem().dtype, {heads, dv}); !status.ok()) {
     return status;
   }
@@ -184,7 +185,8 @@ Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
   bound_.has_mean = args.p_head_mean.data != nullptr;
   if (!bound_.has_mean) return Status::Ok();
   if (options_.block_size != 1) {
-    return Status::InvalidArgument("block_size=" + std::to_string(options_.block_size) + ", want 1 (p_head_mean)");
+    return Status::InvalidArgument(Arg("block_size").Is(std::to_string(options_.block_size)) + ", want 1 (" +
+                                   Arg("p_head_mean") + ")");
   }
   const WantedSize entries{bound_.lists.entries, {"sparse_indices", LastQuery()}};
   if (Status status = tensors_.CheckQueryOutput("p_head_mean", args.p_head_mean, DType::kF32, {entries});
@@ -197,10 +199,10 @@ Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
 
 Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSparseGrad& grad) {
   const DType dtype = problem().dtype;
-  const WantedSize heads{problem().heads, {"query", LastQuery() - 1}}, one_head{1, {"one key head"}};
+  const WantedSize heads{problem().heads, {"q", LastQuery() - 1}}, one_head{1, {"one key head"}};
   const int last_key = args_.k.shape.rank() - 1;
-  const WantedSize dv{problem().dv, bound_.has_v ? SizeSource{"value", last_key} : SizeSource{"out", LastQuery()}};
-  const WantedSize d{problem().d, {"query", LastQuery()}}, rope{problem().d_rope, {"query_rope", LastQuery()}};
+  const WantedSize dv{problem().dv, bound_.has_v ? SizeSource{"v", last_key} : SizeSource{"out", LastQuery()}};
+  const WantedSize d{problem().d, {"q", LastQuery()}}, rope{problem().d_rope, {"q_rope", LastQuery()}};
   BoundAttention& attention = bound_.attention;
   if (Status status = tensors_.CheckQuerySide("out", args.out, dtype, {heads, dv}); !status.ok()) return status;
   if (Status status = tensors_.CheckQuerySide("d_out", args.d_out, dtype, {heads, dv}); !status.ok()) return status;
@@ -223,14 +225,14 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
   };
   if (Status status = query("dq", args.dq, d, &grad.dq); !status.ok()) return status;
   if (Status status = key("dk", args.dk, d, &grad.dk); !status.ok()) return status;
-  if (bound_.has_v && args.dv.data == nullptr) return Wanted("dv", "value");
-  if (!bound_.has_v && args.dv.data != nullptr) return Unwanted("dv", "value");
+  if (bound_.has_v && args.dv.data == nullptr) return Wanted("dv", "v");
+  if (!bound_.has_v && args.dv.data != nullptr) return Unwanted("dv", "v");
   if (bound_.has_v) {
     if (Status status = key("dv", args.dv, dv, &grad.dv); !status.ok()) return status;
   }
   for (const auto& [name, tensor] : {std::pair{"dq_rope", &args.dq_rope}, {"dk_rope", &args.dk_rope}}) {
-    if (attention.has_rope && tensor->data == nullptr) return Wanted(name, "query_rope");
-    if (!attention.has_rope && tensor->data != nullptr) return Unwanted(name, "query_rope");
+    if (attention.has_rope && tensor->data == nullptr) return Wanted(name, "q_rope");
+    if (!attention.has_rope && tensor->data != nullptr) return Unwanted(name, "q_rope");
   }
   grad.has_dsink = args.dsink.data != nullptr;
   if (grad.has_dsink) {

@@ -1,15 +1,16 @@
 #include "ops/sparse/sparse_backward_buffers.h"
 
+#include "core/integer.h"
 #include "core/saturating.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
 namespace {
 
+using core::RoundUp;
+
 /// Rows of sums begin at whole cache lines.
 constexpr int64_t kLineFloats = 16;
-
-int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 
 /// Floats of one row of a panel of pack_rows.
 int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
@@ -50,7 +51,7 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& 
   dk_rows = carver.Array<float*>(plan.block_k);
   dk_rope_rows = carver.Array<float*>(plan.block_k);
   dv_rows = carver.Array<float*>(plan.block_k);
-  runs = carver.Array<FetchRuns::Run>(5, plan.block_k);
+  runs = {carver.Array<FetchRuns::Run>(5, plan.block_k), static_cast<size_t>(5 * plan.block_k)};
 }
 
 SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan,

@@ -28,7 +28,7 @@ struct SparseBackwardScratch {
   float *s, *dp;                               ///< strip after strip, [block_k][width]: P and dS
   float* pairs;                                ///< dS of one strip in pairs of keys
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< sums of the block's keys
-  FetchRuns::Run* runs;                        ///< those, and the rows of the next block
+  std::span<FetchRuns::Run> runs;              ///< those, and the rows of the next block
 };
 
 /// Where a sparse backward's buffers lie in the workspace.

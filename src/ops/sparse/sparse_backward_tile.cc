@@ -24,7 +24,7 @@
 #include <limits>
 
 #include "layout/bind_layout.h"
-#include "ops/tile/row_probability.h"
+#include "ops/tile/grad_strip.h"
 
 namespace fa::ops {
 namespace {
@@ -35,30 +35,12 @@ using core::kernels::RowBlock;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// Strips of a tile of heads: 144 / 8 lanes; a tail adds one.
-constexpr int64_t kMaxStrips = 33;
-
 /// Heads whose sinks' gradients are summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
-std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
-  return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
-}
-
-const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
-  return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
-}
-
 }  // namespace
 
-struct SparseBackwardTile::GradStrip : Strip {
-  float* do_panel = nullptr;
-  float* dq = nullptr;
-  const float* shift = nullptr;
-  const float* delta = nullptr;
-  float* s = nullptr;
-  float* dp = nullptr;
-  int64_t first = 0;                              ///< its first head in the tile
+struct SparseBackwardTile::TokenStrip : GradStrip {
   alignas(64) int32_t zero[kMaxStripWidth] = {};  ///< 1: a row without keys
   bool skips = false;                             ///< some row has none
 };
@@ -75,7 +57,7 @@ struct SparseBackwardTile::Tile {
   OrderedCommit::Turn& turn;
   bool last_heads = true;  ///< no other heads of the token follow
   bool skips = false;
-  StripArray<GradStrip, kMaxStrips> strips = {};
+  StripArray<TokenStrip, kMaxGradStrips> strips = {};
 };
 
 namespace {
@@ -186,48 +168,37 @@ void SparseBackwardTile::Open(Tile& tile) const {
   const BoundAttention& attention = bound_.forward.attention;
   const auto& problem = attention.problem;
   const SparseBackwardScratch& scratch = tile.scratch;
-  const int64_t columns = problem.d + problem.d_rope, b = tile.token.sequence;
+  const int64_t b = tile.token.sequence;
   const FoldedRows rows{b, tile.head_begin, tile.heads, tile.token.row, tile.token.row + 1};
+  const GradPanels panels{.q = scratch.q_panel,
+                          .d_out = scratch.do_panel,
+                          .dq = scratch.dq,
+                          .shift = scratch.shift,
+                          .delta = scratch.delta,
+                          .s = scratch.s,
+                          .dp = scratch.dp,
+                          .columns = problem.d + problem.d_rope,
+                          .dv = problem.dv,
+                          .keys = plan_.block_k};
+  const GradInputs inputs{.d_out = args_.d_out,
+                          .out = args_.out,
+                          .softmax_max = args_.softmax_max,
+                          .softmax_sum = args_.softmax_sum,
+                          .d_out_rows = bound_.d_out,
+                          .delta_of_empty_rows = false};
   for (int64_t first = 0; first < rows.size();) {
-    GradStrip& strip = tile.strips.Add({MakeStrip(attention, table_.ForRows(rows.size() - first), rows, first)});
-    const int64_t width = strip.lanes.width;
+    const StripKernels& kernels = table_.ForRows(rows.size() - first);
+    TokenStrip& strip = tile.strips.Add({MakeGradStrip(attention, kernels, rows, first, panels)});
     strip.hull = strip.full = {0, tile.keys.count};
-    strip.first = first;
-    strip.panel = scratch.q_panel + first * columns;
-    strip.do_panel = scratch.do_panel + first * problem.dv;
-    strip.dq = scratch.dq + first * columns;
-    strip.s = scratch.s + first * plan_.block_k;
-    strip.dp = scratch.dp + first * plan_.block_k;
-    float* shift = scratch.shift + first;
-    float* delta = scratch.delta + first;
-    strip.shift = shift;
-    strip.delta = delta;
     PackQueries(attention, dense_, score_tile_.passes().scale().q_multiplier, strip);
-    const void* d_out[kMaxStripWidth];
-    const void* out[kMaxStripWidth];
-    RowAddresses(args_.d_out.data, bound_.d_out, strip, tile.sequence.q_offset, d_out);
-    RowAddresses(args_.out.data, attention.out, strip, tile.sequence.q_offset, out);
-    strip.kernels->pack_queries({d_out, bound_.d_out.dtype, strip.lanes.count}, problem.dv, 1.0f, strip.do_panel);
-    std::memset(strip.dq, 0, sizeof(float) * static_cast<size_t>(columns * width));
-    for (int64_t i = 0; i < width; ++i) {
-      // A lane without a row has Q = 0 and dO = 0; an infinite shift makes its P, and so its part of every sum, 0.
-      shift[i] = std::numeric_limits<float>::infinity();
-      delta[i] = 0;
-      if (i >= strip.lanes.count) continue;
-      const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
-        return static_cast<const float*>(tensor.data)[where.Offset(b, strip.lanes.head[i], tile.q_row)];
-      };
-      shift[i] = RowShift(statistic(args_.softmax_max, attention.softmax_max),
-                          statistic(args_.softmax_sum, attention.softmax_sum));
-      if (shift[i] == std::numeric_limits<float>::infinity()) {
-        strip.zero[i] = 1;
-        strip.skips = tile.skips = true;
-        continue;
-      }
-      delta[i] = table_.rows->dot(d_out[i], bound_.d_out.dtype, out[i], attention.out.dtype, problem.dv);
+    OpenGradStrip(attention, inputs, *table_.rows, tile.sequence.q_offset, strip);
+    for (int64_t i = 0; i < strip.lanes.count; ++i) {
+      if (strip.shift[i] != std::numeric_limits<float>::infinity()) continue;
+      strip.zero[i] = 1;
+      strip.skips = tile.skips = true;
     }
-    if (bound_.has_dsink) std::copy_n(delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
-    first += width;
+    if (bound_.has_dsink) std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
+    first += strip.lanes.width;
   }
   const auto pack = [&](const TensorView& tensor, const layout::Rows& of, int64_t size, float* panel) {
     table_.rows->pack_rows({RowAddress(tensor.data, of, b, tile.head_begin, tile.q_row), of.dtype, of.head}, tile.heads,
@@ -258,7 +229,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   k.fetch = &list;
   k.fetch_lines = next.lines() / tile.strips.size() + 1;
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
-    GradStrip& strip = tile.strips[s];
+    TokenStrip& strip = tile.strips[s];
     StripGradients(tile, strip, rows, count);
     const StripKernels& kernels = *strip.kernels;
     const float* ds = strip.dp;
@@ -282,7 +253,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
 }
 
 /// Computes P and dS of one strip.
-void SparseBackwardTile::StripGradients(Tile& tile, GradStrip& strip, const GatheredBlock& rows, int64_t count) const {
+void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const GatheredBlock& rows, int64_t count) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
   score_tile_.Fill(strip, {0, count}, rows.rows, nullptr, strip.s, nullptr, nullptr);
@@ -317,19 +288,14 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
   const int64_t count = std::ssize(block);
   const auto add = [&](int64_t first, int64_t end, Interval keys) {
     const GradStrip& strip = tile.strips[first];
-    const GradStrip& last = tile.strips[end - 1];
     const int64_t at = keys.begin * strip.kernels->OuterWidth();
-    OuterArgs args{.a = strip.dp + at,
-                   .strip_stride = plan_.block_k * strip.lanes.width,
-                   .width = strip.lanes.width,
-                   .rows = last.first + last.lanes.count - strip.first,
-                   .b = scratch.q,
-                   .b_rows = tile.heads,
-                   .b_first = strip.first,
-                   .keys = keys.size(),
-                   .columns = problem.d,
-                   .accumulate = true,
-                   .c_rows = scratch.dk_rows + keys.begin};
+    OuterArgs args = OverStrips(strip, tile.strips[end - 1], plan_.block_k);
+    args.b_rows = tile.heads;
+    args.keys = keys.size();
+    args.a = strip.dp + at;
+    args.b = scratch.q;
+    args.columns = problem.d;
+    args.c_rows = scratch.dk_rows + keys.begin;
     outer(args);
     if (problem.d_rope > 0) {
       args.b = scratch.q_rope;
@@ -346,11 +312,9 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
   for (int64_t key = 0; key < count;) {
     int64_t end = key + 1;
     while (end < count && block[static_cast<size_t>(end)] != block[static_cast<size_t>(end - 1)]) ++end;
-    // Strips of another width have tiles of another shape.
-    for (int64_t first = 0, to = 0; first < tile.strips.size(); first = to) {
-      while (to < tile.strips.size() && tile.strips[to].lanes.width == tile.strips[first].lanes.width) ++to;
+    ForRunsOfOneWidth(tile.strips, 0, tile.strips.size(), [&](int64_t first, int64_t to) {
       add(first, to, {key, end});
-    }
+    });
     key = end;
   }
 }
@@ -361,14 +325,10 @@ void SparseBackwardTile::WriteQueries(const Tile& tile) const {
   alignas(64) float multiplier[kMaxStripWidth];
   std::fill_n(multiplier, kMaxStripWidth, bound_.forward.has_v ? attention.scale : 1.0f);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
-    const GradStrip& strip = tile.strips[s];
+    const TokenStrip& strip = tile.strips[s];
     const auto write = [&](const MutableTensorView& tensor, const layout::Rows& rows, int64_t columns,
                            const float* panel) {
-      void* targets[kMaxStripWidth];
-      for (int64_t i = 0; i < strip.lanes.count; ++i) {
-        targets[i] = RowAddress(tensor.data, rows, tile.token.sequence, strip.lanes.head[i], tile.q_row);
-      }
-      strip.kernels->write_output(panel, columns, multiplier, strip.zero, targets, rows.dtype, strip.lanes.count);
+      WriteStripRows(strip, panel, columns, multiplier, strip.zero, tensor, rows, tile.sequence.q_offset);
     };
     write(args_.dq, bound_.dq, problem.d, strip.dq);
     if (problem.d_rope > 0) {

@@ -26,14 +26,14 @@ class SparseBackwardTile {
   void operator()(int32_t task, int worker);
 
  private:
-  struct GradStrip;
+  struct TokenStrip;
   struct Tile;
 
   void RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const;
   void WriteEmpty(const SparseToken& token) const;
   void Open(Tile& tile) const;
   void Accumulate(Tile& tile, int64_t begin) const;
-  void StripGradients(Tile& tile, GradStrip& strip, const GatheredBlock& rows, int64_t count) const;
+  void StripGradients(Tile& tile, TokenStrip& strip, const GatheredBlock& rows, int64_t count) const;
   void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
   void WriteQueries(const Tile& tile) const;
   void AimAt(const Tile& tile, std::span<const int32_t> block) const;

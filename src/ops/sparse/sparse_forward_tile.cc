@@ -32,7 +32,7 @@ struct SparseForwardTile::Scratch {
         panels(carver, gather),
         max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)),
         addresses(carver, gather, gather.block == 0 ? max_keys : 0),
-        runs(carver.Array<FetchRuns::Run>(3, gather.block)) {
+        runs(carver.Array<FetchRuns::Run>(3, gather.block), static_cast<size_t>(3 * gather.block)) {
     const auto& problem = bound.attention.problem;
     const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false);
     std::byte* memory = carver.Array<std::byte>(static_cast<int64_t>(bytes));
@@ -47,7 +47,7 @@ struct SparseForwardTile::Scratch {
   GatherPanels panels;
   int64_t max_keys;
   KeyAddresses addresses;
-  FetchRuns::Run* runs;  ///< of the next block
+  std::span<FetchRuns::Run> runs;  ///< of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
   float* sums = nullptr;        ///< of each key: probabilities of all heads

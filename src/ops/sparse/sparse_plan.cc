@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "tiling/plan_text.h"
 
 namespace fa::ops {
 namespace {
 
+using core::CeilDiv;
 using tiling::Count;
 using tiling::Wide;
 
@@ -22,8 +24,6 @@ constexpr double kMinTaskFlops = 1e6;
 
 // Task ids are 32-bit.
 constexpr int64_t kMaxTasks = int64_t{1} << 30;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
   graph.task_count = static_cast<int32_t>(tasks);

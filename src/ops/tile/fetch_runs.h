@@ -1,7 +1,9 @@
 #ifndef FA_OPS_FETCH_RUNS_H_
 #define FA_OPS_FETCH_RUNS_H_
 
+#include <cassert>
 #include <cstdint>
+#include <span>
 
 #include "core/kernels/kernel_types.h"
 
@@ -12,9 +14,11 @@ class FetchRuns {
  public:
   using Run = core::kernels::FetchList::Run;
 
-  explicit FetchRuns(Run* memory) : runs_(memory) {}
+  /// @param memory  room for all runs that are added
+  explicit FetchRuns(std::span<Run> memory) : runs_(memory.data()), most_(std::ssize(memory)) {}
 
   void Add(const void* data, int64_t bytes) {
+    assert(count_ < most_ && bytes >= 0);
     const auto* begin = static_cast<const char*>(data);
     runs_[count_++] = {begin, begin + bytes};
     lines_ += (bytes + kLineBytes - 1) / kLineBytes;
@@ -34,6 +38,7 @@ class FetchRuns {
   static constexpr int64_t kLineBytes = 64;
 
   Run* runs_;
+  int64_t most_;
   int64_t count_ = 0, lines_ = 0;
 };
 

@@ -190,7 +190,7 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   // The backup, which lies next to the state, is no longer needed: an int8 output is staged there.
   WriteOutputRows(bound_, args_, strip,
                   {.state = strip.state, .multiplier = multiplier, .zero = zero, .staging = scratch.backup},
-                  quantisation_);
+                  quantization_);
 }
 
 void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args) {

@@ -49,8 +49,8 @@ class ForwardStrips {
   using Strips = StripArray<RunningStrip, kMaxStrips>;
 
   ForwardStrips(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
-                const OutputQuantisation* quantisation)
-      : bound_(bound), table_(table), args_(args), quantisation_(quantisation), score_tile_(bound, table, args) {}
+                const OutputQuantization* quantization)
+      : bound_(bound), table_(table), args_(args), quantization_(quantization), score_tile_(bound, table, args) {}
 
   [[nodiscard]] const ScoreTile& score_tile() const { return score_tile_; }
 
@@ -92,7 +92,7 @@ class ForwardStrips {
   const BoundAttention& bound_;
   const core::kernels::KernelTable& table_;
   const AttentionArgs& args_;
-  const OutputQuantisation* quantisation_;
+  const OutputQuantization* quantization_;
   ScoreTile score_tile_;
 };
 

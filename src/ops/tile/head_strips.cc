@@ -1,7 +1,9 @@
 #include "ops/tile/head_strips.h"
 
+#include <cassert>
 #include <cstddef>
 
+#include "core/integer.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -10,7 +12,7 @@ namespace {
 /// Of the kernels that leave the fewest lanes without a head, the widest.
 const core::kernels::StripKernels* FittingKernels(const core::kernels::KernelTable& table, int64_t heads) {
   const auto lanes = [heads](const core::kernels::StripKernels& kernels) {
-    return (heads + kernels.width - 1) / kernels.width * kernels.width;
+    return core::RoundUp(heads, kernels.width);
   };
   return std::min_element(table.strips, table.strips + table.strip_count,
                           [&](const auto& a, const auto& b) { return lanes(a) < lanes(b); });
@@ -19,7 +21,9 @@ const core::kernels::StripKernels* FittingKernels(const core::kernels::KernelTab
 }  // namespace
 
 HeadStrips::HeadStrips(const core::kernels::KernelTable& table, int64_t heads)
-    : kernels_(FittingKernels(table, heads)), heads_(heads), strips_((heads + kernels_->width - 1) / kernels_->width) {}
+    : kernels_(FittingKernels(table, heads)), heads_(heads), strips_(core::CeilDiv(heads, kernels_->width)) {
+  assert(kernels_->width <= kMaxStripWidth);
+}
 
 void HeadStrips::Pack(const void* q, DType dtype, int64_t stride, int64_t d, float* panel) const {
   const auto* row = static_cast<const std::byte*>(q);

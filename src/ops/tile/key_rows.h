@@ -1,6 +1,7 @@
 #ifndef FA_OPS_KEY_ROWS_H_
 #define FA_OPS_KEY_ROWS_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,6 +12,7 @@ namespace fa::ops {
 
 /// The same rows from row `row` on.
 [[nodiscard]] inline core::kernels::RowBlock RowsFrom(core::kernels::RowBlock rows, int64_t row) {
+  assert(row >= 0);
   if (rows.rows != nullptr) {
     rows.rows += row;
     return rows;

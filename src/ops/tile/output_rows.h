@@ -11,8 +11,8 @@
 namespace fa::ops {
 
 /// An int8 output.
-struct OutputQuantisation {
-  core::kernels::Quantisation values;  ///< of head 0
+struct OutputQuantization {
+  core::kernels::Quantization values;  ///< of head 0
   const core::kernels::Int8Table* kernels = nullptr;
 };
 
@@ -25,9 +25,9 @@ struct FinishedStrip {
 };
 
 /// Writes the rows of a strip to `out`, rounded once to its type.
-/// @param quantisation  null: the output is of a float type
+/// @param quantization  null: the output is of a float type
 void WriteOutputRows(const BoundAttention& bound, const AttentionArgs& args, const Strip& strip,
-                     const FinishedStrip& finished, const OutputQuantisation* quantisation);
+                     const FinishedStrip& finished, const OutputQuantization* quantization);
 
 }  // namespace fa::ops
 

@@ -2,6 +2,7 @@
 #define FA_OPS_PAGE_TABLE_H_
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,6 +13,7 @@ namespace fa::ops {
 /// Entry `index` of a block table, kept within `pages` pages, at least one. Entries are checked before a run; but even
 /// if another thread writes to the table meanwhile, no address leaves the pages.
 [[nodiscard]] inline int64_t PageAt(const int32_t* table, int64_t index, int64_t pages) {
+  assert(index >= 0 && pages > 0);
   const auto page = static_cast<uint32_t>(__atomic_load_n(table + index, __ATOMIC_RELAXED));
   return std::min<int64_t>(page, pages - 1);
 }
@@ -27,6 +29,7 @@ struct PageTable {
   /// The rows from `row` on, evenly apart up to RunEnd. `first`: row 0 of page 0; what it fetches ahead is counted in
   /// rows of the head.
   [[nodiscard]] core::kernels::RowBlock At(core::kernels::RowBlock first, int64_t row) const {
+    assert(row >= 0 && row < rows);
     const int64_t at = Offset(first, row);
     const int64_t ahead = row + first.fetch_ahead;
     // If the distance of pages is no multiple of a row's, fetching is left to the hardware.

@@ -1,8 +1,26 @@
 #include "ops/tile/strip.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace fa::ops {
+namespace {
+
+// The lines of every level, of this machine's family or not.
+#define FA_EVERY_LEVEL
+constexpr int64_t kStripWidths[] = {
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors) width,
+#define FA_PAIR_KERNELS(level, rows, width, vectors) width,
+#define FA_FEW_ROW_KERNELS(level, rows) rows,
+#include "core/kernels/kernels.inc"
+#undef FA_STRIP_KERNELS
+#undef FA_PAIR_KERNELS
+#undef FA_FEW_ROW_KERNELS
+};
+#undef FA_EVERY_LEVEL
+static_assert(*std::max_element(std::begin(kStripWidths), std::end(kStripWidths)) == kMaxStripWidth);
+
+}  // namespace
 
 tiling::Interval Strip::KeysIn(tiling::Interval block) const {
   return {std::max(block.begin, hull.begin / kKeyStep * kKeyStep), std::min(block.end, hull.end)};
@@ -11,6 +29,7 @@ tiling::Interval Strip::KeysIn(tiling::Interval block) const {
 Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels, const FoldedRows& rows,
                 int64_t first) {
   Strip strip;
+  assert(kernels.width <= kMaxStripWidth && first >= 0 && first < rows.size());
   strip.kernels = &kernels;
   StripRows& lanes = strip.lanes;
   lanes.sequence = rows.sequence;

@@ -2,6 +2,7 @@
 #define FA_OPS_STRIP_H_
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace fa::ops {
 
-/// The widest strip of any level; arrays of one value per lane have this size.
+/// The widest strip of any level (strip.cc compares it with the registry); arrays of one value per lane have this size.
 inline constexpr int64_t kMaxStripWidth = 48;
 /// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
 /// and odd partial sums do not depend on where a strip starts.
@@ -68,11 +69,20 @@ class StripArray {
  public:
   static_assert(std::is_trivially_destructible_v<T>);
   StripArray() {}  // not defaulted: `= {}` would clear the memory
-  T& Add(const T& strip) { return *std::construct_at(data() + count_++, strip); }
+  T& Add(const T& strip) {
+    assert(count_ < Most);
+    return *std::construct_at(data() + count_++, strip);
+  }
   [[nodiscard]] T* data() { return reinterpret_cast<T*>(memory_); }
   [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(memory_); }
-  [[nodiscard]] T& operator[](int64_t i) { return data()[i]; }
-  [[nodiscard]] const T& operator[](int64_t i) const { return data()[i]; }
+  [[nodiscard]] T& operator[](int64_t i) {
+    assert(i >= 0 && i < count_);
+    return data()[i];
+  }
+  [[nodiscard]] const T& operator[](int64_t i) const {
+    assert(i >= 0 && i < count_);
+    return data()[i];
+  }
   [[nodiscard]] int64_t size() const { return count_; }
 
  private:

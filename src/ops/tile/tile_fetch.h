@@ -15,7 +15,7 @@ namespace fa::ops {
 /// the rows of Q, K and V that the next tile reads. Long tiles fetch their next key block instead.
 class TileFetch {
  public:
-  TileFetch() : runs_(reinterpret_cast<FetchRuns::Run*>(memory_)) {}
+  TileFetch() : runs_({reinterpret_cast<FetchRuns::Run*>(memory_), kMaxRuns}) {}
   TileFetch(const TileFetch&) = delete;
   TileFetch& operator=(const TileFetch&) = delete;
 

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
 
 namespace fa::ops {
 namespace {
@@ -24,7 +25,7 @@ constexpr int64_t kRadixEntries = 256;
 constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
-int64_t Words(int64_t bits) { return (bits + 63) / 64; }
+int64_t BitWords(int64_t bits) { return (bits + 63) / 64; }
 // A word marks 64 blocks. Reading many more words than there are entries takes longer than sorting the entries.
 int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return keys / block_size + (keys % block_size != 0 ? 1 : 0); }
@@ -61,9 +62,9 @@ int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
   return slots;
 }
 
-std::string ListName(const SparseSequences& sequences, const SparseToken& token) {
-  const std::string row = "[" + std::to_string(sequences.Row(token)) + "]";
-  return "sparse_indices" + (sequences.packed ? row : "[" + std::to_string(token.sequence) + "]" + row) + "[0]";
+ErrorText ListEntry(const SparseSequences& sequences, const SparseToken& token, int64_t slot) {
+  const std::string batch = sequences.packed ? std::string() : At(token.sequence);
+  return Arg("sparse_indices", {}, batch + At(sequences.Row(token)) + At(0) + At(slot));
 }
 
 template <typename Index>
@@ -77,8 +78,8 @@ Status CheckLists(const KeyLists& lists, const void* indices, const SparseSequen
       const int64_t slots = lists.Slots(sequence.Limit(sequences.mask, t));
       const int64_t slot = FirstInvalid(list, slots, blocks);
       if (slot == slots) continue;
-      return Status::InvalidArgument(ListName(sequences, token) + "[" + std::to_string(slot) +
-                                     "]=" + std::to_string(list[slot]) + ", want -1.." + std::to_string(blocks - 1));
+      return Status::InvalidArgument(ListEntry(sequences, token, slot).Is(std::to_string(list[slot])) + ", want -1.." +
+                                     std::to_string(blocks - 1));
     }
   }
   return Status::Ok();
@@ -100,7 +101,8 @@ KeySelection::KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk
     : lists_(lists),
       entries_(carver.Array<uint64_t>(lists.Slots(max_sk))),
       swap_(carver.Array<uint64_t>(lists.Slots(max_sk))),
-      marks_(carver.Array<uint64_t>(std::min(Words(Blocks(max_sk, lists.block_size)), MostWords(lists.Slots(max_sk))))),
+      marks_(
+          carver.Array<uint64_t>(std::min(BitWords(Blocks(max_sk, lists.block_size)), MostWords(lists.Slots(max_sk))))),
       slot_of_(carver.Array<int32_t>(std::min(Blocks(max_sk, lists.block_size), 64 * MostWords(lists.Slots(max_sk))))),
       keys_(carver.Array<int32_t>(lists.MaxKeys(max_sk))),
       slots_(carver.Array<int32_t>(lists.MaxKeys(max_sk))) {}
@@ -153,7 +155,7 @@ int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const
 
 /// @return false, with nothing changed, if a block stands twice
 bool KeySelection::SortDistinct(int64_t count, int64_t limit) const {
-  const int64_t words = Words(Blocks(limit, lists_.block_size));
+  const int64_t words = BitWords(Blocks(limit, lists_.block_size));
   if (words > MostWords(count)) return false;
   std::fill_n(marks_, words, 0);
   uint64_t twice = 0;

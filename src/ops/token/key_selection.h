@@ -2,6 +2,7 @@
 #define FA_OPS_KEY_SELECTION_H_
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -31,6 +32,7 @@ struct KeyLists {
   [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
   /// The list of a token.
   [[nodiscard]] const void* List(const void* indices, int64_t b, int64_t row_of_tensor) const {
+    assert(b >= 0 && row_of_tensor >= 0);
     if (entries == 0) return indices;  // may be null
     return static_cast<const std::byte*>(indices) +
            (b * batch + row_of_tensor * row) * static_cast<int64_t>(SizeOf(dtype));
@@ -46,6 +48,7 @@ struct SelectedKeys {
 
   /// The part of [begin, end) that exists.
   [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {
+    assert(begin >= 0 && begin <= end);
     begin = std::min(begin, count);
     return {keys + begin, static_cast<size_t>(std::min(end, count) - begin)};
   }

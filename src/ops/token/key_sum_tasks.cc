@@ -4,17 +4,18 @@
 #include <cassert>
 
 #include "core/executor.h"
+#include "core/integer.h"
 
 namespace fa::ops {
 namespace {
+
+using core::CeilDiv;
 
 // Bytes of sums that a task clears or writes, which takes some microseconds.
 constexpr int64_t kTaskBytes = 128 << 10;
 
 // Task ids are 32-bit.
 constexpr int64_t kMaxKeyTasks = int64_t{1} << 20;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t* ZeroWord(std::byte* memory) {
   auto* word = reinterpret_cast<int64_t*>(memory);

@@ -1,11 +1,14 @@
 #include "ops/token/sparse_sequences.h"
 
+#include <cassert>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "core/saturating.h"
+#include "ops/bind/argument_error.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/bind/prefix_sums.h"
 #include "ops/plan/plan_machine.h"
 
 namespace fa::ops {
@@ -18,68 +21,50 @@ constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 struct Side {
   const char* name;
-  std::string rows_name;  // where their bound comes from
+  ErrorText rows_name;  // where their bound comes from
   std::span<const int64_t> lengths;
   int64_t rows;
 };
 
-std::string Entry(const Side& side, size_t i) {
-  return std::string(side.name) + "[" + std::to_string(i) + "]=" + std::to_string(side.lengths[i]);
-}
-
-Status Missing(const Side& side, const char* want) {
-  return Status::InvalidArgument(std::string(side.name) + ": missing, want " + want);
+Status Missing(const Side& side, const Words& want) {
+  return Status::InvalidArgument(Arg(side.name).Says("missing, want ") + want.text);
 }
 
 Status TooManyTokens(const char* name, int64_t tokens) {
-  return Status::InvalidArgument(std::string(name) + ": " + std::to_string(tokens) +
-                                 " tokens or more in use, want at most " + std::to_string(kMaxTokens));
+  return Status::InvalidArgument(Arg(name).Says(std::to_string(tokens)) + " tokens or more in use, want at most " +
+                                 std::to_string(kMaxTokens));
 }
 
-Status CheckPrefixSums(const Side& side) {
-  if (side.lengths.empty()) {
-    return side.rows == 0 ? Status::Ok() : Missing(side, "inclusive prefix sums (layout TND)");
-  }
+Status CheckSums(const Side& side) {
   // The usual mistake is to give lengths instead of their sums; lengths often ascend too.
   int64_t sum = 0;
   bool overflow = false;
   for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);
-  if (side.lengths.back() != side.rows && !overflow && sum == side.rows) {
-    return Status::InvalidArgument(Entry(side, side.lengths.size() - 1) + ", want " + std::to_string(side.rows) + " (" +
-                                   side.rows_name + "): looks like per-batch lengths, want inclusive prefix sums");
+  if (!side.lengths.empty() && side.lengths.back() != side.rows && !overflow && sum == side.rows) {
+    return Status::InvalidArgument(EntryOf(side.name, side.lengths, side.lengths.size() - 1) + ", want " +
+                                   std::to_string(side.rows) + " (" + side.rows_name +
+                                   "): looks like per-batch lengths, want inclusive prefix sums");
   }
-  int64_t last = 0;
-  for (size_t i = 0; i < side.lengths.size(); ++i) {
-    if (side.lengths[i] < last) {
-      const std::string from = i == 0 ? "" : " (" + std::string(side.name) + "[" + std::to_string(i - 1) + "])";
-      return Status::InvalidArgument(Entry(side, i) + ", want >= " + std::to_string(last) + from);
-    }
-    last = side.lengths[i];
-    if (last > side.rows) {
-      return Status::InvalidArgument(Entry(side, i) + ", want <= " + std::to_string(side.rows) + " (" + side.rows_name +
-                                     ")");
-    }
-  }
-  return Status::Ok();
+  return CheckPrefixSums(side.name, side.lengths, side.rows, side.rows_name);
 }
 
 Status CheckLengths(const Side& side, int64_t batch) {
   if (side.lengths.empty()) return Status::Ok();
   if (static_cast<int64_t>(side.lengths.size()) != batch) {
-    return Status::InvalidArgument(std::string(side.name) + " has " + std::to_string(side.lengths.size()) +
-                                   " entries, want " + std::to_string(batch) + " (batch)");
+    return Status::InvalidArgument(Arg(side.name).Has(std::to_string(side.lengths.size())) + " entries, want " +
+                                   std::to_string(batch) + " (batch)");
   }
   for (size_t i = 0; i < side.lengths.size(); ++i) {
     if (side.lengths[i] >= 0 && side.lengths[i] <= side.rows) continue;
-    return Status::InvalidArgument(Entry(side, i) + ", want 0.." + std::to_string(side.rows) + " (" + side.rows_name +
-                                   ")");
+    return Status::InvalidArgument(EntryOf(side.name, side.lengths, i) + ", want 0.." + std::to_string(side.rows) +
+                                   " (" + side.rows_name + ")");
   }
   return Status::Ok();
 }
 
 // Checked before the list is made: the number of batch elements, and of tokens if all rows are in use.
 Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
-  const std::string batch = lengths.paged ? "block_table.shape[0]" : std::string(lengths.q_name) + ".shape[0]";
+  const ErrorText batch = Arg(lengths.paged ? "block_table" : lengths.q_name, ".shape", At(0));
   if (Status status = CheckSequenceCount(batch, count, 1); !status.ok()) return status;
   const int64_t tokens = q.lengths.empty() ? core::SaturatedProduct(count, q.rows) : 0;
   return tokens <= kMaxTokens ? Status::Ok() : TooManyTokens(lengths.q_name, tokens);
@@ -111,6 +96,7 @@ double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) cons
 }
 
 SparseToken SparseSequences::Token(int64_t token) const {
+  assert(token >= 0 && token < tokens);
   const auto after = std::upper_bound(list.begin(), list.end(), token,
                                       [](int64_t value, const SparseSequence& s) { return value < s.first_token; });
   const auto found = after - 1;
@@ -119,22 +105,23 @@ SparseToken SparseSequences::Token(int64_t token) const {
 
 Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
   const bool packed = lengths.layout == Layout::kTND;
-  const std::string rows = packed ? ".shape[0]" : ".shape[1]";
-  const Side q{"lengths_q", lengths.q_name + rows, lengths.lengths_q, lengths.q_rows};
-  const Side kv{"lengths_kv", lengths.paged ? "block_table.shape[1] pages" : lengths.k_name + rows, lengths.lengths_kv,
-                lengths.k_rows};
+  const std::string rows = At(packed ? 0 : 1);
+  const Side q{"lengths_q", Arg(lengths.q_name, ".shape", rows), lengths.lengths_q, lengths.q_rows};
+  const Side kv{"lengths_kv",
+                lengths.paged ? Arg("block_table", ".shape", At(1)) + " pages" : Arg(lengths.k_name, ".shape", rows),
+                lengths.lengths_kv, lengths.k_rows};
   if (lengths.mask != SparseMask::kNone && lengths.mask != SparseMask::kRightDownCausal) {
-    return Status::InvalidArgument("mask=" + std::to_string(static_cast<int>(lengths.mask)) +
+    return Status::InvalidArgument(Arg("mask").Is(std::to_string(static_cast<int>(lengths.mask))) +
                                    ", want none (0) or right-down causal (3)");
   }
-  if (Status status = packed ? CheckPrefixSums(q) : CheckLengths(q, lengths.batch); !status.ok()) return status;
+  if (Status status = packed ? CheckSums(q) : CheckLengths(q, lengths.batch); !status.ok()) return status;
   const bool sums = packed && !lengths.paged;
   const auto count = packed ? static_cast<int64_t>(lengths.lengths_q.size()) : lengths.batch;
   if (sums) {
-    if (Status status = CheckPrefixSums(kv); !status.ok()) return status;
+    if (Status status = CheckSums(kv); !status.ok()) return status;
     if (kv.lengths.size() != q.lengths.size()) {
-      return Status::InvalidArgument("lengths_kv has " + std::to_string(kv.lengths.size()) + " entries, want " +
-                                     std::to_string(q.lengths.size()) + " (lengths_q)");
+      return Status::InvalidArgument(Arg("lengths_kv").Has(std::to_string(kv.lengths.size())) + " entries, want " +
+                                     std::to_string(q.lengths.size()) + " (" + Arg("lengths_q") + ")");
     }
   } else {
     if (lengths.paged && kv.lengths.empty() && count > 0) return Missing(kv, "the lengths of paged keys");
@@ -162,7 +149,7 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     sequence.sk = of(kv, sums, &sequence.k_offset);
     sequence.first_token = bound.tokens;
     if (sequence.sk > kMaxKeys) {
-      return Status::InvalidArgument(std::string(lengths.k_name) + ": sequence " + std::to_string(b) + " has " +
+      return Status::InvalidArgument(Arg(lengths.k_name).Says("sequence ") + std::to_string(b) + " has " +
                                      std::to_string(sequence.sk) + " keys, want at most " + std::to_string(kMaxKeys));
     }
     bound.tokens += sequence.sq;

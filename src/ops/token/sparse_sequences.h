@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "tiling/row_interval.h"
@@ -86,7 +86,7 @@ struct SparseLengths {
   int64_t q_rows = 0, k_rows = 0;
   std::span<const int64_t> lengths_q = {}, lengths_kv = {};
   SparseMask mask = SparseMask::kRightDownCausal;
-  const char *q_name = "query", *k_name = "key";  ///< the tensors whose rows q_rows and k_rows count
+  const char *q_name = "q", *k_name = "k";  ///< the tensors whose rows q_rows and k_rows count
 };
 
 /// Checks lengths_q and lengths_kv, and the mask.

@@ -15,7 +15,7 @@ bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 
 
 Status CheckPresent(const char* name, const TensorView& tensor) {
   if (!tensor.shape.empty() || tensor.data != nullptr) return Status::Ok();
-  return Status::InvalidArgument(std::string(name) + ": null data");
+  return Status::InvalidArgument(Arg(name).Says("null data"));
 }
 
 }  // namespace
@@ -34,13 +34,13 @@ Status SparseTensors::BindQuery(const char* name, const TensorView& q) {
   if (layout_ != Layout::kBSND && layout_ != Layout::kTND) {
     const std::string got =
         layout_ <= Layout::kBNSD_BSND ? Name(layout_) : std::to_string(static_cast<int>(layout_)).c_str();
-    return Status::InvalidArgument("layout=" + got + ", want BSND or TND");
+    return Status::InvalidArgument(Arg("layout").Is(got) + ", want BSND or TND");
   }
   if (Status status = CheckPresent(name, q); !status.ok()) return status;
   if (!IsFloat(q.dtype)) return WrongType(name, q.dtype, "f32, f16 or bf16");
   const int rank = leading() + 2;
   if (q.shape.rank() != rank) {
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(q.shape) + ", want " + std::to_string(rank) +
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(q.shape)) + ", want " + std::to_string(rank) +
                                    " dimensions (" + Name(layout_) + ")");
   }
   if (Status status = CheckView(name, q); !status.ok()) return status;
@@ -58,7 +58,7 @@ Status SparseTensors::BindBlockTable(const TensorView& table) {
   if (table.data == nullptr) return Status::Ok();
   if (table.dtype != DType::kI32) return WrongType("block_table", table.dtype, "i32");
   if (table.shape.rank() != 2) {
-    return Status::InvalidArgument("block_table.shape=" + Text(table.shape) + ", want [B, pages]");
+    return Status::InvalidArgument(Arg("block_table", ".shape").Is(Text(table.shape)) + ", want [B, pages]");
   }
   if (Status status = CheckView("block_table", table); !status.ok()) return status;
   if (!packed()) {
@@ -73,10 +73,10 @@ Status SparseTensors::BindBlockTable(const TensorView& table) {
 Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns) {
   key_ = name;
   if (Status status = CheckPresent(name, k); !status.ok()) return status;
-  if (k.dtype != dtype_) return WrongType(name, k.dtype, std::string(Name(dtype_)) + " (" + query_ + ".dtype)");
+  if (k.dtype != dtype_) return WrongType(name, k.dtype, TypeOf(query_, dtype_));
   const int rank = packed() && !paged() ? 3 : 4;
   if (k.shape.rank() != rank) {
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(k.shape) + ", want " + std::to_string(rank) +
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(k.shape)) + ", want " + std::to_string(rank) +
                                    " dimensions (" + (paged() ? "pages" : Name(layout_)) + ")");
   }
   if (Status status = CheckView(name, k); !status.ok()) return status;
@@ -101,8 +101,8 @@ Status SparseTensors::CheckShape(const char* name, const TensorView& tensor, std
   if (Status status = CheckPresent(name, tensor); !status.ok()) return status;
   const int rank = static_cast<int>(leading.size() + trailing.size());
   if (tensor.shape.rank() != rank) {
-    return Status::InvalidArgument(std::string(name) + ".shape=" + Text(tensor.shape) + ", want " +
-                                   std::to_string(rank) + " dimensions (" + Name(layout_) + ")");
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + std::to_string(rank) +
+                                   " dimensions (" + Name(layout_) + ")");
   }
   if (Status status = CheckView(name, tensor); !status.ok()) return status;
   int dim = 0;
@@ -118,9 +118,7 @@ Status SparseTensors::CheckShape(const char* name, const TensorView& tensor, std
 Status SparseTensors::CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
                                      std::initializer_list<WantedSize> trailing) const {
   if (tensor.dtype != dtype) {
-    const char* source = dtype == dtype_ ? query_ : nullptr;
-    return WrongType(name, tensor.dtype,
-                     std::string(Name(dtype)) + (source != nullptr ? std::string(" (") + source + ".dtype)" : ""));
+    return WrongType(name, tensor.dtype, dtype == dtype_ ? TypeOf(query_, dtype) : ErrorText(Name(dtype)));
   }
   if (packed()) return CheckShape(name, tensor, {{q_rows_, {query_, 0}}}, trailing);
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, {q_rows_, {query_, 1}}}, trailing);
@@ -128,7 +126,7 @@ Status SparseTensors::CheckQuerySide(const char* name, const TensorView& tensor,
 
 Status SparseTensors::CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                    std::initializer_list<WantedSize> trailing) const {
-  if (tensor.dtype != dtype) return WrongType(name, tensor.dtype, std::string(Name(dtype)) + " (" + key_ + ".dtype)");
+  if (tensor.dtype != dtype) return WrongType(name, tensor.dtype, TypeOf(key_, dtype));
   if (paged()) return CheckShape(name, tensor, {{blocks_, {key_, 0}}, {page_rows_, {key_, 1}}}, trailing);
   if (packed()) return CheckShape(name, tensor, {{k_rows_, {key_, 0}}}, trailing);
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, {k_rows_, {key_, 1}}}, trailing);
@@ -137,18 +135,18 @@ Status SparseTensors::CheckKeySide(const char* name, const TensorView& tensor, D
 Status SparseTensors::CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const {
   const bool has_q = args.q.data != nullptr, has_k = args.k.data != nullptr;
   if (has_q != has_k) {
-    return has_q ? Status::InvalidArgument("key_rope: missing, want it with query_rope")
-                 : Status::InvalidArgument("key_rope: given, want none without query_rope");
+    return has_q ? Status::InvalidArgument(Arg("k_rope").Says("missing, want it with ") + Arg("q_rope"))
+                 : Status::InvalidArgument(Arg("k_rope").Says("given, want none without ") + Arg("q_rope"));
   }
   *columns = 0;
   if (!has_q) return Status::Ok();
   const int last = leading() + 1;
   const int64_t size = LastSize(args.q);
-  Status status = CheckQuerySide("query_rope", args.q, dtype_, {{heads, {query_, last - 1}}, {size, {""}}});
+  Status status = CheckQuerySide("q_rope", args.q, dtype_, {{heads, {query_, last - 1}}, {size, {""}}});
   if (!status.ok()) return status;
-  if (status = CheckHeadSize("query_rope", last, size); !status.ok()) return status;
-  const SizeSource source = heads_kv == 1 ? SizeSource{"one key head"} : SizeSource{"key", last - 1};
-  status = CheckKeySide("key_rope", args.k, dtype_, {{heads_kv, source}, {size, {"query_rope", last}}});
+  if (status = CheckHeadSize("q_rope", last, size); !status.ok()) return status;
+  const SizeSource source = heads_kv == 1 ? SizeSource{"one key head"} : SizeSource{"k", last - 1};
+  status = CheckKeySide("k_rope", args.k, dtype_, {{heads_kv, source}, {size, {"q_rope", last}}});
   if (!status.ok()) return status;
   *columns = size;
   return Status::Ok();
@@ -197,7 +195,7 @@ Status SparseTensors::CheckKeyOutput(const char* name, const MutableTensorView& 
 
 Status CheckWritable(const char* name, const MutableTensorView& tensor) {
   if (tensor.stride.empty() || !layout::OverlapsItself(tensor)) return Status::Ok();
-  return Status::InvalidArgument(std::string(name) + ".stride=" + Text(tensor.stride) +
+  return Status::InvalidArgument(Arg(name, ".stride").Is(Text(tensor.stride)) +
                                  ", want strides that keep its elements apart");
 }
 
@@ -231,9 +229,9 @@ Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_ro
     const int32_t* row = table + static_cast<int64_t>(b) * table_row;
     for (int64_t page = 0; page * page_rows < sequence.sk; ++page) {
       if (row[page] >= 0 && row[page] < blocks) continue;
-      return Status::InvalidArgument("block_table[" + std::to_string(b) + "][" + std::to_string(page) +
-                                     "]=" + std::to_string(row[page]) + ", want 0.." + std::to_string(blocks - 1) +
-                                     " (key.shape[0])");
+      return Status::InvalidArgument(
+          Arg("block_table", {}, At(static_cast<int64_t>(b)) + At(page)).Is(std::to_string(row[page])) + ", want 0.." +
+          std::to_string(blocks - 1) + " (" + Arg("k", ".shape", At(0)) + ")");
     }
   }
   return Status::Ok();
@@ -242,7 +240,7 @@ Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_ro
 Result<float> BindSparseScale(const float* given, int64_t columns) {
   if (given == nullptr) return static_cast<float>(1.0 / std::sqrt(static_cast<double>(columns)));
   if (std::isfinite(*given)) return *given;
-  return Status::InvalidArgument("scale=" + std::to_string(*given) + ", want a finite number");
+  return Status::InvalidArgument(Arg("scale").Is(Text(*given)) + ", want a finite number");
 }
 
 Status CheckSparseTensors(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {

@@ -87,8 +87,8 @@ class SparseTensors {
   DType dtype_ = DType::kF32;
   int64_t batch_ = 0, q_rows_ = 0, k_rows_ = 0, heads_ = 0, head_size_ = 0;
   int64_t page_rows_ = -1, blocks_ = 0, table_columns_ = 0;
-  const char* query_ = "query";
-  const char* key_ = "key";
+  const char* query_ = "q";
+  const char* key_ = "k";
 };
 
 [[nodiscard]] Status CheckHeadSize(const char* name, int dim, int64_t size);

@@ -167,14 +167,14 @@ TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   EXPECT_EQ(sum_of(kernels()), sum_of(other));
 }
 
-TEST_P(Int8KernelsTest, QuantiseRoundsToEvenAndSaturates) {
+TEST_P(Int8KernelsTest, QuantizeRoundsToEvenAndSaturates) {
   const float x[] = {0.5f, 1.5f, -0.5f, -2.5f, 1e9f, -1e9f, std::numeric_limits<float>::quiet_NaN(), 63.5f, 3, 4, 5};
   const float scale = 1, offset = 0;
   std::vector<int8_t> y(std::size(x) + 1, 77);
-  table().quantise(x, std::size(x), {.scale = &scale, .offset = &offset}, y.data());
+  table().quantize(x, std::size(x), {.scale = &scale, .offset = &offset}, y.data());
   EXPECT_EQ(y, (std::vector<int8_t>{0, 2, 0, -2, 127, -128, -128, 64, 3, 4, 5, 77}));
   std::vector<uint16_t> scales(std::size(x), 0x4000);  // 2 in bf16
-  table().quantise(x, std::size(x), {.scale = scales.data(), .dtype = DType::kBF16, .per_column = true}, y.data());
+  table().quantize(x, std::size(x), {.scale = scales.data(), .dtype = DType::kBF16, .per_column = true}, y.data());
   EXPECT_EQ(y, (std::vector<int8_t>{1, 3, -1, -5, 127, -128, -128, 127, 6, 8, 10, 77}));
 }
 

@@ -1,4 +1,4 @@
-// The row kernels of every level that this CPU has: exp2 over its whole range, dequantising, widening, looking for
+// The row kernels of every level that this CPU has: exp2 over its whole range, dequantizing, widening, looking for
 // bits.
 
 #include <algorithm>

@@ -46,10 +46,10 @@ TEST(BindLengths, RefusesBadPrefixSums) {
   call.cu_q = {-1, 3, 12, 18};
   EXPECT_TRUE(Refused(call, "cu_q[0]=-1, want >= 0"));
   call.cu_q = {3, 3, 12, 21};
-  EXPECT_TRUE(Refused(call, "cu_q[3]=21, want <= 20 (query.shape[0])"));
+  EXPECT_TRUE(Refused(call, "cu_q[3]=21, want <= 20 (q.shape[0])"));
   call = BindCall(Packed());
   call.cu_kv = {5, 9, 9, 31};
-  EXPECT_TRUE(Refused(call, "cu_kv[3]=31, want <= 30 (key.shape[0])"));
+  EXPECT_TRUE(Refused(call, "cu_kv[3]=31, want <= 30 (k.shape[0])"));
   call.cu_kv = {5, 9, 30};
   EXPECT_TRUE(Refused(call, "cu_kv has 3 entries, want 4 (cu_q)"));
 }
@@ -89,7 +89,7 @@ TEST(BindLengths, StatisticsAreTimesHeads) {
   ASSERT_TRUE(bound.ok()) << bound.status().message();
   EXPECT_EQ(bound->lse.Offset(0, 2, 3), (3 * 6 + 2) * 8);
   call.args.lse.shape = {6, 20};
-  EXPECT_TRUE(Refused(call, "lse.shape[1]=20, want 6 (query.shape[1])"));
+  EXPECT_TRUE(Refused(call, "lse.shape[1]=20, want 6 (q.shape[1])"));
   call.args.lse.shape = {1, 6, 20, 8};
   EXPECT_TRUE(Refused(call, "lse.shape=[1,6,20,8], want [T,N] or [T,N,8]"));
 }

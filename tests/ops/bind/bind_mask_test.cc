@@ -33,13 +33,13 @@ TEST(BindMask, AcceptsEveryFormOfADenseMask) {
 TEST(BindMask, RefusesOtherDenseMasks) {
   BindCall call;
   call.args.dense_mask = BindCall::Tensor(DType::kU8, {7, 8});
-  EXPECT_TRUE(Refused(call, "dense_mask.shape[1]=8, want 9 (key.shape[2])"));
+  EXPECT_TRUE(Refused(call, "dense_mask.shape[1]=8, want 9 (k.shape[2])"));
   call.args.dense_mask.shape = {8, 9};
-  EXPECT_TRUE(Refused(call, "dense_mask.shape[0]=8, want 7 (query.shape[2])"));
+  EXPECT_TRUE(Refused(call, "dense_mask.shape[0]=8, want 7 (q.shape[2])"));
   call.args.dense_mask.shape = {3, 1, 7, 9};
-  EXPECT_TRUE(Refused(call, "dense_mask.shape[0]=3, want 2 (query.shape[0])"));
+  EXPECT_TRUE(Refused(call, "dense_mask.shape[0]=3, want 2 (q.shape[0])"));
   call.args.dense_mask.shape = {1, 6, 7, 9};
-  EXPECT_TRUE(Refused(call, "dense_mask.shape[0]=1, want 2 (query.shape[0])"));
+  EXPECT_TRUE(Refused(call, "dense_mask.shape[0]=1, want 2 (q.shape[0])"));
   call.args.dense_mask.shape = {2, 3, 7, 9};
   EXPECT_TRUE(Refused(call, "dense_mask.shape[1]=3, want 1 or 6 (query heads)"));
   call.args.dense_mask.shape = {2, 7, 9};
@@ -92,14 +92,14 @@ TEST(BindMask, ListedRowsAreThoseOfEveryElementOrOfAll) {
 TEST(BindMask, RefusesListsOfOtherLengthsAndRowsThatGoBack) {
   BindCall call({.batch = 2, .sq = 2, .sk = 9});
   call.options.mask = Mask::Rows({0, 3, 2}, {4, 20, 5});
-  EXPECT_TRUE(Refused(call, "mask.row_begin has 3 entries, want 2 (query.shape[2]) or batch times that"));
+  EXPECT_TRUE(Refused(call, "mask.row_begin has 3 entries, want 2 (q.shape[2]) or batch times that"));
   call.options.mask = Mask::Rows({0, 3}, {4, 20, 5});
   EXPECT_TRUE(Refused(call, "mask.row_end has 3 entries, want 2 (mask.row_begin)"));
   call.options.mask = Mask::Rows({0, 0, 1, 0}, {4, 4, 4, 5});
   EXPECT_TRUE(Refused(call, "mask.row_begin[3]=0, mask.row_end[3]=5, want neither before those of the rows above"));
   BindCall packed({.layout = Layout::kTND, .sq = 4, .sk = 10, .cu_q = {1, 3}, .cu_kv = {6, 10}});
   packed.options.mask = Mask::Rows({0, 0}, {1, 1});
-  EXPECT_TRUE(Refused(packed, "mask.row_begin has 2 entries, want 4 (query.shape[0])"));
+  EXPECT_TRUE(Refused(packed, "mask.row_begin has 2 entries, want 4 (q.shape[0])"));
 }
 
 TEST(BindMask, ConstructorsTakeAnyIntegers) {
@@ -149,9 +149,9 @@ TEST(BindMask, ChunkModesBendTheFirstOrLastSequenceWithRows) {
 TEST(BindMask, PrefixHasOneEntryASequence) {
   BindCall call;
   call.options.mask = Mask::Prefix({1, 2, 3});
-  EXPECT_TRUE(Refused(call, "mask.prefix has 3 entries, want 2 (query.shape[0])"));
+  EXPECT_TRUE(Refused(call, "mask.prefix has 3 entries, want 2 (q.shape[0])"));
   call.options.mask = Mask::Prefix({});
-  EXPECT_TRUE(Refused(call, "mask.prefix has 0 entries, want 2 (query.shape[0])"));
+  EXPECT_TRUE(Refused(call, "mask.prefix has 0 entries, want 2 (q.shape[0])"));
   call = BindCall({.layout = Layout::kTND, .sq = 12, .sk = 10, .cu_q = {3, 12}, .cu_kv = {6, 10}});
   call.options.mask = Mask::Prefix({1});
   EXPECT_TRUE(Refused(call, "mask.prefix has 1 entries, want 2 (number of sequences)"));

@@ -41,16 +41,16 @@ TEST(BindPse, TypeOfQueryOrF32) {
   EXPECT_TRUE(Binds(WithPse({.dtype = DType::kBF16}, {1, 6, 7, 9}, DType::kBF16)));
   EXPECT_EQ(WithPse({.dtype = DType::kBF16}, {1, 6, 7, 9}).Bind()->pse.dtype, DType::kF32);
   EXPECT_TRUE(Refused(WithPse({.dtype = DType::kBF16}, {1, 6, 7, 9}, DType::kF16),
-                      "pse.dtype=f16, want bf16 (query.dtype) or f32"));
-  EXPECT_TRUE(Refused(WithPse({}, {1, 6, 7, 9}, DType::kF16), "pse.dtype=f16, want f32 (query.dtype)"));
+                      "pse.dtype=f16, want bf16 (q.dtype) or f32"));
+  EXPECT_TRUE(Refused(WithPse({}, {1, 6, 7, 9}, DType::kF16), "pse.dtype=f16, want f32 (q.dtype)"));
 }
 
 TEST(BindPse, RefusesOtherShapes) {
   EXPECT_TRUE(Refused(WithPse({}, {6, 7, 9}), "pse.shape=[6,7,9], want [B|1,N,Sq,Sk]"));
   EXPECT_TRUE(Refused(WithPse({}, {3, 6, 7, 9}), "pse.shape[0]=3, want 1 or 2 (batch)"));
   EXPECT_TRUE(Refused(WithPse({}, {2, 1, 7, 9}), "pse.shape[1]=1, want 6 (query heads)"));
-  EXPECT_TRUE(Refused(WithPse({}, {2, 6, 8, 9}), "pse.shape[2]=8, want 7 (query.shape[2]) or 1"));
-  EXPECT_TRUE(Refused(WithPse({}, {2, 6, 7, 1}), "pse.shape[3]=1, want 9 (key.shape[2])"));
+  EXPECT_TRUE(Refused(WithPse({}, {2, 6, 8, 9}), "pse.shape[2]=8, want 7 (q.shape[2]) or 1"));
+  EXPECT_TRUE(Refused(WithPse({}, {2, 6, 7, 1}), "pse.shape[3]=1, want 9 (k.shape[2])"));
   EXPECT_TRUE(Refused(WithPse({}, {2, 6, 7, 9}, DType::kF32, {0, 0, 18, 2}), "pse.stride[3]=2, want 1 (innermost)"));
 }
 

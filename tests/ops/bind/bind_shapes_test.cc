@@ -51,9 +51,9 @@ TEST_P(EveryLayout, RefusesEveryWrongSizeOfEveryRequiredTensor) {
       EXPECT_TRUE(Refused(call, "want ")) << name << ".shape[" << i << "] + 1";
     }
   };
-  refuses_changed_sizes("query", &AttentionArgs::q);
-  refuses_changed_sizes("key", &AttentionArgs::k);
-  refuses_changed_sizes("value", &AttentionArgs::v);
+  refuses_changed_sizes("q", &AttentionArgs::q);
+  refuses_changed_sizes("k", &AttentionArgs::k);
+  refuses_changed_sizes("v", &AttentionArgs::v);
   refuses_changed_sizes("out", &AttentionArgs::out);
   refuses_changed_sizes("softmax_max", &AttentionArgs::softmax_max);
 }
@@ -61,7 +61,7 @@ TEST_P(EveryLayout, RefusesEveryWrongSizeOfEveryRequiredTensor) {
 TEST_P(EveryLayout, RefusesAWrongRank) {
   BindCall call(Shape());
   call.args.k.shape.push_back(1);
-  EXPECT_TRUE(Refused(call, "key.shape=["));
+  EXPECT_TRUE(Refused(call, "k.shape=["));
   EXPECT_TRUE(Refused(call, std::string("dimensions (") + Name(GetParam()) + ")"));
 }
 
@@ -84,22 +84,22 @@ INSTANTIATE_TEST_SUITE_P(BindShapes, EveryLayout,
 TEST(BindShapes, NamesTensorIndexGotWantAndSource) {
   BindCall call;
   call.args.k.shape[3] = 5;
-  EXPECT_TRUE(Refused(call, "invalid argument: key.shape[3]=5, want 16 (query.shape[3])"));
+  EXPECT_TRUE(Refused(call, "invalid argument: k.shape[3]=5, want 16 (q.shape[3])"));
   call = BindCall();
   call.args.k.shape[0] = 5;
-  EXPECT_TRUE(Refused(call, "key.shape[0]=5, want 2 (query.shape[0])"));
+  EXPECT_TRUE(Refused(call, "k.shape[0]=5, want 2 (q.shape[0])"));
   call = BindCall();
   call.args.v.shape[2] = 5;
-  EXPECT_TRUE(Refused(call, "value.shape[2]=5, want 9 (key.shape[2])"));
+  EXPECT_TRUE(Refused(call, "v.shape[2]=5, want 9 (k.shape[2])"));
   call = BindCall();
   call.args.v.shape[1] = 2;
-  EXPECT_TRUE(Refused(call, "value.shape[1]=2, want 3 (key.shape[1])"));
+  EXPECT_TRUE(Refused(call, "v.shape[1]=2, want 3 (k.shape[1])"));
   call = BindCall();
   call.args.out.shape[3] = 16;
-  EXPECT_TRUE(Refused(call, "out.shape[3]=16, want 8 (value.shape[3])"));
+  EXPECT_TRUE(Refused(call, "out.shape[3]=16, want 8 (v.shape[3])"));
   call = BindCall();
   call.args.softmax_sum.shape[2] = 9;
-  EXPECT_TRUE(Refused(call, "softmax_sum.shape[2]=9, want 7 (query.shape[2])"));
+  EXPECT_TRUE(Refused(call, "softmax_sum.shape[2]=9, want 7 (q.shape[2])"));
 }
 
 TEST(BindShapes, OutOfBnsdBsndIsComparedAcrossLayouts) {
@@ -107,16 +107,16 @@ TEST(BindShapes, OutOfBnsdBsndIsComparedAcrossLayouts) {
   EXPECT_EQ(call.args.out.shape, (Dims{2, 7, 6, 8}));
   EXPECT_TRUE(Binds(call));
   call.args.out.shape = {2, 6, 7, 8};
-  EXPECT_TRUE(Refused(call, "out.shape[1]=6, want 7 (query.shape[2])"));
+  EXPECT_TRUE(Refused(call, "out.shape[1]=6, want 7 (q.shape[2])"));
 }
 
 TEST(BindShapes, KeyHeadsDivideQueryHeads) {
   BindCall call({.heads = 6, .heads_kv = 4});
-  EXPECT_TRUE(Refused(call, "key.shape[1]=4, want a divisor of 6 query heads"));
+  EXPECT_TRUE(Refused(call, "k.shape[1]=4, want a divisor of 6 query heads"));
   call = BindCall({.heads = 6, .heads_kv = 0});
-  EXPECT_TRUE(Refused(call, "key.shape[1]=0, want a divisor of 6 query heads"));
+  EXPECT_TRUE(Refused(call, "k.shape[1]=0, want a divisor of 6 query heads"));
   call = BindCall({.layout = Layout::kBSH, .heads = 6, .heads_kv = 4});
-  EXPECT_TRUE(Refused(call, "key.shape[2]=64, want a divisor of 6 query heads times the head size"));
+  EXPECT_TRUE(Refused(call, "k.shape[2]=64, want a divisor of 6 query heads times the head size"));
 }
 
 TEST(BindShapes, FusedLayoutsSplitTheLastDimensionByHeads) {
@@ -124,18 +124,18 @@ TEST(BindShapes, FusedLayoutsSplitTheLastDimensionByHeads) {
   call.options.heads = 0;
   EXPECT_TRUE(Refused(call, "heads=0, want >= 1 (layout BSH)"));
   call.options.heads = 5;
-  EXPECT_TRUE(Refused(call, "query.shape[2]=96, want a multiple of 5 (heads)"));
+  EXPECT_TRUE(Refused(call, "q.shape[2]=96, want a multiple of 5 (heads)"));
   call.options.heads = -3;
   EXPECT_TRUE(Refused(call, "heads=-3, want >= 1"));
   call = BindCall({.layout = Layout::kSBH});
   call.args.k.shape[2] = 40;
-  EXPECT_TRUE(Refused(call, "key.shape[2]=40, want a multiple of 16 (head size of query)"));
+  EXPECT_TRUE(Refused(call, "k.shape[2]=40, want a multiple of 16 (head size of q)"));
   call = BindCall({.layout = Layout::kSBH});
   call.args.v.shape[2] = 25;
-  EXPECT_TRUE(Refused(call, "value.shape[2]=25, want a multiple of 3 (heads of key)"));
+  EXPECT_TRUE(Refused(call, "v.shape[2]=25, want a multiple of 3 (heads of k)"));
   call = BindCall({.layout = Layout::kSBH});
   call.args.out.shape[2] = 96;
-  EXPECT_TRUE(Refused(call, "out.shape[2]=96, want 48 (6 heads of 8, value)"));
+  EXPECT_TRUE(Refused(call, "out.shape[2]=96, want 48 (6 heads of 8, v)"));
 }
 
 TEST(BindShapes, HeadsAreComparedWhereTheTensorHasThem) {
@@ -143,22 +143,22 @@ TEST(BindShapes, HeadsAreComparedWhereTheTensorHasThem) {
   call.options.heads = 6;
   EXPECT_TRUE(Binds(call));
   call.options.heads = 5;
-  EXPECT_TRUE(Refused(call, "heads=5, want 6 (query.shape[1])"));
+  EXPECT_TRUE(Refused(call, "heads=5, want 6 (q.shape[1])"));
 }
 
 TEST(BindShapes, HeadSizesAreOneTo1024AndIndependent) {
   EXPECT_TRUE(Binds(BindCall({.d = 1, .dv = 1024})));
   EXPECT_TRUE(Binds(BindCall({.d = 1024, .dv = 1})));
-  EXPECT_TRUE(Refused(BindCall({.d = 0}), "query.shape[3]=0, want a head size of 1..1024"));
-  EXPECT_TRUE(Refused(BindCall({.d = 1025}), "query.shape[3]=1025, want a head size of 1..1024"));
-  EXPECT_TRUE(Refused(BindCall({.dv = 0}), "value.shape[3]=0, want a head size of 1..1024"));
-  EXPECT_TRUE(Refused(BindCall({.dv = 1025}), "value.shape[3]=1025, want a head size of 1..1024"));
+  EXPECT_TRUE(Refused(BindCall({.d = 0}), "q.shape[3]=0, want a head size of 1..1024"));
+  EXPECT_TRUE(Refused(BindCall({.d = 1025}), "q.shape[3]=1025, want a head size of 1..1024"));
+  EXPECT_TRUE(Refused(BindCall({.dv = 0}), "v.shape[3]=0, want a head size of 1..1024"));
+  EXPECT_TRUE(Refused(BindCall({.dv = 1025}), "v.shape[3]=1025, want a head size of 1..1024"));
   EXPECT_TRUE(Refused(BindCall({.layout = Layout::kBSH, .d = 1025}),
-                      "query.shape[2]=6150, want a head size of 1..1024 times 6 heads"));
+                      "q.shape[2]=6150, want a head size of 1..1024 times 6 heads"));
 }
 
 TEST(BindShapes, NoHeadsIsRefusedOtherEmptySizesAreNot) {
-  EXPECT_TRUE(Refused(BindCall({.heads = 0}), "query.shape[1]=0, want >= 1"));
+  EXPECT_TRUE(Refused(BindCall({.heads = 0}), "q.shape[1]=0, want >= 1"));
   EXPECT_TRUE(Binds(BindCall({.batch = 0})));
   EXPECT_TRUE(Binds(BindCall({.sq = 0})));
   EXPECT_TRUE(Binds(BindCall({.sk = 0})));
@@ -167,20 +167,20 @@ TEST(BindShapes, NoHeadsIsRefusedOtherEmptySizesAreNot) {
 TEST(BindShapes, RefusesMixedAndForeignTypes) {
   BindCall call;
   call.args.k.dtype = DType::kF16;
-  EXPECT_TRUE(Refused(call, "key.dtype=f16, want f32 (query.dtype)"));
+  EXPECT_TRUE(Refused(call, "k.dtype=f16, want f32 (q.dtype)"));
   call = BindCall();
   call.args.v.dtype = DType::kBF16;
-  EXPECT_TRUE(Refused(call, "value.dtype=bf16, want f32 (query.dtype)"));
+  EXPECT_TRUE(Refused(call, "v.dtype=bf16, want f32 (q.dtype)"));
   call = BindCall();
   call.args.out.dtype = DType::kF16;
-  EXPECT_TRUE(Refused(call, "out.dtype=f16, want f32 (query.dtype)"));
-  EXPECT_TRUE(Refused(BindCall({.dtype = DType::kI8}), "query.dtype=i8, want f32, f16 or bf16"));
+  EXPECT_TRUE(Refused(call, "out.dtype=f16, want f32 (q.dtype)"));
+  EXPECT_TRUE(Refused(BindCall({.dtype = DType::kI8}), "q.dtype=i8, want f32, f16 or bf16"));
   call = BindCall();
   call.args.softmax_max.dtype = DType::kF16;
   EXPECT_TRUE(Refused(call, "softmax_max.dtype=f16, want f32"));
   call = BindCall();
   call.args.q.dtype = static_cast<DType>(77);
-  EXPECT_TRUE(Refused(call, "query.dtype=77, want a DType"));
+  EXPECT_TRUE(Refused(call, "q.dtype=77, want a DType"));
   EXPECT_TRUE(Binds(BindCall({.dtype = DType::kF16})));
   EXPECT_TRUE(Binds(BindCall({.dtype = DType::kBF16})));
 }
@@ -188,13 +188,13 @@ TEST(BindShapes, RefusesMixedAndForeignTypes) {
 TEST(BindShapes, MissingRequiredTensors) {
   BindCall call;
   call.args.q = {};
-  EXPECT_TRUE(Refused(call, "query: null data"));
+  EXPECT_TRUE(Refused(call, "q: null data"));
   call = BindCall();
   call.args.k = {};
-  EXPECT_TRUE(Refused(call, "key: null data"));
+  EXPECT_TRUE(Refused(call, "k: null data"));
   call = BindCall();
   call.args.v = {};
-  EXPECT_TRUE(Refused(call, "value: null data"));
+  EXPECT_TRUE(Refused(call, "v: null data"));
   call = BindCall();
   call.args.out = {};
   EXPECT_TRUE(Refused(call, "out: null data"));
@@ -212,11 +212,11 @@ TEST(BindShapes, StridesOfAnyKindButNegativeOrSpreadInnermost) {
   call.args.k.stride = {0, 0, 16, 1};
   EXPECT_TRUE(Binds(call));
   call.args.k.stride = {0, 0, -16, 1};
-  EXPECT_TRUE(Refused(call, "key.stride[2]=-16, want >= 0"));
+  EXPECT_TRUE(Refused(call, "k.stride[2]=-16, want >= 0"));
   call.args.k.stride = {0, 0, 32, 2};
-  EXPECT_TRUE(Refused(call, "key.stride[3]=2, want 1 (innermost)"));
+  EXPECT_TRUE(Refused(call, "k.stride[3]=2, want 1 (innermost)"));
   call.args.k.stride = {0, 16, 1};
-  EXPECT_TRUE(Refused(call, "key.stride has rank 3, want 4 (key.shape) or 0 (dense)"));
+  EXPECT_TRUE(Refused(call, "k.stride has rank 3, want 4 (k.shape) or 0 (dense)"));
   BindCall narrow({.d = 1});
   narrow.args.k.stride = {27, 9, 3, 5};  // one element: its stride is never used
   EXPECT_TRUE(Binds(narrow));
@@ -244,13 +244,13 @@ TEST(BindShapes, OutputsMustNotOverlapThemselves) {
 TEST(BindShapes, SizesBeyond64BitsAreRefused) {
   BindCall call;
   call.args.q.shape = {kHuge, 6, 7, 16};
-  EXPECT_TRUE(Refused(call, "query.shape=[4611686018427387904,6,7,16], want at most 2^60 elements"));
+  EXPECT_TRUE(Refused(call, "q.shape=[4611686018427387904,6,7,16], want at most 2^60 elements"));
   call = BindCall();
   call.args.q.shape[2] = -1;
-  EXPECT_TRUE(Refused(call, "query.shape[2]=-1, want >= 0"));
+  EXPECT_TRUE(Refused(call, "q.shape[2]=-1, want >= 0"));
   call = BindCall();
   call.args.k.stride = {std::numeric_limits<int64_t>::max(), 144, 16, 1};
-  EXPECT_TRUE(Refused(call, "key.stride=[9223372036854775807,144,16,1], want a span of less than 2^63 bytes"));
+  EXPECT_TRUE(Refused(call, "k.stride=[9223372036854775807,144,16,1], want a span of less than 2^63 bytes"));
   call.args.k.stride = {kHuge, 144, 16, 1};  // fits in elements, not in bytes
   EXPECT_TRUE(Refused(call, "want a span of less than 2^63 bytes"));
   call = BindCall({.layout = Layout::kBSH, .dv = 1000});
@@ -275,7 +275,7 @@ TEST(BindShapes, MoreSequencesThanMemoryIsAStatus) {
 TEST(BindShapes, RopeComesInPairsAndDefinesItsOwnSize) {
   BindCall call;
   call.args.q_rope = BindCall::Tensor(DType::kF32, {2, 6, 7, 20});
-  EXPECT_TRUE(Refused(call, "key_rope: missing (query_rope is given)"));
+  EXPECT_TRUE(Refused(call, "k_rope: missing (q_rope is given)"));
   call.args.k_rope = BindCall::Tensor(DType::kF32, {2, 3, 9, 20});
   const auto bound = call.Bind();
   ASSERT_TRUE(bound.ok()) << bound.status().message();
@@ -284,14 +284,14 @@ TEST(BindShapes, RopeComesInPairsAndDefinesItsOwnSize) {
   EXPECT_FLOAT_EQ(bound->scale, 1 / 6.0f);
   EXPECT_EQ(bound->k_rope.Offset(1, 2, 3), (1 * 3 + 2) * 180 + 60);
   call.args.k_rope.shape[3] = 21;
-  EXPECT_TRUE(Refused(call, "key_rope.shape[3]=21, want 20 (query_rope.shape[3])"));
+  EXPECT_TRUE(Refused(call, "k_rope.shape[3]=21, want 20 (q_rope.shape[3])"));
   call.args.k_rope.shape = {2, 6, 9, 20};
-  EXPECT_TRUE(Refused(call, "key_rope.shape[1]=6, want 3 (key.shape[1])"));
+  EXPECT_TRUE(Refused(call, "k_rope.shape[1]=6, want 3 (k.shape[1])"));
   call.args.k_rope = BindCall::Tensor(DType::kF16, {2, 3, 9, 20});
-  EXPECT_TRUE(Refused(call, "key_rope.dtype=f16, want f32 (query.dtype)"));
+  EXPECT_TRUE(Refused(call, "k_rope.dtype=f16, want f32 (q.dtype)"));
   call.args.q_rope = {};
   call.args.k_rope.dtype = DType::kF32;
-  EXPECT_TRUE(Refused(call, "query_rope: missing (key_rope is given)"));
+  EXPECT_TRUE(Refused(call, "q_rope: missing (k_rope is given)"));
 }
 
 TEST(BindShapes, FusedRopeUsesTheHeadsOfQueryAndKey) {
@@ -302,7 +302,7 @@ TEST(BindShapes, FusedRopeUsesTheHeadsOfQueryAndKey) {
   ASSERT_TRUE(bound.ok()) << bound.status().message();
   EXPECT_EQ(bound->problem.d_rope, 10);
   call.args.k_rope.shape[2] = 60;
-  EXPECT_TRUE(Refused(call, "key_rope.shape[2]=60, want 30 (3 heads of 10, query_rope)"));
+  EXPECT_TRUE(Refused(call, "k_rope.shape[2]=60, want 30 (3 heads of 10, q_rope)"));
 }
 
 TEST(BindShapes, SinkIsF32ForEveryHead) {
@@ -310,7 +310,7 @@ TEST(BindShapes, SinkIsF32ForEveryHead) {
   call.args.sink = BindCall::Tensor(DType::kF32, {6});
   EXPECT_TRUE(call.Bind()->has_sink);
   call.args.sink.shape = {5};
-  EXPECT_TRUE(Refused(call, "sink.shape[0]=5, want 6 (query.shape[1])"));
+  EXPECT_TRUE(Refused(call, "sink.shape[0]=5, want 6 (q.shape[1])"));
   call.args.sink.shape = {1, 6};
   EXPECT_TRUE(Refused(call, "sink.shape=[1,6], want [N]"));
   call.args.sink = BindCall::Tensor(DType::kBF16, {6});

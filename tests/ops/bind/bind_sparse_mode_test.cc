@@ -146,18 +146,18 @@ const Case kPassing[] = {
 
 const Case kFailing[] = {
     {.name = "heads0", .shape = Sbh(1, 8, 64, 64), .heads = 0, .refused = "heads=0, want >= 1"},
-    {.name = "heads5", .shape = Sbh(1, 8, 64, 64), .heads = 5, .refused = "query.shape[2]=1024, want a multiple of 5"},
+    {.name = "heads5", .shape = Sbh(1, 8, 64, 64), .heads = 5, .refused = "q.shape[2]=1024, want a multiple of 5"},
     {.name = "heads1000",
      .shape = Sbh(1, 8, 64, 64),
      .heads = 1000,
-     .refused = "query.shape[2]=1024, want a multiple of 1000"},
+     .refused = "q.shape[2]=1024, want a multiple of 1000"},
     {.name = "keep_prob_1_2", .shape = Sbh(1, 2, 64, 64), .keep_prob = 1.2f, .refused = "keep_prob=1.2"},
     {.name = "both_negative",
      .shape = Sbh(1, 2, 1024, 1024),
      .pre = -512,
      .next = -512,
      .mask = {1024, 1024},
-     .refused = "mask.pre=-512, want >= 512, -mask.next (sparse_mode 0)"},
+     .refused = "mask.pre=-512, want >= 512, minus mask.next (sparse_mode 0)"},
     {.name = "pre_beyond_next",
      .shape = Sbh(1, 2, 1024, 1024),
      .pre = -1024,
@@ -170,7 +170,7 @@ const Case kFailing[] = {
      .pre = 512,
      .next = -1024,
      .mask = kCompressed,
-     .refused = "mask.next=-1024, want >= -512, -mask.pre (sparse_mode 4)"},
+     .refused = "mask.next=-1024, want >= -512, minus mask.pre (sparse_mode 4)"},
     {.name = "mode0_pre_all_keys",
      .shape = Sbh(1, 2, 2048, 1024),
      .pre = -1024,
@@ -297,7 +297,7 @@ const Case kFailing[] = {
      .shape = Sbh(3, 2, 64, 64),
      .mode = 6,
      .prefix = {1, 2},
-     .refused = "mask.prefix has 2 entries, want 3 (query.shape[1])"},
+     .refused = "mask.prefix has 2 entries, want 3 (q.shape[1])"},
     {.name = "prefix_missing", .shape = Sbh(3, 2, 64, 64), .mode = 5, .refused = "mask.prefix has 0 entries, want 3"},
     {.name = "tnd_prefix_range",
      .shape = Tnd(2, {4, 8}, {4, 8}),
@@ -325,7 +325,7 @@ const Case kFailing[] = {
      .shape = Sbh(1, 2, 512, 512),
      .mode = 3,
      .pse = {1, 2, 1024, 512},
-     .refused = "pse.shape[2]=1024, want 512 (query.shape[0]) or 1"},
+     .refused = "pse.shape[2]=1024, want 512 (q.shape[0]) or 1"},
 };
 
 std::string NameOf(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }

@@ -75,9 +75,9 @@ TEST(CheckGradRunArgs, RequiredTensorsNeedMemory) {
   const struct {
     const char* name;
     void (*clear)(AttentionGradArgs&);
-  } tensors[] = {{"query", [](AttentionGradArgs& args) { args.q.data = nullptr; }},
-                 {"key", [](AttentionGradArgs& args) { args.k.data = nullptr; }},
-                 {"value", [](AttentionGradArgs& args) { args.v.data = nullptr; }},
+  } tensors[] = {{"q", [](AttentionGradArgs& args) { args.q.data = nullptr; }},
+                 {"k", [](AttentionGradArgs& args) { args.k.data = nullptr; }},
+                 {"v", [](AttentionGradArgs& args) { args.v.data = nullptr; }},
                  {"out", [](AttentionGradArgs& args) { args.out.data = nullptr; }},
                  {"d_out", [](AttentionGradArgs& args) { args.d_out.data = nullptr; }},
                  {"softmax_max", [](AttentionGradArgs& args) { args.softmax_max.data = nullptr; }},
@@ -100,7 +100,7 @@ TEST(CheckGradRunArgs, RequiredTensorsNeedMemory) {
 TEST(CheckGradRunArgs, GradientsShareNothing) {
   GradCall call = WithEverything();
   call.args.dv.data = const_cast<void*>(call.args.v.data);
-  EXPECT_TRUE(Refused(call.Run(), "dv: shares memory with value"));
+  EXPECT_TRUE(Refused(call.Run(), "dv: shares memory with v"));
   call = WithEverything();
   call.args.dq.data = const_cast<void*>(call.args.d_out.data);
   EXPECT_TRUE(Refused(call.Run(), "dq: shares memory with d_out"));
@@ -162,7 +162,7 @@ TEST(CheckGradRunArgs, PackedGradientsShareNothing) {
   }
   EXPECT_TRUE(Runs(gaps));
   gaps.args.dv.data = gradients + 6 * kSlot;
-  EXPECT_TRUE(Refused(gaps.Run(), "dv: shares memory with query"));
+  EXPECT_TRUE(Refused(gaps.Run(), "dv: shares memory with q"));
 }
 
 }  // namespace

@@ -53,9 +53,9 @@ TEST(CheckRunArgs, DenseStridesMayBeWrittenOut) {
   run.args.k.stride = {432, 144, 16, 1};
   EXPECT_TRUE(run.Check().ok()) << run.Check().message();
   run.args.k.stride = {432, 144, 17, 1};
-  EXPECT_TRUE(Refused(run.Check(), "key.stride=[432,144,17,1], want [432,144,16,1] (as planned)"));
+  EXPECT_TRUE(Refused(run.Check(), "k.stride=[432,144,17,1], want [432,144,16,1] (as planned)"));
   run.args.k.stride = {144, 16, 1};
-  EXPECT_TRUE(Refused(run.Check(), "key.stride=[144,16,1], want [432,144,16,1] (as planned)"));
+  EXPECT_TRUE(Refused(run.Check(), "k.stride=[144,16,1], want [432,144,16,1] (as planned)"));
   NextRun single(BindCall({.batch = 1}));
   single.args.k.stride = {7, 144, 16, 1};  // of one batch element: never used
   EXPECT_TRUE(single.Check().ok()) << single.Check().message();
@@ -64,10 +64,10 @@ TEST(CheckRunArgs, DenseStridesMayBeWrittenOut) {
 TEST(CheckRunArgs, RefusesDifferences) {
   NextRun run(WithEverything());
   run.args.k.shape[2] = 8;
-  EXPECT_TRUE(Refused(run.Check(), "key.shape=[2,3,8,16], want [2,3,9,16] (as planned)"));
+  EXPECT_TRUE(Refused(run.Check(), "k.shape=[2,3,8,16], want [2,3,9,16] (as planned)"));
   run = NextRun(WithEverything());
   run.args.v.dtype = DType::kF16;
-  EXPECT_TRUE(Refused(run.Check(), "value.dtype=f16, want f32 (as planned)"));
+  EXPECT_TRUE(Refused(run.Check(), "v.dtype=f16, want f32 (as planned)"));
   run = NextRun(WithEverything());
   run.args.sink.data = nullptr;
   EXPECT_TRUE(Refused(run.Check(), "sink: null data, want it present (as planned)"));
@@ -83,9 +83,9 @@ TEST(CheckRunArgs, RequiredTensorsNeedMemory) {
   const struct {
     const char* name;
     void (*clear)(AttentionArgs&);
-  } tensors[] = {{"query", [](AttentionArgs& args) { args.q.data = nullptr; }},
-                 {"key", [](AttentionArgs& args) { args.k.data = nullptr; }},
-                 {"value", [](AttentionArgs& args) { args.v.data = nullptr; }},
+  } tensors[] = {{"q", [](AttentionArgs& args) { args.q.data = nullptr; }},
+                 {"k", [](AttentionArgs& args) { args.k.data = nullptr; }},
+                 {"v", [](AttentionArgs& args) { args.v.data = nullptr; }},
                  {"out", [](AttentionArgs& args) { args.out.data = nullptr; }}};
   for (const auto& tensor : tensors) {
     NextRun run{BindCall()};
@@ -129,7 +129,7 @@ TEST(CheckRunArgs, BoundOwnsItsLengths) {
 TEST(CheckRunArgs, OutputsShareNothing) {
   NextRun run(WithEverything());
   run.args.out.data = const_cast<void*>(run.args.v.data);
-  EXPECT_TRUE(Refused(run.Check(), "out: shares memory with value"));
+  EXPECT_TRUE(Refused(run.Check(), "out: shares memory with v"));
   run = NextRun(WithEverything());
   run.args.softmax_sum.data = run.args.softmax_max.data;
   EXPECT_TRUE(Refused(run.Check(), "softmax_sum: shares memory with softmax_max"));
@@ -165,7 +165,7 @@ TEST(CheckRunArgs, InterleavedSlotsShareNothing) {
   NextRun run(Interleaved());
   EXPECT_TRUE(run.Check().ok()) << run.Check().message();
   run.args.out.data = static_cast<float*>(run.args.out.data) - 1;
-  EXPECT_TRUE(Refused(run.Check(), "out: shares memory with value"));
+  EXPECT_TRUE(Refused(run.Check(), "out: shares memory with v"));
 }
 
 TEST(CheckRunArgs, CompressedMaskIsReadInTheRun) {
@@ -179,7 +179,7 @@ TEST(CheckRunArgs, CompressedMaskIsReadInTheRun) {
   NextRun run(call);
   EXPECT_TRUE(run.Check().ok()) << run.Check().message();
   triangle[5 * 2048 + 7] = 0;
-  EXPECT_TRUE(Refused(run.Check(), "atten_mask[5][7]=0, want 1"));
+  EXPECT_TRUE(Refused(run.Check(), "dense_mask[5][7]=0, want 1"));
 }
 
 }  // namespace

@@ -87,9 +87,9 @@ TEST(VerifyCompressedMask, NamesTheFirstWrongElement) {
   auto mask = CompressedMask(3);
   mask[5 * kSide + 7] = 0;
   mask[9 * kSide] = 1;
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 3), "atten_mask[5][7]=0, want 1"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 3), "dense_mask[5][7]=0, want 1"));
   mask[5 * kSide + 7] = 1;
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 3), "atten_mask[9][0]=1, want 0"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 3), "dense_mask[9][0]=1, want 0"));
 }
 
 TEST(VerifyCompressedMask, SeesEveryPlaceAroundTheDiagonalAndTheCorners) {
@@ -101,7 +101,7 @@ TEST(VerifyCompressedMask, SeesEveryPlaceAroundTheDiagonalAndTheCorners) {
     uint8_t& element = mask[static_cast<size_t>(i * kSide + j)];
     element ^= 1;
     EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 6),
-                        "atten_mask[" + std::to_string(i) + "][" + std::to_string(j) + "]="));
+                        "dense_mask[" + std::to_string(i) + "][" + std::to_string(j) + "]="));
     element ^= 1;
   }
 }
@@ -126,10 +126,10 @@ TEST(VerifyCompressedMask, FollowsStridesAndLeadingOnes) {
 
 TEST(VerifyCompressedMask, RefusesOtherTensorsAndModes) {
   const auto mask = CompressedMask(2);
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 6), "atten_mask.shape=[2048,2048], want [3072,2048]"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 6), "dense_mask.shape=[2048,2048], want [3072,2048]"));
   EXPECT_TRUE(Refused(VerifyCompressedMask({mask.data(), DType::kU8, {2, 1024, 2048}, {}}, 2), "want [2048,2048]"));
-  EXPECT_TRUE(Refused(VerifyCompressedMask({nullptr, DType::kU8, {2048, 2048}, {}}, 2), "atten_mask: null data"));
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask, DType::kF16), 2), "atten_mask.dtype=f16, want u8, bool or i8"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask({nullptr, DType::kU8, {2048, 2048}, {}}, 2), "dense_mask: null data"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask, DType::kF16), 2), "dense_mask.dtype=f16, want u8, bool or i8"));
   for (const int64_t mode : {0, 1, 5, 9, -1}) {
     EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), mode), "sparse_mode=" + std::to_string(mode)));
   }

@@ -343,7 +343,7 @@ TEST(Merge, NamesTheWrongTensor) {
   refused([](MergeCase& c) { c.options.heads = 5; }, "prev_out.shape[2]=12, want a multiple of 5 (heads)");
   refused([](MergeCase& c) { c.options.heads = 4; }, "prev_max.shape[1]=3, want 4 (heads)");
   refused([](MergeCase& c) { c.options.heads = -1; }, "heads=-1, want >= 1");
-  refused([](MergeCase& c) { c.args.cur_sum.shape = {2, 3, 4}; }, "cur_sum.shape[2]=4, want 5 (rows of prev_out)");
+  refused([](MergeCase& c) { c.args.cur_sum.shape = {2, 3, 4}; }, "cur_sum.shape[2]=4, want 5 (prev_out.shape[0])");
   refused([](MergeCase& c) { c.args.cur_sum.shape = {2, 3, 5, 4}; }, "cur_sum.shape[3]=4, want 8");
   refused([](MergeCase& c) { c.args.cur_sum.shape = {30}; }, "cur_sum.shape=[30], want [B,N,S] or [B,N,S,8]");
   refused([](MergeCase& c) { c.args.cur_max.dtype = DType::kF16; }, "cur_max.dtype=f16, want f32");

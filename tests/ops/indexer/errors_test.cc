@@ -47,33 +47,31 @@ using Args = LightningIndexerArgs;
 using Options = LightningIndexerOptions;
 
 const Mistake<Args, Options> kMistakes[] = {
-    {"NoQuery", "query: null data", [](Args* a, Options*) { a->q.data = nullptr; }},
-    {"NoKey", "key: null data", [](Args* a, Options*) { a->k.data = nullptr; }},
+    {"NoQuery", "q: null data", [](Args* a, Options*) { a->q.data = nullptr; }},
+    {"NoKey", "k: null data", [](Args* a, Options*) { a->k.data = nullptr; }},
     {"NoWeights", "weights: null data", [](Args* a, Options*) { a->weights.data = nullptr; }},
     {"NoIndices", "sparse_indices: null data", [](Args* a, Options*) { a->sparse_indices.data = nullptr; }},
     {"AnotherLayout", "layout=BSH, want BSND or TND", [](Args*, Options* o) { o->layout = Layout::kBSH; }},
     {"AnotherMask", "mask=1, want none (0) or right-down causal (3)",
      [](Args*, Options* o) { o->mask = static_cast<SparseMask>(1); }},
-    {"QueryOfAnotherType", "query.dtype=i8, want f32, f16 or bf16", [](Args* a, Options*) { a->q.dtype = DType::kI8; }},
-    {"KeyOfAnotherType", "key.dtype=bf16, want f16 (query.dtype)",
-     [](Args* a, Options*) { a->k.dtype = DType::kBF16; }},
+    {"QueryOfAnotherType", "q.dtype=i8, want f32, f16 or bf16", [](Args* a, Options*) { a->q.dtype = DType::kI8; }},
+    {"KeyOfAnotherType", "k.dtype=bf16, want f16 (q.dtype)", [](Args* a, Options*) { a->k.dtype = DType::kBF16; }},
     {"WeightsOfAnotherType", "weights.dtype=bf16, want f16",
      [](Args* a, Options*) { a->weights.dtype = DType::kBF16; }},
     {"IndicesOfAnotherType", "sparse_indices.dtype=i64, want i32",
      [](Args* a, Options*) { a->sparse_indices.dtype = DType::kI64; }},
     {"ValuesOfAnotherType", "sparse_values.dtype=bf16, want f16",
      [](Args* a, Options*) { a->sparse_values.dtype = DType::kBF16; }},
-    {"KeyOfTwoHeads", "key.shape[2]=2, want 1 (one key head)", [](Args* a, Options*) { a->k.shape[2] = 2; }},
-    {"KeyOfAnotherHeadSize", "key.shape[3]=15, want 16 (query.shape[3])",
-     [](Args* a, Options*) { a->k.shape[3] = 15; }},
-    {"WeightsOfOtherHeads", "weights.shape[2]=3, want 4 (query.shape[2])",
+    {"KeyOfTwoHeads", "k.shape[2]=2, want 1 (one key head)", [](Args* a, Options*) { a->k.shape[2] = 2; }},
+    {"KeyOfAnotherHeadSize", "k.shape[3]=15, want 16 (q.shape[3])", [](Args* a, Options*) { a->k.shape[3] = 15; }},
+    {"WeightsOfOtherHeads", "weights.shape[2]=3, want 4 (q.shape[2])",
      [](Args* a, Options*) { a->weights.shape[2] = 3; }},
     {"WeightsOfAnotherRank", "weights.shape=[2,5,1,4], want 3 dimensions (BSND)",
      [](Args* a, Options*) {
        a->weights.shape = {2, 5, 1, 4};
        a->weights.stride = {};
      }},
-    {"IndicesOfOtherRows", "sparse_indices.shape[1]=4, want 5 (query.shape[1])",
+    {"IndicesOfOtherRows", "sparse_indices.shape[1]=4, want 5 (q.shape[1])",
      [](Args* a, Options*) { a->sparse_indices.shape[1] = 4; }},
     {"ValuesOfOtherEntries", "sparse_values.shape[3]=7, want 8 (sparse_indices.shape[3])",
      [](Args* a, Options*) { a->sparse_values.shape[3] = 7; }},
@@ -83,9 +81,9 @@ const Mistake<Args, Options> kMistakes[] = {
      [](Args* a, Options*) { a->sparse_indices.data = const_cast<void*>(a->weights.data); }},
     {"ValuesAreIndices", "sparse_values: shares memory with sparse_indices",
      [](Args* a, Options*) { a->sparse_values.data = a->sparse_indices.data; }},
-    {"LengthBeyondTheTensor", "lengths_kv[1]=41, want 0..40 (key.shape[1])",
+    {"LengthBeyondTheTensor", "lengths_kv[1]=41, want 0..40 (k.shape[1])",
      [](Args* a, Options*) { a->lengths_kv = kTooMany; }},
-    {"PackedLengthsOfABatch", "lengths_q[1]=5, want 10 (query.shape[0]): looks like per-batch lengths",
+    {"PackedLengthsOfABatch", "lengths_q[1]=5, want 10 (q.shape[0]): looks like per-batch lengths",
      [](Args* a, Options*) { a->lengths_q = kPerBatch; }, kPacked},
     {"PagesWithoutLengths", "lengths_kv: missing, want the lengths of paged keys",
      [](Args* a, Options*) { a->lengths_kv = {}; }, kPadded, 16},
@@ -115,37 +113,41 @@ INSTANTIATE_TEST_SUITE_P(All, RefusedIndexer, ::testing::ValuesIn(kMistakes),
                          [](const auto& info) { return info.param.name; });
 
 using GradArgs = LightningIndexerGradArgs;
+using GradOptions = LightningIndexerGradOptions;
 
-const Mistake<GradArgs, Options> kGradMistakes[] = {
-    {"NoLists", "sparse_indices: null data", [](GradArgs* a, Options*) { a->sparse_indices.data = nullptr; }},
-    {"NoGradientOfValues", "d_values: null data", [](GradArgs* a, Options*) { a->d_values.data = nullptr; }},
-    {"NoDq", "dq: null data", [](GradArgs* a, Options*) { a->dq.data = nullptr; }},
-    {"NoDk", "dk: null data", [](GradArgs* a, Options*) { a->dk.data = nullptr; }},
-    {"NoDweights", "dweights: null data", [](GradArgs* a, Options*) { a->dweights.data = nullptr; }},
+const Mistake<GradArgs, GradOptions> kGradMistakes[] = {
+    {"NoLists", "sparse_indices: null data", [](GradArgs* a, GradOptions*) { a->sparse_indices.data = nullptr; }},
+    {"NoGradientOfValues", "d_values: null data", [](GradArgs* a, GradOptions*) { a->d_values.data = nullptr; }},
+    {"NoDq", "dq: null data", [](GradArgs* a, GradOptions*) { a->dq.data = nullptr; }},
+    {"NoDk", "dk: null data", [](GradArgs* a, GradOptions*) { a->dk.data = nullptr; }},
+    {"NoDweights", "dweights: null data", [](GradArgs* a, GradOptions*) { a->dweights.data = nullptr; }},
     {"ListsOfAnotherType", "sparse_indices.dtype=f32, want i32 or i64",
-     [](GradArgs* a, Options*) { a->sparse_indices.dtype = DType::kF32; }},
+     [](GradArgs* a, GradOptions*) { a->sparse_indices.dtype = DType::kF32; }},
     {"GradientOfValuesOfAnotherType", "d_values.dtype=bf16, want f16",
-     [](GradArgs* a, Options*) { a->d_values.dtype = DType::kBF16; }},
+     [](GradArgs* a, GradOptions*) { a->d_values.dtype = DType::kBF16; }},
     {"GradientOfValuesOfOtherEntries", "d_values.shape[3]=7, want 8 (sparse_indices.shape[3])",
-     [](GradArgs* a, Options*) { a->d_values.shape[3] = 7; }},
-    {"DqOfAnotherType", "dq.dtype=f32, want f16", [](GradArgs* a, Options*) { a->dq.dtype = DType::kF32; }},
-    {"DkOfAnotherLength", "dk.shape[1]=39, want 40 (key.shape[1])", [](GradArgs* a, Options*) { a->dk.shape[1] = 39; }},
+     [](GradArgs* a, GradOptions*) { a->d_values.shape[3] = 7; }},
+    {"DqOfAnotherType", "dq.dtype=f32, want f16", [](GradArgs* a, GradOptions*) { a->dq.dtype = DType::kF32; }},
+    {"DkOfAnotherLength", "dk.shape[1]=39, want 40 (k.shape[1])",
+     [](GradArgs* a, GradOptions*) { a->dk.shape[1] = 39; }},
     {"DweightsOfAnotherType", "dweights.dtype=f32, want f16",
-     [](GradArgs* a, Options*) { a->dweights.dtype = DType::kF32; }},
-    {"DweightsOfOtherHeads", "dweights.shape[2]=3, want 4", [](GradArgs* a, Options*) { a->dweights.shape[2] = 3; }},
+     [](GradArgs* a, GradOptions*) { a->dweights.dtype = DType::kF32; }},
+    {"DweightsOfOtherHeads", "dweights.shape[2]=3, want 4",
+     [](GradArgs* a, GradOptions*) { a->dweights.shape[2] = 3; }},
     {"DkOntoItself", "dk.stride=[640,0,16,1], want strides that keep its elements apart",
-     [](GradArgs* a, Options*) { a->dk.stride[1] = 0; }},
-    {"DqIsQuery", "dq: shares memory with query",
-     [](GradArgs* a, Options*) { a->dq.data = const_cast<void*>(a->q.data); }},
-    {"DweightsIsDq", "dweights: shares memory with dq", [](GradArgs* a, Options*) { a->dweights.data = a->dq.data; }},
+     [](GradArgs* a, GradOptions*) { a->dk.stride[1] = 0; }},
+    {"DqIsQuery", "dq: shares memory with q",
+     [](GradArgs* a, GradOptions*) { a->dq.data = const_cast<void*>(a->q.data); }},
+    {"DweightsIsDq", "dweights: shares memory with dq",
+     [](GradArgs* a, GradOptions*) { a->dweights.data = a->dq.data; }},
 };
 
-class RefusedIndexerGrad : public ::testing::TestWithParam<Mistake<GradArgs, Options>> {};
+class RefusedIndexerGrad : public ::testing::TestWithParam<Mistake<GradArgs, GradOptions>> {};
 
 TEST_P(RefusedIndexerGrad, NamesTheArgumentAndWritesNothing) {
   const IndexerGradCall call(IndexerCase{.tokens = Spoilt()});
   GradArgs args = call.args();
-  Options options = call.options();
+  GradOptions options = call.options();
   GetParam().make(&args, &options);
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
   ExpectRefusal(LightningIndexerGrad(args, options), GetParam().message);
@@ -156,59 +158,55 @@ INSTANTIATE_TEST_SUITE_P(All, RefusedIndexerGrad, ::testing::ValuesIn(kGradMista
                          [](const auto& info) { return info.param.name; });
 
 using LossArgs = SparseIndexerLossArgs;
+using LossOptions = SparseIndexerLossOptions;
 
-const Mistake<LossArgs, IndexerLossOptions> kLossMistakes[] = {
-    {"NoQuery", "query: null data", [](LossArgs* a, IndexerLossOptions*) { a->q.data = nullptr; }},
-    {"NoKey", "key: null data", [](LossArgs* a, IndexerLossOptions*) { a->k.data = nullptr; }},
-    {"NoQueryIndex", "query_index: null data", [](LossArgs* a, IndexerLossOptions*) { a->q_index.data = nullptr; }},
-    {"NoKeyIndex", "key_index: null data", [](LossArgs* a, IndexerLossOptions*) { a->k_index.data = nullptr; }},
-    {"NoWeights", "weights: null data", [](LossArgs* a, IndexerLossOptions*) { a->weights.data = nullptr; }},
-    {"NoLists", "sparse_indices: null data",
-     [](LossArgs* a, IndexerLossOptions*) { a->sparse_indices.data = nullptr; }},
-    {"NoMax", "softmax_max: null data", [](LossArgs* a, IndexerLossOptions*) { a->softmax_max.data = nullptr; }},
-    {"NoSum", "softmax_sum: null data", [](LossArgs* a, IndexerLossOptions*) { a->softmax_sum.data = nullptr; }},
-    {"NoDq", "dq_index: null data", [](LossArgs* a, IndexerLossOptions*) { a->dq_index.data = nullptr; }},
-    {"NoDk", "dk_index: null data", [](LossArgs* a, IndexerLossOptions*) { a->dk_index.data = nullptr; }},
-    {"NoDweights", "dweights: null data", [](LossArgs* a, IndexerLossOptions*) { a->dweights.data = nullptr; }},
-    {"NoLoss", "loss: null data", [](LossArgs* a, IndexerLossOptions*) { a->loss.data = nullptr; }},
-    {"NoKeyRope", "key_rope: missing, want it with query_rope",
-     [](LossArgs* a, IndexerLossOptions*) { a->k_rope.data = nullptr; }},
-    {"LossOfAnotherType", "loss.dtype=f16, want f32",
-     [](LossArgs* a, IndexerLossOptions*) { a->loss.dtype = DType::kF16; }},
+const Mistake<LossArgs, LossOptions> kLossMistakes[] = {
+    {"NoQuery", "q: null data", [](LossArgs* a, LossOptions*) { a->q.data = nullptr; }},
+    {"NoKey", "k: null data", [](LossArgs* a, LossOptions*) { a->k.data = nullptr; }},
+    {"NoQueryIndex", "q_index: null data", [](LossArgs* a, LossOptions*) { a->q_index.data = nullptr; }},
+    {"NoKeyIndex", "k_index: null data", [](LossArgs* a, LossOptions*) { a->k_index.data = nullptr; }},
+    {"NoWeights", "weights: null data", [](LossArgs* a, LossOptions*) { a->weights.data = nullptr; }},
+    {"NoLists", "sparse_indices: null data", [](LossArgs* a, LossOptions*) { a->sparse_indices.data = nullptr; }},
+    {"NoMax", "softmax_max: null data", [](LossArgs* a, LossOptions*) { a->softmax_max.data = nullptr; }},
+    {"NoSum", "softmax_sum: null data", [](LossArgs* a, LossOptions*) { a->softmax_sum.data = nullptr; }},
+    {"NoDq", "dq_index: null data", [](LossArgs* a, LossOptions*) { a->dq_index.data = nullptr; }},
+    {"NoDk", "dk_index: null data", [](LossArgs* a, LossOptions*) { a->dk_index.data = nullptr; }},
+    {"NoDweights", "dweights: null data", [](LossArgs* a, LossOptions*) { a->dweights.data = nullptr; }},
+    {"NoLoss", "loss: null data", [](LossArgs* a, LossOptions*) { a->loss.data = nullptr; }},
+    {"NoKeyRope", "k_rope: missing, want it with q_rope", [](LossArgs* a, LossOptions*) { a->k_rope.data = nullptr; }},
+    {"LossOfAnotherType", "loss.dtype=f16, want f32", [](LossArgs* a, LossOptions*) { a->loss.dtype = DType::kF16; }},
     {"LossOfTwo", "loss.shape=[2], want one element",
-     [](LossArgs* a, IndexerLossOptions*) {
+     [](LossArgs* a, LossOptions*) {
        a->loss.shape = {2};
        a->loss.stride = {};
      }},
     {"AnotherReduction", "reduction=2, want sum (0) or mean (1)",
-     [](LossArgs*, IndexerLossOptions* o) { o->reduction = static_cast<LossReduction>(2); }},
+     [](LossArgs*, LossOptions* o) { o->reduction = static_cast<LossReduction>(2); }},
     {"AnotherTarget", "target=2, want head mean (0) or L1 (1)",
-     [](LossArgs*, IndexerLossOptions* o) { o->target = static_cast<IndexerTarget>(2); }},
-    {"ScaleInfinite", "scale=inf, want a finite number", [](LossArgs*, IndexerLossOptions* o) { o->scale = INFINITY; }},
-    {"AnotherLayout", "layout=SBH, want BSND or TND",
-     [](LossArgs*, IndexerLossOptions* o) { o->layout = Layout::kSBH; }},
-    {"QueryOfAnotherType", "query.dtype=f32, want f16 (query_index.dtype)",
-     [](LossArgs* a, IndexerLossOptions*) { a->q.dtype = DType::kF32; }},
-    {"KeyOfTwoHeads", "key.shape[2]=2, want 1 (one key head)",
-     [](LossArgs* a, IndexerLossOptions*) { a->k.shape[2] = 2; }},
-    {"KeyIndexOfAnotherSize", "key_index.shape[3]=15, want 16 (query_index.shape[3])",
-     [](LossArgs* a, IndexerLossOptions*) { a->k_index.shape[3] = 15; }},
+     [](LossArgs*, LossOptions* o) { o->target = static_cast<IndexerTarget>(2); }},
+    {"ScaleInfinite", "scale=inf, want a finite number", [](LossArgs*, LossOptions* o) { o->scale = INFINITY; }},
+    {"AnotherLayout", "layout=SBH, want BSND or TND", [](LossArgs*, LossOptions* o) { o->layout = Layout::kSBH; }},
+    {"QueryOfAnotherType", "q.dtype=f32, want f16 (q_index.dtype)",
+     [](LossArgs* a, LossOptions*) { a->q.dtype = DType::kF32; }},
+    {"KeyOfTwoHeads", "k.shape[2]=2, want 1 (one key head)", [](LossArgs* a, LossOptions*) { a->k.shape[2] = 2; }},
+    {"KeyIndexOfAnotherSize", "k_index.shape[3]=15, want 16 (q_index.shape[3])",
+     [](LossArgs* a, LossOptions*) { a->k_index.shape[3] = 15; }},
     {"MaxOfOtherHeads", "softmax_max.shape[3]=3, want 4",
-     [](LossArgs* a, IndexerLossOptions*) { a->softmax_max.shape[3] = 3; }},
-    {"LengthBeyondTheTensor", "lengths_kv[1]=41, want 0..40 (key_index.shape[1])",
-     [](LossArgs* a, IndexerLossOptions*) { a->lengths_kv = kTooMany; }},
+     [](LossArgs* a, LossOptions*) { a->softmax_max.shape[3] = 3; }},
+    {"LengthBeyondTheTensor", "lengths_kv[1]=41, want 0..40 (k_index.shape[1])",
+     [](LossArgs* a, LossOptions*) { a->lengths_kv = kTooMany; }},
     {"LossIsWeights", "loss: shares memory with weights",
-     [](LossArgs* a, IndexerLossOptions*) { a->loss.data = const_cast<void*>(a->weights.data); }},
-    {"DkIsKeyIndex", "dk_index: shares memory with key_index",
-     [](LossArgs* a, IndexerLossOptions*) { a->dk_index.data = const_cast<void*>(a->k_index.data); }},
+     [](LossArgs* a, LossOptions*) { a->loss.data = const_cast<void*>(a->weights.data); }},
+    {"DkIsKeyIndex", "dk_index: shares memory with k_index",
+     [](LossArgs* a, LossOptions*) { a->dk_index.data = const_cast<void*>(a->k_index.data); }},
 };
 
-class RefusedLoss : public ::testing::TestWithParam<Mistake<LossArgs, IndexerLossOptions>> {};
+class RefusedLoss : public ::testing::TestWithParam<Mistake<LossArgs, LossOptions>> {};
 
 TEST_P(RefusedLoss, NamesTheArgumentAndWritesNothing) {
   const LossCall call(LossCase{.tokens = Spoilt(), .d_rope = 8});
   LossArgs args = call.sparse_args();
-  IndexerLossOptions options = call.options();
+  LossOptions options = call.options();
   GetParam().make(&args, &options);
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
   ExpectRefusal(SparseLightningIndexerGradKLLoss(args, options), GetParam().message);
@@ -219,37 +217,38 @@ INSTANTIATE_TEST_SUITE_P(All, RefusedLoss, ::testing::ValuesIn(kLossMistakes),
                          [](const auto& info) { return info.param.name; });
 
 using DenseArgs = DenseIndexerLossArgs;
+using DenseOptions = DenseIndexerLossOptions;
 
-const Mistake<DenseArgs, IndexerLossOptions> kDenseMistakes[] = {
-    {"NoKey", "key: null data", [](DenseArgs* a, IndexerLossOptions*) { a->k.data = nullptr; }},
+const Mistake<DenseArgs, DenseOptions> kDenseMistakes[] = {
+    {"NoKey", "k: null data", [](DenseArgs* a, DenseOptions*) { a->k.data = nullptr; }},
     {"NoMaxIndex", "softmax_max_index: null data",
-     [](DenseArgs* a, IndexerLossOptions*) { a->softmax_max_index.data = nullptr; }},
+     [](DenseArgs* a, DenseOptions*) { a->softmax_max_index.data = nullptr; }},
     {"NoSumIndex", "softmax_sum_index: null data",
-     [](DenseArgs* a, IndexerLossOptions*) { a->softmax_sum_index.data = nullptr; }},
-    {"KeyHeadsThatDoNotDivide", "key.shape[2]=3, want a divisor of 4 (query.shape[2])",
-     [](DenseArgs* a, IndexerLossOptions*) {
+     [](DenseArgs* a, DenseOptions*) { a->softmax_sum_index.data = nullptr; }},
+    {"KeyHeadsThatDoNotDivide", "k.shape[2]=3, want a divisor of 4 (q.shape[2])",
+     [](DenseArgs* a, DenseOptions*) {
        a->k.shape[2] = 3;
        a->k.stride = {};
      }},
     {"MaxOfOtherHeads", "softmax_max.shape[1]=1, want 2",
-     [](DenseArgs* a, IndexerLossOptions*) { a->softmax_max.shape[1] = 1; }},
+     [](DenseArgs* a, DenseOptions*) { a->softmax_max.shape[1] = 1; }},
     {"MaxIndexOfAnotherShape", "softmax_max_index.shape",
-     [](DenseArgs* a, IndexerLossOptions*) {
+     [](DenseArgs* a, DenseOptions*) {
        a->softmax_max_index.shape = {2, 5};
        a->softmax_max_index.stride = {};
      }},
     {"SumIndexOfAnotherType", "softmax_sum_index.dtype=f16, want f32",
-     [](DenseArgs* a, IndexerLossOptions*) { a->softmax_sum_index.dtype = DType::kF16; }},
+     [](DenseArgs* a, DenseOptions*) { a->softmax_sum_index.dtype = DType::kF16; }},
     {"DqIsSumIndex", "dq_index: shares memory with softmax_sum_index",
-     [](DenseArgs* a, IndexerLossOptions*) { a->dq_index.data = const_cast<void*>(a->softmax_sum_index.data); }},
+     [](DenseArgs* a, DenseOptions*) { a->dq_index.data = const_cast<void*>(a->softmax_sum_index.data); }},
 };
 
-class RefusedDenseLoss : public ::testing::TestWithParam<Mistake<DenseArgs, IndexerLossOptions>> {};
+class RefusedDenseLoss : public ::testing::TestWithParam<Mistake<DenseArgs, DenseOptions>> {};
 
 TEST_P(RefusedDenseLoss, NamesTheArgumentAndWritesNothing) {
   const LossCall call(LossCase{.tokens = Spoilt(), .dense = true, .heads_kv = 2});
   DenseArgs args = call.dense_args();
-  IndexerLossOptions options = call.options();
+  DenseOptions options = call.dense_options();
   GetParam().make(&args, &options);
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
   ExpectRefusal(DenseLightningIndexerGradKLLoss(args, options), GetParam().message);

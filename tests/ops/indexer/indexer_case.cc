@@ -48,7 +48,9 @@ std::ostream& operator<<(std::ostream& out, const IndexerCase& c) {
   return out;
 }
 
-LightningIndexerOptions OptionsOf(const IndexerCase& c) {
+LightningIndexerOptions OptionsOf(const IndexerCase& c) { return {.layout = c.tokens.layout, .mask = c.tokens.mask()}; }
+
+LightningIndexerGradOptions GradOptionsOf(const IndexerCase& c) {
   return {.layout = c.tokens.layout, .mask = c.tokens.mask(), .check_indices = c.check_indices};
 }
 

@@ -39,6 +39,7 @@ struct IndexerCase {
 
 std::ostream& operator<<(std::ostream& out, const IndexerCase& c);
 [[nodiscard]] LightningIndexerOptions OptionsOf(const IndexerCase& c);
+[[nodiscard]] LightningIndexerGradOptions GradOptionsOf(const IndexerCase& c);
 /// The case in the reference's terms, with the case's lists.
 [[nodiscard]] reference::IndexerProblem MakeReferenceProblem(const IndexerCase& c);
 /// Gradients of the values, [tokens, slots].
@@ -84,7 +85,7 @@ class IndexerGradCall {
   [[nodiscard]] const reference::IndexerProblem& values() const { return values_; }
   [[nodiscard]] const std::vector<double>& d_values() const { return d_values_values_; }
   [[nodiscard]] LightningIndexerGradArgs args() const;
-  [[nodiscard]] LightningIndexerOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] LightningIndexerGradOptions options() const { return GradOptionsOf(case_); }
   [[nodiscard]] Status Run(Context* context) const { return LightningIndexerGrad(args(), options(), context); }
   [[nodiscard]] TokenOutputs Outputs() const;
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;

@@ -61,8 +61,8 @@ std::ostream& operator<<(std::ostream& out, const LossCase& c) {
   return out;
 }
 
-IndexerLossOptions OptionsOf(const LossCase& c) {
-  IndexerLossOptions options;
+SparseIndexerLossOptions OptionsOf(const LossCase& c) {
+  SparseIndexerLossOptions options;
   options.layout = c.tokens.layout;
   options.scale = c.scale;
   options.mask = c.tokens.mask();
@@ -70,6 +70,15 @@ IndexerLossOptions OptionsOf(const LossCase& c) {
   options.target = c.l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean;
   options.check_indices = c.check_indices;
   return options;
+}
+
+DenseIndexerLossOptions DenseOptionsOf(const LossCase& c) {
+  const SparseIndexerLossOptions shared = OptionsOf(c);
+  return {.layout = shared.layout,
+          .scale = shared.scale,
+          .mask = shared.mask,
+          .reduction = shared.reduction,
+          .target = shared.target};
 }
 
 reference::LossProblem MakeReferenceProblem(const LossCase& c) {
@@ -184,7 +193,7 @@ DenseIndexerLossArgs LossCall::dense_args() const {
 }
 
 Status LossCall::Run(Context* context) const {
-  return case_.dense ? DenseLightningIndexerGradKLLoss(dense_args(), options(), context)
+  return case_.dense ? DenseLightningIndexerGradKLLoss(dense_args(), dense_options(), context)
                      : SparseLightningIndexerGradKLLoss(sparse_args(), options(), context);
 }
 
@@ -193,7 +202,7 @@ Result<PlanFor<SparseIndexerLossArgs>> LossCall::MakeSparsePlan(Context* context
 }
 
 Result<PlanFor<DenseIndexerLossArgs>> LossCall::MakeDensePlan(Context* context) const {
-  return PlanDenseLightningIndexerGradKLLoss(dense_args(), options(), context);
+  return PlanDenseLightningIndexerGradKLLoss(dense_args(), dense_options(), context);
 }
 
 TokenOutputs LossCall::Outputs() const {

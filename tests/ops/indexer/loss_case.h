@@ -33,7 +33,8 @@ struct LossCase {
 };
 
 std::ostream& operator<<(std::ostream& out, const LossCase& c);
-[[nodiscard]] IndexerLossOptions OptionsOf(const LossCase& c);
+[[nodiscard]] SparseIndexerLossOptions OptionsOf(const LossCase& c);
+[[nodiscard]] DenseIndexerLossOptions DenseOptionsOf(const LossCase& c);
 /// The case in the reference's terms, statistics in f32.
 [[nodiscard]] reference::LossProblem MakeReferenceProblem(const LossCase& c);
 
@@ -50,7 +51,8 @@ class LossCall {
   [[nodiscard]] const reference::LossProblem& values() const { return values_; }
   [[nodiscard]] SparseIndexerLossArgs sparse_args() const;
   [[nodiscard]] DenseIndexerLossArgs dense_args() const;
-  [[nodiscard]] IndexerLossOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] SparseIndexerLossOptions options() const { return OptionsOf(case_); }
+  [[nodiscard]] DenseIndexerLossOptions dense_options() const { return DenseOptionsOf(case_); }
   [[nodiscard]] Status Run(Context* context) const;
   // Of sparse_args() and of dense_args().
   [[nodiscard]] Result<PlanFor<SparseIndexerLossArgs>> MakeSparsePlan(Context* context) const;

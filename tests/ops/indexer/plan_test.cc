@@ -101,7 +101,7 @@ TEST(IndexerPlan, OfTheBackwardRunsOnThePlannedCallAlone) {
   EXPECT_THAT(Refusal(plan, args), HasSubstr("dweights: null data"));
   args = call.args();
   args.dk.data = const_cast<void*>(args.k.data);
-  EXPECT_THAT(Refusal(plan, args), HasSubstr("dk: shares memory with key"));
+  EXPECT_THAT(Refusal(plan, args), HasSubstr("dk: shares memory with k"));
   EXPECT_EQ(before.FirstChange(), -1);
 }
 

@@ -21,15 +21,15 @@ OutputScales::OutputScales(const OutputScaleForm& form, uint64_t seed, int64_t h
   }
 }
 
-double OutputScales::Quantised(double x, int64_t head, int64_t column) const {
+double OutputScales::Quantized(double x, int64_t head, int64_t column) const {
   const int64_t at = per_column_ ? head * dv_ + column : 0;
-  return reference::Quantise(x, scale_.Get(at), offset_.absent() ? 0 : offset_.Get(at));
+  return reference::Quantize(x, scale_.Get(at), offset_.absent() ? 0 : offset_.Get(at));
 }
 
 double OutputScales::Tolerance(double x, double far, int64_t head, int64_t column) const {
-  const double usual = Quantised(x, head, column);
-  return std::max(std::fabs(Quantised(x + far, head, column) - usual),
-                  std::fabs(Quantised(x - far, head, column) - usual));
+  const double usual = Quantized(x, head, column);
+  return std::max(std::fabs(Quantized(x + far, head, column) - usual),
+                  std::fabs(Quantized(x - far, head, column) - usual));
 }
 
 }  // namespace fa::test

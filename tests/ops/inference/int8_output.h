@@ -24,8 +24,8 @@ class OutputScales {
   [[nodiscard]] const Tensor& scale() const { return scale_; }
   [[nodiscard]] const Tensor& offset() const { return offset_; }
   /// The int8 value of an output that is exactly `x`.
-  [[nodiscard]] double Quantised(double x, int64_t head, int64_t column) const;
-  /// How far an output may be from Quantised(x) if it is `far` from x before quantisation.
+  [[nodiscard]] double Quantized(double x, int64_t head, int64_t column) const;
+  /// How far an output may be from Quantized(x) if it is `far` from x before quantization.
   [[nodiscard]] double Tolerance(double x, double far, int64_t head, int64_t column) const;
 
  private:

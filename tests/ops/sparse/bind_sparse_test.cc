@@ -106,56 +106,56 @@ TEST(BindSparse, TheCallsOfTheTestsAreValid) {
 TEST(BindSparse, RefusesShapesAndTypes) {
   ExpectForward({
       {[](Call& c) { c.options.layout = Layout::kBNSD; }, "layout=BNSD, want BSND or TND"},
-      {[](Call& c) { c.forward.q = {}; }, "query: null data"},
-      {[](Call& c) { c.forward.q.dtype = DType::kI8; }, "query.dtype=i8, want f32, f16 or bf16"},
+      {[](Call& c) { c.forward.q = {}; }, "q: null data"},
+      {[](Call& c) { c.forward.q.dtype = DType::kI8; }, "q.dtype=i8, want f32, f16 or bf16"},
       {[](Call& c) {
          c.forward.q = c.In({2, 3, 32});
        },
-       "query.shape=[2,3,32], want 4 dimensions (BSND)"},
+       "q.shape=[2,3,32], want 4 dimensions (BSND)"},
       {[](Call& c) {
          c.forward.q = c.In({2, 3, 0, 8});
        },
-       "query.shape[2]=0, want >= 1"},
+       "q.shape[2]=0, want >= 1"},
       {[](Call& c) {
          c.forward.q = c.In({2, 3, 4, 1025});
        },
-       "query.shape[3]=1025, want a head size of 1..1024"},
-      {[](Call& c) { c.forward.k.dtype = DType::kF16; }, "key.dtype=f16, want f32 (query.dtype)"},
+       "q.shape[3]=1025, want a head size of 1..1024"},
+      {[](Call& c) { c.forward.k.dtype = DType::kF16; }, "k.dtype=f16, want f32 (q.dtype)"},
       {[](Call& c) {
          c.forward.k = c.In({1, 5, 1, 8});
        },
-       "key.shape[0]=1, want 2 (query.shape[0])"},
+       "k.shape[0]=1, want 2 (q.shape[0])"},
       {[](Call& c) {
          c.forward.k = c.In({2, 5, 2, 8});
        },
-       "key.shape[2]=2, want 1 (one key head)"},
+       "k.shape[2]=2, want 1 (one key head)"},
       {[](Call& c) {
          c.forward.k = c.In({2, 5, 1, 7});
        },
-       "key.shape[3]=7, want 8 (query.shape[3])"},
+       "k.shape[3]=7, want 8 (q.shape[3])"},
       {[](Call& c) {
          c.forward.v = c.In({2, 4, 1, 6});
        },
-       "value.shape[1]=4, want 5 (key.shape[1])"},
+       "v.shape[1]=4, want 5 (k.shape[1])"},
       {[](Call& c) {
          c.forward.v = c.In({2, 5, 1, 1025});
        },
-       "value.shape[3]=1025, want a head size of 1..1024"},
-      {[](Call& c) { c.forward.k_rope = {}; }, "key_rope: missing, want it with query_rope"},
-      {[](Call& c) { c.forward.q_rope = {}; }, "key_rope: given, want none without query_rope"},
+       "v.shape[3]=1025, want a head size of 1..1024"},
+      {[](Call& c) { c.forward.k_rope = {}; }, "k_rope: missing, want it with q_rope"},
+      {[](Call& c) { c.forward.q_rope = {}; }, "k_rope: given, want none without q_rope"},
       {[](Call& c) {
          c.forward.q_rope = c.In({2, 3, 3, 2});
        },
-       "query_rope.shape[2]=3, want 4 (query.shape[2])"},
+       "q_rope.shape[2]=3, want 4 (q.shape[2])"},
       {[](Call& c) {
          c.forward.k_rope = c.In({2, 5, 1, 3});
        },
-       "key_rope.shape[3]=3, want 2 (query_rope.shape[3])"},
+       "k_rope.shape[3]=3, want 2 (q_rope.shape[3])"},
       {[](Call& c) { c.forward.sparse_indices.dtype = DType::kF32; }, "sparse_indices.dtype=f32, want i32 or i64"},
       {[](Call& c) {
          c.forward.sparse_indices.shape = {2, 2, 1, 4};
        },
-       "sparse_indices.shape[1]=2, want 3 (query.shape[1])"},
+       "sparse_indices.shape[1]=2, want 3 (q.shape[1])"},
       {[](Call& c) {
          c.forward.sparse_indices.shape = {2, 3, 2, 4};
        },
@@ -163,11 +163,11 @@ TEST(BindSparse, RefusesShapesAndTypes) {
       {[](Call& c) {
          c.forward.out = c.Out({2, 3, 4, 5}, 0);
        },
-       "out.shape[3]=5, want 6 (value.shape[3])"},
+       "out.shape[3]=5, want 6 (v.shape[3])"},
       {[](Call& c) {
          c.forward.v = {}, c.forward.out = c.Out({2, 3, 4, 9}, 0);
        },
-       "out.shape[3]=9, want 1..8 (columns of key, without value)"},
+       "out.shape[3]=9, want 1..8 (columns of k, without v)"},
       {[](Call& c) {
          c.forward.out.stride = {72, 24, 0, 1};
        },
@@ -180,7 +180,7 @@ TEST(BindSparse, RefusesShapesAndTypes) {
          c.forward.p_head_mean = c.Out({2, 3, 5}, 3);
        },
        "p_head_mean.shape[2]=5, want 4 (sparse_indices.shape[3])"},
-      {[](Call& c) { c.forward.sink = c.In({5}); }, "sink.shape[0]=5, want 4 (query.shape[2])"},
+      {[](Call& c) { c.forward.sink = c.In({5}); }, "sink.shape[0]=5, want 4 (q.shape[2])"},
       {[](Call& c) {
          c.forward.sink = c.In({1, 4});
        },
@@ -196,7 +196,7 @@ TEST(BindSparse, RefusesShapesAndTypes) {
       {[](Call& c) {
          c.lengths_kv = {1, 6};
        },
-       "lengths_kv[1]=6, want 0..5 (key.shape[1])"},
+       "lengths_kv[1]=6, want 0..5 (k.shape[1])"},
       {[](Call& c) { c.lengths_q = {1}; }, "lengths_q has 1 entries, want 2 (batch)"},
   });
 }
@@ -207,18 +207,18 @@ TEST(BindSparse, RefusesPagesThatDoNotExist) {
       {[](Call& c) {
          c.Page(), c.forward.block_table.shape = {1, 4};
        },
-       "block_table.shape[0]=1, want 2 (query.shape[0])"},
+       "block_table.shape[0]=1, want 2 (q.shape[0])"},
       {[](Call& c) {
          c.Page(), c.forward.v = c.In({4, 3, 1, 6});
        },
-       "value.shape[1]=3, want 2 (key.shape[1])"},
+       "v.shape[1]=3, want 2 (k.shape[1])"},
       {[](Call& c) { c.Page(), c.lengths_kv = {}; }, "lengths_kv: missing, want the lengths of paged keys"},
       {[](Call& c) {
          c.Page(), c.lengths_kv = {5, 1};
        },
        "lengths_kv[0]=5, want 0..4 (block_table.shape[1] pages)"},
-      {[](Call& c) { c.Page(), c.table[1] = 4; }, "block_table[0][1]=4, want 0..3 (key.shape[0])"},
-      {[](Call& c) { c.Page(), c.table[2] = -1; }, "block_table[1][0]=-1, want 0..3 (key.shape[0])"},
+      {[](Call& c) { c.Page(), c.table[1] = 4; }, "block_table[0][1]=4, want 0..3 (k.shape[0])"},
+      {[](Call& c) { c.Page(), c.table[2] = -1; }, "block_table[1][0]=-1, want 0..3 (k.shape[0])"},
   });
   Call call;
   call.Page();
@@ -240,18 +240,18 @@ TEST(BindSparse, RefusesEntriesThatAreNoBlockOnlyWhereItIsAsked) {
 TEST(BindSparse, BackwardRefusesGradientsThatDoNotFit) {
   const std::vector<Case> cases = {
       {[](Call& c) { c.backward.dq = {}; }, "dq: null data"},
-      {[](Call& c) { c.backward.dv = {}; }, "dv: missing, want it with value"},
-      {[](Call& c) { c.backward.v = {}; }, "dv: given, want none without value"},
-      {[](Call& c) { c.backward.dk_rope = {}; }, "dk_rope: missing, want it with query_rope"},
-      {[](Call& c) { c.backward.q_rope = c.backward.k_rope = {}; }, "dq_rope: given, want none without query_rope"},
+      {[](Call& c) { c.backward.dv = {}; }, "dv: missing, want it with v"},
+      {[](Call& c) { c.backward.v = {}; }, "dv: given, want none without v"},
+      {[](Call& c) { c.backward.dk_rope = {}; }, "dk_rope: missing, want it with q_rope"},
+      {[](Call& c) { c.backward.q_rope = c.backward.k_rope = {}; }, "dq_rope: given, want none without q_rope"},
       {[](Call& c) {
          c.backward.dk = c.Out({2, 5, 1, 7}, 1);
        },
-       "dk.shape[3]=7, want 8 (query.shape[3])"},
+       "dk.shape[3]=7, want 8 (q.shape[3])"},
       {[](Call& c) {
          c.backward.d_out = c.In({2, 3, 4, 5});
        },
-       "d_out.shape[3]=5, want 6 (value.shape[3])"},
+       "d_out.shape[3]=5, want 6 (v.shape[3])"},
       {[](Call& c) {
          c.backward.softmax_sum = c.In({2, 3, 4});
        },
@@ -266,7 +266,7 @@ TEST(BindSparse, BackwardRefusesGradientsThatDoNotFit) {
          c.backward.sink = c.In({4});
          c.backward.dsink = c.Out({3}, 5);
        },
-       "dsink.shape[0]=3, want 4 (query.shape[2])"},
+       "dsink.shape[0]=3, want 4 (q.shape[2])"},
       {[](Call& c) {
          c.backward.sink = c.In({4});
          c.backward.dsink = {c.backward.dk.data, DType::kF32, {4}, {}};
@@ -286,7 +286,7 @@ TEST(BindSparse, APlanRunsOnThePlannedTensorsOnly) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(Call::Text(plan->Run(call.forward)), "ok");
   call.forward.q.shape = {2, 3, 2, 8};
-  EXPECT_EQ(Call::Text(plan->Run(call.forward)), "query.shape=[2,3,2,8], want [2,3,4,8] (as planned)");
+  EXPECT_EQ(Call::Text(plan->Run(call.forward)), "q.shape=[2,3,2,8], want [2,3,4,8] (as planned)");
   const auto backward = PlanSparseFlashAttentionGrad(call.backward, call.options);
   ASSERT_TRUE(backward.ok()) << backward.status().message();
   EXPECT_EQ(Call::Text(backward->Run(call.backward)), "ok");

@@ -33,7 +33,7 @@ TEST(SparseSequences, LimitCountsFromTheRightEnd) {
 
 TEST(SparseSequences, MoreTokensThanTasksCanBeAreRefused) {
   const SparseLengths lengths{.batch = 3, .q_rows = int64_t{1} << 29, .k_rows = 1};
-  EXPECT_EQ(Message(lengths), "query: 1610612736 tokens or more in use, want at most 1073741824");
+  EXPECT_EQ(Message(lengths), "q: 1610612736 tokens or more in use, want at most 1073741824");
 }
 
 TEST(SparseSequences, PrefixSumsWithALeadingZeroHaveAnEmptyFirstSequence) {
@@ -88,28 +88,28 @@ TEST(SparseSequences, UnusedRowsAreTheTailOfPackedTensorsAndThePaddingOfBatchEle
 TEST(SparseSequences, LengthsInsteadOfPrefixSumsAreRecognised) {
   const std::vector<int64_t> lengths = {2, 3}, sums = {2, 5};
   EXPECT_EQ(Message(Packed(lengths, sums, 5, 5)),
-            "lengths_q[1]=3, want 5 (query.shape[0]): looks like per-batch lengths, want inclusive prefix sums");
+            "lengths_q[1]=3, want 5 (q.shape[0]): looks like per-batch lengths, want inclusive prefix sums");
   EXPECT_EQ(Message(Packed(sums, lengths, 5, 5)),
-            "lengths_kv[1]=3, want 5 (key.shape[0]): looks like per-batch lengths, want inclusive prefix sums");
+            "lengths_kv[1]=3, want 5 (k.shape[0]): looks like per-batch lengths, want inclusive prefix sums");
 }
 
 TEST(SparseSequences, ErrorsNameTheEntry) {
   const std::vector<int64_t> falling = {3, 2, 4}, high = {1, 9}, two = {1, 4}, one = {4}, negative = {-1, 4};
   EXPECT_EQ(Message(Packed(falling, falling, 4, 4)), "lengths_q[1]=2, want >= 3 (lengths_q[0])");
-  EXPECT_EQ(Message(Packed(high, high, 4, 4)), "lengths_q[1]=9, want <= 4 (query.shape[0])");
+  EXPECT_EQ(Message(Packed(high, high, 4, 4)), "lengths_q[1]=9, want <= 4 (q.shape[0])");
   EXPECT_EQ(Message(Packed(negative, two, 4, 4)), "lengths_q[0]=-1, want >= 0");
   EXPECT_EQ(Message(Packed(two, one, 4, 4)), "lengths_kv has 1 entries, want 2 (lengths_q)");
   EXPECT_EQ(Message(Packed({}, {}, 4, 4)), "lengths_q: missing, want inclusive prefix sums (layout TND)");
   EXPECT_EQ(Message({.batch = 2, .q_rows = 4, .k_rows = 4, .lengths_q = one}),
             "lengths_q has 1 entries, want 2 (batch)");
   EXPECT_EQ(Message({.batch = 2, .q_rows = 4, .k_rows = 4, .lengths_kv = high}),
-            "lengths_kv[1]=9, want 0..4 (key.shape[1])");
+            "lengths_kv[1]=9, want 0..4 (k.shape[1])");
   EXPECT_EQ(Message({.paged = true, .batch = 2, .q_rows = 4, .k_rows = 8}),
             "lengths_kv: missing, want the lengths of paged keys");
   EXPECT_EQ(Message({.batch = 1, .q_rows = 1, .k_rows = 1, .mask = static_cast<SparseMask>(1)}),
             "mask=1, want none (0) or right-down causal (3)");
   EXPECT_EQ(Message({.batch = 1, .q_rows = 1, .k_rows = int64_t{1} << 31}),
-            "key: sequence 0 has 2147483648 keys, want at most 2147483647");
+            "k: sequence 0 has 2147483648 keys, want at most 2147483647");
 }
 
 TEST(SparseSequences, SelectableKeysAreThoseOfOneTokenAfterAnother) {

@@ -85,8 +85,8 @@ void RunIndexer(const SparseBench& bench, const Flags& flags, const SparseCase& 
 void RunIndexerBackward(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
   IndexerData data(sparse);
   const LightningIndexerGradArgs args = data.BackwardArgs();
-  MeasureSparse<LightningIndexerGradArgs, LightningIndexerOptions>(
-      bench, flags, sparse, context, PlanLightningIndexerGrad, sparse.IndexerOptions(),
+  MeasureSparse<LightningIndexerGradArgs, LightningIndexerGradOptions>(
+      bench, flags, sparse, context, PlanLightningIndexerGrad, sparse.IndexerGradOptions(),
       {args, KeyBytes(sparse), "keys", [&] { data.CheckBackward(); }});
 }
 
@@ -104,7 +104,7 @@ struct LossData {
 
 void RunLoss(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
   const LossData data(sparse, context);
-  MeasureSparse<SparseIndexerLossArgs, IndexerLossOptions>(
+  MeasureSparse<SparseIndexerLossArgs, SparseIndexerLossOptions>(
       bench, flags, sparse, context, PlanSparseLightningIndexerGradKLLoss, sparse.LossOptions(),
       {data.args, data.attention.gathered_bytes(), "gathered keys", [&] { data.indexer.CheckLoss(data.attention); }});
 }
@@ -113,8 +113,8 @@ void RunDenseLoss(const SparseBench& bench, const Flags& flags, const SparseCase
   LossData data(sparse, context);
   DenseIndexerLossArgs args = sparse.DenseLossArgs(data.args);
   data.indexer.SetStatistics(context, args);
-  MeasureSparse<DenseIndexerLossArgs, IndexerLossOptions>(
-      bench, flags, sparse, context, PlanDenseLightningIndexerGradKLLoss, sparse.LossOptions(),
+  MeasureSparse<DenseIndexerLossArgs, DenseIndexerLossOptions>(
+      bench, flags, sparse, context, PlanDenseLightningIndexerGradKLLoss, sparse.DenseLossOptions(),
       {args, KeyBytes(sparse), "keys of the indexer", [&] { data.indexer.CheckLoss(data.attention); }});
 }
 

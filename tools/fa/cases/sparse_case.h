@@ -60,10 +60,12 @@ class SparseCase {
   [[nodiscard]] LightningIndexerArgs IndexerArgs() const;
   [[nodiscard]] LightningIndexerGradArgs IndexerGradArgs() const;
   [[nodiscard]] LightningIndexerOptions IndexerOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] LightningIndexerGradOptions IndexerGradOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
   /// For kDenseLoss: the tensors of LossArgs(), which may have contents, and the indexer's statistics, which have none.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
-  [[nodiscard]] IndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] SparseIndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] DenseIndexerLossOptions DenseLossOptions() const { return {.layout = layout, .mask = mask}; }
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (s2 + block_size - 1) / block_size : 0; }

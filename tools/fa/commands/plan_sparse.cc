@@ -84,11 +84,11 @@ void AddPlanIndexer(CLI::App& plan) {
 }
 
 void AddPlanIndexerBackward(CLI::App& plan) {
-  AddSparsePlan(plan,
-                {"indexer-backward", "Plan of the indexer's gradients", SparseCaseKind::kIndexer, true,
-                 [](const SparseCase& sparse, Context* context) {
-                   return AnyPlan(PlanLightningIndexerGrad(sparse.IndexerGradArgs(), sparse.IndexerOptions(), context));
-                 }});
+  AddSparsePlan(
+      plan, {"indexer-backward", "Plan of the indexer's gradients", SparseCaseKind::kIndexer, true,
+             [](const SparseCase& sparse, Context* context) {
+               return AnyPlan(PlanLightningIndexerGrad(sparse.IndexerGradArgs(), sparse.IndexerGradOptions(), context));
+             }});
 }
 
 void AddPlanIndexerLoss(CLI::App& plan) {
@@ -103,7 +103,7 @@ void AddPlanDenseIndexerLoss(CLI::App& plan) {
   AddSparsePlan(plan, {"dense-indexer-kl-loss", "Plan of the KL loss on every key with its gradients",
                        SparseCaseKind::kDenseLoss, false, [](const SparseCase& sparse, Context* context) {
                          return AnyPlan(PlanDenseLightningIndexerGradKLLoss(sparse.DenseLossArgs(sparse.LossArgs()),
-                                                                            sparse.LossOptions(), context));
+                                                                            sparse.DenseLossOptions(), context));
                        }});
 }
 

@@ -11,6 +11,7 @@
 #include "files/output_tensors.h"
 #include "flags/context_flags.h"
 #include "flags/failure.h"
+#include "flags/flag_names.h"
 
 namespace fa::tool {
 namespace {
@@ -31,12 +32,12 @@ void Run(const Flags& flags) {
   outputs.Add("--out", flags.out, args.out, inputs.out_dtype, ShapeOf(OutputLayout(inputs.options.layout), out));
   outputs.AddIfNamed("--lse", flags.lse, args.lse, DType::kF32, StatsShape(inputs.options.layout, inputs.query));
   auto plan = PlanDecodeAttention(args, inputs.options, context.get());
-  ThrowUnlessOk(plan.status());
+  ThrowUnlessOk(plan.status(), InferenceFlagNames());
   outputs.Allocate();
   {
     const Progress progress(
         fmt::format("fa run decode: {:.3g} GFLOP on {} threads", plan->info().flops * 1e-9, context->threads()));
-    ThrowUnlessOk(plan->Run(args));
+    ThrowUnlessOk(plan->Run(args), InferenceFlagNames());
   }
   outputs.Commit();
 }

@@ -18,11 +18,9 @@ constexpr const char* kWeights = "Weights of the heads [B,S1,N], TND [T,N]; the 
 constexpr const char* kIndices = "int32 or int64 [B,S1,1,K], TND [T,1,K]: up to the first -1";
 
 /// What the losses have in common; each loss adds the inputs that are its own.
-template <typename Loss>
-SparseCommand<Loss, IndexerLossOptions> LossCommand(const char* name, const char* text,
-                                                    Result<PlanFor<Loss>> (*plan)(const Loss&,
-                                                                                  const IndexerLossOptions&,
-                                                                                  Context*)) {
+template <typename Loss, typename Options>
+SparseCommand<Loss, Options> LossCommand(const char* name, const char* text,
+                                         Result<PlanFor<Loss>> (*plan)(const Loss&, const Options&, Context*)) {
   return {.name = name,
           .text = text,
           .plan = plan,
@@ -71,7 +69,7 @@ void AddRunIndexer(CLI::App& run) {
 }
 
 void AddRunIndexerBackward(CLI::App& run) {
-  AddSparseCommand<Gradients, LightningIndexerOptions>(
+  AddSparseCommand<Gradients, LightningIndexerGradOptions>(
       run, {.name = "indexer-backward",
             .text = "Gradients of the indexer's values",
             .plan = PlanLightningIndexerGrad,

@@ -13,6 +13,7 @@
 #include "files/output_tensors.h"
 #include "flags/context_flags.h"
 #include "flags/failure.h"
+#include "flags/flag_names.h"
 #include "flags/flag_values.h"
 
 namespace fa::tool {
@@ -89,12 +90,12 @@ void Run(const Flags& flags) {
   outputs.Add("--out", flags.out, call.args.out, OutType(flags.out_dtype, call.args.q.dtype),
               ShapeOf(OutputLayout(call.options.layout), out));
   auto plan = PlanPromptFlashAttention(call.args, call.options, context.get());
-  ThrowUnlessOk(plan.status());
+  ThrowUnlessOk(plan.status(), InferenceFlagNames());
   outputs.Allocate();
   {
     const Progress progress(
         fmt::format("fa run prompt: {:.3g} GFLOP on {} threads", plan->info().flops * 1e-9, context->threads()));
-    ThrowUnlessOk(plan->Run(call.args));
+    ThrowUnlessOk(plan->Run(call.args), InferenceFlagNames());
   }
   outputs.Commit();
 }

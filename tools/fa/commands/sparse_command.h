@@ -15,6 +15,7 @@
 #include "files/output_tensors.h"
 #include "flags/context_flags.h"
 #include "flags/failure.h"
+#include "flags/flag_names.h"
 #include "flags/flag_values.h"
 #include "flags/layout_shapes.h"
 #include "flags/sparse_flags.h"

@@ -39,7 +39,7 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--antiquant-scale", flags.antiquant_scale,
        "int8 keys stand for (x + offset) * scale: [2], or per column [2,Nkv,D]; entry 0 for keys, 1 for values");
   file("--antiquant-offset", flags.antiquant_offset, "Offset of these keys and values, same shape, default 0");
-  command.add_option("--out-dtype", flags.out_dtype, "int8: quantised by --quant-scale2; default: the query's type");
+  command.add_option("--out-dtype", flags.out_dtype, "int8: quantized by --quant-scale2; default: the query's type");
   file("--quant-scale2", flags.quant_scale2, "Scale of an int8 output: one value, or one per column [N,Dv]");
   file("--quant-offset2", flags.quant_offset2, "Offset of an int8 output, added after the scale, default 0");
 }

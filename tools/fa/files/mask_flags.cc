@@ -76,7 +76,7 @@ MaskInputs LoadMask(const MaskFlags& flags) {
   }
   const int64_t mode = flags.sparse_mode.value_or(0);
   if (inputs.dense && TakesCompressedMask(mode)) {
-    ThrowUnlessOk("--atten-mask", VerifyCompressedMask(inputs.dense->View(), mode));
+    ThrowUnlessOk(VerifyCompressedMask(inputs.dense->View(), mode));
     inputs.dense.reset();
   }
   std::vector<int64_t> prefix;
@@ -84,7 +84,7 @@ MaskInputs LoadMask(const MaskFlags& flags) {
   Result<Mask> rule =
       Mask::FromSparseMode(mode, flags.pre_tokens.value_or(Mask::kUnlimited),
                            flags.next_tokens.value_or(Mask::kUnlimited), std::move(prefix), inputs.dense.has_value());
-  ThrowUnlessOk("--sparse-mode", rule.status());
+  ThrowUnlessOk(rule.status());
   inputs.rule = std::move(*rule);
   return inputs;
 }

@@ -49,7 +49,7 @@ std::unique_ptr<Context> MakeContext(const ContextFlags& flags) {
   options.isa = IsaOf(flags);
   options.accumulation = AccumulationOf(flags);
   Result<std::unique_ptr<Context>> context = Context::Create(options);
-  if (!context.ok()) ThrowUnlessOk(options.isa ? "--isa" : "--threads", context.status());
+  ThrowUnlessOk(context.status());
   return std::move(*context);
 }
 

@@ -4,9 +4,9 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
 #include "fa/status.h"
+#include "flags/flag_names.h"
 
 namespace fa::tool {
 
@@ -22,17 +22,9 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws what a status says: UsageError for bad arguments and for what this machine cannot do, else Failure. The
-/// message begins with an argument, and the flag is found from it.
-void ThrowUnlessOk(const Status& status);
-/// The same for commands whose flags differ from the default: names of the C++ interface and their flags.
-struct FlagName {
-  std::string_view argument;
-  const char* flag;
-};
-void ThrowUnlessOk(const Status& status, std::span<const FlagName> names);
-/// The same with this flag.
-void ThrowUnlessOk(const char* flag, const Status& status);
+/// Throws what a status says, in flags: UsageError for bad arguments and for what this machine cannot do, else Failure.
+/// @param names  of the command, where it calls arguments otherwise than most
+void ThrowUnlessOk(const Status& status, std::span<const FlagName> names = {});
 /// The same for commands in which --shape stands for all tensors.
 void ThrowUnlessOkFromShape(const Status& status);
 

@@ -24,7 +24,23 @@ template <typename Options>
 void ReadSharedOptions(const SparseFlags& flags, Options& options) {
   options.layout = SparseLayout(flags);
   options.mask = MaskOf(flags);
-  options.check_indices = !flags.skip_bad_indices;
+  if constexpr (requires { options.check_indices; }) options.check_indices = !flags.skip_bad_indices;
+}
+
+template <typename Options>
+void ReadLossOptions(const SparseFlags& flags, Options& options) {
+  ReadSharedOptions(flags, options);
+  options.scale = flags.scale;
+  if (flags.reduction == "mean") {
+    options.reduction = LossReduction::kMean;
+  } else if (flags.reduction != "sum") {
+    throw UsageError(fmt::format("--reduction: '{}', want sum or mean", flags.reduction));
+  }
+  if (flags.target == "l1") {
+    options.target = IndexerTarget::kL1;
+  } else if (flags.target != "head-mean") {
+    throw UsageError(fmt::format("--target: '{}', want head-mean or l1", flags.target));
+  }
 }
 
 }  // namespace
@@ -78,30 +94,10 @@ void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options) {
   if (flags.sparse_count < 1) throw UsageError(fmt::format("--sparse-count: {}, want at least 1", flags.sparse_count));
 }
 
-void ReadOptions(const SparseFlags& flags, IndexerLossOptions& options) {
-  ReadSharedOptions(flags, options);
-  options.scale = flags.scale;
-  if (flags.reduction == "mean") {
-    options.reduction = LossReduction::kMean;
-  } else if (flags.reduction != "sum") {
-    throw UsageError(fmt::format("--reduction: '{}', want sum or mean", flags.reduction));
-  }
-  if (flags.target == "l1") {
-    options.target = IndexerTarget::kL1;
-  } else if (flags.target != "head-mean") {
-    throw UsageError(fmt::format("--target: '{}', want head-mean or l1", flags.target));
-  }
-}
+void ReadOptions(const SparseFlags& flags, LightningIndexerGradOptions& options) { ReadSharedOptions(flags, options); }
 
-std::span<const FlagName> SparseFlagNames() {
-  static constexpr FlagName kNames[] = {
-      {"lengths_q", "--actual-seq-qlen"},
-      {"lengths_kv", "--actual-seq-kvlen"},
-      {"block_size", "--sparse-block-size"},
-      {"d_values", "--dvalues"},
-      {"dweights", "--dw"},
-  };
-  return kNames;
-}
+void ReadOptions(const SparseFlags& flags, SparseIndexerLossOptions& options) { ReadLossOptions(flags, options); }
+
+void ReadOptions(const SparseFlags& flags, DenseIndexerLossOptions& options) { ReadLossOptions(flags, options); }
 
 }  // namespace fa::tool

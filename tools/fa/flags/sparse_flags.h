@@ -9,6 +9,7 @@
 
 #include "fa/indexer_loss.h"
 #include "fa/lightning_indexer.h"
+#include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
 #include "flags/failure.h"
 
@@ -39,10 +40,9 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags);
 /// Sets the options that the flags give. Throws UsageError.
 void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options);
 void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options);
-void ReadOptions(const SparseFlags& flags, IndexerLossOptions& options);
-
-/// The flags by which these commands call the library's arguments.
-[[nodiscard]] std::span<const FlagName> SparseFlagNames();
+void ReadOptions(const SparseFlags& flags, LightningIndexerGradOptions& options);
+void ReadOptions(const SparseFlags& flags, SparseIndexerLossOptions& options);
+void ReadOptions(const SparseFlags& flags, DenseIndexerLossOptions& options);
 
 }  // namespace fa::tool
 

@@ -4,33 +4,46 @@ operators check.) Errors name the argument as flash_attn spells it."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._errors import argument_error, in_names
+
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def invalid(name: str, got: Any, want: str) -> ValueError:
-    return ValueError(f"invalid argument: {name}={got}, want {want}")
+# Words of an error, and arguments in it (see `at`).
+Words = str | tuple[str, str, str]
 
 
-def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> ValueError:
+def at(path: str) -> tuple[str, str, str]:
+    """An argument in an error, "k.shape[2]", in the pieces by which it can be renamed."""
+    head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
+    name, dot, member = head.partition(".")
+    return name, dot + member, bracket + index
+
+
+def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
+    name, member, index = at(path)
+    return argument_error(ValueError, name, f"={got}, want {want}", *more, member=member, index=index)
+
+
+def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
     """The error, said of what the caller calls by the names on the right.
 
     parts_at: the dimension of a renamed tensor along which its parts lie, which a part has not.
     """
 
-    def axis(match: re.Match) -> str:
-        own = int(match[2])
-        return f"{names[match[1]]}.shape[{own + (parts_at is not None and own >= parts_at)}]"
+    def axis(name: str, member: str, index: str) -> str:
+        own = index.strip("[]")
+        if parts_at is not None and name in names.values() and member == ".shape" and own.isdigit():
+            index = f"[{int(own) + (int(own) >= parts_at)}]"
+        return f"{name}{member}{index}"
 
-    any_name = "|".join(names)
-    message = re.sub(rf"\b({any_name})\.shape\[(\d+)\]", axis, str(error))
-    return ValueError(re.sub(rf"\b({any_name})\b(?=\[|=|\.|:|\)| |$)", lambda match: names[match[1]], message))
+    return in_names(error, names, axis)
 
 
 def check_tensor(name: str, tensor: Any, shape: str, dtypes: Sequence[torch.dtype] = TYPES) -> None:
@@ -47,18 +60,18 @@ def check_tensor(name: str, tensor: Any, shape: str, dtypes: Sequence[torch.dtyp
 
 def check_same_type(name: str, tensor: Tensor, other: str, dtype: torch.dtype) -> None:
     if tensor.dtype != dtype:
-        raise invalid(f"{name}.dtype", tensor.dtype, f"{dtype} ({other}.dtype)")
+        raise invalid(f"{name}.dtype", tensor.dtype, f"{dtype} (", at(f"{other}.dtype"), ")")
 
 
-def check_size(name: str, tensor: Tensor, axis: int, want: int, source: str) -> None:
+def check_size(name: str, tensor: Tensor, axis: int, want: int, *source: Words) -> None:
     if tensor.shape[axis] != want:
-        raise invalid(f"{name}.shape[{axis}]", tensor.shape[axis], f"{want} ({source})")
+        raise invalid(f"{name}.shape[{axis}]", tensor.shape[axis], f"{want} (", *source, ")")
 
 
 def check_heads(name: str, tensor: Tensor, axis: int, heads: int) -> None:
     own = tensor.shape[axis]
     if own == 0 or heads % own != 0:
-        raise invalid(f"{name}.shape[{axis}]", own, f"a divisor of {heads} (heads of q)")
+        raise invalid(f"{name}.shape[{axis}]", own, f"a divisor of {heads} (heads of ", at("q"), ")")
 
 
 def check_attention(q: Tensor, k: Tensor, v: Tensor, packed: bool) -> None:
@@ -68,13 +81,13 @@ def check_attention(q: Tensor, k: Tensor, v: Tensor, packed: bool) -> None:
     for name, tensor in (("k", k), ("v", v)):
         check_same_type(name, tensor, "q", q.dtype)
     if not packed:
-        check_size("k", k, 0, q.shape[0], "q.shape[0]")
+        check_size("k", k, 0, q.shape[0], at("q.shape[0]"))
     rows = k.dim() - 2
     for axis in range(rows):
-        check_size("v", v, axis, k.shape[axis], f"k.shape[{axis}]")
+        check_size("v", v, axis, k.shape[axis], at(f"k.shape[{axis}]"))
     check_heads("k", k, rows, q.shape[rows])
-    check_size("v", v, rows, k.shape[rows], f"k.shape[{rows}]")
-    check_size("k", k, rows + 1, q.shape[rows + 1], f"q.shape[{rows + 1}]")
+    check_size("v", v, rows, k.shape[rows], at(f"k.shape[{rows}]"))
+    check_size("k", k, rows + 1, q.shape[rows + 1], at(f"q.shape[{rows + 1}]"))
     check_head_sizes(q=q, v=v)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ._arguments import (
+    at,
     TYPES,
     check_heads,
     check_head_sizes,
@@ -107,7 +108,7 @@ def attend_pages(
 ) -> Any:
     """flash_attn_varlen_func over pages: out, or with return_attn_probs (out, softmax_lse, None)."""
     if options.dropout_p != 0.0:
-        raise invalid("dropout_p", options.dropout_p, "0 with block_table")
+        raise invalid("dropout_p", options.dropout_p, "0 with ", at("block_table"))
     packed = check_packed(packed)
     lengths = packed.cu_seqlens_k.diff()
     where = {"block_table": block_table, "cu_seqlens_q": packed.cu_seqlens_q, "max_seqlen_q": packed.max_seqlen_q}
@@ -143,9 +144,9 @@ def check_cache(q: Tensor, cache: Cache, sequences: int) -> None:
         if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
             raise invalid(f"{name}.stride(-1)", tensor.stride(-1), "1: a cache is never copied")
     for axis in range(3):
-        check_size("v_cache", cache.v_cache, axis, cache.k_cache.shape[axis], f"k_cache.shape[{axis}]")
+        check_size("v_cache", cache.v_cache, axis, cache.k_cache.shape[axis], at(f"k_cache.shape[{axis}]"))
     check_heads("k_cache", cache.k_cache, 2, q.shape[-2])
-    check_size("k_cache", cache.k_cache, 3, q.shape[-1], "q.shape[-1]")
+    check_size("k_cache", cache.k_cache, 3, q.shape[-1], at("q.shape[-1]"))
     check_head_sizes(v_cache=cache.v_cache)
     check_integers("block_table", cache.block_table, "[B, pages]")
     for name in ("cache_seqlens", "cache_batch_idx", "cache_leftpad", "block_table"):
@@ -155,7 +156,7 @@ def check_cache(q: Tensor, cache: Cache, sequences: int) -> None:
         if isinstance(tensor, Tensor):
             check_size(name, tensor, 0, sequences, "sequences")
     if paged and cache.cache_batch_idx is not None:
-        raise invalid("cache_batch_idx", "given", "None with block_table")
+        raise invalid("cache_batch_idx", "given", "None with ", at("block_table"))
     if paged and (cache.block_table.shape[1] == 0 or cache.k_cache.shape[1] == 0):
         raise invalid("block_table.shape", list(cache.block_table.shape), "at least one page of at least one key")
     if not paged and cache.cache_batch_idx is None:
@@ -177,12 +178,12 @@ def check_new(q: Tensor, cache: Cache, sequences: int) -> None:
     for name, new, source in (("k", cache.k, cache.k_cache), ("v", cache.v, cache.v_cache)):
         check_tensor(name, new, "[total, N, D]" if packed else "[B, S, N, D]")
         check_same_type(name, new, "q", q.dtype)
-        check_size(name, new, rows, source.shape[2], f"{name}_cache.shape[2]")
-        check_size(name, new, rows + 1, source.shape[3], f"{name}_cache.shape[3]")
+        check_size(name, new, rows, source.shape[2], at(f"{name}_cache.shape[2]"))
+        check_size(name, new, rows + 1, source.shape[3], at(f"{name}_cache.shape[3]"))
     if not packed:
         check_size("k", cache.k, 0, sequences, "sequences")
     for axis in range(rows):
-        check_size("v", cache.v, axis, cache.k.shape[axis], f"k.shape[{axis}]")
+        check_size("v", cache.v, axis, cache.k.shape[axis], at(f"k.shape[{axis}]"))
     check_integers("cu_seqlens_k_new", cache.cu_seqlens_k_new, "[B + 1]")
     if packed:
         check_size("cu_seqlens_k_new", cache.cu_seqlens_k_new, 0, sequences + 1, "sequences + 1")

@@ -169,12 +169,12 @@ def _without_qv(query: Tensor, keys: Keys, run: list[Piece], call: CacheCall, ou
 def _decode(
     query: Tensor, keys: Keys, bias: Tensor | None, mask: Mask, call: CacheCall, out: Tensor, lse: Tensor | None
 ) -> None:
-    inputs = {"query": query, "block_table": keys.block_table, "dense_mask": keys.dense_mask, "pse": bias}
+    inputs = {"q": query, "block_table": keys.block_table, "dense_mask": keys.dense_mask, "pse": bias}
     results = {"out": out}
     if lse is not None:
         results["lse"] = query.new_empty((query.shape[0], query.shape[2], query.shape[1]), dtype=torch.float32)
     arrays = capsules({**inputs, "sink": call.sink}, results)
-    for name, tensors in (("key", keys.key), ("value", keys.value)):
+    for name, tensors in (("k", keys.key), ("v", keys.value)):
         arrays[name] = to_dlpack(tensors[0]) if len(tensors) == 1 else [to_dlpack(tensor) for tensor in tensors]
     options = _fa.DecodeAttentionOptions(
         layout="BSND", heads=0, scale=call.scale, mask=mask, softcap=call.softcap, antiquant_per_token=False

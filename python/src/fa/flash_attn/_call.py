@@ -141,8 +141,8 @@ def compacted(pieces: list[Piece]) -> tuple[list[Piece], Tensor, Tensor]:
 
 
 def engine_inputs(query, key, value, call: FlashCall, slopes: Tensor | None) -> dict[str, Tensor | None]:
-    rope = {} if call.qv is None else {"query_rope": call.qv, "key_rope": value}
-    return {"query": query, "key": key, "value": value, "pse": slopes, "sink": call.sink, **rope}
+    rope = {} if call.qv is None else {"q_rope": call.qv, "k_rope": value}
+    return {"q": query, "k": key, "v": value, "pse": slopes, "sink": call.sink, **rope}
 
 
 def spread(compact: Tensor, rows: Tensor, like: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._torch_dropout import new_state
 from ._arguments import (
+    at,
     autocast,
     check_attention,
     check_integers,
@@ -105,7 +106,7 @@ def check_packed(packed: Packed) -> Packed:
     sums = packed.cu_seqlens_q.shape[0]
     if sums == 0:
         raise invalid("cu_seqlens_q.shape", [0], "[B + 1]")
-    check_size("cu_seqlens_k", packed.cu_seqlens_k, 0, sums, "cu_seqlens_q.shape[0]")
+    check_size("cu_seqlens_k", packed.cu_seqlens_k, 0, sums, at("cu_seqlens_q.shape[0]"))
     for name in ("seqused_q", "seqused_k"):
         used = getattr(packed, name)
         check_integers(name, used, "[B]")
@@ -124,8 +125,8 @@ def check_qv(q: Tensor, v: Tensor, qv: Tensor | None) -> None:
         return
     check_tensor("qv", qv, "[B, S, N, Dv]" if q.dim() == 4 else "[total, N, Dv]", (q.dtype,))
     for axis in range(q.dim() - 1):
-        check_size("qv", qv, axis, q.shape[axis], f"q.shape[{axis}]")
-    check_size("qv", qv, q.dim() - 1, v.shape[-1], "v.shape[-1]")
+        check_size("qv", qv, axis, q.shape[axis], at(f"q.shape[{axis}]"))
+    check_size("qv", qv, q.dim() - 1, v.shape[-1], at("v.shape[-1]"))
 
 
 def checked_sink(sink: Tensor | None, heads: int) -> Tensor | None:
@@ -133,5 +134,5 @@ def checked_sink(sink: Tensor | None, heads: int) -> Tensor | None:
     if sink is None:
         return None
     check_tensor("learnable_sink", sink, "[N]")
-    check_size("learnable_sink", sink, 0, heads, "heads of q")
+    check_size("learnable_sink", sink, 0, heads, "heads of ", at("q"))
     return sink.float()

@@ -33,7 +33,8 @@ class Saved(NamedTuple):
 
 def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: dict, cu_q=(), cu_k=()) -> Tensor | None:
     """Fills the gradients; returns that of the sink."""
-    inputs = {**saved._asdict(), **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
+    results = dict(zip(saved._fields[3:], saved[3:], strict=True))
+    inputs = {**results, **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
     if call.sink is not None:
         gradients = {**gradients, "dsink": torch.empty_like(call.sink)}
     arrays = capsules(inputs, gradients)

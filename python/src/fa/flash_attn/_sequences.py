@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._arguments import invalid
+from ._arguments import at, invalid
 
 
 class Piece(NamedTuple):
@@ -32,7 +32,7 @@ def boundaries(name: str, cu_seqlens: Tensor, rows: int) -> list[int]:
         raise invalid(f"{name}[0]", sums[0] if sums else "missing", "0")
     for i, (begin, end) in enumerate(zip(sums, sums[1:], strict=False), 1):
         if end < begin:
-            raise invalid(f"{name}[{i}]", end, f"at least {begin} ({name}[{i - 1}])")
+            raise invalid(f"{name}[{i}]", end, f"at least {begin} (", at(f"{name}[{i - 1}]"), ")")
         if end > rows:
             raise invalid(f"{name}[{i}]", end, f"at most {rows}")
     return sums

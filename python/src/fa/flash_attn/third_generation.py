@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._arguments import check_none, check_size, check_tensor, invalid, renamed
+from ._arguments import at, check_none, check_size, check_tensor, invalid, renamed
 from ._cache import Cache, Rotary, attend_cache
 from ._dense import Options, Packed, attend
 
@@ -188,7 +188,7 @@ def flash_attn_combine(
     check_tensor("out_partial", out_partial, "[parts, total, N, D]" if packed else "[parts, B, S, N, D]")
     check_tensor("lse_partial", lse_partial, "[parts, total, N]" if packed else "[parts, B, S, N]", (torch.float32,))
     for axis in range(lse_partial.dim()):
-        check_size("lse_partial", lse_partial, axis, out_partial.shape[axis], f"out_partial.shape[{axis}]")
+        check_size("lse_partial", lse_partial, axis, out_partial.shape[axis], at(f"out_partial.shape[{axis}]"))
     if out is not None and (out.shape != out_partial.shape[1:] or out.dtype != (out_dtype or out.dtype)):
         raise invalid("out", [out.dtype, *out.shape], f"{out_dtype or out.dtype} {list(out_partial.shape[1:])}")
     lse = torch.logsumexp(lse_partial, 0)
@@ -226,8 +226,8 @@ def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options, return_attn_pr
     """Batch elements as packed sequences, which is how chunks are computed."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor, "[B, S, N, D]")
-    check_size("k", k, 0, q.shape[0], "q.shape[0]")
-    check_size("v", v, 0, k.shape[0], "k.shape[0]")
+    check_size("k", k, 0, q.shape[0], at("q.shape[0]"))
+    check_size("v", v, 0, k.shape[0], at("k.shape[0]"))
     batch = torch.arange(q.shape[0] + 1, dtype=torch.int32)
     packed = Packed(batch * q.shape[1], batch * k.shape[1], q.shape[1], k.shape[1])
     options = options._replace(qv=None if options.qv is None else options.qv.flatten(0, 1), return_attn_probs=True)

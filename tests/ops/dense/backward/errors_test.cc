@@ -17,7 +17,7 @@ struct Mistake {
 };
 
 const Mistake kMistakes[] = {
-    {"NoQuery", "query", [](AttentionGradArgs* a, AttentionOptions*) { a->q.data = nullptr; }},
+    {"NoQuery", "q", [](AttentionGradArgs* a, AttentionOptions*) { a->q.data = nullptr; }},
     {"NoOut", "out", [](AttentionGradArgs* a, AttentionOptions*) { a->out = {}; }},
     {"NoOutputGradient", "d_out", [](AttentionGradArgs* a, AttentionOptions*) { a->d_out = {}; }},
     {"NoMaximum", "softmax_max", [](AttentionGradArgs* a, AttentionOptions*) { a->softmax_max = {}; }},

@@ -329,7 +329,7 @@ AssertionResult MatchesReference(const DecodeProblem& problem, const reference::
     if (c.int8_out) {
       const int64_t head = HeadOfRow(problem.values(), row);
       allowed = problem.output_scales().Tolerance(wanted, allowed, head, column);
-      wanted = problem.output_scales().Quantised(wanted, head, column);
+      wanted = problem.output_scales().Quantized(wanted, head, column);
     }
     if (auto result = differs("out", x, got.out[x], wanted, allowed); !result) return result;
   }

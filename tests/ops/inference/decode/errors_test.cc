@@ -45,21 +45,20 @@ constexpr KeyForm kOne = KeyForm::kOneTensor, kList = KeyForm::kList, kPages = K
 
 // The case: B=2, N=4, Nkv=2, Sq=1, D=Dv=24, f16; keys of 40 and 20, pages of 16.
 const Mistake kMistakes[] = {
-    {"NoQuery", kOne, "query: null data", [](Call* c) { c->args.q.data = nullptr; }},
-    {"NoKey", kOne, "key: null data", [](Call* c) { c->k[0].data = nullptr; }},
-    {"NoValueOfAList", kList, "value: null data", [](Call* c) { c->v[1].data = nullptr; }},
+    {"NoQuery", kOne, "q: null data", [](Call* c) { c->args.q.data = nullptr; }},
+    {"NoKey", kOne, "k: null data", [](Call* c) { c->k[0].data = nullptr; }},
+    {"NoValueOfAList", kList, "v: null data", [](Call* c) { c->v[1].data = nullptr; }},
     {"NoOut", kOne, "out: null data", [](Call* c) { c->args.out.data = nullptr; }},
-    {"NoKeys", kOne, "key: missing", [](Call* c) { c->args.k = {}; }},
-    {"FewerValuesThanKeys", kList, "value has 1 tensors, want 2 (key)",
-     [](Call* c) { c->args.v = c->args.v.subspan(0, 1); }},
-    {"ListOfAnotherNumber", kList, "key has 3 tensors, want 1 or 2 (batch)",
+    {"NoKeys", kOne, "k: missing", [](Call* c) { c->args.k = {}; }},
+    {"FewerValuesThanKeys", kList, "v has 1 tensors, want 2 (k)", [](Call* c) { c->args.v = c->args.v.subspan(0, 1); }},
+    {"ListOfAnotherNumber", kList, "k has 3 tensors, want 1 or 2 (batch)",
      [](Call* c) {
        c->k.push_back(c->k[0]);
        c->v.push_back(c->v[0]);
        c->args.k = c->k;
        c->args.v = c->v;
      }},
-    {"ListOfPages", kPages, "key has 2 tensors, want 1 (with block_table)",
+    {"ListOfPages", kPages, "k has 2 tensors, want 1 (with block_table)",
      [](Call* c) {
        c->k.push_back(c->k[0]);
        c->v.push_back(c->v[0]);
@@ -67,40 +66,34 @@ const Mistake kMistakes[] = {
        c->args.v = c->v;
      }},
     {"PackedLayout", kOne, "layout=TND, want", [](Call* c) { c->options.layout = Layout::kTND; }},
-    {"QueryOfAnotherRank", kPages, "query.shape=[2,4,24], want 4 dimensions",
+    {"QueryOfAnotherRank", kPages, "q.shape=[2,4,24], want 4 dimensions",
      [](Call* c) {
        c->args.q.shape = {2, 4, 24};
      }},
-    {"QueryOfAnotherType", kOne, "query.dtype=i8, want f32, f16 or bf16",
-     [](Call* c) { c->args.q.dtype = DType::kI8; }},
-    {"KeyOfAnotherType", kOne, "key.dtype=bf16, want f16 (query.dtype) or i8",
-     [](Call* c) { c->k[0].dtype = DType::kBF16; }},
-    {"ValueOfTheOtherType", kList, "value[1].dtype=i8, want f16 (the first key's)",
-     [](Call* c) { c->v[1].dtype = DType::kI8; }},
-    {"KeyOfAnotherHeadSize", kOne, "key.shape[3]=23, want 24 (query.shape[3])", [](Call* c) { c->k[0].shape[3] = 23; }},
-    {"KeyOfAnotherBatch", kOne, "key.shape[0]=3, want 2 (query.shape[0])", [](Call* c) { c->k[0].shape[0] = 3; }},
-    {"KeyHeadsThatDoNotDivide", kOne, "key.shape[1]=3, want a divisor of 4", [](Call* c) { c->k[0].shape[1] = 3; }},
-    {"ListedKeyOfABatch", kList, "key[1].shape[0]=2, want 1", [](Call* c) { c->k[1].shape[0] = 2; }},
-    {"ListedKeyOfAnotherHeadSize", kList, "key[1].shape[3]=20, want 24 (key[0])",
-     [](Call* c) { c->k[1].shape[3] = 20; }},
-    {"ListedValueOfAnotherLength", kList, "value[1].shape[2]=21, want 20 (key[1].shape[2])",
+    {"QueryOfAnotherType", kOne, "q.dtype=i8, want f32, f16 or bf16", [](Call* c) { c->args.q.dtype = DType::kI8; }},
+    {"KeyOfAnotherType", kOne, "k.dtype=bf16, want f16 (q.dtype) or i8", [](Call* c) { c->k[0].dtype = DType::kBF16; }},
+    {"ValueOfTheOtherType", kList, "v[1].dtype=i8, want f16 (k[0].dtype)", [](Call* c) { c->v[1].dtype = DType::kI8; }},
+    {"KeyOfAnotherHeadSize", kOne, "k.shape[3]=23, want 24 (q.shape[3])", [](Call* c) { c->k[0].shape[3] = 23; }},
+    {"KeyOfAnotherBatch", kOne, "k.shape[0]=3, want 2 (q.shape[0])", [](Call* c) { c->k[0].shape[0] = 3; }},
+    {"KeyHeadsThatDoNotDivide", kOne, "k.shape[1]=3, want a divisor of 4", [](Call* c) { c->k[0].shape[1] = 3; }},
+    {"ListedKeyOfABatch", kList, "k[1].shape[0]=2, want 1", [](Call* c) { c->k[1].shape[0] = 2; }},
+    {"ListedKeyOfAnotherHeadSize", kList, "k[1].shape[3]=20, want 24 (k[0])", [](Call* c) { c->k[1].shape[3] = 20; }},
+    {"ListedValueOfAnotherLength", kList, "v[1].shape[2]=21, want 20 (k[1].shape[2])",
      [](Call* c) { c->v[1].shape[2] = 21; }},
-    {"ListedKeyOfAnotherRank", kList, "key[1].shape=[1,2,20], want 4 dimensions",
+    {"ListedKeyOfAnotherRank", kList, "k[1].shape=[1,2,20], want 4 dimensions",
      [](Call* c) {
        c->k[1].shape = {1, 2, 20};
      }},
-    {"InnerStrideTwo", kOne, "key.stride[3]=2, want 1 (innermost)", [](Call* c) { c->k[0].stride[3] = 2; }},
-    {"PagesOfRankTwo", kPages, "key.shape=[8,16], want [pages, page size, Nkv * D]",
+    {"InnerStrideTwo", kOne, "k.stride[3]=2, want 1 (innermost)", [](Call* c) { c->k[0].stride[3] = 2; }},
+    {"PagesOfRankTwo", kPages, "k.shape=[8,16], want [pages, page size, Nkv * D]",
      [](Call* c) {
        c->k[0].shape = {8, 16};
      }},
-    {"PagesOfFusedHeadsThatDoNotDivide", kPages, "key.shape[2]=47, want a multiple of 24",
+    {"PagesOfFusedHeadsThatDoNotDivide", kPages, "k.shape[2]=47, want a multiple of 24",
      [](Call* c) { c->k[0].shape[2] = 47; }},
-    {"ValuePagesOfAnotherSize", kPages, "value.shape[1]=15, want 16 (key.shape[1])",
-     [](Call* c) { c->v[0].shape[1] = 15; }},
-    {"ValuePagesOfAnotherNumber", kHeads, "value.shape[0]=7, want 8 (key.shape[0])",
-     [](Call* c) { c->v[0].shape[0] = 7; }},
-    {"EmptyPages", kPages, "key.shape[1]=0, want >= 1",
+    {"ValuePagesOfAnotherSize", kPages, "v.shape[1]=15, want 16 (k.shape[1])", [](Call* c) { c->v[0].shape[1] = 15; }},
+    {"ValuePagesOfAnotherNumber", kHeads, "v.shape[0]=7, want 8 (k.shape[0])", [](Call* c) { c->v[0].shape[0] = 7; }},
+    {"EmptyPages", kPages, "k.shape[1]=0, want >= 1",
      [](Call* c) {
        c->k[0].shape[1] = 0;
        c->v[0].shape[1] = 0;
@@ -119,7 +112,7 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        SetLengths(c, {40, 81});
      }},
-    {"LengthBeyondTheTensor", kOne, "lengths_kv[0]=41, want 0..40 (key.shape[2])",
+    {"LengthBeyondTheTensor", kOne, "lengths_kv[0]=41, want 0..40 (k.shape[2])",
      [](Call* c) {
        SetLengths(c, {41, 20});
      }},
@@ -133,11 +126,11 @@ const Mistake kMistakes[] = {
      }},
     {"PageThatDoesNotExist", kPages, "block_table[1][1]=8, want 0..7 (pages)", nullptr},
     {"NegativePage", kPages, "block_table[1][1]=-1, want 0..7 (pages)", nullptr},
-    {"ScaleOfFloatKeys", kOne, "antiquant_scale: given, want none (key.dtype is f16)",
+    {"ScaleOfFloatKeys", kOne, "antiquant_scale: given, want none (k.dtype is f16)",
      [](Call* c) {
        c->args.antiquant_scale = {c->args.q.data, DType::kF32, {2}, {}};
      }},
-    {"OffsetOfFloatKeys", kOne, "antiquant_offset: given, want none (key.dtype is f16)",
+    {"OffsetOfFloatKeys", kOne, "antiquant_offset: given, want none (k.dtype is f16)",
      [](Call* c) {
        c->args.antiquant_offset = {c->args.q.data, DType::kF32, {2}, {}};
      }},
@@ -173,7 +166,7 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        c->args.pse = {c->args.q.data, DType::kI8, {2, 4, 1, 40}, {}};
      }},
-    {"OutOfAnotherType", kOne, "out.dtype=f32, want f16 (query.dtype) or i8",
+    {"OutOfAnotherType", kOne, "out.dtype=f32, want f16 (q.dtype) or i8",
      [](Call* c) { c->args.out.dtype = DType::kF32; }},
     {"Int8OutWithoutScale", kOne, "quant_scale2: missing, want it (out.dtype=i8)",
      [](Call* c) { c->args.out.dtype = DType::kI8; }},
@@ -183,11 +176,11 @@ const Mistake kMistakes[] = {
      }},
     {"LseOfAnotherType", kOne, "lse.dtype=f16, want f32", [](Call* c) { c->args.lse.dtype = DType::kF16; }},
     {"OutOfAnotherHeadSize", kOne, "out.shape[3]=23, want 24", [](Call* c) { c->args.out.shape[3] = 23; }},
-    {"OutIsQuery", kOne, "out: shares memory with query",
+    {"OutIsQuery", kOne, "out: shares memory with q",
      [](Call* c) { c->args.out.data = const_cast<void*>(c->args.q.data); }},
-    {"OutIsAValue", kList, "out: shares memory with value",
+    {"OutIsAValue", kList, "out: shares memory with v",
      [](Call* c) { c->args.out.data = const_cast<void*>(c->v[1].data); }},
-    {"LseIsAPage", kPages, "lse: shares memory with key",
+    {"LseIsAPage", kPages, "lse: shares memory with k",
      [](Call* c) { c->args.lse.data = const_cast<void*>(c->k[0].data); }},
     {"ScaleNaN", kOne, "scale=nan, want a finite number", [](Call* c) { c->options.scale = NAN; }},
     {"HeadsDisagree", kOne, "heads=3, want 4", [](Call* c) { c->options.heads = 3; }},
@@ -227,7 +220,7 @@ struct Int8Mistake {
 };
 
 const Int8Mistake kInt8Mistakes[] = {
-    {"NoScale", "antiquant_scale: missing (key.dtype is i8)",
+    {"NoScale", "antiquant_scale: missing (k.dtype is i8)",
      [](DecodeAttentionArgs* a, DecodeAttentionOptions*) { a->antiquant_scale.data = nullptr; }},
     {"ScaleOfAnotherType", "antiquant_scale.dtype=i8, want f32, f16 or bf16",
      [](DecodeAttentionArgs* a, DecodeAttentionOptions*) { a->antiquant_scale.dtype = DType::kI8; }},
@@ -243,7 +236,7 @@ const Int8Mistake kInt8Mistakes[] = {
      }},
     {"ChannelsForTokens", "antiquant_scale.shape=[2,2,24], want [2,2,40] (one per key)",
      [](DecodeAttentionArgs*, DecodeAttentionOptions* o) { o->antiquant = Antiquant::kPerToken; }},
-    {"ChannelsOfHeadsOfTwoSizes", "want [2] (heads of value have another size",
+    {"ChannelsOfHeadsOfTwoSizes", "want [2] (heads of v have another size",
      [](DecodeAttentionArgs* a, DecodeAttentionOptions*) { a->out.shape[3] = 12; }},
 };
 

@@ -34,9 +34,9 @@ void SparseMode(Args* /*a*/, Options* o) {
 }
 
 const Mistake kMistakes[] = {
-    {"QueryType", kF16, kF16, "query.dtype=u8", Usual, [](Args* a, Options*) { a->q.dtype = DType::kU8; }},
-    {"KeyType", kI8, kI8, "key.dtype=f16, want i8 (query.dtype)", Usual, [](Args* a, Options*) { a->k.dtype = kF16; }},
-    {"ValueType", kF16, kF16, "value.dtype=bf16", Usual, [](Args* a, Options*) { a->v.dtype = kBF16; }},
+    {"QueryType", kF16, kF16, "q.dtype=u8", Usual, [](Args* a, Options*) { a->q.dtype = DType::kU8; }},
+    {"KeyType", kI8, kI8, "k.dtype=f16, want i8 (q.dtype)", Usual, [](Args* a, Options*) { a->k.dtype = kF16; }},
+    {"ValueType", kF16, kF16, "v.dtype=bf16", Usual, [](Args* a, Options*) { a->v.dtype = kBF16; }},
     {"OutTypeOfFloats", kF16, kF16, "out.dtype=bf16", Usual, [](Args* a, Options*) { a->out.dtype = kBF16; }},
     {"OutTypeOfInt8", kI8, kF16, "out.dtype=bf16, want f16 or i8", Usual,
      [](Args* a, Options*) { a->out.dtype = kBF16; }},
@@ -50,7 +50,7 @@ const Mistake kMistakes[] = {
      [](Args* a, Options*) { a->quant_scale2 = kScale; }},
     {"QuantOffset2OfF16Output", kI8, kF16, "quant_offset2: given", Usual,
      [](Args* a, Options*) { a->quant_offset2 = kScale; }},
-    {"DeqScale1OfFloats", kF16, kI8, "deq_scale1: given, want none (query.dtype=f16)", Usual,
+    {"DeqScale1OfFloats", kF16, kI8, "deq_scale1: given, want none (q.dtype=f16)", Usual,
      [](Args* a, Options*) { a->deq_scale1 = kScale; }},
     {"QuantScale1OfFloats", kF16, kF16, "quant_scale1: given", Usual,
      [](Args* a, Options*) { a->quant_scale1 = kScale; }},
@@ -82,9 +82,9 @@ const Mistake kMistakes[] = {
      [](Args* a, Options*) { a->quant_offset2.shape = a->quant_offset2.stride = {1}; }},
     {"TooFewLengths", kF16, kF16, "lengths_q has 3 entries, want 1 or 4", [](PromptCase* c) { c->batch = 4; },
      [](Args* a, Options*) { a->lengths_q = kThree; }},
-    {"LengthTooLarge", kF16, kF16, "lengths_kv[1]=17, want 0..16 (key.shape[2])", Usual,
+    {"LengthTooLarge", kF16, kF16, "lengths_kv[1]=17, want 0..16 (k.shape[2])", Usual,
      [](Args* a, Options*) { a->lengths_kv = kTooLong; }},
-    {"LengthNegative", kF16, kF16, "lengths_q[0]=-1, want 0..16 (query.shape[2])", Usual,
+    {"LengthNegative", kF16, kF16, "lengths_q[0]=-1, want 0..16 (q.shape[2])", Usual,
      [](Args* a, Options*) { a->lengths_q = kNegative; }},
     {"PrefixSumsOfAPaddedLayout", kF16, kF16, "cu_q: given, want none (layout BNSD)", Usual,
      [](Args* a, Options*) { a->cu_q = kSums; }},
@@ -105,8 +105,8 @@ const Mistake kMistakes[] = {
      [](Args* a, Options*) { a->pse.shape[2] = 9; }},
     {"PseType", kI8, kF16, "pse.dtype=bf16, want f16", [](PromptCase* c) { c->pse = true; },
      [](Args* a, Options*) { a->pse.dtype = kBF16; }},
-    {"HeadsKv", kF16, kF16, "heads_kv=2, want 1 (key)", Usual, [](Args*, Options* o) { o->heads_kv = 2; }},
-    {"NegativeHeadsKv", kF16, kF16, "heads_kv=-1, want 1 (key)", Usual, [](Args*, Options* o) { o->heads_kv = -1; }},
+    {"HeadsKv", kF16, kF16, "heads_kv=2, want 1 (k)", Usual, [](Args*, Options* o) { o->heads_kv = 2; }},
+    {"NegativeHeadsKv", kF16, kF16, "heads_kv=-1, want 1 (k)", Usual, [](Args*, Options* o) { o->heads_kv = -1; }},
     {"SparseMode5", kF16, kF16, "sparse_mode=5, want 0..4", Usual,
      [](Args*, Options* o) {
        o->mask = *Mask::FromSparseMode(5, 0, 0, {4, 4}, false);

@@ -281,7 +281,7 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
       for (int64_t i = 0; i < values_.lengths.sq[static_cast<size_t>(b)] * case_.dv; ++i, ++x) {
         if (case_.out_dtype == DType::kI8) {
           const double exact = expected.out[x], far = expected.tolerance[x];
-          expected.out[x] = output_scales_.Quantised(exact, n, i % case_.dv);
+          expected.out[x] = output_scales_.Quantized(exact, n, i % case_.dv);
           expected.tolerance[x] = case_.dtype == DType::kI8 ? 1 : output_scales_.Tolerance(exact, far, n, i % case_.dv);
         } else if (case_.dtype == DType::kI8) {  // the output's own rounding, to f16
           expected.tolerance[x] += 0x1p-11 * std::fabs(expected.out[x]) + 0x1p-25;

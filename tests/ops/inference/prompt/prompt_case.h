@@ -75,7 +75,7 @@ class PromptProblem {
   /// Every element of out in rows that are not in use.
   [[nodiscard]] std::vector<double> UnusedOutputs() const;
   /// What the outputs should be, and how far each may be from that: 1 for int8 inputs; for an int8 output of other
-  /// inputs, as far as the float may be off before it is quantised.
+  /// inputs, as far as the float may be off before it is quantized.
   struct Expected {
     std::vector<double> out, tolerance;
   };

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._arguments import check_size, check_tensor, invalid
+from .._arguments import at, check_size, check_tensor, invalid
 
 __all__ = ["apply_rotary_emb", "apply_rotary_emb_torch"]
 
@@ -97,7 +97,7 @@ def check_rotation(x: Tensor, cos: Tensor, sin: Tensor, shape: str, names: tuple
     check_tensor(names[0], cos, "[positions, rotary_dim / 2]", floats)
     check_tensor(names[1], sin, "[positions, rotary_dim / 2]", floats)
     for axis in range(2):
-        check_size(names[1], sin, axis, cos.shape[axis], f"{names[0]}.shape[{axis}]")
+        check_size(names[1], sin, axis, cos.shape[axis], at(f"{names[0]}.shape[{axis}]"))
     if 2 * cos.shape[1] > x.shape[-1]:
         raise invalid(f"{names[0]}.shape[1]", cos.shape[1], f"at most {x.shape[-1] // 2} (half the head size)")
 

@@ -1,5 +1,5 @@
-#ifndef FA_SPARSE_OPTIONS_H_
-#define FA_SPARSE_OPTIONS_H_
+#ifndef FA_SPARSE_MASK_H_
+#define FA_SPARSE_MASK_H_
 
 #include <cstdint>
 
@@ -13,4 +13,4 @@ enum class SparseMask : uint8_t {
 
 }  // namespace fa
 
-#endif  // FA_SPARSE_OPTIONS_H_
+#endif  // FA_SPARSE_MASK_H_

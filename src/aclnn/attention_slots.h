@@ -1,5 +1,5 @@
-#ifndef FA_ACLNN_ATTENTION_INPUTS_H_
-#define FA_ACLNN_ATTENTION_INPUTS_H_
+#ifndef FA_ACLNN_ATTENTION_SLOTS_H_
+#define FA_ACLNN_ATTENTION_SLOTS_H_
 
 #include "aclnn/attention_call.h"
 #include "aclnn/operands.h"
@@ -7,13 +7,13 @@
 namespace fa::aclnn {
 
 /// The inputs that the dense forward and backward share.
-struct AttentionInputs {
+struct AttentionSlots {
   Operands::Slot q, q_rope, k, k_rope, v, pse, drop_mask, atten_mask, sink;
 };
 
 /// AttentionArgs and AttentionGradArgs name these members alike.
 template <typename Args>
-void SetInputs(const AttentionInputs& slots, const Operands& operands, const AttentionSettings& settings,
+void SetInputs(const AttentionSlots& slots, const Operands& operands, const AttentionSettings& settings,
                const CallMemory* memory, Args& args) {
   args.q = operands.In(slots.q, memory);
   args.k = operands.In(slots.k, memory);
@@ -30,4 +30,4 @@ void SetInputs(const AttentionInputs& slots, const Operands& operands, const Att
 
 }  // namespace fa::aclnn
 
-#endif  // FA_ACLNN_ATTENTION_INPUTS_H_
+#endif  // FA_ACLNN_ATTENTION_SLOTS_H_

@@ -1,0 +1,71 @@
+#ifndef FA_VIEW_H_
+#define FA_VIEW_H_
+
+#include <cassert>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// The element type that a C++ type stands for: float, bool, and the integers that DType has. f16 and bf16 have no type
+/// of their own; their 16 bits are given with a DType.
+template <typename T>
+[[nodiscard]] consteval DType DTypeOf() {
+  using Plain = std::remove_cv_t<T>;
+  constexpr bool kSigned = std::is_integral_v<Plain> && std::is_signed_v<Plain>;
+  constexpr bool kUnsigned = std::is_integral_v<Plain> && std::is_unsigned_v<Plain>;
+  static_assert(
+      std::is_same_v<Plain, float> || (kSigned && sizeof(T) != 2) || (kUnsigned && (sizeof(T) == 1 || sizeof(T) == 8)),
+      "want float, bool, int8_t, uint8_t, int32_t, int64_t or uint64_t; of 16 bits, say which DType they are");
+  if (std::is_same_v<Plain, float>) return DType::kF32;
+  if (std::is_same_v<Plain, bool>) return DType::kBool;
+  if (kUnsigned) return sizeof(T) == 1 ? DType::kU8 : DType::kU64;
+  return sizeof(T) == 1 ? DType::kI8 : sizeof(T) == 4 ? DType::kI32 : DType::kI64;
+}
+
+/// A view of the caller's memory: `fa::View(q.data(), {2, 8, 1024, 64})`. What may be written is a MutableTensorView,
+/// which serves where a TensorView is wanted too.
+/// @param shape   the layout's own
+/// @param stride  elements from one index to the next; empty: dense, row-major
+template <typename T>
+[[nodiscard]] TensorView View(const T* data, const Dims& shape, const Dims& stride = {}) {
+  return {data, DTypeOf<T>(), shape, stride};
+}
+template <typename T>
+requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
+    View(T* data, const Dims& shape, const Dims& stride = {}) {
+  return {data, DTypeOf<T>(), shape, stride};
+}
+
+/// The same of elements whose C++ type does not say what they are: bits of f16 or bf16.
+[[nodiscard]] inline TensorView View(const void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
+  return {data, dtype, shape, stride};
+}
+[[nodiscard]] inline MutableTensorView View(void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
+  return {data, dtype, shape, stride};
+}
+
+/// The elements that a view of that shape reaches from its first on; more than 2^63 - 1 are not counted on.
+[[nodiscard]] constexpr int64_t Reach(const Dims& shape, const Dims& stride = {}) {
+  int64_t reach = 1, dense = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    if (shape[i] <= 0) return 0;
+    reach += (shape[i] - 1) * (stride.empty() ? dense : stride[i]);
+    dense *= shape[i];
+  }
+  return reach;
+}
+
+/// The same of memory that knows its size, which assertions compare with what the shape reaches.
+template <typename T>
+[[nodiscard]] auto View(std::span<T> elements, const Dims& shape, const Dims& stride = {}) {
+  assert(Reach(shape, stride) <= std::ssize(elements));
+  return View(elements.data(), shape, stride);
+}
+
+}  // namespace fa
+
+#endif  // FA_VIEW_H_

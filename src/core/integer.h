@@ -1,0 +1,16 @@
+#ifndef FA_CORE_INTEGER_H_
+#define FA_CORE_INTEGER_H_
+
+#include <cstdint>
+
+namespace fa::core {
+
+/// a / b, rounded up, of a >= 0 and b > 0.
+[[nodiscard]] constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+/// The least multiple of `step` that is not less than x >= 0.
+[[nodiscard]] constexpr int64_t RoundUp(int64_t x, int64_t step) { return CeilDiv(x, step) * step; }
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_INTEGER_H_

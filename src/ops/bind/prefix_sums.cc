@@ -1,0 +1,32 @@
+#include "ops/bind/prefix_sums.h"
+
+#include <string>
+
+#include "ops/bind/argument_error.h"
+
+namespace fa::ops {
+
+ErrorText EntryOf(const char* name, std::span<const int64_t> list, size_t i) {
+  return Arg(name, {}, At(static_cast<int64_t>(i))).Is(std::to_string(list[i]));
+}
+
+Status CheckPrefixSums(const char* name, std::span<const int64_t> sums, int64_t rows, const ErrorText& rows_name) {
+  if (sums.empty() && rows > 0) {
+    return Status::InvalidArgument(Arg(name).Says("missing, want inclusive prefix sums (") + Arg("layout") + " TND)");
+  }
+  int64_t last = 0;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i] < last) {
+      const ErrorText from = i == 0 ? ErrorText() : " (" + Arg(name, {}, At(static_cast<int64_t>(i) - 1)) + ")";
+      return Status::InvalidArgument(EntryOf(name, sums, i) + ", want >= " + std::to_string(last) + from);
+    }
+    last = sums[i];
+    if (last > rows) {
+      return Status::InvalidArgument(EntryOf(name, sums, i) + ", want <= " + std::to_string(rows) + " (" + rows_name +
+                                     ")");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,89 @@
+#ifndef FA_OPS_GRAD_STRIP_H_
+#define FA_OPS_GRAD_STRIP_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/tensor.h"
+#include "layout/rows.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/tile/strip.h"
+
+namespace fa::ops {
+
+/// Strips of a backward's tile: 128 rows, or 144 heads of a token, over 8 lanes are 16 or 18; a tail adds one.
+inline constexpr int64_t kMaxGradStrips = 33;
+
+/// A strip of a backward's tile.
+struct GradStrip : Strip {
+  float* do_panel = nullptr;  ///< packed dO [dv][width]
+  float* dq = nullptr;        ///< dQ^T [d + d_rope][width]
+  float* shift = nullptr;     ///< of each lane: RowShift of its statistics
+  float* delta = nullptr;     ///< of each lane: rowsum(dO * O)
+  float* s = nullptr;         ///< [key][width]: P
+  float* dp = nullptr;        ///< likewise: dS
+  int64_t first = 0;          ///< its first row in the tile
+};
+
+/// Where the strips of a tile have their memory, one after the other from row 0 of the tile on.
+struct GradPanels {
+  float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
+  float *shift, *delta;   ///< [row]
+  float *s, *dp;          ///< [row][keys]
+  int64_t columns, dv, keys;
+};
+
+/// The strip of these kernels that starts at folded row `first`, with its part of the panels.
+[[nodiscard]] GradStrip MakeGradStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels,
+                                      const FoldedRows& rows, int64_t first, const GradPanels& panels);
+
+/// What the rows of a tile are opened from.
+struct GradInputs {
+  const TensorView &d_out, &out, &softmax_max, &softmax_sum;
+  const layout::Rows& d_out_rows;
+  bool delta_of_empty_rows = true;  ///< false: 0 for a row without keys, whatever its dO holds
+};
+
+/// Packs the strip's dO, clears its dQ, and fills shift and delta. A lane without a row gets an infinite shift, which
+/// makes its P 0.
+void OpenGradStrip(const BoundAttention& forward, const GradInputs& inputs, const core::kernels::RowKernels& kernels,
+                   int64_t row_offset, const GradStrip& strip);
+
+/// rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once; a lane whose `zero` is not 0 is written 0.
+void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
+                    const int32_t* zero, const MutableTensorView& tensor, const layout::Rows& rows, int64_t row_offset);
+
+/// Calls visit(first, end) for every run of strips of one width in [from, to): strips of another width have tiles of
+/// another shape.
+template <typename Strips, typename Visit>
+void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Visit& visit) {
+  for (int64_t first = from, end = from; first < to; first = end) {
+    while (end < to && strips[end].lanes.width == strips[first].lanes.width) ++end;
+    visit(first, end);
+  }
+}
+
+/// The product over the lanes of the strips from `first` to `last`, which are of one width: what does not depend on the
+/// operands.
+/// @param keys  of a row of the panels
+[[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {
+  return {.strip_stride = keys * first.lanes.width,
+          .width = first.lanes.width,
+          .rows = last.first + last.lanes.count - first.first,
+          .b_first = first.first,
+          .accumulate = true};
+}
+
+/// Row (b, n, row) of a tensor.
+[[nodiscard]] inline const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n,
+                                                 int64_t row) {
+  return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
+}
+[[nodiscard]] inline std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
+  return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
+}
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_GRAD_STRIP_H_

@@ -1,0 +1,152 @@
+// Every argument of the library's that an operator of the device has is called as its header calls the parameter.
+#include "aclnn/names.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/call_fields.h"
+
+namespace fa::test {
+namespace {
+
+using aclnn::Names;
+using aclnn::ParameterOf;
+
+struct Operator {
+  Names names;
+  const char* header;    ///< below include/aclnnop
+  const char* function;  ///< the newest version
+  CallFields fields;
+  std::vector<std::string> options;  ///< that errors name
+  std::vector<std::string> without;  ///< arguments that the device's operator does not have
+};
+
+template <typename Args>
+CallFields Fields() {
+  static Args args;
+  return FieldsOf(&args);
+}
+
+/// The parameters of a function as its header declares it, by name.
+std::vector<std::string> ParametersOf(const std::string& header, const std::string& function) {
+  std::ifstream file(std::string(FA_ACLNN_HEADERS) + "/" + header);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const std::string all = text.str();
+  const size_t begin = all.find(function + "GetWorkspaceSize(");
+  if (begin == std::string::npos) return {};
+  const std::string list = all.substr(begin, all.find(';', begin) - begin);
+  std::vector<std::string> parameters;
+  const std::regex name("(\\w+)\\s*[,)]");
+  for (std::sregex_iterator at(list.begin(), list.end(), name), end; at != end; ++at) parameters.push_back((*at)[1]);
+  return parameters;
+}
+
+std::vector<Operator> Operators() {
+  const std::vector<std::string> dense = {"layout",   "heads",    "scale",     "keep_prob",   "pse_type",   "q_start",
+                                          "kv_start", "mask.pre", "mask.next", "mask.prefix", "sparse_mode"};
+  return {
+      {Names::kForward,
+       "aclnn_flash_attention_score.h",
+       "aclnnFlashAttentionVarLenScoreV5",
+       Fields<AttentionArgs>(),
+       dense,
+       {"lse"}},
+      {Names::kBackward,
+       "aclnn_flash_attention_score_grad.h",
+       "aclnnFlashAttentionUnpaddingScoreGradV5",
+       Fields<AttentionGradArgs>(),
+       dense,
+       {}},
+      {Names::kMerge,
+       "aclnn_ring_attention_update.h",
+       "aclnnRingAttentionUpdateV2",
+       Fields<MergeArgs>(),
+       {"layout"},
+       {}},
+      {Names::kPrompt,
+       "aclnn_prompt_flash_attention_v3.h",
+       "aclnnPromptFlashAttentionV3",
+       Fields<PromptAttentionArgs>(),
+       {"layout", "heads", "heads_kv", "scale", "mask.pre", "mask.next", "sparse_mode"},
+       {}},
+      {Names::kDecode,
+       "aclnn_incre_flash_attention_v4.h",
+       "aclnnIncreFlashAttentionV4",
+       Fields<DecodeAttentionArgs>(),
+       {"layout", "heads", "scale", "k", "v"},
+       {"lse", "lengths_q", "sink"}},
+      {Names::kSparseForward,
+       "aclnn_sparse_flash_attention.h",
+       "aclnnSparseFlashAttention",
+       Fields<SparseAttentionArgs>(),
+       {"layout", "scale", "block_size", "mask"},
+       {"sink", "p_head_mean"}},
+      {Names::kSparseBackward,
+       "aclnn_sparse_flash_attention_grad.h",
+       "aclnnSparseFlashAttentionGrad",
+       Fields<SparseAttentionGradArgs>(),
+       {"layout", "scale", "block_size", "mask"},
+       {"sink", "dsink"}},
+      {Names::kIndexer,
+       "aclnn_lightning_indexer.h",
+       "aclnnLightningIndexer",
+       Fields<LightningIndexerArgs>(),
+       {"layout", "mask"},
+       {}},
+      {Names::kIndexerGrad,
+       "aclnn_lightning_indexer_grad.h",
+       "aclnnLightningIndexerGrad",
+       Fields<LightningIndexerGradArgs>(),
+       {"layout", "mask"},
+       {}},
+      {Names::kIndexerLoss,
+       "aclnn_sparse_lightning_indexer_grad_kl_loss.h",
+       "aclnnSparseLightningIndexerGradKLLoss",
+       Fields<SparseIndexerLossArgs>(),
+       {"layout", "scale", "mask"},
+       {"p_head_mean"}},
+      {Names::kIndexerLoss,
+       "aclnn_dense_lightning_indexer_grad_kl_loss.h",
+       "aclnnDenseLightningIndexerGradKLLoss",
+       Fields<DenseIndexerLossArgs>(),
+       {"layout", "scale", "mask"},
+       {}},
+  };
+}
+
+TEST(AclnnNames, OfEveryArgumentOfEveryOperator) {
+  for (const Operator& op : Operators()) {
+    const std::vector<std::string> parameters = ParametersOf(op.header, op.function);
+    ASSERT_GT(parameters.size(), 5U) << op.function;
+    std::vector<std::string> arguments = op.options;
+    for (const TensorField& field : op.fields.tensors) arguments.push_back(field.name());
+    for (const LengthsField& field : op.fields.lengths) arguments.push_back(field.name);
+    for (const std::string& argument : arguments) {
+      if (std::count(op.without.begin(), op.without.end(), argument) > 0) continue;
+      const std::string name(ParameterOf(op.names, argument));
+      const std::regex with_endings(name + "(Out)?(Optional)?|" + name + "Optional(Out)?");
+      EXPECT_TRUE(std::any_of(parameters.begin(), parameters.end(),
+                              [&](const std::string& parameter) { return std::regex_match(parameter, with_endings); }))
+          << op.function << ": " << argument << " as " << name;
+    }
+  }
+}
+
+TEST(AclnnNames, RenameArgumentsAndNothingElse) {
+  const Status status = Status::InvalidArgument(ErrorText::Argument("k", ".shape", "[1]").Is("3") + ", want 2 (" +
+                                                ErrorText::Argument("q", ".shape", "[1]") + "): out of k");
+  EXPECT_EQ(Renamed(status, Names::kBackward).message(),
+            "invalid argument: keyIn.shape[1]=3, want 2 (query.shape[1]): out of k");
+  EXPECT_EQ(Renamed(status, Names::kForward).message(),
+            "invalid argument: key.shape[1]=3, want 2 (query.shape[1]): out of k");
+  EXPECT_TRUE(Renamed(Status::Ok(), Names::kForward).ok());
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,95 @@
+// Errors as data: whatever argument of whatever operator is wrong, the status carries its name.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fuzz/families.h"
+#include "support/contexts.h"
+
+namespace fa::test {
+namespace {
+
+constexpr uint64_t kCases = 12;  // enough for every optional tensor to be given
+
+/// "k[1]", a tensor of a list, is of the argument "k".
+std::string ArgumentOf(const std::string& field) { return field.substr(0, field.find('[')); }
+
+/// What the status of a call with that mistake names.
+struct Names {
+  std::set<std::string> given, refused;
+
+  void Add(FuzzCall* call, const std::string& field) {
+    given.insert(field);
+    const Status status = call->Run(ContextOf(Isa::kPortable, 1), {});
+    call->Restore();
+    if (status.ok()) return;  // not looked at beside some other argument
+    refused.insert(field);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+    EXPECT_EQ(status.argument(), field) << status.message() << "\n " << call->Describe();
+    EXPECT_EQ(status.message().rfind("invalid argument: " + field, 0), 0U) << status.message();
+  }
+};
+
+class ArgumentNames : public EveryOperator {};
+
+TEST_P(ArgumentNames, OfATensorOfNoType) {
+  Names names;
+  for (uint64_t seed = 1; seed <= kCases; ++seed) {
+    const std::unique_ptr<FuzzCall> call = GetParam().make(seed);
+    for (const TensorField& field : call->Tensors()) {
+      if (field.absent()) continue;
+      const TensorView was = field.view();
+      field.Set({const_cast<void*>(was.data), static_cast<DType>(77), was.shape, was.stride});
+      names.Add(call.get(), ArgumentOf(field.name()));
+    }
+  }
+  EXPECT_FALSE(names.refused.empty());
+  EXPECT_EQ(names.refused, names.given);
+}
+
+TEST_P(ArgumentNames, OfLengthsThatAreNone) {
+  Names names;
+  for (uint64_t seed = 1; seed <= kCases; ++seed) {
+    const std::unique_ptr<FuzzCall> call = GetParam().make(seed);
+    for (const LengthsField& field : call->Lengths()) {
+      if (field.values->empty()) continue;
+      std::vector<int64_t> values(field.values->begin(), field.values->end());
+      values.front() = -1;
+      *field.values = values;
+      names.Add(call.get(), field.name);
+    }
+  }
+  EXPECT_EQ(names.refused, names.given);
+}
+
+// A dropout mask is no tensor with a type.
+INSTANTIATE_TEST_SUITE_P(All, ArgumentNames, ::testing::ValuesIn(kFamilies, kFamilies + std::size(kFamilies) - 1),
+                         FamilyName);
+
+TEST(ErrorText, TellsOfArgumentsInOtherWords) {
+  const ErrorText error = ErrorText::Argument("k", ".shape", "[2]").Is("5") + ", want 7 (" +
+                          ErrorText::Argument("q", ".shape", "[1]") + ")";
+  const Status status = Status::InvalidArgument(error);
+  EXPECT_EQ(status.message(), "invalid argument: k.shape[2]=5, want 7 (q.shape[1])");
+  EXPECT_EQ(status.class_text(), "invalid argument: ");
+  EXPECT_EQ(status.argument(), "k");
+  const auto say = [](auto name, auto member, auto index) {
+    return "<" + std::string(name) + "|" + std::string(member) + "|" + std::string(index) + ">";
+  };
+  EXPECT_EQ(status.what().Retold(say), "<k|.shape|[2]>=5, want 7 (<q|.shape|[1]>)");
+  EXPECT_EQ(status.what().Retold(say, error.said_at()), "5, want 7 (<q|.shape|[1]>)");
+}
+
+TEST(ErrorText, OfWordsNamesNoArgument) {
+  const Status status = Status::InvalidArgument("k is a word here");
+  EXPECT_EQ(status.argument(), "");
+  EXPECT_EQ(Status::Ok().argument(), "");
+  EXPECT_EQ(Status::Ok().class_text(), "");
+}
+
+}  // namespace
+}  // namespace fa::test
