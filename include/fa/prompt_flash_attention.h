@@ -8,6 +8,7 @@
 #include "fa/context.h"
 #include "fa/export.h"
 #include "fa/mask.h"
+#include "fa/options.h"
 #include "fa/plan.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -17,14 +18,18 @@ namespace fa {
 /// Tensors of prompt attention, the forward of inference. Shapes are written for BNSD; each tensor has the shape of
 /// PromptAttentionOptions::layout. Null data = absent.
 struct PromptAttentionArgs {
-  TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
-  TensorView k;  ///< [B, Nkv, Sk, D], type of q; N % Nkv == 0
-  TensorView v;  ///< [B, Nkv, Sk, Dv], type of q
-  /// Added to scale * Q K^T: [B|1, N, >= Sq, >= Sk], type of q or f32 (q i8: f16 or f32); TND as FlashAttention.
+  TensorView q;       ///< [B, N, Sq, D]; f32, bf16, f16 or i8
+  TensorView k;       ///< [B, Nkv, Sk, D], type of q; N % Nkv == 0
+  TensorView v;       ///< [B, Nkv, Sk, Dv], type of q
+  TensorView q_rope;  ///< optional, [B, N, Sq, Drope]: scores are Q K^T + Qr Kr^T
+  TensorView k_rope;  ///< with q_rope, [B, Nkv, Sk, Drope]
+  /// By PromptAttentionOptions::pse_type; added to scale * Q K^T: [B|1, N, >= Sq, >= Sk], type of q or f32 (q i8: f16
+  /// or f32); TND and the other types as FlashAttention.
   TensorView pse;
   /// u8, bool or i8, not 0 = drop: [>= Sq, >= Sk], [B|1, >= Sq, >= Sk], [B|1, 1, >= Sq, >= Sk] or
   /// [B, N, >= Sq, >= Sk]; TND [>= maxSq, >= maxSk].
   TensorView dense_mask;
+  TensorView sink;  ///< optional, f32 [N]: a virtual key of that score and value 0
 
   // Quantization; which of these a call takes follows from the types of q and out (see PromptFlashAttention).
   TensorView deq_scale1;     ///< one element, f32, or u64 whose low 32 bits are those of an f32: of Q K^T
@@ -39,6 +44,8 @@ struct PromptAttentionArgs {
   std::span<const int64_t> lengths_q, lengths_kv;
   std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
+  MutableTensorView softmax_max;         ///< optional, f32 [B, N, Sq] (TND [T, N]), as FlashAttention
+  MutableTensorView softmax_sum, lse;    ///< likewise
 };
 
 /// Everything of a prompt call that is not a tensor.
@@ -49,6 +56,9 @@ struct PromptAttentionOptions {
   std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
   Mask mask =
       {};  ///< any; one made by Mask::FromSparseMode must be of mode 0 to 4, its band is anchored at the lengths
+  PseType pse_type = PseType::kScaleThenAdd;
+  int64_t q_start = 0, kv_start = 0;  ///< added to i and j in the distance of pse types 2 and 3
+  float softcap = 0;                  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse; 0: off
 };
 
 /// out = softmax(mask(scale * Q K^T + pse)) V over the rows in use; masks that are anchored bottom-right are anchored
@@ -60,6 +70,8 @@ struct PromptAttentionOptions {
 ///   bf16, f16, f32 -> i8         quant_scale2, quant_offset2 optional; the other three are refused
 ///   i8 -> f16                    deq_scale1, quant_scale1, deq_scale2; quant_scale2 and quant_offset2 are refused
 ///   i8 -> i8                     deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2 optional
+///
+/// int8 inputs have no split heads, sinks, statistics, softcap nor other pse types than kScaleThenAdd.
 ///
 /// int8 inputs, with f32 intermediates and the maximum m of the whole row, so that no result depends on tiles:
 ///   S = QK * deq_scale1 * scale + pse      QK exact

@@ -62,12 +62,18 @@ CallFields FieldsOf(PromptAttentionArgs* a) {
            {"v", &a->v},
            {"pse", &a->pse},
            {"dense_mask", &a->dense_mask},
+           {"q_rope", &a->q_rope},
+           {"k_rope", &a->k_rope},
+           {"sink", &a->sink},
            {"deq_scale1", &a->deq_scale1},
            {"quant_scale1", &a->quant_scale1},
            {"deq_scale2", &a->deq_scale2},
            {"quant_scale2", &a->quant_scale2},
            {"quant_offset2", &a->quant_offset2},
-           {"out", &a->out}},
+           {"out", &a->out},
+           {"softmax_max", &a->softmax_max},
+           {"softmax_sum", &a->softmax_sum},
+           {"lse", &a->lse}},
           {{"lengths_q", &a->lengths_q}, {"lengths_kv", &a->lengths_kv}, {"cu_q", &a->cu_q}, {"cu_kv", &a->cu_kv}}};
 }
 

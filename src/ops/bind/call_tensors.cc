@@ -124,14 +124,20 @@ CallTensors TensorsOf(const PromptAttentionArgs& args) {
       Input("q", args.q),
       Input("k", args.k),
       Input("v", args.v),
+      Optional(Input("q_rope", args.q_rope)),
+      Optional(Input("k_rope", args.k_rope)),
       Optional(Input("pse", args.pse)),
       Optional(Input("dense_mask", args.dense_mask)),
+      Optional(Input("sink", args.sink)),
       Optional(Input("deq_scale1", args.deq_scale1)),
       Optional(Input("quant_scale1", args.quant_scale1)),
       Optional(Input("deq_scale2", args.deq_scale2)),
       Optional(Input("quant_scale2", args.quant_scale2)),
       Optional(Input("quant_offset2", args.quant_offset2)),
       Output("out", args.out),
+      Optional(Output("softmax_max", args.softmax_max)),
+      Optional(Output("softmax_sum", args.softmax_sum)),
+      Optional(Output("lse", args.lse)),
   };
 }
 

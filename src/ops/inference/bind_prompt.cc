@@ -70,13 +70,33 @@ Status CheckHeadsKv(const PromptAttentionOptions& options, int64_t heads_kv) {
                                  std::to_string(heads_kv) + " (" + Arg("k") + ")");
 }
 
+/// What the tile program of int8 operands does not have.
+Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
+  if (args.q.dtype != DType::kI8) return Status::Ok();
+  const std::pair<const char*, bool> given[] = {{"query_rope", args.q_rope.data != nullptr},
+                                                {"key_rope", args.k_rope.data != nullptr},
+                                                {"sink", args.sink.data != nullptr},
+                                                {"softmax_max", args.softmax_max.data != nullptr},
+                                                {"softmax_sum", args.softmax_sum.data != nullptr},
+                                                {"lse", args.lse.data != nullptr},
+                                                {"softcap", options.softcap != 0},
+                                                {"pse_type", options.pse_type != PseType::kScaleThenAdd}};
+  for (const auto& [name, is_given] : given) {
+    if (is_given) return Status::InvalidArgument(std::string(name) + ": given, want none (query.dtype=i8)");
+  }
+  return Status::Ok();
+}
+
 AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
   AttentionOptions forward;
   forward.layout = options.layout;
   forward.heads = options.heads;
   forward.scale = options.scale;
   forward.mask = options.mask;
-  forward.pse_type = PseType::kScaleThenAdd;
+  forward.pse_type = options.pse_type;
+  forward.q_start = options.q_start;
+  forward.kv_start = options.kv_start;
+  forward.softcap = options.softcap;
   return forward;
 }
 
@@ -98,17 +118,24 @@ AttentionArgs ForwardArgs(const PromptAttentionArgs& args) {
   forward.q = args.q;
   forward.k = args.k;
   forward.v = args.v;
+  forward.q_rope = args.q_rope;
+  forward.k_rope = args.k_rope;
   forward.pse = args.pse;
   forward.dense_mask = args.dense_mask;
+  forward.sink = args.sink;
   forward.cu_q = args.cu_q;
   forward.cu_kv = args.cu_kv;
   forward.out = args.out;
+  forward.softmax_max = args.softmax_max;
+  forward.softmax_sum = args.softmax_sum;
+  forward.lse = args.lse;
   return forward;
 }
 
 Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
   if (Status status = CheckTypes(args); !status.ok()) return status;
   if (Status status = CheckProductScales(args); !status.ok()) return status;
+  if (Status status = CheckFloatsOnly(args, options); !status.ok()) return status;
   const ActualLengths lengths{args.lengths_q, args.lengths_kv};
   Result<BoundAttention> attention =
       BindInference(ForwardArgs(args), ForwardOptions(options), lengths, /*own_types=*/true);

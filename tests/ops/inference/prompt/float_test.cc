@@ -1,17 +1,23 @@
 // Prompt attention of f32, f16 and bf16: the forward's numbers under lengths, larger masks and biases, and int8
 // outputs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "fa/flash_attention.h"
 #include "prompt_case.h"
+#include "support/compare.h"
 #include "support/contexts.h"
+#include "support/forward_problem.h"
 
 namespace fa::test {
 namespace {
+
+using ::testing::HasSubstr;
 
 class PromptFloat : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
  protected:
@@ -152,6 +158,85 @@ TEST(PromptFlashAttention, IsTheForwardToTheBit) {
   options.mask = Mask::Causal();
   ASSERT_TRUE(FlashAttention(forward, options).ok());
   EXPECT_EQ(got, prompt.Outputs());
+}
+
+PromptAttentionArgs PromptArgs(const AttentionArgs& forward) {
+  PromptAttentionArgs args;
+  args.q = forward.q;
+  args.k = forward.k;
+  args.v = forward.v;
+  args.q_rope = forward.q_rope;
+  args.k_rope = forward.k_rope;
+  args.pse = forward.pse;
+  args.dense_mask = forward.dense_mask;
+  args.sink = forward.sink;
+  args.cu_q = forward.cu_q;
+  args.cu_kv = forward.cu_kv;
+  args.out = forward.out;
+  args.softmax_max = forward.softmax_max;
+  args.softmax_sum = forward.softmax_sum;
+  args.lse = forward.lse;
+  return args;
+}
+
+PromptAttentionOptions PromptOptions(const AttentionOptions& forward) {
+  PromptAttentionOptions options;
+  options.layout = forward.layout;
+  options.heads = forward.heads;
+  options.scale = forward.scale;
+  options.mask = forward.mask;
+  options.pse_type = forward.pse_type;
+  options.q_start = forward.q_start;
+  options.kv_start = forward.kv_start;
+  options.softcap = forward.softcap;
+  return options;
+}
+
+TEST(PromptFlashAttention, HasTheForwardsFeatures) {
+  for (const auto pse_type : {reference::PseType::kScaleThenAdd, reference::PseType::kSlopes}) {
+    for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+      ForwardCase c;
+      c.dtype = DType::kBF16;
+      c.layout = layout;
+      c.heads = 4;
+      c.heads_kv = 2;
+      c.lengths = {{40, 40}, {40, 40}};
+      c.d_rope = 8;
+      c.sink = true;
+      c.pse = pse_type == reference::PseType::kSlopes ? PseForm::kSlopes : PseForm::kFull;
+      c.pse_type = pse_type;
+      c.softcap = 3;
+      c.mask.mode = 3;
+      const ForwardProblem forward(c), prompt(c);
+      ASSERT_TRUE(FlashAttention(forward.args(), forward.options()).ok());
+      const Status status = PromptFlashAttention(PromptArgs(prompt.args()), PromptOptions(prompt.options()));
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(SameBits(prompt.Outputs(), forward.Outputs())) << c;
+    }
+  }
+}
+
+TEST(PromptFlashAttention, Int8InputsRefuseThem) {
+  PromptCase c;
+  c.dtype = DType::kI8;
+  c.out_dtype = DType::kF16;
+  const PromptProblem problem(c);
+  std::vector<float> floats(1024);
+  const MutableTensorView rows{floats.data(), DType::kF32, {c.batch, c.heads, c.sq}, {}};
+  const auto message = [&](const std::function<void(PromptAttentionArgs*, PromptAttentionOptions*)>& change) {
+    PromptAttentionArgs args = problem.args();
+    PromptAttentionOptions options = problem.options();
+    change(&args, &options);
+    return std::string(PromptFlashAttention(args, options).message());
+  };
+  using Args = PromptAttentionArgs*;
+  using Options = PromptAttentionOptions*;
+  EXPECT_THAT(message([&](Args a, Options) { a->q_rope = rows; }), HasSubstr("query_rope: given, want none"));
+  EXPECT_THAT(message([&](Args a, Options) { a->sink = rows; }), HasSubstr("sink: given, want none"));
+  EXPECT_THAT(message([&](Args a, Options) { a->softmax_max = rows; }), HasSubstr("softmax_max: given, want none"));
+  EXPECT_THAT(message([&](Args a, Options) { a->lse = rows; }), HasSubstr("lse: given, want none"));
+  EXPECT_THAT(message([&](Args, Options o) { o->softcap = 1; }), HasSubstr("softcap: given, want none"));
+  EXPECT_THAT(message([&](Args, Options o) { o->pse_type = PseType::kSlopes; }), HasSubstr("pse_type: given"));
 }
 
 // Each batch element as if it were alone and as short as its lengths say.
