@@ -126,6 +126,38 @@ TEST_F(CliDecode, ReadsInt8Keys) {
   EXPECT_EQ(scratch_.Read("out.npy"), ForwardBytes());
 }
 
+TEST_F(CliDecode, CountsASinkIn) {
+  npy::Array sink(ElementType::kF32, {kHeads});
+  for (int64_t n = 0; n < kHeads; ++n) sink.as<float>()[n] = 0.5F * static_cast<float>(n);
+  npy::Save(Path("sink.npy"), sink);
+  const std::string flags = "--sink " + Path("sink.npy") + " --out " + Path("out.npy");
+  ASSERT_EQ(Run("forward", "k.npy", "v.npy", flags).exit_code, 0);
+  const std::string want = scratch_.Read("out.npy");
+  EXPECT_NE(want, ForwardBytes());
+  const CliResult result = Run("decode", "k.npy", "v.npy", flags);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("out.npy"), want);
+}
+
+TEST_F(CliDecode, ReadsOneScalePerKey) {
+  npy::Array bytes(ElementType::kI8, k_.shape());
+  for (int64_t i = 0; i < bytes.size(); ++i) bytes.as<int8_t>()[i] = static_cast<int8_t>(i % 21);
+  npy::Save(Path("k8.npy"), bytes);
+  npy::Array one(ElementType::kF32, {2}), every(ElementType::kF32, {2, kBatch, k_.shape()[2]});
+  for (float& x : one.as<float>()) x = 0.25F;
+  for (float& x : every.as<float>()) x = 0.25F;
+  npy::Save(Path("one.npy"), one);
+  npy::Save(Path("every.npy"), every);
+  const std::string out = " --out " + Path("out.npy");
+  ASSERT_EQ(Run("decode", "k8.npy", "k8.npy", "--antiquant-scale " + Path("one.npy") + out).exit_code, 0);
+  const std::string want = scratch_.Read("out.npy");
+  const std::string flags = "--antiquant-scale " + Path("every.npy") + out + " --antiquant-mode ";
+  const CliResult result = Run("decode", "k8.npy", "k8.npy", flags + "1");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("out.npy"), want);
+  EXPECT_NE(Run("decode", "k8.npy", "k8.npy", flags + "2").exit_code, 0);
+}
+
 TEST_F(CliDecode, WritesInt8) {
   static_cast<void>(ForwardBytes());
   const npy::Array want = npy::Load(Path("want.npy"));

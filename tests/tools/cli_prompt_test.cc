@@ -86,6 +86,32 @@ TEST(CliPrompt, Int8GivesTheBitsOfTheLibrary) {
   EXPECT_EQ(std::vector<uint16_t>(got.begin(), got.end()), files.Direct(options, {12, 7}));
 }
 
+TEST(CliPrompt, HasTheForwardsFeatures) {
+  const ScratchFolder folder;
+  std::mt19937 random(2);
+  const auto save = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    npy::Array array(ElementType::kF32, shape);
+    for (float& x : array.as<float>()) x = static_cast<float>(random() % 17) * 0.125F - 1;
+    npy::Save(folder.Path(name + ".npy"), array);
+    return " --" + name + " " + folder.Path(name + ".npy");
+  };
+  std::string flags = " --layout BNSD --causal --softcap 2 --pse-type 2 --q-start 1 --kv-start 2";
+  flags += save("query", {1, 4, 9, 8}) + save("key", {1, 2, 12, 8}) + save("value", {1, 2, 12, 8});
+  flags += save("query-rope", {1, 4, 9, 4}) + save("key-rope", {1, 2, 12, 4}) + save("pse", {4}) + save("sink", {4});
+  const std::vector<std::string> outputs = {"out", "softmax-max", "softmax-sum", "lse"};
+  const auto run = [&](const std::string& op) {
+    std::string command = "run " + op + flags;
+    for (const std::string& name : outputs) command += " --" + name + " " + folder.Path(op + "-" + name + ".npy");
+    const CliResult result = RunCli(command);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  };
+  run("forward");
+  run("prompt");
+  for (const std::string& name : outputs) {
+    EXPECT_EQ(folder.Read("prompt-" + name + ".npy"), folder.Read("forward-" + name + ".npy")) << name;
+  }
+}
+
 TEST(CliPrompt, AnInt8OutputNeedsItsScale) {
   const Int8Files files;
   const CliResult result = RunCli(files.Flags() + "--out-dtype int8");

@@ -73,8 +73,8 @@ Status CheckHeadsKv(const PromptAttentionOptions& options, int64_t heads_kv) {
 /// What the tile program of int8 operands does not have.
 Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
   if (args.q.dtype != DType::kI8) return Status::Ok();
-  const std::pair<const char*, bool> given[] = {{"query_rope", args.q_rope.data != nullptr},
-                                                {"key_rope", args.k_rope.data != nullptr},
+  const std::pair<const char*, bool> given[] = {{"q_rope", args.q_rope.data != nullptr},
+                                                {"k_rope", args.k_rope.data != nullptr},
                                                 {"sink", args.sink.data != nullptr},
                                                 {"softmax_max", args.softmax_max.data != nullptr},
                                                 {"softmax_sum", args.softmax_sum.data != nullptr},
@@ -82,7 +82,7 @@ Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOpt
                                                 {"softcap", options.softcap != 0},
                                                 {"pse_type", options.pse_type != PseType::kScaleThenAdd}};
   for (const auto& [name, is_given] : given) {
-    if (is_given) return Status::InvalidArgument(std::string(name) + ": given, want none (query.dtype=i8)");
+    if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none (") + Arg("q", ".dtype") + "=i8)");
   }
   return Status::Ok();
 }

@@ -25,6 +25,7 @@ struct Flags {
   std::string lengths, lengths_kv;
   std::string deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2;
   std::string out, out_dtype;
+  std::string softmax_max, softmax_sum, lse;
 };
 
 DType OutType(const std::string& text, DType query) {
@@ -39,7 +40,6 @@ DType OutType(const std::string& text, DType query) {
 /// TND takes the lengths as the forward takes them.
 AttentionFlags ForwardFlags(const Flags& flags) {
   AttentionFlags forward = flags.attention;
-  forward.pse_type = static_cast<int64_t>(PseType::kScaleThenAdd);
   forward.takes_int8 = true;
   if (forward.layout != Name(Layout::kTND)) return forward;
   if (flags.lengths.empty()) throw UsageError("--actual-seq-lengths: missing, layout TND needs it");
@@ -55,8 +55,11 @@ struct PromptCall {
     args.q = inputs.args.q;
     args.k = inputs.args.k;
     args.v = inputs.args.v;
+    args.q_rope = inputs.args.q_rope;
+    args.k_rope = inputs.args.k_rope;
     args.pse = inputs.args.pse;
     args.dense_mask = inputs.args.dense_mask;
+    args.sink = inputs.args.sink;
     args.deq_scale1 = inputs.Load("--deq-scale1", flags.deq_scale1);
     args.quant_scale1 = inputs.Load("--quant-scale1", flags.quant_scale1);
     args.deq_scale2 = inputs.Load("--deq-scale2", flags.deq_scale2);
@@ -68,6 +71,10 @@ struct PromptCall {
     options.heads = inputs.options.heads;
     options.scale = inputs.options.scale;
     options.mask = inputs.options.mask;
+    options.pse_type = inputs.options.pse_type;
+    options.q_start = inputs.options.q_start;
+    options.kv_start = inputs.options.kv_start;
+    options.softcap = inputs.options.softcap;
     if (options.layout == Layout::kTND) return;
     if (!flags.lengths.empty()) lengths_q = ParseIntegers("--actual-seq-lengths", flags.lengths);
     if (!flags.lengths_kv.empty()) lengths_kv = ParseIntegers("--actual-seq-lengths-kv", flags.lengths_kv);
@@ -89,6 +96,10 @@ void Run(const Flags& flags) {
   out.d = call.inputs.value.d;
   outputs.Add("--out", flags.out, call.args.out, OutType(flags.out_dtype, call.args.q.dtype),
               ShapeOf(OutputLayout(call.options.layout), out));
+  const std::vector<int64_t> statistics = StatsShape(call.options.layout, call.inputs.query);
+  outputs.AddIfNamed("--softmax-max", flags.softmax_max, call.args.softmax_max, DType::kF32, statistics);
+  outputs.AddIfNamed("--softmax-sum", flags.softmax_sum, call.args.softmax_sum, DType::kF32, statistics);
+  outputs.AddIfNamed("--lse", flags.lse, call.args.lse, DType::kF32, statistics);
   auto plan = PlanPromptFlashAttention(call.args, call.options, context.get());
   ThrowUnlessOk(plan.status(), InferenceFlagNames());
   outputs.Allocate();
@@ -106,8 +117,8 @@ void AddPromptFlags(CLI::App& command, Flags& flags) {
   };
   AttentionFlags& attention = flags.attention;
   AddOperandFlags(command, attention);
-  AddMaskFlags(command, attention.mask);
-  file("--pse", attention.pse, "Position bias, added to the scaled score: [B|1,N,>=Sq,>=Sk]");
+  attention.pse_type = static_cast<int64_t>(PseType::kScaleThenAdd);
+  AddScoreFlags(command, attention, "0 (default): scale QK + pse [B|1,N,>=Sq,>=Sk]; 1: scale (QK + pse); 2, 3: slopes");
   command
       .add_option("--actual-seq-lengths", flags.lengths,
                   "Query rows in use of each batch element, or of all; TND: "
@@ -121,6 +132,9 @@ void AddPromptFlags(CLI::App& command, Flags& flags) {
   file("--quant-scale2", flags.quant_scale2, "int8 output: one scale, or one per head and column");
   file("--quant-offset2", flags.quant_offset2, "int8 output: added after the scale, in the same shape");
   file("--out", flags.out, "Output, in the layout's own shape")->required();
+  file("--softmax-max", flags.softmax_max, "Row maximum, float32 [B,N,Sq], TND [T,N]; not of int8 inputs");
+  file("--softmax-sum", flags.softmax_sum, "Row sum of exp(score - max), likewise");
+  file("--lse", flags.lse, "max + ln(sum), likewise");
   command.add_option("--out-dtype", flags.out_dtype, "f32, f16, bf16 or int8; default: the query's type, f16 for int8");
 }
 

@@ -27,26 +27,30 @@ void AddOperandFlags(CLI::App& command, AttentionFlags& flags) {
   command.add_option("--scale", flags.scale, "Default 1/sqrt(D + Drope)");
 }
 
-void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
+void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_types) {
   const auto file = [&command](const char* flag, std::string& path, const char* text) {
-    return command.add_option(flag, path, text)->type_name("NPY");
+    command.add_option(flag, path, text)->type_name("NPY");
   };
-  AddOperandFlags(command, flags);
   file("--query-rope", flags.query_rope, "Second part of the query heads");
   file("--key-rope", flags.key_rope, "Second part of the key heads");
   AddMaskFlags(command, flags.mask);
   file("--pse", flags.pse, "Position bias (types 0, 1) or slopes (types 2, 3)");
-  command.add_option("--pse-type", flags.pse_type, "0: scale QK + pse; 1 (default): scale (QK + pse); 2, 3: slopes")
-      ->type_name("N");
+  command.add_option("--pse-type", flags.pse_type, pse_types)->type_name("N");
   command.add_option("--q-start", flags.q_start, "Added to the row in the distance of slopes")->type_name("N");
   command.add_option("--kv-start", flags.kv_start, "Added to the key in the distance of slopes")->type_name("N");
-  file("--drop-mask", flags.drop_mask, "Dropout: uint8 bits, 1 = keep, LSB first, over [B,N,Sq,Sk]");
+  file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
+  command.add_option("--softcap", flags.softcap, "C > 0: scores become C tanh(score/C)");
+}
+
+void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
+  AddOperandFlags(command, flags);
+  AddScoreFlags(command, flags, "0: scale QK + pse; 1 (default): scale (QK + pse); 2, 3: slopes");
+  command.add_option("--drop-mask", flags.drop_mask, "Dropout: uint8 bits, 1 = keep, LSB first, over [B,N,Sq,Sk]")
+      ->type_name("NPY");
   command.add_option("--seed", flags.seed, "Dropout by Philox4x32-10 with this seed, instead of --drop-mask")
       ->type_name("N");
   command.add_option("--offset", flags.offset, "Offset of the dropout seed, default 0")->type_name("N");
   command.add_option("--keep-prob", flags.keep_prob, "Kept probabilities are multiplied by 1/keep-prob");
-  file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
-  command.add_option("--softcap", flags.softcap, "C > 0: scores become C tanh(score/C)");
   command.add_option("--actual-seq-qlen", flags.actual_seq_qlen, "TND: inclusive prefix sums of the query lengths")
       ->type_name("N,N,...");
   command.add_option("--actual-seq-kvlen", flags.actual_seq_kvlen, "TND: inclusive prefix sums of the key lengths")

@@ -39,6 +39,9 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--antiquant-scale", flags.antiquant_scale,
        "int8 keys stand for (x + offset) * scale: [2], or per column [2,Nkv,D]; entry 0 for keys, 1 for values");
   file("--antiquant-offset", flags.antiquant_offset, "Offset of these keys and values, same shape, default 0");
+  command.add_option("--antiquant-mode", flags.antiquant_mode, "0 (default): as above; 1: one per key, [2,B,S]")
+      ->type_name("N");
+  file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
   command.add_option("--out-dtype", flags.out_dtype, "int8: quantized by --quant-scale2; default: the query's type");
   file("--quant-scale2", flags.quant_scale2, "Scale of an int8 output: one value, or one per column [N,Dv]");
   file("--quant-offset2", flags.quant_offset2, "Offset of an int8 output, added after the scale, default 0");
@@ -51,6 +54,10 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   }
   options.scale = flags.scale;
   options.softcap = flags.softcap;
+  if (flags.antiquant_mode != 0 && flags.antiquant_mode != 1) {
+    throw UsageError(fmt::format("--antiquant-mode: {}, want 0 or 1", flags.antiquant_mode));
+  }
+  if (flags.antiquant_mode == 1) options.antiquant = Antiquant::kPerToken;
   if (!flags.actual_seq_lengths.empty()) lengths_q_ = ParseIntegers("--actual-seq-lengths", flags.actual_seq_lengths);
   if (!flags.actual_seq_lengths_kv.empty()) {
     lengths_kv_ = ParseIntegers("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv);
@@ -66,6 +73,7 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   args.block_table = files_.Load("--block-table", flags.block_table);
   args.antiquant_scale = files_.Load("--antiquant-scale", flags.antiquant_scale);
   args.antiquant_offset = files_.Load("--antiquant-offset", flags.antiquant_offset);
+  args.sink = files_.Load("--sink", flags.sink);
   args.quant_scale2 = files_.Load("--quant-scale2", flags.quant_scale2);
   args.quant_offset2 = files_.Load("--quant-offset2", flags.quant_offset2);
   if (!flags.out_dtype.empty() && flags.out_dtype != "int8" && flags.out_dtype != Name(args.q.dtype)) {

@@ -27,6 +27,8 @@ struct DecodeFlags {
   std::string block_table;
   std::optional<int64_t> block_size;
   std::string antiquant_scale, antiquant_offset;
+  int64_t antiquant_mode = 0;
+  std::string sink;
   std::string quant_scale2, quant_offset2, out_dtype;
 };
 

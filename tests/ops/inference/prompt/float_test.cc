@@ -231,7 +231,7 @@ TEST(PromptFlashAttention, Int8InputsRefuseThem) {
   };
   using Args = PromptAttentionArgs*;
   using Options = PromptAttentionOptions*;
-  EXPECT_THAT(message([&](Args a, Options) { a->q_rope = rows; }), HasSubstr("query_rope: given, want none"));
+  EXPECT_THAT(message([&](Args a, Options) { a->q_rope = rows; }), HasSubstr("q_rope: given, want none"));
   EXPECT_THAT(message([&](Args a, Options) { a->sink = rows; }), HasSubstr("sink: given, want none"));
   EXPECT_THAT(message([&](Args a, Options) { a->softmax_max = rows; }), HasSubstr("softmax_max: given, want none"));
   EXPECT_THAT(message([&](Args a, Options) { a->lse = rows; }), HasSubstr("lse: given, want none"));
