@@ -2,6 +2,7 @@
 #define FA_CORE_TASK_GRAPH_H_
 
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

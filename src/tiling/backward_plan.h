@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/task_graph.h"
-#include "tiling/problem.h"
 #include "tiling/row_interval.h"
 
 namespace fa::tiling {
@@ -50,13 +49,6 @@ struct BackwardPlan {
   std::vector<double> load;
   double efficiency = 1;
 };
-
-/// Of every task: who runs it in the simulation behind `efficiency` (all workers claim from one list, so no plan can
-/// know it).
-[[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
-
-/// @throws PlanTooLarge, std::bad_alloc
-[[nodiscard]] BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling
 

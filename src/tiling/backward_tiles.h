@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tiling/backward_plan.h"
+#include "tiling/problem.h"
 
 namespace fa::tiling {
 

@@ -2,22 +2,13 @@
 #define FA_TILING_FORWARD_PLAN_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/task_graph.h"
-#include "tiling/problem.h"
 #include "tiling/row_interval.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::tiling {
-
-/// Rows and keys of a tile. block_k is a function of d, dv, d_rope, dtype and ISA alone, because bits depend on it;
-/// block_q may follow caches and workers.
-struct TileShape {
-  int64_t block_q = 128;
-  int64_t block_k = 256;
-  std::string reason;  ///< in words, for Describe()
-};
 
 /// One tile task: rows [row_begin, row_end) of `heads` query heads from head_begin on, all of kv head head_kv, against
 /// the keys it must visit. Its folded row f stands for row row_begin + f / heads of head head_begin + f % heads.
@@ -62,10 +53,6 @@ struct ForwardPlan {
   std::vector<double> load;                             ///< predicted share of each worker's range, 1 = the longest
   double efficiency = 1;                                ///< by simulating claims and edges with costs as times
 };
-
-[[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);
-/// @throws PlanTooLarge, std::bad_alloc
-[[nodiscard]] ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling
 

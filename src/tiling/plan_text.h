@@ -16,6 +16,8 @@ class PlanText {
   /// A line of printf-formatted text.
   [[gnu::format(printf, 2, 3)]] void AddLine(const char* format, ...);
 
+  /// Lines as they are.
+  void Add(const std::string& lines) { text_ += lines; }
   void AddProblem(const char* op, const AttentionProblem& problem);
   void AddKernels(const Machine& machine, const std::vector<std::string>& kernels);
   void AddFlops(double kept, double full, double visited);

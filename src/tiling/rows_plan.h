@@ -1,7 +1,6 @@
 #ifndef FA_TILING_ROWS_PLAN_H_
 #define FA_TILING_ROWS_PLAN_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "core/task_graph.h"

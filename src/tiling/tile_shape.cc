@@ -1,13 +1,14 @@
 // block_k is part of the arithmetic: it says where a row's sums are cut, so it may follow nothing that differs between
 // two machines of one ISA, nor between two calls with equal head sizes. block_q only says which rows share a tile: it
 // follows the cache and the number of workers at hand.
+#include "tiling/tile_shape.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 
 #include "core/saturating.h"
-#include "tiling/forward_plan.h"
 #include "tiling/row_cut.h"
 
 namespace fa::tiling {

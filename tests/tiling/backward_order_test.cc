@@ -15,6 +15,7 @@
 #include "support/shuffled_executor.h"
 #include "support/thread_executor.h"
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_backward_plan.h"
 #include "tiling/simulate.h"
 
 namespace fa::tiling {

@@ -1,6 +1,5 @@
 // What a plan of the backward must say whatever it chooses: there is a tile where the mask keeps a pair and nowhere
 // else, every row and every key has one order of additions, and nothing that bits depend on changes with the machine.
-#include "tiling/backward_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include <tuple>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_backward_plan.h"
 
 namespace fa::tiling {
 namespace {

@@ -1,6 +1,5 @@
 // What a plan must say whatever it chooses: every (row, key, head) that the mask keeps is visited by one tile, every
 // row is written by one tile, and what the bits depend on does not change with the machine.
-#include "tiling/forward_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include <tuple>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_forward_plan.h"
 #include "tiling/row_cut.h"
 
 namespace fa::tiling {

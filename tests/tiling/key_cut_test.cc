@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "tests/tiling/sample_problems.h"
-#include "tiling/forward_plan.h"
+#include "tiling/make_forward_plan.h"
 
 namespace fa::tiling {
 namespace {

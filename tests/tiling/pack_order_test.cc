@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_forward_plan.h"
 #include "tiling/row_cut.h"
 
 namespace fa::tiling {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_forward_plan.h"
 
 namespace {
 

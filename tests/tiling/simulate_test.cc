@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_forward_plan.h"
 
 namespace fa::tiling {
 namespace {

@@ -1,7 +1,8 @@
+#include "tiling/tile_shape.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/tiling/sample_problems.h"
-#include "tiling/forward_plan.h"
 
 namespace fa::tiling {
 namespace {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -6,6 +5,7 @@
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
+#include "tiling/row_rules.h"
 
 namespace fa::ops {
 namespace {
@@ -167,20 +167,6 @@ Status FillListedRules(Binding& call) {
   return Status::Ok();
 }
 
-void FillRules(Binding& call) {
-  const Mask& mask = call.options.mask;
-  std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
-  const auto has_rows = [](const tiling::Sequence& sequence) { return sequence.sq > 0; };
-  const auto first = std::find_if(sequences.begin(), sequences.end(), has_rows);
-  const auto last = std::find_if(sequences.rbegin(), sequences.rend(), has_rows);
-  for (size_t b = 0; b < sequences.size(); ++b) {
-    tiling::Sequence& sequence = sequences[b];
-    sequence.rule = tiling::MakeRowRule(mask, static_cast<int64_t>(b), sequence.sq, sequence.sk,
-                                        first != sequences.end() && &sequence == &*first,
-                                        last != sequences.rend() && &sequence == &*last);
-  }
-}
-
 }  // namespace
 
 Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim, int64_t want,
@@ -196,7 +182,7 @@ Status BindMask(Binding& call) {
     if (Status status = CheckSparseMode(call); !status.ok()) return status;
   }
   if (call.options.mask.kind() == Mask::Kind::kRows) return FillListedRules(call);
-  FillRules(call);
+  tiling::SetRowRules(call.options.mask, call.bound.problem.sequences);
   return Status::Ok();
 }
 

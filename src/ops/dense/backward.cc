@@ -12,8 +12,8 @@
 #include "ops/dense/gradient_sums.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
-#include "tiling/backward_plan.h"
-#include "tiling/describe_backward.h"
+#include "tiling/backward_facts.h"
+#include "tiling/make_backward_plan.h"
 
 namespace fa {
 namespace {
@@ -28,36 +28,9 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
         plan_(tiling::MakeBackwardPlan(bound_.forward.problem, machine_)),
         buffers_(bound_, plan_, table_, workspace_) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-
-  [[nodiscard]] PlanInfo info() const override {
-    PlanInfo info;
-    info.op = "backward";
-    info.isa = Name(table_.isa);
-    info.kernels = KernelNames();
-    info.reason = plan_.reason;
-    info.block_q = plan_.block_q;
-    info.block_k = plan_.block_k;
-    info.tasks = plan_.graph.task_count;
-    info.edges = static_cast<int64_t>(plan_.graph.successors.size());
-    info.workers = plan_.graph.workers();
-    info.flops = plan_.flops;
-    info.flops_full = plan_.flops_full;
-    info.flops_visited = plan_.flops_visited;
-    info.workspace_bytes = workspace_.total_bytes();
-    info.load = plan_.load;
-    info.efficiency = plan_.efficiency;
-    const std::vector<int> worker_of = tiling::PredictedWorkers(plan_);
-    for (size_t t = 0; t < plan_.items.size(); ++t) {
-      const tiling::BackwardItem& item = plan_.items[t];
-      info.tiles.push_back({item.sequence, item.head_kv, item.head, item.head + 1, item.row_begin, item.row_end,
-                            item.key_begin, item.key_end, item.cost, worker_of[t]});
-    }
-    return info;
-  }
-
-  [[nodiscard]] std::string Describe() const override {
-    return tiling::DescribeBackward(bound_.forward.problem, machine_, plan_, workspace_, KernelNames());
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
+    return FactsOf(bound_.forward.problem, machine_, plan_, {table_.widest().name});
   }
 
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
@@ -74,8 +47,6 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
   }
 
  private:
-  [[nodiscard]] std::vector<std::string> KernelNames() const { return {table_.widest().name}; }
-
   ops::BoundAttentionGrad bound_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;

@@ -17,9 +17,8 @@ class ForwardPlanImpl final : public Plan::ImplFor<AttentionArgs> {
   ForwardPlanImpl(Context& context, ops::BoundAttention bound)
       : ImplFor(context), program_("forward", context, std::move(bound)) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return program_.workspace_bytes(); }
-  [[nodiscard]] PlanInfo info() const override { return program_.info(); }
-  [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
+  [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckRunArgs(program_.bound(), args); !status.ok()) return status;

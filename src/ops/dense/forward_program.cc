@@ -6,7 +6,8 @@
 
 #include "core/executor.h"
 #include "ops/plan/plan_machine.h"
-#include "tiling/describe.h"
+#include "tiling/forward_facts.h"
+#include "tiling/make_forward_plan.h"
 
 namespace fa::ops {
 namespace {
@@ -49,9 +50,7 @@ Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, st
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 
-std::string ForwardProgram::Describe() const {
-  return tiling::DescribeForward(bound_.problem, machine_, plan_, workspace_, KernelNames(), op_);
-}
+tiling::PlanFacts ForwardProgram::Facts() const { return FactsOf(op_, bound_.problem, machine_, plan_, KernelNames()); }
 
 std::vector<std::string> ForwardProgram::KernelNames() const {
   std::vector<std::string> names;
@@ -73,38 +72,6 @@ std::vector<std::string> ForwardProgram::KernelNames() const {
     }
   }
   return names;
-}
-
-PlanInfo ForwardProgram::info() const {
-  PlanInfo info = InfoOf(op_, plan_);
-  info.isa = Name(table_.isa);
-  info.kernels = KernelNames();
-  info.workspace_bytes = workspace_.total_bytes();
-  return info;
-}
-
-PlanInfo InfoOf(const char* op, const tiling::ForwardPlan& plan) {
-  PlanInfo info;
-  info.op = op;
-  info.reason = plan.shape.reason;
-  info.block_q = plan.shape.block_q;
-  info.block_k = plan.shape.block_k;
-  info.tasks = plan.graph.task_count;
-  info.edges = static_cast<int64_t>(plan.graph.successors.size());
-  info.workers = plan.graph.workers();
-  info.flops = plan.flops;
-  info.flops_full = plan.flops_full;
-  info.flops_visited = plan.flops_visited;
-  info.load = plan.load;
-  info.efficiency = plan.efficiency;
-  info.tiles.reserve(plan.items.size());
-  const std::vector<int> worker_of = FirstWorkers(plan.graph);
-  for (size_t t = 0; t < plan.items.size(); ++t) {
-    const auto& item = plan.items[t];
-    info.tiles.push_back({item.sequence, item.head_kv, item.head_begin, item.head_begin + item.heads, item.row_begin,
-                          item.row_end, item.keys.begin, item.keys.end, item.cost, worker_of[t]});
-  }
-  return info;
 }
 
 }  // namespace fa::ops

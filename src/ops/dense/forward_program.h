@@ -12,6 +12,7 @@
 #include "ops/plan/plan_impl.h"
 #include "ops/tile/key_storage.h"
 #include "tiling/forward_plan.h"
+#include "tiling/plan_facts.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
@@ -23,9 +24,10 @@ class ForwardProgram {
   ForwardProgram(const char* op, const Context& context, BoundAttention bound);
 
   [[nodiscard]] const BoundAttention& bound() const { return bound_; }
-  [[nodiscard]] size_t workspace_bytes() const { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const;
-  [[nodiscard]] std::string Describe() const;
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const;
+  /// Memory for what its operator adds. @return the offset
+  size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
   /// Runs on checked arguments, as a graph of `plan`.
   /// @param keys          for a decode: where K and V lie; replaces those of `args`
   /// @param quantization  of an int8 output
@@ -44,9 +46,6 @@ class ForwardProgram {
   tiling::WorkspacePlan workspace_;
   ForwardBuffers buffers_;
 };
-
-/// The description of a plan of tiles.
-[[nodiscard]] PlanInfo InfoOf(const char* op, const tiling::ForwardPlan& plan);
 
 }  // namespace fa::ops
 

@@ -327,33 +327,30 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
     workspace_.Book("run state", core::RunStateBytes(plan_.graph));
   }
 
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-
-  [[nodiscard]] PlanInfo info() const override {
-    PlanInfo info;
-    info.op = "merge";
-    info.isa = Name(Isa::kPortable);
-    info.reason = kReason;
-    info.block_q = plan_.step;
-    info.tasks = plan_.graph.task_count;
-    info.workers = plan_.graph.workers();
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
     // Two products and a sum of every element.
-    info.flops = 3 * static_cast<double>(plan_.rows) * static_cast<double>(bound_.head_size);
-    info.flops_full = info.flops_visited = info.flops;
-    info.workspace_bytes = workspace_.total_bytes();
-    info.efficiency = 1;
-    return info;
-  }
-
-  [[nodiscard]] std::string Describe() const override {
-    tiling::PlanText text;
-    text.AddLine("merge, %s: %lld batch elements, %lld heads, %lld rows of %lld", Name(bound_.dtype),
-                 tiling::Wide(bound_.batch), tiling::Wide(bound_.heads), tiling::Wide(bound_.rows),
-                 tiling::Wide(bound_.head_size));
-    text.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
-                 kReason);
-    text.AddWorkspace(workspace_);
-    return text.Take();
+    const double flops = 3 * static_cast<double>(plan_.rows) * static_cast<double>(bound_.head_size);
+    tiling::PlanText problem, tasks;
+    problem.AddLine("merge, %s: %lld batch elements, %lld heads, %lld rows of %lld", Name(bound_.dtype),
+                    tiling::Wide(bound_.batch), tiling::Wide(bound_.heads), tiling::Wide(bound_.rows),
+                    tiling::Wide(bound_.head_size));
+    tasks.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
+                  kReason);
+    return {.op = "merge",
+            .machine = {.workers = plan_.graph.workers()},
+            .kernels = {},
+            .reason = kReason,
+            .block_q = plan_.step,
+            .graph = plan_.graph,
+            .flops = flops,
+            .flops_full = flops,
+            .flops_visited = flops,
+            .load = {},
+            .problem = problem.Take(),
+            .tasks = tasks.Take(),
+            .loads = {},
+            .tiles = {}};
   }
 
   [[nodiscard]] Status Run(const MergeArgs& args, std::byte* workspace) const override {

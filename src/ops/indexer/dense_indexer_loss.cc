@@ -16,7 +16,6 @@
 #include "core/executor.h"
 #include "fa/indexer_loss.h"
 #include "ops/indexer/bind_indexer_loss.h"
-#include "ops/indexer/indexer_grad_facts.h"
 #include "ops/indexer/indexer_gradient.h"
 #include "ops/indexer/loss_plan.h"
 #include "ops/indexer/loss_row.h"
@@ -26,6 +25,8 @@
 #include "ops/tile/strip.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_sum_tasks.h"
+#include "tiling/indexer_grad_facts.h"
+#include "tiling/token_groups.h"
 
 namespace fa {
 namespace {
@@ -36,35 +37,12 @@ using core::kernels::StripKernels;
 // A block's probabilities, rows and products take 130 KB of L2 with 64 heads of 128.
 constexpr int64_t kBlockKeys = 128;
 
-// Tokens of a group at most: the state of each, 100 KB with 64 heads of 128, is read and written once per block, which
-// takes a thirtieth of the time of its products.
-constexpr int64_t kMostTokens = 32;
-constexpr int64_t kLeastTokens = 8;
-
-// Tasks per worker, so many that the last ones leave no worker idle for long.
-constexpr int64_t kTasksAWorker = 4;
-
-/// Tokens [rows) of a sequence.
-struct Group {
-  int64_t sequence;
-  tiling::Interval rows;
-  int64_t first_group;  ///< of the sequence
-};
-
-std::vector<Group> MakeGroups(const ops::SparseSequences& sequences, int64_t tokens) {
-  std::vector<Group> groups;
-  for (int64_t b = 0; b < std::ssize(sequences.list); ++b) {
-    const int64_t first = std::ssize(groups), sq = sequences.list[static_cast<size_t>(b)].sq;
-    for (int64_t row = 0; row < sq; row += tokens) groups.push_back({b, {row, std::min(row + tokens, sq)}, first});
-  }
-  return groups;
-}
+using Group = tiling::TokenGroup;
 
 struct DenseLossProgram {
   DenseLossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
                    tiling::WorkspacePlan& workspace);
-  [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
-                                            const tiling::WorkspacePlan& workspace) const;
+  [[nodiscard]] tiling::PlanFacts Facts(const tiling::Machine& machine) const;
 
   [[nodiscard]] int64_t width() const { return lanes.width; }
 
@@ -128,18 +106,13 @@ size_t ScratchBytes(const DenseLossProgram& program) {
   return carver.used();
 }
 
-/// Groups have fewer tokens if there are few tokens for the workers.
-int64_t GroupTokens(const ops::SparseSequences& sequences, int workers) {
-  return std::clamp(sequences.tokens / (kTasksAWorker * workers), kLeastTokens, kMostTokens);
-}
-
 DenseLossProgram::DenseLossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels,
                                    int workers, tiling::WorkspacePlan& workspace)
     : bound(bound_call),
       table(kernels),
       gradient(bound.shape, table),
-      lanes(table.ForRows(GroupTokens(bound.shape.sequences, workers))),
-      groups(MakeGroups(bound.shape.sequences, lanes.width)),
+      lanes(table.ForRows(tiling::TokensOfAGroup(bound.shape.sequences, workers))),
+      groups(tiling::MakeTokenGroups(bound.shape.sequences, lanes.width)),
       form(ops::KeyFormOf(lanes, bound.shape.dtype)),
       tasks(bound.shape.sequences, bound.shape.d, std::ssize(groups), workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
@@ -343,23 +316,24 @@ void DenseLossTile::RunGroup(int64_t number, int worker) const {
   }
 }
 
-ops::IndexerGradFacts DenseLossProgram::Facts(const tiling::Machine& machine,
-                                              const tiling::WorkspacePlan& workspace) const {
+tiling::PlanFacts DenseLossProgram::Facts(const tiling::Machine& machine) const {
   const ops::LossAttention& attention = bound.attention;
   const bool twice = bound.target == IndexerTarget::kL1;
   const int64_t products =
       3 * bound.shape.heads * bound.shape.d + (twice ? 2 : 1) * attention.heads * (attention.d + attention.d_rope);
-  return {.op = "dense KL loss",
-          .shape = bound.shape,
-          .tasks = tasks,
-          .machine = machine,
-          .workspace = workspace,
-          .tokens_per_task = width(),
-          .block_k = kBlockKeys,
-          .entries = std::numeric_limits<int64_t>::max(),
-          .flops_per_pair = 2 * static_cast<double>(products),
-          .kernels = {lanes.name, gradient.strips().kernels().name, gradient.kernels().name},
-          .reason = twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2"};
+  const tiling::IndexerGradPlan plan{
+      .op = "dense KL loss",
+      .dtype = bound.shape.dtype,
+      .heads = bound.shape.heads,
+      .d = bound.shape.d,
+      .sequences = bound.shape.sequences,
+      .sums = tasks.plan(),
+      .tokens_per_task = width(),
+      .block_k = kBlockKeys,
+      .entries = std::numeric_limits<int64_t>::max(),
+      .flops_per_pair = 2 * static_cast<double>(products),
+      .reason = twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2"};
+  return FactsOf(plan, machine, {lanes.name, gradient.strips().kernels().name, gradient.kernels().name});
 }
 
 }  // namespace

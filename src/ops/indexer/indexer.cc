@@ -8,7 +8,7 @@
 #include "ops/indexer/indexer_tile.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
-#include "tiling/plan_text.h"
+#include "tiling/indexer_facts.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa {
@@ -30,53 +30,16 @@ class IndexerPlanImpl final : public Plan::ImplFor<LightningIndexerArgs> {
         workspace_.Book("scores of all tokens", static_cast<size_t>(program_.row_floats) * sizeof(float), rows);
   }
 
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-
-  [[nodiscard]] PlanInfo info() const override {
-    const ops::IndexerPlan& plan = program_.plan;
-    PlanInfo info;
-    info.op = "indexer";
-    info.isa = Name(program_.table.isa);
-    info.kernels = KernelNames();
-    info.reason = plan.reason;
-    info.block_q = plan.group;
-    info.block_k = program_.KeyWidth();
-    info.tasks = plan.graph.task_count;
-    info.edges = static_cast<int64_t>(plan.graph.successors.size());
-    info.workers = plan.graph.workers();
-    info.flops = plan.flops;
-    info.flops_full = plan.flops_full;
-    info.flops_visited = plan.flops_visited;
-    info.workspace_bytes = workspace_.total_bytes();
-    info.load = plan.load;
-    info.efficiency = ops::MeanLoad(plan.load);
-    const std::vector<int> worker_of = ops::FirstWorkers(plan.graph);
-    for (size_t t = 0; t < plan.items.size(); ++t) {
-      const ops::IndexerItem& item = plan.items[t];
-      const int64_t blocks = (item.keys.end - item.keys.begin + info.block_k - 1) / info.block_k;
-      info.tiles.push_back({item.sequence, 0, 0, bound_.shape.heads, item.rows.begin, item.rows.end, item.keys.begin,
-                            item.keys.end, blocks, worker_of[t]});
-    }
-    return info;
-  }
-
-  [[nodiscard]] std::string Describe() const override {
-    const ops::IndexerPlan& plan = program_.plan;
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
     const ops::IndexerShape& shape = bound_.shape;
-    tiling::PlanText text;
-    text.AddLine("indexer, %s: %lld sequences, %lld tokens, up to %lld keys, %lld heads of %lld, the %lld best",
-                 Name(shape.dtype), tiling::Count(shape.sequences.list.size()), tiling::Wide(shape.sequences.tokens),
-                 tiling::Wide(shape.sequences.max_sk), tiling::Wide(shape.heads), tiling::Wide(shape.d),
-                 tiling::Wide(bound_.entries));
-    text.AddKernels(machine_, KernelNames());
-    text.AddLine("group: %lld tokens: %s", tiling::Wide(plan.group), plan.reason.c_str());
-    text.AddLine("tasks: %lld of scores, %lld of selections, %lld edges", tiling::Count(plan.items.size()),
-                 tiling::Wide(plan.graph.task_count - std::ssize(plan.items)),
-                 tiling::Count(plan.graph.successors.size()));
-    text.AddFlops(plan.flops, plan.flops_full, plan.flops_visited);
-    text.AddWorkspace(workspace_);
-    text.AddWorkers(machine_, ops::MeanLoad(plan.load));
-    return text.Take();
+    return FactsOf({.dtype = shape.dtype,
+                    .heads = shape.heads,
+                    .d = shape.d,
+                    .entries = bound_.entries,
+                    .key_width = program_.KeyWidth()},
+                   shape.sequences, machine_, program_.plan,
+                   {program_.table.widest().name, program_.strips.kernels().name, program_.kernels.name});
   }
 
   [[nodiscard]] Status Run(const LightningIndexerArgs& args, std::byte* workspace) const override {
@@ -87,10 +50,6 @@ class IndexerPlanImpl final : public Plan::ImplFor<LightningIndexerArgs> {
   }
 
  private:
-  [[nodiscard]] std::vector<std::string> KernelNames() const {
-    return {program_.table.widest().name, program_.strips.kernels().name, program_.kernels.name};
-  }
-
   ops::BoundIndexer bound_;
   tiling::Machine machine_;
   ops::IndexerProgram program_;

@@ -10,13 +10,13 @@
 #include "core/executor.h"
 #include "fa/lightning_indexer_grad.h"
 #include "ops/indexer/bind_indexer_grad.h"
-#include "ops/indexer/indexer_grad_facts.h"
 #include "ops/indexer/indexer_gradient.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
+#include "tiling/indexer_grad_facts.h"
 
 namespace fa {
 namespace {
@@ -144,9 +144,22 @@ class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs>
         machine_(ops::MachineOf(context, ops::KernelsOf(context, bound_.shape.dtype))),
         program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const override { return ops::InfoOf(Facts()); }
-  [[nodiscard]] std::string Describe() const override { return ops::Describe(Facts()); }
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
+    const auto products = static_cast<double>(3 * bound_.shape.heads * bound_.shape.d);
+    const tiling::IndexerGradPlan plan{.op = "indexer backward",
+                                       .dtype = bound_.shape.dtype,
+                                       .heads = bound_.shape.heads,
+                                       .d = bound_.shape.d,
+                                       .sequences = bound_.shape.sequences,
+                                       .sums = program_.tasks.plan(),
+                                       .tokens_per_task = 1,
+                                       .block_k = kBlockKeys,
+                                       .entries = bound_.lists.entries,
+                                       .flops_per_pair = 2 * products,
+                                       .reason = "gathered rows and their scores stay in L2 for three products"};
+    return FactsOf(plan, machine_, {program_.gradient.strips().kernels().name, program_.gradient.kernels().name});
+  }
 
   [[nodiscard]] Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckIndexerGradRunArgs(bound_, args); !status.ok()) return status;
@@ -158,21 +171,6 @@ class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs>
   }
 
  private:
-  [[nodiscard]] ops::IndexerGradFacts Facts() const {
-    const auto products = static_cast<double>(3 * bound_.shape.heads * bound_.shape.d);
-    return {.op = "indexer backward",
-            .shape = bound_.shape,
-            .tasks = program_.tasks,
-            .machine = machine_,
-            .workspace = workspace_,
-            .tokens_per_task = 1,
-            .block_k = kBlockKeys,
-            .entries = bound_.lists.entries,
-            .flops_per_pair = 2 * products,
-            .kernels = {program_.gradient.strips().kernels().name, program_.gradient.kernels().name},
-            .reason = "gathered rows and their scores stay in L2 for three products"};
-  }
-
   ops::BoundIndexerGrad bound_;
   tiling::Machine machine_;
   tiling::WorkspacePlan workspace_;

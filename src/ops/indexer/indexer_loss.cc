@@ -14,7 +14,6 @@
 
 #include "core/executor.h"
 #include "ops/indexer/bind_indexer_loss.h"
-#include "ops/indexer/indexer_grad_facts.h"
 #include "ops/indexer/indexer_gradient.h"
 #include "ops/indexer/loss_plan.h"
 #include "ops/indexer/loss_row.h"
@@ -24,6 +23,7 @@
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
+#include "tiling/indexer_grad_facts.h"
 
 namespace fa {
 namespace {
@@ -34,8 +34,7 @@ constexpr int64_t kBlockKeys = 128;
 struct LossProgram {
   LossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
               tiling::WorkspacePlan& workspace);
-  [[nodiscard]] ops::IndexerGradFacts Facts(const tiling::Machine& machine,
-                                            const tiling::WorkspacePlan& workspace) const;
+  [[nodiscard]] tiling::PlanFacts Facts(const tiling::Machine& machine) const;
 
   [[nodiscard]] int64_t RowBlocks() const { return (row_keys + kBlockKeys - 1) / kBlockKeys; }
 
@@ -252,24 +251,26 @@ void LossTile::RunToken(int64_t number, int worker) const {
   gradient.Finish(at, bound_.gradients, bound_.multiplier, args_.dq_index.data, args_.dweights.data, scratch.token);
 }
 
-ops::IndexerGradFacts LossProgram::Facts(const tiling::Machine& machine, const tiling::WorkspacePlan& workspace) const {
+tiling::PlanFacts LossProgram::Facts(const tiling::Machine& machine) const {
   const ops::LossAttention& attention = bound.attention;
   const int64_t products =
       3 * bound.shape.heads * bound.shape.d + (bound.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope));
   std::vector<std::string> kernels = {gradient.strips().kernels().name, gradient.kernels().name};
   if (!bound.has_mean) kernels.emplace_back(heads.kernels().name);
-  return {.op = "sparse KL loss",
-          .shape = bound.shape,
-          .tasks = tasks,
-          .machine = machine,
-          .workspace = workspace,
-          .tokens_per_task = 1,
-          .block_k = kBlockKeys,
-          .entries = bound.lists.entries,
-          .flops_per_pair = 2 * static_cast<double>(products),
-          .kernels = std::move(kernels),
-          .reason = bound.has_mean ? "probabilities given; products of the indexer are kept for the gradients"
-                                   : "products of the indexer are kept for the gradients"};
+  const tiling::IndexerGradPlan plan{
+      .op = "sparse KL loss",
+      .dtype = bound.shape.dtype,
+      .heads = bound.shape.heads,
+      .d = bound.shape.d,
+      .sequences = bound.shape.sequences,
+      .sums = tasks.plan(),
+      .tokens_per_task = 1,
+      .block_k = kBlockKeys,
+      .entries = bound.lists.entries,
+      .flops_per_pair = 2 * static_cast<double>(products),
+      .reason = bound.has_mean ? "probabilities given; products of the indexer are kept for the gradients"
+                               : "products of the indexer are kept for the gradients"};
+  return FactsOf(plan, machine, std::move(kernels));
 }
 
 }  // namespace

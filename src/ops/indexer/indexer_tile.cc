@@ -12,6 +12,7 @@
 
 #include "core/integer.h"
 #include "ops/tile/strip.h"
+#include "tiling/make_indexer_plan.h"
 
 namespace fa::ops {
 namespace {
@@ -39,7 +40,7 @@ IndexerProgram::IndexerProgram(const BoundIndexer& bound, const core::kernels::K
              .form = KeyFormOf(strips.kernels(), bound.shape.dtype),
              .d = bound.shape.d,
              .block = kBlockKeys},
-      plan(MakeIndexerPlan(bound.shape.sequences, bound.shape.heads, bound.shape.d, KeyWidth(), machine)),
+      plan(tiling::MakeIndexerPlan(bound.shape.sequences, bound.shape.heads, bound.shape.d, KeyWidth(), machine)),
       row_floats(RoundUp(bound.shape.sequences.max_sk, KeyWidth())),
       scratch_bytes(IndexerTile::ScratchBytes(bound, *this)) {}
 
@@ -76,7 +77,7 @@ void IndexerTile::operator()(int32_t task, int worker) const {
     const int64_t token = task - items;
     return SelectKeys(bound_.shape.sequences.Token(token), stored + token * row_floats, scratch);
   }
-  const IndexerItem& item = program_.plan.items[static_cast<size_t>(task)];
+  const tiling::IndexerItem& item = program_.plan.items[static_cast<size_t>(task)];
   float* scores = program_.plan.cut ? stored + item.first_token * row_floats : scratch.scores;
   const int64_t tokens = item.rows.end - item.rows.begin;
   ReadTokens(item, scratch);
@@ -90,7 +91,7 @@ void IndexerTile::operator()(int32_t task, int worker) const {
 }
 
 /// Converts weights to f32, and the queries that are broadcast if they do not lie as the kernels take them.
-void IndexerTile::ReadTokens(const IndexerItem& item, const Scratch& scratch) const {
+void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = bound_.shape;
   const auto& kernels = *program_.table.rows;
   const int64_t tokens = item.rows.end - item.rows.begin;
@@ -103,7 +104,7 @@ void IndexerTile::ReadTokens(const IndexerItem& item, const Scratch& scratch) co
   }
 }
 
-void IndexerTile::ScoreKeysAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const {
+void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
   const IndexerShape& shape = bound_.shape;
   const core::kernels::StripKernels& kernels = program_.table.widest();
   const KeySide keys{args_.k.data, shape.k};
@@ -136,7 +137,7 @@ RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count,
   return keys_.Gather(place, {scratch.block, static_cast<size_t>(count)}, scratch.gathered).rows.k;
 }
 
-void IndexerTile::ScoreHeadsAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const {
+void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
   const IndexerShape& shape = bound_.shape;
   const HeadStrips& strips = program_.strips;
   const KeyPlace place = shape.Place(item.sequence);

@@ -8,11 +8,12 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/lightning_indexer.h"
 #include "ops/indexer/bind_indexer.h"
-#include "ops/indexer/indexer_plan.h"
 #include "ops/indexer/top_k.h"
 #include "ops/plan/carver.h"
 #include "ops/tile/head_strips.h"
 #include "ops/token/gathered_keys.h"
+#include "tiling/indexer_plan.h"
+#include "tiling/problem.h"
 
 namespace fa::ops {
 
@@ -27,7 +28,7 @@ struct IndexerProgram {
   HeadStrips strips;
   bool widens;  ///< queries do not lie as the kernels take them
   GatherShape gather;
-  IndexerPlan plan;
+  tiling::IndexerPlan plan;
   int64_t row_floats;    ///< from token to token of rows of scores
   size_t scratch_bytes;  ///< of one worker
 
@@ -67,12 +68,12 @@ class IndexerTile {
     TopK top_k;
   };
 
-  [[nodiscard]] SparseToken Token(const IndexerItem& item, int64_t i) const {
+  [[nodiscard]] SparseToken Token(const tiling::IndexerItem& item, int64_t i) const {
     return {item.sequence, item.rows.begin + i};
   }
-  void ReadTokens(const IndexerItem& item, const Scratch& scratch) const;
-  void ScoreKeysAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const;
-  void ScoreHeadsAlongLanes(const IndexerItem& item, const Scratch& scratch, float* scores) const;
+  void ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const;
+  void ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
+  void ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   [[nodiscard]] core::kernels::RowBlock KeyRows(const KeyPlace& place, int64_t key, int64_t count,
                                                 const Scratch& scratch) const;
   void SelectKeys(const SparseToken& token, const float* scores, const Scratch& scratch) const;

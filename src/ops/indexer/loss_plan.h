@@ -7,10 +7,10 @@
 
 #include "core/task_graph.h"
 #include "ops/indexer/bind_indexer_loss.h"
-#include "ops/indexer/indexer_grad_facts.h"
 #include "ops/indexer/indexer_gradient.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
+#include "tiling/plan_facts.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
@@ -26,9 +26,8 @@ class LossPlan final : public Plan::ImplFor<LossArgs> {
         machine_(MachineOf(context, KernelsOf(context, bound_.shape.dtype))),
         program_(bound_, KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const override { return InfoOf(program_.Facts(machine_, workspace_)); }
-  [[nodiscard]] std::string Describe() const override { return ops::Describe(program_.Facts(machine_, workspace_)); }
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(machine_); }
 
   [[nodiscard]] Status Run(const LossArgs& args, std::byte* workspace) const override {
     if (Status status = CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;

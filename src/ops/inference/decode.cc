@@ -16,19 +16,13 @@ namespace {
 class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
  public:
   DecodePlanImpl(Context& context, ops::BoundDecode bound)
-      : ImplFor(context),
-        bound_(std::move(bound)),
-        program_("decode", context, bound_.attention),
-        antiquant_at_(program_.workspace_bytes()),
-        scales_at_(antiquant_at_ + ops::AntiquantBytes(bound_)) {}
-
-  [[nodiscard]] size_t workspace_bytes() const override { return scales_at_ + ops::OutputScaleBytes(bound_.scales); }
-  [[nodiscard]] PlanInfo info() const override {
-    PlanInfo info = program_.info();
-    info.workspace_bytes = workspace_bytes();
-    return info;
+      : ImplFor(context), bound_(std::move(bound)), program_("decode", context, bound_.attention) {
+    if (bound_.storage.quantized) antiquant_at_ = program_.Book("key scales", ops::AntiquantBytes(bound_));
+    if (bound_.scales.quantised) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
   }
-  [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
+
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
+  [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
 
   [[nodiscard]] Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckDecodeRunArgs(bound_, args); !status.ok()) return status;
@@ -51,7 +45,7 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
  private:
   ops::BoundDecode bound_;
   ops::ForwardProgram program_;
-  size_t antiquant_at_, scales_at_;
+  size_t antiquant_at_ = 0, scales_at_ = 0;
 };
 
 }  // namespace

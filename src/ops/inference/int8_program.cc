@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "core/executor.h"
-#include "ops/dense/forward_program.h"
 #include "ops/plan/plan_machine.h"
-#include "tiling/describe.h"
+#include "ops/tile/forward_strips.h"
+#include "tiling/forward_facts.h"
+#include "tiling/make_forward_plan.h"
 
 namespace fa::ops {
 namespace {
@@ -42,9 +43,7 @@ Status Int8Program::Run(const Plan::Impl& plan, const AttentionArgs& args, const
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 
-std::string Int8Program::Describe() const {
-  return tiling::DescribeForward(bound_.problem, machine_, plan_, workspace_, KernelNames(), op_);
-}
+tiling::PlanFacts Int8Program::Facts() const { return FactsOf(op_, bound_.problem, machine_, plan_, KernelNames()); }
 
 std::vector<std::string> Int8Program::KernelNames() const {
   std::vector<std::string> names;
@@ -57,14 +56,6 @@ std::vector<std::string> Int8Program::KernelNames() const {
     }
   }
   return names;
-}
-
-PlanInfo Int8Program::info() const {
-  PlanInfo info = InfoOf(op_, plan_);
-  info.isa = Name(kernels_.words.isa);
-  info.kernels = KernelNames();
-  info.workspace_bytes = workspace_.total_bytes();
-  return info;
 }
 
 }  // namespace fa::ops

@@ -10,6 +10,7 @@
 #include "ops/inference/int8_tile.h"
 #include "ops/plan/plan_impl.h"
 #include "tiling/forward_plan.h"
+#include "tiling/plan_facts.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
@@ -20,9 +21,10 @@ class Int8Program {
   Int8Program(const char* op, const Context& context, BoundAttention bound);
 
   [[nodiscard]] const BoundAttention& bound() const { return bound_; }
-  [[nodiscard]] size_t workspace_bytes() const { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const;
-  [[nodiscard]] std::string Describe() const;
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const;
+  /// Memory for what its operator adds. @return the offset
+  size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
   /// Runs on checked arguments, as a graph of `plan`. @param quantization  null: the output is of a float type
   [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,
                            const OutputQuantization* quantization, std::byte* workspace) const;

@@ -24,25 +24,20 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
       : ImplFor(context),
         output_(core::kernels::Int8KernelsFor(context.isa())),
         program_("prompt", context, std::move(bound.attention)),
-        bound_(std::move(bound)) {}
+        bound_(std::move(bound)) {
+    if (bound_.scales.quantised) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
+  }
 
-  [[nodiscard]] size_t workspace_bytes() const override {
-    return program_.workspace_bytes() + ops::OutputScaleBytes(bound_.scales);
-  }
-  [[nodiscard]] PlanInfo info() const override {
-    PlanInfo info = program_.info();
-    info.workspace_bytes = workspace_bytes();
-    return info;
-  }
-  [[nodiscard]] std::string Describe() const override { return program_.Describe(); }
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
+  [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
 
   [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckPromptRunArgs(program_.bound(), args); !status.ok()) return status;
     const AttentionArgs forward = ops::ForwardArgs(args);
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {
-      quantization = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2, output_,
-                                           workspace + program_.workspace_bytes());
+      quantization =
+          ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2, output_, workspace + scales_at_);
     }
     const ops::OutputQuantization* quantized = bound_.scales.quantized ? &quantization : nullptr;
     if constexpr (std::is_same_v<Program, ops::Int8Program>) {
@@ -58,6 +53,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
   const core::kernels::Int8Table& output_;
   Program program_;
   BoundPrompt bound_;  ///< without the attention, which the program holds
+  size_t scales_at_ = 0;
 };
 
 }  // namespace

@@ -45,14 +45,14 @@ Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {
 
 Status Plan::RunAny(const void* args, Workspace& workspace) const {
   return core::GuardedCall("the run of a plan", [&] {
-    if (Status status = workspace.Reserve(impl_->workspace_bytes()); !status.ok()) return status;
+    if (Status status = workspace.Reserve(workspace_bytes()); !status.ok()) return status;
     return RunOn(*impl_, args, workspace.data());
   });
 }
 
 Status Plan::RunAny(const void* args, std::span<std::byte> workspace) const {
   return core::GuardedCall("the run of a plan", [&] {
-    if (Status status = CheckWorkspace(workspace, impl_->workspace_bytes()); !status.ok()) return status;
+    if (Status status = CheckWorkspace(workspace, workspace_bytes()); !status.ok()) return status;
     return RunOn(*impl_, args, workspace.data());
   });
 }
@@ -64,8 +64,8 @@ Status Plan::RunAny(const void* args) const {
   });
 }
 
-size_t Plan::workspace_bytes() const { return impl_->workspace_bytes(); }
-PlanInfo Plan::info() const { return impl_->info(); }
-std::string Plan::Describe() const { return impl_->Describe(); }
+size_t Plan::workspace_bytes() const { return impl_->workspace().total_bytes(); }
+PlanInfo Plan::info() const { return tiling::InfoOf(impl_->Facts(), impl_->workspace()); }
+std::string Plan::Describe() const { return tiling::Describe(impl_->Facts(), impl_->workspace()); }
 
 }  // namespace fa

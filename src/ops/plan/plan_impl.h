@@ -2,11 +2,12 @@
 #define FA_OPS_PLAN_IMPL_H_
 
 #include <cstddef>
-#include <string>
 
 #include "core/executor.h"
 #include "fa/context.h"
 #include "fa/plan.h"
+#include "tiling/plan_facts.h"
+#include "tiling/workspace_plan.h"
 
 namespace fa {
 
@@ -18,12 +19,12 @@ class Plan::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Bytes that Run wants.
-  [[nodiscard]] virtual size_t workspace_bytes() const = 0;
-  [[nodiscard]] virtual PlanInfo info() const = 0;
-  [[nodiscard]] virtual std::string Describe() const = 0;
+  /// What Run wants of memory.
+  [[nodiscard]] virtual const tiling::WorkspacePlan& workspace() const = 0;
+  /// What info() and Describe() are made of.
+  [[nodiscard]] virtual tiling::PlanFacts Facts() const = 0;
 
-  /// `args`: of the type that the plan is for. `workspace`: workspace_bytes(), 64-byte aligned.
+  /// `args`: of the type that the plan is for. `workspace`: workspace().total_bytes(), 64-byte aligned.
   [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
 
   [[nodiscard]] Context& context() const { return context_; }

@@ -43,15 +43,4 @@ Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks) {
                              (tasks > 1 ? " (each takes " + std::to_string(tasks) + " tasks or more)" : std::string()));
 }
 
-std::vector<int> FirstWorkers(const core::TaskGraph& graph) {
-  std::vector<int> worker_of(static_cast<size_t>(graph.task_count));
-  for (int w = 0; w < graph.workers(); ++w) {
-    const auto c = static_cast<size_t>(w);
-    for (int64_t p = graph.range_begin[c]; p < graph.range_begin[c + 1]; ++p) {
-      worker_of[static_cast<size_t>(graph.TaskAt(p))] = w;
-    }
-  }
-  return worker_of;
-}
-
 }  // namespace fa::ops

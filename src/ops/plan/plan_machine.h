@@ -6,12 +6,10 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/context_impl.h"
 #include "core/guarded_call.h"
 #include "core/kernels/kernel_types.h"
-#include "core/task_graph.h"
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/plan.h"
@@ -32,9 +30,6 @@ namespace fa::ops {
 /// more, before it is made. @param name  what says how many there are: "q.shape[0]"
 [[nodiscard]] Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks);
 
-/// The worker in whose range each task starts.
-[[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
-
 /// Bind -> plan: an `Impl` made from the context in use and what `bind` returns, or the first error.
 template <typename Impl, typename Bind>
 Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
@@ -46,7 +41,7 @@ Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
     if (!bound.ok()) return bound.status();
     try {
       auto impl = std::make_shared<const Impl>(used, std::move(bound).value());
-      const Status status = CheckWorkspace(impl->workspace_bytes());
+      const Status status = CheckWorkspace(impl->workspace().total_bytes());
       return status.ok() ? Result<Planned>(Planned(std::move(impl))) : status;
     } catch (const tiling::PlanTooLarge& error) {
       return Status::OutOfMemory(error.what());

@@ -247,8 +247,14 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
 
 }  // namespace
 
-double BoundSparse::Pairs() const {
-  return sequences.SelectableKeys(lists.entries, lists.block_size) * static_cast<double>(attention.problem.heads);
+tiling::SparseProblem BoundSparse::Problem() const {
+  return {.attention = attention.problem,
+          .sequences = sequences,
+          .entries = lists.entries,
+          .block_size = lists.block_size,
+          .has_v = has_v,
+          .paged = paged,
+          .whole_tokens = has_mean};
 }
 
 Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options) {

@@ -12,6 +12,7 @@
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/sparse_sequences.h"
+#include "tiling/sparse_problem.h"
 
 namespace fa::ops {
 
@@ -27,10 +28,8 @@ struct BoundSparse {
   layout::Stats mean;  ///< p_head_mean: `head` is unused, entries are next to each other
   std::vector<PlannedTensor> planned;
 
-  /// The largest number of keys of a token.
-  [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const { return lists.MaxKeys(sequences.Limit(token)); }
-  /// Number of pairs (token, key) of all heads.
-  [[nodiscard]] double Pairs() const;
+  /// As the planner sees it; refers to this.
+  [[nodiscard]] tiling::SparseProblem Problem() const;
 };
 
 /// A validated sparse backward.

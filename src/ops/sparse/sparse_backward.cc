@@ -9,7 +9,9 @@
 #include "ops/plan/plan_machine.h"
 #include "ops/sparse/bind_sparse.h"
 #include "ops/sparse/sparse_backward_tile.h"
-#include "ops/sparse/sparse_plan.h"
+#include "ops/sparse/sparse_kernels.h"
+#include "tiling/make_sparse_plan.h"
+#include "tiling/sparse_facts.h"
 
 namespace fa {
 namespace {
@@ -21,15 +23,13 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.forward.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
-        plan_(ops::MakeSparseBackwardPlan(bound_.forward)),
+        plan_(tiling::MakeSparseBackwardPlan(bound_.forward.Problem())),
         buffers_(bound_, plan_, table_, machine_.workers, workspace_) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const override {
-    return InfoOf(plan_, buffers_.sums.graph(), bound_.forward, workspace_, KernelNames(), table_.isa);
-  }
-  [[nodiscard]] std::string Describe() const override {
-    return ops::DescribeSparse(plan_, buffers_.sums.graph(), bound_.forward, machine_, workspace_, KernelNames());
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
+    return FactsOf(bound_.forward.Problem(), machine_, plan_, buffers_.sums.graph(),
+                   ops::SparseKernelNames(table_, plan_, bound_.forward.attention.problem.heads, /*few=*/false));
   }
 
   [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {
@@ -43,14 +43,10 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
   }
 
  private:
-  [[nodiscard]] std::vector<std::string> KernelNames() const {
-    return ops::SparseKernelNames(table_, plan_, bound_.forward.attention.problem.heads, /*few=*/false);
-  }
-
   ops::BoundSparseGrad bound_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
-  ops::SparsePlan plan_;
+  tiling::SparsePlan plan_;
   tiling::WorkspacePlan workspace_;
   ops::SparseBackwardBuffers buffers_;
 };

@@ -31,7 +31,7 @@ int64_t SparseBackwardBuffers::DvColumn(const BoundSparse& forward) {
   return forward.has_v ? RoundUp(problem.d + problem.d_rope, kLineFloats) : 0;
 }
 
-SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan,
+SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan,
                                              const core::kernels::KernelTable& table, const GatherShape& gather)
     : selection(carver, bound.lists, bound.sequences.max_sk), panels(carver, gather) {
   const auto& problem = bound.attention.problem;
@@ -54,7 +54,7 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& 
   runs = {carver.Array<FetchRuns::Run>(5, plan.block_k), static_cast<size_t>(5 * plan.block_k)};
 }
 
-SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan,
+SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
                                              const core::kernels::KernelTable& table, int workers,
                                              tiling::WorkspacePlan& workspace)
     : dv_column(DvColumn(bound.forward)),

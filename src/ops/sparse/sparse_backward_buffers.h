@@ -7,17 +7,17 @@
 #include "core/kernels/kernel_types.h"
 #include "ops/plan/carver.h"
 #include "ops/sparse/bind_sparse.h"
-#include "ops/sparse/sparse_plan.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
+#include "tiling/sparse_plan.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
 
 /// One worker's memory in a sparse backward.
 struct SparseBackwardScratch {
-  SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan,
+  SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan,
                         const core::kernels::KernelTable& table, const GatherShape& gather);
 
   KeySelection selection;
@@ -33,8 +33,8 @@ struct SparseBackwardScratch {
 
 /// Where a sparse backward's buffers lie in the workspace.
 struct SparseBackwardBuffers {
-  SparseBackwardBuffers(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
-                        int workers, tiling::WorkspacePlan& workspace);
+  SparseBackwardBuffers(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
+                        const core::kernels::KernelTable& table, int workers, tiling::WorkspacePlan& workspace);
 
   /// Layout of a key's sums: dK and its rope part stand first; 0 if dV is added to dK.
   [[nodiscard]] static int64_t DvColumn(const BoundSparse& forward);

@@ -88,7 +88,7 @@ class Targets {
 
 }  // namespace
 
-SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const SparsePlan& plan,
+SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
                                        const core::kernels::KernelTable& table, const SparseAttentionGradArgs& args,
                                        const AttentionArgs& dense, const SparseBackwardBuffers& buffers,
                                        std::byte* workspace)

@@ -8,10 +8,10 @@
 #include "fa/sparse_flash_attention_grad.h"
 #include "ops/sparse/bind_sparse.h"
 #include "ops/sparse/sparse_backward_buffers.h"
-#include "ops/sparse/sparse_plan.h"
 #include "ops/tile/score_tile.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_sum_tasks.h"
+#include "tiling/sparse_plan.h"
 
 namespace fa::ops {
 
@@ -19,9 +19,9 @@ namespace fa::ops {
 class SparseBackwardTile {
  public:
   /// `dense`: DenseArgs(args), kept by the caller.
-  SparseBackwardTile(const BoundSparseGrad& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
-                     const SparseAttentionGradArgs& args, const AttentionArgs& dense,
-                     const SparseBackwardBuffers& buffers, std::byte* workspace);
+  SparseBackwardTile(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
+                     const core::kernels::KernelTable& table, const SparseAttentionGradArgs& args,
+                     const AttentionArgs& dense, const SparseBackwardBuffers& buffers, std::byte* workspace);
 
   void operator()(int32_t task, int worker);
 
@@ -41,7 +41,7 @@ class SparseBackwardTile {
   [[nodiscard]] float* RowDelta(const SparseToken& token) const;
 
   const BoundSparseGrad& bound_;
-  const SparsePlan& plan_;
+  const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
   const SparseAttentionGradArgs& args_;
   const AttentionArgs& dense_;

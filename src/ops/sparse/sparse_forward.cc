@@ -9,7 +9,9 @@
 #include "ops/plan/plan_machine.h"
 #include "ops/sparse/bind_sparse.h"
 #include "ops/sparse/sparse_forward_tile.h"
-#include "ops/sparse/sparse_plan.h"
+#include "ops/sparse/sparse_kernels.h"
+#include "tiling/make_sparse_plan.h"
+#include "tiling/sparse_facts.h"
 
 namespace fa {
 namespace {
@@ -21,16 +23,14 @@ class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
-        plan_(ops::MakeSparseForwardPlan(bound_, machine_,
-                                         ops::ReadsKeysInPlace(table_, bound_.attention.problem.heads))),
+        plan_(tiling::MakeSparseForwardPlan(bound_.Problem(), machine_,
+                                            ops::ReadsKeysInPlace(table_, bound_.attention.problem.heads))),
         buffers_(bound_, plan_, table_, workspace_) {}
 
-  [[nodiscard]] size_t workspace_bytes() const override { return workspace_.total_bytes(); }
-  [[nodiscard]] PlanInfo info() const override {
-    return InfoOf(plan_, plan_.graph, bound_, workspace_, KernelNames(), table_.isa);
-  }
-  [[nodiscard]] std::string Describe() const override {
-    return ops::DescribeSparse(plan_, plan_.graph, bound_, machine_, workspace_, KernelNames());
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
+    return FactsOf(bound_.Problem(), machine_, plan_, plan_.graph,
+                   ops::SparseKernelNames(table_, plan_, bound_.attention.problem.heads, /*few=*/true));
   }
 
   [[nodiscard]] Status Run(const SparseAttentionArgs& args, std::byte* workspace) const override {
@@ -42,14 +42,10 @@ class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
   }
 
  private:
-  [[nodiscard]] std::vector<std::string> KernelNames() const {
-    return ops::SparseKernelNames(table_, plan_, bound_.attention.problem.heads, /*few=*/true);
-  }
-
   ops::BoundSparse bound_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
-  ops::SparsePlan plan_;
+  tiling::SparsePlan plan_;
   tiling::WorkspacePlan workspace_;
   ops::SparseForwardBuffers buffers_;
 };

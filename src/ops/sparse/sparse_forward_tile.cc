@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "core/executor.h"
+#include "ops/sparse/sparse_kernels.h"
 #include "ops/tile/row_probability.h"
 #include "ops/tile/tile_scratch.h"
 
@@ -27,7 +28,7 @@ using core::kernels::StripKernels;
 using tiling::Interval;
 
 struct SparseForwardTile::Scratch {
-  Scratch(Carver& carver, const BoundSparse& bound, const SparsePlan& plan, const GatherShape& gather)
+  Scratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan, const GatherShape& gather)
       : selection(carver, bound.lists, bound.sequences.max_sk),
         panels(carver, gather),
         max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)),
@@ -60,7 +61,7 @@ struct SparseForwardTile::Heads {
   FoldedRows rows;
 };
 
-SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const SparsePlan& plan,
+SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tiling::SparsePlan& plan,
                                            const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace) {
   const auto& problem = bound.attention.problem;
   few = FewHeads(table, problem.heads);
@@ -78,7 +79,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const Spars
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, plan.graph.workers());
 }
 
-SparseForwardTile::SparseForwardTile(const BoundSparse& bound, const SparsePlan& plan,
+SparseForwardTile::SparseForwardTile(const BoundSparse& bound, const tiling::SparsePlan& plan,
                                      const core::kernels::KernelTable& table, const SparseAttentionArgs& args,
                                      const AttentionArgs& dense, const SparseForwardBuffers& buffers,
                                      std::byte* workspace)

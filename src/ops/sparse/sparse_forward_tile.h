@@ -8,17 +8,18 @@
 #include "fa/sparse_flash_attention.h"
 #include "ops/plan/carver.h"
 #include "ops/sparse/bind_sparse.h"
-#include "ops/sparse/sparse_plan.h"
 #include "ops/tile/forward_strips.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
+#include "tiling/sparse_plan.h"
+#include "tiling/workspace_plan.h"
 
 namespace fa::ops {
 
 /// Where a sparse forward's buffers lie in the workspace.
 struct SparseForwardBuffers {
-  SparseForwardBuffers(const BoundSparse& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
-                       tiling::WorkspacePlan& workspace);
+  SparseForwardBuffers(const BoundSparse& bound, const tiling::SparsePlan& plan,
+                       const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
   const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if they have more
   GatherShape gather;                      ///< block: 0 where the kernels are those of few rows
@@ -30,7 +31,7 @@ struct SparseForwardBuffers {
 class SparseForwardTile {
  public:
   /// `dense`: DenseArgs(args), kept by the caller.
-  SparseForwardTile(const BoundSparse& bound, const SparsePlan& plan, const core::kernels::KernelTable& table,
+  SparseForwardTile(const BoundSparse& bound, const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
                     const SparseAttentionArgs& args, const AttentionArgs& dense, const SparseForwardBuffers& buffers,
                     std::byte* workspace);
 
@@ -50,7 +51,7 @@ class SparseForwardTile {
   void WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const;
 
   const BoundSparse& bound_;
-  const SparsePlan& plan_;
+  const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
   const SparseAttentionArgs& args_;
   const SparseForwardBuffers& buffers_;

@@ -12,6 +12,7 @@
 #include "layout/rows.h"
 #include "ops/token/ordered_commit.h"
 #include "ops/token/sparse_sequences.h"
+#include "tiling/key_sum_plan.h"
 #include "tiling/row_interval.h"
 #include "tiling/workspace_plan.h"
 
@@ -28,9 +29,10 @@ class KeySumTasks {
   KeySumTasks(const SparseSequences& sequences, int64_t columns, int64_t units, int workers,
               tiling::WorkspacePlan& workspace);
 
-  [[nodiscard]] const core::TaskGraph& graph() const { return graph_; }
-  [[nodiscard]] int64_t key_tasks() const { return key_tasks_; }
-  [[nodiscard]] int64_t units() const { return units_; }
+  [[nodiscard]] const tiling::KeySumPlan& plan() const { return plan_; }
+  [[nodiscard]] const core::TaskGraph& graph() const { return plan_.graph; }
+  [[nodiscard]] int64_t key_tasks() const { return plan_.key_tasks; }
+  [[nodiscard]] int64_t units() const { return plan_.units; }
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
 
   /// Where columns of the sums are written: rows of keys.
@@ -55,18 +57,18 @@ class KeySumTasks {
     /// Runs a task, that of a unit by run_unit(unit).
     template <typename RunUnit>
     void RunTask(int32_t task, const RunUnit& run_unit) const {
-      const int64_t unit = task - tasks_.key_tasks_;
+      const int64_t unit = task - tasks_.plan_.key_tasks;
       if (unit < 0) {
         const PhaseArrival arrival(cleared_);
         Clear(task);
-      } else if (unit < tasks_.units_) {
+      } else if (unit < tasks_.plan_.units) {
         const PhaseArrival arrival(added_);
         run_unit(unit);
       } else {
         // Tokens that add nothing do not wait for the clearing.
         cleared_.Wait();
         added_.Wait();
-        Write(unit - tasks_.units_);
+        Write(unit - tasks_.plan_.units);
       }
     }
     /// Call it before a unit adds anything.
@@ -74,7 +76,7 @@ class KeySumTasks {
     [[nodiscard]] const OrderedCommit& commit() const { return commit_; }
     /// The sum of a sequence's key; the sum of the next key follows it.
     [[nodiscard]] float* Row(int64_t sequence, int64_t key) const {
-      return sums_ + (tasks_.first_key_[static_cast<size_t>(sequence)] + key) * tasks_.columns_;
+      return sums_ + (tasks_.plan_.first_key[static_cast<size_t>(sequence)] + key) * tasks_.plan_.columns;
     }
 
    private:
@@ -92,10 +94,7 @@ class KeySumTasks {
   };
 
  private:
-  int64_t columns_, units_;
-  std::vector<int64_t> first_key_;  // of each sequence, then all
-  int64_t keys_per_task_ = 0, key_tasks_ = 0;
-  core::TaskGraph graph_;
+  tiling::KeySumPlan plan_;
   size_t run_state_ = 0, sums_ = 0, gates_ = 0, commit_ = 0;
 };
 

@@ -1,9 +1,10 @@
-#include "tiling/describe_backward.h"
+#include "tiling/backward_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_backward_plan.h"
 
 namespace fa::tiling {
 namespace {
@@ -13,10 +14,11 @@ using testing::HasSubstr;
 std::string Describe(const AttentionProblem& problem, const Machine& machine) {
   WorkspacePlan workspace;
   workspace.Book("dq", 3 << 20);
-  return DescribeBackward(problem, machine, MakeBackwardPlan(problem, machine), workspace, {"f32_8x32"});
+  const BackwardPlan plan = MakeBackwardPlan(problem, machine);
+  return Describe(FactsOf(problem, machine, plan, {"f32_8x32"}), workspace);
 }
 
-TEST(DescribeBackward, SaysWhatRunsAndWhy) {
+TEST(BackwardFacts, SaysWhatRunsAndWhy) {
   const std::string text = Describe(MakeProblem({.lengths = {{1024, 1024}, {7, 100}},
                                                  .heads = 8,
                                                  .heads_kv = 2,
@@ -37,7 +39,7 @@ TEST(DescribeBackward, SaysWhatRunsAndWhy) {
   EXPECT_THAT(text, HasSubstr("\n  worker 1: load "));
 }
 
-TEST(DescribeBackward, SaysInWhichOrderKeyBlocksAreAdded) {
+TEST(BackwardFacts, SaysInWhichOrderKeyBlocksAreAdded) {
   const auto text = [](std::vector<std::pair<int64_t, int64_t>> lengths, Mask mask) {
     return Describe(MakeProblem({.lengths = std::move(lengths), .mask = std::move(mask)}), MakeMachine(1));
   };
@@ -48,7 +50,7 @@ TEST(DescribeBackward, SaysInWhichOrderKeyBlocksAreAdded) {
       HasSubstr("dq: key blocks added from the last to the first in 1 sequences, from the first in the others\n"));
 }
 
-TEST(DescribeBackward, AcceptsACallWithoutSequences) {
+TEST(BackwardFacts, AcceptsACallWithoutSequences) {
   EXPECT_THAT(Describe(MakeProblem({.lengths = {}}), MakeMachine(2)), HasSubstr("0 sequences, sq 0, sk 0"));
 }
 

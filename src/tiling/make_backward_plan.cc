@@ -1,6 +1,6 @@
 // The dense backward in one pass over the keys: tiles (column of keys x group of rows), one f32 accumulator of dQ per
 // row group, and edges that keep every sum in one order, whichever worker computes it.
-#include "tiling/backward_plan.h"
+#include "tiling/make_backward_plan.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,23 +1,20 @@
-#ifndef FA_OPS_INDEXER_PLAN_H_
-#define FA_OPS_INDEXER_PLAN_H_
+#ifndef FA_TILING_INDEXER_PLAN_H_
+#define FA_TILING_INDEXER_PLAN_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/task_graph.h"
-#include "fa/plan.h"
-#include "ops/token/sparse_sequences.h"
-#include "tiling/problem.h"
 #include "tiling/row_interval.h"
 
-namespace fa::ops {
+namespace fa::tiling {
 
 /// The scores of some tokens of a sequence with an interval of its keys.
 struct IndexerItem {
   int64_t sequence = 0;
-  tiling::Interval rows;
-  tiling::Interval keys;
+  Interval rows;
+  Interval keys;
   int64_t first_token = 0;  ///< of rows, counted through all sequences
 };
 
@@ -35,13 +32,6 @@ struct IndexerPlan {
   std::string reason;
 };
 
-/// @param width  keys along the lanes of a strip: intervals begin at multiples of it
-[[nodiscard]] IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int64_t d, int64_t width,
-                                          const tiling::Machine& machine);
+}  // namespace fa::tiling
 
-/// Mean of the workers' loads, divided by the longest; 1 if there is nothing to do.
-[[nodiscard]] double MeanLoad(const std::vector<double>& load);
-
-}  // namespace fa::ops
-
-#endif  // FA_OPS_INDEXER_PLAN_H_
+#endif  // FA_TILING_INDEXER_PLAN_H_

@@ -1,9 +1,10 @@
-#include "tiling/describe.h"
+#include "tiling/forward_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/make_forward_plan.h"
 
 namespace fa::tiling {
 namespace {
@@ -13,11 +14,11 @@ using testing::HasSubstr;
 std::string Describe(const AttentionProblem& problem, const Machine& machine) {
   WorkspacePlan workspace;
   workspace.Book("scratch", 3 << 20);
-  return DescribeForward(problem, machine, MakeForwardPlan(problem, machine), workspace,
-                         {"score_8x32", "product_8x32"});
+  const ForwardPlan plan = MakeForwardPlan(problem, machine);
+  return Describe(FactsOf("forward", problem, machine, plan, {"score_8x32", "product_8x32"}), workspace);
 }
 
-TEST(Describe, SaysWhatRunsAndWhy) {
+TEST(ForwardFacts, SaysWhatRunsAndWhy) {
   const std::string text = Describe(MakeProblem({.lengths = {{1024, 1024}, {7, 100}},
                                                  .heads = 8,
                                                  .heads_kv = 2,
@@ -36,19 +37,19 @@ TEST(Describe, SaysWhatRunsAndWhy) {
   EXPECT_THAT(text, HasSubstr("\n  worker 1: "));
 }
 
-TEST(Describe, SaysWhereKeysAreCut) {
+TEST(ForwardFacts, SaysWhereKeysAreCut) {
   const std::string text = Describe(MakeProblem({.lengths = {{1, 1000}}, .heads = 3, .heads_kv = 3}), MakeMachine(1));
   EXPECT_THAT(text, HasSubstr("decode: the keys of 3 tiles are cut into 6 parts, added in their order\n"));
 }
 
-TEST(Describe, SaysWhatIsPacked) {
+TEST(ForwardFacts, SaysWhatIsPacked) {
   const std::string text =
       Describe(MakeProblem({.lengths = {{1024, 1000}}, .heads = 3, .heads_kv = 3, .dense = false}), MakeMachine(1));
   EXPECT_THAT(text, HasSubstr("tasks: 24 tiles, 3 packs, 5 gates, "));
   EXPECT_THAT(text, HasSubstr("k and v: both packed to f32 once per head, 1 slots of 1000 rows\n"));
 }
 
-TEST(Describe, AcceptsACallWithoutSequences) {
+TEST(ForwardFacts, AcceptsACallWithoutSequences) {
   const AttentionProblem problem = MakeProblem({.lengths = {}});
   EXPECT_THAT(Describe(problem, MakeMachine(2)), HasSubstr("0 sequences, sq 0, sk 0"));
 }

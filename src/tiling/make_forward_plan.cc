@@ -1,6 +1,6 @@
 // The dense forward as the NPU schedules it: items (sequence, kv head, query head, row block) in that linear order,
 // each with the keys it must visit; contiguous ranges of about equal predicted time to the workers.
-#include "tiling/forward_plan.h"
+#include "tiling/make_forward_plan.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,12 +1,11 @@
-#include "ops/indexer/indexer_plan.h"
+#include "tiling/make_indexer_plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "tiling/partition.h"
 #include "tiling/plan_limits.h"
 
-namespace fa::ops {
+namespace fa::tiling {
 namespace {
 
 // A strip of keys is packed once per group: for 16 tokens of 64 heads that takes about a hundredth of their products'
@@ -37,7 +36,7 @@ void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, in
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];
     for (int64_t row = 0; row < sequence.sq; row += group) {
-      const tiling::Interval rows{row, std::min(row + group, sequence.sq)};
+      const Interval rows{row, std::min(row + group, sequence.sq)};
       const int64_t keys = sequence.Limit(sequences.mask, rows.end - 1);
       const int64_t share = std::max((keys + parts - 1) / parts, std::min(keys, kLeastKeys));
       const int64_t step = std::max((share + width - 1) / width * width, width);
@@ -83,7 +82,7 @@ void Share(int64_t heads, int64_t workers, IndexerPlan& plan) {
   for (const IndexerItem& item : plan.items) add(1 + static_cast<int64_t>(scaled * Pairs(item)));
   while (std::ssize(load_before) <= plan.graph.task_count) add(1);
   const std::vector<int64_t> shares(static_cast<size_t>(workers), 1);
-  plan.graph.range_begin = tiling::PartitionByLoad(load_before, shares);
+  plan.graph.range_begin = PartitionByLoad(load_before, shares);
   double longest = 0;
   for (size_t w = 0; w < shares.size(); ++w) {
     const auto at = [&](size_t i) { return load_before[static_cast<size_t>(plan.graph.range_begin[i])]; };
@@ -96,7 +95,7 @@ void Share(int64_t heads, int64_t workers, IndexerPlan& plan) {
 }  // namespace
 
 IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int64_t d, int64_t width,
-                            const tiling::Machine& machine) {
+                            const Machine& machine) {
   IndexerPlan plan;
   const int64_t token_bytes = heads * d * static_cast<int64_t>(sizeof(float));
   const int64_t wanted = kTasksAWorker * machine.workers;
@@ -105,7 +104,7 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   const int64_t groups = Groups(sequences, plan.group);
   plan.cut = machine.workers > 1 && groups > 0 && groups < wanted && sequences.max_sk > kLeastKeys;
   const int64_t parts = plan.cut ? (wanted + groups - 1) / groups : 1;
-  tiling::CheckTasks(
+  CheckTasks(
       static_cast<double>(groups) * static_cast<double>(parts) + static_cast<double>(plan.cut ? sequences.tokens : 0),
       machine);
   AddItems(sequences, plan.group, parts, width, plan);
@@ -120,12 +119,8 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   plan.flops = pair * sequences.SelectableKeys(std::max<int64_t>(sequences.max_sk, 1), /*block_size=*/1);
   plan.flops_visited = plan.flops;
   plan.reason = plan.cut ? "too few tokens for the workers: keys are cut, one task per token selects"
-                         : "keys are packed once a group of tokens, whose queries stay in L2";
+                         : "keys are packed once per group of tokens, whose queries stay in L2";
   return plan;
 }
 
-double MeanLoad(const std::vector<double>& load) {
-  return load.empty() ? 1 : std::accumulate(load.begin(), load.end(), 0.0) / static_cast<double>(load.size());
-}
-
-}  // namespace fa::ops
+}  // namespace fa::tiling

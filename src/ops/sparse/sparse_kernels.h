@@ -1,0 +1,24 @@
+#ifndef FA_OPS_SPARSE_KERNELS_H_
+#define FA_OPS_SPARSE_KERNELS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/kernels/kernel_types.h"
+#include "tiling/sparse_plan.h"
+
+namespace fa::ops {
+
+/// The kernels that take all of a token's heads at once, if heads are few: those of few rows, which read keys in place,
+/// or the narrowest strip with its state by rows, whose product loads fewer operands; else null.
+[[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
+[[nodiscard]] bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads);
+
+/// The names of the strips' kernels, in order of use.
+[[nodiscard]] std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table,
+                                                         const tiling::SparsePlan& plan, int64_t heads, bool few);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_SPARSE_KERNELS_H_

@@ -1,0 +1,29 @@
+#ifndef FA_TILING_INDEXER_FACTS_H_
+#define FA_TILING_INDEXER_FACTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/tensor.h"
+#include "tiling/indexer_plan.h"
+#include "tiling/plan_facts.h"
+#include "tiling/sparse_sequences.h"
+
+namespace fa::tiling {
+
+/// An indexer's call in sizes.
+struct IndexerSizes {
+  DType dtype = DType::kF32;
+  int64_t heads = 0, d = 0;
+  int64_t entries = 0;    ///< selected for each token
+  int64_t key_width = 0;  ///< keys along the lanes of a strip
+};
+
+/// What a plan of the indexer tells of itself; refers to the plan.
+[[nodiscard]] PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
+                                const IndexerPlan& plan, std::vector<std::string> kernels);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_INDEXER_FACTS_H_

@@ -1,0 +1,30 @@
+#ifndef FA_TILING_SPARSE_PLAN_H_
+#define FA_TILING_SPARSE_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "core/integer.h"
+#include "core/task_graph.h"
+
+namespace fa::tiling {
+
+/// How a sparse call is cut into tasks. There is one list, claimed from the front: the cost of a token is the length of
+/// its list, which only Run knows.
+struct SparsePlan {
+  const char* op = "";
+  int64_t block_k = 0;          ///< keys gathered at a time, a constant: twice those that one step takes
+  int64_t tile_heads = 0;       ///< heads that go through a token's keys together
+  int64_t tokens_per_task = 1;  ///< of one sequence or several, in order
+  int64_t heads_per_task = 0;
+  int64_t token_tasks = 0;
+  double flops = 0;
+  std::string reason;
+  core::TaskGraph graph;  ///< of the forward; the backward's is that of its KeySumPlan
+
+  [[nodiscard]] int64_t head_tasks(int64_t heads) const { return core::CeilDiv(heads, heads_per_task); }
+};
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_SPARSE_PLAN_H_

@@ -1,0 +1,80 @@
+#ifndef FA_TILING_SPARSE_SEQUENCES_H_
+#define FA_TILING_SPARSE_SEQUENCES_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "fa/sparse_options.h"
+#include "tiling/row_interval.h"
+
+namespace fa::tiling {
+
+/// The rows of one batch element, or of one packed sequence, that are in use.
+struct SparseSequence {
+  int64_t sq = 0, sk = 0;
+  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first row in the tensors; 0 otherwise
+  int64_t first_token = 0;             ///< tokens of all sequences before it
+
+  /// Query token t may select the keys below: 0..sk.
+  [[nodiscard]] int64_t Limit(SparseMask mask, int64_t t) const {
+    return mask == SparseMask::kNone ? sk : std::clamp<int64_t>(sk - sq + t + 1, 0, sk);
+  }
+};
+
+/// One query token: a row of one sequence.
+struct SparseToken {
+  int64_t sequence = 0;  ///< also the batch element
+  int64_t row = 0;       ///< within the sequence
+};
+
+/// The sequences of a call of the sparse operators. Tokens are numbered through all of them in order.
+struct SparseSequences {
+  std::vector<SparseSequence> list;
+  SparseMask mask = SparseMask::kRightDownCausal;
+  int64_t tokens = 0;
+  int64_t max_sk = 0;
+  bool packed = false;                         ///< TND
+  int64_t q_rows = 0, k_rows = 0;              ///< of the tensors: S1 and S2, or T; of pages what the table can hold
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< as given
+
+  [[nodiscard]] SparseToken Token(int64_t token) const;
+  [[nodiscard]] int64_t Limit(const SparseToken& token) const {
+    return list[static_cast<size_t>(token.sequence)].Limit(mask, token.row);
+  }
+  /// Keys of all tokens together, of lists of `entries` blocks of block_size keys: per token the smaller of its list
+  /// and the blocks that hold its keys.
+  [[nodiscard]] double SelectableKeys(int64_t entries, int64_t block_size) const;
+  /// The token's row in the tensors, to go with its sequence as batch element.
+  [[nodiscard]] int64_t Row(const SparseToken& token) const {
+    return list[static_cast<size_t>(token.sequence)].q_offset + token.row;
+  }
+
+  /// Calls visit(batch element, rows) for the rows of queries (of keys) that no sequence uses.
+  template <typename Visit>
+  void ForUnusedQueries(const Visit& visit) const {
+    ForUnused(&SparseSequence::sq, &SparseSequence::q_offset, q_rows, visit);
+  }
+  template <typename Visit>
+  void ForUnusedKeys(const Visit& visit) const {
+    ForUnused(&SparseSequence::sk, &SparseSequence::k_offset, k_rows, visit);
+  }
+
+ private:
+  template <typename Visit>
+  void ForUnused(int64_t SparseSequence::*length, int64_t SparseSequence::*offset, int64_t rows,
+                 const Visit& visit) const {
+    if (packed) {
+      const int64_t end = list.empty() ? 0 : list.back().*offset + list.back().*length;
+      if (end < rows) visit(int64_t{0}, Interval{end, rows});
+      return;
+    }
+    for (size_t b = 0; b < list.size(); ++b) {
+      if (list[b].*length < rows) visit(static_cast<int64_t>(b), Interval{list[b].*length, rows});
+    }
+  }
+};
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_SPARSE_SEQUENCES_H_

@@ -1,0 +1,23 @@
+#ifndef FA_TILING_TILE_SHAPE_H_
+#define FA_TILING_TILE_SHAPE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tiling/problem.h"
+
+namespace fa::tiling {
+
+/// Rows and keys of a tile. block_k is a function of d, dv, d_rope, dtype and ISA alone, because bits depend on it;
+/// block_q may follow caches and workers.
+struct TileShape {
+  int64_t block_q = 128;
+  int64_t block_k = 256;
+  std::string reason;  ///< in words, for Describe()
+};
+
+[[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_TILE_SHAPE_H_
