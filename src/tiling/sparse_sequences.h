@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fa/sparse_options.h"
+#include "fa/sparse_mask.h"
 #include "tiling/row_interval.h"
 
 namespace fa::tiling {

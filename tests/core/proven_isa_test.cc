@@ -211,7 +211,7 @@ TEST(ProvenIsa, ContextAndPlanSayWhatFellBack) {
   float nothing = 0;
   AttentionArgs args;
   args.q = args.k = args.v = args.out = MutableTensorView{&nothing, DType::kF32, {1, 1, 1, 1}, {}};
-  const Result<Plan> plan = PlanFlashAttention(args, {}, context.get());
+  const auto plan = PlanFlashAttention(args, {}, context.get());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_THAT(plan->Describe(), HasSubstr("\nisa not used: neon_dotprod, for its integers of "));
 }

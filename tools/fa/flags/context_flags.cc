@@ -62,7 +62,7 @@ std::unique_ptr<Context> MakeContext(const PlanContextFlags& flags) {
   machine.isa = isa ? *isa : MakeContext(flags.here)->isa();
   machine.accumulation = AccumulationOf(flags.here);
   Result<std::unique_ptr<Context>> context = Context::ForPlanning(machine);
-  if (!context.ok()) ThrowUnlessOk("--cores", context.status());
+  ThrowUnlessOk(context.status());
   return std::move(*context);
 }
 
