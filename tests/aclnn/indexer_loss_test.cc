@@ -30,7 +30,7 @@ SparseOperator OperatorOf(const LossCall& call) {
 }
 
 SparseParameters ParametersOf(const LossCall& call, Handles& handles) {
-  return call.loss_case().dense ? ParametersOf(call.dense_args(), call.options(), handles)
+  return call.loss_case().dense ? ParametersOf(call.dense_args(), call.dense_options(), handles)
                                 : ParametersOf(call.sparse_args(), call.options(), handles);
 }
 
