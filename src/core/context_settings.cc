@@ -50,8 +50,8 @@ Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa h
 
 Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return Status::Ok();
-  return Status::InvalidArgument(name + ("=" + std::to_string(value)) + ", want " + std::to_string(least) + ".." +
-                                 std::to_string(most));
+  return Status::InvalidArgument(ErrorText::Argument(name).Is(std::to_string(value)) + ", want " +
+                                 std::to_string(least) + ".." + std::to_string(most));
 }
 
 /// L1 and L2 of one core: the least among the servers of a level (Haswell, Skylake-SP, Kunpeng 920).

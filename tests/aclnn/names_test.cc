@@ -74,7 +74,7 @@ std::vector<Operator> Operators() {
        "aclnnPromptFlashAttentionV3",
        Fields<PromptAttentionArgs>(),
        {"layout", "heads", "heads_kv", "scale", "mask.pre", "mask.next", "sparse_mode"},
-       {}},
+       {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"}},
       {Names::kDecode,
        "aclnn_incre_flash_attention_v4.h",
        "aclnnIncreFlashAttentionV4",

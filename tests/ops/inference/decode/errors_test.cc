@@ -116,7 +116,7 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        SetLengths(c, {41, 20});
      }},
-    {"LengthBeyondTheListed", kList, "lengths_kv[1]=21, want 0..20 (rows of key[1])",
+    {"LengthBeyondTheListed", kList, "lengths_kv[1]=21, want 0..20 (rows of k[1])",
      [](Call* c) {
        SetLengths(c, {40, 21});
      }},
