@@ -91,7 +91,7 @@ def test_forward_mode_is_refused_not_wrong():
 def test_functions_of_arrays_refuse_tangents_too():
     q, k, v = qkv(B)
     with forward_ad.dual_level():
-        with pytest.raises(ValueError, match="query: has a tangent, want none"):
+        with pytest.raises(ValueError, match="q: has a tangent, want none"):
             fa.flash_attention(forward_ad.make_dual(q, q), k, v)
         bias = forward_ad.make_dual(torch.zeros(1, N, S, S), torch.ones(1, N, S, S))
         with pytest.raises(ValueError, match="pse: has a tangent, want none"):
