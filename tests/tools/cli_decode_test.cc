@@ -219,7 +219,7 @@ TEST_F(CliDecode, APageThatDoesNotExistIsRefused) {
       Run("decode", "kp.npy", "vp.npy",
           "--block-table " + Path("table.npy") + " --actual-seq-lengths-kv 50 --out " + Path("none.npy"));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--block-table: [0][1]=8, want 0..7 (pages)"));
+  EXPECT_THAT(result.err, HasSubstr("--block-table: [0][1]=8, want 0..7 (shape[0] of --key)"));
 }
 
 TEST(CliDecodePlan, TellsHowKeysAreCut) {

@@ -25,6 +25,13 @@ struct PseRows {
   /// The 1024-row form: the last 1024 rows are stored; row i < sq - 1024 reads row m = i mod 1024 shifted by
   /// sk - 1024 + m - i columns (the value at the same distance from the diagonal).
   bool compressed = false;
+
+  /// Of sequence b: elements before row (head 0, row 0), and the rows from there on.
+  [[nodiscard]] int64_t Offset(int64_t b) const { return sequences[static_cast<size_t>(b)].offset; }
+  [[nodiscard]] layout::Rows Of(int64_t b) const {
+    const PerSequence& of = sequences[static_cast<size_t>(b)];
+    return {.dtype = dtype, .head = of.head, .row = of.row};
+  }
 };
 
 /// A validated dense call: sizes, rules and strides; no pointer, no layout string. A plan keeps it.

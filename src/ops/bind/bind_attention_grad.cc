@@ -119,24 +119,12 @@ Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   return CheckWritten({"dsink", args.dsink, "sink", args.sink});
 }
 
-Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& options, BoundAttentionGrad& bound) {
-  const AttentionArgs forward = ForwardArgs(args);
-  Binding call{forward, options, bound.forward, Direction::kBackward};
-  if (Status status = BindParts(call); !status.ok()) return status;
-  if (Status status = BindRows(args, options.layout, bound); !status.ok()) return status;
-  if (Status status = BindDPse(args, bound); !status.ok()) return status;
-  if (Status status = BindDSlopes(args, bound); !status.ok()) return status;
-  if (Status status = BindDSink(args, bound); !status.ok()) return status;
-  bound.forward.planned = KeepPlanned(TensorsOf(args));
-  return Status::Ok();
-}
-
 MutableTensorView AsOutput(const TensorView& tensor) {
   return {const_cast<void*>(tensor.data), tensor.dtype, tensor.shape, tensor.stride};
 }
 
-}  // namespace
-
+/// The forward call that `args` differentiates, for the parts that both bind. Its outputs hold the caller's inputs:
+/// nothing is written through it.
 AttentionArgs ForwardArgs(const AttentionGradArgs& args) {
   AttentionArgs forward;
   forward.q = args.q;
@@ -156,11 +144,53 @@ AttentionArgs ForwardArgs(const AttentionGradArgs& args) {
   return forward;
 }
 
+Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& options, BoundAttentionGrad& bound) {
+  const AttentionArgs forward = ForwardArgs(args);
+  Binding call{forward, options, bound.forward, Direction::kBackward};
+  if (Status status = BindParts(call); !status.ok()) return status;
+  if (Status status = BindRows(args, options.layout, bound); !status.ok()) return status;
+  if (Status status = BindDPse(args, bound); !status.ok()) return status;
+  if (Status status = BindDSlopes(args, bound); !status.ok()) return status;
+  if (Status status = BindDSink(args, bound); !status.ok()) return status;
+  if (!bound.forward.cu_q.empty()) bound.unused_keys = {bound.forward.cu_kv.back(), args.k.shape[0]};
+  bound.forward.planned = KeepPlanned(TensorsOf(args));
+  return Status::Ok();
+}
+
+}  // namespace
+
 Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options) {
   // Built in place: it is large.
   Result<BoundAttentionGrad> result{BoundAttentionGrad{}};
   if (Status status = BindGradient(args, options, *result); !status.ok()) return status;
   return result;
+}
+
+GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
+  const BoundAttention& forward = bound.forward;
+  GradRows rows{.q = {args.q.data, forward.q},
+                .q_rope = {args.q_rope.data, forward.q_rope},
+                .k = {args.k.data, forward.k},
+                .k_rope = {args.k_rope.data, forward.k_rope},
+                .v = {args.v.data, forward.v},
+                .out = {args.out.data, forward.out},
+                .d_out = {args.d_out.data, bound.d_out},
+                .softmax_max = {args.softmax_max.data, forward.softmax_max},
+                .softmax_sum = {args.softmax_sum.data, forward.softmax_sum},
+                .sink = static_cast<const float*>(args.sink.data),
+                .scores = ScoreInputsOf(forward, {args.pse, args.dense_mask, args.drop_mask}),
+                .dq = {args.dq.data, bound.dq},
+                .dq_rope = {args.dq_rope.data, bound.dq_rope},
+                .dk = {args.dk.data, bound.dk},
+                .dk_rope = {args.dk_rope.data, bound.dk_rope},
+                .dv = {args.dv.data, bound.dv},
+                .dslopes_shared = bound.dslopes_shared,
+                .dsink = static_cast<float*>(args.dsink.data),
+                .unused_queries = {forward.tail_row_begin, forward.tail_row_end},
+                .unused_keys = bound.unused_keys};
+  if (bound.has_dpse) rows.dpse = {static_cast<std::byte*>(args.dpse.data), &bound.dpse};
+  if (bound.has_dslopes) rows.dslopes = {args.dslopes.data, {.batch = bound.dslopes_batch_stride, .head = 1}};
+  return rows;
 }
 
 }  // namespace fa::ops

@@ -5,6 +5,8 @@
 
 #include "fa/flash_attention_grad.h"
 #include "layout/rows.h"
+#include "layout/rows_view.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 
 namespace fa::ops {
@@ -21,6 +23,22 @@ struct BoundAttentionGrad {
   /// dslopes [B,N]: where b's row of N slopes starts; [N]: 0, a sum over the batch (dslopes_shared).
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
+  tiling::Interval unused_keys = {};  ///< TND: rows of keys past the last prefix sum; their gradients are written as 0
+};
+
+/// The rows of a dense backward in a run, as ForwardRows.
+struct GradRows {
+  layout::RowsView q = {}, q_rope = {}, k = {}, k_rope = {}, v = {}, out = {}, d_out = {};
+  layout::StatsView softmax_max = {}, softmax_sum = {};
+  const float* sink = nullptr;  ///< of each head
+  ScoreInputs scores = {};
+
+  layout::MutableRowsView dq = {}, dq_rope = {}, dk = {}, dk_rope = {}, dv = {};
+  MutablePseView dpse = {};
+  layout::MutableStatsView dslopes = {};  ///< of (b, n, 0); one row of them where shared
+  bool dslopes_shared = false;
+  float* dsink = nullptr;
+  tiling::Interval unused_queries = {}, unused_keys = {};  ///< rows that belong to no packed sequence
 };
 
 /// Finds every user error of the dense backward that does not depend on addresses or contents.
@@ -30,9 +48,8 @@ struct BoundAttentionGrad {
 /// As CheckRunArgs, for the tensors of the backward.
 [[nodiscard]] Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
-/// The forward call that `args` differentiates, for the code that both share. Its outputs hold the caller's inputs:
-/// they are not written through it.
-[[nodiscard]] AttentionArgs ForwardArgs(const AttentionGradArgs& args);
+/// The rows of checked arguments; they point into `bound`.
+[[nodiscard]] GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
 }  // namespace fa::ops
 

@@ -35,14 +35,16 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
 
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckGradRunArgs(bound_, args); !status.ok()) return status;
-    const AttentionArgs forward = ops::ForwardArgs(args);
-    ops::WriteTailGradients(bound_, args);
-    ops::ClearGradientSums(bound_, buffers_, workspace);
-    ops::BackwardTile tile(bound_, plan_, table_, args, forward, buffers_, workspace);
+    const tiling::AttentionProblem& problem = bound_.forward.problem;
+    const ops::GradRows rows = ops::RowsOf(bound_, args);
+    ops::WriteTailGradients(problem, rows);
+    ops::ClearGradientSums(problem, buffers_, workspace);
+    ops::BackwardTile tile(problem, plan_, table_, rows, buffers_, workspace);
     if (Status status = RunGraph(plan_.graph, core::TaskFunction(tile), buffers_.RunState(workspace)); !status.ok()) {
       return status;
     }
-    ops::WriteGradientSums(bound_, table_, args, buffers_, workspace);
+    if (bound_.has_dpse && problem.sequences.empty()) ops::ClearBiasGradient(args.dpse);
+    ops::WriteGradientSums(problem, table_, rows, buffers_, workspace);
     return Status::Ok();
   }
 

@@ -73,23 +73,21 @@ struct BackwardTile::Tile {
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
 };
 
-BackwardTile::BackwardTile(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
-                           const core::kernels::KernelTable& table, const AttentionGradArgs& args,
-                           const AttentionArgs& forward, const BackwardBuffers& buffers, std::byte* workspace)
-    : bound_(bound),
+BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
+                           const core::kernels::KernelTable& table, const GradRows& rows,
+                           const BackwardBuffers& buffers, std::byte* workspace)
+    : problem_(problem),
       plan_(plan),
       table_(table),
-      args_(args),
-      forward_(forward),
+      rows_(rows),
       buffers_(buffers),
       workspace_(workspace),
-      score_tile_(bound.forward, table, forward) {}
+      score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
   if (task >= static_cast<int64_t>(plan_.items.size())) return;  // a gate
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
-  const auto& problem = bound_.forward.problem;
-  const tiling::Sequence& sequence = problem.sequences[static_cast<size_t>(item.sequence)];
+  const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
   Tile tile{.item = item,
             .sequence = sequence,
             .slot = buffers_.Slot(workspace_, item.slot),
@@ -106,10 +104,9 @@ void BackwardTile::operator()(int32_t task, int worker) {
 
 /// Where the item's rows begin in its slot.
 int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
-  const auto& problem = bound_.forward.problem;
-  const int64_t sq = problem.sequences[static_cast<size_t>(item.sequence)].sq;
+  const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
   const int64_t rows_per_head = (sq + plan_.block_q - 1) / plan_.block_q * plan_.block_q;
-  return (item.head - item.head_kv * problem.group()) * rows_per_head + item.row_begin;
+  return (item.head - item.head_kv * problem_.group()) * rows_per_head + item.row_begin;
 }
 
 /// The next tile of the task's column, which is the first of its successors; null if that tile packs its panels itself.
@@ -129,49 +126,43 @@ const tiling::BackwardItem* BackwardTile::NextOf(int32_t task) const {
 
 /// Makes the tile's strips; the first tile of the row group also packs what all later tiles read.
 void BackwardTile::OpenRows(Tile& tile) const {
-  const BoundAttention& forward = bound_.forward;
-  const auto& problem = forward.problem;
   const tiling::BackwardItem& item = tile.item;
-  const int64_t columns = problem.d + problem.d_rope;
+  const int64_t columns = problem_.d + problem_.d_rope;
   const FoldedRows rows{item.sequence, item.head, 1, item.row_begin, item.row_end};
   const int64_t q_row = tile.sequence.q_offset + item.row_begin;
   const GradPanels panels{.q = tile.slot.q_panel + tile.slot_row * columns,
-                          .d_out = tile.slot.do_panel + tile.slot_row * problem.dv,
+                          .d_out = tile.slot.do_panel + tile.slot_row * problem_.dv,
                           .dq = tile.slot.dq_panel + tile.slot_row * columns,
                           .shift = tile.slot.shift + tile.slot_row,
                           .delta = tile.slot.delta + tile.slot_row,
                           .s = tile.scratch.s,
                           .dp = tile.scratch.dp,
                           .columns = columns,
-                          .dv = problem.dv,
+                          .dv = problem_.dv,
                           .keys = plan_.block_k};
   for (int64_t first = 0; first < rows.size();) {
     const StripKernels& kernels = table_.ForRows(rows.size() - first);
-    ColumnStrip& strip = tile.strips.Add({MakeGradStrip(forward, kernels, rows, first, panels)});
+    ColumnStrip& strip = tile.strips.Add({MakeGradStrip(problem_, kernels, rows, first, panels)});
     strip.keys = strip.KeysIn(tile.column);
     first += strip.lanes.width;
   }
-  tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem.d);
-  tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem.d_rope);
-  tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem.dv);
+  tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem_.d);
+  tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem_.d_rope);
+  tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem_.dv);
   if (!item.first_of_rows) return;
 
-  const GradInputs inputs{.d_out = args_.d_out,
-                          .out = args_.out,
-                          .softmax_max = args_.softmax_max,
-                          .softmax_sum = args_.softmax_sum,
-                          .d_out_rows = bound_.d_out};
+  const GradInputs inputs{
+      .d_out = rows_.d_out, .out = rows_.out, .softmax_max = rows_.softmax_max, .softmax_sum = rows_.softmax_sum};
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
-    PackQueries(forward, forward_, score_tile_.passes().scale().q_multiplier, tile.strips[s]);
-    OpenGradStrip(forward, inputs, *table_.rows, tile.sequence.q_offset, tile.strips[s]);
+    PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, tile.strips[s]);
+    OpenGradStrip(problem_, inputs, *table_.rows, tile.sequence.q_offset, tile.strips[s]);
   }
-  const auto pack = [&](const void* data, const layout::Rows& layout, int64_t columns_of_row, float* panel) {
-    table_.rows->pack_rows({RowAddress(data, layout, item.sequence, item.head, q_row), layout.dtype, layout.row},
-                           tile.rows(), columns_of_row, panel);
+  const auto pack = [&](const layout::RowsView& tensor, int64_t columns_of_row, float* panel) {
+    table_.rows->pack_rows(BlockAt(tensor, item.sequence, item.head, q_row), tile.rows(), columns_of_row, panel);
   };
-  pack(args_.q.data, forward.q, problem.d, tile.q);
-  if (forward.has_rope) pack(args_.q_rope.data, forward.q_rope, problem.d_rope, tile.q_rope);
-  pack(args_.d_out.data, bound_.d_out, problem.dv, tile.d_out);
+  pack(rows_.q, problem_.d, tile.q);
+  if (problem_.d_rope > 0) pack(rows_.q_rope, problem_.d_rope, tile.q_rope);
+  pack(rows_.d_out, problem_.dv, tile.d_out);
   const int64_t row_base = (item.head * tile.sequence.sq) + item.row_begin;
   if (float* deltas = buffers_.RowDelta(workspace_); deltas != nullptr) {
     std::memcpy(deltas + buffers_.RowBase(item.sequence) + row_base, tile.slot.delta + tile.slot_row,
@@ -180,35 +171,28 @@ void BackwardTile::OpenRows(Tile& tile) const {
   if (float* slopes = buffers_.RowSlope(workspace_); slopes != nullptr) {
     std::fill_n(slopes + buffers_.RowBase(item.sequence) + row_base, tile.rows(), 0.0f);
   }
-  if (bound_.has_dpse && !bound_.dpse.shared_rows && !bound_.dpse.shared_batch) {
-    const auto& rows_of = bound_.dpse.sequences[static_cast<size_t>(item.sequence)];
-    const auto element = static_cast<int64_t>(SizeOf(bound_.dpse.dtype));
-    for (int64_t row = item.row_begin; row < item.row_end; ++row) {
-      std::memset(static_cast<std::byte*>(args_.dpse.data) +
-                      (rows_of.offset + item.head * rows_of.head + row * rows_of.row) * element,
-                  0, static_cast<size_t>(tile.sequence.sk * element));
-    }
+  if (has_dpse() && !rows_.dpse.where->shared_rows && !rows_.dpse.where->shared_batch) {
+    const layout::MutableRowsView dpse = rows_.dpse.Of(item.sequence);
+    const size_t bytes = static_cast<size_t>(tile.sequence.sk) * SizeOf(dpse.rows.dtype);
+    for (int64_t row = item.row_begin; row < item.row_end; ++row) std::memset(dpse.At(0, item.head, row), 0, bytes);
   }
 }
 
 void BackwardTile::OpenColumn(const Tile& tile) const {
-  const BoundAttention& forward = bound_.forward;
-  const auto& problem = forward.problem;
-  const int64_t columns = problem.d + problem.d_rope, keys = tile.column.size(), begin = tile.column.begin;
+  const int64_t columns = problem_.d + problem_.d_rope, keys = tile.column.size(), begin = tile.column.begin;
   std::memset(tile.slot.dk + begin * columns, 0, sizeof(float) * static_cast<size_t>(keys * columns));
-  std::memset(tile.slot.dv + begin * problem.dv, 0, sizeof(float) * static_cast<size_t>(keys * problem.dv));
+  std::memset(tile.slot.dv + begin * problem_.dv, 0, sizeof(float) * static_cast<size_t>(keys * problem_.dv));
   const int64_t row = tile.sequence.k_offset + begin;
-  const auto copy = [&](const void* data, const layout::Rows& layout, int64_t width, float* to, int64_t stride) {
+  const auto copy = [&](const layout::RowsView& tensor, int64_t width, float* to, int64_t stride) {
     (table_.pairs() ? table_.rows->pair_rows : table_.rows->widen)(
-        {RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype, layout.row}, keys, width,
-        to, stride);
+        BlockAt(tensor, tile.item.sequence, tile.item.head_kv, row), keys, width, to, stride);
   };
   if (buffers_.copies_k()) {
     float* to = tile.slot.k + buffers_.KeyOffset(begin);
-    copy(args_.k.data, forward.k, problem.d, to, columns);
-    if (forward.has_rope) copy(args_.k_rope.data, forward.k_rope, problem.d_rope, to + problem.d, columns);
+    copy(rows_.k, problem_.d, to, columns);
+    if (problem_.d_rope > 0) copy(rows_.k_rope, problem_.d_rope, to + problem_.d, columns);
   }
-  if (buffers_.copies_v()) copy(args_.v.data, forward.v, problem.dv, tile.slot.v + begin * problem.dv, problem.dv);
+  if (buffers_.copies_v()) copy(rows_.v, problem_.dv, tile.slot.v + begin * problem_.dv, problem_.dv);
 }
 
 void BackwardTile::Accumulate(Tile& tile) const {
@@ -222,44 +206,41 @@ void BackwardTile::Accumulate(Tile& tile) const {
 
 /// Where K and V of the tile's column lie for each product.
 void BackwardTile::BindKeys(Tile& tile) const {
-  const BoundAttention& forward = bound_.forward;
-  const auto& problem = forward.problem;
-  const int64_t columns = problem.d + problem.d_rope, begin = tile.column.begin;
+  const int64_t columns = problem_.d + problem_.d_rope, begin = tile.column.begin;
   const int64_t row = tile.sequence.k_offset + begin;
-  const auto in_place = [&](const void* data, const layout::Rows& layout) -> core::kernels::RowBlock {
-    return {RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype, layout.row};
+  const auto in_place = [&](const layout::RowsView& tensor) {
+    return BlockAt(tensor, tile.item.sequence, tile.item.head_kv, row);
   };
   KeyRows& keys = tile.keys;
   keys.first = tile.keys_of_dq.first = begin;
   const float* k = tile.slot.k + buffers_.KeyOffset(begin);
-  keys.v = buffers_.copies_v() ? core::kernels::RowBlock{tile.slot.v + begin * problem.dv, DType::kF32, problem.dv}
-                               : in_place(args_.v.data, forward.v);
+  keys.v = buffers_.copies_v() ? core::kernels::RowBlock{tile.slot.v + begin * problem_.dv, DType::kF32, problem_.dv}
+                               : in_place(rows_.v);
   if (table_.pairs()) {
-    keys.k = in_place(args_.k.data, forward.k);
-    if (forward.has_rope) keys.k_rope = in_place(args_.k_rope.data, forward.k_rope);
+    keys.k = in_place(rows_.k);
+    if (problem_.d_rope > 0) keys.k_rope = in_place(rows_.k_rope);
     tile.keys_of_dq.k = {.data = k, .dtype = DType::kBF16, .stride = columns, .paired = true};
     return;
   }
-  keys.k = buffers_.copies_k() ? core::kernels::RowBlock{k, DType::kF32, columns} : in_place(args_.k.data, forward.k);
-  keys.k_rope = {k + problem.d, DType::kF32, columns};
+  keys.k = buffers_.copies_k() ? core::kernels::RowBlock{k, DType::kF32, columns} : in_place(rows_.k);
+  keys.k_rope = {k + problem_.d, DType::kF32, columns};
   tile.keys_of_dq.k = keys.k;
 }
 
 /// The panels of the next row group, which come from L3 where a head's do not stay in L2, arrive during the products.
 void BackwardTile::FetchNext(Tile& tile) const {
   if (tile.next == nullptr) return;
-  const auto& problem = bound_.forward.problem;
   const int64_t row = SlotRow(*tile.next), rows = tile.next->row_end - tile.next->row_begin;
   FetchRuns next(tile.runs);
   const auto add = [&](const float* panel, int64_t columns) {
     if (columns > 0) next.Add(panel + row * columns, rows * columns * static_cast<int64_t>(sizeof(float)));
   };
-  add(tile.slot.q_panel, problem.d + problem.d_rope);
-  add(tile.slot.do_panel, problem.dv);
-  add(tile.slot.dq_panel, problem.d + problem.d_rope);
-  add(tile.slot.d_out, buffers_.PanelColumns(problem.dv));
-  add(tile.slot.q, buffers_.PanelColumns(problem.d));
-  add(tile.slot.q_rope, buffers_.PanelColumns(problem.d_rope));
+  add(tile.slot.q_panel, problem_.d + problem_.d_rope);
+  add(tile.slot.do_panel, problem_.dv);
+  add(tile.slot.dq_panel, problem_.d + problem_.d_rope);
+  add(tile.slot.d_out, buffers_.PanelColumns(problem_.dv));
+  add(tile.slot.q, buffers_.PanelColumns(problem_.d));
+  add(tile.slot.q_rope, buffers_.PanelColumns(problem_.d_rope));
   tile.fetch = next.list();
   // Scores, dP and dQ of every strip fetch.
   const int64_t lines = next.lines() / (3 * tile.strips.size()) + 1;
@@ -271,7 +252,6 @@ void BackwardTile::FetchNext(Tile& tile) const {
 
 /// P and dS of one strip, and its dQ.
 void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
-  const auto& problem = bound_.forward.problem;
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
   const int64_t n = strip.keys.size(), offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
@@ -279,15 +259,15 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   float* dp = strip.dp + offset;
   strip.may_meet_masked =
       score_tile_.Fill(strip, strip.keys, tile.keys, tile.scratch.bias, s, nullptr, tile.scratch.capped);
-  kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem.dv, false, dp, nullptr);
+  kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem_.dv, false, dp, nullptr);
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, dp);
   kernels.backward_softmax(s, dp, n, passes.scale().exp2_factor, strip.shift, strip.delta);
-  if (bound_.has_dpse || bound_.has_dslopes) OptionalGradients(tile, strip);
-  if (bound_.forward.softcap > 0) {
-    kernels.softcap_gradient(dp, tile.scratch.capped, n, bound_.forward.softcap);
+  if (has_dpse() || rows_.dslopes.data != nullptr) OptionalGradients(tile, strip);
+  if (rows_.scores.softcap > 0) {
+    kernels.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
-      if (bound_.forward.has_dense_mask) passes.MaskDense(table_, kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
+      if (rows_.scores.has_dense_mask()) passes.MaskDense(table_, kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
     }
   }
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, s);
@@ -308,9 +288,8 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
 
 /// dQ^T += K^T dS^T of one strip.
 void BackwardTile::QueryGradients(const Tile& tile, const ColumnStrip& strip, float* dp) const {
-  const auto& problem = bound_.forward.problem;
   const StripKernels& kernels = *strip.kernels;
-  const int64_t n = strip.keys.size(), columns = problem.d + problem.d_rope;
+  const int64_t n = strip.keys.size(), columns = problem_.d + problem_.d_rope;
   const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
   if (strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns)) {
     score_tile_.MarkMasked(strip, strip.keys, dp);
@@ -327,19 +306,18 @@ void BackwardTile::QueryGradients(const Tile& tile, const ColumnStrip& strip, fl
 
 /// Whether no element of the tile's Q and dO is infinite or NaN.
 bool BackwardTile::QueryPanelsFinite(const Tile& tile) const {
-  const auto& problem = bound_.forward.problem;
   const bool pairs = table_.pairs();
   const int64_t rows = pairs ? (tile.rows() + 1) / 2 * 2 : tile.rows();
   const auto finite = [&](const float* panel, int64_t columns) {
     return table_.rows->all_finite(panel, pairs ? DType::kBF16 : DType::kF32,
                                    rows * table_.rows->panel_columns(columns));
   };
-  return finite(tile.q, problem.d) && finite(tile.q_rope, problem.d_rope) && finite(tile.d_out, problem.dv);
+  return finite(tile.q, problem_.d) && finite(tile.q_rope, problem_.d_rope) && finite(tile.d_out, problem_.dv);
 }
 
 void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip) const {
-  if (bound_.has_dpse) BiasGradient(tile, strip);
-  if (!bound_.has_dslopes) return;
+  if (has_dpse()) BiasGradient(tile, strip);
+  if (rows_.dslopes.data == nullptr) return;
   const int64_t offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
   alignas(64) int32_t distance[kMaxStripWidth] = {};
   alignas(64) float sum[kMaxStripWidth] = {};
@@ -348,16 +326,16 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   std::copy_n(rows, strip.lanes.count, sum);
   score_tile_.passes().Distances(strip.lanes, strip.keys.begin, distance);
   strip.kernels->slope_gradient(strip.dp + offset, strip.keys.size(), distance,
-                                bound_.forward.pse_type == PseType::kSlopesSqrt, sum);
+                                rows_.scores.pse_type == PseType::kSlopesSqrt, sum);
   std::copy_n(sum, strip.lanes.count, rows);
 }
 
 void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) const {
-  const BoundAttention& forward = bound_.forward;
-  const float factor = forward.pse_type == PseType::kAddThenScale ? forward.scale : 1.0f;
+  const PseRows& where = *rows_.dpse.where;
+  const float factor = rows_.scores.pse_type == PseType::kAddThenScale ? rows_.scores.scale : 1.0f;
   const float* ds = strip.dp + (strip.keys.begin - tile.column.begin) * strip.lanes.width;
   const int64_t head = tile.item.head, b = tile.item.sequence;
-  if (bound_.dpse.shared_rows) {
+  if (where.shared_rows) {
     // The column's tiles come in order of rows: one order of additions for every key.
     float* keys = buffers_.KeyBias(workspace_) + buffers_.KeyBase(b) + head * tile.sequence.sk + strip.keys.begin;
     for (int64_t key = 0; key < strip.keys.size(); ++key) {
@@ -366,25 +344,22 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
     return;
   }
   void* rows[kMaxStripWidth];
-  const auto& where = bound_.dpse.sequences[static_cast<size_t>(b)];
-  const auto element = static_cast<int64_t>(SizeOf(bound_.dpse.dtype));
+  const layout::MutableRowsView dpse = where.shared_batch ? layout::MutableRowsView() : rows_.dpse.Of(b);
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
     const int64_t row = strip.lanes.row[i];
-    rows[i] = bound_.dpse.shared_batch
+    rows[i] = where.shared_batch
                   ? static_cast<void*>(buffers_.PairBias(workspace_) +
                                        (head * tile.sequence.sq + row) * tile.sequence.sk + strip.keys.begin)
-                  : static_cast<std::byte*>(args_.dpse.data) +
-                        (where.offset + head * where.head + row * where.row + strip.keys.begin) * element;
+                  : dpse.At(0, head, row, strip.keys.begin);
   }
-  strip.kernels->bias_gradient(ds, strip.keys.size(), factor, bound_.dpse.shared_batch, rows,
-                               bound_.dpse.shared_batch ? DType::kF32 : bound_.dpse.dtype, strip.lanes.count);
+  strip.kernels->bias_gradient(ds, strip.keys.size(), factor, where.shared_batch, rows,
+                               where.shared_batch ? DType::kF32 : where.dtype, strip.lanes.count);
 }
 
 /// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different keys. Between two neighbouring bounds of their
 /// intervals, the same strips take part: a contiguous run of strips, since the bounds do not decrease along the rows.
 void BackwardTile::ColumnGradients(const Tile& tile) const {
-  const auto& problem = bound_.forward.problem;
-  const int64_t columns = problem.d + problem.d_rope;
+  const int64_t columns = problem_.d + problem_.d_rope;
   const auto outer = tile.exact_sums ? table_.rows->outer_exact : table_.rows->outer;
   for (int64_t key = tile.column.begin; key < tile.column.end;) {
     int64_t from = tile.strips.size(), to = 0, next = tile.column.end;
@@ -405,20 +380,20 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       args.keys = next - key;
       args.a = strip.s + at * strip.kernels->OuterWidth();
       args.b = tile.d_out;
-      args.columns = problem.dv;
-      args.c = tile.slot.dv + key * problem.dv;
-      args.c_stride = problem.dv;
+      args.columns = problem_.dv;
+      args.c = tile.slot.dv + key * problem_.dv;
+      args.c_stride = problem_.dv;
       outer(args);
       args.a = strip.dp + at * strip.kernels->OuterWidth();
       args.b = tile.q;
-      args.columns = problem.d;
+      args.columns = problem_.d;
       args.c = tile.slot.dk + key * columns;
       args.c_stride = columns;
       outer(args);
-      if (problem.d_rope == 0) return;
+      if (problem_.d_rope == 0) return;
       args.b = tile.q_rope;
-      args.columns = problem.d_rope;
-      args.c += problem.d;
+      args.columns = problem_.d_rope;
+      args.c += problem_.d;
       outer(args);
     };
     const auto visits = [&](int64_t s) {
@@ -440,39 +415,31 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
 }
 
 void BackwardTile::CloseRows(const Tile& tile) const {
-  const BoundAttention& forward = bound_.forward;
-  const auto& problem = forward.problem;
   alignas(64) float multiplier[kMaxStripWidth];
   alignas(64) const int32_t zero[kMaxStripWidth] = {};
-  std::fill_n(multiplier, kMaxStripWidth, forward.scale);
+  std::fill_n(multiplier, kMaxStripWidth, rows_.scores.scale);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const GradStrip& strip = tile.strips[s];
-    const auto write = [&](const MutableTensorView& tensor, const layout::Rows& rows, int64_t columns,
-                           const float* panel) {
-      WriteStripRows(strip, panel, columns, multiplier, zero, tensor, rows, tile.sequence.q_offset);
+    const auto write = [&](const layout::MutableRowsView& to, int64_t columns, const float* panel) {
+      WriteStripRows(strip, panel, columns, multiplier, zero, to, tile.sequence.q_offset);
     };
-    write(args_.dq, bound_.dq, problem.d, strip.dq);
-    if (forward.has_rope)
-      write(args_.dq_rope, bound_.dq_rope, problem.d_rope, strip.dq + problem.d * strip.lanes.width);
+    write(rows_.dq, problem_.d, strip.dq);
+    if (problem_.d_rope > 0) write(rows_.dq_rope, problem_.d_rope, strip.dq + problem_.d * strip.lanes.width);
   }
 }
 
 void BackwardTile::CloseColumn(const Tile& tile) const {
-  const BoundAttention& forward = bound_.forward;
-  const auto& problem = forward.problem;
-  const int64_t columns = problem.d + problem.d_rope, begin = tile.column.begin;
+  const int64_t columns = problem_.d + problem_.d_rope, begin = tile.column.begin;
   const int64_t row = tile.sequence.k_offset + begin;
-  const auto write = [&](void* data, const layout::Rows& layout, const float* from, int64_t stride, int64_t width,
+  const auto write = [&](const layout::MutableRowsView& to, const float* from, int64_t stride, int64_t width,
                          float multiplier) {
-    table_.rows->narrow(
-        from, stride, tile.column.size(), width, multiplier,
-        {RowAddress(data, layout, tile.item.sequence, tile.item.head_kv, row), layout.dtype, layout.row});
+    table_.rows->narrow(from, stride, tile.column.size(), width, multiplier,
+                        TargetAt(to, tile.item.sequence, tile.item.head_kv, row));
   };
   const float* dk = tile.slot.dk + begin * columns;
-  write(args_.dk.data, bound_.dk, dk, columns, problem.d, forward.scale);
-  if (forward.has_rope)
-    write(args_.dk_rope.data, bound_.dk_rope, dk + problem.d, columns, problem.d_rope, forward.scale);
-  write(args_.dv.data, bound_.dv, tile.slot.dv + begin * problem.dv, problem.dv, problem.dv, 1.0f);
+  write(rows_.dk, dk, columns, problem_.d, rows_.scores.scale);
+  if (problem_.d_rope > 0) write(rows_.dk_rope, dk + problem_.d, columns, problem_.d_rope, rows_.scores.scale);
+  write(rows_.dv, tile.slot.dv + begin * problem_.dv, problem_.dv, problem_.dv, 1.0f);
 }
 
 }  // namespace fa::ops

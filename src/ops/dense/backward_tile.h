@@ -14,10 +14,10 @@ namespace fa::ops {
 /// The backward's tile program: runs any task of a BackwardPlan. One per Run, shared by all workers.
 class BackwardTile {
  public:
-  /// `forward`: ForwardArgs(args), kept by the caller.
-  BackwardTile(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
-               const core::kernels::KernelTable& table, const AttentionGradArgs& args, const AttentionArgs& forward,
-               const BackwardBuffers& buffers, std::byte* workspace);
+  /// All arguments are kept by the caller.
+  BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
+               const core::kernels::KernelTable& table, const GradRows& rows, const BackwardBuffers& buffers,
+               std::byte* workspace);
 
   /// Runs one task with the worker's own scratch.
   void operator()(int32_t task, int worker);
@@ -36,17 +36,17 @@ class BackwardTile {
   void StripGradients(Tile& tile, ColumnStrip& strip) const;
   void QueryGradients(const Tile& tile, const ColumnStrip& strip, float* dp) const;
   [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
+  [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
   void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;
   void ColumnGradients(const Tile& tile) const;
   void CloseRows(const Tile& tile) const;
   void CloseColumn(const Tile& tile) const;
 
-  const BoundAttentionGrad& bound_;
+  const tiling::AttentionProblem& problem_;
   const tiling::BackwardPlan& plan_;
   const core::kernels::KernelTable& table_;
-  const AttentionGradArgs& args_;
-  const AttentionArgs& forward_;
+  const GradRows& rows_;
   const BackwardBuffers& buffers_;
   std::byte* workspace_;
   ScoreTile score_tile_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fa/flash_attention.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/dense/forward_program.h"
 #include "ops/plan/plan_impl.h"
@@ -22,7 +23,7 @@ class ForwardPlanImpl final : public Plan::ImplFor<AttentionArgs> {
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckRunArgs(program_.bound(), args); !status.ok()) return status;
-    return program_.Run(*this, args, workspace);
+    return program_.Run(*this, ops::RowsOf(program_.bound(), args), workspace);
   }
 
  private:

@@ -33,8 +33,10 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
   buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
   buffers_.slots =
       workspace_.Book("packed K and V", KeyPanels::SlotBytes(bound_.problem, plan_, table_), plan_.kv_slots);
+  buffers_.converts_keys = bound_.converts_keys();
+  buffers_.stages_bias = bound_.pse.compressed;
   buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
-                                              bound_.converts_keys(), bound_.pse.compressed);
+                                              buffers_.converts_keys, buffers_.stages_bias);
   buffers_.scratch = workspace_.Book("tile scratch", buffers_.scratch_bytes, plan_.graph.workers());
   if (plan_.merges == 0) return;
   buffers_.arrivals = workspace_.Book("arrived parts of keys", ArrivalBytes());
@@ -42,11 +44,11 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
   buffers_.states = workspace_.Book("states of parts of keys", buffers_.state_floats * sizeof(float), plan_.states);
 }
 
-Status ForwardProgram::Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
-                           const KeySource* keys, const OutputQuantization* quantization) const {
-  WriteUnusedRows(bound_, args);
+Status ForwardProgram::Run(const Plan::Impl& plan, const ForwardRows& rows, std::byte* workspace,
+                           const OutputQuantization* quantization) const {
+  WriteUnusedRows(bound_.problem, rows);
   std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
-  ForwardTile tile(bound_, plan_, table_, args, buffers_, workspace, keys, quantization);
+  ForwardTile tile(bound_.problem, plan_, table_, rows, buffers_, workspace, quantization);
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 

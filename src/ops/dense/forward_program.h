@@ -7,10 +7,10 @@
 
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/dense/forward_tile.h"
 #include "ops/plan/plan_impl.h"
-#include "ops/tile/key_storage.h"
 #include "tiling/forward_plan.h"
 #include "tiling/plan_facts.h"
 #include "tiling/workspace_plan.h"
@@ -28,11 +28,10 @@ class ForwardProgram {
   [[nodiscard]] tiling::PlanFacts Facts() const;
   /// Memory for what its operator adds. @return the offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs on checked arguments, as a graph of `plan`.
-  /// @param keys          for a decode: where K and V lie; replaces those of `args`
-  /// @param quantization  of an int8 output
-  [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, std::byte* workspace,
-                           const KeySource* keys = nullptr, const OutputQuantization* quantization = nullptr) const;
+  /// Runs on the rows of checked arguments, as a graph of `plan`.
+  /// @param quantization  null: the output is of a float type
+  [[nodiscard]] Status Run(const Plan::Impl& plan, const ForwardRows& rows, std::byte* workspace,
+                           const OutputQuantization* quantization = nullptr) const;
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;

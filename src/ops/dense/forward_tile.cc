@@ -42,19 +42,18 @@ size_t PartStateFloats(int64_t rows, int64_t dv) {
   return static_cast<size_t>((lanes * (dv + 2) + 15) / 16 * 16);
 }
 
-ForwardTile::ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan,
-                         const core::kernels::KernelTable& table, const AttentionArgs& args,
-                         const ForwardBuffers& buffers, std::byte* workspace, const KeySource* keys,
-                         const OutputQuantization* quantization)
-    : bound_(bound),
+ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+                         const core::kernels::KernelTable& table, const ForwardRows& rows,
+                         const ForwardBuffers& buffers, std::byte* workspace, const OutputQuantization* quantization)
+    : problem_(problem),
       plan_(plan),
       table_(table),
-      args_(args),
-      keys_in_place_(keys == nullptr && !bound.converts_keys() && !table.pairs()),
+      rows_(rows),
+      keys_in_place_(!buffers.converts_keys && !table.pairs()),
       buffers_(buffers),
       workspace_(workspace),
-      strips_(bound, table, args, quantization),
-      panels_(bound, plan, table, args, workspace + buffers.slots, keys) {}
+      strips_(problem, table, rows, quantization),
+      panels_(problem, plan, table, rows, workspace + buffers.slots) {}
 
 void ForwardTile::operator()(int32_t task, int worker) {
   const auto tiles = static_cast<int64_t>(plan_.items.size()), packs = static_cast<int64_t>(plan_.packs.size());
@@ -62,8 +61,8 @@ void ForwardTile::operator()(int32_t task, int worker) {
     std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
     RunTile(plan_.items[static_cast<size_t>(task)],
             task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr,
-            TileScratch::Carve(memory, bound_.problem, plan_.shape.block_q, plan_.shape.block_k, bound_.converts_keys(),
-                               bound_.pse.compressed));
+            TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
+                               buffers_.stages_bias));
   } else if (task < tiles + packs) {
     panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
   }
@@ -73,10 +72,10 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
                           const TileScratch& scratch) const {
   ForwardStrips::Strips strips;
   const FoldedRows folded{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
-  const int64_t group_rows = bound_.problem.group() * bound_.problem.sequences[static_cast<size_t>(item.sequence)].sq;
+  const int64_t group_rows = problem_.group() * problem_.sequences[static_cast<size_t>(item.sequence)].sq;
   const StripKernels* few = table_.ForFewRows(group_rows);
   const int64_t block_k = plan_.shape.block_k;
-  const bool is_short = IsShort(bound_.problem, block_k, item.sequence);
+  const bool is_short = IsShort(problem_, block_k, item.sequence);
   strips_.Open(folded, few, nullptr, scratch, strips, is_short);
   const int64_t count = strips.size();
   if (is_short && few == nullptr && keys_in_place_ && item.parts == 1) {
@@ -103,7 +102,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;
-  fetch.List(bound_, args_, plan_.shape.block_k, item, next);
+  fetch.List(problem_, rows_, plan_.shape.block_k, item, next);
   core::kernels::FetchList list = fetch.list();
   const int64_t count = strips.size(), products = 2 * count;
   const Interval block{item.keys.begin / kKeyStep * kKeyStep, item.keys.end};
@@ -118,7 +117,7 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
 /// Leaves this part's state for the task that comes last, which adds all states up in the order of the parts. Returns
 /// whether this task is the last. No task waits, and no bit depends on which task comes last.
 bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
-  const int64_t dv = bound_.problem.dv;
+  const int64_t dv = problem_.dv;
   auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);
   const auto part_of = [&](int32_t part) {
     return states + static_cast<size_t>(item.first_state + part) * buffers_.state_floats;
@@ -171,7 +170,7 @@ void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
   table_.rows->exp2(own, width, own);
   table_.rows->exp2(other, width, other);
   for (int64_t i = 0; i < width; ++i) strip.row_sum[i] = own[i] * strip.row_sum[i] + other[i] * part_sum[i];
-  strip.kernels->add_state(part + 2 * width, other, own, bound_.problem.dv, strip.state);
+  strip.kernels->add_state(part + 2 * width, other, own, problem_.dv, strip.state);
 }
 
 }  // namespace fa::ops

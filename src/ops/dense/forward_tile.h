@@ -5,8 +5,7 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/tile/forward_strips.h"
 #include "ops/tile/key_panels.h"
 #include "ops/tile/output_rows.h"
@@ -17,10 +16,11 @@ namespace fa::ops {
 
 /// Where a forward plan's buffers lie in the workspace.
 struct ForwardBuffers {
-  size_t run_state = 0;      ///< of the executor
-  size_t slots = 0;          ///< packed K and V
-  size_t scratch = 0;        ///< worker after worker
-  size_t scratch_bytes = 0;  ///< of one worker
+  size_t run_state = 0;                             ///< of the executor
+  size_t slots = 0;                                 ///< packed K and V
+  size_t scratch = 0;                               ///< worker after worker
+  size_t scratch_bytes = 0;                         ///< of one worker
+  bool converts_keys = false, stages_bias = false;  ///< what else a worker's scratch has room for
   size_t arrivals = 0;  ///< one int32_t per merge: the number of parts whose state is there; 0 before and after a run
   size_t states = 0;    ///< of parts of keys
   size_t state_floats = 0;  ///< of one part
@@ -44,9 +44,10 @@ struct ForwardBuffers {
 /// The forward's tile program: runs any task of a ForwardPlan. One per Run, shared by all workers.
 class ForwardTile {
  public:
-  ForwardTile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
-              const AttentionArgs& args, const ForwardBuffers& buffers, std::byte* workspace,
-              const KeySource* keys = nullptr, const OutputQuantization* quantization = nullptr);
+  /// All arguments are kept by the caller.
+  ForwardTile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+              const core::kernels::KernelTable& table, const ForwardRows& rows, const ForwardBuffers& buffers,
+              std::byte* workspace, const OutputQuantization* quantization);
 
   /// Runs one task with the worker's own scratch.
   void operator()(int32_t task, int worker);
@@ -59,11 +60,11 @@ class ForwardTile {
   bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;
   void AddPart(const float* part, RunningStrip& strip) const;
 
-  const BoundAttention& bound_;
+  const tiling::AttentionProblem& problem_;
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
-  const AttentionArgs& args_;
-  bool keys_in_place_;  ///< K and V of args_ are what the strips read
+  const ForwardRows& rows_;
+  bool keys_in_place_;  ///< K and V of rows_ are what the strips read
   ForwardBuffers buffers_;
   std::byte* workspace_;
   ForwardStrips strips_;

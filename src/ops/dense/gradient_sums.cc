@@ -13,12 +13,8 @@
 namespace fa::ops {
 namespace {
 
-const tiling::AttentionProblem& ProblemOf(const BoundAttentionGrad& bound) { return bound.forward.problem; }
-
-void WriteSinkGradient(const BoundAttentionGrad& bound, const AttentionGradArgs& args, const float* delta,
+void WriteSinkGradient(const tiling::AttentionProblem& problem, const GradRows& rows, const float* delta,
                        const BackwardBuffers& buffers) {
-  const auto& problem = ProblemOf(bound);
-  const auto* sinks = static_cast<const float*>(args.sink.data);
   for (int64_t n = 0; n < problem.heads; ++n) {
     double sum = 0;
     for (size_t b = 0; b < problem.sequences.size(); ++b) {
@@ -26,86 +22,104 @@ void WriteSinkGradient(const BoundAttentionGrad& bound, const AttentionGradArgs&
       const auto index = static_cast<int64_t>(b);
       for (int64_t i = 0; i < sequence.sq; ++i) {
         const int64_t row = sequence.q_offset + i;
-        const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
-          return static_cast<const float*>(tensor.data)[where.Offset(index, n, row)];
-        };
-        const float row_sum = statistic(args.softmax_sum, bound.forward.softmax_sum);
+        const float row_sum = rows.softmax_sum.At(index, n, row);
         if (row_sum == 0) continue;  // Sk = 0
-        const double p =
-            std::exp(static_cast<double>(sinks[n]) - statistic(args.softmax_max, bound.forward.softmax_max)) / row_sum;
+        const double p = std::exp(static_cast<double>(rows.sink[n]) - rows.softmax_max.At(index, n, row)) / row_sum;
         sum -= p * delta[buffers.RowBase(index) + n * sequence.sq + i];
       }
     }
-    static_cast<float*>(args.dsink.data)[n] = static_cast<float>(sum);
+    rows.dsink[n] = static_cast<float>(sum);
   }
 }
 
-void WriteSlopeGradient(const BoundAttentionGrad& bound, const AttentionGradArgs& args, const float* rows,
+void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows& rows, const float* slope_rows,
                         const BackwardBuffers& buffers) {
-  const auto& problem = ProblemOf(bound);
-  auto* slopes = static_cast<float*>(args.dslopes.data);
   for (int64_t n = 0; n < problem.heads; ++n) {
     double shared = 0;
     for (size_t b = 0; b < problem.sequences.size(); ++b) {
       const auto index = static_cast<int64_t>(b);
       const int64_t sq = problem.sequences[b].sq;
-      const float* row = rows + buffers.RowBase(index) + n * sq;
+      const float* row = slope_rows + buffers.RowBase(index) + n * sq;
       double sum = 0;
       for (int64_t i = 0; i < sq; ++i) sum -= row[i];
       shared += sum;
-      if (!bound.dslopes_shared) slopes[index * bound.dslopes_batch_stride + n] = static_cast<float>(sum);
+      if (!rows.dslopes_shared) rows.dslopes.Write(index, n, 0, static_cast<float>(sum));
     }
-    if (bound.dslopes_shared) slopes[n] = static_cast<float>(shared);
+    if (rows.dslopes_shared) rows.dslopes.Write(0, n, 0, static_cast<float>(shared));
   }
 }
 
-/// Rounds `count` f32 values into consecutive elements of dpse.
-void StoreBias(const core::kernels::KernelTable& table, const BoundAttentionGrad& bound, const AttentionGradArgs& args,
-               const float* from, int64_t count, int64_t offset) {
-  const auto element = static_cast<int64_t>(SizeOf(bound.dpse.dtype));
-  table.rows->narrow(from, count, 1, count, 1.0f,
-                     {static_cast<std::byte*>(args.dpse.data) + offset * element, bound.dpse.dtype, count});
+/// Rounds `count` f32 values into row i of head n of a sequence's dpse.
+void StoreBias(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
+               const float* from, int64_t count) {
+  table.rows->narrow(from, count, 1, count, 1.0f, {dpse.At(0, n, i), dpse.rows.dtype, count});
 }
 
 /// Forms [B|1, N, 1, Sk] and the packed one of one row per head.
-void WriteKeyBias(const BoundAttentionGrad& bound, const core::kernels::KernelTable& table,
-                  const AttentionGradArgs& args, float* keys, const BackwardBuffers& buffers) {
-  const auto& problem = ProblemOf(bound);
+void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
+                  const MutablePseView& dpse, float* keys, const BackwardBuffers& buffers) {
+  const bool shared_batch = dpse.where->shared_batch;
   const auto count = static_cast<int64_t>(problem.sequences.size());
   for (int64_t n = 0; n < problem.heads; ++n) {
     for (int64_t b = 0; b < count; ++b) {
       const int64_t sk = problem.sequences[static_cast<size_t>(b)].sk;
       float* own = keys + buffers.KeyBase(b) + n * sk;
-      const auto& where = bound.dpse.sequences[static_cast<size_t>(b)];
-      if (bound.dpse.shared_batch && b > 0) {
+      if (shared_batch && b > 0) {
         float* first = keys + n * sk;
         for (int64_t j = 0; j < sk; ++j) first[j] += own[j];
       }
-      if (!bound.dpse.shared_batch) StoreBias(table, bound, args, own, sk, where.offset + n * where.head);
+      if (!shared_batch) StoreBias(table, dpse.Of(b), n, 0, own, sk);
     }
-    if (!bound.dpse.shared_batch || count == 0) continue;
+    if (!shared_batch || count == 0) continue;
     const int64_t sk = problem.sequences.front().sk;
-    StoreBias(table, bound, args, keys + n * sk, sk,
-              bound.dpse.sequences.front().offset + n * bound.dpse.sequences.front().head);
+    StoreBias(table, dpse.Of(0), n, 0, keys + n * sk, sk);
   }
 }
 
 /// Form [1, N, Sq, Sk].
-void WritePairBias(const BoundAttentionGrad& bound, const core::kernels::KernelTable& table,
-                   const AttentionGradArgs& args, const float* pairs) {
-  const auto& problem = ProblemOf(bound);
+void WritePairBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
+                   const MutablePseView& dpse, const float* pairs) {
   const tiling::Sequence& sequence = problem.sequences.front();
-  const auto& where = bound.dpse.sequences.front();
+  const layout::MutableRowsView first = dpse.Of(0);
   for (int64_t n = 0; n < problem.heads; ++n) {
     for (int64_t i = 0; i < sequence.sq; ++i) {
-      StoreBias(table, bound, args, pairs + (n * sequence.sq + i) * sequence.sk, sequence.sk,
-                where.offset + n * where.head + i * where.row);
+      StoreBias(table, first, n, i, pairs + (n * sequence.sq + i) * sequence.sk, sequence.sk);
     }
   }
 }
 
-/// A bias whose batch is empty: its gradient is a sum of nothing.
-void ClearBias(const MutableTensorView& dpse) {
+void ClearRows(const layout::MutableRowsView& tensor, int64_t heads, int64_t columns, tiling::Interval unused) {
+  const auto bytes = static_cast<size_t>(columns) * SizeOf(tensor.rows.dtype);
+  for (int64_t row = unused.begin; row < unused.end; ++row) {
+    for (int64_t n = 0; n < heads; ++n) std::memset(tensor.At(0, n, row), 0, bytes);
+  }
+}
+
+}  // namespace
+
+void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace) {
+  if (float* bias = buffers.KeyBias(workspace); bias != nullptr) {
+    int64_t keys = 0;
+    for (const tiling::Sequence& sequence : problem.sequences) keys += problem.heads * sequence.sk;
+    std::fill_n(bias, keys, 0.0f);
+  }
+  if (float* bias = buffers.PairBias(workspace); bias != nullptr) {
+    const tiling::Sequence& first = problem.sequences.front();
+    std::fill_n(bias, problem.heads * first.sq * first.sk, 0.0f);
+  }
+}
+
+void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
+                       const GradRows& rows, const BackwardBuffers& buffers, std::byte* workspace) {
+  if (rows.dsink != nullptr) WriteSinkGradient(problem, rows, buffers.RowDelta(workspace), buffers);
+  if (rows.dslopes.data != nullptr) WriteSlopeGradient(problem, rows, buffers.RowSlope(workspace), buffers);
+  if (float* keys = buffers.KeyBias(workspace); keys != nullptr) WriteKeyBias(problem, table, rows.dpse, keys, buffers);
+  if (const float* pairs = buffers.PairBias(workspace); pairs != nullptr) {
+    WritePairBias(problem, table, rows.dpse, pairs);
+  }
+}
+
+void ClearBiasGradient(const MutableTensorView& dpse) {
   const Dims stride = layout::FilledStride(dpse.shape, dpse.stride);
   const auto element = static_cast<int64_t>(SizeOf(dpse.dtype));
   const int last = dpse.shape.rank() - 1;
@@ -122,53 +136,13 @@ void ClearBias(const MutableTensorView& dpse) {
   }
 }
 
-void ClearRows(const MutableTensorView& tensor, const layout::Rows& rows, int64_t heads, int64_t columns,
-               tiling::Interval tail) {
-  const auto element = static_cast<int64_t>(SizeOf(rows.dtype));
-  for (int64_t row = tail.begin; row < tail.end; ++row) {
-    for (int64_t n = 0; n < heads; ++n) {
-      std::memset(static_cast<std::byte*>(tensor.data) + rows.Offset(0, n, row) * element, 0,
-                  static_cast<size_t>(columns * element));
-    }
-  }
-}
-
-}  // namespace
-
-void ClearGradientSums(const BoundAttentionGrad& bound, const BackwardBuffers& buffers, std::byte* workspace) {
-  const auto& problem = ProblemOf(bound);
-  if (float* bias = buffers.KeyBias(workspace); bias != nullptr) {
-    int64_t keys = 0;
-    for (const tiling::Sequence& sequence : problem.sequences) keys += problem.heads * sequence.sk;
-    std::fill_n(bias, keys, 0.0f);
-  }
-  if (float* bias = buffers.PairBias(workspace); bias != nullptr) {
-    const tiling::Sequence& first = problem.sequences.front();
-    std::fill_n(bias, problem.heads * first.sq * first.sk, 0.0f);
-  }
-}
-
-void WriteGradientSums(const BoundAttentionGrad& bound, const core::kernels::KernelTable& table,
-                       const AttentionGradArgs& args, const BackwardBuffers& buffers, std::byte* workspace) {
-  if (bound.has_dpse && ProblemOf(bound).sequences.empty()) ClearBias(args.dpse);
-  if (bound.has_dsink) WriteSinkGradient(bound, args, buffers.RowDelta(workspace), buffers);
-  if (bound.has_dslopes) WriteSlopeGradient(bound, args, buffers.RowSlope(workspace), buffers);
-  if (float* keys = buffers.KeyBias(workspace); keys != nullptr) WriteKeyBias(bound, table, args, keys, buffers);
-  if (const float* pairs = buffers.PairBias(workspace); pairs != nullptr) WritePairBias(bound, table, args, pairs);
-}
-
-void WriteTailGradients(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
-  const BoundAttention& forward = bound.forward;
-  if (forward.cu_q.empty()) return;
-  const auto& problem = forward.problem;
-  const tiling::Interval q_tail{forward.tail_row_begin, forward.tail_row_end};
-  const tiling::Interval k_tail{forward.cu_kv.back(), args.k.shape[0]};
-  ClearRows(args.dq, bound.dq, problem.heads, problem.d, q_tail);
-  ClearRows(args.dk, bound.dk, problem.heads_kv, problem.d, k_tail);
-  ClearRows(args.dv, bound.dv, problem.heads_kv, problem.dv, k_tail);
-  if (!forward.has_rope) return;
-  ClearRows(args.dq_rope, bound.dq_rope, problem.heads, problem.d_rope, q_tail);
-  ClearRows(args.dk_rope, bound.dk_rope, problem.heads_kv, problem.d_rope, k_tail);
+void WriteTailGradients(const tiling::AttentionProblem& problem, const GradRows& rows) {
+  ClearRows(rows.dq, problem.heads, problem.d, rows.unused_queries);
+  ClearRows(rows.dk, problem.heads_kv, problem.d, rows.unused_keys);
+  ClearRows(rows.dv, problem.heads_kv, problem.dv, rows.unused_keys);
+  if (problem.d_rope == 0) return;
+  ClearRows(rows.dq_rope, problem.heads, problem.d_rope, rows.unused_queries);
+  ClearRows(rows.dk_rope, problem.heads_kv, problem.d_rope, rows.unused_keys);
 }
 
 }  // namespace fa::ops

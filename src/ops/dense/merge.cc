@@ -16,6 +16,7 @@
 #include "layout/bind_layout.h"
 #include "layout/half.h"
 #include "layout/overlap.h"
+#include "layout/rows_view.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/call_tensors.h"
 #include "ops/plan/plan_impl.h"
@@ -244,9 +245,28 @@ struct BF16 {
 
 bool Absent(float max, float sum) { return sum == 0 || (max == -FLT_MAX && sum == FLT_MAX); }
 
+/// The rows of a merge in a run.
+struct MergedRows {
+  MergedRows(const BoundMerge& merge, const MergeArgs& args)
+      : prev_out(args.prev_out.data, merge.prev_out),
+        cur_out(args.cur_out.data, merge.cur_out),
+        prev_max(args.prev_max.data, merge.prev_max),
+        prev_sum(args.prev_sum.data, merge.prev_sum),
+        cur_max(args.cur_max.data, merge.cur_max),
+        cur_sum(args.cur_sum.data, merge.cur_sum),
+        out(args.out.data, merge.out),
+        softmax_max(args.softmax_max.data, merge.softmax_max),
+        softmax_sum(args.softmax_sum.data, merge.softmax_sum) {}
+
+  layout::RowsView prev_out, cur_out;
+  layout::StatsView prev_max, prev_sum, cur_max, cur_sum;
+  layout::MutableRowsView out;
+  layout::MutableStatsView softmax_max, softmax_sum;
+};
+
 class Merger {
  public:
-  Merger(const MergeArgs& args, const BoundMerge& merge) : args_(args), merge_(merge) {}
+  Merger(const MergedRows& rows, const BoundMerge& merge) : rows_(rows), merge_(merge) {}
 
   // Rows are counted with the head running fastest, as they lie in most layouts; in other layouts each is still a
   // contiguous row.
@@ -260,28 +280,20 @@ class Merger {
   }
 
  private:
-  static float Read(const TensorView& tensor, const Stats& stats, int64_t b, int64_t n, int64_t s) {
-    return static_cast<const float*>(tensor.data)[stats.Offset(b, n, s)];
-  }
-  static void Write(const MutableTensorView& tensor, const Stats& stats, int64_t b, int64_t n, int64_t s, float value) {
-    auto* at = static_cast<float*>(tensor.data) + stats.Offset(b, n, s);
-    for (int64_t copy = 0; copy < stats.copies; ++copy) at[copy * stats.copy_stride] = value;
-  }
-
   template <typename Type>
   void MergeRow(int64_t b, int64_t n, int64_t s) const {
     using Element = typename Type::Element;
     const int64_t d = merge_.head_size;
-    const float prev_max = Read(args_.prev_max, merge_.prev_max, b, n, s);
-    const float prev_sum = Read(args_.prev_sum, merge_.prev_sum, b, n, s);
-    const float cur_max = Read(args_.cur_max, merge_.cur_max, b, n, s);
-    const float cur_sum = Read(args_.cur_sum, merge_.cur_sum, b, n, s);
-    const auto* prev = static_cast<const Element*>(args_.prev_out.data) + merge_.prev_out.Offset(b, n, s);
-    const auto* cur = static_cast<const Element*>(args_.cur_out.data) + merge_.cur_out.Offset(b, n, s);
-    auto* out = static_cast<Element*>(args_.out.data) + merge_.out.Offset(b, n, s);
+    const float prev_max = rows_.prev_max.At(b, n, s);
+    const float prev_sum = rows_.prev_sum.At(b, n, s);
+    const float cur_max = rows_.cur_max.At(b, n, s);
+    const float cur_sum = rows_.cur_sum.At(b, n, s);
+    const auto* prev = reinterpret_cast<const Element*>(rows_.prev_out.At(b, n, s));
+    const auto* cur = reinterpret_cast<const Element*>(rows_.cur_out.At(b, n, s));
+    auto* out = reinterpret_cast<Element*>(rows_.out.At(b, n, s));
     const auto write_stats = [&](float max, float sum) {
-      Write(args_.softmax_max, merge_.softmax_max, b, n, s, max);
-      Write(args_.softmax_sum, merge_.softmax_sum, b, n, s, sum);
+      rows_.softmax_max.Write(b, n, s, max);
+      rows_.softmax_sum.Write(b, n, s, sum);
     };
 
     const bool prev_absent = Absent(prev_max, prev_sum);
@@ -310,7 +322,7 @@ class Merger {
     }
   }
 
-  const MergeArgs& args_;
+  const MergedRows& rows_;
   const BoundMerge& merge_;
 };
 
@@ -355,7 +367,8 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
 
   [[nodiscard]] Status Run(const MergeArgs& args, std::byte* workspace) const override {
     if (Status status = CheckMergeRunArgs(bound_, args); !status.ok()) return status;
-    const Merger merger(args, bound_);
+    const MergedRows views(bound_, args);
+    const Merger merger(views, bound_);
     auto merge_task = [&](int32_t task, int /*worker*/) {
       const tiling::Interval rows = plan_.RowsOf(task);
       switch (bound_.dtype) {

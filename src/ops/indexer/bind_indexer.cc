@@ -25,17 +25,13 @@ Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensor
   return status;
 }
 
-}  // namespace
-
-KeySources BoundIndexer::Sources(const LightningIndexerArgs& args) const {
-  return {.k = {args.k.data, shape.k},
-          .k_rope = {},
-          .v = {},
-          .block_table = paged ? static_cast<const int32_t*>(args.block_table.data) : nullptr,
-          .table_row = table_row,
-          .page_rows = page_rows,
-          .pages = pages};
+layout::BlockTable TableOf(const BoundIndexer& bound, const TensorView& block_table) {
+  layout::BlockTable table = bound.table;
+  if (bound.paged) table.entries = static_cast<const int32_t*>(block_table.data);
+  return table;
 }
+
+}  // namespace
 
 Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors) {
   if (Status status = tensors.BindQuery(inputs.q_name, inputs.q); !status.ok()) return status;
@@ -60,7 +56,6 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
   if (!sequences.ok()) return sequences.status();
   return IndexerShape{.sequences = std::move(*sequences),
                       .dtype = tensors.dtype(),
-                      .weights_dtype = inputs.weights.dtype,
                       .heads = tensors.heads(),
                       .d = tensors.head_size(),
                       .q = SparseRowsOf(inputs.q, tensors.packed()),
@@ -87,9 +82,7 @@ Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const Lightni
   if (Status status = BindOutputs(args, tensors, bound); !status.ok()) return status;
   bound.paged = tensors.paged();
   if (bound.paged) {
-    bound.page_rows = tensors.page_rows();
-    bound.pages = tensors.blocks();
-    bound.table_row = layout::FilledStride(args.block_table.shape, args.block_table.stride)[0];
+    bound.table = tensors.PagesOf(args.block_table);
     const int64_t sequences = std::ssize(bound.shape.sequences.list);
     Status status = CheckSize("block_table", args.block_table, 0, sequences, {"entries of lengths_q"});
     if (!status.ok()) return status;
@@ -103,8 +96,15 @@ Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs
   Status lengths = CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
   if (!lengths.ok()) return lengths;
   if (!bound.paged) return Status::Ok();
-  return CheckSparsePages(static_cast<const int32_t*>(args.block_table.data), bound.table_row, bound.page_rows,
-                          bound.pages, bound.shape.sequences);
+  return CheckSparsePages(TableOf(bound, args.block_table), bound.shape.sequences);
+}
+
+SelectionRows RowsOf(const BoundIndexer& bound, const LightningIndexerArgs& args) {
+  SelectionRows rows{.in = bound.shape.RowsOf(args.q, args.k, args.weights),
+                     .indices = {args.sparse_indices.data, bound.indices},
+                     .values = {args.sparse_values.data, bound.values}};
+  rows.in.k.table = TableOf(bound, args.block_table);
+  return rows;
 }
 
 }  // namespace fa::ops

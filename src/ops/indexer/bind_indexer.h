@@ -9,7 +9,10 @@
 #include "fa/lightning_indexer.h"
 #include "fa/status.h"
 #include "layout/rows.h"
+#include "layout/rows_view.h"
+#include "layout/stored_rows.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/tile/key_rows.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/sparse_sequences.h"
 #include "ops/token/sparse_tensors.h"
@@ -26,31 +29,36 @@ struct IndexerInputs {
   SparseMask mask;
 };
 
+/// The rows of the same in a run.
+struct IndexerRows {
+  layout::RowsView q, weights;
+  layout::StoredRows k;
+};
+
 /// The same, checked. The forward and the gradients share them.
 struct IndexerShape {
   SparseSequences sequences;
-  DType dtype = DType::kF32, weights_dtype = DType::kF32;
+  DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  layout::Stats weights;
+  layout::Rows weights;  ///< the row of a token's values at (b, 0, s)
 
-  /// The heads of a token, q.head elements apart.
-  [[nodiscard]] const void* QueryRow(const void* data, const SparseToken& token) const {
-    return Address(data, dtype, q.Offset(token.sequence, 0, sequences.Row(token)));
+  /// The heads of a token as rows.
+  [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {
+    return HeadsAt(of, token.sequence, 0, sequences.Row(token));
   }
   /// A token's weights in f32.
-  void ReadWeights(const core::kernels::RowKernels& kernels, const void* data, const SparseToken& token,
+  void ReadWeights(const core::kernels::RowKernels& kernels, const layout::RowsView& of, const SparseToken& token,
                    float* to) const {
-    const void* from = Address(data, weights_dtype, weights.Offset(token.sequence, 0, sequences.Row(token)));
-    kernels.widen({from, weights_dtype, heads}, 1, heads, to, heads);
+    kernels.widen({of.At(token.sequence, 0, sequences.Row(token)), of.rows.dtype, heads}, 1, heads, to, heads);
   }
   [[nodiscard]] KeyPlace Place(int64_t sequence) const {
     return {sequence, sequences.list[static_cast<size_t>(sequence)].k_offset};
   }
-
- private:
-  [[nodiscard]] static const void* Address(const void* data, DType dtype, int64_t offset) {
-    return static_cast<const std::byte*>(data) + offset * static_cast<int64_t>(SizeOf(dtype));
+  /// Keys without pages.
+  [[nodiscard]] IndexerRows RowsOf(const TensorView& q_tensor, const TensorView& k_tensor,
+                                   const TensorView& weights_tensor) const {
+    return {.q = {q_tensor.data, q}, .weights = {weights_tensor.data, weights}, .k = {.view = {k_tensor.data, k}}};
   }
 };
 
@@ -64,11 +72,18 @@ struct BoundIndexer {
   int64_t entries = 0;  ///< keys selected per token
   bool has_values = false;
   bool paged = false;
-  int64_t page_rows = 0, pages = 0, table_row = 0;
+  layout::BlockTable table;  ///< of pages: all but its entries
   std::vector<PlannedTensor> planned;
-
-  [[nodiscard]] KeySources Sources(const LightningIndexerArgs& args) const;
 };
+
+/// The rows of a forward in a run.
+struct SelectionRows {
+  IndexerRows in;
+  layout::MutableRowsView indices, values;  ///< null data: no values are wanted
+};
+
+/// The rows of checked arguments.
+[[nodiscard]] SelectionRows RowsOf(const BoundIndexer& bound, const LightningIndexerArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args,

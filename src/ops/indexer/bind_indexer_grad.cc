@@ -21,6 +21,10 @@ Status BindValues(const TensorView& values, const SparseTensors& tensors, BoundI
   return Status::Ok();
 }
 
+IndexerGradients GradientsOf(const LightningIndexerGradArgs& args) {
+  return {.dq_name = "dq", .dk_name = "dk", .dq = args.dq, .dk = args.dk, .dweights = args.dweights};
+}
+
 }  // namespace
 
 Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
@@ -44,9 +48,7 @@ Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
   bound.check_indices = options.check_indices;
   bound.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
   if (Status status = BindValues(args.d_values, tensors, bound); !status.ok()) return status;
-  auto gradients =
-      BindIndexerGradients({.dq_name = "dq", .dk_name = "dk", .dq = args.dq, .dk = args.dk, .dweights = args.dweights},
-                           tensors, bound.shape);
+  auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.shape);
   if (!gradients.ok()) return gradients.status();
   bound.gradients = *gradients;
   bound.planned = KeepPlanned(TensorsOf(args));
@@ -59,6 +61,13 @@ Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningInd
   if (!lengths.ok()) return lengths;
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.shape.sequences);
+}
+
+SelectionGradRows RowsOf(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args) {
+  return {.in = bound.shape.RowsOf(args.q, args.k, args.weights),
+          .indices = args.sparse_indices.data,
+          .d_values = {args.d_values.data, bound.d_values},
+          .gradients = ViewsOf(bound.gradients, GradientsOf(args))};
 }
 
 }  // namespace fa::ops

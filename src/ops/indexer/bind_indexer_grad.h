@@ -21,6 +21,17 @@ struct BoundIndexerGrad {
   std::vector<PlannedTensor> planned;
 };
 
+/// The rows of a backward in a run.
+struct SelectionGradRows {
+  IndexerRows in;
+  const void* indices = nullptr;  ///< as BoundIndexerGrad::lists says
+  layout::RowsView d_values;
+  IndexerGradViews gradients;
+};
+
+/// The rows of checked arguments.
+[[nodiscard]] SelectionGradRows RowsOf(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
+
 /// Finds every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
                                                        const LightningIndexerGradOptions& options);

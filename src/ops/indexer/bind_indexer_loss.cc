@@ -20,6 +20,15 @@ AttentionTensors AttentionOf(const Args& args) {
   return {args.q, args.k, args.q_rope, args.k_rope, args.softmax_max, args.softmax_sum};
 }
 
+template <typename Args>
+IndexerGradients GradientsOf(const Args& args) {
+  return {.dq_name = "dq_index",
+          .dk_name = "dk_index",
+          .dq = args.dq_index,
+          .dk = args.dk_index,
+          .dweights = args.dweights};
+}
+
 int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
 
 /// @param one_key_head  sparse: keys of one head
@@ -87,12 +96,7 @@ Status BindIndexer(const Args& args, const Options& options, SparseTensors& tens
                                 tensors);
   if (!shape.ok()) return shape.status();
   bound.shape = std::move(*shape);
-  auto gradients = BindIndexerGradients({.dq_name = "dq_index",
-                                         .dk_name = "dk_index",
-                                         .dq = args.dq_index,
-                                         .dk = args.dk_index,
-                                         .dweights = args.dweights},
-                                        tensors, bound.shape);
+  auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.shape);
   if (!gradients.ok()) return gradients.status();
   bound.gradients = *gradients;
   if (Status status = CheckLoss(args.loss); !status.ok()) return status;
@@ -141,6 +145,21 @@ Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions
   return Status::Ok();
 }
 
+/// The rows that both losses have.
+template <typename Args>
+LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
+  const LossAttention& attention = bound.attention;
+  return {.index = bound.shape.RowsOf(args.q_index, args.k_index, args.weights),
+          .q = {args.q.data, attention.q},
+          .k = {args.k.data, attention.k},
+          .q_rope = {args.q_rope.data, attention.q_rope},
+          .k_rope = {args.k_rope.data, attention.k_rope},
+          .max = {args.softmax_max.data, attention.max},
+          .sum = {args.softmax_sum.data, attention.sum},
+          .gradients = ViewsOf(bound.gradients, GradientsOf(args)),
+          .loss = static_cast<float*>(args.loss.data)};
+}
+
 template <typename Args>
 Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
   if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
@@ -171,6 +190,20 @@ Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexe
 
 Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args) {
   return CheckRun(bound, args);
+}
+
+LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
+  LossRows rows = SharedRows(bound, args);
+  rows.mean = {args.p_head_mean.data, bound.mean};
+  rows.indices = args.sparse_indices.data;
+  return rows;
+}
+
+LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args) {
+  LossRows rows = SharedRows(bound, args);
+  rows.max_index = {args.softmax_max_index.data, bound.max_index};
+  rows.sum_index = {args.softmax_sum_index.data, bound.sum_index};
+  return rows;
 }
 
 }  // namespace fa::ops

@@ -19,10 +19,10 @@ struct LossAttention {
   layout::Stats max, sum;  ///< as SparseStatisticOf
   float scale = 1;
 
-  /// Where a head's statistic of a row lies.
-  [[nodiscard]] int64_t StatisticAt(const layout::Stats& stats, int64_t batch, int64_t head, int64_t row) const {
+  /// A head's statistic of a row.
+  [[nodiscard]] float Statistic(const layout::StatsView& of, int64_t batch, int64_t head, int64_t row) const {
     const int64_t group = heads / heads_kv;
-    return stats.Offset(batch, head % group, row) + head / group * stats.copy_stride;
+    return of.data[of.where.Offset(batch, head % group, row) + head / group * of.where.copy_stride];
   }
 };
 
@@ -37,7 +37,7 @@ struct BoundIndexerLoss {
   // Sparse.
   KeyLists lists;
   bool has_mean = false;  ///< p_head_mean is given, and `attention` has no meaning
-  layout::Stats mean;
+  layout::Rows mean;      ///< the row of entries of (b, 0, s)
   bool check_indices = true;
 
   // Dense.
@@ -45,6 +45,22 @@ struct BoundIndexerLoss {
 
   std::vector<PlannedTensor> planned;
 };
+
+/// The rows of a loss in a run; those of the attention and `mean` as BoundIndexerLoss says.
+struct LossRows {
+  IndexerRows index;
+  layout::RowsView q, k, q_rope, k_rope;
+  layout::StatsView max, sum;
+  layout::StatsView max_index = {}, sum_index = {};
+  layout::RowsView mean = {};
+  const void* indices = nullptr;
+  IndexerGradViews gradients;
+  float* loss = nullptr;
+};
+
+/// The rows of checked arguments.
+[[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
+[[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 
 /// Find every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args,

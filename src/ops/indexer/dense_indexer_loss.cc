@@ -122,20 +122,20 @@ DenseLossProgram::DenseLossProgram(const ops::BoundIndexerLoss& bound_call, cons
 /// Runs any task. One per Run, shared by all workers.
 class DenseLossTile {
  public:
-  DenseLossTile(const DenseLossProgram& program, const DenseIndexerLossArgs& args, std::byte* workspace)
+  DenseLossTile(const DenseLossProgram& program, const ops::LossRows& rows, std::byte* workspace)
       : program_(program),
         bound_(program.bound),
-        args_(args),
+        rows_(rows),
         workspace_(workspace),
         losses_(reinterpret_cast<double*>(workspace + program.losses)),
         run_(program.tasks, bound_.shape.sequences, *program.table.rows,
-             {.data = args.dk_index.data, .rows = bound_.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
+             {.rows = rows.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
 
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t group) { RunGroup(group, worker); });
   }
   /// Call it after the tasks have run.
-  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, args_.loss.data); }
+  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, rows_.loss); }
 
  private:
   void RunGroup(int64_t number, int worker) const;
@@ -148,7 +148,7 @@ class DenseLossTile {
                 const Scratch& scratch) const;
 
   /// Rows of a tensor's keys as the kernels of strips take them: in place, or widened into `to`.
-  [[nodiscard]] RowBlock KeyRows(const void* data, const layout::Rows& rows, const Group& group, int64_t head,
+  [[nodiscard]] RowBlock KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head,
                                  tiling::Interval keys, int64_t d, float* to) const;
   [[nodiscard]] int64_t Limit(const Group& group, int64_t i) const {
     return bound_.shape.sequences.Limit({group.sequence, group.rows.begin + i});
@@ -157,18 +157,16 @@ class DenseLossTile {
 
   const DenseLossProgram& program_;
   const ops::BoundIndexerLoss& bound_;
-  const DenseIndexerLossArgs& args_;
+  const ops::LossRows& rows_;
   std::byte* workspace_;
   double* losses_;
   ops::KeySumTasks::Run run_;
 };
 
-RowBlock DenseLossTile::KeyRows(const void* data, const layout::Rows& rows, const Group& group, int64_t head,
-                                tiling::Interval keys, int64_t d, float* to) const {
+RowBlock DenseLossTile::KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head, tiling::Interval keys,
+                                int64_t d, float* to) const {
   const int64_t row = bound_.shape.sequences.list[static_cast<size_t>(group.sequence)].k_offset + keys.begin;
-  const auto* from = static_cast<const std::byte*>(data) +
-                     rows.Offset(group.sequence, head, row) * static_cast<int64_t>(SizeOf(rows.dtype));
-  const RowBlock in_place{from, rows.dtype, rows.row};
+  const RowBlock in_place = ops::BlockAt(tensor, group.sequence, head, row);
   if (program_.form != ops::KeyForm::kF32) return in_place;
   program_.table.rows->widen(in_place, keys.end - keys.begin, d, to, d);
   return {to, DType::kF32, d};
@@ -181,24 +179,19 @@ void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) c
   const DType dtype = bound_.shape.dtype;
   const int64_t tokens = Tokens(group);
   const int64_t first = bound_.shape.sequences.Row({group.sequence, group.rows.begin});
-  const auto pack = [&](const TensorView& tensor, const layout::Rows& rows, int64_t d, int64_t head, float* panels) {
+  const auto pack = [&](const layout::RowsView& tensor, int64_t d, int64_t head, float* panels) {
     const void* lanes[ops::kMaxStripWidth];
-    for (int64_t i = 0; i < tokens; ++i) {
-      lanes[i] = static_cast<const std::byte*>(tensor.data) +
-                 rows.Offset(group.sequence, head, first + i) * static_cast<int64_t>(SizeOf(dtype));
-    }
+    for (int64_t i = 0; i < tokens; ++i) lanes[i] = tensor.At(group.sequence, head, first + i);
     kernels.pack_queries({lanes, dtype, tokens}, d, 1, panels + head * kernels.PanelRows(d) * kernels.width);
   };
-  const auto* max = static_cast<const float*>(args_.softmax_max.data);
-  const auto* sum = static_cast<const float*>(args_.softmax_sum.data);
   std::fill_n(scratch.shift, attention.heads * kernels.width, std::numeric_limits<float>::infinity());
   for (int64_t head = 0; head < attention.heads; ++head) {
-    pack(args_.q, attention.q, attention.d, head, scratch.panels);
-    if (attention.d_rope > 0) pack(args_.q_rope, attention.q_rope, attention.d_rope, head, scratch.panels_rope);
+    pack(rows_.q, attention.d, head, scratch.panels);
+    if (attention.d_rope > 0) pack(rows_.q_rope, attention.d_rope, head, scratch.panels_rope);
     for (int64_t i = 0; i < tokens; ++i) {
       scratch.shift[head * kernels.width + i] =
-          ops::RowShift(max[attention.StatisticAt(attention.max, group.sequence, head, first + i)],
-                        sum[attention.StatisticAt(attention.sum, group.sequence, head, first + i)]);
+          ops::RowShift(attention.Statistic(rows_.max, group.sequence, head, first + i),
+                        attention.Statistic(rows_.sum, group.sequence, head, first + i));
     }
   }
 }
@@ -214,10 +207,10 @@ void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, con
   std::fill_n(share, ops::kMaxStripWidth, 1.0F / static_cast<float>(attention.heads));
   std::fill_n(scratch.p, count * width, 0.0F);
   for (int64_t key_head = 0; key_head < attention.heads_kv; ++key_head) {
-    const RowBlock k = KeyRows(args_.k.data, attention.k, group, key_head, keys, attention.d, scratch.k);
+    const RowBlock k = KeyRows(rows_.k, group, key_head, keys, attention.d, scratch.k);
     RowBlock k_rope;
     if (attention.d_rope > 0) {
-      k_rope = KeyRows(args_.k_rope.data, attention.k_rope, group, key_head, keys, attention.d_rope, scratch.k_rope);
+      k_rope = KeyRows(rows_.k_rope, group, key_head, keys, attention.d_rope, scratch.k_rope);
     }
     for (int64_t head = key_head * of_key_head; head < (key_head + 1) * of_key_head; ++head) {
       const auto panel = [&](float* panels, int64_t d) { return panels + head * kernels.PanelRows(d) * width; };
@@ -254,11 +247,8 @@ void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval key
   for (int64_t key = 0; key < count; ++key) scratch.p_row[key] = scratch.p[key * width + i];
   if (bound_.target == IndexerTarget::kL1) ops::NormaliseRow(scratch.p_sum[i], count, scratch.p_row);
   gradient.Scores(scratch.products, count, token, scratch.scores);
-  const auto statistic = [&](const TensorView& tensor, const layout::Stats& stats) {
-    return static_cast<const float*>(tensor.data)[stats.Offset(group.sequence, 0, row)];
-  };
-  ops::RowSoftmax(*program_.table.rows, scratch.scores, count, statistic(args_.softmax_max_index, bound_.max_index),
-                  statistic(args_.softmax_sum_index, bound_.sum_index), scratch.scores);
+  ops::RowSoftmax(*program_.table.rows, scratch.scores, count, rows_.max_index.At(group.sequence, 0, row),
+                  rows_.sum_index.At(group.sequence, 0, row), scratch.scores);
   scratch.loss[i] += ops::RowLoss(scratch.p_row, count, scratch.scores);
   gradient.AddQuerySide(rows, count, scratch.scores, scratch.products, token);
 }
@@ -268,7 +258,7 @@ void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const Sc
   const ops::IndexerShape& shape = bound_.shape;
   const ops::IndexerGradient& gradient = program_.gradient;
   Probabilities(group, keys, scratch);
-  const RowBlock rows = KeyRows(args_.k_index.data, shape.k, group, 0, keys, shape.d, scratch.k_index);
+  const RowBlock rows = KeyRows(rows_.index.k.view, group, 0, keys, shape.d, scratch.k_index);
   RowBlock rows_of_product = rows;
   if (program_.form == ops::KeyForm::kPairs) {
     program_.table.rows->pair_rows(rows, keys.end - keys.begin, shape.d, scratch.k_pairs, shape.d);
@@ -299,7 +289,7 @@ void DenseLossTile::RunGroup(int64_t number, int worker) const {
   const auto at = [&](int64_t i) { return ops::SparseToken{group.sequence, group.rows.begin + i}; };
   ops::OrderedCommit::Turn turn(run_.commit(), group.sequence, group.first_group, number);
   for (int64_t i = 0; i < tokens; ++i) {
-    program_.gradient.Begin(at(i), args_.q_index.data, args_.weights.data, scratch.tokens[i]);
+    program_.gradient.Begin(at(i), rows_.index, scratch.tokens[i]);
     scratch.p_sum[i] = scratch.loss[i] = 0;
   }
   BeginAttention(group, scratch);
@@ -311,8 +301,7 @@ void DenseLossTile::RunGroup(int64_t number, int worker) const {
   const auto& sequence = bound_.shape.sequences.list[static_cast<size_t>(group.sequence)];
   for (int64_t i = 0; i < tokens; ++i) {
     losses_[sequence.first_token + at(i).row] = scratch.loss[i];
-    program_.gradient.Finish(at(i), bound_.gradients, bound_.multiplier, args_.dq_index.data, args_.dweights.data,
-                             scratch.tokens[i]);
+    program_.gradient.Finish(at(i), rows_.gradients, bound_.multiplier, scratch.tokens[i]);
   }
 }
 

@@ -44,7 +44,8 @@ class IndexerPlanImpl final : public Plan::ImplFor<LightningIndexerArgs> {
 
   [[nodiscard]] Status Run(const LightningIndexerArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckIndexerRunArgs(bound_, args); !status.ok()) return status;
-    ops::IndexerTile tile(bound_, program_, args, workspace);
+    const ops::SelectionRows rows = ops::RowsOf(bound_, args);
+    ops::IndexerTile tile(bound_, program_, rows, workspace);
     tile.WriteUnusedRows();
     return RunGraph(program_.plan.graph, core::TaskFunction(tile), workspace + program_.run_state);
   }

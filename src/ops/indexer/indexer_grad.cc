@@ -74,14 +74,13 @@ GradProgram::GradProgram(const ops::BoundIndexerGrad& bound_call, const core::ke
 /// Runs any task. One per Run, shared by all workers.
 class GradTile {
  public:
-  GradTile(const GradProgram& program, const LightningIndexerGradArgs& args, std::byte* workspace)
+  GradTile(const GradProgram& program, const ops::SelectionGradRows& rows, std::byte* workspace)
       : program_(program),
         bound_(program.bound),
-        args_(args),
+        rows_(rows),
         workspace_(workspace),
-        keys_(*program.table.rows, program.gather, {.k = {args.k.data, bound_.shape.k}, .k_rope = {}, .v = {}}),
-        run_(program.tasks, bound_.shape.sequences, *program.table.rows,
-             {.data = args.dk.data, .rows = bound_.gradients.dk}, workspace) {}
+        keys_(*program.table.rows, program.gather, {.k = rows.in.k}),
+        run_(program.tasks, bound_.shape.sequences, *program.table.rows, {.rows = rows.gradients.dk}, workspace) {}
 
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
@@ -92,7 +91,7 @@ class GradTile {
 
   const GradProgram& program_;
   const ops::BoundIndexerGrad& bound_;
-  const LightningIndexerGradArgs& args_;
+  const ops::SelectionGradRows& rows_;
   std::byte* workspace_;
   ops::GatheredKeys keys_;
   ops::KeySumTasks::Run run_;
@@ -107,15 +106,13 @@ void GradTile::RunToken(int64_t number, int worker) const {
   const int64_t row = shape.sequences.Row(at);
   ops::OrderedCommit::Turn turn(run_.commit(), at.sequence,
                                 shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
-  gradient.Begin(at, args_.q.data, args_.weights.data, scratch.token);
+  gradient.Begin(at, rows_.in, scratch.token);
 
   const int64_t entries = bound_.lists.Slots(shape.sequences.Limit(at));
-  const auto* d_values =
-      static_cast<const std::byte*>(args_.d_values.data) +
-      bound_.d_values.Offset(at.sequence, 0, row) * static_cast<int64_t>(SizeOf(bound_.d_values.dtype));
-  program_.table.rows->widen({d_values, bound_.d_values.dtype, entries}, 1, entries, scratch.d_values, entries);
-  const ops::SelectedKeys selected = scratch.selection.Select(
-      bound_.lists.List(args_.sparse_indices.data, at.sequence, row), shape.sequences.Limit(at));
+  program_.table.rows->widen({rows_.d_values.At(at.sequence, 0, row), rows_.d_values.rows.dtype, entries}, 1, entries,
+                             scratch.d_values, entries);
+  const ops::SelectedKeys selected =
+      scratch.selection.Select(bound_.lists.List(rows_.indices, at.sequence, row), shape.sequences.Limit(at));
   const ops::KeyPlace place = shape.Place(at.sequence);
   run_.WaitUntilCleared();
   for (int64_t first = 0; first < selected.count; first += kBlockKeys) {
@@ -133,7 +130,7 @@ void GradTile::RunToken(int64_t number, int worker) const {
                           .targets = scratch.targets},
                          scratch.token, run_, at.sequence, turn);
   }
-  gradient.Finish(at, bound_.gradients, 1, args_.dq.data, args_.dweights.data, scratch.token);
+  gradient.Finish(at, rows_.gradients, 1, scratch.token);
 }
 
 class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs> {
@@ -163,10 +160,9 @@ class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs>
 
   [[nodiscard]] Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckIndexerGradRunArgs(bound_, args); !status.ok()) return status;
-    ops::ClearUnusedGradients(
-        bound_.shape, bound_.gradients,
-        {.dq_name = "dq", .dk_name = "dk", .dq = args.dq, .dk = args.dk, .dweights = args.dweights});
-    GradTile tile(program_, args, workspace);
+    const ops::SelectionGradRows rows = ops::RowsOf(bound_, args);
+    ops::ClearUnusedGradients(bound_.shape, rows.gradients);
+    GradTile tile(program_, rows, workspace);
     return RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
   }
 

@@ -20,29 +20,25 @@ Result<IndexerGradRows> BindIndexerGradients(const IndexerGradients& gradients, 
   if (!status.ok()) return status;
   status = tensors.CheckKeyOutput(gradients.dk_name, gradients.dk, shape.dtype, {{1, {"one key head"}}, d});
   if (!status.ok()) return status;
-  status = tensors.CheckQueryOutput("dweights", gradients.dweights, shape.weights_dtype, {heads});
+  status = tensors.CheckQueryOutput("dweights", gradients.dweights, shape.weights.dtype, {heads});
   if (!status.ok()) return status;
   return IndexerGradRows{SparseRowsOf(gradients.dq, tensors.packed()), SparseRowsOf(gradients.dk, tensors.packed()),
                          SparseValuesOf(gradients.dweights, tensors.packed())};
 }
 
-void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradRows& rows, const IndexerGradients& gradients) {
-  const auto clear = [](void* data, DType dtype, int64_t offset, int64_t count) {
-    const auto element = static_cast<int64_t>(SizeOf(dtype));
-    std::memset(static_cast<std::byte*>(data) + offset * element, 0, static_cast<size_t>(count * element));
+void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradViews& gradients) {
+  const auto clear = [](const layout::MutableRowsView& tensor, int64_t batch, int64_t head, int64_t row,
+                        int64_t count) {
+    std::memset(tensor.At(batch, head, row), 0, static_cast<size_t>(count) * SizeOf(tensor.rows.dtype));
   };
   shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval unused) {
     for (int64_t row = unused.begin; row < unused.end; ++row) {
-      for (int64_t head = 0; head < shape.heads; ++head) {
-        clear(gradients.dq.data, shape.dtype, rows.dq.Offset(batch, head, row), shape.d);
-      }
-      clear(gradients.dweights.data, shape.weights_dtype, rows.dweights.Offset(batch, 0, row), shape.heads);
+      for (int64_t head = 0; head < shape.heads; ++head) clear(gradients.dq, batch, head, row, shape.d);
+      clear(gradients.dweights, batch, 0, row, shape.heads);
     }
   });
   shape.sequences.ForUnusedKeys([&](int64_t batch, tiling::Interval unused) {
-    for (int64_t row = unused.begin; row < unused.end; ++row) {
-      clear(gradients.dk.data, shape.dtype, rows.dk.Offset(batch, 0, row), shape.d);
-    }
+    for (int64_t row = unused.begin; row < unused.end; ++row) clear(gradients.dk, batch, 0, row, shape.d);
   });
 }
 
@@ -73,12 +69,12 @@ GatherShape IndexerGradient::Gather(int64_t block) const {
           .block = block};
 }
 
-void IndexerGradient::Begin(const SparseToken& at, const void* q, const void* weights, const Token& token) const {
-  const void* row = shape_.QueryRow(q, at);
-  strips_.Pack(row, shape_.dtype, shape_.q.head, shape_.d, token.panel);
-  table_.rows->pack_rows({row, shape_.dtype, shape_.q.head}, shape_.heads, shape_.d, token.q_rows);
+void IndexerGradient::Begin(const SparseToken& at, const IndexerRows& rows, const Token& token) const {
+  const RowBlock q = shape_.Heads(rows.q, at);
+  strips_.Pack(q, shape_.d, token.panel);
+  table_.rows->pack_rows(q, shape_.heads, shape_.d, token.q_rows);
   std::fill_n(token.weights, strips_.lanes(), 0.0F);
-  shape_.ReadWeights(*table_.rows, weights, at, token.weights);
+  shape_.ReadWeights(*table_.rows, rows.weights, at, token.weights);
   std::fill_n(token.d_weights, strips_.lanes(), 0.0F);
   std::fill_n(token.dq, strips_.lanes() * shape_.d, 0.0F);
 }
@@ -140,26 +136,22 @@ void IndexerGradient::AddSelected(const SelectedBlock& block, const Token& token
   if (block.first + count < block.selected.count) turn.Publish(keys[count]);
 }
 
-void IndexerGradient::Finish(const SparseToken& at, const IndexerGradRows& rows, float multiplier, void* dq,
-                             void* dweights, const Token& token) const {
+void IndexerGradient::Finish(const SparseToken& at, const IndexerGradViews& gradients, float multiplier,
+                             const Token& token) const {
   alignas(64) float multipliers[kMaxStripWidth];
   std::fill_n(multipliers, kMaxStripWidth, multiplier);
   const int32_t none_is_zero[kMaxStripWidth] = {};
   const int64_t row = shape_.sequences.Row(at);
-  auto* to = static_cast<std::byte*>(dq);
   for (int64_t strip = 0; strip < strips_.strips(); ++strip) {
     const int64_t first = strips_.First(strip), count = strips_.Count(strip);
     void* lanes[kMaxStripWidth];
-    for (int64_t lane = 0; lane < count; ++lane) {
-      lanes[lane] = to + rows.dq.Offset(at.sequence, first + lane, row) * static_cast<int64_t>(SizeOf(shape_.dtype));
-    }
+    for (int64_t lane = 0; lane < count; ++lane) lanes[lane] = gradients.dq.At(at.sequence, first + lane, row);
     strips_.kernels().write_output(token.dq + first * shape_.d, shape_.d, multipliers, none_is_zero, lanes,
                                    shape_.dtype, count);
   }
-  auto* weights = static_cast<std::byte*>(dweights) +
-                  rows.dweights.Offset(at.sequence, 0, row) * static_cast<int64_t>(SizeOf(shape_.weights_dtype));
+  const layout::MutableRowsView& weights = gradients.dweights;
   table_.rows->narrow(token.d_weights, shape_.heads, 1, shape_.heads, multiplier,
-                      {weights, shape_.weights_dtype, shape_.heads});
+                      {weights.At(at.sequence, 0, row), weights.rows.dtype, shape_.heads});
 }
 
 }  // namespace fa::ops

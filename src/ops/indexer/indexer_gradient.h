@@ -26,14 +26,22 @@ struct IndexerGradients {
 /// Where they lie, checked; types are those of the inputs.
 struct IndexerGradRows {
   layout::Rows dq, dk;
-  layout::Stats dweights;
+  layout::Rows dweights;  ///< the row of a token's values at (b, 0, s)
 };
+
+/// The same in a run.
+struct IndexerGradViews {
+  layout::MutableRowsView dq, dk, dweights;
+};
+[[nodiscard]] inline IndexerGradViews ViewsOf(const IndexerGradRows& rows, const IndexerGradients& gradients) {
+  return {{gradients.dq.data, rows.dq}, {gradients.dk.data, rows.dk}, {gradients.dweights.data, rows.dweights}};
+}
 
 [[nodiscard]] Result<IndexerGradRows> BindIndexerGradients(const IndexerGradients& gradients,
                                                            const SparseTensors& tensors, const IndexerShape& shape);
 
 /// Writes 0 for tokens and keys that no sequence uses.
-void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradRows& rows, const IndexerGradients& gradients);
+void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradViews& gradients);
 
 /// The gradients of one token's scores: with S its products and dI the gradients of its scores, E = w dI where S > 0,
 /// else 0:  dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along the lanes.
@@ -59,7 +67,7 @@ class IndexerGradient {
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
-  void Begin(const SparseToken& at, const void* q, const void* weights, const Token& token) const;
+  void Begin(const SparseToken& at, const IndexerRows& rows, const Token& token) const;
   /// s = the products with a block's keys, a tile of all strips.
   void Products(const core::kernels::RowBlock& rows, int64_t keys, const Token& token, float* s) const;
   /// scores[key] = sum over the heads of w max(0, s).
@@ -82,8 +90,7 @@ class IndexerGradient {
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,
                    OrderedCommit::Turn& turn) const;
   /// Writes the token's gradients, times `multiplier`.
-  void Finish(const SparseToken& at, const IndexerGradRows& rows, float multiplier, void* dq, void* dweights,
-              const Token& token) const;
+  void Finish(const SparseToken& at, const IndexerGradViews& gradients, float multiplier, const Token& token) const;
 
  private:
   const IndexerShape& shape_;

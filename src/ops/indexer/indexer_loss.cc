@@ -118,24 +118,23 @@ LossProgram::LossProgram(const ops::BoundIndexerLoss& bound_call, const core::ke
 /// Runs any task. One per Run, shared by all workers.
 class LossTile {
  public:
-  LossTile(const LossProgram& program, const SparseIndexerLossArgs& args, std::byte* workspace)
+  LossTile(const LossProgram& program, const ops::LossRows& rows, std::byte* workspace)
       : program_(program),
         bound_(program.bound),
-        args_(args),
+        rows_(rows),
         workspace_(workspace),
         losses_(reinterpret_cast<double*>(workspace + program.losses)),
-        keys_(*program.table.rows, program.gather, {.k = {args.k_index.data, bound_.shape.k}, .k_rope = {}, .v = {}}),
-        attention_keys_(
-            *program.table.rows, program.gather_attention,
-            {.k = {args.k.data, bound_.attention.k}, .k_rope = {args.k_rope.data, bound_.attention.k_rope}, .v = {}}),
+        keys_(*program.table.rows, program.gather, {.k = rows.index.k}),
+        attention_keys_(*program.table.rows, program.gather_attention,
+                        {.k = {.view = rows.k}, .k_rope = {.view = rows.k_rope}}),
         run_(program.tasks, bound_.shape.sequences, *program.table.rows,
-             {.data = args.dk_index.data, .rows = bound_.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
+             {.rows = rows.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
 
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
   }
   /// Call it after the tasks have run.
-  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, args_.loss.data); }
+  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, rows_.loss); }
 
  private:
   void RunToken(int64_t number, int worker) const;
@@ -149,7 +148,7 @@ class LossTile {
 
   const LossProgram& program_;
   const ops::BoundIndexerLoss& bound_;
-  const SparseIndexerLossArgs& args_;
+  const ops::LossRows& rows_;
   std::byte* workspace_;
   double* losses_;
   ops::GatheredKeys keys_, attention_keys_;
@@ -159,22 +158,16 @@ class LossTile {
 /// Packs queries and statistics of a token.
 void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch) const {
   const ops::LossAttention& attention = bound_.attention;
-  const DType dtype = bound_.shape.dtype;
   const int64_t row = bound_.shape.sequences.Row(at);
-  const auto pack = [&](const TensorView& tensor, const layout::Rows& rows, int64_t d, float* panel) {
-    const auto* q = static_cast<const std::byte*>(tensor.data) +
-                    rows.Offset(at.sequence, 0, row) * static_cast<int64_t>(SizeOf(dtype));
-    program_.heads.Pack(q, dtype, rows.head, d, panel);
-  };
-  pack(args_.q, attention.q, attention.d, scratch.panel);
-  if (attention.d_rope > 0) pack(args_.q_rope, attention.q_rope, attention.d_rope, scratch.panel_rope);
-  const auto* max = static_cast<const float*>(args_.softmax_max.data);
-  const auto* sum = static_cast<const float*>(args_.softmax_sum.data);
+  program_.heads.Pack(ops::HeadsAt(rows_.q, at.sequence, 0, row), attention.d, scratch.panel);
+  if (attention.d_rope > 0) {
+    program_.heads.Pack(ops::HeadsAt(rows_.q_rope, at.sequence, 0, row), attention.d_rope, scratch.panel_rope);
+  }
   std::fill_n(scratch.shift, program_.heads.lanes(), std::numeric_limits<float>::infinity());
   std::fill_n(scratch.shares, attention.heads, 1.0F / static_cast<float>(attention.heads));
   for (int64_t head = 0; head < attention.heads; ++head) {
-    scratch.shift[head] = ops::RowShift(max[attention.StatisticAt(attention.max, at.sequence, head, row)],
-                                        sum[attention.StatisticAt(attention.sum, at.sequence, head, row)]);
+    scratch.shift[head] = ops::RowShift(attention.Statistic(rows_.max, at.sequence, head, row),
+                                        attention.Statistic(rows_.sum, at.sequence, head, row));
   }
 }
 
@@ -208,10 +201,10 @@ void LossTile::RunToken(int64_t number, int worker) const {
   const ops::KeyPlace place = shape.Place(at.sequence);
   ops::OrderedCommit::Turn turn(run_.commit(), at.sequence,
                                 shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
-  gradient.Begin(at, args_.q_index.data, args_.weights.data, scratch.token);
+  gradient.Begin(at, rows_.index, scratch.token);
   if (!bound_.has_mean) BeginAttention(at, scratch);
-  const ops::SelectedKeys selected = scratch.selection.Select(
-      bound_.lists.List(args_.sparse_indices.data, at.sequence, row), shape.sequences.Limit(at));
+  const ops::SelectedKeys selected =
+      scratch.selection.Select(bound_.lists.List(rows_.indices, at.sequence, row), shape.sequences.Limit(at));
 
   const auto for_blocks = [&](const auto& visit) {
     for (int64_t first = 0; first < selected.count; first += kBlockKeys) {
@@ -228,7 +221,7 @@ void LossTile::RunToken(int64_t number, int worker) const {
     if (!bound_.has_mean) AddProbabilities(place, keys, scratch, scratch.p + first);
   });
   if (bound_.has_mean) {
-    const float* mean = static_cast<const float*>(args_.p_head_mean.data) + bound_.mean.Offset(at.sequence, 0, row);
+    const auto* mean = reinterpret_cast<const float*>(rows_.mean.At(at.sequence, 0, row));
     for (int64_t i = 0; i < selected.count; ++i) scratch.p[i] = mean[selected.slots[i]];
   }
   if (bound_.target == IndexerTarget::kL1) {
@@ -248,7 +241,7 @@ void LossTile::RunToken(int64_t number, int worker) const {
                           .targets = scratch.targets},
                          scratch.token, run_, at.sequence, turn);
   });
-  gradient.Finish(at, bound_.gradients, bound_.multiplier, args_.dq_index.data, args_.dweights.data, scratch.token);
+  gradient.Finish(at, rows_.gradients, bound_.multiplier, scratch.token);
 }
 
 tiling::PlanFacts LossProgram::Facts(const tiling::Machine& machine) const {

@@ -97,29 +97,28 @@ void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scr
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t i = 0; i < tokens; ++i) {
     const SparseToken token = Token(item, i);
-    shape.ReadWeights(kernels, args_.weights.data, token, scratch.weights + i * shape.heads);
+    shape.ReadWeights(kernels, rows_.in.weights, token, scratch.weights + i * shape.heads);
     if (!program_.widens || tokens < kManyTokens) continue;
-    kernels.widen({shape.QueryRow(args_.q.data, token), shape.dtype, shape.q.head}, shape.heads, shape.d,
-                  scratch.queries + i * shape.heads * shape.d, shape.d);
+    kernels.widen(shape.Heads(rows_.in.q, token), shape.heads, shape.d, scratch.queries + i * shape.heads * shape.d,
+                  shape.d);
   }
 }
 
 void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
   const IndexerShape& shape = bound_.shape;
   const core::kernels::StripKernels& kernels = program_.table.widest();
-  const KeySide keys{args_.k.data, shape.k};
-  const KeyPlace place = shape.Place(item.sequence);
+  const layout::HeadRows keys = shape.Place(item.sequence).RowsOf(rows_.in.k);
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t key = item.keys.begin; key < item.keys.end; key += kernels.width) {
     const void* rows[kMaxStripWidth];
     const int64_t count = std::min(kernels.width, item.keys.end - key);
-    for (int64_t lane = 0; lane < count; ++lane) rows[lane] = keys_.Row(keys, place, key + lane);
+    for (int64_t lane = 0; lane < count; ++lane) rows[lane] = keys.At(key + lane);
     kernels.pack_queries({rows, shape.dtype, count}, shape.d, 1, scratch.panel);
     for (int64_t i = 0; i < tokens; ++i) {
       const SparseToken token = Token(item, i);
       if (shape.sequences.Limit(token) <= key) continue;
       const RowBlock q = program_.widens ? RowBlock{scratch.queries + i * shape.heads * shape.d, DType::kF32, shape.d}
-                                         : RowBlock{shape.QueryRow(args_.q.data, token), shape.dtype, shape.q.head};
+                                         : shape.Heads(rows_.in.q, token);
       kernels.scores(q, shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
       program_.kernels.add_heads(scratch.tile, shape.heads, kernels.width, scratch.weights + i * shape.heads, false,
                                  scores + i * program_.row_floats + key);
@@ -131,7 +130,7 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
 RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
   const IndexerShape& shape = bound_.shape;
   if (!bound_.paged && program_.gather.form != KeyForm::kF32) {
-    return {keys_.Row({args_.k.data, shape.k}, place, key), shape.dtype, shape.k.row};
+    return {place.RowsOf(rows_.in.k).At(key), shape.dtype, shape.k.row};
   }
   std::iota(scratch.block, scratch.block + count, static_cast<int32_t>(key));
   return keys_.Gather(place, {scratch.block, static_cast<size_t>(count)}, scratch.gathered).rows.k;
@@ -145,7 +144,7 @@ void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Sc
     const SparseToken token = Token(item, i);
     const float* weights = scratch.weights + i * shape.heads;
     const int64_t end = std::min(item.keys.end, shape.sequences.Limit(token));
-    strips.Pack(shape.QueryRow(args_.q.data, token), shape.dtype, shape.q.head, shape.d, scratch.panel);
+    strips.Pack(shape.Heads(rows_.in.q, token), shape.d, scratch.panel);
     for (int64_t key = item.keys.begin; key < end; key += kBlockKeys) {
       const int64_t count = std::min(kBlockKeys, end - key);
       strips.Scores(KeyRows(place, key, count, scratch), count, scratch.panel, shape.d, false, scratch.tile);
@@ -158,7 +157,7 @@ void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Sc
 void IndexerTile::SelectKeys(const SparseToken& token, const float* scores, const Scratch& scratch) const {
   const SparseSequences& sequences = bound_.shape.sequences;
   const int64_t row = sequences.Row(token);
-  auto* indices = static_cast<int32_t*>(args_.sparse_indices.data) + bound_.indices.Offset(token.sequence, 0, row);
+  auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(token.sequence, 0, row));
   const int64_t used = scratch.top_k.Select(scores, sequences.Limit(token), indices);
   // The order treats -0 as +0, and so do the values.
   for (int64_t i = 0; i < used; ++i) scratch.values[i] = scores[indices[i]] + 0.0F;
@@ -168,13 +167,12 @@ void IndexerTile::SelectKeys(const SparseToken& token, const float* scores, cons
 /// Writes the entries after the used ones; `values` are those of all entries.
 void IndexerTile::WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const {
   const int64_t entries = bound_.entries;
-  auto* indices = static_cast<int32_t*>(args_.sparse_indices.data) + bound_.indices.Offset(batch, 0, row);
+  auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(batch, 0, row));
   std::fill(indices + used, indices + entries, -1);
   if (!bound_.has_values) return;
   std::fill(values + used, values + entries, kUnusedValue);
-  auto* to = static_cast<std::byte*>(args_.sparse_values.data) +
-             bound_.values.Offset(batch, 0, row) * static_cast<int64_t>(SizeOf(bound_.values.dtype));
-  program_.table.rows->narrow(values, entries, 1, entries, 1, {to, bound_.values.dtype, entries});
+  program_.table.rows->narrow(values, entries, 1, entries, 1,
+                              {rows_.values.At(batch, 0, row), rows_.values.rows.dtype, entries});
 }
 
 void IndexerTile::WriteUnusedRows() const {

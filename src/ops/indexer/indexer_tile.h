@@ -6,7 +6,6 @@
 
 #include "core/kernels/indexer_kernel_types.h"
 #include "core/kernels/kernel_types.h"
-#include "fa/lightning_indexer.h"
 #include "ops/indexer/bind_indexer.h"
 #include "ops/indexer/top_k.h"
 #include "ops/plan/carver.h"
@@ -39,13 +38,13 @@ struct IndexerProgram {
 /// Runs one task of an indexer's forward.
 class IndexerTile {
  public:
-  IndexerTile(const BoundIndexer& bound, const IndexerProgram& program, const LightningIndexerArgs& args,
-              std::byte* workspace)
+  /// All arguments are kept by the caller.
+  IndexerTile(const BoundIndexer& bound, const IndexerProgram& program, const SelectionRows& rows, std::byte* workspace)
       : bound_(bound),
         program_(program),
-        args_(args),
+        rows_(rows),
         workspace_(workspace),
-        keys_(*program.table.rows, program.gather, bound.Sources(args)) {}
+        keys_(*program.table.rows, program.gather, {.k = rows.in.k}) {}
 
   /// Bytes of one worker's scratch.
   [[nodiscard]] static size_t ScratchBytes(const BoundIndexer& bound, const IndexerProgram& program);
@@ -82,7 +81,7 @@ class IndexerTile {
 
   const BoundIndexer& bound_;
   const IndexerProgram& program_;
-  const LightningIndexerArgs& args_;
+  const SelectionRows& rows_;
   std::byte* workspace_;
   GatheredKeys keys_;
 };

@@ -31,13 +31,9 @@ class LossPlan final : public Plan::ImplFor<LossArgs> {
 
   [[nodiscard]] Status Run(const LossArgs& args, std::byte* workspace) const override {
     if (Status status = CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
-    ClearUnusedGradients(bound_.shape, bound_.gradients,
-                         {.dq_name = "dq_index",
-                          .dk_name = "dk_index",
-                          .dq = args.dq_index,
-                          .dk = args.dk_index,
-                          .dweights = args.dweights});
-    Tile tile(program_, args, workspace);
+    const LossRows rows = RowsOf(bound_, args);
+    ClearUnusedGradients(bound_.shape, rows.gradients);
+    Tile tile(program_, rows, workspace);
     Status status =
         this->RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
     if (status.ok()) tile.WriteLoss();

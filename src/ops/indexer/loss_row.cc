@@ -56,10 +56,10 @@ void NormaliseRow(double sum, int64_t n, float* p) {
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
 }
 
-void WriteLoss(const double* losses, int64_t tokens, float multiplier, void* loss) {
+void WriteLoss(const double* losses, int64_t tokens, float multiplier, float* loss) {
   double sum = 0;
   for (int64_t token = 0; token < tokens; ++token) sum += losses[token];
-  *static_cast<float*>(loss) = static_cast<float>(sum * multiplier);
+  *loss = static_cast<float>(sum * multiplier);
 }
 
 }  // namespace fa::ops

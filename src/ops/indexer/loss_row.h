@@ -22,7 +22,7 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
 void NormaliseRow(double sum, int64_t n, float* p);
 
 /// The loss of a call: the sum of the losses of its tokens, in their order.
-void WriteLoss(const double* losses, int64_t tokens, float multiplier, void* loss);
+void WriteLoss(const double* losses, int64_t tokens, float multiplier, float* loss);
 
 }  // namespace fa::ops
 

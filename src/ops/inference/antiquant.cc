@@ -59,23 +59,21 @@ size_t AntiquantBytes(const BoundDecode& bound) {
       core::SaturatedProduct(kTables, static_cast<int64_t>(sizeof(float)), SizeOfTable(bound).floats()));
 }
 
-void ReadAntiquant(const BoundDecode& bound, const DecodeAttentionArgs& args, float* floats, KeySource& source) {
+void ReadAntiquant(const BoundDecode& bound, const AntiquantTensors& tensors, float* floats, ForwardRows& rows) {
   const TableSize size = SizeOfTable(bound);
   float* tables[4];
   for (int i = 0; i < 4; ++i) tables[i] = floats + i * size.floats();
   for (int64_t side = 0; side < 2; ++side) {
-    Read(args.antiquant_scale, side, bound, size, tables[side]);
-    if (args.antiquant_offset.data != nullptr) {
-      Read(args.antiquant_offset, side, bound, size, tables[2 + side]);
+    Read(tensors.scale, side, bound, size, tables[side]);
+    if (tensors.offset.data != nullptr) {
+      Read(tensors.offset, side, bound, size, tables[2 + side]);
     } else {
       std::fill_n(tables[2 + side], size.floats(), 0.0f);
     }
   }
-  source.k_scale = tables[0];
-  source.v_scale = tables[1];
-  source.k_offset = tables[2];
-  source.v_offset = tables[3];
-  source.antiquant_row = size.columns;
+  const bool per_token = bound.storage.per_token;
+  rows.k_antiquants = {.scale = tables[0], .offset = tables[2], .row = size.columns, .per_token = per_token};
+  rows.v_antiquants = {.scale = tables[1], .offset = tables[3], .row = size.columns, .per_token = per_token};
 }
 
 }  // namespace fa::ops

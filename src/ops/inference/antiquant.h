@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "fa/decode_attention.h"
+#include "fa/tensor.h"
 #include "ops/inference/bind_decode.h"
 
 namespace fa::ops {
@@ -11,8 +11,13 @@ namespace fa::ops {
 /// Workspace for the scales and offsets of a decode, as f32.
 [[nodiscard]] size_t AntiquantBytes(const BoundDecode& bound);
 
-/// Reads scales and offsets into `floats`, and records in `source` where they are.
-void ReadAntiquant(const BoundDecode& bound, const DecodeAttentionArgs& args, float* floats, KeySource& source);
+/// The scales and offsets of the arguments.
+struct AntiquantTensors {
+  const TensorView &scale, &offset;
+};
+
+/// Reads scales and offsets into `floats`, and records in `rows` where they are.
+void ReadAntiquant(const BoundDecode& bound, const AntiquantTensors& tensors, float* floats, ForwardRows& rows);
 
 }  // namespace fa::ops
 

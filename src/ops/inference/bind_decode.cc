@@ -44,6 +44,20 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
+/// The dense call: tensors of `args`; its keys and values are the first tensors of the lists.
+AttentionArgs DenseArgs(const DecodeAttentionArgs& args) {
+  AttentionArgs dense;
+  dense.q = args.q;
+  if (!args.k.empty()) dense.k = args.k[0];
+  if (!args.v.empty()) dense.v = args.v[0];
+  dense.pse = args.pse;
+  dense.dense_mask = args.dense_mask;
+  dense.sink = args.sink;
+  dense.out = args.out;
+  dense.lse = args.lse;
+  return dense;
+}
+
 Status BindOneTensor(DecodeBinding& call) {
   call.dense.k = {&kPresent, call.args.q.dtype, call.args.k[0].shape, call.args.k[0].stride};
   call.dense.v = {&kPresent, call.args.q.dtype, call.args.v[0].shape, call.args.v[0].stride};
@@ -148,17 +162,19 @@ Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAtte
   return result;
 }
 
-AttentionArgs DenseArgs(const DecodeAttentionArgs& args) {
-  AttentionArgs dense;
-  dense.q = args.q;
-  if (!args.k.empty()) dense.k = args.k[0];
-  if (!args.v.empty()) dense.v = args.v[0];
-  dense.pse = args.pse;
-  dense.dense_mask = args.dense_mask;
-  dense.sink = args.sink;
-  dense.out = args.out;
-  dense.lse = args.lse;
-  return dense;
+ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
+  ForwardRows rows = RowsOf(bound.attention, DenseArgs(args));
+  const KeyStorage& storage = bound.storage;
+  if (storage.paged()) {
+    rows.k.table = rows.v.table = storage.table;
+    rows.k.table.entries = rows.v.table.entries = static_cast<const int32_t*>(args.block_table.data);
+  } else if (!storage.k.empty()) {
+    rows.k.list = args.k;
+    rows.k.list_rows = storage.k;
+    rows.v.list = args.v;
+    rows.v.list_rows = storage.v;
+  }
+  return rows;
 }
 
 }  // namespace fa::ops

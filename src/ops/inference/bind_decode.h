@@ -5,16 +5,27 @@
 #include <vector>
 
 #include "fa/decode_attention.h"
+#include "layout/rows.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/bind/call_tensors.h"
 #include "ops/inference/output_scales.h"
-#include "ops/tile/key_storage.h"
 
 namespace fa::ops {
 
+/// How the keys and values of a decode lie.
+struct KeyStorage {
+  std::vector<layout::Rows> k, v;  ///< one tensor per batch element; empty: one tensor for all, or pages
+  layout::BlockTable table;        ///< pages: all but its entries
+  bool quantized = false;          ///< i8
+  bool per_token = false;          ///< one scale and offset per key: f32 [2][B][S]; else one per column: [2][Nkv][D]
+
+  [[nodiscard]] bool paged() const { return table.page_rows > 0; }
+};
+
 /// A validated decode: the equivalent dense call, and how the keys lie.
 struct BoundDecode {
-  BoundAttention attention;
+  BoundAttention attention;  ///< in pages, the batch strides of k and v are those from page to page
   KeyStorage storage;
   BoundOutputScales scales = {};
   std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
@@ -29,8 +40,8 @@ struct BoundDecode {
 /// every entry of block_table that is used is a page.
 [[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
-/// The dense call in a run: tensors of `args`; its keys and values are the first tensors of the lists.
-[[nodiscard]] AttentionArgs DenseArgs(const DecodeAttentionArgs& args);
+/// The rows of checked arguments, without scales and offsets of i8 keys and values; they point into `bound` and `args`.
+[[nodiscard]] ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
 }  // namespace fa::ops
 

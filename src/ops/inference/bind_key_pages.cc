@@ -116,12 +116,11 @@ Status BindKeyPages(DecodeBinding& call) {
   call.dense.k = PagesAsRows(call, k, axes, heads, axes.fused() ? size : k.shape[axes.dim], longest);
   call.dense.v = PagesAsRows(call, v, axes, v_heads, v_size, longest);
   if (Status status = BindDense(call, lengths); !status.ok()) return status;
-  KeyStorage& storage = call.bound.storage;
-  storage.page_rows = page_rows;
-  storage.k_page = layout::FilledStride(k.shape, k.stride)[0];
-  storage.v_page = layout::FilledStride(v.shape, v.stride)[0];
-  storage.table_row = layout::FilledStride(call.args.block_table.shape, call.args.block_table.stride)[0];
-  storage.pages = k.shape[0];
+  const TensorView& table = call.args.block_table;
+  call.bound.storage.table = {
+      .row = layout::FilledStride(table.shape, table.stride)[0], .page_rows = page_rows, .pages = k.shape[0]};
+  call.bound.attention.k.batch = layout::FilledStride(k.shape, k.stride)[0];
+  call.bound.attention.v.batch = layout::FilledStride(v.shape, v.stride)[0];
   return Status::Ok();
 }
 

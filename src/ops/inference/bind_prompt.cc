@@ -87,6 +87,26 @@ Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOpt
   return Status::Ok();
 }
 
+/// The call as the forward sees it.
+AttentionArgs ForwardArgs(const PromptAttentionArgs& args) {
+  AttentionArgs forward;
+  forward.q = args.q;
+  forward.k = args.k;
+  forward.v = args.v;
+  forward.q_rope = args.q_rope;
+  forward.k_rope = args.k_rope;
+  forward.pse = args.pse;
+  forward.dense_mask = args.dense_mask;
+  forward.sink = args.sink;
+  forward.cu_q = args.cu_q;
+  forward.cu_kv = args.cu_kv;
+  forward.out = args.out;
+  forward.softmax_max = args.softmax_max;
+  forward.softmax_sum = args.softmax_sum;
+  forward.lse = args.lse;
+  return forward;
+}
+
 AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
   AttentionOptions forward;
   forward.layout = options.layout;
@@ -113,23 +133,8 @@ Status CheckFinite(const char* name, float value) {
 
 }  // namespace
 
-AttentionArgs ForwardArgs(const PromptAttentionArgs& args) {
-  AttentionArgs forward;
-  forward.q = args.q;
-  forward.k = args.k;
-  forward.v = args.v;
-  forward.q_rope = args.q_rope;
-  forward.k_rope = args.k_rope;
-  forward.pse = args.pse;
-  forward.dense_mask = args.dense_mask;
-  forward.sink = args.sink;
-  forward.cu_q = args.cu_q;
-  forward.cu_kv = args.cu_kv;
-  forward.out = args.out;
-  forward.softmax_max = args.softmax_max;
-  forward.softmax_sum = args.softmax_sum;
-  forward.lse = args.lse;
-  return forward;
+ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args) {
+  return RowsOf(bound, ForwardArgs(args));
 }
 
 Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {

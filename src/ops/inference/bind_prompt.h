@@ -2,6 +2,7 @@
 #define FA_OPS_BIND_PROMPT_H_
 
 #include "fa/prompt_flash_attention.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/inference/output_scales.h"
 
@@ -19,8 +20,8 @@ struct BoundPrompt {
 /// Checks in Run, as CheckRunArgs.
 [[nodiscard]] Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args);
 
-/// The call as the forward sees it.
-[[nodiscard]] AttentionArgs ForwardArgs(const PromptAttentionArgs& args);
+/// The rows of checked arguments; they point into `bound`.
+[[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args);
 
 /// The scales of an int8 product call, read in Run.
 struct ProductScales {

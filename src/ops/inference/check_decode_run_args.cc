@@ -2,6 +2,7 @@
 #include <string>
 
 #include "ops/bind/argument_error.h"
+#include "ops/bind/check_pages.h"
 #include "ops/inference/bind_decode.h"
 #include "ops/tile/strip.h"
 
@@ -46,18 +47,13 @@ tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) 
   return {begin / page_rows, (end - 1) / page_rows + 1};
 }
 
-Status CheckBlockTable(const BoundDecode& bound, const DecodeAttentionArgs& args) {
+Status CheckBlockTable(const BoundDecode& bound, const TensorView& block_table) {
   const auto& sequences = bound.attention.problem.sequences;
-  const auto* table = static_cast<const int32_t*>(args.block_table.data);
+  layout::BlockTable table = bound.storage.table;
+  table.entries = static_cast<const int32_t*>(block_table.data);
   for (size_t b = 0; b < sequences.size(); ++b) {
-    const int32_t* row = table + static_cast<int64_t>(b) * bound.storage.table_row;
-    const tiling::Interval used = UsedPages(sequences[b], bound.storage.page_rows);
-    for (int64_t page = used.begin; page < used.end; ++page) {
-      if (row[page] >= 0 && row[page] < bound.storage.pages) continue;
-      return Status::InvalidArgument(
-          Arg("block_table", {}, At(static_cast<int64_t>(b)) + At(page)).Is(std::to_string(row[page])) + ", want 0.." +
-          std::to_string(bound.storage.pages - 1) + " (pages)");
-    }
+    Status status = CheckPages(table, static_cast<int64_t>(b), UsedPages(sequences[b], table.page_rows));
+    if (!status.ok()) return status;
   }
   return Status::Ok();
 }
@@ -75,7 +71,7 @@ Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& a
     if (!tensors[i].output) continue;
     if (Status status = CheckApartFromAll(bound, args, i); !status.ok()) return status;
   }
-  return bound.storage.paged() ? CheckBlockTable(bound, args) : Status::Ok();
+  return bound.storage.paged() ? CheckBlockTable(bound, args.block_table) : Status::Ok();
 }
 
 }  // namespace fa::ops

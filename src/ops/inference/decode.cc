@@ -26,20 +26,17 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
 
   [[nodiscard]] Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckDecodeRunArgs(bound_, args); !status.ok()) return status;
-    ops::KeySource source{.storage = bound_.storage,
-                          .k = args.k,
-                          .v = args.v,
-                          .block_table = static_cast<const int32_t*>(args.block_table.data)};
+    ops::ForwardRows rows = ops::RowsOf(bound_, args);
     if (bound_.storage.quantized) {
-      ops::ReadAntiquant(bound_, args, reinterpret_cast<float*>(workspace + antiquant_at_), source);
+      ops::ReadAntiquant(bound_, {args.antiquant_scale, args.antiquant_offset},
+                         reinterpret_cast<float*>(workspace + antiquant_at_), rows);
     }
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {
       quantization = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2,
                                            core::kernels::Int8KernelsFor(context().isa()), workspace + scales_at_);
     }
-    return program_.Run(*this, ops::DenseArgs(args), workspace, &source,
-                        bound_.scales.quantized ? &quantization : nullptr);
+    return program_.Run(*this, rows, workspace, bound_.scales.quantized ? &quantization : nullptr);
   }
 
  private:

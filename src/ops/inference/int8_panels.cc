@@ -3,18 +3,18 @@
 #include <algorithm>
 
 #include "core/saturating.h"
+#include "ops/tile/key_rows.h"
 
 namespace fa::ops {
 
-Int8Panels::Int8Panels(const BoundAttention& bound, const tiling::ForwardPlan& plan,
-                       const core::kernels::Int8Table& kernels, const AttentionArgs& args, int sign, std::byte* slots)
-    : bound_(bound),
+Int8Panels::Int8Panels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+                       const core::kernels::Int8Table& kernels, const Source& source, std::byte* slots)
+    : problem_(problem),
       plan_(plan),
       kernels_(kernels),
-      args_(args),
-      sign_(sign),
+      source_(source),
       slots_(slots),
-      slot_bytes_(SlotBytes(bound.problem, plan, kernels)) {}
+      slot_bytes_(SlotBytes(problem, plan, kernels)) {}
 
 size_t Int8Panels::SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                              const core::kernels::Int8Table& kernels) {
@@ -26,18 +26,13 @@ size_t Int8Panels::SlotBytes(const tiling::AttentionProblem& problem, const tili
 }
 
 void Int8Panels::Pack(const tiling::PackItem& item) const {
-  const auto& problem = bound_.problem;
-  const int64_t first = problem.sequences[static_cast<size_t>(item.sequence)].k_offset + item.row_begin;
+  const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
+  const int64_t first = sequence.k_offset + item.row_begin;
   // The last rows to pack may lie past the sequence: they only fill up its last group.
-  const int64_t keys =
-      std::min(item.row_end, problem.sequences[static_cast<size_t>(item.sequence)].sk) - item.row_begin;
-  const auto rows_of = [&](const TensorView& tensor, const layout::Rows& rows) -> core::kernels::RowBlock {
-    return {static_cast<const int8_t*>(tensor.data) + rows.Offset(item.sequence, item.head_kv, first), DType::kI8,
-            rows.row};
-  };
-  kernels_.pack_keys(rows_of(args_.k, bound_.k), keys, problem.d, sign_, SlotK(item.slot) + item.row_begin * words(),
-                     SlotStart(item.slot) + item.row_begin);
-  kernels_.pack_values(rows_of(args_.v, bound_.v), keys, problem.dv, v_stride(),
+  const int64_t keys = std::min(item.row_end, sequence.sk) - item.row_begin;
+  kernels_.pack_keys(BlockAt(source_.k, item.sequence, item.head_kv, first), keys, problem_.d, source_.sign,
+                     SlotK(item.slot) + item.row_begin * words(), SlotStart(item.slot) + item.row_begin);
+  kernels_.pack_values(BlockAt(source_.v, item.sequence, item.head_kv, first), keys, problem_.dv, v_stride(),
                        SlotV(item.slot) + item.row_begin / kernels_.group * kernels_.columns);
 }
 

@@ -6,18 +6,22 @@
 #include <cstdint>
 
 #include "core/kernels/int8_kernel_types.h"
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "layout/rows_view.h"
 #include "tiling/forward_plan.h"
+#include "tiling/problem.h"
 
 namespace fa::ops {
 
 /// K, the starts of its scores, and V of one head, packed once into a slot of the workspace.
 class Int8Panels {
  public:
-  /// @param sign  of the scale: the starts of negated scores differ
-  Int8Panels(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::Int8Table& kernels,
-             const AttentionArgs& args, int sign, std::byte* slots);
+  /// What the panels are packed from, kept by the caller.
+  struct Source {
+    const layout::RowsView &k, &v;
+    int sign;  ///< of the scale: the starts of negated scores differ
+  };
+  Int8Panels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+             const core::kernels::Int8Table& kernels, const Source& source, std::byte* slots);
 
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::Int8Table& kernels);
@@ -39,7 +43,7 @@ class Int8Panels {
     return SlotV(slot) + key / kernels_.group * kernels_.columns;
   }
   /// Words of a row of K.
-  [[nodiscard]] int64_t words() const { return kernels_.Words(bound_.problem.d); }
+  [[nodiscard]] int64_t words() const { return kernels_.Words(problem_.d); }
   /// Words from one block of columns of V to the next.
   [[nodiscard]] int64_t v_stride() const { return plan_.slot_rows / kernels_.group * kernels_.columns; }
 
@@ -55,11 +59,10 @@ class Int8Panels {
     return reinterpret_cast<uint32_t*>(SlotStart(slot) + plan_.slot_rows);
   }
 
-  const BoundAttention& bound_;
+  const tiling::AttentionProblem& problem_;
   const tiling::ForwardPlan& plan_;
   const core::kernels::Int8Table& kernels_;
-  const AttentionArgs& args_;
-  int sign_;
+  Source source_;
   std::byte* slots_;
   size_t slot_bytes_;
 };

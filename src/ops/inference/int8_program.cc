@@ -32,14 +32,15 @@ Int8Program::Int8Program(const char* op, const Context& context, BoundAttention 
   buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
   buffers_.slots =
       workspace_.Book("packed K and V", Int8Panels::SlotBytes(bound_.problem, plan_, words), plan_.kv_slots);
-  buffers_.scratch_bytes = Int8Scratch::Bytes(bound_, plan_.slot_rows, words);
+  buffers_.scratch_bytes = Int8Scratch::Bytes(bound_.problem, bound_.out.dtype, plan_.slot_rows, words);
   buffers_.scratch = workspace_.Book("tile scratch", buffers_.scratch_bytes, plan_.graph.workers());
 }
 
-Status Int8Program::Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,
+Status Int8Program::Run(const Plan::Impl& plan, ForwardRows rows, const ProductScales& scales,
                         const OutputQuantization* quantization, std::byte* workspace) const {
-  WriteUnusedRows(bound_, args);
-  Int8Tile tile(bound_, plan_, kernels_, args, scales, quantization, buffers_, workspace);
+  rows.scores.scale = scales.scores;
+  WriteUnusedRows(bound_.problem, rows);
+  Int8Tile tile(bound_.problem, plan_, kernels_, rows, scales, quantization, buffers_, workspace);
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fa/context.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/inference/int8_tile.h"
 #include "ops/plan/plan_impl.h"
@@ -25,8 +26,9 @@ class Int8Program {
   [[nodiscard]] tiling::PlanFacts Facts() const;
   /// Memory for what its operator adds. @return the offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs on checked arguments, as a graph of `plan`. @param quantization  null: the output is of a float type
-  [[nodiscard]] Status Run(const Plan::Impl& plan, const AttentionArgs& args, const ProductScales& scales,
+  /// Runs on the rows of checked arguments, as a graph of `plan`.
+  /// @param quantization  null: the output is of a float type
+  [[nodiscard]] Status Run(const Plan::Impl& plan, ForwardRows rows, const ProductScales& scales,
                            const OutputQuantization* quantization, std::byte* workspace) const;
 
  private:

@@ -54,16 +54,16 @@ constexpr bool HasPasses(std::string_view level, int64_t width) {
 #undef FA_INT8_KERNELS
 #undef FA_EVERY_LEVEL
 
-Int8Scratch Layout(Carver& carver, const BoundAttention& bound, int64_t slot_rows,
+Int8Scratch Layout(Carver& carver, const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
                    const core::kernels::Int8Table& kernels) {
-  const int64_t width = kernels.strips[0].width, dv = bound.problem.dv;
+  const int64_t width = kernels.strips[0].width, dv = problem.dv;
   Int8Scratch scratch;
-  scratch.panel = carver.Array<uint32_t>(kernels.Words(bound.problem.d), width);
+  scratch.panel = carver.Array<uint32_t>(kernels.Words(problem.d), width);
   scratch.scores = carver.Floats(slot_rows, width);
   scratch.product = carver.Array<int32_t>(dv, width);
   if (slot_rows > kInt8ProductKeys) scratch.total = carver.Array<int64_t>(dv, width);
   scratch.state = carver.Floats(dv, width);
-  if (bound.out.dtype == DType::kI8) scratch.staging = carver.Floats(width, dv);
+  if (out == DType::kI8) scratch.staging = carver.Floats(width, dv);
   return scratch;
 }
 
@@ -87,31 +87,33 @@ Int8Kernels Int8KernelsOf(const Context& context) {
   return {words, core::kernels::Kernels(words.isa, DType::kF32)};
 }
 
-size_t Int8Scratch::Bytes(const BoundAttention& bound, int64_t slot_rows, const core::kernels::Int8Table& kernels) {
+size_t Int8Scratch::Bytes(const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
+                          const core::kernels::Int8Table& kernels) {
   Carver carver(nullptr);
-  Layout(carver, bound, slot_rows, kernels);
+  Layout(carver, problem, out, slot_rows, kernels);
   return carver.used();
 }
 
-Int8Scratch Int8Scratch::Carve(std::byte* memory, const BoundAttention& bound, int64_t slot_rows,
+Int8Scratch Int8Scratch::Carve(std::byte* memory, const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
                                const core::kernels::Int8Table& kernels) {
   Carver carver(memory);
-  return Layout(carver, bound, slot_rows, kernels);
+  return Layout(carver, problem, out, slot_rows, kernels);
 }
 
-Int8Tile::Int8Tile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
-                   const AttentionArgs& args, const ProductScales& scales, const OutputQuantization* quantization,
+Int8Tile::Int8Tile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
+                   const ForwardRows& rows, const ProductScales& scales, const OutputQuantization* quantization,
                    const Int8Buffers& buffers, std::byte* workspace)
-    : bound_(bound),
+    : problem_(problem),
       plan_(plan),
       kernels_(kernels),
-      args_(args),
+      rows_(rows),
       scales_(scales),
       quantization_(quantization),
       buffers_(buffers),
       workspace_(workspace),
-      score_tile_(bound, kernels.passes, args, scales.scores),
-      panels_(bound, plan, kernels.words, args, static_cast<int>(score_tile_.passes().scale().q_multiplier),
+      score_tile_(problem, kernels.passes, rows.scores),
+      panels_(problem, plan, kernels.words,
+              {rows.k.view, rows.v.view, static_cast<int>(score_tile_.passes().scale().q_multiplier)},
               workspace + buffers.slots) {}
 
 void Int8Tile::operator()(int32_t task, int worker) {
@@ -119,7 +121,7 @@ void Int8Tile::operator()(int32_t task, int worker) {
   if (task < tiles) {
     std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
     RunTile(plan_.items[static_cast<size_t>(task)],
-            Int8Scratch::Carve(memory, bound_, plan_.slot_rows, kernels_.words));
+            Int8Scratch::Carve(memory, problem_, rows_.out.rows.dtype, plan_.slot_rows, kernels_.words));
   } else if (task < tiles + packs) {
     panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
   }
@@ -127,10 +129,10 @@ void Int8Tile::operator()(int32_t task, int worker) {
 
 void Int8Tile::RunTile(const tiling::ForwardItem& item, const Int8Scratch& scratch) const {
   const FoldedRows rows{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
-  const int64_t sk = bound_.problem.sequences[static_cast<size_t>(item.sequence)].sk;
+  const int64_t sk = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
   for (int64_t first = 0; first < rows.size();) {
     const core::kernels::Int8Kernels& words = kernels_.ForRows(rows.size() - first, sk);
-    const Strip strip = MakeStrip(bound_, kernels_.PassesOf(words), rows, first);
+    const Strip strip = MakeStrip(problem_, kernels_.PassesOf(words), rows, first);
     RunStrip(strip, words, item.slot, scratch);
     first += strip.lanes.count;
   }
@@ -138,14 +140,14 @@ void Int8Tile::RunTile(const tiling::ForwardItem& item, const Int8Scratch& scrat
 
 void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& words, int32_t slot,
                         const Int8Scratch& scratch) const {
-  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(strip.lanes.sequence)];
+  const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   const Interval keys = strip.KeysIn({0, sequence.sk});
   const ScoreScale& scale = score_tile_.passes().scale();
   alignas(64) float row_max[kMaxStripWidth], row_sum[kMaxStripWidth] = {};
   if (!keys.empty()) {
     const void* rows[kMaxStripWidth];
-    RowAddresses(args_.q.data, bound_.q, strip, sequence.q_offset, rows);
-    words.pack_queries({rows, DType::kI8, strip.lanes.count}, bound_.problem.d, static_cast<int>(scale.q_multiplier),
+    RowAddresses(rows_.q, strip, sequence.q_offset, rows);
+    words.pack_queries({rows, DType::kI8, strip.lanes.count}, problem_.d, static_cast<int>(scale.q_multiplier),
                        scratch.panel);
     const auto products = [&](Interval part, float* s, float* max) {
       words.scores(panels_.K(slot, part.begin), panels_.Start(slot, part.begin), part.size(), panels_.words(),
@@ -161,7 +163,7 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
     zero[i] = row_sum[i] == 0 ? 1 : 0;  // a row with keys has a probability of 1
     multiplier[i] = scales_.product / row_sum[i];
   }
-  WriteOutputRows(bound_, args_, strip,
+  WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,
                   {.state = scratch.state, .multiplier = multiplier, .zero = zero, .staging = scratch.staging},
                   quantization_);
 }
@@ -169,11 +171,11 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
 /// The exact product of the words in scratch.scores with V, rounded once to scratch.state.
 void Int8Tile::Product(const core::kernels::Int8Kernels& words, Interval keys, int32_t slot,
                        const Int8Scratch& scratch) const {
-  const int64_t size = bound_.problem.dv * words.width;
+  const int64_t size = problem_.dv * words.width;
   const auto* p8 = reinterpret_cast<const uint32_t*>(scratch.scores);
   const auto multiply = [&](int64_t begin, int64_t count) {
     words.product(panels_.V(slot, begin), panels_.v_stride(), count,
-                  p8 + (begin - keys.begin) / kernels_.words.group * words.width, bound_.problem.dv, scratch.product);
+                  p8 + (begin - keys.begin) / kernels_.words.group * words.width, problem_.dv, scratch.product);
   };
   if (keys.size() <= kInt8ProductKeys) {
     multiply(keys.begin, keys.size());

@@ -41,16 +41,18 @@ struct Int8Scratch {
   float* state = nullptr;      ///< [dv][width]
   float* staging = nullptr;    ///< [width][dv]
 
-  static size_t Bytes(const BoundAttention& bound, int64_t slot_rows, const core::kernels::Int8Table& kernels);
-  static Int8Scratch Carve(std::byte* memory, const BoundAttention& bound, int64_t slot_rows,
+  static size_t Bytes(const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
+                      const core::kernels::Int8Table& kernels);
+  static Int8Scratch Carve(std::byte* memory, const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
                            const core::kernels::Int8Table& kernels);
 };
 
 /// The tile program of int8 attention: runs any task of a ForwardPlan. One per Run, shared by all workers.
 class Int8Tile {
  public:
-  Int8Tile(const BoundAttention& bound, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
-           const AttentionArgs& args, const ProductScales& scales, const OutputQuantization* quantization,
+  /// Problem, plan, rows and quantization are kept by the caller. The rows' scale is that of exact products.
+  Int8Tile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
+           const ForwardRows& rows, const ProductScales& scales, const OutputQuantization* quantization,
            const Int8Buffers& buffers, std::byte* workspace);
 
   /// Runs one task with the worker's own scratch.
@@ -63,10 +65,10 @@ class Int8Tile {
   void Product(const core::kernels::Int8Kernels& words, tiling::Interval keys, int32_t slot,
                const Int8Scratch& scratch) const;
 
-  const BoundAttention& bound_;
+  const tiling::AttentionProblem& problem_;
   const tiling::ForwardPlan& plan_;
   Int8Kernels kernels_;
-  const AttentionArgs& args_;
+  const ForwardRows& rows_;
   ProductScales scales_;
   const OutputQuantization* quantization_;
   Int8Buffers buffers_;

@@ -33,7 +33,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
 
   [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckPromptRunArgs(program_.bound(), args); !status.ok()) return status;
-    const AttentionArgs forward = ops::ForwardArgs(args);
+    const ops::ForwardRows rows = ops::RowsOf(program_.bound(), args);
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {
       quantization =
@@ -43,9 +43,9 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
     if constexpr (std::is_same_v<Program, ops::Int8Program>) {
       const Result<ops::ProductScales> scales = ops::ReadProductScales(args, program_.bound().scale);
       if (!scales.ok()) return scales.status();
-      return program_.Run(*this, forward, *scales, quantized, workspace);
+      return program_.Run(*this, rows, *scales, quantized, workspace);
     } else {
-      return program_.Run(*this, forward, workspace, /*keys=*/nullptr, quantized);
+      return program_.Run(*this, rows, workspace, quantized);
     }
   }
 

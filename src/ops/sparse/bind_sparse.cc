@@ -88,12 +88,7 @@ Status SparseBinding::BindKeys(int64_t dv_of_out) {
   bound_.paged = tensors_.paged();
   const bool packed_keys = packed() && !bound_.paged;
   bound_.k = SparseRowsOf(args_.k, packed_keys);
-  if (bound_.paged) {
-    const Dims stride = layout::FilledStride(args_.block_table.shape, args_.block_table.stride);
-    bound_.table_row = stride[0];
-    bound_.page_rows = tensors_.page_rows();
-    bound_.pages = tensors_.blocks();
-  }
+  if (bound_.paged) bound_.table = tensors_.PagesOf(args_.block_table);
   bound_.has_v = args_.v.data != nullptr;
   problem().dv = dv_of_out;
   if (!bound_.has_v) {
@@ -281,64 +276,79 @@ Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args, cons
 
 namespace {
 
+layout::BlockTable TableOf(const BoundSparse& bound, const TensorView& block_table) {
+  layout::BlockTable table = bound.table;
+  if (bound.paged) table.entries = static_cast<const int32_t*>(block_table.data);
+  return table;
+}
+
 template <typename Args>
-Status CheckRun(const BoundSparse& bound, const Args& args, const int32_t* block_table) {
+Status CheckRun(const BoundSparse& bound, const Args& args, const TensorView& block_table) {
   const auto tensors = TensorsOf(args);
   if (Status status = CheckSparseTensors(tensors, bound.planned); !status.ok()) return status;
   if (Status status = CheckSparseLengths(bound.sequences, args.lengths_q, args.lengths_kv); !status.ok()) return status;
   if (bound.paged) {
-    Status status = CheckSparsePages(block_table, bound.table_row, bound.page_rows, bound.pages, bound.sequences);
+    Status status = CheckSparsePages(TableOf(bound, block_table), bound.sequences);
     if (!status.ok()) return status;
   }
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.sequences);
 }
 
-template <typename Args>
-AttentionArgs DenseInputs(const Args& args) {
-  AttentionArgs dense;
-  dense.q = args.q;
-  dense.q_rope = args.q_rope;
-  dense.sink = args.sink;
-  return dense;
-}
-
-template <typename Args>
-KeySources Sources(const BoundSparse& bound, const Args& args) {
-  return {.k = {args.k.data, bound.k},
-          .k_rope = {args.k_rope.data, bound.k_rope},
-          .v = {args.v.data, bound.v},
-          .table_row = bound.table_row,
-          .page_rows = bound.page_rows,
-          .pages = bound.pages};
-}
-
 }  // namespace
 
 Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args) {
-  return CheckRun(bound, args, static_cast<const int32_t*>(args.block_table.data));
+  return CheckRun(bound, args, args.block_table);
 }
 
 Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
-  return CheckRun(bound.forward, args, nullptr);
+  return CheckRun(bound.forward, args, {});
 }
 
-AttentionArgs DenseArgs(const SparseAttentionArgs& args) {
-  AttentionArgs dense = DenseInputs(args);
-  dense.out = args.out;
-  dense.softmax_max = args.softmax_max;
-  dense.softmax_sum = args.softmax_sum;
-  return dense;
+SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args) {
+  const BoundAttention& attention = bound.attention;
+  const layout::BlockTable table = TableOf(bound, args.block_table);
+  const auto keys = [&](const TensorView& tensor, const layout::Rows& rows) -> layout::StoredRows {
+    return {.view = {tensor.data, rows}, .table = table};
+  };
+  return {.attention = {.q = {args.q.data, attention.q},
+                        .q_rope = {args.q_rope.data, attention.q_rope},
+                        .k = keys(args.k, bound.k),
+                        .k_rope = keys(args.k_rope, bound.k_rope),
+                        .v = keys(args.v, bound.v),
+                        .sink = static_cast<const float*>(args.sink.data),
+                        .scores = {.scale = attention.scale},
+                        .out = {args.out.data, attention.out},
+                        .softmax_max = {args.softmax_max.data, attention.softmax_max},
+                        .softmax_sum = {args.softmax_sum.data, attention.softmax_sum},
+                        .selected_keys = attention.selected_keys,
+                        .unused_rows = {attention.tail_row_begin, attention.tail_row_end},
+                        .padded_rows = attention.padded_rows},
+          .indices = args.sparse_indices.data,
+          .mean = {args.p_head_mean.data, bound.mean}};
 }
 
-AttentionArgs DenseArgs(const SparseAttentionGradArgs& args) { return DenseInputs(args); }
-
-KeySources SourcesOf(const BoundSparse& bound, const SparseAttentionArgs& args) {
-  KeySources sources = Sources(bound, args);
-  if (bound.paged) sources.block_table = static_cast<const int32_t*>(args.block_table.data);
-  return sources;
+SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
+  const BoundSparse& forward = bound.forward;
+  const BoundAttention& attention = forward.attention;
+  return {.attention = {.q = {args.q.data, attention.q},
+                        .q_rope = {args.q_rope.data, attention.q_rope},
+                        .k = {args.k.data, forward.k},
+                        .k_rope = {args.k_rope.data, forward.k_rope},
+                        .v = {args.v.data, forward.v},
+                        .out = {args.out.data, attention.out},
+                        .d_out = {args.d_out.data, bound.d_out},
+                        .softmax_max = {args.softmax_max.data, attention.softmax_max},
+                        .softmax_sum = {args.softmax_sum.data, attention.softmax_sum},
+                        .sink = static_cast<const float*>(args.sink.data),
+                        .scores = {.scale = attention.scale},
+                        .dq = {args.dq.data, bound.dq},
+                        .dq_rope = {args.dq_rope.data, bound.dq_rope},
+                        .dk = {args.dk.data, bound.dk},
+                        .dk_rope = {args.dk_rope.data, bound.dk_rope},
+                        .dv = {args.dv.data, bound.dv},
+                        .dsink = static_cast<float*>(args.dsink.data)},
+          .indices = args.sparse_indices.data};
 }
-
-KeySources SourcesOf(const BoundSparse& bound, const SparseAttentionGradArgs& args) { return Sources(bound, args); }
 
 }  // namespace fa::ops

@@ -7,9 +7,12 @@
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 #include "layout/rows.h"
+#include "layout/rows_view.h"
+#include "layout/stored_rows.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
+#include "ops/bind/bind_attention_grad.h"
 #include "ops/bind/call_tensors.h"
-#include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/sparse_sequences.h"
 #include "tiling/sparse_problem.h"
@@ -21,11 +24,11 @@ struct BoundSparse {
   BoundAttention attention;  ///< q, q_rope, out and statistics; its sequences are those below
   SparseSequences sequences;
   KeyLists lists;
-  layout::Rows k, k_rope, v;  ///< pages: `batch` is the stride of a page
+  layout::Rows k, k_rope, v;  ///< pages: `batch` is the stride from page to page
   bool has_v = false, has_mean = false, check_indices = true;
   bool paged = false;
-  int64_t table_row = 0, page_rows = 0, pages = 0;
-  layout::Stats mean;  ///< p_head_mean: `head` is unused, entries are next to each other
+  layout::BlockTable table;  ///< of pages: all but its entries
+  layout::Rows mean;         ///< p_head_mean: the row of entries of (b, 0, s)
   std::vector<PlannedTensor> planned;
 
   /// As the planner sees it; refers to this.
@@ -49,13 +52,22 @@ struct BoundSparseGrad {
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
-/// The call as the dense pipeline sees it.
-[[nodiscard]] AttentionArgs DenseArgs(const SparseAttentionArgs& args);
-[[nodiscard]] AttentionArgs DenseArgs(const SparseAttentionGradArgs& args);
+/// The rows of a sparse forward in a run.
+struct SparseRows {
+  ForwardRows attention;
+  const void* indices = nullptr;  ///< as BoundSparse::lists says
+  layout::MutableRowsView mean;   ///< p_head_mean, f32; null data: not wanted
+};
 
-/// Where the rows of keys lie.
-[[nodiscard]] KeySources SourcesOf(const BoundSparse& bound, const SparseAttentionArgs& args);
-[[nodiscard]] KeySources SourcesOf(const BoundSparse& bound, const SparseAttentionGradArgs& args);
+/// The rows of a sparse backward in a run.
+struct SparseGradRows {
+  GradRows attention;
+  const void* indices = nullptr;
+};
+
+/// The rows of checked arguments; they point into `bound`.
+[[nodiscard]] SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args);
+[[nodiscard]] SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
 }  // namespace fa::ops
 

@@ -34,11 +34,11 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
 
   [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckSparseGradRunArgs(bound_, args); !status.ok()) return status;
-    const AttentionArgs dense = ops::DenseArgs(args);
-    ops::WriteUnusedGradients(bound_, args);
-    ops::SparseBackwardTile tile(bound_, plan_, table_, args, dense, buffers_, workspace);
+    const ops::SparseGradRows rows = ops::RowsOf(bound_, args);
+    ops::WriteUnusedGradients(bound_, rows);
+    ops::SparseBackwardTile tile(bound_, plan_, table_, rows, buffers_, workspace);
     Status status = RunGraph(buffers_.sums.graph(), core::TaskFunction(tile), buffers_.sums.RunState(workspace));
-    if (status.ok() && bound_.has_dsink) ops::WriteSinkGradient(bound_, args, buffers_, workspace);
+    if (status.ok() && bound_.has_dsink) ops::WriteSinkGradient(bound_, rows, buffers_, workspace);
     return status;
   }
 

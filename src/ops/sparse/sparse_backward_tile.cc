@@ -65,21 +65,20 @@ namespace {
 /// The tensors to which the sums are written.
 class Targets {
  public:
-  Targets(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
-    const BoundSparse& forward = bound.forward;
+  Targets(const BoundSparse& forward, const GradRows& rows) {
     const auto& problem = forward.attention.problem;
     // Without V, dS was scaled.
     const float dk_scale = forward.has_v ? forward.attention.scale : 1.0f;
-    Add(args.dk, bound.dk, dk_scale, {0, problem.d});
-    if (problem.d_rope > 0) Add(args.dk_rope, bound.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
+    Add(rows.dk, dk_scale, {0, problem.d});
+    if (problem.d_rope > 0) Add(rows.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
     const int64_t dv = SparseBackwardBuffers::DvColumn(forward);
-    if (forward.has_v) Add(args.dv, bound.dv, 1.0f, {dv, dv + problem.dv});
+    if (forward.has_v) Add(rows.dv, 1.0f, {dv, dv + problem.dv});
   }
   [[nodiscard]] std::span<const KeySumTasks::Target> list() const { return {list_.data(), count_}; }
 
  private:
-  void Add(const MutableTensorView& tensor, const layout::Rows& rows, float multiplier, Interval columns) {
-    list_[count_++] = {.data = tensor.data, .rows = rows, .multiplier = multiplier, .columns = columns};
+  void Add(const layout::MutableRowsView& rows, float multiplier, Interval columns) {
+    list_[count_++] = {.rows = rows, .multiplier = multiplier, .columns = columns};
   }
 
   std::array<KeySumTasks::Target, KeySumTasks::kMaxTargets> list_ = {};
@@ -89,19 +88,19 @@ class Targets {
 }  // namespace
 
 SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
-                                       const core::kernels::KernelTable& table, const SparseAttentionGradArgs& args,
-                                       const AttentionArgs& dense, const SparseBackwardBuffers& buffers,
-                                       std::byte* workspace)
+                                       const core::kernels::KernelTable& table, const SparseGradRows& rows,
+                                       const SparseBackwardBuffers& buffers, std::byte* workspace)
     : bound_(bound),
       plan_(plan),
       table_(table),
-      args_(args),
-      dense_(dense),
+      rows_(rows.attention),
+      indices_(rows.indices),
       buffers_(buffers),
       workspace_(workspace),
-      score_tile_(bound.forward.attention, table, dense),
-      gathered_(*table.rows, buffers.gather, SourcesOf(bound.forward, args)),
-      sums_(buffers.sums, bound.forward.sequences, *table.rows, Targets(bound, args).list(), workspace) {}
+      score_tile_(bound.forward.attention.problem, table, rows.attention.scores),
+      gathered_(*table.rows, buffers.gather,
+                {.k = {.view = rows_.k}, .k_rope = {.view = rows_.k_rope}, .v = {.view = rows_.v}}),
+      sums_(buffers.sums, bound.forward.sequences, *table.rows, Targets(bound.forward, rows_).list(), workspace) {}
 
 void SparseBackwardTile::operator()(int32_t task, int worker) {
   sums_.RunTask(task, [&](int64_t token) {
@@ -117,8 +116,8 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
   const SparseSequence& sequence = forward.sequences.list[static_cast<size_t>(token.sequence)];
   OrderedCommit::Turn turn(sums_.commit(), token.sequence, sequence.first_token, sequence.first_token + token.row);
   const int64_t row = forward.sequences.Row(token), heads = forward.attention.problem.heads;
-  const SelectedKeys keys = scratch.selection.Select(forward.lists.List(args_.sparse_indices.data, token.sequence, row),
-                                                     forward.sequences.Limit(token));
+  const SelectedKeys keys =
+      scratch.selection.Select(forward.lists.List(indices_, token.sequence, row), forward.sequences.Limit(token));
   if (keys.count == 0) {
     WriteEmpty(token);
     return;
@@ -146,15 +145,13 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
 void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
   const auto& problem = bound_.forward.attention.problem;
   const int64_t row = bound_.forward.sequences.Row(token);
-  const auto clear = [&](const MutableTensorView& tensor, const layout::Rows& rows, int64_t columns) {
-    for (int64_t n = 0; n < problem.heads; ++n) {
-      std::memset(RowAddress(tensor.data, rows, token.sequence, n, row), 0,
-                  static_cast<size_t>(columns) * SizeOf(rows.dtype));
-    }
+  const auto clear = [&](const layout::MutableRowsView& tensor, int64_t columns) {
+    const size_t bytes = static_cast<size_t>(columns) * SizeOf(tensor.rows.dtype);
+    for (int64_t n = 0; n < problem.heads; ++n) std::memset(tensor.At(token.sequence, n, row), 0, bytes);
   };
   if (bound_.has_dsink) std::fill_n(RowDelta(token), problem.heads, 0.0f);
-  clear(args_.dq, bound_.dq, problem.d);
-  if (problem.d_rope > 0) clear(args_.dq_rope, bound_.dq_rope, problem.d_rope);
+  clear(rows_.dq, problem.d);
+  if (problem.d_rope > 0) clear(rows_.dq_rope, problem.d_rope);
 }
 
 float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
@@ -165,8 +162,7 @@ float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
 
 /// Makes strips, packed queries and gradients of the output, and row statistics.
 void SparseBackwardTile::Open(Tile& tile) const {
-  const BoundAttention& attention = bound_.forward.attention;
-  const auto& problem = attention.problem;
+  const auto& problem = bound_.forward.attention.problem;
   const SparseBackwardScratch& scratch = tile.scratch;
   const int64_t b = tile.token.sequence;
   const FoldedRows rows{b, tile.head_begin, tile.heads, tile.token.row, tile.token.row + 1};
@@ -180,18 +176,17 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .columns = problem.d + problem.d_rope,
                           .dv = problem.dv,
                           .keys = plan_.block_k};
-  const GradInputs inputs{.d_out = args_.d_out,
-                          .out = args_.out,
-                          .softmax_max = args_.softmax_max,
-                          .softmax_sum = args_.softmax_sum,
-                          .d_out_rows = bound_.d_out,
+  const GradInputs inputs{.d_out = rows_.d_out,
+                          .out = rows_.out,
+                          .softmax_max = rows_.softmax_max,
+                          .softmax_sum = rows_.softmax_sum,
                           .delta_of_empty_rows = false};
   for (int64_t first = 0; first < rows.size();) {
     const StripKernels& kernels = table_.ForRows(rows.size() - first);
-    TokenStrip& strip = tile.strips.Add({MakeGradStrip(attention, kernels, rows, first, panels)});
+    TokenStrip& strip = tile.strips.Add({MakeGradStrip(problem, kernels, rows, first, panels)});
     strip.hull = strip.full = {0, tile.keys.count};
-    PackQueries(attention, dense_, score_tile_.passes().scale().q_multiplier, strip);
-    OpenGradStrip(attention, inputs, *table_.rows, tile.sequence.q_offset, strip);
+    PackQueries(problem, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
+    OpenGradStrip(problem, inputs, *table_.rows, tile.sequence.q_offset, strip);
     for (int64_t i = 0; i < strip.lanes.count; ++i) {
       if (strip.shift[i] != std::numeric_limits<float>::infinity()) continue;
       strip.zero[i] = 1;
@@ -200,13 +195,12 @@ void SparseBackwardTile::Open(Tile& tile) const {
     if (bound_.has_dsink) std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
     first += strip.lanes.width;
   }
-  const auto pack = [&](const TensorView& tensor, const layout::Rows& of, int64_t size, float* panel) {
-    table_.rows->pack_rows({RowAddress(tensor.data, of, b, tile.head_begin, tile.q_row), of.dtype, of.head}, tile.heads,
-                           size, panel);
+  const auto pack = [&](const layout::RowsView& tensor, int64_t size, float* panel) {
+    table_.rows->pack_rows(HeadsAt(tensor, b, tile.head_begin, tile.q_row), tile.heads, size, panel);
   };
-  pack(args_.q, attention.q, problem.d, scratch.q);
-  if (problem.d_rope > 0) pack(args_.q_rope, attention.q_rope, problem.d_rope, scratch.q_rope);
-  pack(args_.d_out, bound_.d_out, problem.dv, scratch.d_out);
+  pack(rows_.q, problem.d, scratch.q);
+  if (problem.d_rope > 0) pack(rows_.q_rope, problem.d_rope, scratch.q_rope);
+  pack(rows_.d_out, problem.dv, scratch.d_out);
 }
 
 void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
@@ -326,24 +320,20 @@ void SparseBackwardTile::WriteQueries(const Tile& tile) const {
   std::fill_n(multiplier, kMaxStripWidth, bound_.forward.has_v ? attention.scale : 1.0f);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const TokenStrip& strip = tile.strips[s];
-    const auto write = [&](const MutableTensorView& tensor, const layout::Rows& rows, int64_t columns,
-                           const float* panel) {
-      WriteStripRows(strip, panel, columns, multiplier, strip.zero, tensor, rows, tile.sequence.q_offset);
+    const auto write = [&](const layout::MutableRowsView& to, int64_t columns, const float* panel) {
+      WriteStripRows(strip, panel, columns, multiplier, strip.zero, to, tile.sequence.q_offset);
     };
-    write(args_.dq, bound_.dq, problem.d, strip.dq);
-    if (problem.d_rope > 0) {
-      write(args_.dq_rope, bound_.dq_rope, problem.d_rope, strip.dq + problem.d * strip.lanes.width);
-    }
+    write(rows_.dq, problem.d, strip.dq);
+    if (problem.d_rope > 0) write(rows_.dq_rope, problem.d_rope, strip.dq + problem.d * strip.lanes.width);
   }
 }
 
-void WriteSinkGradient(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args,
+void WriteSinkGradient(const BoundSparseGrad& bound, const SparseGradRows& of_call,
                        const SparseBackwardBuffers& buffers, const std::byte* workspace) {
-  const BoundAttention& attention = bound.forward.attention;
+  const GradRows& rows = of_call.attention;
   const SparseSequences& sequences = bound.forward.sequences;
-  const int64_t heads = attention.problem.heads;
+  const int64_t heads = bound.forward.attention.problem.heads;
   const auto* deltas = reinterpret_cast<const float*>(workspace + buffers.row_delta);
-  const auto* sink = static_cast<const float*>(args.sink.data);
   const auto write = [&](Interval of) {
     // One sum per head, which takes the tokens in their order.
     std::array<double, kHeadsTogether> sums{};
@@ -354,39 +344,36 @@ void WriteSinkGradient(const BoundSparseGrad& bound, const SparseAttentionGradAr
         const float delta = deltas[t * heads + n];
         // A row without keys adds nothing, whatever its statistics are.
         if (delta == 0) continue;
-        const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
-          return static_cast<const float*>(tensor.data)[where.Offset(token.sequence, n, row)];
-        };
-        const float row_max = statistic(args.softmax_max, attention.softmax_max);
-        sums[static_cast<size_t>(n - of.begin)] -= std::exp(static_cast<double>(sink[n]) - row_max) /
-                                                   statistic(args.softmax_sum, attention.softmax_sum) * delta;
+        const float row_max = rows.softmax_max.At(token.sequence, n, row);
+        sums[static_cast<size_t>(n - of.begin)] -=
+            std::exp(static_cast<double>(rows.sink[n]) - row_max) / rows.softmax_sum.At(token.sequence, n, row) * delta;
       }
     }
     for (int64_t n = of.begin; n < of.end; ++n) {
-      static_cast<float*>(args.dsink.data)[n] = static_cast<float>(sums[static_cast<size_t>(n - of.begin)]);
+      rows.dsink[n] = static_cast<float>(sums[static_cast<size_t>(n - of.begin)]);
     }
   };
   for (int64_t n = 0; n < heads; n += kHeadsTogether) write({n, std::min(n + kHeadsTogether, heads)});
 }
 
-void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args) {
+void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseGradRows& of_call) {
+  const GradRows& rows = of_call.attention;
   const auto& problem = bound.forward.attention.problem;
-  const auto clear = [](const MutableTensorView& tensor, const layout::Rows& rows, int64_t heads, int64_t columns) {
-    return [&tensor, &rows, heads, columns](int64_t b, Interval unused) {
+  const auto clear = [](const layout::MutableRowsView& tensor, int64_t heads, int64_t columns) {
+    const size_t bytes = static_cast<size_t>(columns) * SizeOf(tensor.rows.dtype);
+    return [&tensor, heads, bytes](int64_t b, Interval unused) {
       for (int64_t row = unused.begin; row < unused.end; ++row) {
-        for (int64_t n = 0; n < heads; ++n) {
-          std::memset(RowAddress(tensor.data, rows, b, n, row), 0, static_cast<size_t>(columns) * SizeOf(rows.dtype));
-        }
+        for (int64_t n = 0; n < heads; ++n) std::memset(tensor.At(b, n, row), 0, bytes);
       }
     };
   };
   const SparseSequences& sequences = bound.forward.sequences;
-  sequences.ForUnusedQueries(clear(args.dq, bound.dq, problem.heads, problem.d));
-  sequences.ForUnusedKeys(clear(args.dk, bound.dk, 1, problem.d));
-  if (bound.forward.has_v) sequences.ForUnusedKeys(clear(args.dv, bound.dv, 1, problem.dv));
+  sequences.ForUnusedQueries(clear(rows.dq, problem.heads, problem.d));
+  sequences.ForUnusedKeys(clear(rows.dk, 1, problem.d));
+  if (bound.forward.has_v) sequences.ForUnusedKeys(clear(rows.dv, 1, problem.dv));
   if (problem.d_rope == 0) return;
-  sequences.ForUnusedQueries(clear(args.dq_rope, bound.dq_rope, problem.heads, problem.d_rope));
-  sequences.ForUnusedKeys(clear(args.dk_rope, bound.dk_rope, 1, problem.d_rope));
+  sequences.ForUnusedQueries(clear(rows.dq_rope, problem.heads, problem.d_rope));
+  sequences.ForUnusedKeys(clear(rows.dk_rope, 1, problem.d_rope));
 }
 
 }  // namespace fa::ops

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/sparse_flash_attention_grad.h"
 #include "ops/sparse/bind_sparse.h"
 #include "ops/sparse/sparse_backward_buffers.h"
 #include "ops/tile/score_tile.h"
@@ -18,10 +17,10 @@ namespace fa::ops {
 /// The sparse backward's tile program: runs any task of its plan. One per Run, shared by all workers.
 class SparseBackwardTile {
  public:
-  /// `dense`: DenseArgs(args), kept by the caller.
+  /// All arguments are kept by the caller.
   SparseBackwardTile(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
-                     const core::kernels::KernelTable& table, const SparseAttentionGradArgs& args,
-                     const AttentionArgs& dense, const SparseBackwardBuffers& buffers, std::byte* workspace);
+                     const core::kernels::KernelTable& table, const SparseGradRows& rows,
+                     const SparseBackwardBuffers& buffers, std::byte* workspace);
 
   void operator()(int32_t task, int worker);
 
@@ -43,8 +42,8 @@ class SparseBackwardTile {
   const BoundSparseGrad& bound_;
   const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
-  const SparseAttentionGradArgs& args_;
-  const AttentionArgs& dense_;
+  const GradRows& rows_;
+  const void* indices_;
   const SparseBackwardBuffers& buffers_;
   std::byte* workspace_;
   ScoreTile score_tile_;
@@ -54,11 +53,11 @@ class SparseBackwardTile {
 
 /// Computes dsink from the deltas that the tiles left: one chain in f64 over ascending tokens per head. Call it after
 /// the graph has run.
-void WriteSinkGradient(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args,
-                       const SparseBackwardBuffers& buffers, const std::byte* workspace);
+void WriteSinkGradient(const BoundSparseGrad& bound, const SparseGradRows& rows, const SparseBackwardBuffers& buffers,
+                       const std::byte* workspace);
 
 /// Writes 0 to the rows that no sequence uses, in every gradient.
-void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
+void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseGradRows& rows);
 
 }  // namespace fa::ops
 

@@ -35,9 +35,9 @@ class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
 
   [[nodiscard]] Status Run(const SparseAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckSparseRunArgs(bound_, args); !status.ok()) return status;
-    const AttentionArgs dense = ops::DenseArgs(args);
-    ops::WriteUnusedSparseRows(bound_, args, dense);
-    ops::SparseForwardTile tile(bound_, plan_, table_, args, dense, buffers_, workspace);
+    const ops::SparseRows rows = ops::RowsOf(bound_, args);
+    ops::WriteUnusedSparseRows(bound_, rows);
+    ops::SparseForwardTile tile(bound_, plan_, table_, rows, buffers_, workspace);
     return RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
   }
 

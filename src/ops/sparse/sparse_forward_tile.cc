@@ -80,17 +80,17 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
 }
 
 SparseForwardTile::SparseForwardTile(const BoundSparse& bound, const tiling::SparsePlan& plan,
-                                     const core::kernels::KernelTable& table, const SparseAttentionArgs& args,
-                                     const AttentionArgs& dense, const SparseForwardBuffers& buffers,
-                                     std::byte* workspace)
+                                     const core::kernels::KernelTable& table, const SparseRows& rows,
+                                     const SparseForwardBuffers& buffers, std::byte* workspace)
     : bound_(bound),
       plan_(plan),
       table_(table),
-      args_(args),
+      rows_(rows),
       buffers_(buffers),
       workspace_(workspace),
-      strips_(bound.attention, table, dense, nullptr),
-      gathered_(*table.rows, buffers.gather, SourcesOf(bound, args)) {}
+      strips_(bound.attention.problem, table, rows.attention, nullptr),
+      gathered_(*table.rows, buffers.gather,
+                {.k = rows.attention.k, .k_rope = rows.attention.k_rope, .v = rows.attention.v}) {}
 
 void SparseForwardTile::operator()(int32_t task, int worker) {
   const int64_t heads = bound_.attention.problem.heads, head_tasks = plan_.head_tasks(heads);
@@ -107,7 +107,7 @@ void SparseForwardTile::operator()(int32_t task, int worker) {
 void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, int64_t head_end,
                                  const Scratch& scratch) const {
   const SparseSequences& sequences = bound_.sequences;
-  const void* list = bound_.lists.List(args_.sparse_indices.data, token.sequence, sequences.Row(token));
+  const void* list = bound_.lists.List(rows_.indices, token.sequence, sequences.Row(token));
   const SelectedKeys keys = scratch.selection.Select(list, sequences.Limit(token));
   const KeyPlace place{token.sequence, sequences.list[static_cast<size_t>(token.sequence)].k_offset};
   if (bound_.has_mean) std::fill_n(scratch.sums, keys.count, 0.0f);
@@ -210,19 +210,18 @@ void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, co
 }
 
 void SparseForwardTile::WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const {
-  float* mean =
-      static_cast<float*>(args_.p_head_mean.data) + bound_.mean.Offset(token.sequence, 0, bound_.sequences.Row(token));
+  auto* mean = reinterpret_cast<float*>(rows_.mean.At(token.sequence, 0, bound_.sequences.Row(token)));
   std::fill_n(mean, bound_.lists.entries, 0.0f);
   const auto heads = static_cast<float>(bound_.attention.problem.heads);
   for (int64_t i = 0; i < keys.count; ++i) mean[keys.slots[i]] = scratch.sums[i] / heads;
 }
 
-void WriteUnusedSparseRows(const BoundSparse& bound, const SparseAttentionArgs& args, const AttentionArgs& dense) {
-  WriteUnusedRows(bound.attention, dense);
+void WriteUnusedSparseRows(const BoundSparse& bound, const SparseRows& rows) {
+  WriteUnusedRows(bound.attention.problem, rows.attention);
   if (!bound.has_mean) return;
-  bound.sequences.ForUnusedQueries([&](int64_t b, Interval rows) {
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      std::fill_n(static_cast<float*>(args.p_head_mean.data) + bound.mean.Offset(b, 0, row), bound.lists.entries, 0.0f);
+  bound.sequences.ForUnusedQueries([&](int64_t b, Interval unused) {
+    for (int64_t row = unused.begin; row < unused.end; ++row) {
+      std::fill_n(reinterpret_cast<float*>(rows.mean.At(b, 0, row)), bound.lists.entries, 0.0f);
     }
   });
 }

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/sparse_flash_attention.h"
 #include "ops/plan/carver.h"
 #include "ops/sparse/bind_sparse.h"
 #include "ops/tile/forward_strips.h"
@@ -30,10 +29,9 @@ struct SparseForwardBuffers {
 /// The sparse forward's tile program: runs any task of its plan. One per Run, shared by all workers.
 class SparseForwardTile {
  public:
-  /// `dense`: DenseArgs(args), kept by the caller.
+  /// All arguments are kept by the caller.
   SparseForwardTile(const BoundSparse& bound, const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
-                    const SparseAttentionArgs& args, const AttentionArgs& dense, const SparseForwardBuffers& buffers,
-                    std::byte* workspace);
+                    const SparseRows& rows, const SparseForwardBuffers& buffers, std::byte* workspace);
 
   void operator()(int32_t task, int worker);
 
@@ -53,7 +51,7 @@ class SparseForwardTile {
   const BoundSparse& bound_;
   const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
-  const SparseAttentionArgs& args_;
+  const SparseRows& rows_;
   const SparseForwardBuffers& buffers_;
   std::byte* workspace_;
   ForwardStrips strips_;
@@ -61,7 +59,7 @@ class SparseForwardTile {
 };
 
 /// Writes 0 to the rows that no sequence uses, in every result.
-void WriteUnusedSparseRows(const BoundSparse& bound, const SparseAttentionArgs& args, const AttentionArgs& dense);
+void WriteUnusedSparseRows(const BoundSparse& bound, const SparseRows& rows);
 
 }  // namespace fa::ops
 

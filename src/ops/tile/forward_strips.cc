@@ -17,10 +17,9 @@ using tiling::Interval;
 
 constexpr float kMax = std::numeric_limits<float>::max();
 
-void WriteStatistic(const MutableTensorView& tensor, const layout::Stats& where, int64_t b, int64_t n, int64_t row,
-                    float value) {
-  float* to = static_cast<float*>(tensor.data) + where.Offset(b, n, row);
-  for (int64_t c = 0; c < where.copies; ++c) to[c * where.copy_stride] = value;
+/// Writes a statistic that the call may not have.
+void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, int64_t row, float value) {
+  if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
 }  // namespace
@@ -54,22 +53,22 @@ const StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t ro
 
 void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const Interval* keys,
                          const TileScratch& scratch, Strips& strips, bool row_state) const {
-  const auto& problem = bound_.problem;
   int64_t lane_base = 0;
   for (int64_t first = 0; first < rows.size();) {
     const StripKernels& kernels = few != nullptr ? *few : StripFor(table_, rows.size() - first, row_state);
-    RunningStrip& strip = strips.Add({MakeStrip(bound_, kernels, rows, first)});
+    RunningStrip& strip = strips.Add({MakeStrip(problem_, kernels, rows, first)});
     if (keys != nullptr) strip.hull = strip.full = *keys;
     first += strip.lanes.count;
     const int64_t width = strip.lanes.width;
-    strip.panel = scratch.panels + lane_base * (problem.d + problem.d_rope);
-    strip.state = scratch.state + lane_base * problem.dv;
+    strip.panel = scratch.panels + lane_base * (problem_.d + problem_.d_rope);
+    strip.state = scratch.state + lane_base * problem_.dv;
     strip.row_max = scratch.stats + 2 * lane_base;
     strip.row_sum = strip.row_max + width;
     std::fill_n(strip.row_max, width, kMaskedScore);
     std::fill_n(strip.row_sum, width, 0.0f);
     lane_base += width;
-    if (!strip.hull.empty()) PackQueries(bound_, args_, score_tile_.passes().scale().q_multiplier, strip);
+    if (strip.hull.empty()) continue;
+    PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
   }
 }
 
@@ -103,7 +102,7 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
 void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                             const TileScratch& scratch, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
-  const int64_t dv = bound_.problem.dv, size = dv * kernels.rows;
+  const int64_t dv = problem_.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
   MultiplyRuns(kernels.product, strip, keys, rows, scratch.scores, alpha);
@@ -120,7 +119,7 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
                                  const float* p, const float* alpha) const {
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.VRunEnd(key, keys.end);
-    product(rows.V(key), end - key, p + (key - keys.begin) * strip.lanes.width, bound_.problem.dv, alpha, strip.state);
+    product(rows.V(key), end - key, p + (key - keys.begin) * strip.lanes.width, problem_.dv, alpha, strip.state);
     alpha = kUnitAlpha.data();
     key = end;
   }
@@ -145,7 +144,7 @@ void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const 
   waiting.args = {.v = rows.V(keys.begin),
                   .keys = keys.size(),
                   .p = s,
-                  .dv = bound_.problem.dv,
+                  .dv = problem_.dv,
                   .alpha = strip.started ? waiting.alpha : nullptr,
                   .o = strip.state};
   waiting.tile = tile;
@@ -159,13 +158,12 @@ void ForwardStrips::EndWaiting(const RunningStrip& strip, WaitingProduct& waitin
 }
 
 ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip, int64_t lane) const {
-  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const auto* sinks = static_cast<const float*>(args_.sink.data);
-  const float* sink = bound_.has_sink ? sinks + strip.lanes.head[lane] : nullptr;
+  const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
+  const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
   // Selected keys that are all masked count as none.
-  const bool no_keys = sequence.sk == 0 || (bound_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
+  const bool no_keys = sequence.sk == 0 || (rows_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
   return FinishRow(strip.row_max[lane], strip.row_sum[lane], score_tile_.passes().scale().unit, no_keys, sink,
-                   bound_.has_lse);
+                   rows_.lse.data != nullptr);
 }
 
 float ForwardStrips::Shift(const RunningStrip& strip, int64_t lane) const {
@@ -175,7 +173,7 @@ float ForwardStrips::Shift(const RunningStrip& strip, int64_t lane) const {
 
 void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch) const {
   const StripRows& lanes = strip.lanes;
-  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(lanes.sequence)];
+  const auto& sequence = problem_.sequences[static_cast<size_t>(lanes.sequence)];
   alignas(64) float multiplier[kMaxStripWidth] = {};
   alignas(64) int32_t zero[kMaxStripWidth] = {};
   for (int64_t i = 0; i < lanes.count; ++i) {
@@ -183,33 +181,32 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
     const Statistics stats = FinalStatistics(strip, i);
     multiplier[i] = stats.multiplier;
     zero[i] = stats.zero || !strip.started ? 1 : 0;
-    if (bound_.has_max) WriteStatistic(args_.softmax_max, bound_.softmax_max, lanes.sequence, head, row, stats.max);
-    if (bound_.has_sum) WriteStatistic(args_.softmax_sum, bound_.softmax_sum, lanes.sequence, head, row, stats.sum);
-    if (bound_.has_lse) WriteStatistic(args_.lse, bound_.lse, lanes.sequence, head, row, stats.lse);
+    WriteStatistic(rows_.softmax_max, lanes.sequence, head, row, stats.max);
+    WriteStatistic(rows_.softmax_sum, lanes.sequence, head, row, stats.sum);
+    WriteStatistic(rows_.lse, lanes.sequence, head, row, stats.lse);
   }
   // The backup, which lies next to the state, is no longer needed: an int8 output is staged there.
-  WriteOutputRows(bound_, args_, strip,
+  WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,
                   {.state = strip.state, .multiplier = multiplier, .zero = zero, .staging = scratch.backup},
                   quantization_);
 }
 
-void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args) {
-  const auto element = static_cast<int64_t>(SizeOf(bound.out.dtype));
-  const auto write = [&](int64_t b, Interval rows) {
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      for (int64_t n = 0; n < bound.problem.heads; ++n) {
-        auto* out = static_cast<std::byte*>(args.out.data) + bound.out.Offset(b, n, row) * element;
-        std::memset(out, 0, static_cast<size_t>(bound.problem.dv * element));
-        if (bound.has_max) WriteStatistic(args.softmax_max, bound.softmax_max, b, n, row, 0);
-        if (bound.has_sum) WriteStatistic(args.softmax_sum, bound.softmax_sum, b, n, row, 0);
-        if (bound.has_lse) WriteStatistic(args.lse, bound.lse, b, n, row, 0);
+void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows) {
+  const auto bytes = static_cast<size_t>(problem.dv) * SizeOf(rows.out.rows.dtype);
+  const auto write = [&](int64_t b, Interval unused) {
+    for (int64_t row = unused.begin; row < unused.end; ++row) {
+      for (int64_t n = 0; n < problem.heads; ++n) {
+        std::memset(rows.out.At(b, n, row), 0, bytes);
+        WriteStatistic(rows.softmax_max, b, n, row, 0);
+        WriteStatistic(rows.softmax_sum, b, n, row, 0);
+        WriteStatistic(rows.lse, b, n, row, 0);
       }
     }
   };
-  write(0, {bound.tail_row_begin, bound.tail_row_end});
-  if (bound.padded_rows == 0) return;
-  for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
-    write(static_cast<int64_t>(b), {bound.problem.sequences[b].sq, bound.padded_rows});
+  write(0, rows.unused_rows);
+  if (rows.padded_rows == 0) return;
+  for (size_t b = 0; b < problem.sequences.size(); ++b) {
+    write(static_cast<int64_t>(b), {problem.sequences[b].sq, rows.padded_rows});
   }
 }
 

@@ -5,8 +5,7 @@
 #include <type_traits>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/tile/key_rows.h"
 #include "ops/tile/output_rows.h"
 #include "ops/tile/score_tile.h"
@@ -48,9 +47,14 @@ class ForwardStrips {
   static constexpr int64_t kMaxStrips = 72;
   using Strips = StripArray<RunningStrip, kMaxStrips>;
 
-  ForwardStrips(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
-                const OutputQuantization* quantization)
-      : bound_(bound), table_(table), args_(args), quantization_(quantization), score_tile_(bound, table, args) {}
+  /// All arguments are kept by the caller. @param quantization  null: the output is of a float type
+  ForwardStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
+                const ForwardRows& rows, const OutputQuantization* quantization)
+      : problem_(problem),
+        table_(table),
+        rows_(rows),
+        quantization_(quantization),
+        score_tile_(problem, table, rows.scores) {}
 
   [[nodiscard]] const ScoreTile& score_tile() const { return score_tile_; }
 
@@ -89,15 +93,15 @@ class ForwardStrips {
   void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
                     const float* p, const float* alpha) const;
 
-  const BoundAttention& bound_;
+  const tiling::AttentionProblem& problem_;
   const core::kernels::KernelTable& table_;
-  const AttentionArgs& args_;
+  const ForwardRows& rows_;
   const OutputQuantization* quantization_;
   ScoreTile score_tile_;
 };
 
 /// Rows past the last packed sequence, and past the length of a padded batch element, are written 0 in every output.
-void WriteUnusedRows(const BoundAttention& bound, const AttentionArgs& args);
+void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows);
 
 }  // namespace fa::ops
 

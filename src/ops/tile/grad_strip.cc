@@ -7,9 +7,9 @@
 
 namespace fa::ops {
 
-GradStrip MakeGradStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels, const FoldedRows& rows,
-                        int64_t first, const GradPanels& panels) {
-  GradStrip strip{MakeStrip(bound, kernels, rows, first)};
+GradStrip MakeGradStrip(const tiling::AttentionProblem& problem, const core::kernels::StripKernels& kernels,
+                        const FoldedRows& rows, int64_t first, const GradPanels& panels) {
+  GradStrip strip{MakeStrip(problem, kernels, rows, first)};
   strip.first = first;
   strip.panel = panels.q + first * panels.columns;
   strip.do_panel = panels.d_out + first * panels.dv;
@@ -21,42 +21,38 @@ GradStrip MakeGradStrip(const BoundAttention& bound, const core::kernels::StripK
   return strip;
 }
 
-void OpenGradStrip(const BoundAttention& forward, const GradInputs& inputs, const core::kernels::RowKernels& kernels,
-                   int64_t row_offset, const GradStrip& strip) {
+void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& inputs,
+                   const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip) {
   constexpr float kInfinite = std::numeric_limits<float>::infinity();
-  const auto& problem = forward.problem;
   const StripRows& lanes = strip.lanes;
   const void* d_out[kMaxStripWidth];
   const void* out[kMaxStripWidth];
-  RowAddresses(inputs.d_out.data, inputs.d_out_rows, strip, row_offset, d_out);
-  RowAddresses(inputs.out.data, forward.out, strip, row_offset, out);
-  strip.kernels->pack_queries({d_out, inputs.d_out_rows.dtype, lanes.count}, problem.dv, 1.0f, strip.do_panel);
+  RowAddresses(inputs.d_out, strip, row_offset, d_out);
+  RowAddresses(inputs.out, strip, row_offset, out);
+  strip.kernels->pack_queries({d_out, inputs.d_out.rows.dtype, lanes.count}, problem.dv, 1.0f, strip.do_panel);
   std::memset(strip.dq, 0, sizeof(float) * static_cast<size_t>((problem.d + problem.d_rope) * lanes.width));
   for (int64_t i = 0; i < lanes.width; ++i) {
     // A lane without a row has Q = 0 and dO = 0; an infinite shift makes its P, and so its part of every sum, 0.
     strip.shift[i] = kInfinite;
     strip.delta[i] = 0;
     if (i >= lanes.count) continue;
-    const auto statistic = [&](const TensorView& tensor, const layout::Stats& where) {
-      return static_cast<const float*>(
-          tensor.data)[where.Offset(lanes.sequence, lanes.head[i], row_offset + lanes.row[i])];
+    const auto statistic = [&](const layout::StatsView& of) {
+      return of.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
     };
-    strip.shift[i] = RowShift(statistic(inputs.softmax_max, forward.softmax_max),
-                              statistic(inputs.softmax_sum, forward.softmax_sum));
+    strip.shift[i] = RowShift(statistic(inputs.softmax_max), statistic(inputs.softmax_sum));
     if (!inputs.delta_of_empty_rows && strip.shift[i] == kInfinite) continue;
-    strip.delta[i] = kernels.dot(d_out[i], inputs.d_out_rows.dtype, out[i], forward.out.dtype, problem.dv);
+    strip.delta[i] = kernels.dot(d_out[i], inputs.d_out.rows.dtype, out[i], inputs.out.rows.dtype, problem.dv);
   }
 }
 
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
-                    const int32_t* zero, const MutableTensorView& tensor, const layout::Rows& rows,
-                    int64_t row_offset) {
-  void* targets[kMaxStripWidth];
+                    const int32_t* zero, const layout::MutableRowsView& to, int64_t row_offset) {
+  void* rows[kMaxStripWidth];
   const StripRows& lanes = strip.lanes;
   for (int64_t i = 0; i < lanes.count; ++i) {
-    targets[i] = RowAddress(tensor.data, rows, lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
+    rows[i] = to.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
   }
-  strip.kernels->write_output(panel, columns, multiplier, zero, targets, rows.dtype, lanes.count);
+  strip.kernels->write_output(panel, columns, multiplier, zero, rows, to.rows.dtype, lanes.count);
 }
 
 }  // namespace fa::ops

@@ -5,9 +5,7 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/tensor.h"
-#include "layout/rows.h"
-#include "ops/bind/bind_attention.h"
+#include "layout/rows_view.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -35,24 +33,25 @@ struct GradPanels {
 };
 
 /// The strip of these kernels that starts at folded row `first`, with its part of the panels.
-[[nodiscard]] GradStrip MakeGradStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels,
-                                      const FoldedRows& rows, int64_t first, const GradPanels& panels);
+[[nodiscard]] GradStrip MakeGradStrip(const tiling::AttentionProblem& problem,
+                                      const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
+                                      const GradPanels& panels);
 
 /// What the rows of a tile are opened from.
 struct GradInputs {
-  const TensorView &d_out, &out, &softmax_max, &softmax_sum;
-  const layout::Rows& d_out_rows;
+  const layout::RowsView &d_out, &out;
+  const layout::StatsView &softmax_max, &softmax_sum;
   bool delta_of_empty_rows = true;  ///< false: 0 for a row without keys, whatever its dO holds
 };
 
 /// Packs the strip's dO, clears its dQ, and fills shift and delta. A lane without a row gets an infinite shift, which
 /// makes its P 0.
-void OpenGradStrip(const BoundAttention& forward, const GradInputs& inputs, const core::kernels::RowKernels& kernels,
-                   int64_t row_offset, const GradStrip& strip);
+void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& inputs,
+                   const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip);
 
 /// rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once; a lane whose `zero` is not 0 is written 0.
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
-                    const int32_t* zero, const MutableTensorView& tensor, const layout::Rows& rows, int64_t row_offset);
+                    const int32_t* zero, const layout::MutableRowsView& to, int64_t row_offset);
 
 /// Calls visit(first, end) for every run of strips of one width in [from, to): strips of another width have tiles of
 /// another shape.
@@ -73,15 +72,6 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
           .rows = last.first + last.lanes.count - first.first,
           .b_first = first.first,
           .accumulate = true};
-}
-
-/// Row (b, n, row) of a tensor.
-[[nodiscard]] inline const std::byte* RowAddress(const void* data, const layout::Rows& rows, int64_t b, int64_t n,
-                                                 int64_t row) {
-  return static_cast<const std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
-}
-[[nodiscard]] inline std::byte* RowAddress(void* data, const layout::Rows& rows, int64_t b, int64_t n, int64_t row) {
-  return static_cast<std::byte*>(data) + rows.Offset(b, n, row) * static_cast<int64_t>(SizeOf(rows.dtype));
 }
 
 }  // namespace fa::ops

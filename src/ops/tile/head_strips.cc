@@ -25,15 +25,15 @@ HeadStrips::HeadStrips(const core::kernels::KernelTable& table, int64_t heads)
   assert(kernels_->width <= kMaxStripWidth);
 }
 
-void HeadStrips::Pack(const void* q, DType dtype, int64_t stride, int64_t d, float* panel) const {
-  const auto* row = static_cast<const std::byte*>(q);
-  const int64_t row_bytes = stride * static_cast<int64_t>(SizeOf(dtype));
+void HeadStrips::Pack(const core::kernels::RowBlock& q, int64_t d, float* panel) const {
+  const auto* row = static_cast<const std::byte*>(q.data);
+  const int64_t row_bytes = q.stride * static_cast<int64_t>(SizeOf(q.dtype));
   const int64_t strip_floats = kernels_->PanelRows(d) * width();
   for (int64_t strip = 0; strip < strips_; ++strip, panel += strip_floats) {
     const void* rows[kMaxStripWidth];
     const int64_t count = Count(strip);
     for (int64_t lane = 0; lane < count; ++lane, row += row_bytes) rows[lane] = row;
-    kernels_->pack_queries({rows, dtype, count}, d, 1, panel);
+    kernels_->pack_queries({rows, q.dtype, count}, d, 1, panel);
   }
 }
 

@@ -27,8 +27,8 @@ class HeadStrips {
   [[nodiscard]] int64_t Count(int64_t strip) const { return std::min(width(), heads_ - First(strip)); }
   [[nodiscard]] int64_t PanelFloats(int64_t d) const { return core::SaturatedProduct(kernels_->PanelRows(d), lanes()); }
 
-  /// Packs the heads' rows of d elements, `stride` elements apart.
-  void Pack(const void* q, DType dtype, int64_t stride, int64_t d, float* panel) const;
+  /// Packs the heads' rows of d elements.
+  void Pack(const core::kernels::RowBlock& q, int64_t d, float* panel) const;
   /// s (+)= the products of `keys` rows with every head.
   void Scores(const core::kernels::RowBlock& rows, int64_t keys, const float* panel, int64_t d, bool accumulate,
               float* s) const;

@@ -5,11 +5,9 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "layout/stored_rows.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/tile/key_rows.h"
-#include "ops/tile/key_storage.h"
-#include "ops/tile/page_table.h"
 #include "ops/tile/tile_scratch.h"
 #include "tiling/forward_plan.h"
 
@@ -20,8 +18,9 @@ namespace fa::ops {
 /// to pack it.
 class KeyPanels {
  public:
-  KeyPanels(const BoundAttention& bound, const tiling::ForwardPlan& plan, const core::kernels::KernelTable& table,
-            const AttentionArgs& args, std::byte* slots, const KeySource* keys);
+  /// All but `slots` is kept by the caller.
+  KeyPanels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
+            const core::kernels::KernelTable& table, const ForwardRows& rows, std::byte* slots);
 
   /// Bytes of one slot.
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
@@ -36,36 +35,28 @@ class KeyPanels {
 
  private:
   struct Source {
-    const void* data;
-    layout::Rows rows;
+    const layout::StoredRows& rows;
     int64_t columns;
-    bool values = false;
+    const Antiquants& antiquants;
   };
-  /// The rows of one head from key 0 on; in pages, those of page 0.
-  struct HeadRows {
-    core::kernels::RowBlock rows;
-    PageTable pages;
-  };
-  [[nodiscard]] Source K() const { return {args_.k.data, bound_.k, bound_.problem.d}; }
-  [[nodiscard]] Source KRope() const { return {args_.k_rope.data, bound_.k_rope, bound_.problem.d_rope}; }
-  [[nodiscard]] Source V() const { return {args_.v.data, bound_.v, bound_.problem.dv, true}; }
-  [[nodiscard]] HeadRows Locate(const Source& source, int32_t sequence, int64_t head_kv) const;
+  [[nodiscard]] Source K() const { return {rows_.k, problem_.d, rows_.k_antiquants}; }
+  [[nodiscard]] Source KRope() const { return {rows_.k_rope, problem_.d_rope, rows_.k_antiquants}; }
+  [[nodiscard]] Source V() const { return {rows_.v, problem_.dv, rows_.v_antiquants}; }
+  /// The rows of one head from key 0 on.
+  [[nodiscard]] layout::HeadRows Locate(const Source& source, int32_t sequence, int64_t head_kv) const;
   void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
-  void Dequantize(const Source& source, int32_t sequence, int64_t head_kv, int64_t key,
-                  const core::kernels::RowBlock& rows, int64_t count, float* to) const;
   void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
   /// Slot pointers of key 0.
   [[nodiscard]] float* SlotK(int32_t slot) const;
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;
 
-  const BoundAttention& bound_;
+  const tiling::AttentionProblem& problem_;
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
-  const AttentionArgs& args_;
+  const ForwardRows& rows_;
   std::byte* slots_;
   size_t slot_bytes_;
-  const KeySource* keys_;  // null: K and V are those of args_
 };
 
 }  // namespace fa::ops

@@ -6,9 +6,25 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
-#include "ops/tile/page_table.h"
+#include "layout/rows_view.h"
+#include "layout/stored_rows.h"
 
 namespace fa::ops {
+
+/// The rows of a tensor from row (b, n, row) on, as kernels read and write them.
+[[nodiscard]] inline core::kernels::RowBlock BlockAt(const layout::RowsView& tensor, int64_t b, int64_t n,
+                                                     int64_t row) {
+  return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.row};
+}
+/// The rows of the heads from n on.
+[[nodiscard]] inline core::kernels::RowBlock HeadsAt(const layout::RowsView& tensor, int64_t b, int64_t n,
+                                                     int64_t row) {
+  return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.head};
+}
+[[nodiscard]] inline core::kernels::RowTarget TargetAt(const layout::MutableRowsView& tensor, int64_t b, int64_t n,
+                                                       int64_t row) {
+  return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.row};
+}
 
 /// The same rows from row `row` on.
 [[nodiscard]] inline core::kernels::RowBlock RowsFrom(core::kernels::RowBlock rows, int64_t row) {
@@ -27,24 +43,31 @@ namespace fa::ops {
 struct KeyRows {
   core::kernels::RowBlock k, k_rope, v;
   int64_t first = 0;
-  bool rope_behind = false;    ///< each row of k_rope follows the one of k: one product may run over both
-  PageTable k_pages, v_pages;  ///< decode: k and v are row 0 of page 0
+  bool rope_behind = false;  ///< each row of k_rope follows the one of k: one product may run over both
+  /// Keys and values in pages: k and v are then row 0 of page 0, and what they fetch ahead is counted in rows of the
+  /// head, which has `end` rows.
+  layout::HeadRows k_pages = {}, v_pages = {};
+  int64_t end = 0;
 
   /// Evenly apart up to KRunEnd.
-  [[nodiscard]] core::kernels::RowBlock K(int64_t key) const {
-    return k_pages.table != nullptr ? k_pages.At(k, key) : RowsFrom(k, key - first);
-  }
+  [[nodiscard]] core::kernels::RowBlock K(int64_t key) const { return From(k, k_pages, key); }
   [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return RowsFrom(k_rope, key - first); }
-  [[nodiscard]] core::kernels::RowBlock V(int64_t key) const {
-    return v_pages.table != nullptr ? v_pages.At(v, key) : RowsFrom(v, key - first);
-  }
-  /// The first key, at most `end`, at which the rows from `key` on no longer lie evenly apart.
-  [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t end) const { return RunEnd(k_pages, k.fetch_ahead, key, end); }
-  [[nodiscard]] int64_t VRunEnd(int64_t key, int64_t end) const { return RunEnd(v_pages, v.fetch_ahead, key, end); }
+  [[nodiscard]] core::kernels::RowBlock V(int64_t key) const { return From(v, v_pages, key); }
+  /// The first key, at most `to`, at which the rows from `key` on no longer lie evenly apart.
+  [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t to) const { return k_pages.RunEnd(key, to, k.fetch_ahead); }
+  [[nodiscard]] int64_t VRunEnd(int64_t key, int64_t to) const { return v_pages.RunEnd(key, to, v.fetch_ahead); }
 
  private:
-  [[nodiscard]] static int64_t RunEnd(const PageTable& pages, int64_t fetch_ahead, int64_t key, int64_t end) {
-    return pages.table != nullptr ? pages.RunEnd(key, end, fetch_ahead) : end;
+  [[nodiscard]] core::kernels::RowBlock From(core::kernels::RowBlock rows, const layout::HeadRows& pages,
+                                             int64_t key) const {
+    if (!pages.paged()) return RowsFrom(rows, key - first);
+    assert(key >= 0 && key < end);
+    const int64_t at = pages.Offset(key), ahead = key + rows.fetch_ahead;
+    // If the distance of pages is no multiple of a row's, fetching is left to the hardware.
+    const int64_t distance = rows.stride > 0 && ahead < end ? pages.Offset(ahead) - at : 0;
+    rows.fetch_ahead = distance != 0 && distance % rows.stride == 0 ? distance / rows.stride : 0;
+    rows.data = static_cast<const std::byte*>(rows.data) + at * static_cast<int64_t>(SizeOf(rows.dtype));
+    return rows;
   }
 };
 

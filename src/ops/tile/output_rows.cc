@@ -4,23 +4,17 @@
 
 namespace fa::ops {
 
-void WriteOutputRows(const BoundAttention& bound, const AttentionArgs& args, const Strip& strip,
+void WriteOutputRows(const layout::MutableRowsView& out, int64_t dv, int64_t row_offset, const Strip& strip,
                      const FinishedStrip& finished, const OutputQuantization* quantization) {
   const StripRows& lanes = strip.lanes;
-  const int64_t dv = bound.problem.dv;
-  const int64_t row_offset = bound.problem.sequences[static_cast<size_t>(lanes.sequence)].q_offset;
-  const auto element = static_cast<int64_t>(SizeOf(bound.out.dtype));
-  const auto row_of = [&](int64_t i) {
-    return static_cast<std::byte*>(args.out.data) +
-           bound.out.Offset(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]) * element;
-  };
+  const auto row_of = [&](int64_t i) { return out.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]); };
   void* rows[kMaxStripWidth];
   const bool staged = quantization != nullptr;
   for (int64_t i = 0; i < lanes.count; ++i) {
     rows[i] = staged ? static_cast<void*>(finished.staging + i * dv) : row_of(i);
   }
   strip.kernels->write_output(finished.state, dv, finished.multiplier, finished.zero, rows,
-                              staged ? DType::kF32 : bound.out.dtype, lanes.count);
+                              staged ? DType::kF32 : out.rows.dtype, lanes.count);
   if (!staged) return;
   for (int64_t i = 0; i < lanes.count; ++i) {
     core::kernels::Quantization values = quantization->values;

@@ -4,8 +4,7 @@
 #include <cstdint>
 
 #include "core/kernels/int8_kernel_types.h"
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "layout/rows_view.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -24,9 +23,10 @@ struct FinishedStrip {
   float* staging = nullptr;           ///< kMaxStripWidth rows of dv floats, for an int8 output
 };
 
-/// Writes the rows of a strip to `out`, rounded once to its type.
+/// Writes the rows of a strip, of dv columns, to `out`, rounded once to its type.
+/// @param row_offset    the first row of the strip's sequence in `out`
 /// @param quantization  null: the output is of a float type
-void WriteOutputRows(const BoundAttention& bound, const AttentionArgs& args, const Strip& strip,
+void WriteOutputRows(const layout::MutableRowsView& out, int64_t dv, int64_t row_offset, const Strip& strip,
                      const FinishedStrip& finished, const OutputQuantization* quantization);
 
 }  // namespace fa::ops

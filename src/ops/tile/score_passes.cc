@@ -30,13 +30,14 @@ int32_t SaturateToInt32(int64_t x) {
 
 }  // namespace
 
-ScoreScale::ScoreScale(const BoundAttention& bound, float scale) {
+ScoreScale::ScoreScale(DType dtype, const ScoreInputs& inputs) {
+  const float scale = inputs.scale;
   const float magnitude = scale == 0 ? 1.0f : std::fabs(scale);
   const float sign = scale > 0 ? 1.0f : scale < 0 ? -1.0f : 0.0f;
   q_multiplier = sign;
-  scale_first = bound.softcap > 0 || (bound.problem.dtype == DType::kI8 && bound.has_pse);
+  scale_first = inputs.softcap > 0 || (dtype == DType::kI8 && inputs.has_pse());
   const bool scale_in_exponent =
-      !scale_first && !bound.has_slopes && (!bound.has_pse || bound.pse_type == PseType::kAddThenScale);
+      !scale_first && !inputs.has_slopes() && (!inputs.has_pse() || inputs.pse_type == PseType::kAddThenScale);
   cap_scale = magnitude;
   bias_pre = scale_first || scale_in_exponent ? 1.0f : magnitude;
   bias_post = scale_in_exponent ? sign : 1.0f;
@@ -49,18 +50,15 @@ void ScorePasses::Fetch(const StripRows& strip, tiling::Interval keys) const {
   const auto fetch = [](const std::byte* row, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
   };
-  if (bound_.has_pse && !bound_.pse.compressed) {
-    const auto& rows = bound_.pse.sequences[static_cast<size_t>(strip.sequence)];
-    const auto element = static_cast<int64_t>(SizeOf(bound_.pse.dtype));
-    const auto* base = static_cast<const std::byte*>(args_.pse.data) + (rows.offset + keys.begin) * element;
-    for (int64_t i = 0; i < strip.count; ++i) {
-      fetch(base + (strip.head[i] * rows.head + strip.row[i] * rows.row) * element, keys.size() * element);
-    }
+  if (inputs_.has_pse() && !inputs_.pse.compressed()) {
+    const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
+    const int64_t bytes = keys.size() * static_cast<int64_t>(SizeOf(pse.rows.dtype));
+    for (int64_t i = 0; i < strip.count; ++i) fetch(pse.At(0, strip.head[i], strip.row[i], keys.begin), bytes);
   }
-  if (bound_.has_dense_mask) {
-    const auto* mask = static_cast<const std::byte*>(args_.dense_mask.data) + keys.begin;
+  if (inputs_.has_dense_mask()) {
+    const layout::RowsView& mask = inputs_.dense_mask;
     for (int64_t i = 0; i < strip.count; ++i) {
-      fetch(mask + bound_.dense_mask.Offset(strip.sequence, strip.head[i], strip.row[i]), keys.size());
+      fetch(mask.At(strip.sequence, strip.head[i], strip.row[i], keys.begin), keys.size());
     }
   }
 }
@@ -68,24 +66,24 @@ void ScorePasses::Fetch(const StripRows& strip, tiling::Interval keys) const {
 void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                              int64_t keys, float* staging, float* capped, float* s) const {
   if (scale_.scale_first) {
-    kernels.scale_scores(s, keys, scale_.cap_scale, bound_.softcap);
+    kernels.scale_scores(s, keys, scale_.cap_scale, inputs_.softcap);
     if (capped != nullptr) std::memcpy(capped, s, sizeof(float) * static_cast<size_t>(keys * strip.width));
   }
-  if (bound_.has_pse) AddPse(kernels, strip, key_begin, keys, staging, scale_.bias_pre, s);
-  if (bound_.has_slopes) AddSlopes(kernels, strip, key_begin, keys, scale_.bias_pre, s);
+  if (inputs_.has_pse()) AddPse(kernels, strip, key_begin, keys, staging, scale_.bias_pre, s);
+  if (inputs_.has_slopes()) AddSlopes(kernels, strip, key_begin, keys, scale_.bias_pre, s);
 }
 
 void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                          int64_t keys, float* staging, float pre, float* s) const {
-  const auto& rows = bound_.pse.sequences[static_cast<size_t>(strip.sequence)];
-  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(strip.sequence)];
-  const auto element = static_cast<int64_t>(SizeOf(bound_.pse.dtype));
-  const auto* base = static_cast<const std::byte*>(args_.pse.data) + rows.offset * element;
+  const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
+  const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
+  const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
+  const bool compressed = inputs_.pse.compressed();
   const void* lanes[kMaxStripWidth];
   for (int64_t i = 0; i < strip.count; ++i) {
-    const int64_t head = strip.head[i] * rows.head, row = strip.row[i];
-    if (!bound_.pse.compressed) {
-      lanes[i] = base + (head + row * rows.row + key_begin) * element;
+    const int64_t head = strip.head[i], row = strip.row[i];
+    if (!compressed) {
+      lanes[i] = pse.At(0, head, row, key_begin);
       continue;
     }
     // The stored row may end before the strip's last key: keys after its end are masked, and read as 0.
@@ -96,17 +94,17 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
     const int64_t from = key_begin + shift;
     const int64_t valid = std::clamp<int64_t>(sequence.sk - from, 0, keys);
     auto* staged = reinterpret_cast<std::byte*>(staging + i * keys);
-    std::memcpy(staged, base + (head + stored_row * rows.row + from) * element, static_cast<size_t>(valid * element));
+    std::memcpy(staged, pse.At(0, head, stored_row, from), static_cast<size_t>(valid * element));
     std::memset(staged + valid * element, 0, static_cast<size_t>((keys - valid) * element));
     lanes[i] = staged;
   }
-  kernels.add_bias(s, keys, pre, scale_.bias_post, {lanes, bound_.pse.dtype, strip.count});
+  kernels.add_bias(s, keys, pre, scale_.bias_post, {lanes, pse.rows.dtype, strip.count});
 }
 
 void ScorePasses::Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const {
   const auto b = static_cast<size_t>(strip.sequence);
-  const int64_t q_start = bound_.q_start.empty() ? 0 : bound_.q_start[b];
-  const int64_t kv_start = bound_.kv_start.empty() ? 0 : bound_.kv_start[b];
+  const int64_t q_start = inputs_.q_start.empty() ? 0 : inputs_.q_start[b];
+  const int64_t kv_start = inputs_.kv_start.empty() ? 0 : inputs_.kv_start[b];
   for (int64_t i = 0; i < strip.count; ++i) {
     distance[i] = SaturateToInt32((key_begin + kv_start) - (strip.row[i] + q_start));
   }
@@ -114,17 +112,16 @@ void ScorePasses::Distances(const StripRows& strip, int64_t key_begin, int32_t* 
 
 void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                             int64_t keys, float pre, float* s) const {
-  const auto* slopes = static_cast<const float*>(args_.pse.data) + strip.sequence * bound_.slope_batch_stride;
   alignas(64) float slope[kMaxStripWidth] = {};
   alignas(64) int32_t distance[kMaxStripWidth] = {};
-  for (int64_t i = 0; i < strip.count; ++i) slope[i] = slopes[strip.head[i]];
+  for (int64_t i = 0; i < strip.count; ++i) slope[i] = inputs_.slopes.At(strip.sequence, strip.head[i], 0);
   Distances(strip, key_begin, distance);
-  kernels.add_slopes(s, keys, pre, slope, distance, bound_.pse_type == PseType::kSlopesSqrt);
+  kernels.add_slopes(s, keys, pre, slope, distance, inputs_.pse_type == PseType::kSlopesSqrt);
 }
 
 void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                                int64_t keys, float fill, float* s) const {
-  const auto& rule = bound_.problem.sequences[static_cast<size_t>(strip.sequence)].rule;
+  const auto& rule = problem_.sequences[static_cast<size_t>(strip.sequence)].rule;
   alignas(64) int32_t begin[kMaxStripWidth] = {};
   alignas(64) int32_t end[kMaxStripWidth] = {};
   for (int64_t i = 0; i < strip.count; ++i) {
@@ -137,14 +134,13 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
 
 void ScorePasses::MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
                             const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const {
-  const auto* mask = static_cast<const uint8_t*>(args_.dense_mask.data);
   alignas(64) uint32_t drop[kMaxStripWidth] = {};
   for (int64_t k = 0; k < keys; k += kBitsPerWord) {
     const int64_t n = std::min(kBitsPerWord, keys - k);
     uint32_t any = 0;
     for (int64_t i = 0; i < strip.count; ++i) {
-      drop[i] = table.rows->non_zero_bytes(
-          mask + bound_.dense_mask.Offset(strip.sequence, strip.head[i], strip.row[i]) + key_begin + k, n);
+      const std::byte* mask = inputs_.dense_mask.At(strip.sequence, strip.head[i], strip.row[i], key_begin + k);
+      drop[i] = table.rows->non_zero_bytes(reinterpret_cast<const uint8_t*>(mask), n);
       any |= drop[i];
     }
     if (any != 0) kernels.mask_bits(s + k * strip.width, n, drop, fill);
@@ -153,21 +149,21 @@ void ScorePasses::MaskDense(const core::kernels::KernelTable& table, const core:
 
 void ScorePasses::Dropout(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                           int64_t keys, float* p) const {
-  const auto& sequence = bound_.problem.sequences[static_cast<size_t>(strip.sequence)];
-  const int64_t base = bound_.dropout_offset[static_cast<size_t>(strip.sequence)];
-  const uint64_t threshold = core::KeepThreshold(bound_.keep_prob);
+  const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
+  const int64_t base = inputs_.dropout_offset[static_cast<size_t>(strip.sequence)];
+  const uint64_t threshold = core::KeepThreshold(inputs_.keep_prob);
   alignas(64) uint32_t keep[kMaxStripWidth] = {};
   for (int64_t k = 0; k < keys; k += kBitsPerWord) {
     const int64_t n = std::min(kBitsPerWord, keys - k);
     for (int64_t i = 0; i < strip.count; ++i) {
       const int64_t flat = base + (strip.head[i] * sequence.sq + strip.row[i]) * sequence.sk + key_begin + k;
-      if (bound_.has_drop_mask) {
-        keep[i] = LoadBits(static_cast<const uint8_t*>(args_.drop_mask.data), flat, n);
+      if (inputs_.keep_bits != nullptr) {
+        keep[i] = LoadBits(inputs_.keep_bits, flat, n);
       } else {
-        core::FillKeepBits(bound_.philox, threshold, static_cast<uint64_t>(flat), n, {&keep[i], 1}, kernels.isa);
+        core::FillKeepBits(*inputs_.philox, threshold, static_cast<uint64_t>(flat), n, {&keep[i], 1}, kernels.isa);
       }
     }
-    kernels.dropout(p + k * strip.width, n, keep, 1.0f / bound_.keep_prob);
+    kernels.dropout(p + k * strip.width, n, keep, 1.0f / inputs_.keep_prob);
   }
 }
 

@@ -4,9 +4,10 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "fa/tensor.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/tile/strip.h"
+#include "tiling/problem.h"
 #include "tiling/row_interval.h"
 
 namespace fa::ops {
@@ -14,7 +15,7 @@ namespace fa::ops {
 /// How raw inner products become the base-2 exponent, derived once per call from scale, softcap and pse type. Q is
 /// packed times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
 struct ScoreScale {
-  ScoreScale(const BoundAttention& bound, float scale);
+  ScoreScale(DType dtype, const ScoreInputs& inputs);
 
   float q_multiplier;
   /// The inner product is scaled by cap_scale in a pass of its own: before a softcap; and before pse where the levels
@@ -31,13 +32,15 @@ struct ScoreScale {
 /// backward run the same passes.
 class ScorePasses {
  public:
-  ScorePasses(const BoundAttention& bound, const AttentionArgs& args, float scale)
-      : bound_(bound), args_(args), scale_(bound, scale) {}
+  /// The problem and the inputs are kept by the caller.
+  ScorePasses(const tiling::AttentionProblem& problem, const ScoreInputs& inputs)
+      : problem_(problem), inputs_(inputs), scale_(problem.dtype, inputs) {}
 
+  [[nodiscard]] const ScoreInputs& inputs() const { return inputs_; }
   [[nodiscard]] const ScoreScale& scale() const { return scale_; }
   /// Whether BiasAndCap has anything to do.
-  [[nodiscard]] bool changes_scores() const { return bound_.softcap > 0 || bound_.has_pse || bound_.has_slopes; }
-  [[nodiscard]] bool has_dropout() const { return bound_.has_drop_mask || bound_.has_philox; }
+  [[nodiscard]] bool changes_scores() const { return inputs_.softcap > 0 || inputs_.has_pse() || inputs_.has_slopes(); }
+  [[nodiscard]] bool has_dropout() const { return inputs_.has_dropout(); }
 
   /// Fetches what the other passes will read of these keys: rows too far apart for the hardware to follow.
   void Fetch(const StripRows& strip, tiling::Interval keys) const;
@@ -64,8 +67,8 @@ class ScorePasses {
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                  float pre, float* s) const;
 
-  const BoundAttention& bound_;
-  const AttentionArgs& args_;
+  const tiling::AttentionProblem& problem_;
+  const ScoreInputs& inputs_;
   ScoreScale scale_;
 };
 

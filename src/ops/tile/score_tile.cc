@@ -9,14 +9,14 @@ using tiling::Interval;
 void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max,
                               const core::kernels::ProductArgs* beside) const {
   const StripKernels& kernels = *strip.kernels;
-  const int64_t d = bound_.problem.d;
+  const int64_t d = problem_.d;
   // The packed queries follow each other too, except for kernels of few rows and for an odd head in pairs.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  if (bound_.has_rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % 2 != 0)) {
-    kernels.scores(rows.K(keys.begin), keys.size(), strip.panel, d + bound_.problem.d_rope, false, s, row_max);
+  const bool rope = problem_.d_rope > 0;
+  if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % 2 != 0)) {
+    kernels.scores(rows.K(keys.begin), keys.size(), strip.panel, d + problem_.d_rope, false, s, row_max);
     return;
   }
-  const bool rope = bound_.has_rope;
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
@@ -30,13 +30,13 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   }
   if (!rope) return;
   kernels.scores(rows.KRope(keys.begin), keys.size(), strip.panel + kernels.PanelRows(d) * strip.lanes.width,
-                 bound_.problem.d_rope, true, s, row_max);
+                 problem_.d_rope, true, s, row_max);
 }
 
 void ScoreTile::MarkMasked(const Strip& strip, Interval keys, float* x) const {
   const StripKernels& kernels = *strip.kernels;
   passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
-  if (bound_.has_dense_mask) {
+  if (passes_.inputs().has_dense_mask()) {
     passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
   }
 }

@@ -15,12 +15,9 @@ namespace fa::ops {
 /// share.
 class ScoreTile {
  public:
-  ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args)
-      : ScoreTile(bound, table, args, bound.scale) {}
-  /// @param scale  replaces the call's scale if a factor of it is known in Run only
-  ScoreTile(const BoundAttention& bound, const core::kernels::KernelTable& table, const AttentionArgs& args,
-            float scale)
-      : bound_(bound), table_(table), passes_(bound, args, scale) {}
+  /// The problem and the inputs are kept by the caller.
+  ScoreTile(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table, const ScoreInputs& inputs)
+      : problem_(problem), table_(table), passes_(problem, inputs) {}
 
   [[nodiscard]] const ScorePasses& passes() const { return passes_; }
 
@@ -53,7 +50,7 @@ class ScoreTile {
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
                      const core::kernels::ProductArgs* beside) const;
 
-  const BoundAttention& bound_;
+  const tiling::AttentionProblem& problem_;
   const core::kernels::KernelTable& table_;
   ScorePasses passes_;
 };
@@ -74,7 +71,8 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
   if (middle.empty()) middle = {keys.end, keys.end};
   const Interval left{keys.begin, middle.begin}, right{middle.end, keys.end};
 
-  if (bound_.has_dense_mask || passes_.changes_scores()) {
+  const bool has_dense_mask = passes_.inputs().has_dense_mask();
+  if (has_dense_mask || passes_.changes_scores()) {
     // Works on a part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives during the
     // products.
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
@@ -84,7 +82,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
       products(part, to, nullptr);
       passes_.BiasAndCap(kernels, strip.lanes, part.begin, part.size(), staging,
                          capped == nullptr ? nullptr : capped + (to - s), to);
-      if (bound_.has_dense_mask) {
+      if (has_dense_mask) {
         passes_.MaskDense(table_, kernels, strip.lanes, part.begin, part.size(), kMaskedScore, to);
       }
       for (const Interval whole_edge : {left, right}) {
@@ -94,7 +92,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
       }
       if (block_max != nullptr) kernels.block_max(to, part.size(), block_max);
     }
-    return bound_.has_dense_mask || !left.empty() || !right.empty();
+    return has_dense_mask || !left.empty() || !right.empty();
   }
   if (!middle.empty()) products(middle, at(middle.begin), block_max);
   for (const Interval edge : {left, right}) {

@@ -26,8 +26,8 @@ tiling::Interval Strip::KeysIn(tiling::Interval block) const {
   return {std::max(block.begin, hull.begin / kKeyStep * kKeyStep), std::min(block.end, hull.end)};
 }
 
-Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels, const FoldedRows& rows,
-                int64_t first) {
+Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::StripKernels& kernels,
+                const FoldedRows& rows, int64_t first) {
   Strip strip;
   assert(kernels.width <= kMaxStripWidth && first >= 0 && first < rows.size());
   strip.kernels = &kernels;
@@ -45,30 +45,27 @@ Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& 
       ++row;
     }
   }
-  const tiling::RowRule& rule = bound.problem.sequences[static_cast<size_t>(rows.sequence)].rule;
+  const tiling::RowRule& rule = problem.sequences[static_cast<size_t>(rows.sequence)].rule;
   strip.hull = rule.KeysOfRows(lanes.rows());
   strip.full = rule.KeysOfEveryRow(lanes.rows());
   return strip;
 }
 
-void RowAddresses(const void* data, const layout::Rows& layout, const Strip& strip, int64_t row_offset,
-                  const void** rows) {
-  const auto element = static_cast<int64_t>(SizeOf(layout.dtype));
+void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t row_offset, const void** rows) {
   const StripRows& lanes = strip.lanes;
   for (int64_t i = 0; i < lanes.count; ++i) {
-    rows[i] = static_cast<const std::byte*>(data) +
-              layout.Offset(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]) * element;
+    rows[i] = tensor.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
   }
 }
 
-void PackQueries(const BoundAttention& bound, const AttentionArgs& args, float multiplier, const Strip& strip) {
-  const auto& problem = bound.problem;
+void PackQueries(const tiling::AttentionProblem& problem, const layout::RowsView& q, const layout::RowsView& q_rope,
+                 float multiplier, const Strip& strip) {
   const int64_t offset = problem.sequences[static_cast<size_t>(strip.lanes.sequence)].q_offset;
   const void* rows[kMaxStripWidth];
-  RowAddresses(args.q.data, bound.q, strip, offset, rows);
+  RowAddresses(q, strip, offset, rows);
   strip.kernels->pack_queries({rows, problem.dtype, strip.lanes.count}, problem.d, multiplier, strip.panel);
-  if (!bound.has_rope) return;
-  RowAddresses(args.q_rope.data, bound.q_rope, strip, offset, rows);
+  if (problem.d_rope == 0) return;
+  RowAddresses(q_rope, strip, offset, rows);
   strip.kernels->pack_queries({rows, problem.dtype, strip.lanes.count}, problem.d_rope, multiplier,
                               strip.panel + strip.kernels->PanelRows(problem.d) * strip.lanes.width);
 }

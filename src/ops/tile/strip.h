@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "core/kernels/kernel_types.h"
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "layout/rows_view.h"
+#include "tiling/problem.h"
 #include "tiling/row_interval.h"
 
 namespace fa::ops {
@@ -91,15 +91,15 @@ class StripArray {
 };
 
 /// The strip of these kernels that starts at folded row `first`; panel is left to the caller.
-[[nodiscard]] Strip MakeStrip(const BoundAttention& bound, const core::kernels::StripKernels& kernels,
+[[nodiscard]] Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::StripKernels& kernels,
                               const FoldedRows& rows, int64_t first);
 
 /// Addresses of the strip's rows in a tensor.
-void RowAddresses(const void* data, const layout::Rows& layout, const Strip& strip, int64_t row_offset,
-                  const void** rows);
+void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t row_offset, const void** rows);
 
-/// Packs Q and its rope part into strip.panel, times `multiplier`.
-void PackQueries(const BoundAttention& bound, const AttentionArgs& args, float multiplier, const Strip& strip);
+/// Packs Q and its rope part, if the problem has one, into strip.panel, times `multiplier`.
+void PackQueries(const tiling::AttentionProblem& problem, const layout::RowsView& q, const layout::RowsView& q_rope,
+                 float multiplier, const Strip& strip);
 
 }  // namespace fa::ops
 

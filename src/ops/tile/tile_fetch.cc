@@ -4,35 +4,34 @@
 
 namespace fa::ops {
 
-void TileFetch::List(const BoundAttention& bound, const AttentionArgs& args, int64_t block_k,
+void TileFetch::List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
                      const tiling::ForwardItem& item, const tiling::ForwardItem* next) {
-  const auto& problem = bound.problem;
   const auto& sequence = problem.sequences[static_cast<size_t>(item.sequence)];
-  Add(args.out.data, bound.out, problem.dv, item.sequence, item.head_begin, item.heads,
+  Add(rows.out, problem.dv, item.sequence, item.head_begin, item.heads,
       {sequence.q_offset + item.row_begin, sequence.q_offset + item.row_end});
   if (next == nullptr) return;
   const auto& after = problem.sequences[static_cast<size_t>(next->sequence)];
   if (next->sequence != item.sequence || next->head_kv != item.head_kv) {
     const int64_t keys_end = std::min(next->keys.end, next->keys.begin + block_k);
     const tiling::Interval keys{after.k_offset + next->keys.begin, after.k_offset + keys_end};
-    Add(args.k.data, bound.k, problem.d, next->sequence, next->head_kv, 1, keys);
-    Add(args.v.data, bound.v, problem.dv, next->sequence, next->head_kv, 1, keys);
+    Add(rows.k.view, problem.d, next->sequence, next->head_kv, 1, keys);
+    Add(rows.v.view, problem.dv, next->sequence, next->head_kv, 1, keys);
   }
-  Add(args.q.data, bound.q, problem.d, next->sequence, next->head_begin, next->heads,
+  Add(rows.q, problem.d, next->sequence, next->head_begin, next->heads,
       {after.q_offset + next->row_begin, after.q_offset + next->row_end});
 }
 
-void TileFetch::Add(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head,
-                    int64_t heads, tiling::Interval range) {
-  const auto element = static_cast<int64_t>(SizeOf(rows.dtype));
+void TileFetch::Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
+                    tiling::Interval range) {
+  const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));
   for (int64_t n = head; n < head + heads; ++n) {
-    const auto* first = static_cast<const std::byte*>(data) + rows.Offset(batch, n, range.begin) * element;
-    if (rows.row == columns) {
+    const std::byte* first = tensor.At(batch, n, range.begin);
+    if (tensor.rows.row == columns) {
       if (room_-- <= 0) return;
       runs_.Add(first, range.size() * columns * element);
       continue;
     }
-    for (int64_t row = range.begin; row < range.end; ++row, first += rows.row * element) {
+    for (int64_t row = range.begin; row < range.end; ++row, first += tensor.rows.row * element) {
       if (room_-- <= 0) return;
       runs_.Add(first, columns * element);
     }

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fa/flash_attention.h"
-#include "ops/bind/bind_attention.h"
+#include "layout/rows_view.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/tile/fetch_runs.h"
 #include "tiling/forward_plan.h"
 
@@ -21,8 +21,8 @@ class TileFetch {
 
   /// @param block_k  the largest number of keys
   /// @param next     the tile after `item`, or null
-  void List(const BoundAttention& bound, const AttentionArgs& args, int64_t block_k, const tiling::ForwardItem& item,
-            const tiling::ForwardItem* next);
+  void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
+            const tiling::ForwardItem& item, const tiling::ForwardItem* next);
 
   [[nodiscard]] int64_t lines() const { return runs_.lines(); }
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
@@ -31,7 +31,7 @@ class TileFetch {
   /// Enough for most of four tensors of 128 rows or 160 keys that all lie apart; the last runs are left out.
   static constexpr int64_t kMaxRuns = 512;
 
-  void Add(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,
+  void Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
            tiling::Interval range);
 
   alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // left as it is: most lists are short

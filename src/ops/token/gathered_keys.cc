@@ -45,21 +45,6 @@ GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape) {
   k_pairs = carver.Floats(pairs && shape.pair_k ? shape.block / 2 * shape.columns() : 0);
 }
 
-RowFinder::RowFinder(const KeySide& side, const KeySources& sources, const KeyPlace& place) {
-  const auto element = static_cast<int64_t>(SizeOf(side.rows.dtype));
-  first_ = static_cast<const std::byte*>(side.data);
-  row_bytes_ = side.rows.row * element;
-  if (first_ == nullptr) return;  // no keys, and nothing to add to
-  if (sources.block_table == nullptr) {
-    first_ += (place.batch * side.rows.batch + place.offset * side.rows.row) * element;
-    return;
-  }
-  page_bytes_ = side.rows.batch * element;
-  page_rows_ = sources.page_rows;
-  pages_ = sources.pages;
-  table_ = sources.block_table + place.batch * sources.table_row;
-}
-
 KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {
   const int64_t count = max_keys + GatheredKeys::kFetchAhead;
   k = carver.Array<const void*>(count);
@@ -68,20 +53,20 @@ KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max
 }
 
 /// The rows of `keys` to rows of a panel, `stride` elements apart.
-void GatheredKeys::Copy(const KeySide& side, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys,
-                        std::byte* to, int64_t stride) const {
+void GatheredKeys::Copy(const layout::StoredRows& tensor, int64_t columns, const KeyPlace& place,
+                        std::span<const int32_t> keys, std::byte* to, int64_t stride) const {
   const int64_t element = ElementBytes(shape_);
   const bool widens = shape_.form == KeyForm::kF32;
-  const int64_t bytes = columns * static_cast<int64_t>(SizeOf(side.rows.dtype));
-  const RowFinder row(side, sources_, place);
+  const layout::HeadRows rows = place.RowsOf(tensor);
+  const int64_t bytes = columns * static_cast<int64_t>(SizeOf(rows.dtype));
   for (size_t i = 0; i < keys.size(); ++i) {
-    const std::byte* from = row(keys[i]);
+    const std::byte* from = rows.At(keys[i]);
     if (i + kRowsAhead < keys.size()) {
-      const std::byte* ahead = row(keys[i + kRowsAhead]);
+      const std::byte* ahead = rows.At(keys[i + kRowsAhead]);
       for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(ahead + at, 0, 3);
     }
     if (widens) {
-      kernels_.widen({from, side.rows.dtype, columns}, 1, columns, reinterpret_cast<float*>(to), columns);
+      kernels_.widen({from, rows.dtype, columns}, 1, columns, reinterpret_cast<float*>(to), columns);
     } else {
       std::memcpy(to, from, static_cast<size_t>(columns * element));
     }
@@ -124,12 +109,12 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
 
 KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                               const KeyAddresses& addresses) const {
-  const auto rows = [&](const KeySide& side, const void** to) -> RowBlock {
-    const RowFinder row(side, sources_, place);
+  const auto rows = [&](const layout::StoredRows& tensor, const void** to) -> RowBlock {
+    const layout::HeadRows of = place.RowsOf(tensor);
     const void** at = to;
-    for (const int32_t key : keys) *at++ = row(key);
+    for (const int32_t key : keys) *at++ = of.At(key);
     if (!keys.empty()) std::fill_n(at, kFetchAhead, at[-1]);
-    return {.dtype = side.rows.dtype, .fetch_ahead = kFetchAhead, .rows = to};
+    return {.dtype = of.dtype, .fetch_ahead = kFetchAhead, .rows = to};
   };
   KeyRows block;
   block.k = rows(sources_.k, addresses.k);
@@ -144,17 +129,17 @@ KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> ke
 }
 
 void GatheredKeys::AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const {
-  const auto bytes = [](const KeySide& side, int64_t columns) {
-    return columns * static_cast<int64_t>(SizeOf(side.rows.dtype));
+  const layout::HeadRows k = place.RowsOf(sources_.k), k_rope = place.RowsOf(sources_.k_rope);
+  const layout::HeadRows v = place.RowsOf(sources_.v);
+  const auto bytes = [](const layout::HeadRows& rows, int64_t columns) {
+    return columns * static_cast<int64_t>(SizeOf(rows.dtype));
   };
-  const int64_t k_bytes = bytes(sources_.k, shape_.d), rope_bytes = bytes(sources_.k_rope, shape_.d_rope);
-  const int64_t v_bytes = bytes(sources_.v, shape_.shared_v ? 0 : shape_.dv);
-  const RowFinder k(sources_.k, sources_, place), k_rope(sources_.k_rope, sources_, place);
-  const RowFinder v(sources_.v, sources_, place);
+  const int64_t k_bytes = bytes(k, shape_.d), rope_bytes = bytes(k_rope, shape_.d_rope);
+  const int64_t v_bytes = bytes(v, shape_.shared_v ? 0 : shape_.dv);
   for (const int32_t key : keys) {
-    runs.Add(k(key), k_bytes);
-    if (rope_bytes > 0) runs.Add(k_rope(key), rope_bytes);
-    if (v_bytes > 0) runs.Add(v(key), v_bytes);
+    runs.Add(k.At(key), k_bytes);
+    if (rope_bytes > 0) runs.Add(k_rope.At(key), rope_bytes);
+    if (v_bytes > 0) runs.Add(v.At(key), v_bytes);
   }
 }
 

@@ -7,48 +7,26 @@
 
 #include "core/kernels/kernel_types.h"
 #include "fa/tensor.h"
-#include "layout/rows.h"
+#include "layout/stored_rows.h"
 #include "ops/plan/carver.h"
 #include "ops/tile/fetch_runs.h"
 #include "ops/tile/key_rows.h"
 
 namespace fa::ops {
 
-/// A tensor of one key head: [B, S, 1, columns] or [T, 1, columns]; in pages, rows.batch is the stride of a page.
-struct KeySide {
-  const void* data = nullptr;
-  layout::Rows rows;
-};
-
-/// Where the rows of all keys of a call lie.
+/// Where the rows of all keys of a call lie, of one key head.
 struct KeySources {
-  KeySide k, k_rope, v;                  ///< k_rope and v as GatherShape has them
-  const int32_t* block_table = nullptr;  ///< checked; null: keys do not lie in pages
-  int64_t table_row = 0;                 ///< entries of a batch element
-  int64_t page_rows = 0;
-  int64_t pages = 0;
+  layout::StoredRows k = {}, k_rope = {}, v = {};  ///< k_rope and v as GatherShape has them
 };
 
 /// The keys of one token: those of a batch element or packed sequence.
 struct KeyPlace {
   int64_t batch = 0;
   int64_t offset = 0;  ///< TND: row of the sequence's key 0
-};
 
-/// Finds the rows of a place's keys.
-class RowFinder {
- public:
-  RowFinder(const KeySide& side, const KeySources& sources, const KeyPlace& place);
-
-  [[nodiscard]] const std::byte* operator()(int64_t key) const {
-    if (table_ == nullptr) return first_ + key * row_bytes_;
-    return first_ + PageAt(table_, key / page_rows_, pages_) * page_bytes_ + key % page_rows_ * row_bytes_;
+  [[nodiscard]] layout::HeadRows RowsOf(const layout::StoredRows& tensor) const {
+    return tensor.Head(batch, 0, offset);
   }
-
- private:
-  const std::byte* first_;  ///< key 0, or row 0 of page 0
-  int64_t row_bytes_, page_bytes_ = 0, page_rows_ = 0, pages_ = 0;
-  const int32_t* table_ = nullptr;
 };
 
 /// The form in which the kernels take gathered rows.
@@ -118,14 +96,9 @@ class GatheredKeys {
   /// At most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;
 
-  /// Address of a key's row.
-  [[nodiscard]] const std::byte* Row(const KeySide& side, const KeyPlace& place, int64_t key) const {
-    return RowFinder(side, sources_, place)(key);
-  }
-
  private:
-  void Copy(const KeySide& side, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys, std::byte* to,
-            int64_t stride) const;
+  void Copy(const layout::StoredRows& tensor, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys,
+            std::byte* to, int64_t stride) const;
 
   const core::kernels::RowKernels& kernels_;
   GatherShape shape_;

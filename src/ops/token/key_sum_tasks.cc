@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "core/executor.h"
+#include "ops/tile/key_rows.h"
 #include "tiling/make_key_sum_plan.h"
 
 namespace fa::ops {
@@ -60,10 +61,8 @@ void KeySumTasks::Run::Write(int64_t task) const {
     for (size_t i = 0; i < target_count_; ++i) {
       const Target& target = targets_[i];
       const int64_t columns = target.columns.empty() ? tasks_.plan_.columns : target.columns.size();
-      auto* to = static_cast<std::byte*>(target.data) +
-                 target.rows.Offset(sequence, 0, row) * static_cast<int64_t>(SizeOf(target.rows.dtype));
       kernels_.narrow(sums_ + key * tasks_.plan_.columns + target.columns.begin, tasks_.plan_.columns, count, columns,
-                      target.multiplier, {to, target.rows.dtype, target.rows.row});
+                      target.multiplier, TargetAt(target.rows, sequence, 0, row));
     }
     key += count;
   }

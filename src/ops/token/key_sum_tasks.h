@@ -9,7 +9,7 @@
 
 #include "core/kernels/kernel_types.h"
 #include "core/task_graph.h"
-#include "layout/rows.h"
+#include "layout/rows_view.h"
 #include "ops/token/ordered_commit.h"
 #include "ops/token/sparse_sequences.h"
 #include "tiling/key_sum_plan.h"
@@ -37,8 +37,7 @@ class KeySumTasks {
 
   /// Where columns of the sums are written: rows of keys.
   struct Target {
-    void* data = nullptr;
-    layout::Rows rows;
+    layout::MutableRowsView rows = {};
     float multiplier = 1;
     tiling::Interval columns = {};  ///< none: all
   };

@@ -5,8 +5,10 @@
 #include <limits>
 #include <string>
 
+#include "core/integer.h"
 #include "layout/bind_layout.h"
 #include "layout/overlap.h"
+#include "ops/bind/check_pages.h"
 
 namespace fa::ops {
 namespace {
@@ -204,10 +206,9 @@ layout::Rows SparseRowsOf(const TensorView& tensor, bool packed) {
                         tensor.shape[tensor.shape.rank() - 1]);
 }
 
-layout::Stats SparseValuesOf(const TensorView& tensor, bool packed) {
+layout::Rows SparseValuesOf(const TensorView& tensor, bool packed) {
   const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
-  const int row = packed ? 0 : 1;
-  return {.batch = packed ? 0 : stride[0], .head = stride[row + 1], .row = stride[row]};
+  return {.dtype = tensor.dtype, .batch = packed ? 0 : stride[0], .row = stride[packed ? 0 : 1]};
 }
 
 layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed) {
@@ -221,18 +222,17 @@ layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed) {
   return {.batch = packed ? 0 : stride[0], .row = stride[packed ? 1 : 2]};
 }
 
-Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,
-                        const SparseSequences& sequences) {
+layout::BlockTable SparseTensors::PagesOf(const TensorView& block_table) const {
+  return {
+      .row = layout::FilledStride(block_table.shape, block_table.stride)[0], .page_rows = page_rows_, .pages = blocks_};
+}
+
+Status CheckSparsePages(const layout::BlockTable& table, const SparseSequences& sequences) {
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];
     if (sequence.sq == 0) continue;
-    const int32_t* row = table + static_cast<int64_t>(b) * table_row;
-    for (int64_t page = 0; page * page_rows < sequence.sk; ++page) {
-      if (row[page] >= 0 && row[page] < blocks) continue;
-      return Status::InvalidArgument(
-          Arg("block_table", {}, At(static_cast<int64_t>(b)) + At(page)).Is(std::to_string(row[page])) + ", want 0.." +
-          std::to_string(blocks - 1) + " (" + Arg("k", ".shape", At(0)) + ")");
-    }
+    const tiling::Interval used{0, core::CeilDiv(sequence.sk, table.page_rows)};
+    if (Status status = CheckPages(table, static_cast<int64_t>(b), used); !status.ok()) return status;
   }
   return Status::Ok();
 }

@@ -9,6 +9,7 @@
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "layout/rows.h"
+#include "layout/stored_rows.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/call_tensors.h"
 #include "ops/token/sparse_sequences.h"
@@ -70,6 +71,8 @@ class SparseTensors {
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] int64_t batch() const { return batch_; }  ///< TND: the tensors do not say it, 0
   [[nodiscard]] int64_t q_rows() const { return q_rows_; }
+  /// The pages of the keys of checked tensors, without entries.
+  [[nodiscard]] layout::BlockTable PagesOf(const TensorView& block_table) const;
   /// With pages: as many rows as the table can hold.
   [[nodiscard]] int64_t k_rows() const { return k_rows_; }
   [[nodiscard]] int64_t page_rows() const { return page_rows_; }
@@ -99,8 +102,8 @@ class SparseTensors {
 
 /// Where the rows of a checked tensor [B, S, N, D] or [T, N, D] lie; pages: `batch` is the stride from page to page.
 [[nodiscard]] layout::Rows SparseRowsOf(const TensorView& tensor, bool packed);
-/// Strides of a tensor of one value per head: [B, S, N] or [T, N].
-[[nodiscard]] layout::Stats SparseValuesOf(const TensorView& tensor, bool packed);
+/// Where a row of values of a checked tensor [B, S, N] or [T, N] lies: that of (b, 0, s).
+[[nodiscard]] layout::Rows SparseValuesOf(const TensorView& tensor, bool packed);
 /// Strides of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one
 /// along Nkv.
 [[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
@@ -109,8 +112,7 @@ class SparseTensors {
 
 /// Checks that the pages in which keys of the sequences may lie exist. @return kInvalidArgument: "block_table[0][3]=12,
 /// want 0..11"
-[[nodiscard]] Status CheckSparsePages(const int32_t* table, int64_t table_row, int64_t page_rows, int64_t blocks,
-                                      const SparseSequences& sequences);
+[[nodiscard]] Status CheckSparsePages(const layout::BlockTable& table, const SparseSequences& sequences);
 
 /// The scale, or its default 1 / sqrt(columns). @return kInvalidArgument where it is not finite
 [[nodiscard]] Result<float> BindSparseScale(const float* given, int64_t columns);

@@ -390,15 +390,19 @@ TEST(BindGrad, DSinkComesWithASink) {
   EXPECT_TRUE(call.Bind()->forward.has_sink && !call.Bind()->has_dsink);
 }
 
-TEST(BindGrad, ForwardViewHoldsTheSameTensors) {
+TEST(BindGrad, RowsAreThoseOfTheArguments) {
   const GradCall call = GradCall::WithDPse({}, {2, 6, 7, 9});
-  const AttentionArgs forward = ops::ForwardArgs(call.args);
-  EXPECT_EQ(forward.q.data, call.args.q.data);
-  EXPECT_EQ(forward.pse.data, call.args.pse.data);
-  EXPECT_EQ(forward.out.data, call.args.out.data);
-  EXPECT_EQ(forward.softmax_max.data, call.args.softmax_max.data);
-  EXPECT_EQ(forward.softmax_sum.shape, call.args.softmax_sum.shape);
-  EXPECT_EQ(forward.lse.data, nullptr);
+  const auto bound = call.Bind();
+  ASSERT_TRUE(bound.ok());
+  const ops::GradRows rows = ops::RowsOf(*bound, call.args);
+  EXPECT_EQ(rows.q.data, call.args.q.data);
+  EXPECT_EQ(rows.scores.pse.data, call.args.pse.data);
+  EXPECT_EQ(rows.out.data, call.args.out.data);
+  EXPECT_EQ(static_cast<const void*>(rows.softmax_max.data), call.args.softmax_max.data);
+  EXPECT_EQ(rows.dpse.data, call.args.dpse.data);
+  EXPECT_EQ(rows.dk.At(1, 2, 3), static_cast<std::byte*>(call.args.dk.data) + 4 * bound->dk.Offset(1, 2, 3));
+  EXPECT_EQ(rows.q_rope.data, nullptr);
+  EXPECT_EQ(rows.dsink, nullptr);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST(TileFetch, ListsTheRowsOfThisOutputAndOfTheNextTilesInputsInEveryLayout) {
     next.head_kv = 0;
     next.head_begin = 0;
     ops::TileFetch fetch;
-    fetch.List(*bound, call.args, 160, kItem, &next);
+    fetch.List(bound->problem, ops::RowsOf(*bound, call.args), 160, kItem, &next);
     const bool packed = layout == Layout::kTND;
     const tiling::Interval rows{packed ? 10 : 3, packed ? 14 : 7}, keys{packed ? 9 : 0, packed ? 18 : 9};
     std::set<const char*> want;
@@ -65,7 +65,7 @@ TEST(TileFetch, ListsNoKeysTwiceForTilesOfOneHead) {
   next.row_begin = 0;
   next.row_end = 3;
   ops::TileFetch fetch;
-  fetch.List(*bound, call.args, 160, kItem, &next);
+  fetch.List(bound->problem, ops::RowsOf(*bound, call.args), 160, kItem, &next);
   std::set<const char*> want;
   AddRows(call.args.out.data, bound->out, 8, 0, 2, 2, {3, 7}, want);
   AddRows(call.args.q.data, bound->q, 16, 0, 2, 2, {0, 3}, want);
@@ -81,7 +81,7 @@ TEST(TileFetch, ListsOneBlockOfALongSequence) {
   next.head_begin = 4;
   next.keys = {40, 1000};
   ops::TileFetch fetch;
-  fetch.List(*bound, call.args, 160, kItem, &next);
+  fetch.List(bound->problem, ops::RowsOf(*bound, call.args), 160, kItem, &next);
   std::set<const char*> want;
   AddRows(call.args.out.data, bound->out, 8, 0, 2, 2, {3, 7}, want);
   AddRows(call.args.q.data, bound->q, 16, 0, 4, 2, {3, 7}, want);
@@ -98,7 +98,7 @@ TEST(TileFetch, LeavesOutWhatItHasNoRoomFor) {
   item.row_begin = 0;
   item.row_end = 700;
   ops::TileFetch fetch;
-  fetch.List(*bound, call.args, 160, item, &item);
+  fetch.List(bound->problem, ops::RowsOf(*bound, call.args), 160, item, &item);
   const core::kernels::FetchList list = fetch.list();
   EXPECT_EQ(list.end - list.run, 512);
   std::set<const char*> output;

@@ -44,8 +44,7 @@ struct Program {
   }
   [[nodiscard]] KeySumTasks::Target Target() {
     const int64_t sequence_stride = sequences.max_sk * kColumns;
-    return {.data = gradient.data(),
-            .rows = {.dtype = DType::kF32, .batch = sequence_stride, .head = 0, .row = kColumns}};
+    return {.rows = {gradient.data(), {.dtype = DType::kF32, .batch = sequence_stride, .head = 0, .row = kColumns}}};
   }
 
   SparseSequences sequences;

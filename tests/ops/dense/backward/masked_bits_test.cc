@@ -31,12 +31,13 @@ BackwardOutputs OutputsWith(const KernelTable& table, const BackwardProblem& pro
   tiling::WorkspacePlan booked;
   const ops::BackwardBuffers buffers(bound, plan, table, booked);
   const GuardedBuffer workspace(booked.total_bytes());
-  const AttentionArgs forward = ops::ForwardArgs(args);
-  ops::WriteTailGradients(bound, args);
-  ops::ClearGradientSums(bound, buffers, workspace.data());
-  ops::BackwardTile tile(bound, plan, table, args, forward, buffers, workspace.data());
+  const tiling::AttentionProblem& sizes = bound.forward.problem;
+  const ops::GradRows rows = ops::RowsOf(bound, args);
+  ops::WriteTailGradients(sizes, rows);
+  ops::ClearGradientSums(sizes, buffers, workspace.data());
+  ops::BackwardTile tile(sizes, plan, table, rows, buffers, workspace.data());
   for (int64_t position = 0; position < plan.graph.task_count; ++position) tile(plan.graph.TaskAt(position), 0);
-  ops::WriteGradientSums(bound, table, args, buffers, workspace.data());
+  ops::WriteGradientSums(sizes, table, rows, buffers, workspace.data());
   return problem.Outputs();
 }
 

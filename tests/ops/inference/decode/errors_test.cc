@@ -124,8 +124,8 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        SetLengths(c, {-1, 20});
      }},
-    {"PageThatDoesNotExist", kPages, "block_table[1][1]=8, want 0..7 (pages)", nullptr},
-    {"NegativePage", kPages, "block_table[1][1]=-1, want 0..7 (pages)", nullptr},
+    {"PageThatDoesNotExist", kPages, "block_table[1][1]=8, want 0..7 (k.shape[0])", nullptr},
+    {"NegativePage", kPages, "block_table[1][1]=-1, want 0..7 (k.shape[0])", nullptr},
     {"ScaleOfFloatKeys", kOne, "antiquant_scale: given, want none (k.dtype is f16)",
      [](Call* c) {
        c->args.antiquant_scale = {c->args.q.data, DType::kF32, {2}, {}};

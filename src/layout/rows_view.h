@@ -1,0 +1,69 @@
+#ifndef FA_LAYOUT_ROWS_VIEW_H_
+#define FA_LAYOUT_ROWS_VIEW_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fa/tensor.h"
+#include "layout/rows.h"
+
+namespace fa::layout {
+
+/// The rows of a tensor in a run: where they lie, which a plan knows, from an address on. Null data: the call has no
+/// such tensor, or it has no elements.
+struct RowsView {
+  RowsView() = default;
+  RowsView(const void* memory, const Rows& where) : data(static_cast<const std::byte*>(memory)), rows(where) {}
+
+  const std::byte* data = nullptr;
+  Rows rows;
+
+  /// Row (b, n, s), from its element `column` on.
+  [[nodiscard]] const std::byte* At(int64_t b, int64_t n, int64_t s, int64_t column = 0) const {
+    return data + (rows.Offset(b, n, s) + column) * static_cast<int64_t>(SizeOf(rows.dtype));
+  }
+};
+
+/// The same of an output.
+struct MutableRowsView {
+  MutableRowsView() = default;
+  MutableRowsView(void* memory, const Rows& where) : data(static_cast<std::byte*>(memory)), rows(where) {}
+
+  std::byte* data = nullptr;
+  Rows rows;
+
+  [[nodiscard]] std::byte* At(int64_t b, int64_t n, int64_t s, int64_t column = 0) const {
+    return data + (rows.Offset(b, n, s) + column) * static_cast<int64_t>(SizeOf(rows.dtype));
+  }
+  operator RowsView() const { return {data, rows}; }  // NOLINT(google-explicit-constructor)
+};
+
+/// f32 values, one per (b, n, s), in a run.
+struct StatsView {
+  StatsView() = default;
+  StatsView(const void* memory, const Stats& values) : data(static_cast<const float*>(memory)), where(values) {}
+
+  const float* data = nullptr;
+  Stats where;
+
+  [[nodiscard]] float At(int64_t b, int64_t n, int64_t s) const { return data[where.Offset(b, n, s)]; }
+};
+
+/// The same of an output.
+struct MutableStatsView {
+  MutableStatsView() = default;
+  MutableStatsView(void* memory, const Stats& values) : data(static_cast<float*>(memory)), where(values) {}
+
+  float* data = nullptr;
+  Stats where;
+
+  /// Writes all copies of a value.
+  void Write(int64_t b, int64_t n, int64_t s, float value) const {
+    float* to = data + where.Offset(b, n, s);
+    for (int64_t copy = 0; copy < where.copies; ++copy) to[copy * where.copy_stride] = value;
+  }
+};
+
+}  // namespace fa::layout
+
+#endif  // FA_LAYOUT_ROWS_VIEW_H_

@@ -1,0 +1,95 @@
+#ifndef FA_LAYOUT_STORED_ROWS_H_
+#define FA_LAYOUT_STORED_ROWS_H_
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fa/tensor.h"
+#include "layout/rows.h"
+#include "layout/rows_view.h"
+
+namespace fa::layout {
+
+/// Which pages the rows of a call lie in: rows [j * page_rows, (j + 1) * page_rows) of batch element b in page
+/// entries[b * row + j].
+struct BlockTable {
+  const int32_t* entries = nullptr;  ///< null: rows do not lie in pages
+  int64_t row = 0;                   ///< entries from batch element to batch element
+  int64_t page_rows = 0;             ///< rows per page
+  int64_t pages = 0;                 ///< pages that exist
+};
+
+/// The rows of one head of one batch element or packed sequence: evenly apart, or in pages.
+struct HeadRows {
+  const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0
+  DType dtype = DType::kF32;
+  int64_t stride = 0;                                 ///< elements from row to row, in pages of one page
+  const int32_t* table = nullptr;                     ///< page of rows [j * page_rows, ...) at [j]; null: not in pages
+  int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
+
+  [[nodiscard]] bool paged() const { return table != nullptr; }
+
+  /// Elements from `first` to a row.
+  [[nodiscard]] int64_t Offset(int64_t row) const {
+    assert(row >= 0);
+    return paged() ? Page(row / page_rows) * page_stride + row % page_rows * stride : row * stride;
+  }
+  [[nodiscard]] const std::byte* At(int64_t row) const {
+    return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
+  }
+  /// Where the run of rows that begins at `row` and lies evenly apart ends, at most at `end`: in pages at the end of
+  /// the row's page, or where the rows `fetch_ahead` rows further on enter another page.
+  [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
+    if (!paged()) return end;
+    const int64_t page_end = (row / page_rows + 1) * page_rows;
+    const int64_t ahead_end = ((row + fetch_ahead) / page_rows + 1) * page_rows - fetch_ahead;
+    return std::min({end, page_end, ahead_end});
+  }
+
+ private:
+  /// Entry `index` of the table, kept within the pages. Entries are checked before a run; but even if another thread
+  /// writes to the table meanwhile, no address leaves the pages.
+  [[nodiscard]] int64_t Page(int64_t index) const {
+    assert(pages > 0);
+    const auto page = static_cast<uint32_t>(__atomic_load_n(table + index, __ATOMIC_RELAXED));
+    return std::min<int64_t>(page, pages - 1);
+  }
+};
+
+/// The keys or values of a call in a run, in one of three forms.
+struct StoredRows {
+  /// One tensor for all batch elements. In pages, view.rows.batch is the stride from page to page.
+  RowsView view = {};
+  /// One tensor per batch element, and where its rows lie; empty: `view`.
+  std::span<const TensorView> list = {};
+  std::span<const Rows> list_rows = {};
+  BlockTable table = {};
+
+  [[nodiscard]] bool paged() const { return table.entries != nullptr; }
+
+  /// The rows of a head from row `offset` on; in pages there is no offset.
+  [[nodiscard]] HeadRows Head(int64_t b, int64_t n, int64_t offset) const {
+    assert(b >= 0 && n >= 0);
+    if (!list.empty()) {
+      const Rows& rows = list_rows[static_cast<size_t>(b)];
+      const RowsView own(list[static_cast<size_t>(b)].data, rows);
+      return {.first = own.At(0, n, offset), .dtype = rows.dtype, .stride = rows.row};
+    }
+    HeadRows head{.dtype = view.rows.dtype, .stride = view.rows.row};
+    if (view.data == nullptr) return head;  // no keys, and nothing to add to
+    head.first = paged() ? view.At(0, n, 0) : view.At(b, n, offset);
+    if (!paged()) return head;
+    head.table = table.entries + b * table.row;
+    head.page_rows = table.page_rows;
+    head.page_stride = view.rows.batch;
+    head.pages = table.pages;
+    return head;
+  }
+};
+
+}  // namespace fa::layout
+
+#endif  // FA_LAYOUT_STORED_ROWS_H_

@@ -1,0 +1,94 @@
+#ifndef FA_OPS_ATTENTION_ROWS_H_
+#define FA_OPS_ATTENTION_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fa/flash_attention.h"
+#include "layout/rows_view.h"
+#include "layout/stored_rows.h"
+#include "ops/bind/bind_attention.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+// The tensors of a dense call in a run, as its tiles read and write them: what a plan keeps (BoundAttention) with the
+// addresses of the arguments. Argument structs end here. A tensor that the call does not have has null data.
+
+/// The position bias: row i of head n of sequence b at Of(b).At(0, n, i).
+struct PseView {
+  const std::byte* data = nullptr;
+  const PseRows* where = nullptr;
+
+  [[nodiscard]] bool compressed() const { return data != nullptr && where->compressed; }
+  [[nodiscard]] layout::RowsView Of(int64_t b) const {
+    return {data + where->Offset(b) * static_cast<int64_t>(SizeOf(where->dtype)), where->Of(b)};
+  }
+};
+
+/// The same of its gradient.
+struct MutablePseView {
+  std::byte* data = nullptr;
+  const PseRows* where = nullptr;
+
+  [[nodiscard]] layout::MutableRowsView Of(int64_t b) const {
+    return {data + where->Offset(b) * static_cast<int64_t>(SizeOf(where->dtype)), where->Of(b)};
+  }
+};
+
+/// What the scores of a call go through between their product and the product with V.
+struct ScoreInputs {
+  float scale = 1;
+  float softcap = 0;
+  PseType pse_type = PseType::kAddThenScale;
+  PseView pse = {};                                      ///< pse types 0 and 1
+  layout::StatsView slopes = {};                         ///< pse types 2 and 3: of (b, n, 0)
+  std::span<const int64_t> q_start = {}, kv_start = {};  ///< of each sequence; empty: all 0
+  layout::RowsView dense_mask = {};                      ///< strides 0 where broadcast
+  const uint8_t* keep_bits = nullptr;                    ///< of every pair, least significant bit first
+  const PhiloxState* philox = nullptr;                   ///< draws the bits instead
+  std::span<const int64_t> dropout_offset = {};          ///< of each sequence: the number of its first pair
+  float keep_prob = 1;
+
+  [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
+  [[nodiscard]] bool has_slopes() const { return slopes.data != nullptr; }
+  [[nodiscard]] bool has_dense_mask() const { return dense_mask.data != nullptr; }
+  [[nodiscard]] bool has_dropout() const { return keep_bits != nullptr || philox != nullptr; }
+};
+
+/// Scales and offsets of i8 keys or values, f32: [heads_kv][columns], or per token [batch][keys].
+struct Antiquants {
+  const float *scale = nullptr, *offset = nullptr;
+  int64_t row = 0;  ///< from head to head, or from batch element to batch element
+  bool per_token = false;
+};
+
+/// The rows of a forward.
+struct ForwardRows {
+  layout::RowsView q = {}, q_rope = {};
+  layout::StoredRows k = {}, k_rope = {}, v = {};
+  Antiquants k_antiquants = {}, v_antiquants = {};  ///< of i8 keys and values
+  const float* sink = nullptr;                      ///< of each head
+  ScoreInputs scores = {};
+
+  layout::MutableRowsView out = {};
+  layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
+  bool selected_keys = false;         ///< a row without keys has statistics 0, not those of a masked row
+  tiling::Interval unused_rows = {};  ///< rows of packed sequences that belong to none: written as 0
+  int64_t padded_rows = 0;            ///< as in BoundAttention
+};
+
+/// The tensors of the arguments from which scores are made.
+struct ScoreTensors {
+  const TensorView &pse, &dense_mask, &drop_mask;
+};
+
+[[nodiscard]] ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreTensors& tensors);
+
+/// The rows of checked arguments; they point into `bound`.
+[[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_ATTENTION_ROWS_H_

@@ -1,0 +1,18 @@
+#ifndef FA_OPS_CHECK_PAGES_H_
+#define FA_OPS_CHECK_PAGES_H_
+
+#include <cstdint>
+
+#include "fa/status.h"
+#include "layout/stored_rows.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// Checks in Run that the entries `used` of batch element b's row of block_table are pages. @return kInvalidArgument:
+/// "block_table[0][3]=12, want 0..11 (k.shape[0])"
+[[nodiscard]] Status CheckPages(const layout::BlockTable& table, int64_t b, tiling::Interval used);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_CHECK_PAGES_H_
