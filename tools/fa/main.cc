@@ -3,10 +3,13 @@
 // stderr.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -16,6 +19,7 @@
 
 #include "commands.h"
 #include "fa/version.h"
+#include "files/staged_file.h"
 #include "flags/failure.h"
 
 namespace {
@@ -23,10 +27,31 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kBadArguments = 2;
 
-int Report(int exit_code, std::string message) {
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  fmt::print(stderr, "fa: {}\n", message);
+/// Prints the message in one line. Allocates nothing, since it may say that there is no memory.
+int Report(int exit_code, const char* message) noexcept {
+  char part[512];
+  std::fputs("fa: ", stderr);
+  while (*message != '\0') {
+    size_t size = 0;
+    for (; size < sizeof part && *message != '\0'; ++message) part[size++] = *message == '\n' ? ' ' : *message;
+    std::fwrite(part, 1, size, stderr);
+  }
+  std::fputs("\n", stderr);
   return exit_code;
+}
+
+/// Destructors of nlohmann::json allocate (json_value::destroy): without memory they end the process. It then ends as
+/// after any other lack of memory.
+[[noreturn]] void EndWithoutMemory() noexcept {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    fa::tool::RemoveStagedFiles();
+    _exit(Report(kFailure, "out of memory"));
+  } catch (...) {
+    std::abort();
+  }
+  std::abort();
 }
 
 void AddCommands(CLI::App& app) {
@@ -109,6 +134,8 @@ void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
 }
 
 int Main(int argc, char** argv) {
+  fa::tool::MakeFileSizeLimitAnError();
+  std::set_terminate(EndWithoutMemory);
   CLI::App app{"Attention on CPUs"};
   app.name("fa");
   app.set_version_flag("--version", FA_VERSION_STRING);
@@ -122,7 +149,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ExtrasError&) {
     std::string words;
     for (const std::string& word : app.remaining(/*recurse=*/true)) words += ' ' + word;
-    return Report(kBadArguments, "unexpected:" + words);
+    return Report(kBadArguments, ("unexpected:" + words).c_str());
   } catch (const CLI::ParseError& error) {
     return Report(kBadArguments, error.what());
   }

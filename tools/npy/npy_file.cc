@@ -111,16 +111,32 @@ Array Load(const std::string& path) {
   }
 }
 
-void Save(const std::string& path, ElementType type, std::span<const int64_t> shape, const void* data) {
-  File file = Open(path, "wb");
+namespace {
+
+void Write(std::FILE* file, ElementType type, std::span<const int64_t> shape, const void* data) {
   const std::string header = FormatHeader(type, shape);
   const size_t bytes = BytesOf(shape, type).value();
   errno = 0;
-  const bool written = std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
-                       std::fwrite(data, 1, bytes, file.get()) == bytes;
-  // Closing flushes; a full disk may show only here.
-  const bool closed = std::fclose(file.release()) == 0;
-  if (!written || !closed) throw IoError(path + ": " + std::strerror(errno));
+  if (std::fwrite(header.data(), 1, header.size(), file) == header.size() &&
+      std::fwrite(data, 1, bytes, file) == bytes) {
+    return;
+  }
+  throw IoError(std::strerror(errno));
+}
+
+}  // namespace
+
+void Write(std::FILE* file, const Array& array) { Write(file, array.type(), array.shape(), array.bytes()); }
+
+void Save(const std::string& path, ElementType type, std::span<const int64_t> shape, const void* data) {
+  File file = Open(path, "wb");
+  try {
+    Write(file.get(), type, shape, data);
+    // Closing flushes; a full disk may show only here.
+    if (std::fclose(file.release()) != 0) throw IoError(std::strerror(errno));
+  } catch (const IoError& error) {
+    throw IoError(path + ": " + error.what());
+  }
 }
 
 void Save(const std::string& path, const Array& array) { Save(path, array.type(), array.shape(), array.bytes()); }

@@ -1,6 +1,7 @@
 #ifndef FA_NPY_NPY_FILE_H_
 #define FA_NPY_NPY_FILE_H_
 
+#include <cstdio>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -29,6 +30,8 @@ class FormatError : public std::runtime_error {
 /// Writes version 1.0, row-major, straight into `path`. Throws IoError.
 void Save(const std::string& path, ElementType type, std::span<const int64_t> shape, const void* data);
 void Save(const std::string& path, const Array& array);
+/// The same into an open file, which may hold bytes back until it is flushed. Throws IoError with the system's reason.
+void Write(std::FILE* file, const Array& array);
 
 }  // namespace fa::npy
 

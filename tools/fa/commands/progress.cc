@@ -5,12 +5,18 @@
 
 #include <chrono>
 #include <cstdio>
+#include <system_error>
 #include <utility>
 
 namespace fa::tool {
 
 Progress::Progress(std::string text) : text_(std::move(text)) {
-  if (isatty(STDERR_FILENO) != 0) thread_ = std::thread([this] { Show(); });
+  if (isatty(STDERR_FILENO) == 0) return;
+  try {
+    thread_ = std::thread([this] { Show(); });
+  } catch (const std::system_error&) {
+    // The work goes on where the system has no thread to spare.
+  }
 }
 
 Progress::~Progress() {

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <utility>
+#include <memory>
+#include <system_error>
 
 #include "files/files_read.h"
 #include "flags/failure.h"
@@ -19,29 +19,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void WriteText(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw npy::IoError(path + ": " + std::strerror(errno));
+/// The path with its links resolved, also those that name a file that does not exist yet.
+fs::path Resolved(const std::string& path, std::error_code& error) {
+  constexpr int kMostLinks = 40;  // as the kernel
+  fs::path target = fs::absolute(path);
+  for (int links = 0; links < kMostLinks; ++links) {
+    if (!fs::is_symlink(fs::symlink_status(target, error)) || fs::exists(target, error) || error) break;
+    target = target.parent_path() / fs::read_symlink(target, error);
+  }
+  return fs::weakly_canonical(target, error);
 }
 
 }  // namespace
 
-OutputFiles::~OutputFiles() {
-  for (const File& file : files_) {
-    if (file.written && !file.temporary.empty()) ::unlink(file.temporary.c_str());
-  }
-}
-
 size_t OutputFiles::Add(const char* flag, const std::string& path) {
   if (path.empty()) throw UsageError(fmt::format("{}: an empty file name", flag));
   std::error_code error;
-  const fs::path target = fs::weakly_canonical(fs::absolute(path), error);
+  const fs::path target = Resolved(path, error);
   if (error) throw Failure(fmt::format("{}: {}: {}", flag, path, error.message()));
   const fs::path folder = target.parent_path();
   const fs::file_status status = fs::status(target, error);
-  File file;
+  File& file = files_.emplace_back();
   file.flag = flag;
   file.path = path;
   file.target = target.string();
@@ -49,41 +47,49 @@ size_t OutputFiles::Add(const char* flag, const std::string& path) {
   if (const char* input = FlagThatRead(file.target)) {
     throw UsageError(fmt::format("{}: {}: is the file of {}", flag, path, input));
   }
-  const bool in_place = fs::exists(status) && !fs::is_regular_file(status);
-  if (!in_place) {
+  file.in_place = fs::exists(status) && !fs::is_regular_file(status);
+  if (!file.in_place) {
     if (::access(folder.c_str(), W_OK | X_OK) != 0) {
       throw Failure(fmt::format("{}: {}: {}", flag, path, std::strerror(errno)));
     }
-    file.temporary = fmt::format("{}.{}-{}.part", file.target, ::getpid(), files_.size());
     for (const File& other : files_) {
-      if (other.target == file.target) throw UsageError(fmt::format("{} and {} name one file", other.flag, flag));
+      if (&other != &file && other.target == file.target)
+        throw UsageError(fmt::format("{} and {} name one file", other.flag, flag));
     }
   }
-  files_.push_back(std::move(file));
   return files_.size() - 1;
 }
 
-void OutputFiles::Write(const File& file) {
-  const std::string& destination = file.temporary.empty() ? file.target : file.temporary;
-  try {
-    if (file.array != nullptr) npy::Save(destination, *file.array);
-    if (file.text != nullptr) WriteText(destination, *file.text);
-  } catch (const npy::IoError& error) {
-    throw Failure(fmt::format("{}: {}", file.flag, error.what()));
+void OutputFiles::WriteTo(std::FILE* stream, const File& file) {
+  if (file.array != nullptr) npy::Write(stream, *file.array);
+  if (file.text == nullptr || std::fwrite(file.text->data(), 1, file.text->size(), stream) == file.text->size()) return;
+  throw npy::IoError(std::strerror(errno));
+}
+
+void OutputFiles::Write(File& file) {
+  if (!file.in_place) {
+    WriteTo(file.staged.emplace(file.target).stream(), file);
+    file.staged->Finish();
+    return;
   }
+  std::FILE* const stream = std::fopen(file.target.c_str(), "wb");
+  if (stream == nullptr) throw npy::IoError(std::strerror(errno));
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> closed_on_failure(stream, std::fclose);
+  WriteTo(stream, file);
+  // A full disk may show only here.
+  if (std::fflush(stream) != 0) throw npy::IoError(std::strerror(errno));
 }
 
 void OutputFiles::Commit() {
-  for (File& file : files_) {
-    file.written = true;
-    Write(file);
-  }
-  for (File& file : files_) {
-    if (file.temporary.empty()) continue;
-    if (::rename(file.temporary.c_str(), file.target.c_str()) != 0) {
-      throw Failure(fmt::format("{}: {}: {}", file.flag, file.path, std::strerror(errno)));
+  File* current = nullptr;
+  try {
+    for (File& file : files_) Write(*(current = &file));
+    const PublishedTogether together;
+    for (File& file : files_) {
+      if (file.staged) (current = &file)->staged->Publish();
     }
-    file.written = false;
+  } catch (const npy::IoError& error) {
+    throw Failure(fmt::format("{}: {}: {}", current->flag, current->path, error.what()));
   }
 }
 

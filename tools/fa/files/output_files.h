@@ -2,8 +2,12 @@
 #define FA_TOOLS_FA_FILES_OUTPUT_FILES_H_
 
 #include <cstddef>
+#include <cstdio>
+#include <deque>
+#include <optional>
 #include <string>
-#include <vector>
+
+#include "files/staged_file.h"
 
 namespace fa::npy {
 class Array;
@@ -12,12 +16,12 @@ class Array;
 namespace fa::tool {
 
 /// The files that a command writes: all or none. Add() checks the destinations before any work is done. Commit() writes
-/// each file under another name in the folder of its destination, and renames all when all are complete. A destination
-/// that is not a regular file (/dev/null, a pipe) is written in place.
+/// each as a StagedFile, and gives all their names when all are complete. A destination that is not a regular file
+/// (/dev/null, a pipe) is written in place. A symbolic link stays: the file that it names is written, also where there
+/// is none yet.
 class OutputFiles {
  public:
   OutputFiles() = default;
-  ~OutputFiles();
   OutputFiles(const OutputFiles&) = delete;
   OutputFiles& operator=(const OutputFiles&) = delete;
 
@@ -32,14 +36,15 @@ class OutputFiles {
  private:
   struct File {
     std::string flag, path;
-    std::string target;     ///< path with symbolic links resolved
-    std::string temporary;  ///< the name it is written under; empty: in place
+    std::string target;  ///< path with symbolic links resolved
+    bool in_place = false;
     const npy::Array* array = nullptr;
     const std::string* text = nullptr;
-    bool written = false;
+    std::optional<StagedFile> staged = {};
   };
-  static void Write(const File& file);
-  std::vector<File> files_;
+  static void WriteTo(std::FILE* stream, const File& file);
+  static void Write(File& file);
+  std::deque<File> files_;  // a deque, because staged files do not move
 };
 
 }  // namespace fa::tool
