@@ -6,7 +6,7 @@ set -eu
 
 packages="
   build-essential g++ cmake ninja-build pkg-config git ca-certificates binutils
-  libtbb-dev libtbbbind-2-5 libopenblas-pthread-dev libhwloc-dev librandom123-dev
+  libtbb-dev libopenblas-pthread-dev libhwloc-dev librandom123-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev
   clang-format-14
@@ -17,7 +17,7 @@ python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
 
 if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
   packages="$packages g++-aarch64-linux-gnu qemu-user"
-  for library in libtbb-dev libtbbbind-2-5 libopenblas-pthread-dev libhwloc-dev libgtest-dev libgmock-dev \
+  for library in libtbb-dev libopenblas-pthread-dev libhwloc-dev libgtest-dev libgmock-dev \
     libbenchmark-dev libfmt-dev; do
     packages="$packages $library:arm64"
   done

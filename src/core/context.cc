@@ -1,6 +1,5 @@
 #include "fa/context.h"
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -9,7 +8,6 @@
 #include "core/cpu.h"
 #include "core/guarded_call.h"
 #include "core/proven_isa.h"
-#include "core/scheduler.h"
 
 namespace fa {
 namespace {
@@ -25,12 +23,8 @@ std::vector<core::FlowExecutor::Node> ExecutorNodes(const ContextSettings& setti
   if (settings.numa == NumaPolicy::kIgnore || nodes < 2 || settings.workers < 2 * nodes) {
     return {{.workers = settings.workers}};
   }
-  const std::vector<int> known = core::BindableNumaNodes();
   std::vector<core::FlowExecutor::Node> result;
-  for (const core::Topology::Node& node : topology.nodes) {
-    const bool binds = std::find(known.begin(), known.end(), node.logical_index) != known.end();
-    result.push_back({.workers = 0, .numa_id = binds ? node.logical_index : core::FlowExecutor::Node::kAnywhere});
-  }
+  for (const core::Topology::Node& node : topology.nodes) result.push_back({.workers = 0, .cpus = node.cpus});
   for (int worker = 0; worker < settings.workers; ++worker) {
     ++result[static_cast<size_t>(core::NodeOfWorker(worker, settings.workers, nodes))].workers;
   }
@@ -82,6 +76,7 @@ std::string Context::Impl::Describe() const {
     text += (text.ends_with('(') ? "" : ", ") + std::string("node ") + std::to_string(node.os_index) + ": " +
             std::to_string(node.cores) + (node.cores == 1 ? " core" : " cores");
   }
+  if (topology_.cpu_quota > 0) text += "; control group: time of " + std::to_string(topology_.cpu_quota);
   text += ")\nthreads: " + std::to_string(workers) + " in " + std::to_string(nodes()) + " arena(s), numa policy " +
           (numa == NumaPolicy::kSpread ? "spread" : "ignore") + "\n";
   text += std::string("accumulation: ") +

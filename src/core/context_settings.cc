@@ -28,7 +28,7 @@ Result<int> ResolveThreads(int option, const char* environment, const core::Topo
   }
   if (option > 0) return option;
   if (environment != nullptr && *environment != '\0') return ThreadsOfEnvironment(environment);
-  return topology.cores();
+  return topology.default_workers();
 }
 
 Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa highest, Isa preferred) {
@@ -83,7 +83,7 @@ Result<PlannedMachine> ResolveMachine(const MachineOptions& machine) {
   planned.topology.l2_bytes = machine.l2_bytes > 0 ? machine.l2_bytes : least.l2_bytes;
   for (int node = 0; node < machine.numa_nodes; ++node) {
     const int cores = machine.cores / machine.numa_nodes + (node < machine.cores % machine.numa_nodes ? 1 : 0);
-    planned.topology.nodes.push_back({.os_index = node, .logical_index = node, .cores = cores});
+    planned.topology.nodes.push_back({.os_index = node, .cores = cores});
   }
   return planned;
 }

@@ -1,7 +1,6 @@
 #include "core/flow_executor.h"
 
 #include <tbb/flow_graph.h>
-#include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
@@ -9,13 +8,16 @@
 #include <cassert>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
+#include "core/affinity.h"
 #include "core/graph_run.h"
 #include "core/guarded_call.h"
 #include "core/scheduler.h"
 #include "core/serial_executor.h"
+#include "core/thread_allowance.h"
 #include "core/tsan.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -38,15 +40,13 @@ class FlowExecutor::NodeFlow {
  public:
   /// `home`: the flow that the caller waits in, null for that flow itself, where the caller is one of the workers. A
   /// slot is kept for it there; and in the other arenas for who destroys them, to receive the last messages.
-  NodeFlow(FlowExecutor& owner, NodeFlow* home, Node node, int first_worker)
+  NodeFlow(FlowExecutor& owner, NodeFlow* home, const Node& node, int first_worker)
       : owner_(owner),
         home_(home),
         first_worker_(first_worker - (home == nullptr ? 0 : 1)),
         workers_(node.workers),
-        arena_(tbb::task_arena::constraints{}
-                   .set_numa_id(node.numa_id)
-                   .set_max_concurrency(node.workers + (home == nullptr ? 0 : 1)),
-               1u) {}
+        cpus_(node.cpus),
+        arena_(node.workers + (home == nullptr ? 0 : 1), 1U) {}
   /// To be called once, before anything else. Where it throws, oneTBB has been given up, and the flow is not to be
   /// destroyed.
   void Start() {
@@ -122,6 +122,7 @@ class FlowExecutor::NodeFlow {
     }
   }
 
+  [[nodiscard]] std::span<const int> cpus() const { return cpus_; }
   /// The calling thread's worker number, from inside the arena.
   [[nodiscard]] int Worker() const {
     const int slot = tbb::this_task_arena::current_thread_index();
@@ -224,6 +225,7 @@ class FlowExecutor::NodeFlow {
   NodeFlow* home_;
   int first_worker_;  ///< of slot 0
   int workers_;
+  std::span<const int> cpus_;
   std::atomic<uint64_t> places_{0};
   std::atomic<int> guests_{0};  ///< of the home flow: threads on any node that a message has reached
   tbb::task_arena arena_;
@@ -286,22 +288,6 @@ Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byt
   });
 }
 
-// oneTBB starts no more threads in a process than there are cores, and says so on stderr when asked for more, unless
-// some allowance permits them. The smallest of all allowances counts: a limit set by the program stays in force.
-class FlowExecutor::ThreadAllowance {
- public:
-  explicit ThreadAllowance(int workers) {
-    constexpr auto kParameter = tbb::global_control::max_allowed_parallelism;
-    const size_t wanted = static_cast<size_t>(workers);
-    AskScheduler([&] {
-      if (tbb::global_control::active_value(kParameter) < wanted) control_.emplace(kParameter, wanted);
-    });
-  }
-
- private:
-  std::optional<tbb::global_control> control_;
-};
-
 void FlowExecutor::Start() {
   if (!flows_.empty()) return;
   allowance_ = std::make_unique<ThreadAllowance>(workers_);
@@ -338,6 +324,8 @@ void FlowExecutor::RunParallel(const TaskGraph& graph) {
 
 void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanAcquire(this);
+  // Here and not by oneTBB: its binding library loads hwloc, which does not survive a lack of memory.
+  const BoundThread on_node(flow.cpus());
   const int worker = flow.Worker();
   for (;;) {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });

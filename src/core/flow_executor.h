@@ -9,6 +9,7 @@
 namespace fa::core {
 
 class GraphRun;
+class ThreadAllowance;
 
 /// Runs task graphs on oneTBB: one long-lived tbb::flow::graph of one node per NUMA node, inside a tbb::task_arena of
 /// its own. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
@@ -17,9 +18,8 @@ class GraphRun;
 class FlowExecutor final : public Executor {
  public:
   struct Node {
-    static constexpr int kAnywhere = -1;
     int workers = 1;
-    int numa_id = kAnywhere;  ///< oneTBB's number of the NUMA node
+    std::vector<int> cpus = {};  ///< hardware threads that its workers are bound to while they work; empty: all
   };
   /// An arena keeps about 256 bytes per thread slot. No machine has nearly as many threads: a larger number is a
   /// mistake.
@@ -34,7 +34,6 @@ class FlowExecutor final : public Executor {
 
  private:
   class NodeFlow;
-  class ThreadAllowance;
 
   void Start();
   void RunParallel(const TaskGraph& graph);

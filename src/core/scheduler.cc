@@ -1,9 +1,10 @@
 #include "core/scheduler.h"
 
-#include <tbb/info.h>
+#include <tbb/scalable_allocator.h>
 #include <tbb/task_arena.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "core/fork_depth.h"
@@ -12,6 +13,10 @@ namespace fa::core {
 namespace {
 
 std::atomic<bool> given_up{false};
+
+// oneTBB opens its allocator's library when it first needs it. Opened then, without memory, the library's constructor
+// ends the process (glibc 2.36, _dlerror_run). A use of it, even this one, loads the library with libfa.
+[[maybe_unused]] size_t (*const volatile loads_the_allocator)(void*) = scalable_msize;
 
 template <typename Question>
 bool Answers(const Question& question) noexcept {
@@ -22,13 +27,6 @@ bool Answers(const Question& question) noexcept {
     return false;
   }
 }
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-bool NumaNodesAnswer() noexcept {
-  static const bool answer = SchedulerStarts() && Answers([] { return tbb::info::numa_nodes(); });
-  return answer;
-}
-#endif
 
 }  // namespace
 
@@ -45,15 +43,5 @@ bool SchedulerStarts() noexcept {
 bool SchedulerGivenUp() noexcept { return given_up.load(std::memory_order_relaxed); }
 
 void GiveUpScheduler() noexcept { given_up.store(true, std::memory_order_relaxed); }
-
-std::vector<int> BindableNumaNodes() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return {};  // oneTBB loads its binding library in a way (RTLD_DEEPBIND) that the sanitizers abort on
-#else
-  if (!SchedulerStarts() || !NumaNodesAnswer()) return {};
-  const std::vector<tbb::numa_node_id> nodes = tbb::info::numa_nodes();
-  return {nodes.begin(), nodes.end()};
-#endif
-}
 
 }  // namespace fa::core

@@ -1,8 +1,6 @@
 #ifndef FA_CORE_SCHEDULER_H_
 #define FA_CORE_SCHEDULER_H_
 
-#include <vector>
-
 namespace fa::core {
 
 /// oneTBB asks about the machine when it is first used, once per process; an exception there, for lack of memory,
@@ -30,9 +28,6 @@ void AskScheduler(const Call& call) {
     throw;
   }
 }
-
-/// The NUMA nodes that oneTBB can bind threads to; none if it found no memory when first asked. @throws std::bad_alloc
-[[nodiscard]] std::vector<int> BindableNumaNodes();
 
 }  // namespace fa::core
 

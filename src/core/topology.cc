@@ -1,11 +1,16 @@
 #include "core/topology.h"
 
 #include <hwloc.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
-#include <thread>
 #include <type_traits>
+#include <utility>
+
+#include "core/affinity.h"
+#include "core/machine_files.h"
 
 namespace fa::core {
 namespace {
@@ -13,11 +18,7 @@ namespace {
 struct DestroyTopology {
   void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
 };
-struct FreeBitmap {
-  void operator()(hwloc_bitmap_t bitmap) const { hwloc_bitmap_free(bitmap); }
-};
 using HwlocTopology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
-using HwlocBitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, FreeBitmap>;
 
 // Sizes of the smallest caches among current server cores, for machines that hide theirs.
 constexpr int64_t kDefaultL1Bytes = 32 << 10;
@@ -43,40 +44,49 @@ int NodeOfCore(const std::vector<hwloc_obj_t>& nodes, hwloc_obj_t core) {
   return 0;
 }
 
-Topology Describe(hwloc_topology_t topology, hwloc_const_bitmap_t allowed) {
+Topology Describe(hwloc_topology_t topology) {
   Topology result;
   std::vector<hwloc_obj_t> nodes;
   for (hwloc_obj_t node = nullptr;
        (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
     nodes.push_back(node);
-    result.nodes.push_back({static_cast<int>(node->os_index), static_cast<int>(node->logical_index), 0});
+    result.nodes.push_back({.os_index = static_cast<int>(node->os_index)});
   }
   if (result.nodes.empty()) result.nodes.emplace_back();
 
   const hwloc_obj_type_t core_type =
       hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
   for (hwloc_obj_t core = nullptr; (core = hwloc_get_next_obj_by_type(topology, core_type, core)) != nullptr;) {
-    if (allowed != nullptr && hwloc_bitmap_intersects(core->cpuset, allowed) == 0) continue;
     ++result.nodes[static_cast<size_t>(NodeOfCore(nodes, core))].cores;
   }
   std::erase_if(result.nodes, [](const Topology::Node& node) { return node.cores == 0; });
-  if (result.nodes.empty()) result.nodes.push_back({0, 0, 1});
+  if (result.nodes.empty()) result.nodes.push_back({.os_index = 0, .cores = 1});
 
   result.packages = std::max(1, hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE));
   result.l1_bytes = CacheBytes(topology, HWLOC_OBJ_L1CACHE);
   result.l2_bytes = CacheBytes(topology, HWLOC_OBJ_L2CACHE);
   result.l3_bytes = CacheBytes(topology, HWLOC_OBJ_L3CACHE);
-  if (result.l1_bytes == 0) result.l1_bytes = kDefaultL1Bytes;
-  if (result.l2_bytes == 0) result.l2_bytes = kDefaultL2Bytes;
   return result;
 }
 
-Topology WithoutHwloc() {
-  Topology result;
-  result.nodes.push_back({0, 0, static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))});
-  result.l1_bytes = kDefaultL1Bytes;
-  result.l2_bytes = kDefaultL2Bytes;
-  return result;
+Topology WithDefaultCaches(Topology topology) {
+  if (topology.l1_bytes == 0) topology.l1_bytes = kDefaultL1Bytes;
+  if (topology.l2_bytes == 0) topology.l2_bytes = kDefaultL2Bytes;
+  return topology;
+}
+
+// Hypervisors may hide caches from the kernel's files but not from the CPU, which the C library asks.
+void AskForMissingCaches(Topology& topology) {
+  const auto ask = [](int64_t& bytes, int name) {
+    if (bytes == 0) bytes = std::max(int64_t{0}, int64_t{sysconf(name)});
+  };
+  ask(topology.l1_bytes, _SC_LEVEL1_DCACHE_SIZE);
+  ask(topology.l2_bytes, _SC_LEVEL2_CACHE_SIZE);
+  ask(topology.l3_bytes, _SC_LEVEL3_CACHE_SIZE);
+}
+
+bool MachineIsInvented() {
+  return std::getenv("HWLOC_SYNTHETIC") != nullptr || std::getenv("HWLOC_XMLFILE") != nullptr;
 }
 
 }  // namespace
@@ -87,12 +97,21 @@ int Topology::cores() const {
   return total;
 }
 
+int Topology::default_workers() const { return cpu_quota == 0 ? cores() : std::min(cores(), cpu_quota); }
+
+// The kernel's files and not hwloc: without memory hwloc 2.9 ends the process (an assertion in hwloc_obj_add_info, null
+// pointers in its discovery), which no caller can catch.
 Topology Topology::Detect() {
-  const HwlocTopology topology = NewHwlocTopology();
-  if (topology == nullptr || hwloc_topology_load(topology.get()) != 0) return WithoutHwloc();
-  const HwlocBitmap allowed(hwloc_bitmap_alloc());
-  const bool bound = allowed != nullptr && hwloc_get_cpubind(topology.get(), allowed.get(), HWLOC_CPUBIND_PROCESS) == 0;
-  return core::Describe(topology.get(), bound ? allowed.get() : nullptr);
+  if (MachineIsInvented()) {
+    const HwlocTopology invented = NewHwlocTopology();
+    if (invented != nullptr && hwloc_topology_load(invented.get()) == 0) {
+      return WithDefaultCaches(core::Describe(invented.get()));
+    }
+  }
+  Topology machine = ReadMachine("", AllowedCpus());
+  machine.cpu_quota = CpuQuota("");
+  AskForMissingCaches(machine);
+  return WithDefaultCaches(std::move(machine));
 }
 
 Result<Topology> Topology::FromSynthetic(const std::string& description) {
@@ -102,7 +121,7 @@ Result<Topology> Topology::FromSynthetic(const std::string& description) {
       hwloc_topology_load(topology.get()) != 0) {
     return Status::InvalidArgument("topology=\"" + description + "\", want hwloc's synthetic notation");
   }
-  return core::Describe(topology.get(), nullptr);
+  return WithDefaultCaches(core::Describe(topology.get()));
 }
 
 }  // namespace fa::core

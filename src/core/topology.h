@@ -13,11 +13,12 @@ namespace fa::core {
 struct Topology {
   struct Node {
     int os_index = 0;
-    int logical_index = 0;  ///< position among all of the machine's nodes, the number oneTBB knows it by
     int cores = 0;
+    std::vector<int> cpus = {};  ///< hardware threads, ascending; empty on an invented machine
   };
   std::vector<Node> nodes;  ///< NUMA nodes with at least one usable core; never empty
   int packages = 1;
+  int cpu_quota = 0;  ///< CPUs' worth of time that the process's control groups grant, rounded up; 0 = no limit
   /// Bytes of one cache. 0 = there is none.
   int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
 
@@ -25,7 +26,12 @@ struct Topology {
   /// count once.
   [[nodiscard]] int cores() const;
 
-  /// The part of this machine that the affinity mask of the calling process contains.
+  /// Workers of a context that is not told how many: one per core, as far as the control groups grant their time.
+  [[nodiscard]] int default_workers() const;
+
+  /// The part of this machine that the affinity mask of the calling thread contains, read from the kernel's files.
+  /// hwloc describes an invented machine instead where its variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set; hwloc does
+  /// not survive a lack of memory (docs/reliability.md). Throws std::bad_alloc.
   [[nodiscard]] static Topology Detect();
   /// An invented machine in hwloc's notation, all of it usable: "numa:2 core:64 pu:1". @return kInvalidArgument
   [[nodiscard]] static Result<Topology> FromSynthetic(const std::string& description);

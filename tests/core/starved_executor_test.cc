@@ -71,6 +71,18 @@ TEST_F(StarvedExecutor, FinishesWhereNoThreadIsAllowed) {
   EXPECT_EQ(FaultsOfCalls(context_, 200), 0);
 }
 
+/// Runs tasks that each wait until as many threads are inside as the context has workers.
+bool EveryWorkerComes(Context::Impl& context) {
+  const TaskGraph graph = test::FlatGraph(context.workers(), context.workers());
+  const test::StateMemory state(graph);
+  std::atomic<int> inside{0};
+  auto wait_for_all = [&](int32_t, int) {
+    ++inside;
+    while (inside.load() < context.workers()) std::this_thread::yield();
+  };
+  return context.BorrowExecutor()->Run(graph, TaskFunction(wait_for_all), state.get()).ok();
+}
+
 TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
   {
     const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
@@ -78,14 +90,24 @@ TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
   }
   EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
   // Messages for which no thread came must not keep later walkers away.
-  const TaskGraph graph = test::FlatGraph(kWorkers, kWorkers);
-  const test::StateMemory state(graph);
-  std::atomic<int> inside{0};
-  auto wait_for_all = [&](int32_t, int) {
-    ++inside;
-    while (inside.load() < kWorkers) std::this_thread::yield();
-  };
-  EXPECT_TRUE(context_.BorrowExecutor()->Run(graph, TaskFunction(wait_for_all), state.get()).ok());
+  EXPECT_TRUE(EveryWorkerComes(context_));
+}
+
+// Of all allowances of a process oneTBB takes the smallest.
+TEST(Allowance, OfASmallContextDoesNotBindALargeOne) {
+  alarm(kSecondsToDeadlock);
+  const Topology machine = *Topology::FromSynthetic("numa:1 core:4 pu:1");
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  Context::Impl small({.workers = cores + 1}, machine), large({.workers = cores + 4}, machine);
+  EXPECT_TRUE(EveryWorkerComes(small));
+  EXPECT_TRUE(EveryWorkerComes(large));
+  {
+    Context::Impl largest({.workers = cores + 6}, machine);
+    EXPECT_TRUE(EveryWorkerComes(largest));
+  }
+  EXPECT_TRUE(EveryWorkerComes(small));
+  EXPECT_TRUE(EveryWorkerComes(large));
+  alarm(0);
 }
 
 TEST_F(StarvedExecutor, FinishesInAChildThatForkLeftWithoutThreads) {

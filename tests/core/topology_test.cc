@@ -1,9 +1,12 @@
 #include "core/topology.h"
 
 #include <gtest/gtest.h>
+#include <hwloc.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <utility>
 
 namespace fa::core {
 namespace {
@@ -15,8 +18,9 @@ TEST(Topology, ReadsASyntheticMachineOfTwoNodes) {
   ASSERT_EQ(topology->nodes.size(), 2u);
   EXPECT_EQ(topology->nodes[0].cores, 64);
   EXPECT_EQ(topology->nodes[1].cores, 64);
-  EXPECT_EQ(topology->nodes[0].logical_index, 0);
-  EXPECT_EQ(topology->nodes[1].logical_index, 1);
+  EXPECT_EQ(topology->nodes[0].os_index, 0);
+  EXPECT_EQ(topology->nodes[1].os_index, 1);
+  EXPECT_TRUE(topology->nodes[0].cpus.empty());
   EXPECT_EQ(topology->cores(), 128);  // two hardware threads of a core count once
   EXPECT_EQ(topology->packages, 2);
   EXPECT_EQ(topology->l1_bytes, 48 << 10);
@@ -47,6 +51,38 @@ TEST(Topology, ThisMachineHasANodeACoreAndCaches) {
   EXPECT_LE(topology.cores(), CPU_SETSIZE);
   EXPECT_GE(topology.l1_bytes, 8 << 10);
   EXPECT_GE(topology.l2_bytes, topology.l1_bytes);
+}
+
+TEST(Topology, AgreesWithHwlocAboutThisMachine) {
+  hwloc_topology_t hwloc = nullptr;
+  ASSERT_EQ(hwloc_topology_init(&hwloc), 0);
+  ASSERT_EQ(hwloc_topology_load(hwloc), 0);
+  const hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+  ASSERT_EQ(hwloc_get_cpubind(hwloc, allowed, HWLOC_CPUBIND_THREAD), 0);
+  const auto usable = [&](hwloc_obj_type_t type) {
+    int count = 0;
+    for (hwloc_obj_t part = nullptr; (part = hwloc_get_next_obj_by_type(hwloc, type, part)) != nullptr;) {
+      count += hwloc_bitmap_intersects(part->cpuset, allowed);
+    }
+    return count;
+  };
+  const auto cache = [&](hwloc_obj_type_t type) {
+    const hwloc_obj_t first = hwloc_get_obj_by_type(hwloc, type, 0);
+    return first == nullptr ? int64_t{-1} : static_cast<int64_t>(first->attr->cache.size);
+  };
+  const Topology topology = Topology::Detect();
+  EXPECT_EQ(topology.cores(), usable(HWLOC_OBJ_CORE));
+  EXPECT_EQ(std::ssize(topology.nodes), usable(HWLOC_OBJ_NUMANODE));
+  EXPECT_EQ(topology.packages, usable(HWLOC_OBJ_PACKAGE));
+  for (const auto& [bytes, type] : {std::pair(topology.l1_bytes, HWLOC_OBJ_L1CACHE),
+                                    {topology.l2_bytes, HWLOC_OBJ_L2CACHE},
+                                    {topology.l3_bytes, HWLOC_OBJ_L3CACHE}}) {
+    if (cache(type) >= 0) {
+      EXPECT_EQ(bytes, cache(type)) << hwloc_obj_type_string(type);
+    }
+  }
+  hwloc_bitmap_free(allowed);
+  hwloc_topology_destroy(hwloc);
 }
 
 TEST(Topology, CountsTheCoresOfTheAffinityMaskOnly) {

@@ -1,0 +1,97 @@
+// Support for allocation_counter.h one floor lower: in a program that links this file instead of allocation_counter.cc,
+// the C library's own functions count and fail, and with them operator new, C++ streams, the loader, pthread_create and
+// what else uses them. Not for sanitizer builds, which bring their own allocator.
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "support/allocation_counter.h"
+
+// The C library's own entries, under the names that survive a replaced malloc.
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+void __libc_free(void*);
+}
+
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+constinit std::atomic<int64_t> allocations{0}, live{0};
+constinit std::atomic<int64_t> first_failure{kNever}, last_failure{kNever}, failures{0};
+
+/// Whether the allocation that begins is to fail.
+bool Fails() {
+  const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (number < first_failure.load(std::memory_order_relaxed) || number > last_failure.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  failures.fetch_add(1, std::memory_order_relaxed);
+  errno = ENOMEM;
+  return true;
+}
+
+void* Kept(void* block) {
+  if (block != nullptr) live.fetch_add(1, std::memory_order_relaxed);
+  return block;
+}
+
+}  // namespace
+
+extern "C" {
+void* malloc(size_t bytes) { return Fails() ? nullptr : Kept(__libc_malloc(bytes)); }
+void* calloc(size_t count, size_t bytes) { return Fails() ? nullptr : Kept(__libc_calloc(count, bytes)); }
+void* memalign(size_t alignment, size_t bytes) { return Fails() ? nullptr : Kept(__libc_memalign(alignment, bytes)); }
+void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void** block, size_t alignment, size_t bytes) {
+  const int before = errno;
+  void* const made = memalign(alignment, bytes);
+  errno = before;
+  if (made == nullptr) return ENOMEM;
+  *block = made;
+  return 0;
+}
+void free(void* block) {
+  if (block != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
+  __libc_free(block);
+}
+void* realloc(void* block, size_t bytes) {
+  if (block != nullptr && bytes == 0) {
+    free(block);
+    return nullptr;
+  }
+  if (Fails()) return nullptr;
+  void* const made = __libc_realloc(block, bytes);
+  return block == nullptr ? Kept(made) : made;
+}
+void* reallocarray(void* block, size_t count, size_t bytes) {
+  size_t product = 0;
+  if (!__builtin_mul_overflow(count, bytes, &product)) return realloc(block, product);
+  errno = ENOMEM;
+  return nullptr;
+}
+}
+
+namespace fa::test {
+
+int64_t Allocations() { return allocations.load(std::memory_order_relaxed); }
+int64_t LiveAllocations() { return live.load(std::memory_order_relaxed); }
+
+FailingAllocations::FailingAllocations(int64_t first, bool all_later) {
+  const int64_t number = Allocations() + first;
+  failures.store(0);
+  last_failure.store(all_later ? kNever : number);
+  first_failure.store(number);
+}
+FailingAllocations::~FailingAllocations() { first_failure.store(kNever); }
+int64_t FailingAllocations::failed() const { return failures.load(); }
+
+}  // namespace fa::test
