@@ -9,9 +9,12 @@
 #include <iterator>
 #include <limits>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "tensors.h"
 
 namespace nb = nanobind;
 
@@ -33,21 +36,26 @@ const char* TypesOf(std::string_view name) {
   return "float32, float16 or bfloat16";
 }
 
-DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
+std::optional<DType> KnownType(nb::dlpack::dtype dtype) {
   using Code = nb::dlpack::dtype_code;
   const auto is = [&](Code code, int bits) { return dtype.code == static_cast<uint8_t>(code) && dtype.bits == bits; };
-  if (dtype.lanes == 1) {
-    if (is(Code::Float, 32)) return DType::kF32;
-    if (is(Code::Float, 16)) return DType::kF16;
-    if (is(Code::Bfloat, 16)) return DType::kBF16;
-    if (is(Code::Bool, 8)) return DType::kBool;
-    if (is(Code::UInt, 8)) return DType::kU8;
-    if (is(Code::Int, 8)) return DType::kI8;
-    if (is(Code::Int, 32)) return DType::kI32;
-    if (is(Code::Int, 64)) return DType::kI64;
-    if (is(Code::UInt, 64)) return DType::kU64;
-  }
-  const char* kind = dtype.code == static_cast<uint8_t>(Code::Float) ? "a float" : "a type";
+  if (dtype.lanes != 1) return {};
+  if (is(Code::Float, 32)) return DType::kF32;
+  if (is(Code::Float, 16)) return DType::kF16;
+  if (is(Code::Bfloat, 16)) return DType::kBF16;
+  if (is(Code::Bool, 8)) return DType::kBool;
+  if (is(Code::UInt, 8)) return DType::kU8;
+  if (is(Code::Int, 8)) return DType::kI8;
+  if (is(Code::Int, 32)) return DType::kI32;
+  if (is(Code::Int, 64)) return DType::kI64;
+  if (is(Code::UInt, 64)) return DType::kU64;
+  return {};
+}
+
+DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
+  if (const auto known = KnownType(dtype)) return *known;
+  const bool is_float = dtype.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float);
+  const char* kind = is_float ? "a float" : "a type";
   Raise(Status::InvalidArgument(Arg(name, ".dtype") + " is " + kind + " of " + std::to_string(dtype.bits) +
                                 " bits, want " + TypesOf(name)));
   return {};
@@ -56,16 +64,6 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
 /// step *= size, saturated: the library refuses an array of so many elements.
 void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
-}
-
-Dims DenseStride(const Dims& shape) {
-  Dims stride = shape;
-  int64_t step = 1;
-  for (int i = std::min(shape.rank(), Dims::kMaxRank) - 1; i >= 0; --i) {
-    stride[i] = step;
-    Grow(std::max<int64_t>(shape[i], 1), &step);
-  }
-  return stride;
 }
 
 // Strides of dimensions that are never stepped along mean nothing, and libraries put anything there.
@@ -77,6 +75,13 @@ void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim() && i < Dims::kMaxRank; ++i) {
     if (array.shape(i) > 1) (*stride)[static_cast<int>(i)] = array.stride(i);
   }
+}
+
+template <typename View, typename AnyArray>
+View ViewOf(const char* name, const AnyArray& array) {
+  View view{array.size() > 0 ? array.data() : &present, DTypeOf(name, array.dtype()), {}, {}};
+  FillDims(array, &view.shape, &view.stride);
+  return view;
 }
 
 /// Raises the error for an object that is no array.
@@ -138,6 +143,34 @@ Dims CopyStride(const TensorView& view, int64_t* elements) {
   return stride;
 }
 
+bool IsBroadcast(const MutableTensorView& view) {
+  for (int i = 0; i < std::min(view.shape.rank(), Dims::kMaxRank); ++i) {
+    if (view.shape[i] > 1 && view.stride[i] == 0) return true;
+  }
+  return false;
+}
+
+/// A DLTensor with the members that `FillDims` asks of an array.
+struct Described {
+  const nb::dlpack::dltensor& tensor;
+  [[nodiscard]] size_t ndim() const { return static_cast<size_t>(tensor.ndim); }
+  [[nodiscard]] int64_t shape(size_t i) const { return tensor.shape[i]; }
+  [[nodiscard]] int64_t stride(size_t i) const { return tensor.strides[i]; }
+  [[nodiscard]] size_t size() const { return std::count(tensor.shape, tensor.shape + tensor.ndim, 0) == 0 ? 1 : 0; }
+};
+
+}  // namespace
+
+Dims DenseStride(const Dims& shape) {
+  Dims stride = shape;
+  int64_t step = 1;
+  for (int i = std::min(shape.rank(), Dims::kMaxRank) - 1; i >= 0; --i) {
+    stride[i] = step;
+    Grow(std::max<int64_t>(shape[i], 1), &step);
+  }
+  return stride;
+}
+
 bool WantsCopy(const TensorView& view, bool any_innermost) {
   const int rank = view.shape.rank();
   if (rank == 0 || rank > Dims::kMaxRank || view.data == &present) return false;
@@ -146,14 +179,17 @@ bool WantsCopy(const TensorView& view, bool any_innermost) {
   return !any_innermost && view.shape[rank - 1] > 1 && view.stride[rank - 1] != 1;
 }
 
-bool IsBroadcast(const MutableTensorView& view) {
-  for (int i = 0; i < std::min(view.shape.rank(), Dims::kMaxRank); ++i) {
-    if (view.shape[i] > 1 && view.stride[i] == 0) return true;
-  }
-  return false;
+std::optional<MutableTensorView> ViewOf(const nb::dlpack::dltensor& tensor) {
+  const Described array{tensor};
+  const auto dtype = KnownType(tensor.dtype);
+  const bool elsewhere = tensor.device.device_type != nb::device::cpu::value;
+  if (elsewhere || !dtype || (tensor.strides == nullptr && tensor.ndim > 0)) return {};
+  if (tensor.data == nullptr && array.size() > 0) return {};
+  MutableTensorView view{&present, *dtype, {}, {}};
+  if (array.size() > 0) view.data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+  FillDims(array, &view.shape, &view.stride);
+  return view;
 }
-
-}  // namespace
 
 void Raise(const Status& status) {
   switch (status.code()) {
@@ -241,11 +277,13 @@ TensorView CallArrays::Import(const char* name, const nb::object& object, bool a
   if (nb::isinstance<nb::tuple>(object)) return ShapeOnly(name, object);
   Imported input;
   input.name = name;
-  input.array = Cast<Array>(name, object);
-  const Array& array = input.array;
   TensorView& source = input.source;
-  source = {array.size() > 0 ? array.data() : &present, DTypeOf(name, array.dtype()), {}, {}};
-  FillDims(array, &source.shape, &source.stride);
+  if (const auto tensor = ReadTensor(object)) {
+    source = *tensor;
+  } else {
+    input.array = Cast<Array>(name, WithSigns(object));
+    source = ViewOf<TensorView>(name, input.array);
+  }
   input.view = source;
   input.wants_copy = WantsCopy(source, any_innermost);
   if (input.wants_copy) {
@@ -260,10 +298,13 @@ MutableTensorView CallArrays::Out(const char* name) {
   const nb::object object = Find(name);
   if (object.is_none()) return {};
   if (nb::isinstance<nb::tuple>(object)) return ShapeOnly(name, object);
-  outputs_.push_back(Cast<nb::ndarray<>>(name, object));
-  const nb::ndarray<>& array = outputs_.back();
-  MutableTensorView view{array.size() > 0 ? array.data() : &present, DTypeOf(name, array.dtype()), {}, {}};
-  FillDims(array, &view.shape, &view.stride);
+  MutableTensorView view;
+  if (const auto tensor = ReadTensor(object)) {
+    view = *tensor;
+  } else {
+    outputs_.push_back(Cast<nb::ndarray<>>(name, object));
+    view = ViewOf<MutableTensorView>(name, outputs_.back());
+  }
   if (!IsBroadcast(view)) return view;
   if (without_memory_ == nullptr) without_memory_ = name;
   return {&present, view.dtype, view.shape, DenseStride(view.shape)};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,15 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
   Raise(Status::InvalidArgument(Arg(argument).Is("\"" + name + "\"") + ", want one of " + want));
   return {};
 }
+
+/// Strides of an array without gaps, outermost dimension first.
+Dims DenseStride(const Dims& shape);
+
+/// What a DLTensor describes; nothing if that is not memory of the CPU in a type of the library's.
+std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
+
+/// Whether the library cannot read `view` in place. any_innermost: as it reads statistics.
+bool WantsCopy(const TensorView& view, bool any_innermost);
 
 /// The arrays of one call, by name, as the library wants them: memory is shared by DLPack or the buffer protocol, and
 /// strides are taken as they are. An input that the library cannot read in place (a negative stride, an innermost one

@@ -52,13 +52,15 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
 }
 
 /// Adds to the module: decode / Mask / AttentionOptions and the dense operators / plans / prompt attention /
-/// sparse attention, indexer and losses.
+/// sparse attention, indexer and losses / attention / and decode of PyTorch's tensors.
 void BindDecode(nanobind::module_& module);
 void BindMask(nanobind::module_& module);
 void BindAttention(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
 void BindPrompt(nanobind::module_& module);
 void BindSparse(nanobind::module_& module);
+void BindTensorAttention(nanobind::module_& module);
+void BindTensorDecode(nanobind::module_& module);
 
 }  // namespace fa::python
 

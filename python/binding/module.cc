@@ -16,6 +16,7 @@
 #include "bindings.h"
 #include "fa/context.h"
 #include "fa/version.h"
+#include "tensors.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -73,7 +74,7 @@ nb::tuple Reduced(const nb::object& self) {
 }
 
 void BindContext(nb::module_& module) {
-  nb::class_<Context>(module, "Context",
+  nb::class_<Context>(module, "Context", nb::is_weak_referenceable(),
                       "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
                       "threads: 0 = FA_NUM_THREADS, else every core of the process' affinity mask. isa: \"portable\", "
                       "\"avx2\", \"avx512\", "
@@ -110,4 +111,7 @@ NB_MODULE(_fa, module) {
   fa::python::BindPlan(module);
   fa::python::BindPrompt(module);
   fa::python::BindSparse(module);
+  fa::python::BindTensorAttention(module);
+  fa::python::BindTensorDecode(module);
+  fa::python::BindTensors(module);
 }

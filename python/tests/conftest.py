@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fa import _fa
+
 # The tests share reference.py; the package itself is the installed one.
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,3 +23,21 @@ def one_torch_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def forward_calls(monkeypatch):
+    """Grows by one per forward call of the library."""
+    made = []
+
+    def counted(function, answered):
+        def call(*arguments):
+            result = function(*arguments)
+            made.extend([1] * answered(result))
+            return result
+
+        return call
+
+    monkeypatch.setattr(_fa, "forward", counted(_fa.forward, lambda _: True))
+    monkeypatch.setattr(_fa, "attend", counted(_fa.attend, lambda result: result is not None))
+    return made

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __version__: str
@@ -276,3 +276,63 @@ def plan_dense_indexer_loss(
     context: Context | None,
 ) -> PlanDescription: ...
 def plan_merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> PlanDescription: ...
+def use_torch(
+    classes: Sequence[type],
+    keys_of: Callable[[Any], Any],
+    plain_keys: Sequence[int],
+    empty_strided: Callable[..., Any],
+    float32: Any,
+) -> bool:
+    """What the extension needs of PyTorch. False: this PyTorch does not say where its tensors lie."""
+
+# Of PyTorch's tensors in layout BNSD or BSND. They make the results, in memory [B, S, N, D], keep the plans of small
+# calls, and return None, without effect, for whatever they do not take: shapes and types that do not fit, tensors that
+# would have to be copied, other classes.
+def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
+    """Whether `attend` takes these. grouped: the number of heads of query may be a multiple of that of key."""
+
+def attend(
+    query: Any,
+    key: Any,
+    value: Any,
+    dense_mask: Any,
+    pse: Any,
+    sink: Any,
+    options: AttentionOptions,
+    grouped: bool,
+    statistics: bool,
+    context: Context | None,
+) -> Any:
+    """The output; with statistics (output, softmax_max, softmax_sum)."""
+
+def attend_backward(
+    query: Any,
+    key: Any,
+    value: Any,
+    dense_mask: Any,
+    pse: Any,
+    out: Any,
+    softmax_max: Any,
+    softmax_sum: Any,
+    d_out: Any,
+    options: AttentionOptions,
+    context: Context | None,
+) -> tuple[Any, Any, Any] | None:
+    """dq, dk, dv."""
+
+def attend_cache(
+    query: Any,
+    key: Any,
+    value: Any,
+    block_table: Any,
+    dense_mask: Any,
+    pse: Any,
+    sink: Any,
+    options: DecodeAttentionOptions,
+    lengths_q: Any,
+    lengths_kv: Any,
+    by_row: bool,
+    return_lse: bool,
+    context: Context | None,
+) -> Any:
+    """The output, in memory as its shape says, or [B, S, N, D] with by_row; with return_lse (output, lse)."""

@@ -15,7 +15,7 @@ from . import _context, _fa
 from ._errors import own_names
 from ._fa import Mask
 from ._torch_autograd import register_autograd, register_no_derivative
-from ._torch_direct import capsules, possible
+from ._torch_direct import arrays_of, possible
 from ._torch_ops import LIBRARY, UNSIGNED_64, operator
 
 # The arguments of fa.transformers that the library calls otherwise.
@@ -109,18 +109,19 @@ def _options(call: ModelCall, query: Tensor) -> _fa.AttentionOptions:
 
 
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> dict[str, Tensor | None]:
-    given = {"q": query, "k": key, "v": value, "pse": call.pse, "sink": call.sink}
-    if call.dense_mask is not None:
-        given["dense_mask"] = ~call.dense_mask
-    return given
+    dropped = None if call.dense_mask is None else ~call.dense_mask
+    return {"q": query, "k": key, "v": value, "dense_mask": dropped, "pse": call.pse, "sink": call.sink}
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, call: ModelCall, **statistics: Tensor) -> Tensor:
     batch, heads, rows, _ = query.shape
-    out = query.new_empty((batch, rows, heads, value.shape[3]))
-    arrays = capsules(_inputs(query, key, value, call), {"out": out.transpose(1, 2), **statistics})
+    inputs, options, context = _inputs(query, key, value, call), _options(call, query), _context.chosen_context(None)
     with own_names(NAMES):
-        _fa.forward(arrays, _options(call, query), [], [], _context.chosen_context(None))
+        out = None if statistics else _fa.attend(*inputs.values(), options, True, False, context)
+        if out is not None:
+            return out.transpose(1, 2)
+        out = query.new_empty((batch, rows, heads, value.shape[3]))
+        _fa.forward(arrays_of(inputs, {"out": out.transpose(1, 2), **statistics}), options, [], [], context)
     return out
 
 
@@ -133,7 +134,6 @@ def _without_statistics(query: Tensor, key: Tensor, value: Tensor, call: ModelCa
 def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
     """By the kernels of few rows, on a cache where it lies."""
     batch, heads, rows, _ = query.shape
-    out = query.new_empty((batch, rows, heads, value.shape[3]))
     lengths, mask = [], _EVERY_KEY
     if call.rows is not None:
         ends = _of_rows(call.rows, query)
@@ -148,9 +148,14 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
         softcap=call.softcap,
         antiquant_per_token=False,
     )
-    arrays = capsules(_inputs(query, key, value, call), {"out": out.transpose(1, 2)})
+    inputs, context = _inputs(query, key, value, call), _context.chosen_context(None)
     with own_names(NAMES):
-        _fa.decode(arrays, options, [], lengths, _context.chosen_context(None))
+        others = inputs["dense_mask"], inputs["pse"], inputs["sink"]
+        out = _fa.attend_cache(query, key, value, None, *others, options, None, lengths, True, False, context)
+        if out is not None:
+            return out.transpose(1, 2)
+        out = query.new_empty((batch, rows, heads, value.shape[3]))
+        _fa.decode(arrays_of(inputs, {"out": out.transpose(1, 2)}), options, [], lengths, context)
     return out
 
 
@@ -195,7 +200,7 @@ def attention_of_layer_backward(query, key, value, out, d_out, softmax_max, soft
     }
     wanted = {name: gradient for name, gradient in named.items() if gradient.dim() > 1 or gradient.numel() > 0}
     with own_names(NAMES):
-        _fa.backward(capsules(inputs, wanted), _options(call, query), [], [], _context.chosen_context(None))
+        _fa.backward(arrays_of(inputs, wanted), _options(call, query), [], [], _context.chosen_context(None))
     return gradients
 
 

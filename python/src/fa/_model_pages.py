@@ -21,7 +21,7 @@ from . import _context, _fa
 from ._errors import own_names
 from ._fa import Mask
 from ._model_ops import NAMES, ModelCall, model_attention, rows_of_sequences
-from ._torch_direct import capsules
+from ._torch_direct import arrays_of
 
 
 class _Requests(NamedTuple):
@@ -93,7 +93,7 @@ def _decode_pages(
             "block_table": group.block_table,
             "sink": call.sink,
         }
-        arrays = capsules(inputs, {"out": result.unflatten(0, (batch, -1))})
+        arrays = arrays_of(inputs, {"out": result.unflatten(0, (batch, -1))})
         with own_names(NAMES):
             _fa.decode(arrays, options, [], group.lengths, _context.chosen_context(None))
         if not isinstance(group.rows, slice):

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
-from torch.utils.dlpack import to_dlpack
 
 from . import _context, _decode, _fa
 from ._attention import integers
@@ -17,7 +16,7 @@ from ._fa import Mask
 from ._layout import decode_output_shape, statistics_shape
 from ._prompt import output_dtype
 from ._torch_autograd import refuse_derivatives
-from ._torch_direct import Result, possible
+from ._torch_direct import arrays_of, possible, recorded, unwatched
 from ._torch_ops import LIBRARY, operator
 
 UNLIMITED = 2**63 - 1
@@ -117,14 +116,9 @@ def _options(layout, heads, scale, rule, pre, next_, softcap, antiquant_per_toke
 def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
     """As the operator; lengths as the extension takes them."""
     out, lse = _results(query, key, value, call)
-    arrays = {name: to_dlpack(tensor) for name, tensor in call.tensors().items() if tensor is not None}
-    arrays["q"] = to_dlpack(query)
-    arrays["k"], arrays["v"] = (
-        to_dlpack(keys[0]) if len(keys) == 1 else [to_dlpack(tensor) for tensor in keys] for keys in (key, value)
-    )
-    arrays["out"] = Result(out)
-    if call.return_lse:
-        arrays["lse"] = Result(lse)
+    inputs = {"q": query, **call.tensors()}
+    inputs["k"], inputs["v"] = (keys[0] if len(keys) == 1 else keys for keys in (key, value))
+    arrays = arrays_of(inputs, {"out": out, "lse": lse} if call.return_lse else {"out": out})
     _fa.decode(arrays, _options(*call[10:18]), lengths_q, lengths_kv, _context.chosen_context(None))
     return out, lse
 
@@ -202,6 +196,13 @@ def decode_attention(
         ValueError: an argument is wrong, or requires a gradient while gradients are recorded.
         TypeError: an argument is no tensor.
     """
+    quantized = antiquant_scale, antiquant_offset, quant_scale2, quant_offset2
+    if quantized == (None, None, None, None) and unwatched():
+        tensors = query, key, value, block_table, dense_mask, pse, sink
+        options = layout, head_num, scale, is_causal, window, softcap
+        found = _plainly(tensors, options, lengths_q, lengths_kv, return_lse)
+        if found is not None:
+            return found
     keys, values = _tensors("key", key), _tensors("value", value)
     rule, pre, next_ = _rule(is_causal, window)
     call = DecodeCall(
@@ -229,6 +230,26 @@ def decode_attention(
     except ERRORS as error:
         raise in_names(error, _NAMES) from None
     return (out, lse) if return_lse else out
+
+
+def _plainly(tensors: tuple, options: tuple, lengths_q: Any, lengths_kv: Any, return_lse: bool) -> Any:
+    """decode_attention in one call of the extension; None for what it does not take, wrong arguments among them."""
+    if recorded(*tensors):
+        return None
+    try:
+        chosen = _plain_options(*options)
+        context = _context.chosen_context(None)
+        return _fa.attend_cache(*tensors, chosen, lengths_q, lengths_kv, False, return_lse, context)
+    except (TypeError, ValueError):  # the general way says it of the caller's arguments
+        return None
+
+
+@functools.lru_cache(typed=True)
+def _plain_options(layout, head_num, scale, is_causal, window, softcap) -> _fa.DecodeAttentionOptions:
+    fixed = all(type(number) is int for number in (head_num, *(window or ())))
+    if not fixed or type(softcap) is not float or not (scale is None or type(scale) is float):
+        raise TypeError("want numbers that do not change")
+    return _options(layout, head_num, scale, *_rule(is_causal, window), softcap, False)
 
 
 def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:

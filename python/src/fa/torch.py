@@ -15,6 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from . import _torch_modules
 from ._torch_decode import decode_attention
+from ._torch_direct import attend_plainly, unwatched
 from ._torch_dropout import new_state
 from ._torch_ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY
 from ._torch_sdpa import attend
@@ -56,6 +57,10 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: an argument is wrong. TypeError: one is no tensor.
     """
+    if attn_mask is None and dropout_p == 0.0 and unwatched():
+        out = attend_plainly(query, key, value, is_causal, scale, enable_gqa)
+        if out is not None:
+            return out
     as_rule = isinstance(attn_mask, CausalBias)
     overriding = (query, key, value, None if as_rule else attn_mask)
     if has_torch_function_variadic(*overriding) and not any(isinstance(t, NestedTensor) for t in overriding):

@@ -7,11 +7,10 @@ from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor
-from torch.utils.dlpack import to_dlpack
 
 from .. import _context, _fa
 from .._fa import Mask
-from .._torch_direct import capsules, possible
+from .._torch_direct import arrays_of, possible
 from .._torch_ops import LIBRARY, operator
 from ._cache_keys import Keys, bias_of, keys_in_pages, keys_in_rows
 from ._cache_places import Places, append, check_pages, pieces_of_cache, places_of
@@ -173,9 +172,9 @@ def _decode(
     results = {"out": out}
     if lse is not None:
         results["lse"] = query.new_empty((query.shape[0], query.shape[2], query.shape[1]), dtype=torch.float32)
-    arrays = capsules({**inputs, "sink": call.sink}, results)
     for name, tensors in (("k", keys.key), ("v", keys.value)):
-        arrays[name] = to_dlpack(tensors[0]) if len(tensors) == 1 else [to_dlpack(tensor) for tensor in tensors]
+        inputs[name] = tensors[0] if len(tensors) == 1 else list(tensors)
+    arrays = arrays_of({**inputs, "sink": call.sink}, results)
     options = _fa.DecodeAttentionOptions(
         layout="BSND", heads=0, scale=call.scale, mask=mask, softcap=call.softcap, antiquant_per_token=False
     )
@@ -195,7 +194,7 @@ def _with_qv(query, qv, k_cache, v_cache, run: list[Piece], places: Places, call
         own = FlashCall(qv=qv[i : i + 1], sink=call.sink, max_q=0, max_k=0, chunk=0, keep_prob=1.0, **absent, **numbers)
         statistics = [query.new_empty((1, query.shape[2], query.shape[1]), dtype=torch.float32) for _ in range(2)]
         results = dict(zip(("softmax_max", "softmax_sum"), statistics, strict=True))
-        arrays = capsules(engine_inputs(query[i : i + 1], key, value, own, None), {"out": out[i : i + 1], **results})
+        arrays = arrays_of(engine_inputs(query[i : i + 1], key, value, own, None), {"out": out[i : i + 1], **results})
         _fa.forward(arrays, own.options("BSND", 0, 0), [], [], _context.chosen_context(None))
         if lse is not None:
             lse[i] = logsumexp(*statistics, -torch.inf, call.sink)[0].t()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _context, _fa
 from .._torch_autograd import register_no_derivative
-from .._torch_direct import _empty_like, capsules
+from .._torch_direct import _empty_like, arrays_of
 from .._torch_ops import LIBRARY, operator
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._sequences import Piece, is_cover
@@ -37,7 +37,7 @@ def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: di
     inputs = {**results, **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
     if call.sink is not None:
         gradients = {**gradients, "dsink": torch.empty_like(call.sink)}
-    arrays = capsules(inputs, gradients)
+    arrays = arrays_of(inputs, gradients)
     _fa.backward(arrays, options, list(cu_q), list(cu_k), _context.chosen_context(None))
     return gradients.get("dsink")
 

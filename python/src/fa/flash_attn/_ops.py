@@ -3,15 +3,17 @@ after another, which they mostly do."""
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
-from torch._C import _any_requires_grad
 
 from .. import _context, _fa
 from .._layout import statistics_shape
 from .._torch_autograd import register_autograd
-from .._torch_direct import capsules, possible
+from .._torch_direct import arrays_of, possible, recorded, unwatched
 from .._torch_ops import LIBRARY, operator
+from ._arguments import check_numbers, window
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._gradients import flash_attention_backward
 from ._sequences import Piece, is_cover
@@ -30,7 +32,7 @@ def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> 
         inputs = engine_inputs(query[run.rows], key[run.keys], value[run.keys], own, run.slopes)
         results = {"out": out[run.rows], "softmax_max": softmax_max[run.rows], "softmax_sum": softmax_sum[run.rows]}
         options = call.options("TND", run.number, run.offset)
-        _fa.forward(capsules(inputs, results), options, run.cu_q, run.cu_k, _context.chosen_context(None))
+        _fa.forward(arrays_of(inputs, results), options, run.cu_q, run.cu_k, _context.chosen_context(None))
     return out, softmax_max, softmax_sum
 
 
@@ -45,7 +47,7 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tupl
         return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]))
     out, softmax_max, softmax_sum = _results(query, value, call)
     results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
-    arrays = capsules(engine_inputs(query, key, value, call, call.slopes), results)
+    arrays = arrays_of(engine_inputs(query, key, value, call, call.slopes), results)
     options = call.options("BSND", 0, key.shape[1] - query.shape[1])
     _fa.forward(arrays, options, [], [], _context.chosen_context(None))
     return out, softmax_max, softmax_sum
@@ -54,9 +56,32 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tupl
 def attend_by_operator(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:
     """The operator; past the dispatcher where neither a gradient is recorded nor anything else looks on."""
     tensors = query, key, value, *call[:8]
-    if not possible(*tensors) or (torch.is_grad_enabled() and _any_requires_grad(*tensors)):
+    if not possible(*tensors) or recorded(*tensors):
         return flash_attention(query, key, value, *call)
     return _compute(query, key, value, call)
+
+
+def attend_plainly(q, k, v, scale, causal, window_size, softcap) -> Tensor | None:
+    """flash_attn_func of nothing but q, k and v, where neither a gradient is recorded nor anything else looks on. None
+    for other arguments, wrong ones among them, and where PyTorch converts them."""
+    if not unwatched() or torch.is_autocast_enabled("cpu") or recorded(q, k, v):
+        return None
+    try:
+        options = _plain_options(scale, causal, window_size, softcap)
+        return _fa.attend(q, k, v, None, None, None, options, True, False, _context.chosen_context(None))
+    except (TypeError, ValueError):  # the general way says it of the caller's arguments
+        return None
+
+
+@functools.lru_cache(typed=True)
+def _plain_options(scale, causal, window_size, softcap) -> _fa.AttentionOptions:
+    left, right = window_size
+    fixed = type(causal) is bool and type(left) is type(right) is int
+    if not fixed or not all(type(number) in (float, int) for number in (scale or 0.0, softcap)):
+        raise TypeError("want numbers that do not change")
+    check_numbers(scale, softcap)
+    call = FlashCall(*[None] * 8, 0, 0, scale, *window(window_size, causal), 0, softcap, 1.0)
+    return call.options("BSND", 0, 0)
 
 
 def _results(query: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ._arguments import check_size, check_tensor, renamed
 from ._cache import Cache, Rotary, attend_cache, attend_pages
 from ._dense import Options, Packed, attend
+from ._ops import attend_plainly
 
 EMPTY = torch.inf  # softmax_lse of rows without keys
 
@@ -50,6 +51,10 @@ def flash_attn_func(
     Raises:
         ValueError: an argument is wrong; the message names it. TypeError: one is no tensor.
     """
+    if dropout_p == 0.0 and alibi_slopes is None and not return_attn_probs:
+        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap)
+        if out is not None:
+            return out
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return attend(q, k, v, options, None, EMPTY)
 

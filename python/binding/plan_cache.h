@@ -1,0 +1,94 @@
+#ifndef FA_PYTHON_BINDING_PLAN_CACHE_H_
+#define FA_PYTHON_BINDING_PLAN_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "fa/context.h"
+#include "fa/options.h"
+#include "fa/plan.h"
+#include "fa/tensor.h"
+
+namespace fa::python {
+
+/// Everything that a plan depends on, as numbers: equal signatures have the same plan. Whatever is added is as long as
+/// what came before says.
+class Signature {
+ public:
+  explicit Signature(const Context* context) { Add(reinterpret_cast<intptr_t>(context)); }
+
+  void Add(int64_t number) { numbers_.push_back(number); }
+  void Add(const TensorView& view);
+  void Add(const std::vector<int64_t>& list);
+  void Add(std::optional<float> number);
+  /// Only of masks without lists.
+  void Add(const Mask& mask);
+
+  [[nodiscard]] const Context* context() const { return reinterpret_cast<const Context*>(numbers_.front()); }
+  bool operator==(const Signature&) const = default;
+  struct Hash {
+    size_t operator()(const Signature& signature) const;
+  };
+
+ private:
+  std::vector<int64_t> numbers_;
+};
+
+/// Whether the mask can be part of a signature.
+[[nodiscard]] bool HasNoLists(const Mask& mask);
+
+/// The plans of the latest calls, by signature. For any number of threads.
+template <typename Args>
+class PlanCache {
+ public:
+  std::optional<PlanFor<Args>> Find(const Signature& signature) {
+    const std::lock_guard lock(mutex_);
+    const auto found = places_.find(signature);
+    if (found == places_.end()) return {};
+    plans_.splice(plans_.begin(), plans_, found->second);
+    return found->second->second;
+  }
+
+  void Keep(const Signature& signature, const PlanFor<Args>& plan) {
+    const std::lock_guard lock(mutex_);
+    if (places_.contains(signature)) return;
+    plans_.emplace_front(signature, plan);
+    places_.emplace(signature, plans_.begin());
+    if (plans_.size() > kPlans) Drop(std::prev(plans_.end()));
+  }
+
+  /// Before the context ends: another may get its address.
+  void Forget(const Context* context) {
+    const std::lock_guard lock(mutex_);
+    for (auto place = plans_.begin(); place != plans_.end();) {
+      const auto next = std::next(place);
+      if (place->first.context() == context) Drop(place);
+      place = next;
+    }
+  }
+
+ private:
+  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // the latest first
+
+  // The layers of a model differ in few signatures; a decode's change with every token.
+  static constexpr size_t kPlans = 64;
+
+  void Drop(typename Plans::iterator place) {
+    places_.erase(place->first);
+    plans_.erase(place);
+  }
+
+  std::mutex mutex_;
+  Plans plans_;
+  std::unordered_map<Signature, typename Plans::iterator, Signature::Hash> places_;
+};
+
+}  // namespace fa::python
+
+#endif  // FA_PYTHON_BINDING_PLAN_CACHE_H_
