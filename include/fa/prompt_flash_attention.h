@@ -40,7 +40,8 @@ struct PromptAttentionArgs {
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
 
   /// Padded layouts: rows of each batch element that are in use, from row 0 on, 0..S. One entry: of all; none: S;
-  /// entries past the batch are not looked at. Q rows past it are written 0, keys past it are never read.
+  /// entries past the batch are not looked at. Q rows past it are written 0 in every output, keys past it
+  /// are never read.
   std::span<const int64_t> lengths_q, lengths_kv;
   std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16

@@ -26,15 +26,12 @@ constexpr std::array kLayouts = {Layout::kBNSD, Layout::kBSND, Layout::kBSH,
 AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<double> scale, const Mask& mask,
                              int64_t pse_type, int64_t q_start, int64_t kv_start, double softcap, double keep_prob,
                              std::optional<uint64_t> seed, uint64_t offset) {
-  if (pse_type < 0 || pse_type > 3) {
-    Raise(Status::InvalidArgument(Arg("pse_type").Is(std::to_string(pse_type)) + ", want 0..3"));
-  }
   AttentionOptions options;
   options.layout = LayoutOf(layout);
   options.heads = heads;
   options.scale = NearestFloat(scale);
   options.mask = mask;
-  options.pse_type = static_cast<PseType>(pse_type);
+  options.pse_type = PseTypeOf(pse_type);
   options.q_start = q_start;
   options.kv_start = kv_start;
   options.softcap = NearestFloat(softcap);
@@ -144,6 +141,13 @@ std::optional<float> NearestFloat(std::optional<double> number) {
 }
 
 Layout LayoutOf(const std::string& name) { return Named<Layout>("layout", name, kLayouts); }
+
+PseType PseTypeOf(int64_t number) {
+  if (number < 0 || number > 3) {
+    Raise(Status::InvalidArgument(Arg("pse_type").Is(std::to_string(number)) + ", want 0..3"));
+  }
+  return static_cast<PseType>(number);
+}
 
 void BindAttention(nb::module_& module) {
   nb::class_<AttentionOptions>(module, "AttentionOptions")

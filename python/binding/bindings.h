@@ -10,6 +10,7 @@
 
 #include "arrays.h"
 #include "fa/context.h"
+#include "fa/options.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -23,6 +24,9 @@ std::optional<float> NearestFloat(std::optional<double> number);
 
 /// The layout of that name. ValueError for another.
 Layout LayoutOf(const std::string& name);
+
+/// The type of that number, 0 to 3. ValueError for another.
+PseType PseTypeOf(int64_t number);
 
 /// Calls the library without the interpreter's lock, and raises what its status says.
 template <typename Call>

@@ -71,6 +71,64 @@ def test_lengths(layout, dtype):
     assert_within(bnsd(out, layout, N), want * rows, bound * rows, "out")
 
 
+def options_of_the_forward():
+    """Arguments that prompt attention shares with `flash_attention`, one set per test."""
+    bias = torch.randn(1, N, S, S)
+    slopes = torch.rand(N)
+    rope = {"query_rope": torch.randn(B, N, S, 8), "key_rope": torch.randn(B, NKV, S, 8)}
+    return {
+        "rope": rope,
+        "sink": {"sink": torch.randn(N)},
+        "softcap": {"softcap": 2.0},
+        "scale_then_add": {"pse": bias, "pse_type": 0},
+        "add_then_scale": {"pse": bias, "pse_type": 1},
+        "slopes": {"pse": slopes, "pse_type": 2, "q_start": 3, "kv_start": 1},
+        "roots": {"pse": slopes, "pse_type": 3, "q_start": -2},
+        "all": {**rope, "sink": torch.randn(N), "softcap": 3.0, "pse": slopes, "pse_type": 2},
+    }
+
+
+@pytest.mark.parametrize("name", options_of_the_forward())
+def test_options_and_statistics_of_the_training_forward(name):
+    inputs, options = random_qkv(), options_of_the_forward()[name] | {"mask": fa.Mask.causal(), "scale": SCALE}
+    plain = fa.prompt_flash_attention(*inputs, mask=fa.Mask.causal(), scale=SCALE)
+    out, softmax_max, softmax_sum = fa.prompt_flash_attention(*inputs, **options, return_statistics=True)
+    want = fa.flash_attention(*inputs, **options)
+    assert not torch.equal(out, plain)
+    assert torch.equal(out, want.out)
+    assert torch.equal(softmax_max, want.softmax_max)
+    assert torch.equal(softmax_sum, want.softmax_sum)
+    assert torch.equal(fa.prompt_flash_attention(*inputs, **options), want.out)
+
+
+def test_statistics_of_rows_past_the_length_are_zero():
+    inputs = random_qkv()
+    out, softmax_max, softmax_sum = fa.prompt_flash_attention(
+        *inputs, lengths_q=[20, S], lengths_kv=[S, S], return_statistics=True
+    )
+    want = fa.flash_attention(*(t[:1] for t in inputs))
+    assert torch.equal(out[:1, :, :20], want.out[:, :, :20])
+    assert torch.equal(softmax_max[:1, :, :20], want.softmax_max[:, :, :20])
+    assert torch.equal(softmax_sum[:1, :, :20], want.softmax_sum[:, :, :20])
+    for result in (out, softmax_max, softmax_sum):
+        assert (result[0, :, 20:] == 0).all()
+
+
+def test_what_int8_inputs_do_not_take_is_named():
+    scales8 = {name: torch.tensor([value]) for name, value in INT8_SCALES.items()}
+    for argument, options in {
+        "query_rope": options_of_the_forward()["rope"],
+        "sink": {"sink": torch.randn(N)},
+        "softcap": {"softcap": 2.0},
+        "pse_type": {"pse_type": 1},
+        "softmax_max": {"return_statistics": True},
+    }.items():
+        with pytest.raises(ValueError, match=rf"^invalid argument: {argument}: given, want none \(q\.dtype=i8\)$"):
+            fa.prompt_flash_attention(*random_int8(), **scales8, **options)
+    with pytest.raises(ValueError, match="pse_type=4, want 0..3"):
+        fa.prompt_flash_attention(*random_qkv(), pse_type=4)
+
+
 def test_the_bits_of_the_training_forward():
     inputs = [t.numpy() for t in random_qkv()]
     out = fa.prompt_flash_attention(*inputs, mask=fa.Mask.causal())

@@ -56,7 +56,19 @@ class AttentionOptions:
     ) -> None: ...
 
 class PromptAttentionOptions:
-    def __init__(self, *, layout: str, heads: int, heads_kv: int, scale: float | None, mask: Mask) -> None: ...
+    def __init__(
+        self,
+        *,
+        layout: str,
+        heads: int,
+        heads_kv: int,
+        scale: float | None,
+        mask: Mask,
+        pse_type: int,
+        q_start: int,
+        kv_start: int,
+        softcap: float,
+    ) -> None: ...
 
 class DecodeAttentionOptions:
     def __init__(

@@ -11,7 +11,7 @@ from . import _fa
 from ._attention import NAMES, check_arrays, compute, empty_like_of, integers, torch_of
 from ._context import chosen_context
 from ._fa import Context, Mask
-from ._layout import output_shape
+from ._layout import output_shape, statistics_shape
 
 
 # Packed layouts take both kinds of lengths as one argument.
@@ -44,7 +44,14 @@ def prompt_flash_attention(
     scale: float | None = None,
     mask: Mask | None = None,
     dense_mask: Any = None,
+    query_rope: Any = None,
+    key_rope: Any = None,
     pse: Any = None,
+    pse_type: int = 0,
+    q_start: int = 0,
+    kv_start: int = 0,
+    softcap: float = 0.0,
+    sink: Any = None,
     lengths_q: Iterable[int] | None = None,
     lengths_kv: Iterable[int] | None = None,
     deq_scale1: Any = None,
@@ -52,6 +59,7 @@ def prompt_flash_attention(
     deq_scale2: Any = None,
     quant_scale2: Any = None,
     quant_offset2: Any = None,
+    return_statistics: bool = False,
     context: Context | None = None,
 ) -> Any:
     """softmax(mask(scale * Q K^T + pse)) V over the rows in use; the bits of `flash_attention` but for int8.
@@ -62,15 +70,21 @@ def prompt_flash_attention(
         mask: anchored bottom-right at the lengths; by sparse mode: 0 to 4.
         dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
             [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
-        pse: [B|1, N, >=Sq, >=Sk], type of q or float32.
+        query_rope, key_rope: as in `flash_attention`.
+        pse: [B|1, N, >=Sq, >=Sk], type of q or float32. pse_type, q_start, kv_start: as in `flash_attention`.
+        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0: off.
+        sink: float32 [N]: a virtual key of that score and value 0.
         lengths_q, lengths_kv: rows in use of each batch element, one entry for all; None: all rows. TND: inclusive
-            prefix sums. Rows past the length are written as 0, keys past it are never read.
+            prefix sums. Rows past the length are 0 in every result, keys past it are never read.
         deq_scale1, deq_scale2: one element, float32, or (u)int64 whose low 32 bits are those of a float32: of Q K^T
             and of P V. quant_scale1: one element, float32: of the probabilities. All three with int8 inputs only.
         quant_scale2, quant_offset2: of an int8 output; one element or N * Dv, float32 (or bfloat16 if q is).
+        return_statistics: also softmax_max and softmax_sum, float32 [B, N, Sq] (TND [T, N]), as `flash_attention`.
+        int8 inputs take no ropes, sink, softcap, statistics and no other pse_type than 0.
 
     Returns:
-        int8 with quant_scale2; without it float16 if q is int8, else q's type. An array of q's kind.
+        The output: int8 with quant_scale2; without it float16 if q is int8, else q's type. An array of q's kind. With
+        return_statistics (output, softmax_max, softmax_sum).
 
     Raises:
         As `flash_attention`.
@@ -81,8 +95,11 @@ def prompt_flash_attention(
         "q": q,
         "k": k,
         "v": v,
+        "q_rope": query_rope,
+        "k_rope": key_rope,
         "pse": pse,
         "dense_mask": dense_mask,
+        "sink": sink,
         "deq_scale1": _unsigned(deq_scale1),
         "quant_scale1": quant_scale1,
         "deq_scale2": _unsigned(deq_scale2),
@@ -95,8 +112,16 @@ def prompt_flash_attention(
         heads_kv=head_num_kv,
         scale=scale,
         mask=Mask.none() if mask is None else mask,
+        pse_type=pse_type,
+        q_start=q_start,
+        kv_start=kv_start,
+        softcap=softcap,
     )
     out = empty(output_shape(layout, head_num, q.shape, k.shape, v.shape), output_dtype(q, quant_scale2))
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-    compute(_fa.prompt, {**arrays, "out": out}, options, *lengths, chosen_context(context), names=_NAMES)
-    return out
+    results = {"out": out}
+    if return_statistics:
+        shape = statistics_shape(layout, head_num, q.shape)
+        results |= {"softmax_max": empty(shape, None), "softmax_sum": empty(shape, None)}
+    compute(_fa.prompt, arrays | results, options, *lengths, chosen_context(context), names=_NAMES)
+    return tuple(results.values()) if return_statistics else out
