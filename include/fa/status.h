@@ -28,7 +28,7 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
-  /// An error of that class, which message() begins with.
+  /// An error of class `code`. message() begins with the name of the class.
   Status(StatusCode code, const ErrorText& what) noexcept : code_(code) {
     KeepText([&] { return what; });
   }
@@ -54,6 +54,8 @@ class [[nodiscard]] Status {
     if (text_ != nullptr) return text_->message;
     return ok() ? none.value : no_memory.value;
   }
+  // The texts below live as long as this status or a copy of it: keep the status, not a view of a temporary's text.
+
   /// What message() begins with: "invalid argument: "; all of it where there was no memory for more.
   [[nodiscard]] std::string_view class_text() const noexcept {
     const std::string_view all = message();

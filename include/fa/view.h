@@ -40,7 +40,7 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return {data, DTypeOf<T>(), shape, stride};
 }
 
-/// The same of elements whose C++ type does not say what they are: bits of f16 or bf16.
+/// The same for elements whose type C++ does not know, such as the bits of f16 or bf16.
 [[nodiscard]] inline TensorView View(const void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
@@ -48,8 +48,10 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return {data, dtype, shape, stride};
 }
 
-/// The elements that a view of that shape reaches from its first on; more than 2^63 - 1 are not counted on.
+/// The number of elements from the first to the last one of a view. Exact below 2^63; 0 for a shape of more than 8
+/// dimensions and for strides of another rank, which every call refuses.
 [[nodiscard]] constexpr int64_t Reach(const Dims& shape, const Dims& stride = {}) {
+  if (shape.rank() > Dims::kMaxRank || (!stride.empty() && stride.rank() != shape.rank())) return 0;
   int64_t reach = 1, dense = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {
     if (shape[i] <= 0) return 0;
@@ -59,7 +61,7 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return reach;
 }
 
-/// The same of memory that knows its size, which assertions compare with what the shape reaches.
+/// The same for a span: an assertion checks that the shape stays inside it.
 template <typename T>
 [[nodiscard]] auto View(std::span<T> elements, const Dims& shape, const Dims& stride = {}) {
   assert(Reach(shape, stride) <= std::ssize(elements));

@@ -58,7 +58,7 @@ Status BindLengths(const AttentionCall& call, AttentionSettings& settings) {
     if (!values.ok()) return values.status();
     *lengths = std::move(*values);
   }
-  auto by_sequence = StatisticsBySequence(call.softmax_layout);
+  auto by_sequence = StatisticsBySequence(call);
   if (!by_sequence.ok()) return by_sequence.status();
   settings.statistics_by_sequence = *by_sequence;
   return Status::Ok();
@@ -66,11 +66,11 @@ Status BindLengths(const AttentionCall& call, AttentionSettings& settings) {
 
 }  // namespace
 
-Result<bool> StatisticsBySequence(const char* softmax_layout) {
-  const std::string_view layout = softmax_layout == nullptr ? "" : softmax_layout;
+Result<bool> StatisticsBySequence(const AttentionCall& call) {
+  const std::string_view layout = call.softmax_layout == nullptr ? "" : call.softmax_layout;
   if (layout.empty()) return true;
   if (layout == "same_as_input") return false;
-  return Status::InvalidArgument("softmaxLayout=\"" + std::string(layout) + "\", want \"\" or \"same_as_input\"");
+  return Status::InvalidArgument(call.softmax_layout_name + ("=\"" + std::string(layout)) + "\", want \"\" or \"same_as_input\"");
 }
 
 Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given) {

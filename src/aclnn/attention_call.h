@@ -25,6 +25,7 @@ struct AttentionCall {
   const char* input_layout = nullptr;
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
+  const char* softmax_layout_name = "";  ///< the operator's parameter that is the next field
   const char* softmax_layout = nullptr;  ///< null means ""
 };
 
@@ -39,7 +40,7 @@ struct AttentionSettings {
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
 /// The device's two orders of [T,N,8] statistics: "" and null are by sequence, "same_as_input" is not.
-[[nodiscard]] Result<bool> StatisticsBySequence(const char* softmax_layout);
+[[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
 /// The position bias as the library takes it: TND's flat forms may come in any shape.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);

@@ -273,6 +273,7 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
                          .head_num = headNum,
                          .input_layout = inputLayout,
                          .sparse_mode = sparseMode,
+                         .softmax_layout_name = "softmaxOutLayout",
                          .softmax_layout = softmaxOutLayout},
                         workspaceSize, executor);
 }
@@ -321,6 +322,7 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
                          .input_layout = inputLayout,
                          .sparse_mode = sparseMode,
                          .pse_type = pseType,
+                         .softmax_layout_name = "softmaxOutLayout",
                          .softmax_layout = softmaxOutLayout},
                         workspaceSize, executor);
 }

@@ -319,6 +319,7 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
                           .head_num = headNum,
                           .input_layout = inputLayout,
                           .sparse_mode = sparseMode,
+                          .softmax_layout_name = "softmaxInLayout",
                           .softmax_layout = softmaxInLayout},
                          workspaceSize, executor);
 }
@@ -376,6 +377,7 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize(
                           .input_layout = inputLayout,
                           .sparse_mode = sparseMode,
                           .pse_type = pseType,
+                          .softmax_layout_name = "softmaxInLayout",
                           .softmax_layout = softmaxInLayout},
                          workspaceSize, executor);
 }

@@ -1,17 +1,11 @@
 #include "tiling/indexer_facts.h"
 
-#include <numeric>
 #include <utility>
 
 #include "tiling/plan_text.h"
 
 namespace fa::tiling {
 namespace {
-
-/// Of workers' shares of the longest one; 1 where there is nothing to do.
-double MeanLoad(const std::vector<double>& load) {
-  return load.empty() ? 1 : std::accumulate(load.begin(), load.end(), 0.0) / static_cast<double>(load.size());
-}
 
 std::string ProblemText(const IndexerSizes& sizes, const SparseSequences& sequences) {
   PlanText text;

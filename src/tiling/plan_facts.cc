@@ -1,5 +1,7 @@
 #include "tiling/plan_facts.h"
 
+#include <numeric>
+
 #include "tiling/plan_text.h"
 
 namespace fa::tiling {
@@ -39,6 +41,10 @@ std::string Describe(const PlanFacts& facts, const WorkspacePlan& workspace) {
   }
   text.Add(facts.loads);
   return text.Take();
+}
+
+double MeanLoad(const std::vector<double>& load) {
+  return load.empty() ? 1 : std::accumulate(load.begin(), load.end(), 0.0) / static_cast<double>(load.size());
 }
 
 std::vector<int> FirstWorkers(const core::TaskGraph& graph) {

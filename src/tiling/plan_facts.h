@@ -40,6 +40,9 @@ struct PlanFacts {
 /// Of every task: the worker whose range it starts in.
 [[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
 
+/// Mean of the workers' loads, which are fractions of the longest; 1 if there is nothing to do.
+[[nodiscard]] double MeanLoad(const std::vector<double>& load);
+
 }  // namespace fa::tiling
 
 #endif  // FA_TILING_PLAN_FACTS_H_

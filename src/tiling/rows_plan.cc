@@ -15,6 +15,15 @@ Interval RowsPlan::RowsOf(int32_t task) const {
   return {begin, begin + std::min(step, rows - begin)};
 }
 
+std::vector<double> RowsPlan::Load() const {
+  const std::vector<int64_t>& begin = graph.range_begin;
+  std::vector<double> load;
+  for (size_t w = 0; w + 1 < begin.size(); ++w) load.push_back(static_cast<double>(begin[w + 1] - begin[w]));
+  const double longest = load.empty() ? 0 : *std::max_element(load.begin(), load.end());
+  for (double& of_worker : load) of_worker = longest > 0 ? of_worker / longest : 1;
+  return load;
+}
+
 RowsPlan MakeRowsPlan(int64_t rows, int64_t chunk, int workers) {
   RowsPlan plan{.rows = rows, .step = std::max<int64_t>(rows, 1), .graph = {}};
   if (rows > chunk && workers > 1) {

@@ -2,6 +2,7 @@
 #define FA_TILING_ROWS_PLAN_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "core/task_graph.h"
 #include "tiling/row_interval.h"
@@ -15,6 +16,8 @@ struct RowsPlan {
   core::TaskGraph graph;
 
   [[nodiscard]] Interval RowsOf(int32_t task) const;
+  /// The tasks of each worker's range, as fractions of the longest.
+  [[nodiscard]] std::vector<double> Load() const;
 };
 
 /// Tasks of about `chunk` rows each, which begin at multiples of it; one task where there is one worker.

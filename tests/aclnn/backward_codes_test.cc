@@ -118,8 +118,8 @@ TEST(BackwardCodes, PackedSequencesWantLengthsAndTheirLayout) {
   ExpectInvalid(face, BackwardVersion::kUnpadding, "inputLayout=\"BSND\", want \"TND\"");
   face.parameters() = right;
   face.parameters().softmax_layout = "BNSD";
-  ExpectInvalid(face, BackwardVersion::kUnpaddingV4, "softmaxLayout=\"BNSD\"");
-  ExpectInvalid(face, BackwardVersion::kUnpaddingV5, "softmaxLayout=\"BNSD\"");
+  ExpectInvalid(face, BackwardVersion::kUnpaddingV4, "softmaxInLayout=\"BNSD\"");
+  ExpectInvalid(face, BackwardVersion::kUnpaddingV5, "softmaxInLayout=\"BNSD\"");
 }
 
 TEST(BackwardCodes, PartsOfHeadsComeTogetherWithTheirGradients) {

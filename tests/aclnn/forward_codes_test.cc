@@ -165,7 +165,7 @@ TEST(ForwardCodes, SlopesOfAnotherTypeOrMissingAre161002) {
 TEST(ForwardCodes, UnknownSoftmaxLayoutsAre161002) {
   ShapedForward call({}, "TND");
   call.p.softmax_layout = "TND";
-  ExpectInvalid(call, "softmaxLayout=\"TND\"");
+  ExpectInvalid(call, "softmaxOutLayout=\"TND\"");
 }
 
 TEST(ForwardCodes, StatisticsBySequenceHaveTheirShape) {

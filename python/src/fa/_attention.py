@@ -292,6 +292,8 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
         _check_no_derivative_is_lost(arrays)
         function(arrays, *rest)
     except ERRORS as error:
+        if not hasattr(error, "parts"):
+            raise
         raise in_names(error, names) from None
 
 

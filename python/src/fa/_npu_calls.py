@@ -31,8 +31,6 @@ _NAMES = TENSOR_NAMES | {
     "kv_start": "kv_start_idx",
     "cu_q": "actual_seq_qlen",
     "cu_kv": "actual_seq_kvlen",
-    "out": "attention_in",
-    "d_out": "dy",
     "dropout": "seed",
 }
 PROMPT_NAMES = _NAMES | {
@@ -57,8 +55,9 @@ RING_NAMES = {
     "cu_q": "actual_seq_qlen",
 }
 V1_NAMES = _NAMES | {"mask.pre": "pre_tockens", "mask.next": "next_tockens"}
-GRAD_NAMES = _NAMES | {"scale": "scale_value"}
-GRAD_V1_NAMES = V1_NAMES | {"scale": "scale_value"}
+_GRAD = {"scale": "scale_value", "out": "attention_in", "d_out": "dy"}
+GRAD_NAMES = _NAMES | _GRAD
+GRAD_V1_NAMES = V1_NAMES | _GRAD
 
 
 def checked(function: Callable) -> Callable:

@@ -69,6 +69,8 @@ def _called(*arguments) -> Tensor:
     try:
         return jagged_attention(*arguments)[0]
     except ERRORS as error:
+        if not hasattr(error, "parts"):
+            raise
         raise own_arguments(error, last=2) from None
 
 

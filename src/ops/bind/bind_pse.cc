@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -37,9 +38,15 @@ Status BindSlopes(Binding& call) {
   const bool first_only = call.options.mask.sparse_mode() == 8;
   bound.q_start.assign(sequences, first_only ? 0 : call.options.q_start);
   bound.kv_start.assign(sequences, first_only ? 0 : call.options.kv_start);
-  if (first_only && sequences > 0) {
-    bound.q_start[0] = call.options.q_start;
-    bound.kv_start[0] = call.options.kv_start;
+  if (first_only) {
+    // As in the mask's rule, the first sequence is the first one with rows.
+    const std::vector<tiling::Sequence>& list = bound.problem.sequences;
+    const auto has_rows = [](const tiling::Sequence& sequence) { return sequence.sq > 0; };
+    const auto first = static_cast<size_t>(std::find_if(list.begin(), list.end(), has_rows) - list.begin());
+    if (first < sequences) {
+      bound.q_start[first] = call.options.q_start;
+      bound.kv_start[first] = call.options.kv_start;
+    }
   }
   return Status::Ok();
 }

@@ -123,8 +123,14 @@ Status BindSizes(const MergeArgs& args, const MergeOptions& options, Layout layo
   }
   const int head_dim = axes.fused() ? axes.dim : axes.head;
   if (axes.fused()) {
-    merge.heads = options.heads > 0 || args.prev_max.shape.rank() < 2 ? options.heads : args.prev_max.shape[1];
-    if (merge.heads < 1) return Status::InvalidArgument(Arg("heads").Is(std::to_string(merge.heads)) + ", want >= 1");
+    merge.heads = options.heads;
+    if (merge.heads == 0) {
+      const Dims& statistics = args.prev_max.shape;
+      if (statistics.rank() < 2 || statistics[1] < 1) {
+        return Status::InvalidArgument(Arg("prev_max", ".shape").Is(Text(statistics)) + ", want heads along dimension 1");
+      }
+      merge.heads = statistics[1];
+    }
     if (shape[head_dim] % merge.heads != 0) {
       return WrongSize("prev_out", head_dim, shape[head_dim],
                        "want a multiple of " + std::to_string(merge.heads) + " (" + Arg("heads") + ")");
@@ -349,8 +355,9 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
                     tiling::Wide(bound_.head_size));
     tasks.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
                   kReason);
+    const std::vector<double> load = plan_.Load();
     return {.op = "merge",
-            .machine = {.workers = plan_.graph.workers()},
+            .machine = MachineOf(context(), KernelsOf(context(), bound_.dtype)),
             .kernels = {},
             .reason = kReason,
             .block_q = plan_.step,
@@ -358,7 +365,8 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
             .flops = flops,
             .flops_full = flops,
             .flops_visited = flops,
-            .load = {},
+            .load = load,
+            .efficiency = tiling::MeanLoad(load),
             .problem = problem.Take(),
             .tasks = tasks.Take(),
             .loads = {},

@@ -22,6 +22,9 @@ Status CheckTypes(const PromptAttentionArgs& args) {
   const ErrorText like_query = TypeOf("q", q);
   if (args.k.dtype != q) return WrongType("k", args.k.dtype, like_query);
   if (args.v.dtype != q) return WrongType("v", args.v.dtype, like_query);
+  for (const auto& [name, rope] : {std::pair{"q_rope", &args.q_rope}, std::pair{"k_rope", &args.k_rope}}) {
+    if (rope->data != nullptr && rope->dtype != q) return WrongType(name, rope->dtype, like_query);
+  }
   const DType out = args.out.dtype;
   if (q == DType::kI8) {
     return out == DType::kI8 || out == DType::kF16 ? Status::Ok()
@@ -78,11 +81,17 @@ Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOpt
                                                 {"sink", args.sink.data != nullptr},
                                                 {"softmax_max", args.softmax_max.data != nullptr},
                                                 {"softmax_sum", args.softmax_sum.data != nullptr},
-                                                {"lse", args.lse.data != nullptr},
-                                                {"softcap", options.softcap != 0},
-                                                {"pse_type", options.pse_type != PseType::kScaleThenAdd}};
+                                                {"lse", args.lse.data != nullptr}};
+  const ErrorText reason = " (" + Arg("q", ".dtype") + "=i8)";
   for (const auto& [name, is_given] : given) {
-    if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none (") + Arg("q", ".dtype") + "=i8)");
+    if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
+  }
+  if (options.softcap != 0) {
+    return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want 0" + reason);
+  }
+  if (options.pse_type != PseType::kScaleThenAdd) {
+    const auto type = static_cast<int>(options.pse_type);
+    return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(type)) + ", want 0" + reason);
   }
   return Status::Ok();
 }

@@ -18,7 +18,7 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
   DecodePlanImpl(Context& context, ops::BoundDecode bound)
       : ImplFor(context), bound_(std::move(bound)), program_("decode", context, bound_.attention) {
     if (bound_.storage.quantized) antiquant_at_ = program_.Book("key scales", ops::AntiquantBytes(bound_));
-    if (bound_.scales.quantized) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
+    if (bound_.scales.strided) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
   }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }

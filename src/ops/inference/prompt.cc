@@ -25,7 +25,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
         output_(core::kernels::Int8KernelsFor(context.isa())),
         program_("prompt", context, std::move(bound.attention)),
         bound_(std::move(bound)) {
-    if (bound_.scales.quantized) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
+    if (bound_.scales.strided) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
   }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
