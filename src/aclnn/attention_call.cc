@@ -70,7 +70,8 @@ Result<bool> StatisticsBySequence(const AttentionCall& call) {
   const std::string_view layout = call.softmax_layout == nullptr ? "" : call.softmax_layout;
   if (layout.empty()) return true;
   if (layout == "same_as_input") return false;
-  return Status::InvalidArgument(call.softmax_layout_name + ("=\"" + std::string(layout)) + "\", want \"\" or \"same_as_input\"");
+  return Status::InvalidArgument(call.softmax_layout_name + ("=\"" + std::string(layout)) +
+                                 "\", want \"\" or \"same_as_input\"");
 }
 
 Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given) {

@@ -127,7 +127,8 @@ Status BindSizes(const MergeArgs& args, const MergeOptions& options, Layout layo
     if (merge.heads == 0) {
       const Dims& statistics = args.prev_max.shape;
       if (statistics.rank() < 2 || statistics[1] < 1) {
-        return Status::InvalidArgument(Arg("prev_max", ".shape").Is(Text(statistics)) + ", want heads along dimension 1");
+        return Status::InvalidArgument(Arg("prev_max", ".shape").Is(ops::Text(statistics)) +
+                                       ", want heads along dimension 1");
       }
       merge.heads = statistics[1];
     }
@@ -357,7 +358,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
                   kReason);
     const std::vector<double> load = plan_.Load();
     return {.op = "merge",
-            .machine = MachineOf(context(), KernelsOf(context(), bound_.dtype)),
+            .machine = ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
             .kernels = {},
             .reason = kReason,
             .block_q = plan_.step,

@@ -22,9 +22,6 @@ Status CheckTypes(const PromptAttentionArgs& args) {
   const ErrorText like_query = TypeOf("q", q);
   if (args.k.dtype != q) return WrongType("k", args.k.dtype, like_query);
   if (args.v.dtype != q) return WrongType("v", args.v.dtype, like_query);
-  for (const auto& [name, rope] : {std::pair{"q_rope", &args.q_rope}, std::pair{"k_rope", &args.k_rope}}) {
-    if (rope->data != nullptr && rope->dtype != q) return WrongType(name, rope->dtype, like_query);
-  }
   const DType out = args.out.dtype;
   if (q == DType::kI8) {
     return out == DType::kI8 || out == DType::kF16 ? Status::Ok()
@@ -73,9 +70,17 @@ Status CheckHeadsKv(const PromptAttentionOptions& options, int64_t heads_kv) {
                                  std::to_string(heads_kv) + " (" + Arg("k") + ")");
 }
 
-/// What the tile program of int8 operands does not have.
+Status CheckRopeTypes(const PromptAttentionArgs& args) {
+  const DType q = args.q.dtype;
+  for (const auto& [name, rope] : {std::pair{"q_rope", &args.q_rope}, std::pair{"k_rope", &args.k_rope}}) {
+    if (rope->data != nullptr && rope->dtype != q) return WrongType(name, rope->dtype, TypeOf("q", q));
+  }
+  return Status::Ok();
+}
+
+/// What only floats have: the tile program of int8 operands lacks it.
 Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
-  if (args.q.dtype != DType::kI8) return Status::Ok();
+  if (args.q.dtype != DType::kI8) return CheckRopeTypes(args);
   const std::pair<const char*, bool> given[] = {{"q_rope", args.q_rope.data != nullptr},
                                                 {"k_rope", args.k_rope.data != nullptr},
                                                 {"sink", args.sink.data != nullptr},

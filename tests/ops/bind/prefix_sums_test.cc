@@ -80,8 +80,31 @@ std::vector<float> Sparse(const std::vector<int64_t>& lengths_q, const std::vect
   return out;
 }
 
+// In mode 8 the starts are those of the first sequence with rows, as the mask's rule is.
+std::vector<float> Slopes(const std::vector<int64_t>& cu_q, const std::vector<int64_t>& cu_kv) {
+  const std::vector<float> q = Wave(kRows * kHeads * kSize, 0.7f), k = Wave(kKeys * kHeads * kSize, 1.1f);
+  const std::vector<float> slopes = {0.25F, 0.5F};
+  std::vector<float> lse(static_cast<size_t>(kRows * kHeads), NAN), out(q.size(), NAN);
+  AttentionArgs args;
+  args.q = View(q.data(), {kRows, kHeads, kSize});
+  args.k = args.v = View(k.data(), {kKeys, kHeads, kSize});
+  args.pse = View(slopes.data(), {kHeads});
+  args.cu_q = cu_q;
+  args.cu_kv = cu_kv;
+  args.out = View(out.data(), {kRows, kHeads, kSize});
+  args.lse = View(lse.data(), {kRows, kHeads});
+  AttentionOptions options;
+  options.layout = Layout::kTND;
+  options.pse_type = PseType::kSlopes;
+  options.q_start = 2;
+  options.mask = *Mask::FromSparseMode(8, 0, 0, {}, /*dense_mask_given=*/true);
+  const Status status = FlashAttention(args, options);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return lse;
+}
+
 TEST(PrefixSums, ALeadingZeroChangesNoBit) {
-  for (auto* run : {&Dense, &Sparse}) {
+  for (auto* run : {&Dense, &Sparse, &Slopes}) {
     const std::vector<float> want = run({3, 7}, {4, 9});
     EXPECT_FALSE(std::isnan(want.front()) || std::isnan(want.back()));
     EXPECT_EQ(run({0, 3, 7}, {0, 4, 9}), want);

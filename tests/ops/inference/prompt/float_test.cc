@@ -44,6 +44,28 @@ TEST_P(PromptFloat, EveryLayoutWithLengthsOfItsOwn) {
   }
 }
 
+TEST_P(PromptFloat, TheForwardsFeaturesUnderLengths) {
+  for (const auto pse_type : {reference::PseType::kAddThenScale, reference::PseType::kSlopes}) {
+    PromptCase c = Case();
+    c.heads = 4;
+    c.heads_kv = 2;
+    c.batch = 3;
+    c.sq = 37;
+    c.sk = 70;
+    c.lengths_q = {37, 5, 0};
+    c.lengths_kv = {0, 70, 13};
+    c.mask.mode = 3;
+    c.pse = pse_type == reference::PseType::kAddThenScale;
+    c.pse_type = pse_type;
+    c.q_start = 2;
+    c.d_rope = 8;
+    c.sink = true;
+    c.softcap = 3;
+    c.statistics = true;
+    EXPECT_TRUE(RunsLikeTheReference(c, context())) << c;
+  }
+}
+
 TEST_P(PromptFloat, PackedSequences) {
   PromptCase c = Case();
   c.layout = Layout::kTND;
@@ -235,8 +257,9 @@ TEST(PromptFlashAttention, Int8InputsRefuseThem) {
   EXPECT_THAT(message([&](Args a, Options) { a->sink = rows; }), HasSubstr("sink: given, want none"));
   EXPECT_THAT(message([&](Args a, Options) { a->softmax_max = rows; }), HasSubstr("softmax_max: given, want none"));
   EXPECT_THAT(message([&](Args a, Options) { a->lse = rows; }), HasSubstr("lse: given, want none"));
-  EXPECT_THAT(message([&](Args, Options o) { o->softcap = 1; }), HasSubstr("softcap: given, want none"));
-  EXPECT_THAT(message([&](Args, Options o) { o->pse_type = PseType::kSlopes; }), HasSubstr("pse_type: given"));
+  EXPECT_THAT(message([&](Args, Options o) { o->softcap = 1; }), HasSubstr("softcap=1, want 0 (q.dtype=i8)"));
+  EXPECT_THAT(message([&](Args, Options o) { o->pse_type = PseType::kSlopes; }),
+              HasSubstr("pse_type=2, want 0 (q.dtype=i8)"));
 }
 
 // Each batch element as if it were alone and as short as its lengths say.

@@ -74,6 +74,8 @@ std::ostream& operator<<(std::ostream& out, const PromptCase& c) {
       << (c.mask.band ? " band" : "") << " pre " << c.mask.pre << " next " << c.mask.next << " mask "
       << static_cast<int>(c.dense_mask) << " wider " << c.wider << " pse " << c.pse << c.pse_broadcast;
   if (c.scale) out << " scale " << *c.scale;
+  out << " pse type " << static_cast<int>(c.pse_type) << " starts " << c.q_start << "," << c.kv_start << " rope "
+      << c.d_rope << " sink " << c.sink << " softcap " << c.softcap << " statistics " << c.statistics;
   return out << " deq1 " << c.deq1 << " quant1 " << c.quant1 << " deq2 " << c.deq2 << " packed " << c.packed_deq
              << " quant2 " << c.quant2 << " offset2 " << c.offset2 << " per column " << c.per_column
              << c.heads_by_columns << " with offset " << c.with_offset << " bf16 scales " << c.bf16_scales
@@ -84,7 +86,10 @@ std::ostream& operator<<(std::ostream& out, const PromptCase& c) {
 reference::Problem DrawPromptValues(const PromptCase& c) {
   reference::Problem p{.heads = c.heads, .heads_kv = c.heads_kv, .d = c.d, .dv = c.dv};
   p.lengths = {InUse(c.lengths_q, c.batch, c.sq), InUse(c.lengths_kv, c.batch, c.sk)};
-  p.scale = static_cast<double>(c.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(c.d)))));
+  p.d_rope = c.d_rope;
+  p.scale =
+      static_cast<double>(c.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(c.d + c.d_rope)))));
+  p.softcap = static_cast<double>(c.softcap);
   p.mask = c.mask;
   const auto draw = [&](Tag tag, const std::vector<int64_t>& rows, int64_t heads, int64_t size,
                         std::vector<double>* to) {
@@ -99,6 +104,10 @@ reference::Problem DrawPromptValues(const PromptCase& c) {
   draw(Tag::kQ, p.lengths.sq, c.heads, c.d, &p.q);
   draw(Tag::kK, p.lengths.sk, c.heads_kv, c.d, &p.k);
   draw(Tag::kV, p.lengths.sk, c.heads_kv, c.dv, &p.v);
+  draw(Tag::kQRope, p.lengths.sq, c.heads, c.d_rope, &p.q_rope);
+  draw(Tag::kKRope, p.lengths.sk, c.heads_kv, c.d_rope, &p.k_rope);
+  for (int64_t n = 0; c.sink && n < c.heads; ++n)
+    p.sink.push_back(RoundTo(DType::kF32, RandomNormal(c.seed, Tag::kSink, {n})));
   return p;
 }
 
@@ -115,6 +124,7 @@ PromptProblem::PromptProblem(const PromptCase& c, reference::Problem values) : c
   PlaceHeads();
   PlacePairs();
   PlaceScales();
+  PlaceStatistics();
 }
 
 void PromptProblem::PlaceHeads() {
@@ -144,6 +154,11 @@ void PromptProblem::PlaceHeads() {
   scatter(q_, values_.q, values_.lengths.sq, c.heads, c.d);
   scatter(k_, values_.k, values_.lengths.sk, c.heads_kv, c.d);
   scatter(v_, values_.v, values_.lengths.sk, c.heads_kv, c.dv);
+  if (c.d_rope == 0) return;
+  q_rope_ = make(c.dtype, c.layout, c.heads, rows_q, c.d_rope);
+  k_rope_ = make(c.dtype, c.layout, c.heads_kv, rows_k, c.d_rope);
+  scatter(q_rope_, values_.q_rope, values_.lengths.sq, c.heads, c.d_rope);
+  scatter(k_rope_, values_.k_rope, values_.lengths.sk, c.heads_kv, c.d_rope);
 }
 
 void PromptProblem::PlacePairs() {
@@ -174,10 +189,25 @@ void PromptProblem::PlacePairs() {
     dense_mask_ = Tensor(DType::kBool, shape, {}, c.placement);
     place(values_.dense_mask.values, dense_mask_);
   }
+  if (c.sink) {
+    sink_ = Tensor(DType::kF32, {c.heads}, {}, c.placement);
+    place(values_.sink, sink_);
+  }
+  const int64_t batches = c.pse_broadcast ? 1 : batch;
+  if (has_slopes()) {
+    values_.pse_type = c.pse_type;
+    values_.q_start = c.q_start;
+    values_.kv_start = c.kv_start;
+    pse_ = Tensor(DType::kF32, c.pse_broadcast ? Dims{c.heads} : Dims{batch, c.heads}, {}, c.placement);
+    for (int64_t x = 0; x < batch * c.heads; ++x) {
+      const int64_t at = x % (batches * c.heads);
+      values_.slopes.push_back(RoundTo(DType::kF32, RandomUniform(c.seed, Tag::kSlopes, {at})));
+      pse_.Set(at, values_.slopes.back());
+    }
+  }
   if (!c.pse) return;
   const DType dtype = c.dtype == DType::kI8 ? DType::kF16 : c.dtype;
-  const int64_t batches = c.pse_broadcast ? 1 : batch;
-  values_.pse_type = reference::PseType::kScaleThenAdd;
+  values_.pse_type = c.pse_type;
   fill(&values_.pse, batches, c.heads, [&](int64_t x) { return RoundTo(dtype, RandomNormal(c.seed, Tag::kPse, {x})); });
   pse_ = Tensor(dtype, {batches, c.heads, rows, keys}, {}, c.placement);
   place(values_.pse.values, pse_);
@@ -202,13 +232,26 @@ void PromptProblem::PlaceScales() {
   output_scales_ = OutputScales(form, c.seed, c.heads, c.dv, c.placement);
 }
 
+void PromptProblem::PlaceStatistics() {
+  const PromptCase& c = case_;
+  if (!c.statistics) return;
+  const HeadSizes sizes{
+      .batch = c.packed() ? 1 : c.batch, .heads = c.heads, .rows = c.packed() ? Sum(c.lengths_q) : c.sq};
+  for (HeadTensor* statistic : {&max_, &sum_, &lse_}) {
+    *statistic = MakeStatistic(c.packed(), sizes, 1, c.padding, c.placement);
+  }
+}
+
 PromptAttentionArgs PromptProblem::args() const {
   PromptAttentionArgs args;
   args.q = q_.tensor.view();
   args.k = k_.tensor.view();
   args.v = v_.tensor.view();
+  args.q_rope = q_rope_.tensor.view();
+  args.k_rope = k_rope_.tensor.view();
   args.pse = pse_.view();
   args.dense_mask = dense_mask_.view();
+  args.sink = sink_.view();
   args.deq_scale1 = deq1_.view();
   args.quant_scale1 = quant1_.view();
   args.deq_scale2 = deq2_.view();
@@ -219,6 +262,9 @@ PromptAttentionArgs PromptProblem::args() const {
   args.cu_q = cu_q_;
   args.cu_kv = cu_kv_;
   args.out = out_.tensor.mutable_view();
+  args.softmax_max = max_.tensor.mutable_view();
+  args.softmax_sum = sum_.tensor.mutable_view();
+  args.lse = lse_.tensor.mutable_view();
   return args;
 }
 
@@ -229,6 +275,10 @@ PromptAttentionOptions PromptProblem::options() const {
   options.heads_kv = case_.heads_kv;
   options.scale = case_.scale;
   options.mask = MaskOf(case_);
+  options.pse_type = static_cast<PseType>(case_.pse_type);
+  options.q_start = case_.q_start;
+  options.kv_start = case_.kv_start;
+  options.softcap = case_.softcap;
   return options;
 }
 
@@ -246,9 +296,35 @@ std::vector<double> PromptProblem::Outputs() const {
   return values;
 }
 
+std::vector<double> PromptProblem::Statistics() const {
+  std::vector<double> values;
+  if (!case_.statistics) return values;
+  for (const HeadTensor* statistic : StatisticTensors()) {
+    for (int64_t b = 0; b < values_.batch(); ++b) {
+      for (int64_t n = 0; n < case_.heads; ++n) {
+        for (int64_t s = 0; s < values_.lengths.sq[static_cast<size_t>(b)]; ++s) {
+          const int64_t at = case_.packed() ? statistic->Offset(0, n, values_.RowsBefore(values_.lengths.sq, b) + s)
+                                            : statistic->Offset(b, n, s);
+          values.push_back(statistic->tensor.Get(at));
+        }
+      }
+    }
+  }
+  return values;
+}
+
 std::vector<double> PromptProblem::UnusedOutputs() const {
   std::vector<double> values;
   if (case_.packed()) return values;
+  for (const HeadTensor* statistic : StatisticTensors()) {
+    for (int64_t b = 0; case_.statistics && b < case_.batch; ++b) {
+      for (int64_t n = 0; n < case_.heads; ++n) {
+        for (int64_t s = values_.lengths.sq[static_cast<size_t>(b)]; s < case_.sq; ++s) {
+          values.push_back(statistic->tensor.Get(statistic->Offset(b, n, s)));
+        }
+      }
+    }
+  }
   for (int64_t b = 0; b < case_.batch; ++b) {
     for (int64_t n = 0; n < case_.heads; ++n) {
       for (int64_t s = values_.lengths.sq[static_cast<size_t>(b)]; s < case_.sq; ++s) {
@@ -265,7 +341,8 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
     const reference::PromptResult exact = reference::PromptInt8(values_, {.deq1 = static_cast<double>(case_.deq1),
                                                                           .quant1 = static_cast<double>(case_.quant1),
                                                                           .deq2 = static_cast<double>(case_.deq2)});
-    expected = {exact.out, exact.slack};
+    expected.out = exact.out;
+    expected.tolerance = exact.slack;
   } else {
     const reference::ForwardResult exact = reference::Forward(values_);
     const ForwardTolerance tolerance(values_, exact, case_.dtype);
@@ -274,6 +351,15 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
       const auto element = static_cast<int64_t>(x);
       expected.tolerance.push_back(tolerance.Out(element / case_.dv, element));
     }
+    const auto expect = [&](const std::vector<double>& statistic, double (ForwardTolerance::*far)(int64_t) const) {
+      for (size_t row = 0; case_.statistics && row < statistic.size(); ++row) {
+        expected.statistics.push_back(statistic[row]);
+        expected.statistics_tolerance.push_back((tolerance.*far)(static_cast<int64_t>(row)));
+      }
+    };
+    expect(exact.max, &ForwardTolerance::Max);
+    expect(exact.sum, &ForwardTolerance::Sum);
+    expect(exact.lse, &ForwardTolerance::Lse);
   }
   size_t x = 0;
   for (int64_t b = 0; b < values_.batch(); ++b) {
@@ -294,11 +380,15 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
 
 Snapshot PromptProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  for (const Tensor* tensor : {&q_.tensor, &k_.tensor, &v_.tensor, &pse_, &dense_mask_, &deq1_, &quant1_, &deq2_,
-                               &output_scales_.scale(), &output_scales_.offset()}) {
+  for (const Tensor* tensor :
+       {&q_.tensor, &k_.tensor, &v_.tensor, &q_rope_.tensor, &k_rope_.tensor, &pse_, &dense_mask_, &sink_, &deq1_,
+        &quant1_, &deq2_, &output_scales_.scale(), &output_scales_.offset()}) {
     snapshot.Add(*tensor);
   }
   snapshot.Allow(out_.tensor);
+  for (const HeadTensor* statistic : StatisticTensors()) {
+    if (case_.statistics) snapshot.Allow(statistic->tensor);
+  }
   return snapshot;
 }
 
@@ -309,6 +399,16 @@ Snapshot PromptProblem::TakeSnapshot() const {
   }
   const std::vector<double> got = problem.Outputs();
   if (got.size() != expected.out.size()) return ::testing::AssertionFailure() << "sizes of the test's own differ";
+  const std::vector<double> statistics = problem.Statistics();
+  if (statistics.size() != expected.statistics.size()) {
+    return ::testing::AssertionFailure() << "numbers of statistics differ";
+  }
+  for (size_t x = 0; x < statistics.size(); ++x) {
+    if (Agrees(statistics[x], expected.statistics[x], expected.statistics_tolerance[x])) continue;
+    return ::testing::AssertionFailure() << "statistic " << x << " of " << statistics.size() << " is " << statistics[x]
+                                         << ", want " << expected.statistics[x] << " +- "
+                                         << expected.statistics_tolerance[x];
+  }
   size_t unequal = 0;
   for (size_t x = 0; x < got.size(); ++x) {
     const double want = expected.out[x];

@@ -35,6 +35,13 @@ struct PromptCase {
   int64_t wider = 0;  ///< rows and columns by which dense mask and pse exceed the tensors
   bool pse = false;
   bool pse_broadcast = false;
+  /// What the forward has; of floats only. Type 2 or 3 is a bias by slopes, in place of pse.
+  reference::PseType pse_type = reference::PseType::kScaleThenAdd;
+  int64_t q_start = 0, kv_start = 0;
+  int64_t d_rope = 0;
+  bool sink = false;
+  float softcap = 0;
+  bool statistics = false;
   std::optional<float> scale = {};
 
   /// int8 inputs. With the scale of the output an integer of P8 more or less moves an int8 output by at most one.
@@ -72,12 +79,16 @@ class PromptProblem {
 
   /// [sequence][head][row in use][column].
   [[nodiscard]] std::vector<double> Outputs() const;
-  /// Every element of out in rows that are not in use.
+  [[nodiscard]] bool has_slopes() const { return case_.pse_type >= reference::PseType::kSlopes; }
+  /// softmax_max, softmax_sum and lse of the rows in use, one after the other, each as [sequence][head][row].
+  [[nodiscard]] std::vector<double> Statistics() const;
+  /// Every element of the outputs in rows that are not in use.
   [[nodiscard]] std::vector<double> UnusedOutputs() const;
   /// What the outputs should be, and how far each may be from that: 1 for int8 inputs; for an int8 output of other
   /// inputs, as far as the float may be off before it is quantized.
   struct Expected {
     std::vector<double> out, tolerance;
+    std::vector<double> statistics, statistics_tolerance;
   };
   [[nodiscard]] Expected MakeExpected() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
@@ -86,12 +97,14 @@ class PromptProblem {
   void PlaceHeads();
   void PlacePairs();
   void PlaceScales();
+  void PlaceStatistics();
+  [[nodiscard]] std::vector<const HeadTensor*> StatisticTensors() const { return {&max_, &sum_, &lse_}; }
 
   PromptCase case_;
   reference::Problem values_;
   std::vector<int64_t> cu_q_, cu_kv_, given_q_, given_kv_;
-  HeadTensor q_, k_, v_, out_;
-  Tensor pse_, dense_mask_, deq1_, quant1_, deq2_;
+  HeadTensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_, lse_;
+  Tensor pse_, dense_mask_, sink_, deq1_, quant1_, deq2_;
   OutputScales output_scales_;
 };
 

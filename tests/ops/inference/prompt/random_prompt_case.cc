@@ -77,6 +77,22 @@ void PickScales(RandomChoices* random, PromptCase* c) {
   c->offset2 = random->OneOf({5.25F, -7.0F});
 }
 
+/// What int8 inputs do not have.
+void PickFeatures(RandomChoices* random, PromptCase* c) {
+  const auto one_in_three = [&] { return random->Pick(0, 2) == 0; };
+  if (one_in_three()) c->d_rope = random->OneOf<int64_t>({1, 8, 64});
+  c->sink = one_in_three();
+  if (one_in_three()) c->softcap = random->OneOf({0.5F, 30.0F});
+  c->statistics = one_in_three();
+  if (!one_in_three()) return;
+  c->pse_type =
+      random->OneOf({reference::PseType::kAddThenScale, reference::PseType::kSlopes, reference::PseType::kSlopesSqrt});
+  if (c->pse_type == reference::PseType::kAddThenScale) return;
+  c->pse = false;
+  c->q_start = random->Pick(-3, 9);
+  c->kv_start = random->Pick(-3, 9);
+}
+
 }  // namespace
 
 PromptCase RandomPromptCase(uint64_t seed, bool int8_inputs) {
@@ -94,6 +110,7 @@ PromptCase RandomPromptCase(uint64_t seed, bool int8_inputs) {
   PickMask(&random, &c);
   if (random.Pick(0, 2) == 0) c.scale = random.OneOf({0.0F, -0.3F, 0.05F, 0.4F});
   PickScales(&random, &c);
+  if (!int8_inputs) PickFeatures(&random, &c);
   if (random.Pick(0, 1) == 0) c.padding = {random.Pick(0, 9), random.Pick(0, 9), random.Pick(0, 9)};
   c.placement.place = random.OneOf({Place::kInside, Place::kAtEnd, Place::kAtStart});
   if (c.placement.place == Place::kInside) c.placement.misalignment = random.Pick(0, 17);
