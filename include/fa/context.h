@@ -13,7 +13,7 @@
 namespace fa {
 
 namespace core {
-struct ContextAccess;  // of the library's own parts to what a context holds
+struct ContextAccess;  // lets parts of the library read what a context holds
 }
 
 /// Instruction-set levels. `portable` runs on any CPU; the others are two families, of x86-64 and of aarch64, in which
@@ -46,8 +46,8 @@ enum class Isa : uint8_t {
 /// How sums over blocks are ordered.
 enum class Accumulation : uint8_t {
   kDeterministic,  ///< bits do not depend on the number of threads, the run, or the other sequences in the call
-  kAtomicFree,     ///< leave to reorder sums for speed, by private partial sums and not by atomics. No operator takes
-                   ///< it today: the bits are those of kDeterministic, but no promise
+  kAtomicFree,     ///< allows an operator to reorder sums for speed, by private partial sums and not by atomics. No
+                   ///< operator uses this today: the bits equal those of kDeterministic, but that is not promised
 };
 
 /// Where threads and packed panels live.

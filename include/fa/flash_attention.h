@@ -44,7 +44,7 @@ struct AttentionArgs {
 /// are written 0 in every output. Inner products, softmax and output are accumulated in f32 and rounded once.
 ///
 /// Inputs may alias each other; an output must not share an element with another tensor nor with itself.
-/// @return kInvalidArgument ("key.shape[2]=5, want 7 (query.shape[2])"), kOutOfMemory; then nothing was written.
+/// @return kInvalidArgument ("k.shape[2]=5, want 7 (q.shape[2])"), kOutOfMemory; then nothing was written.
 /// Re-entrant. The bits do not depend on the number of threads, the batch or the layout. Follows FlashAttention-2
 /// (Dao 2023), section 3.1, with transposed scores.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context = nullptr);

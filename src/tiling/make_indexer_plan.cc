@@ -14,7 +14,7 @@ constexpr int64_t kGroup = 16;
 constexpr int64_t kLeastGroup = 4;
 
 // Tasks per worker, so many that the last ones leave no worker idle for long.
-constexpr int64_t kTasksAWorker = 4;
+constexpr int64_t kTasksPerWorker = 4;
 
 // Keys are not cut into fewer: so short a task would be all overhead.
 constexpr int64_t kLeastKeys = 512;
@@ -98,7 +98,7 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
                             const Machine& machine) {
   IndexerPlan plan;
   const int64_t token_bytes = heads * d * static_cast<int64_t>(sizeof(float));
-  const int64_t wanted = kTasksAWorker * machine.workers;
+  const int64_t wanted = kTasksPerWorker * machine.workers;
   plan.group = std::clamp(machine.l2_bytes / 2 / token_bytes, kLeastGroup, kGroup);
   while (plan.group > kLeastGroup && Groups(sequences, plan.group) < wanted) plan.group /= 2;
   const int64_t groups = Groups(sequences, plan.group);

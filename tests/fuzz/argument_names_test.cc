@@ -26,7 +26,7 @@ struct Names {
     given.insert(field);
     const Status status = call->Run(ContextOf(Isa::kPortable, 1), {});
     call->Restore();
-    if (status.ok()) return;  // not looked at beside some other argument
+    if (status.ok()) return;  // another argument makes this one unread
     refused.insert(field);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     EXPECT_EQ(status.argument(), field) << status.message() << "\n " << call->Describe();

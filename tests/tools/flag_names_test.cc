@@ -39,19 +39,22 @@ std::vector<Command> Commands() {
   dense.insert(dense.end(), {"layout", "heads", "scale", "pse_type", "q_start", "kv_start", "softcap", "keep_prob",
                              "dropout", "threads", "isa"});
   std::vector<std::string> prompt = mask;
-  prompt.insert(prompt.end(), {"layout", "heads", "scale", "out.dtype"});
+  prompt.insert(prompt.end(), {"layout", "heads", "scale", "softcap", "out.dtype"});
+  std::vector<std::string> biased = prompt;
+  biased.insert(biased.end(), {"pse_type", "q_start", "kv_start"});
   const std::vector<std::string> sparse = {"layout", "scale", "block_size", "mask"};
   return {
       {"forward", NoNames, Fields<AttentionArgs>(), dense, {}},
       {"backward", NoNames, Fields<AttentionGradArgs>(), dense, {}},
       {"merge", NoNames, Fields<MergeArgs>(), {"layout", "heads"}, {}},
-      {"prompt", tool::InferenceFlagNames, Fields<PromptAttentionArgs>(), prompt, {}},
-      {"decode", tool::InferenceFlagNames, Fields<DecodeAttentionArgs>(), prompt, {"sink"}},
+      {"prompt", tool::InferenceFlagNames, Fields<PromptAttentionArgs>(), biased, {}},
+      {"decode", tool::InferenceFlagNames, Fields<DecodeAttentionArgs>(), prompt, {}},
       {"sparse-forward", tool::SparseFlagNames, Fields<SparseAttentionArgs>(), sparse, {}},
       {"sparse-backward", tool::SparseFlagNames, Fields<SparseAttentionGradArgs>(), sparse, {}},
       {"indexer", tool::SparseFlagNames, Fields<LightningIndexerArgs>(), {"layout", "mask"}, {}},
       {"indexer-backward", tool::SparseFlagNames, Fields<LightningIndexerGradArgs>(), {"layout", "mask"}, {}},
       {"indexer-kl-loss", tool::SparseFlagNames, Fields<SparseIndexerLossArgs>(), {"layout", "scale", "mask"}, {}},
+      {"dense-indexer-kl-loss", tool::SparseFlagNames, Fields<DenseIndexerLossArgs>(), {"layout", "scale", "mask"}, {}},
   };
 }
 

@@ -39,10 +39,10 @@ Status BindSlopes(Binding& call) {
   bound.q_start.assign(sequences, first_only ? 0 : call.options.q_start);
   bound.kv_start.assign(sequences, first_only ? 0 : call.options.kv_start);
   if (first_only) {
-    // As in the mask's rule, the first sequence is the first one with rows.
+    // The device's batch element 0; leading zeros of both prefix sums are none.
     const std::vector<tiling::Sequence>& list = bound.problem.sequences;
-    const auto has_rows = [](const tiling::Sequence& sequence) { return sequence.sq > 0; };
-    const auto first = static_cast<size_t>(std::find_if(list.begin(), list.end(), has_rows) - list.begin());
+    const auto is_one = [](const tiling::Sequence& sequence) { return sequence.sq > 0 || sequence.sk > 0; };
+    const auto first = static_cast<size_t>(std::find_if(list.begin(), list.end(), is_one) - list.begin());
     if (first < sequences) {
       bound.q_start[first] = call.options.q_start;
       bound.kv_start[first] = call.options.kv_start;

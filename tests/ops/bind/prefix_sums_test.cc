@@ -80,7 +80,7 @@ std::vector<float> Sparse(const std::vector<int64_t>& lengths_q, const std::vect
   return out;
 }
 
-// In mode 8 the starts are those of the first sequence with rows, as the mask's rule is.
+// In mode 8 the starts are those of the first sequence.
 std::vector<float> Slopes(const std::vector<int64_t>& cu_q, const std::vector<int64_t>& cu_kv) {
   const std::vector<float> q = Wave(kRows * kHeads * kSize, 0.7f), k = Wave(kKeys * kHeads * kSize, 1.1f);
   const std::vector<float> slopes = {0.25F, 0.5F};
@@ -97,7 +97,7 @@ std::vector<float> Slopes(const std::vector<int64_t>& cu_q, const std::vector<in
   options.layout = Layout::kTND;
   options.pse_type = PseType::kSlopes;
   options.q_start = 2;
-  options.mask = *Mask::FromSparseMode(8, 0, 0, {}, /*dense_mask_given=*/true);
+  options.mask = *Mask::FromSparseMode(8, kKeys, 0, {}, /*dense_mask_given=*/true);
   const Status status = FlashAttention(args, options);
   EXPECT_TRUE(status.ok()) << status.message();
   return lse;

@@ -1,4 +1,4 @@
-// fa run prompt: reads files and writes one file.
+// fa run prompt: reads files and writes the output and the statistics that are asked for.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ struct Flags {
 
 DType OutType(const std::string& text, DType query) {
   if (text.empty()) return query == DType::kI8 ? DType::kF16 : query;
-  if (text == "int8") return DType::kI8;
+  if (text == "int8" || text == Name(DType::kI8)) return DType::kI8;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     if (text == Name(dtype)) return dtype;
   }

@@ -32,7 +32,7 @@ struct AttentionFlags {
 
 /// Adds --query, --key, --value, --layout, --head-num, --dtype, --scale: the flags of every attention.
 void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
-/// Adds --query-rope, --key-rope, masks, --pse, --sink and --softcap: what is known of every score.
+/// Adds --query-rope, --key-rope, masks, --pse with its type and starts, --sink and --softcap: what changes scores.
 /// @param pse_types  what --pse-type says
 void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_types);
 /// Adds all flags.

@@ -76,10 +76,11 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   args.sink = files_.Load("--sink", flags.sink);
   args.quant_scale2 = files_.Load("--quant-scale2", flags.quant_scale2);
   args.quant_offset2 = files_.Load("--quant-offset2", flags.quant_offset2);
-  if (!flags.out_dtype.empty() && flags.out_dtype != "int8" && flags.out_dtype != Name(args.q.dtype)) {
+  const bool int8 = flags.out_dtype == "int8" || flags.out_dtype == Name(DType::kI8);
+  if (!flags.out_dtype.empty() && !int8 && flags.out_dtype != Name(args.q.dtype)) {
     throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(args.q.dtype)));
   }
-  out_dtype = flags.out_dtype == "int8" ? DType::kI8 : args.q.dtype;
+  out_dtype = int8 ? DType::kI8 : args.q.dtype;
   MaskInputs mask = LoadMask(flags.mask);
   options.mask = std::move(mask.rule);
   if (mask.dense) args.dense_mask = files_.Keep(std::move(*mask.dense));

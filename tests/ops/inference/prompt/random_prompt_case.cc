@@ -87,7 +87,10 @@ void PickFeatures(RandomChoices* random, PromptCase* c) {
   if (!one_in_three()) return;
   c->pse_type =
       random->OneOf({reference::PseType::kAddThenScale, reference::PseType::kSlopes, reference::PseType::kSlopesSqrt});
-  if (c->pse_type == reference::PseType::kAddThenScale) return;
+  if (c->pse_type == reference::PseType::kAddThenScale) {
+    c->softcap = 0;  // refused: that bias is added before the scale, the cap comes after it
+    return;
+  }
   c->pse = false;
   c->q_start = random->Pick(-3, 9);
   c->kv_start = random->Pick(-3, 9);
