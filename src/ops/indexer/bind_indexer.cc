@@ -21,8 +21,9 @@ Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensor
   const DType type = args.sparse_values.dtype == DType::kF32 ? DType::kF32 : bound.shape.dtype;
   status = tensors.CheckQueryOutput("sparse_values", args.sparse_values, type,
                                     {list, {bound.entries, {"sparse_indices", last}}});
+  if (!status.ok()) return status;
   bound.values = SparseRowsOf(args.sparse_values, tensors.packed());
-  return status;
+  return Status::Ok();
 }
 
 layout::BlockTable TableOf(const BoundIndexer& bound, const TensorView& block_table) {

@@ -1,0 +1,16 @@
+#ifndef FA_TESTS_FUZZ_TARGETS_FUZZED_CALL_H_
+#define FA_TESTS_FUZZ_TARGETS_FUZZED_CALL_H_
+
+#include <cstddef>
+
+#include "fuzz/fuzz_call.h"
+#include "fuzz/targets/targets.h"
+
+namespace fa::test {
+
+/// One of four valid calls of an operator, which the input chooses. Calls are kept: who changes one restores it.
+[[nodiscard]] FuzzCall& FuzzedCall(size_t family, InputBytes& input);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_FUZZ_TARGETS_FUZZED_CALL_H_
