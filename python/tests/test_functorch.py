@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 import fa
 import fa.torch_npu as torch_npu
 from fa import _torch_ops, _torch_sparse_ops, _torch_vmap
+from fa.flash_attn import flash_attn_with_kvcache
 from fa.torch import scaled_dot_product_attention
 
 V, B, N, S, D = 3, 2, 4, 12, 8
@@ -424,7 +425,7 @@ def test_rule_of_prompt_attention(vmapped_mask):
         assert_all_equal(vmap(prompt, (0, 0, 0, None))(*inputs, masks[0]), want)
 
 
-# Of fa.flash_attn, where it has been imported: computed sample by sample.
+# Of fa.flash_attn: computed sample by sample.
 WITHOUT_A_RULE = {
     "append_cache_attention",
     "cache_attention",
@@ -437,6 +438,26 @@ WITHOUT_A_RULE = {
 def test_every_other_operator_has_a_rule():
     operators = {name for name in dir(torch.ops.fa) if not name.startswith("_") and name != "name"}
     assert set(_torch_vmap.RULES) == operators - WITHOUT_A_RULE
+
+
+@pytest.mark.parametrize("dim", [0, 1, 3])
+def test_vmapped_caches_are_written_in_place(dim):
+    q, k, v = (torch.randn(V, B, 1, N, D) for _ in range(3))
+    before = [torch.randn(V, B, S, N, D) for _ in range(2)]
+
+    def step(q, k_cache, v_cache, k, v):
+        return flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=4, causal=True)
+
+    one_by_one = [t.clone() for t in before]
+    want = torch.stack([step(q[i], *(t[i] for t in one_by_one), k[i], v[i]) for i in range(V)])
+    caches = [t.movedim(0, dim).clone(memory_format=torch.contiguous_format) for t in before]
+    assert torch.equal(vmap(step, (0, dim, dim, 0, 0))(q, *caches, k, v), want)
+    for cache, w, b in zip(caches, one_by_one, before, strict=True):
+        assert torch.equal(cache.movedim(dim, 0), w) and not torch.equal(w, b)
+    shared = [t[0].clone() for t in before]
+    with pytest.raises(RuntimeError, match="writes k_cache in place, which all samples share"):
+        vmap(step, (0, None, None, 0, 0))(q, *shared, k, v)
+    assert all(torch.equal(t, b[0]) for t, b in zip(shared, before, strict=True))
 
 
 def test_torch_compile_of_per_sample_gradients():

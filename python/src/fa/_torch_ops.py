@@ -158,6 +158,13 @@ def _check_by_sequence(out: Tensor, **statistics: Tensor) -> None:
             raise argument_error(ValueError, name, f"={list(tensor.shape)}, want {want}", member=".shape")
 
 
+def _check_samples_are_written_apart(operator: Any, in_dims: tuple) -> None:
+    """RuntimeError, as PyTorch's own operators raise it under vmap, for a tensor that all samples would write."""
+    for argument, dim in zip(operator._schema.arguments, in_dims, strict=True):
+        if argument.alias_info is not None and argument.alias_info.is_write and dim is None:
+            raise RuntimeError(f"vmap: {operator.name()} writes {argument.name} in place, which all samples share")
+
+
 def operator(schema: str) -> Callable[[Callable], Any]:
     """Defines fa::NAME, and makes the decorated function its CPU kernel. (torch.library.custom_op would import
     torch._dynamo in the first call, which takes a second.)"""
@@ -168,6 +175,7 @@ def operator(schema: str) -> Callable[[Callable], Any]:
         from ._torch_vmap import RULES, of_no_samples, sample_by_sample
 
         own = getattr(torch.ops.fa, name).default
+        _check_samples_are_written_apart(own, in_dims)
         if info.batch_size == 0:
             return of_no_samples(own, in_dims, arguments)
         rule = RULES.get(name) or sample_by_sample(own)
