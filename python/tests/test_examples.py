@@ -10,7 +10,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/python.md", "docs/flash_attn.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/python.md", "docs/flash_attn.md", "docs/migration.md"])
 def test_python_in_documents(document, capsys):
     for program in re.findall(r"^```python\n(.*?)^```", (REPOSITORY / document).read_text(), re.MULTILINE | re.DOTALL):
         exec(compile(program, document, "exec"), {"__name__": "__main__"})
@@ -23,6 +23,15 @@ def test_train_gpt_is_reproducible():
     done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same bits in all runs" in done.stdout
+
+
+def test_models_run_and_agree():
+    arguments = ["--quick", "--models", "llama,gemma2", "--types", "f32"]
+    command = [sys.executable, REPOSITORY / "benchmarks/models.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6 and all(re.search(r": fa \d+\.\d+ ms", line) for line in lines), done.stdout
 
 
 def test_minilm_embeds_and_ranks_alike():

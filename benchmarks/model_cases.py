@@ -1,0 +1,116 @@
+"""Models of transformers with random weights, built from their configurations, and what models.py has them do."""
+
+from dataclasses import dataclass
+
+import torch
+import transformers
+
+import fa.transformers  # noqa: F401  (registers "fa")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a model and its work."""
+
+    layers: int
+    hidden: int
+    heads: int
+    heads_kv: int
+    vocabulary: int
+    prefills: tuple
+    context: int  # of a decode
+    training: int  # tokens of a training step
+
+
+WHOLE = Size(4, 1024, 16, 4, 8192, (2048, 8192), 4096, 1024)
+QUICK = Size(1, 64, 4, 2, 128, (48,), 48, 32)
+
+
+def _decoder(size):
+    return {
+        "vocab_size": size.vocabulary, "hidden_size": size.hidden, "intermediate_size": 2 * size.hidden,
+        "num_hidden_layers": size.layers, "num_attention_heads": size.heads, "num_key_value_heads": size.heads_kv,
+        "head_dim": size.hidden // size.heads, "max_position_embeddings": 16384, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": None,
+    }
+
+
+def _gemma2(size):
+    window = {"sliding_window": size.context // 4, "attn_logit_softcapping": 50.0}
+    return transformers.Gemma2Config(**_decoder(size), **window, query_pre_attn_scalar=size.hidden // size.heads)
+
+
+def _gpt_oss(size):
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": size.context // 4}
+    return transformers.GptOssConfig(**_decoder(size), **experts)
+
+
+def _bert(size):
+    return transformers.BertConfig(
+        vocab_size=size.vocabulary, hidden_size=size.hidden, intermediate_size=2 * size.hidden,
+        num_hidden_layers=size.layers, num_attention_heads=size.heads, max_position_embeddings=max(size.prefills),
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )
+
+
+def _t5(size):
+    return transformers.T5Config(
+        vocab_size=size.vocabulary, d_model=size.hidden, d_kv=size.hidden // size.heads, d_ff=2 * size.hidden,
+        num_layers=size.layers, num_heads=size.heads, dropout_rate=0.0, decoder_start_token_id=0,
+    )
+
+
+CONFIGS = {
+    "llama": lambda size: transformers.LlamaConfig(**_decoder(size)),
+    "gemma2": _gemma2,
+    "gpt_oss": _gpt_oss,
+    "bert": _bert,
+    "t5": _t5,
+}
+DECODERS = ("llama", "gemma2", "gpt_oss")
+_MODELS = {"bert": transformers.BertModel, "t5": transformers.T5EncoderModel}
+
+
+def build(name, size, dtype):
+    """The model in evaluation mode, with the same weights each time."""
+    torch.manual_seed(1)
+    config = CONFIGS[name](size)
+    kind = _MODELS.get(name)
+    model = kind(config) if kind else transformers.AutoModelForCausalLM.from_config(config)
+    return model.to(dtype).eval()
+
+
+def works(name, size):
+    """The names of what a model does: "prefill 2048", "decode 4096", "train 1024"."""
+    names = [f"prefill {tokens}" for tokens in size.prefills]
+    if name in DECODERS:
+        names.append(f"decode {size.context}")
+    return [*names, f"train {size.training}"]
+
+
+def step_of(model, work):
+    """A function of no arguments that does the work once, and returns the numbers that tell whether it is right."""
+    kind, tokens = work.split()
+    tokens = int(tokens)
+    ids = torch.randint(2, model.config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(2))
+    if kind == "train":
+        return lambda: _train(model, ids)
+    if kind == "prefill":
+        return torch.no_grad()(lambda: _numbers(model(ids)))
+    with torch.no_grad():
+        cache = model(ids, use_cache=True).past_key_values
+
+    # The context grows by a token per step, for every implementation alike: sliding caches cannot go back.
+    return torch.no_grad()(lambda: _numbers(model(ids[:, :1], past_key_values=cache, use_cache=True)))
+
+
+def _numbers(output):
+    return (output.logits if "logits" in output else output.last_hidden_state)[:, -1]
+
+
+def _train(model, ids):
+    model.zero_grad()
+    output = model(ids)
+    numbers = output.logits if "logits" in output else output.last_hidden_state
+    numbers.float().square().mean().backward()
+    return torch.stack([p.grad.float().norm() for p in model.parameters() if p.grad is not None])

@@ -1,0 +1,93 @@
+"""Tables and a plot of what models.py measured."""
+
+from statistics import median
+
+NAMES = {"fa": "fa", "sdpa": "sdpa", "eager": "eager", "flex_attention": "flex_attention"}
+COLORS = {"fa": "#0b6e4f", "sdpa": "#e4572e", "eager": "#b0b0b0", "flex_attention": "#4f86c6"}
+
+
+def milliseconds(entry, name):
+    """The median of a step; None where there is none."""
+    samples = entry["by"].get(name, {}).get("samples")
+    return 1e3 * median(samples) if samples else None
+
+
+def ratio(entry, name):
+    """How many times as long as fa a step takes."""
+    own, other = milliseconds(entry, "fa"), milliseconds(entry, name)
+    return other / own if own and other else None
+
+
+def line_of(entry):
+    """An entry in one line of text."""
+    parts = []
+    for name, of in entry["by"].items():
+        took = milliseconds(entry, name)
+        parts.append(f"{name} {took:.2f} ms" if took else f"{name}: {of.get('failed', 'not measured')}")
+    return f"{entry['model']} {entry['work']} {entry['dtype']}: " + ", ".join(parts)
+
+
+def table(results):
+    names = [name for name in NAMES if any(name in entry["by"] for entry in results["entries"])]
+    others = [name for name in names if name != "fa"]
+    head = ["model", "work", "type", *(f"{name}, ms" for name in names), *(f"{name} / fa" for name in others),
+            *(f"attention in {name}" for name in names if name != "eager"), *(f"{name}, MB" for name in names)]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "---:|" * (len(head) - 3)]
+    for entry in results["entries"]:
+        cells = [entry["model"], entry["work"], entry["dtype"]]
+        cells += [_cell(milliseconds(entry, name), "{:.1f}") for name in names]
+        cells += [_cell(ratio(entry, name), "{:.2f}") for name in others]
+        forward = not entry["work"].startswith("train")
+        shares = {name: entry["by"].get(name, {}).get("shares") for name in names if name != "eager"}
+        cells += [_cell(100 * median(s) if s and forward else None, "{:.0f} %") for s in shares.values()]
+        peaks = (entry["by"].get(name, {}).get("peak_bytes") for name in names)
+        cells += [_cell(None if peak is None else peak / 1e6, "{:.0f}") for peak in peaks]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(number, form):
+    return "–" if number is None else form.format(number)
+
+
+def write(results, folder):
+    """README.md of the folder, and models.png if there is matplotlib."""
+    folder.mkdir(parents=True, exist_ok=True)
+    of = results["machine"]
+    rounds = [len(by.get("samples", ())) for entry in results["entries"] for by in entry["by"].values()]
+    text = (
+        f"# Whole models\n\nWritten by benchmarks/models.py. {of['cpu']}, {of['cpus']} CPUs, {of['memory_gb']} GB, "
+        f"{', '.join(of['instructions'])}; PyTorch {results['torch']}. Medians of at least "
+        f"{min((n for n in rounds if n), default=0)} steps, in turn. The share of attention is that of the forward; "
+        "memory is the most during a step over what there was before it.\n\n"
+    )
+    if plot(results, folder / "models.png"):
+        text += "![Time of a step by sdpa and eager over that by fa](models.png)\n\n"
+    (folder / "README.md").write_text(text + table(results) + "\n", encoding="utf-8")
+
+
+def plot(results, path):
+    """Ratios to fa, as bars. False without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    entries = [entry for entry in results["entries"] if milliseconds(entry, "fa")]
+    others = [name for name in NAMES if name != "fa" and any(ratio(entry, name) for entry in entries)]
+    figure, axes = plt.subplots(figsize=(7, 0.8 + 0.32 * len(entries)))
+    height = 0.8 / max(1, len(others))
+    for index, name in enumerate(others):
+        places = [i - 0.4 + (index + 0.5) * height for i in range(len(entries))]
+        axes.barh(places, [ratio(entry, name) or 0 for entry in entries], height, color=COLORS[name], label=name)
+    axes.axvline(1, color=COLORS["fa"], label="fa")
+    axes.set_yticks(range(len(entries)), [f"{e['model']} {e['work']} {e['dtype']}" for e in entries], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("time over that of fa")
+    axes.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return True

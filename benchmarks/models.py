@@ -1,0 +1,171 @@
+"""Whole models by fa and by PyTorch's attention, in turn: time, share of attention in it, memory.
+
+    benchmarks/models.py --quick                       some seconds: that everything runs and agrees
+    benchmarks/models.py --output build/models.json    minutes to hours, by --models, --works, --types and --seconds
+    benchmarks/models.py --report build/models.json docs/benchmarks/NAME    tables, and a plot if there is matplotlib
+
+Every implementation has the same weights and the same tokens; what it returns for a few of them is compared with "eager" in
+float64 before anything is timed. Implementations take turns, one step each, and the order moves by one per round, so that what else
+the machine does meets all alike: the ratios of medians say more than the times.
+"""
+
+import argparse
+import copy
+import json
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import AttentionInterface
+
+import machine
+import model_cases
+import model_report
+from rounds import order_of
+
+IMPLEMENTATIONS = ("fa", "sdpa", "eager", "flex_attention")
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+class AttentionTime:
+    """Seconds inside the attention functions of an implementation, forward."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def wrap(self, name):
+        """The name of an implementation that is `name` with a clock."""
+        function = AttentionInterface()[name] if name != "eager" else None
+        if function is None:
+            return name  # eager functions belong to the models' own modules
+
+        def timed(*arguments, **keywords):
+            begin = time.perf_counter()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                self.seconds += time.perf_counter() - begin
+
+        AttentionInterface.register(name, timed)
+        return name
+
+
+def peak_bytes_of(step):
+    """Memory that the process had at most during the step, less what it had before."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _status("VmRSS")
+    step()
+    return _status("VmHWM") - before
+
+
+def _status(field):
+    line = next(line for line in machine.read("/proc/self/status").splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def disagreement(got, want):
+    """The distance over the length of what is wanted."""
+    return ((got.double() - want.double()).norm() / want.double().norm()).item()
+
+
+def measure(name, work, dtype, size, implementations, clock, seconds):
+    """An entry of the results: per implementation its samples, or why there are none."""
+    model = model_cases.build(name, size, TYPES[dtype])
+    steps, entry = {}, {"model": name, "work": work, "dtype": dtype, "by": {}}
+    bound = _check_bound(model, work, TYPES[dtype])
+    for implementation in implementations:
+        try:
+            model.set_attn_implementation(implementation)
+            error = disagreement(model_cases.step_of(model, _checked(work))(), bound.want)
+            if not error <= bound.error:
+                raise ValueError(f"differs by {error:.1e}, want at most {bound.error:.1e}")
+            step = model_cases.step_of(model, work)
+            step()
+            entry["by"][implementation] = {"error": error, "peak_bytes": peak_bytes_of(step), "samples": [], "shares": []}
+            steps[implementation] = step
+        except Exception as failure:  # noqa: BLE001  (what transformers refuses is part of the table)
+            reason = f"{type(failure).__name__}: {failure}".split("\n")[0]
+            entry["by"][implementation] = {"failed": reason[:120]}
+    _time_in_turn(model, steps, entry, clock, seconds)
+    return entry
+
+
+class Bound(NamedTuple):
+    want: torch.Tensor
+    error: float
+
+
+def _checked(work):
+    """The same work on few tokens."""
+    kind, tokens = work.split()
+    return f"{kind} {min(int(tokens), 256)}"
+
+
+def _check_bound(model, work, dtype):
+    """What "eager" gives in float64, and three times the error that it has in `dtype`, or some roundings."""
+    exact = copy.deepcopy(model).double()
+    exact.set_attn_implementation("eager")
+    if hasattr(exact.config, "num_local_experts"):
+        exact.set_experts_implementation("eager")  # the others multiply no float64
+    want = model_cases.step_of(exact, _checked(work))()
+    model.set_attn_implementation("eager")
+    error = disagreement(model_cases.step_of(model, _checked(work))(), want)
+    return Bound(want, max(3 * error, 4 * torch.finfo(dtype).eps))
+
+
+def _time_in_turn(model, steps, entry, clock, seconds):
+    end, number = time.monotonic() + seconds, 0
+    while number < 3 or time.monotonic() < end:
+        for implementation in order_of(list(steps), number) if steps else ():
+            model.set_attn_implementation(implementation)
+            clock.seconds, begin = 0.0, time.perf_counter()
+            steps[implementation]()
+            took = time.perf_counter() - begin
+            entry["by"][implementation]["samples"].append(took)
+            entry["by"][implementation]["shares"].append(clock.seconds / took)
+        number += 1
+
+
+def run(arguments):
+    size = model_cases.QUICK if arguments.quick else model_cases.WHOLE
+    torch.set_num_threads(arguments.threads or torch.get_num_threads())
+    clock = AttentionTime()
+    implementations = [clock.wrap(name) for name in arguments.by.split(",")]
+    results = {"machine": machine.describe(), "torch": torch.__version__, "entries": []}
+    for name in arguments.models.split(","):
+        for dtype in arguments.types.split(","):
+            for work in model_cases.works(name, size):
+                if arguments.works and work.split()[0] not in arguments.works.split(","):
+                    continue
+                entry = measure(name, work, dtype, size, implementations, clock, arguments.seconds)
+                results["entries"].append(entry)
+                print(model_report.line_of(entry), flush=True)
+                if arguments.output:
+                    arguments.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    failed = [e for e in results["entries"] if "failed" in e["by"].get("fa", {})]
+    return 1 if failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny models, three rounds")
+    parser.add_argument("--models", default=",".join(model_cases.CONFIGS))
+    parser.add_argument("--works", default="", help="of prefill, decode, train")
+    parser.add_argument("--types", default="f32,bf16")
+    parser.add_argument("--by", default="fa,sdpa,eager", help="of " + ", ".join(IMPLEMENTATIONS))
+    parser.add_argument("--seconds", type=float, default=20.0, help="per case; at least three rounds")
+    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; 0: its own choice")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--report", nargs=2, metavar=("RESULTS", "FOLDER"), type=Path)
+    arguments = parser.parse_args()
+    if arguments.report:
+        model_report.write(json.loads(arguments.report[0].read_text(encoding="utf-8")), arguments.report[1])
+        return 0
+    if arguments.quick:
+        arguments.seconds = 0.0
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
