@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import fa
 from fa import _fa, _torch_direct
-from fa.flash_attn import flash_attn_func
+from fa.flash_attn import flash_attn_func, flash_attn_interface
 from fa.torch import decode_attention, scaled_dot_product_attention
 
 B, N, L, S, E = 2, 4, 5, 7, 16
@@ -68,8 +68,9 @@ def test_inference_reads_tensors_where_they_lie(place, dtype, monkeypatch):
     spy = Spy(monkeypatch, "attend")
     assert torch.equal(scaled_dot_product_attention(*inputs), want)
     by_row = [t.transpose(1, 2) for t in inputs]
-    assert torch.equal(flash_attn_func(*by_row).transpose(1, 2), want)
-    assert spy.read == [[t.data_ptr() for t in inputs]] * 2
+    for function in (flash_attn_func, flash_attn_interface.flash_attn_func):
+        assert torch.equal(function(*by_row).transpose(1, 2), want)
+    assert spy.read == [[t.data_ptr() for t in inputs]] * 3
 
 
 @pytest.mark.parametrize("heads_kv", [1, 2])

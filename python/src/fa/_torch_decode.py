@@ -197,7 +197,7 @@ def decode_attention(
         TypeError: an argument is no tensor.
     """
     quantized = antiquant_scale, antiquant_offset, quant_scale2, quant_offset2
-    if quantized == (None, None, None, None) and unwatched():
+    if all(tensor is None for tensor in quantized) and unwatched():
         tensors = query, key, value, block_table, dense_mask, pse, sink
         options = layout, head_num, scale, is_causal, window, softcap
         found = _plainly(tensors, options, lengths_q, lengths_kv, return_lse)

@@ -3,6 +3,7 @@ contents."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -208,20 +209,15 @@ class LossCall(NamedTuple):
     sparse_mode: int
 
 
-@operator(
-    "sparse_indexer_loss(Tensor query, Tensor key, Tensor query_index, Tensor key_index, Tensor weights, "
-    "Tensor sparse_indices, Tensor softmax_max, Tensor softmax_sum, Tensor? query_rope, Tensor? key_rope, "
-    "Tensor? lengths_q, Tensor? lengths_kv, str layout, float scale, SymInt sparse_mode) "
-    "-> (Tensor, Tensor, Tensor, Tensor)"
-)
-def sparse_indexer_loss(*arguments):
-    """dq_index, dk_index, dweights, loss. These have no gradients of their own."""
-    call = LossCall(*arguments)
+def _loss(function: Callable[..., tuple], call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
+    """dq_index, dk_index, dweights and the loss by `function`, which takes the tensors before query_rope in order."""
+    needed = call._fields.index("query_rope")
+    tensors = [None if tensor is None else tensor.detach() for tensor in call[: needed + 2]]
     return tuple(
-        _sparse.sparse_lightning_indexer_grad_kl_loss(
-            *(tensor.detach() for tensor in call[:8]),
-            query_rope=None if call.query_rope is None else call.query_rope.detach(),
-            key_rope=None if call.key_rope is None else call.key_rope.detach(),
+        function(
+            *tensors[:needed],
+            query_rope=tensors[needed],
+            key_rope=tensors[needed + 1],
             lengths_q=_lengths(call.lengths_q),
             lengths_kv=_lengths(call.lengths_kv),
             layout=call.layout,
@@ -231,14 +227,29 @@ def sparse_indexer_loss(*arguments):
     )
 
 
+def _loss_without_contents(call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
+    gradients = (source.new_empty(source.shape) for source in (call.query_index, call.key_index, call.weights))
+    return *gradients, call.query.new_empty(1, dtype=torch.float32)
+
+
+@operator(
+    "sparse_indexer_loss(Tensor query, Tensor key, Tensor query_index, Tensor key_index, Tensor weights, "
+    "Tensor sparse_indices, Tensor softmax_max, Tensor softmax_sum, Tensor? query_rope, Tensor? key_rope, "
+    "Tensor? lengths_q, Tensor? lengths_kv, str layout, float scale, SymInt sparse_mode) "
+    "-> (Tensor, Tensor, Tensor, Tensor)"
+)
+def sparse_indexer_loss(*arguments):
+    """dq_index, dk_index, dweights, loss. These have no gradients of their own."""
+    call = LossCall(*arguments)
+    return _loss(_sparse.sparse_lightning_indexer_grad_kl_loss, call)
+
+
 register_constant(LIBRARY, sparse_indexer_loss)
 
 
 @torch.library.register_fake("fa::sparse_indexer_loss", lib=LIBRARY)
 def _(*arguments):
-    call = LossCall(*arguments)
-    gradients = (source.new_empty(source.shape) for source in (call.query_index, call.key_index, call.weights))
-    return *gradients, call.query.new_empty(1, dtype=torch.float32)
+    return _loss_without_contents(LossCall(*arguments))
 
 
 class DenseLossCall(NamedTuple):
@@ -271,18 +282,7 @@ class DenseLossCall(NamedTuple):
 def dense_indexer_loss(*arguments):
     """dq_index, dk_index, dweights, loss. They are the gradients; there is none of them."""
     call = DenseLossCall(*arguments)
-    return tuple(
-        _sparse.dense_lightning_indexer_grad_kl_loss(
-            *(tensor.detach() for tensor in call[:9]),
-            query_rope=None if call.query_rope is None else call.query_rope.detach(),
-            key_rope=None if call.key_rope is None else call.key_rope.detach(),
-            lengths_q=_lengths(call.lengths_q),
-            lengths_kv=_lengths(call.lengths_kv),
-            layout=call.layout,
-            scale=call.scale,
-            sparse_mode=call.sparse_mode,
-        )
-    )
+    return _loss(_sparse.dense_lightning_indexer_grad_kl_loss, call)
 
 
 register_constant(LIBRARY, dense_indexer_loss)
@@ -290,6 +290,4 @@ register_constant(LIBRARY, dense_indexer_loss)
 
 @torch.library.register_fake("fa::dense_indexer_loss", lib=LIBRARY)
 def _(*arguments):
-    call = DenseLossCall(*arguments)
-    gradients = (source.new_empty(source.shape) for source in (call.query_index, call.key_index, call.weights))
-    return *gradients, call.query.new_empty(1, dtype=torch.float32)
+    return _loss_without_contents(DenseLossCall(*arguments))

@@ -11,6 +11,7 @@ from torch import Tensor
 from ._arguments import at, check_none, check_size, check_tensor, invalid, renamed
 from ._cache import Cache, Rotary, attend_cache
 from ._dense import Options, Packed, attend
+from ._ops import attend_plainly
 
 EMPTY = -torch.inf  # softmax_lse of rows without keys
 
@@ -60,6 +61,11 @@ def flash_attn_func(
         softmax_lse -inf.
     """
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    plain = qv is None and learnable_sink is None and s_aux is None and attention_chunk == 0
+    if plain and not return_attn_probs:
+        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap)
+        if out is not None:
+            return out
     options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
     if options.attention_chunk > 0 and isinstance(q, Tensor) and isinstance(k, Tensor):
         return _in_chunks(q, k, v, options, return_attn_probs)
