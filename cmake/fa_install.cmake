@@ -6,8 +6,17 @@ set(fa_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fa)
 
 install(TARGETS fa fa_aclnn EXPORT fa_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
                                               LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(fa_absent_headers "")
+if(TARGET fa_mpi)
+  # The component mpi of the package: a consumer without MPI is not asked for it.
+  install(TARGETS fa_mpi EXPORT fa_mpi_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+                                               LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT fa_mpi_targets FILE fa_mpi_targets.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir})
+else()
+  set(fa_absent_headers PATTERN "mpi.h" EXCLUDE)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ ${PROJECT_BINARY_DIR}/include/
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${fa_absent_headers})
 install(EXPORT fa_targets FILE fa_targets.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/fa-config.cmake.in ${PROJECT_BINARY_DIR}/fa-config.cmake

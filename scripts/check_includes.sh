@@ -16,17 +16,18 @@ forbid core 'layout/|tiling/|ops/|fa/plan'
 forbid layout 'tiling/|ops/'
 forbid tiling 'ops/|core/kernels/|core/executor|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'tbb/|oneapi/|hwloc|cblas'
-# The rooms of ops: plan <- bind <- tile <- dense, token; dense <- inference; token <- sparse, indexer.
-forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer)/'
-forbid ops/bind 'ops/(tile|dense|token|inference|sparse|indexer)/'
-forbid ops/tile 'ops/(dense|token|inference|sparse|indexer)/'
-forbid ops/dense 'ops/(token|inference|sparse|indexer)/'
-forbid ops/token 'ops/(dense|inference|sparse|indexer)/'
-forbid ops/inference 'ops/(token|sparse|indexer)/'
-forbid ops/sparse 'ops/(dense|inference|indexer)/'
-forbid ops/indexer 'ops/(dense|inference|sparse)/'
+# The rooms of ops: plan <- bind <- tile <- dense, token; dense <- inference, ranks; token <- sparse, indexer.
+forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer|ranks)/'
+forbid ops/bind 'ops/(tile|dense|token|inference|sparse|indexer|ranks)/'
+forbid ops/tile 'ops/(dense|token|inference|sparse|indexer|ranks)/'
+forbid ops/dense 'ops/(token|inference|sparse|indexer|ranks)/'
+forbid ops/token 'ops/(dense|inference|sparse|indexer|ranks)/'
+forbid ops/inference 'ops/(token|sparse|indexer|ranks)/'
+forbid ops/sparse 'ops/(dense|inference|indexer|ranks)/'
+forbid ops/indexer 'ops/(dense|inference|sparse|ranks)/'
+forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
 # The faces, the tools and the examples know the public headers only.
-for face in src/aclnn python/binding tools/fa tools/check tools/npy examples; do
+for face in src/aclnn src/mpi python/binding tools/fa tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'
 done
 # The folders of the command line tool: flags <- files <- cases <- commands <- bench.

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Usage: check_install.sh BUILD_DIR
 # Installs a finished build into an empty prefix and moves the prefix. Then builds and runs against it:
-# examples/consumer (by find_package and by pkg-config), the program in README.md, and the programs of examples/aclnn.
+# examples/consumer (by find_package and by pkg-config), the program in README.md, examples/mpi where MPI was found, and
+# the programs of examples/aclnn.
 set -eu
 build=$1
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,6 +32,15 @@ for program in "$source/examples/consumer/consumer.cc" "$scratch/readme.cc"; do
   "${CXX:-c++}" -std=c++20 -O2 "$program" -o "$scratch/program" $(pkg-config --cflags --libs fa)
   LD_LIBRARY_PATH=$libdir "$scratch/program"
 done
+
+if [ -e "$libdir/cmake/fa/fa_mpi_targets.cmake" ]; then
+  echo "Over processes:"
+  cmake -S "$source/examples/mpi" -B "$scratch/mpi" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" \
+    -DCMAKE_BUILD_TYPE=Release
+  cmake --build "$scratch/mpi"
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    mpiexec -n 2 "$scratch/mpi/ranks"
+fi
 
 echo "Programs for the device:"
 cmake -S "$source/examples/aclnn" -B "$scratch/aclnn" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" \

@@ -9,6 +9,7 @@ packages="
   libtbb-dev libopenblas-pthread-dev libhwloc-dev librandom123-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev
+  libopenmpi-dev openmpi-bin
   clang-format-14
   python3-dev python3-venv
 "

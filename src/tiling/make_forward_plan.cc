@@ -54,7 +54,7 @@ class ItemMaker {
   }
 
   [[nodiscard]] int64_t PartKeys(const Sequence& sequence) const {
-    return problem_.whole_rows ? std::max<int64_t>(sequence.sk, 1) : KeysOfAPart(sequence.sq, sequence.sk);
+    return problem_.whole_rows ? std::max<int64_t>(sequence.sk, 1) : KeysOfAPart(sequence.rule.sq, sequence.sk);
   }
 
   void Reserve() {

@@ -31,7 +31,7 @@ bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t s
 
 const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem,
                                    int64_t block_k, int32_t sequence, int64_t rows) {
-  const int64_t group_rows = problem.group() * problem.sequences[static_cast<size_t>(sequence)].sq;
+  const int64_t group_rows = problem.group() * problem.sequences[static_cast<size_t>(sequence)].rule.sq;
   const StripKernels* few = table.ForFewRows(group_rows);
   return few != nullptr ? *few : StripFor(table, rows, IsShort(problem, block_k, sequence));
 }
@@ -72,7 +72,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
                           const TileScratch& scratch) const {
   ForwardStrips::Strips strips;
   const FoldedRows folded{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
-  const int64_t group_rows = problem_.group() * problem_.sequences[static_cast<size_t>(item.sequence)].sq;
+  const int64_t group_rows = problem_.group() * problem_.sequences[static_cast<size_t>(item.sequence)].rule.sq;
   const StripKernels* few = table_.ForFewRows(group_rows);
   const int64_t block_k = plan_.shape.block_k;
   const bool is_short = IsShort(problem_, block_k, item.sequence);

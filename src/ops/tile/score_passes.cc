@@ -156,7 +156,7 @@ void ScorePasses::Dropout(const core::kernels::StripKernels& kernels, const Stri
   for (int64_t k = 0; k < keys; k += kBitsPerWord) {
     const int64_t n = std::min(kBitsPerWord, keys - k);
     for (int64_t i = 0; i < strip.count; ++i) {
-      const int64_t flat = base + (strip.head[i] * sequence.sq + strip.row[i]) * sequence.sk + key_begin + k;
+      const int64_t flat = base + (strip.head[i] * sequence.rule.sq + strip.row[i]) * sequence.sk + key_begin + k;
       if (inputs_.keep_bits != nullptr) {
         keep[i] = LoadBits(inputs_.keep_bits, flat, n);
       } else {

@@ -1,0 +1,32 @@
+#ifndef FA_MPI_H_
+#define FA_MPI_H_
+
+#include <mpi.h>
+
+#include <memory>
+
+#include "fa/ranked_attention.h"
+
+/// Attention over the processes of an MPI communicator: library libfa_mpi, target fa::mpi. libfa itself knows no MPI.
+///
+/// MPI has been initialised, with MPI_THREAD_FUNNELED or more, and calls are made by the thread that initialised it.
+/// MPI's own errors become a status (kInternal, with MPI's text) where MPI returns them; by default an MPI ends the job
+/// when one of its processes dies.
+namespace fa::mpi {
+
+/// The ranks of a duplicate of `communicator`, which is freed with the transport: before MPI_Finalize. Collective.
+/// @return kInvalidArgument (MPI is not initialised, or has no MPI_THREAD_FUNNELED)
+FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
+
+/// Collective over `communicator`; as fa::FlashAttention over ranks (fa/ranked_attention.h).
+FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+                             MPI_Comm communicator, Context* context = nullptr);
+
+/// Plans once for many runs. The plan keeps its transport: let it go before MPI_Finalize.
+FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
+                                                         const SequenceShards& shards, MPI_Comm communicator,
+                                                         Context* context = nullptr);
+
+}  // namespace fa::mpi
+
+#endif  // FA_MPI_H_

@@ -1,0 +1,39 @@
+#ifndef FA_RANKED_ATTENTION_H_
+#define FA_RANKED_ATTENTION_H_
+
+#include <memory>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
+#include "fa/options.h"
+#include "fa/plan.h"
+#include "fa/sequence_shards.h"
+#include "fa/status.h"
+#include "fa/transport.h"
+
+namespace fa {
+
+/// FlashAttention over all ranks of a transport (docs/distributed.md). Collective: every rank calls it with its own
+/// rows of q, k, v and out (`shards` says which); shapes, options and shards describe one call.
+///
+/// The bits are those of the same call in one process if the cut is at multiples of the row unit, whatever the number
+/// of ranks, the cut and the strategy. Ranks whose instruction sets differ use the lowest.
+///
+/// Masks, starts, dropout by seed and the prefix sums of TND are those of the whole sequence. Not taken: drop_mask, pse
+/// types 0 and 1, dense masks, and slopes [B,N] with TND.
+/// @return as FlashAttention, and the same error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want 7 (...)",
+/// or what the ranks disagree about; then nothing was written. An error of the transport.
+FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+                             std::shared_ptr<Transport> transport, Context* context = nullptr);
+
+/// Plans the same call; collective too. One Run at a time; every rank runs its plan as often as the others.
+FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
+                                                         const SequenceShards& shards,
+                                                         std::shared_ptr<Transport> transport,
+                                                         Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_RANKED_ATTENTION_H_

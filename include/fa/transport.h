@@ -1,0 +1,40 @@
+#ifndef FA_TRANSPORT_H_
+#define FA_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fa/export.h"
+#include "fa/status.h"
+
+namespace fa {
+
+/// Moves bytes between the ranks of one call. One object per rank; it is used by one thread at a time.
+///
+/// Messages of one tag from one rank to another arrive in the order in which they were sent. An error of any function
+/// is final: the call that meets it ends with it, and the transport is not used again.
+class FA_API Transport {
+ public:
+  /// Names a message under way, >= 0.
+  using Request = int64_t;
+
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int ranks() const = 0;
+
+  /// Starts to send `bytes`, which stay as they are until Wait. Returns without waiting for the receiver.
+  /// @param tag  0..32767
+  [[nodiscard]] virtual Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) = 0;
+  /// Starts to receive exactly `bytes.size()` bytes, which are there after Wait.
+  [[nodiscard]] virtual Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) = 0;
+  /// Returns when the message has left or arrived. Every request is waited for once.
+  [[nodiscard]] virtual Status Wait(Request request) = 0;
+  /// all = `mine` of rank 0, then of rank 1 ...: `mine` is as long on every rank. Collective.
+  [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+};
+
+}  // namespace fa
+
+#endif  // FA_TRANSPORT_H_

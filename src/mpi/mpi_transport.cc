@@ -1,0 +1,128 @@
+// MPI as a transport: a duplicate of the caller's communicator whose errors are returned, and pieces of at most 1 GiB,
+// since MPI counts bytes in an int.
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fa/mpi.h"
+
+namespace fa::mpi {
+namespace {
+
+constexpr size_t kMostBytes = size_t{1} << 30;
+
+Status StatusOf(int code, const char* call) {
+  if (code == MPI_SUCCESS) return Status::Ok();
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  return Status::Internal(std::string(call) + ": " + std::string(text, static_cast<size_t>(length)));
+}
+
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(MPI_Comm own) : comm_(own) {
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &ranks_);
+  }
+  ~MpiTransport() override {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized == 0) MPI_Comm_free(&comm_);
+  }
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int ranks() const override { return ranks_; }
+
+  Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override {
+    return InPieces(bytes.size(), request, [&](size_t at, int count, MPI_Request* piece) {
+      return StatusOf(MPI_Isend(bytes.data() + at, count, MPI_BYTE, to, tag, comm_, piece), "MPI_Isend");
+    });
+  }
+
+  Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) override {
+    return InPieces(bytes.size(), request, [&](size_t at, int count, MPI_Request* piece) {
+      return StatusOf(MPI_Irecv(bytes.data() + at, count, MPI_BYTE, from, tag, comm_, piece), "MPI_Irecv");
+    });
+  }
+
+  Status Wait(Request request) override {
+    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(request)];
+    const int code = MPI_Waitall(static_cast<int>(pieces.size()), pieces.data(), MPI_STATUSES_IGNORE);
+    pieces.clear();
+    free_.push_back(request);
+    return StatusOf(code, "MPI_Waitall");
+  }
+
+  Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    const auto count = static_cast<int>(mine.size());
+    return StatusOf(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_), "MPI_Allgather");
+  }
+
+ private:
+  template <typename Start>
+  Status InPieces(size_t bytes, Request* request, const Start& start) {
+    if (free_.empty()) {
+      free_.push_back(std::ssize(pending_));
+      pending_.emplace_back();
+    }
+    *request = free_.back();
+    free_.pop_back();
+    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(*request)];
+    for (size_t at = 0; at < bytes; at += kMostBytes) {
+      const auto count = static_cast<int>(std::min(kMostBytes, bytes - at));
+      if (Status status = start(at, count, &pieces.emplace_back(MPI_REQUEST_NULL)); !status.ok()) return status;
+    }
+    return Status::Ok();
+  }
+
+  MPI_Comm comm_;
+  int rank_ = 0, ranks_ = 1;
+  std::vector<std::vector<MPI_Request>> pending_;  ///< per request: its pieces
+  std::vector<Request> free_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized == 0 || finalized != 0) {
+    return Status::InvalidArgument(
+        std::string(initialized == 0 ? "MPI_Init has not been called" : "MPI_Finalize has been called"));
+  }
+  int level = MPI_THREAD_SINGLE;
+  if (Status status = StatusOf(MPI_Query_thread(&level), "MPI_Query_thread"); !status.ok()) return status;
+  if (level < MPI_THREAD_FUNNELED) {
+    return Status::InvalidArgument(
+        "MPI has been initialised without threads, want MPI_Init_thread with "
+        "MPI_THREAD_FUNNELED");
+  }
+  MPI_Comm own = MPI_COMM_NULL;
+  if (Status status = StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"); !status.ok()) return status;
+  MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+  return std::shared_ptr<Transport>(std::make_shared<MpiTransport>(own));
+}
+
+Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
+                                                  const SequenceShards& shards, MPI_Comm communicator,
+                                                  Context* context) {
+  auto transport = MakeTransport(communicator);
+  if (!transport.ok()) return transport.status();
+  return fa::PlanFlashAttention(args, options, shards, std::move(*transport), context);
+}
+
+Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+                      MPI_Comm communicator, Context* context) {
+  auto plan = PlanFlashAttention(args, options, shards, communicator, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa::mpi

@@ -1,0 +1,141 @@
+#include "ops/ranks/agreement.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace fa::ops {
+namespace {
+
+// Texts travel in blocks of one length. An error or a description that is longer is cut; where only what is cut
+// differs, the hashes of whole descriptions still do.
+constexpr size_t kTextBytes = 4096;
+
+struct Record {
+  int32_t code = 0;
+  int32_t isa = 0;
+  int32_t workers = 0;
+  int32_t unused = 0;
+  uint64_t hash = 0;
+};
+
+uint64_t Hash(std::string_view bytes) {  // FNV-1a
+  uint64_t hash = 14695981039346656037ull;
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash;
+}
+
+std::string_view LineOf(std::string_view text, size_t* at) {
+  const size_t end = std::min(text.find('\n', *at), text.size());
+  const std::string_view line = text.substr(*at, end - *at);
+  *at = std::min(end + 1, text.size());
+  return line;
+}
+
+/// Every rank's text.
+Status GatherTexts(Transport& transport, std::string_view mine, std::vector<std::string>& texts) {
+  std::array<char, kTextBytes> block{};
+  std::copy_n(mine.begin(), std::min(mine.size(), kTextBytes - 1), block.begin());
+  std::vector<char> all(kTextBytes * static_cast<size_t>(transport.ranks()));
+  if (Status status = transport.AllGather(std::as_bytes(std::span(block)), std::as_writable_bytes(std::span(all)));
+      !status.ok()) {
+    return status;
+  }
+  for (size_t rank = 0; rank < static_cast<size_t>(transport.ranks()); ++rank) {
+    texts.emplace_back(all.data() + rank * kTextBytes);
+  }
+  return Status::Ok();
+}
+
+/// The error of the lowest rank that has one, with its rank, on every rank.
+Status FirstError(Transport& transport, std::span<const Record> records, const Status& mine) {
+  std::vector<std::string> texts;
+  if (Status status = GatherTexts(transport, mine.what().text(), texts); !status.ok()) return status;
+  for (size_t rank = 0; rank < records.size(); ++rank) {
+    if (records[rank].code == 0) continue;
+    return {static_cast<StatusCode>(records[rank].code), "rank " + std::to_string(rank) + ": " + texts[rank]};
+  }
+  return Status::Ok();
+}
+
+Status FirstDifference(Transport& transport, const std::string& mine) {
+  std::vector<std::string> texts;
+  if (Status status = GatherTexts(transport, mine, texts); !status.ok()) return status;
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    size_t at = 0, at_of_first = 0;
+    while (at < texts[rank].size() || at_of_first < texts[0].size()) {
+      const std::string_view line = LineOf(texts[rank], &at), want = LineOf(texts[0], &at_of_first);
+      if (line == want) continue;
+      const std::string_view value = want.substr(std::min(want.find('=') + 1, want.size()));
+      return Status::InvalidArgument("rank " + std::to_string(rank) + ": " + std::string(line) + ", want " +
+                                     std::string(value) + " (rank 0)");
+    }
+  }
+  return Status::InvalidArgument("the ranks disagree about the call");
+}
+
+}  // namespace
+
+void CallDescription::Add(std::string_view name, std::string_view value) {
+  text_.append(name).append("=").append(value).append("\n");
+}
+
+void CallDescription::Add(std::string_view name, std::span<const int64_t> values) {
+  constexpr size_t kShown = 8;
+  std::string text = "[";
+  for (size_t i = 0; i < std::min(values.size(), kShown); ++i) text += (i > 0 ? "," : "") + std::to_string(values[i]);
+  text += values.size() > kShown ? ",...]" : "]";
+  if (values.size() > kShown) {
+    const auto bytes = std::as_bytes(values);
+    const uint64_t hash = Hash({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    text += " (" + std::to_string(values.size()) + " numbers, hash " + std::to_string(hash) + ")";
+  }
+  Add(name, text);
+}
+
+Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
+  const auto ranks = static_cast<size_t>(transport.ranks());
+  Record mine{.code = static_cast<int32_t>(facts.status.code()),
+              .isa = static_cast<int32_t>(facts.isa),
+              .workers = facts.workers,
+              .hash = Hash(facts.description)};
+  std::vector<Record> records(ranks);
+  if (Status status =
+          transport.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(records)));
+      !status.ok()) {
+    return status;
+  }
+  const auto failed = [](const Record& record) { return record.code != 0; };
+  if (std::any_of(records.begin(), records.end(), failed)) return FirstError(transport, records, facts.status);
+  const auto differs = [&](const Record& record) { return record.hash != records[0].hash; };
+  if (std::any_of(records.begin(), records.end(), differs)) return FirstDifference(transport, facts.description);
+
+  Agreed agreed{.isa = facts.isa, .isa_lowered = false, .workers = facts.workers};
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const auto isa = static_cast<Isa>(records[rank].isa);
+    if (isa != agreed.isa) agreed.isa_lowered = true;
+    if (Includes(agreed.isa, isa)) {
+      agreed.isa = isa;
+    } else if (!Includes(isa, agreed.isa)) {
+      agreed.isa = Isa::kPortable;  // two families
+    }
+    agreed.workers = std::min(agreed.workers, static_cast<int>(records[rank].workers));
+  }
+  return agreed;
+}
+
+Status AgreeOnStatus(Transport& transport, const Status& status) {
+  Record mine{.code = static_cast<int32_t>(status.code())};
+  std::vector<Record> records(static_cast<size_t>(transport.ranks()));
+  if (Status gathered =
+          transport.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(records)));
+      !gathered.ok()) {
+    return gathered;
+  }
+  const bool all_well = std::all_of(records.begin(), records.end(), [](const Record& r) { return r.code == 0; });
+  return all_well ? Status::Ok() : FirstError(transport, records, status);
+}
+
+}  // namespace fa::ops

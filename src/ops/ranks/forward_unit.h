@@ -1,0 +1,75 @@
+#ifndef FA_OPS_RANKS_FORWARD_UNIT_H_
+#define FA_OPS_RANKS_FORWARD_UNIT_H_
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "ops/dense/forward_program.h"
+#include "ops/ranks/bind_ranks.h"
+#include "ops/ranks/row_tensor.h"
+#include "ops/ranks/unit_messages.h"
+
+namespace fa::ops {
+
+/// One unit of a forward over ranks on one of them: what comes, what is computed, and what goes back.
+class ForwardUnit {
+ public:
+  ForwardUnit(const BoundRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
+              const Context& context);
+
+  [[nodiscard]] const UnitMessages& in() const { return in_; }
+  [[nodiscard]] const UnitMessages& back() const { return back_; }
+  /// The tensors of in() and back(), where they are sent from and where they arrive.
+  [[nodiscard]] const std::vector<RowTensor>& in_from() const { return in_from_; }
+  [[nodiscard]] const std::vector<RowTensor>& in_to() const { return in_to_; }
+  [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }
+  [[nodiscard]] const std::vector<RowTensor>& back_to() const { return back_to_; }
+  /// Null: this rank has nothing to compute.
+  [[nodiscard]] const ForwardProgram* program() const { return program_.get(); }
+  [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
+
+  /// Pointers to tensors in their order, without an allocation.
+  template <typename Byte>
+  class Pointers {
+   public:
+    void Add(Byte* data) { data_[count_++] = data; }
+    operator std::span<Byte* const>() const { return {data_.data(), count_}; }  // NOLINT(google-explicit-constructor)
+
+   private:
+    std::array<Byte*, 5> data_{};
+    size_t count_ = 0;
+  };
+  /// Where the tensors are in a run: of in_from(), in_to(), back_from() and back_to().
+  struct Places {
+    Pointers<const std::byte> in_from, back_from;
+    Pointers<std::byte> in_to, back_to;
+  };
+  [[nodiscard]] Places PlacesOf(const AttentionArgs& args, std::byte* staged) const;
+  /// Writes 0 to the staged rows next to the needed ones.
+  void ClearSlack(std::byte* staged) const;
+  /// The arguments of the program.
+  [[nodiscard]] AttentionArgs UnitArgs(const AttentionArgs& args, std::byte* staged) const;
+
+ private:
+  void AddTensors(const BoundRanks& bound, const BoundAttention& part, bool whole_heads);
+  [[nodiscard]] const std::byte* OfBatch(const void* data, const layout::Rows& rows) const;
+
+  const BoundRanks& bound_;
+  tiling::Interval heads_;
+  int64_t batch_ = 0;
+  bool staged_queries_ = false;
+  StagedRows queries_, keys_;
+  UnitMessages in_, back_;
+  std::vector<RowTensor> in_from_, in_to_, back_from_, back_to_;
+  std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
+  size_t staged_bytes_ = 0;
+  std::unique_ptr<const ForwardProgram> program_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_FORWARD_UNIT_H_

@@ -1,0 +1,247 @@
+#include "tiling/ranks/rank_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "core/integer.h"
+
+namespace fa::tiling {
+namespace {
+
+using Strategy = SequenceShards::Strategy;
+
+// Half of what a core of 2.3 GHz with AVX-512 can do: for a prediction that compares strategies, not for a promise.
+constexpr double kFlopsPerWorker = 64e9;
+
+// Units whose K and V are there at the same time: one is computed with, the next one arrives.
+constexpr int64_t kUnitsInFlight = 2;
+
+/// Kv heads of each rank where all heads are dealt out in ranges that are as equal as can be.
+Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
+  return {heads_kv * rank / ranks, heads_kv * (rank + 1) / ranks};
+}
+
+std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy) {
+  const int64_t sequences = std::ssize(call.problem.sequences), heads_kv = call.problem.heads_kv;
+  const int64_t step = std::max<int64_t>(call.heads_in_flight, 1);
+  int64_t most_heads = heads_kv;
+  if (strategy == Strategy::kHeads) most_heads = core::CeilDiv(heads_kv, call.ranks());
+  std::vector<RankUnit> units;
+  const auto add = [&](Interval of) {
+    for (int64_t first = 0; first < most_heads; first += step) {
+      RankUnit& unit = units.emplace_back();
+      unit.sequences = of;
+      for (int rank = 0; rank < call.ranks(); ++rank) {
+        const Interval own =
+            strategy == Strategy::kHeads ? OwnHeads(heads_kv, rank, call.ranks()) : Interval{0, heads_kv};
+        unit.heads.push_back({std::min(own.begin + first, own.end), std::min(own.begin + first + step, own.end)});
+      }
+    }
+  };
+  if (call.packed) {
+    if (sequences > 0) add({0, sequences});
+  } else {
+    for (int64_t s = 0; s < sequences; ++s) add({s, s + 1});
+  }
+  return units;
+}
+
+/// The rows of an axis that the sequences of a unit have.
+Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis) {
+  const Sequence& first = call.problem.sequences[static_cast<size_t>(unit.sequences.begin)];
+  const Sequence& last = call.problem.sequences[static_cast<size_t>(unit.sequences.end - 1)];
+  return axis == RowAxis::kQuery ? Interval{first.q_offset, last.q_offset + last.sq}
+                                 : Interval{first.k_offset, last.k_offset + last.sk};
+}
+
+/// Of one rank and unit.
+struct UnitWork {
+  int64_t sent = 0, received = 0;            // before products, without what stays
+  int64_t sent_back = 0, received_back = 0;  // results
+  int64_t messages = 0, messages_back = 0;
+  int64_t staged = 0;
+  double flops = 0;
+};
+
+/// Per rank.
+std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const RankUnit& unit) {
+  const AttentionProblem& problem = call.problem;
+  const auto element = static_cast<int64_t>(SizeOf(problem.dtype));
+  const int64_t key_bytes = element * (problem.d + problem.d_rope + problem.dv);
+  const int64_t query_bytes = element * (problem.d + problem.d_rope) * problem.group();
+  const int64_t out_bytes = element * problem.dv * problem.group();
+  std::vector<UnitWork> work(static_cast<size_t>(call.ranks()));
+  for (int to = 0; to < call.ranks(); ++to) {
+    UnitWork& of_rank = work[static_cast<size_t>(to)];
+    const int64_t heads = unit.heads[static_cast<size_t>(to)].size();
+    const std::vector<Interval> keys = NeededRows(call, plan, unit, to, RowAxis::kKey);
+    const std::vector<Interval> queries = NeededRows(call, plan, unit, to, RowAxis::kQuery);
+    of_rank.staged = heads * (RowsIn(keys) * key_bytes + RowsIn(queries) * (query_bytes + out_bytes));
+    for (const RowPart& part : ComputedParts(call, plan, unit, to)) {
+      const Sequence& sequence = problem.sequences[static_cast<size_t>(part.sequence)];
+      of_rank.flops += 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv) *
+                       static_cast<double>(problem.group() * heads) *
+                       static_cast<double>(sequence.rule.KeptPairs(part.placed.rows));
+    }
+    if (heads == 0) continue;
+    for (int from = 0; from < call.ranks(); ++from) {
+      if (from == to) continue;
+      const auto rows_of = [&](const RowShards& shards, const std::vector<Interval>& wanted) {
+        int64_t rows = 0;
+        for (const PlacedRows& run : Within(shards.Of(from), wanted)) rows += run.rows.size();
+        return rows;
+      };
+      UnitWork& sender = work[static_cast<size_t>(from)];
+      const int64_t query_rows = rows_of(call.q, queries);
+      const int64_t bytes = heads * (rows_of(call.k, keys) * key_bytes + query_rows * query_bytes);
+      const int64_t back = heads * query_rows * out_bytes;
+      sender.sent += bytes;
+      of_rank.received += bytes;
+      of_rank.messages += bytes > 0 ? 1 : 0;
+      of_rank.sent_back += back;
+      sender.received_back += back;
+      sender.messages_back += back > 0 ? 1 : 0;
+    }
+  }
+  return work;
+}
+
+/// Units of the same sequences with as many heads.
+bool SameWork(const RankUnit& a, const RankUnit& b) {
+  return a.sequences == b.sequences &&
+         std::equal(a.heads.begin(), a.heads.end(), b.heads.begin(), b.heads.end(),
+                    [](const Interval& x, const Interval& y) { return x.size() == y.size(); });
+}
+
+/// A rank's own time line: messages of a unit follow those of the unit before and wait until a place is free for what
+/// they bring; products follow their messages and the products before.
+class TimeLine {
+ public:
+  explicit TimeLine(const RankCall& call) : call_(call) {}
+
+  void Add(const UnitWork& work) {
+    const auto on_wire = [&](int64_t sent, int64_t received, int64_t messages) {
+      return static_cast<double>(std::max(sent, received)) / call_.network.bytes_per_s +
+             static_cast<double>(messages) * call_.network.latency_s;
+    };
+    const double bring = on_wire(work.sent, work.received, work.messages);
+    const double products = work.flops / (kFlopsPerWorker * call_.workers);
+    const double back = on_wire(work.sent_back, work.received_back, work.messages_back);
+    const double arrived = std::max(wire_, before_) + bring;
+    before_ = computed_;
+    computed_ = std::max(computed_, arrived) + products;
+    wire_ = back > 0 ? std::max(arrived, computed_) + back : arrived;
+    messages_ += bring + back;
+    products_ += products;
+  }
+  [[nodiscard]] double end() const { return std::max(wire_, computed_); }
+  [[nodiscard]] double products() const { return products_; }
+  [[nodiscard]] double messages() const { return messages_; }
+
+ private:
+  const RankCall& call_;
+  double wire_ = 0, computed_ = 0, before_ = 0;
+  double messages_ = 0, products_ = 0;
+};
+
+RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
+  RankPlan plan;
+  plan.strategy = strategy;
+  plan.units = MakeUnits(call, strategy);
+  plan.as_one_process = call.q.Aligned(kRowUnit);
+  const auto ranks = static_cast<size_t>(call.ranks());
+  plan.sent_bytes.assign(ranks, 0);
+  plan.received_bytes.assign(ranks, 0);
+  plan.staged_bytes.assign(ranks, 0);
+  plan.flops.assign(ranks, 0);
+  std::vector<TimeLine> lines(ranks, TimeLine(call));
+  std::vector<UnitWork> work;
+  const RankUnit* measured = nullptr;
+  for (const RankUnit& unit : plan.units) {
+    if (measured == nullptr || !SameWork(*measured, unit)) work = Measure(call, plan, unit);
+    measured = &unit;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      plan.sent_bytes[rank] += work[rank].sent + work[rank].sent_back;
+      plan.received_bytes[rank] += work[rank].received + work[rank].received_back;
+      plan.staged_bytes[rank] = std::max(plan.staged_bytes[rank], kUnitsInFlight * work[rank].staged);
+      plan.flops[rank] += work[rank].flops;
+      lines[rank].Add(work[rank]);
+    }
+  }
+  double products = 0, messages = 0, waited = 0;
+  for (const TimeLine& line : lines) {
+    plan.seconds = std::max(plan.seconds, line.end());
+    products += line.products();
+    messages += line.messages();
+    waited += line.end() - line.products();
+  }
+  if (plan.seconds > 0) plan.efficiency = products / (plan.seconds * static_cast<double>(ranks));
+  if (messages > 0) plan.hidden = std::clamp(1 - waited / messages, 0.0, 1.0);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit, int rank,
+                                 RowAxis axis) {
+  if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
+  if (plan.strategy == Strategy::kHeads) return UnionOf({AxisOf(call, unit, axis)});
+  if (axis == RowAxis::kQuery) return {};
+  return KeysSeen(call.problem.sequences, ComputedParts(call, plan, unit, rank));
+}
+
+std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit, int rank) {
+  if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
+  if (plan.strategy == Strategy::kSequence) return PartsOf(call.problem.sequences, unit.sequences, call.q.Of(rank));
+  const Interval all = AxisOf(call, unit, RowAxis::kQuery);
+  const PlacedRows staged{all, 0};
+  return PartsOf(call.problem.sequences, unit.sequences, {&staged, 1});
+}
+
+RankPlan MakeRankPlan(const RankCall& call) {
+  if (call.strategy != Strategy::kAuto) return PlanStrategy(call, call.strategy);
+  RankPlan sequence = PlanStrategy(call, Strategy::kSequence);
+  if (call.problem.heads_kv < call.ranks()) return sequence;
+  RankPlan heads = PlanStrategy(call, Strategy::kHeads);
+  return heads.seconds < sequence.seconds ? heads : sequence;
+}
+
+const char* Name(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kAuto: return "auto";
+    case Strategy::kHeads: return "heads";
+    case Strategy::kSequence: return "sequence";
+  }
+  return "";
+}
+
+std::string DescribeRanks(const RankCall& call, const RankPlan& plan) {
+  std::string text;
+  char line[200];
+  const auto most = [](const auto& of_ranks) { return *std::max_element(of_ranks.begin(), of_ranks.end()); };
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const int64_t own = call.heads_in_flight;
+  std::snprintf(line, sizeof(line), "ranks: %d, strategy %s, %lld units of up to %lld kv heads per rank\n",
+                call.ranks(), Name(plan.strategy), static_cast<long long>(plan.units.size()),
+                static_cast<long long>(own));
+  text += line;
+  std::snprintf(line, sizeof(line), "bits: %s (row unit %lld)\n",
+                plan.as_one_process ? "as one process" : "of this cut", static_cast<long long>(kRowUnit));
+  text += line;
+  const double total = std::accumulate(plan.flops.begin(), plan.flops.end(), 0.0);
+  std::snprintf(line, sizeof(line),
+                "most per rank: %.1f MiB sent, %.1f MiB received, %.1f MiB staged, %.3g of %.3g GFLOP\n",
+                mib(most(plan.sent_bytes)), mib(most(plan.received_bytes)), mib(most(plan.staged_bytes)),
+                most(plan.flops) / 1e9, total / 1e9);
+  text += line;
+  std::snprintf(line, sizeof(line),
+                "predicted: %.3g s with %d threads per rank at %.3g GFLOP/s each, network %.3g GB/s, %.3g us; "
+                "efficiency %.1f %%, messages hidden %.0f %%\n",
+                plan.seconds, call.workers, kFlopsPerWorker / 1e9, call.network.bytes_per_s / 1e9,
+                call.network.latency_s * 1e6, 100 * plan.efficiency, 100 * plan.hidden);
+  text += line;
+  return text;
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,79 @@
+#ifndef FA_TILING_RANKS_RANK_PLAN_H_
+#define FA_TILING_RANKS_RANK_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/sequence_shards.h"
+#include "tiling/problem.h"
+#include "tiling/ranks/row_shards.h"
+#include "tiling/ranks/sequence_part.h"
+
+namespace fa::tiling {
+
+/// The rows at whose multiples an axis may be cut without a change of the bits: pairs of rows (bf16) and the deepest
+/// register blocks of any level (32 rows) stay together, and a tile of rows begins where one begins in one process.
+inline constexpr int64_t kRowUnit = 128;
+
+/// A link of each rank to all others.
+struct Network {
+  double bytes_per_s = 12.5e9;
+  double latency_s = 5e-6;  ///< of one message
+};
+
+/// One attention call over ranks, as its planner sees it.
+struct RankCall {
+  AttentionProblem problem;  ///< of the whole call
+  bool packed = false;       ///< TND: sequences follow each other on one axis; else each is a batch element of its own
+  RowShards q, k;
+  SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
+  int64_t heads_in_flight = 1;
+  int workers = 1;  ///< threads of a rank
+  Network network;
+
+  [[nodiscard]] int ranks() const { return q.ranks(); }
+};
+
+enum class RowAxis : uint8_t { kQuery, kKey };
+
+/// What all ranks work on at a time: one batch element (TND: the pack) and some heads.
+struct RankUnit {
+  Interval sequences;           ///< of the problem
+  std::vector<Interval> heads;  ///< per rank: the kv heads that it computes; may be empty
+};
+
+/// The forward over ranks as plain data, the same on every rank: a pure function of the call.
+struct RankPlan {
+  SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
+  std::vector<RankUnit> units;      ///< in their order
+  bool as_one_process = true;       ///< the cut is at multiples of kRowUnit
+  std::vector<int64_t> sent_bytes;  ///< per rank, of one run, without what a rank keeps for itself
+  std::vector<int64_t> received_bytes;
+  std::vector<int64_t> staged_bytes;  ///< per rank: K and V (Q and O) of the units in flight
+  std::vector<double> flops;          ///< per rank
+  double seconds = 0;                 ///< predicted, of the whole run
+  double efficiency = 1;              ///< of all ranks' time, the share in products
+  double hidden = 1;                  ///< of the time that messages take, the share that passes during products
+};
+
+/// Rows of an axis that `rank` computes with in a unit and that all ranks therefore send it, ascending.
+[[nodiscard]] std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
+                                               int rank, RowAxis axis);
+
+/// The parts of sequences whose rows `rank` computes in a unit; `at`: in its own tensors (kSequence), or in staged rows
+/// of the whole unit (kHeads).
+[[nodiscard]] std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
+                                                 int rank);
+
+/// `call.strategy` kHeads with fewer kv heads than ranks leaves ranks without work.
+[[nodiscard]] RankPlan MakeRankPlan(const RankCall& call);
+
+[[nodiscard]] const char* Name(SequenceShards::Strategy strategy);
+
+/// The plan in words: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.
+[[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_RANKS_RANK_PLAN_H_

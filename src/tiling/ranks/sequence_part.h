@@ -1,0 +1,35 @@
+#ifndef FA_TILING_RANKS_SEQUENCE_PART_H_
+#define FA_TILING_RANKS_SEQUENCE_PART_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tiling/problem.h"
+#include "tiling/ranks/row_shards.h"
+
+namespace fa::tiling {
+
+/// Rows of one sequence that a rank holds one after the other.
+struct RowPart {
+  int64_t sequence = 0;
+  PlacedRows placed;  ///< rows: of the sequence; at: in the rank's tensors
+  friend bool operator==(const RowPart&, const RowPart&) = default;
+};
+
+/// `rows` of a sequence as a sequence of its own, against the same keys: row 0 is rows.begin. The rule keeps the number
+/// of all rows (rule.sq), and what the bits of a forward depend on follows from that: kernels for few rows, parts of
+/// long keys, the flat index of dropout. So its rows get the bits that they have in the whole sequence.
+[[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
+
+/// The parts of the sequences `of` that a rank holds, sequence after sequence, rows ascending. A row of the axis is a
+/// row of the sequence plus its q_offset.
+[[nodiscard]] std::vector<RowPart> PartsOf(std::span<const Sequence> sequences, Interval of,
+                                           std::span<const PlacedRows> placed);
+
+/// The keys that some row of the parts keeps, as rows of the key axis.
+[[nodiscard]] std::vector<Interval> KeysSeen(std::span<const Sequence> sequences, std::span<const RowPart> parts);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_RANKS_SEQUENCE_PART_H_

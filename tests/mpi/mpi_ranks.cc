@@ -1,0 +1,91 @@
+// The forward over the processes of mpirun against one process: every rank computes the whole call alone too and
+// compares the bytes of its own rows. The exit status says whether all were equal.
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "fa/mpi.h"
+#include "support/forward_problem.h"
+#include "support/rank_rows.h"
+
+namespace fa::test {
+namespace {
+
+int failures = 0;
+
+void Check(bool right, const std::string& what) {
+  if (right) return;
+  ++failures;
+  std::printf("wrong: %s\n", what.c_str());
+}
+
+bool SameBytes(const TensorView& a, const TensorView& b) {
+  size_t bytes = SizeOf(a.dtype);
+  for (int i = 0; i < a.shape.rank(); ++i) bytes *= static_cast<size_t>(a.shape[i]);
+  return a.shape == b.shape && std::memcmp(a.data, b.data, bytes) == 0;
+}
+
+void CompareWithOneProcess(const ForwardCase& c, const SequenceShards& shards, int rank, int ranks) {
+  const ForwardProblem one(c), over_ranks(c);
+  const Status alone = one.Run(nullptr);
+  Check(alone.ok(), alone.message());
+  const auto rows = [&](int64_t of) { return RowsOfRank(shards, of, rank, ranks); };
+  RankTensors mine(rows(shards.sq), rows(shards.sk)), theirs(rows(shards.sq), rows(shards.sk));
+  const AttentionArgs args = PartOf(over_ranks.args(), c.layout, mine);
+  const Status status = mpi::FlashAttention(args, over_ranks.options(), shards, MPI_COMM_WORLD);
+  Check(status.ok(), status.message());
+  const AttentionArgs want = one.args();
+  const std::string name = "rank " + std::to_string(rank) + ToString(c);
+  Check(SameBytes(args.out, theirs.Part(TensorView(want.out), 2, true)), name + ": out");
+  Check(SameBytes(args.lse, theirs.Part(TensorView(want.lse), 2, true)), name + ": lse");
+}
+
+void ExpectOneError(int rank, int ranks) {
+  ForwardCase c;
+  c.lengths = EqualLengths(1, 300, 300);
+  const ForwardProblem problem(c);
+  const SequenceShards shards{.sq = 300, .sk = 300, .intervals = {}};
+  RankTensors mine(RowsOfRank(shards, 300, rank, ranks), RowsOfRank(shards, 300, rank, ranks));
+  AttentionArgs args = PartOf(problem.args(), c.layout, mine);
+  if (rank == ranks - 1) args.k.shape[3] = 5;
+  const Status status = mpi::FlashAttention(args, problem.options(), shards, MPI_COMM_WORLD);
+  const std::string want = "rank " + std::to_string(ranks - 1) + ": k.shape[3]=5";
+  Check(status.message().find(want) != std::string::npos, "error: " + status.message());
+}
+
+void RunAll() {
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int mode : {0, 3}) {
+      for (const auto strategy : {SequenceShards::Strategy::kSequence, SequenceShards::Strategy::kHeads}) {
+        ForwardCase c;
+        c.dtype = dtype;
+        c.heads = 4;
+        c.heads_kv = 2;
+        c.d = c.dv = 64;
+        c.lengths = EqualLengths(1, 700, 700);
+        c.mask.mode = mode;
+        CompareWithOneProcess(c, {.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy}, rank, ranks);
+      }
+    }
+  }
+  ExpectOneError(rank, ranks);
+}
+
+}  // namespace
+}  // namespace fa::test
+
+int main(int argc, char** argv) {
+  fa::test::Check(!fa::mpi::MakeTransport(MPI_COMM_WORLD).ok(), "a transport before MPI_Init");
+  int level = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+  fa::test::RunAll();
+  int all = 0;
+  MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return all == 0 ? 0 : 1;
+}

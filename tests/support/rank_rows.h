@@ -1,0 +1,51 @@
+#ifndef FA_TESTS_SUPPORT_RANK_ROWS_H_
+#define FA_TESTS_SUPPORT_RANK_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "fa/sequence_shards.h"
+
+namespace fa::test {
+
+/// The rows that a rank holds, one by one, by the definition of the cut.
+[[nodiscard]] std::vector<int64_t> RowsOfRank(const SequenceShards& shards, int64_t rows, int rank, int ranks);
+
+/// A rank's own rows of tensors of the whole call, in memory of their own, dense.
+class RankTensors {
+ public:
+  RankTensors(std::vector<int64_t> q_rows, std::vector<int64_t> k_rows)
+      : q_rows_(std::move(q_rows)), k_rows_(std::move(k_rows)) {}
+
+  /// The rows of `whole` along `axis`; null data stays so.
+  TensorView Part(const TensorView& whole, int axis, bool queries);
+  /// The same for an output; Return copies its rows back to `whole`.
+  MutableTensorView Part(const MutableTensorView& whole, int axis, bool queries);
+  /// Writes the outputs' rows into the whole tensors. Ranks write different bytes.
+  void Return() const;
+
+ private:
+  struct Own {
+    MutableTensorView whole;
+    MutableTensorView part;
+    int axis;
+    bool queries;
+    std::vector<std::byte> bytes;
+  };
+  Own& Make(const MutableTensorView& whole, int axis, bool queries);
+  void Copy(const Own& own, bool back) const;
+
+  std::vector<int64_t> q_rows_, k_rows_;
+  std::list<Own> owned_;
+  std::vector<const Own*> outputs_;
+};
+
+/// The arguments of a rank's call.
+[[nodiscard]] AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_RANK_ROWS_H_
