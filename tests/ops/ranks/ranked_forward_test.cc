@@ -107,6 +107,20 @@ TEST_P(RankedForward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   }
 }
 
+TEST_P(RankedForward, MovesNoKeyThatNoRowOfARankSees) {
+  ForwardCase c = LongCase(DType::kF32, 3);
+  c.lengths = EqualLengths(1, 768, 768);
+  const ForwardProblem problem(c);
+  ThreadRanks all(3);
+  const SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kSequence);
+  for (const Status& status : RunRanks(problem, shards, all, 3, GetParam())) ASSERT_TRUE(status.ok());
+  const int64_t chunk_bytes = 256 * c.heads_kv * (c.d + c.dv) * 4;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(all.received_bytes(rank), rank * chunk_bytes);
+    EXPECT_EQ(all.sent_bytes(rank), (2 - rank) * chunk_bytes);
+  }
+}
+
 TEST_P(RankedForward, TakesIntervalsInAnyOrderAndRanksWithoutRows) {
   ForwardCase c = LongCase(DType::kF32, 3);
   c.lengths = EqualLengths(2, 640, 640);
