@@ -88,6 +88,25 @@ def test_heads_of_groups_are_read_where_they_lie(heads_kv, monkeypatch):
     assert spy.read == [[t.data_ptr() for t in (q, k, v)]] * len(calls)
 
 
+@pytest.mark.parametrize("shape", [(L, S), (B, 1, 1, S), (1, N, L, S), (1, S), (L, 1)])
+def test_masks_stay_broadcast(shape, monkeypatch):
+    """One mask for all heads is not written once per head."""
+    q, k, v = qkv()
+    mask = torch.rand(shape) < 0.7
+    want = scaled_dot_product_attention(q, k, v, mask.expand(B, N, L, S).contiguous())
+    sizes, attend = [], _fa.attend
+
+    def noted(*arguments):
+        sizes.append(arguments[3].untyped_storage().nbytes())
+        return attend(*arguments)
+
+    monkeypatch.setattr(_fa, "attend", noted)
+    for given in (mask, mask.expand(B, N, L, S)):
+        assert torch.equal(scaled_dot_product_attention(q, k, v, given), want)
+    columns = S if shape[-1] == 1 else 1  # the innermost dimension is written out
+    assert sizes == [mask.numel() * columns] * 2
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_training_reads_tensors_where_they_lie_and_saves_no_copies(place, monkeypatch):
     leaves = [place(t).requires_grad_() for t in qkv()]

@@ -17,6 +17,7 @@ from ._fa import Mask
 from ._torch_autograd import register_autograd, register_no_derivative
 from ._torch_direct import arrays_of, possible
 from ._torch_ops import LIBRARY, UNSIGNED_64, operator
+from ._torch_shapes import inverted
 
 # The arguments of fa.transformers that the library calls otherwise.
 NAMES = {
@@ -109,7 +110,7 @@ def _options(call: ModelCall, query: Tensor) -> _fa.AttentionOptions:
 
 
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> dict[str, Tensor | None]:
-    dropped = None if call.dense_mask is None else ~call.dense_mask
+    dropped = None if call.dense_mask is None else inverted(call.dense_mask)
     return {"q": query, "k": key, "v": value, "dense_mask": dropped, "pse": call.pse, "sink": call.sink}
 
 

@@ -11,7 +11,16 @@ from ._torch_direct import attend_directly, possible
 from ._torch_dtensors import as_everywhere, register_shardings
 from ._torch_nested import attend_nested
 from ._torch_ops import EVERY_KEY, Call, attention
-from ._torch_shapes import as_bnls, as_bnsd, as_given, broadcast_attention, check_types, no_elements, own_arguments
+from ._torch_shapes import (
+    as_bnls,
+    as_bnsd,
+    as_given,
+    broadcast_attention,
+    check_types,
+    inverted,
+    no_elements,
+    own_arguments,
+)
 
 
 def attend(
@@ -42,7 +51,7 @@ def attend(
     dense_mask = pse = None
     if attn_mask is not None:
         mask = as_bnls(attn_mask, shapes)
-        dense_mask, pse = (~mask, None) if mask.dtype == torch.bool else (None, mask)
+        dense_mask, pse = (inverted(mask), None) if mask.dtype == torch.bool else (None, mask)
     query = as_bnsd(query, shapes, shapes.heads)
     key, value = as_bnsd(key, shapes, shapes.heads_kv), as_bnsd(value, shapes, shapes.heads_kv)
     try:

@@ -137,6 +137,14 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
     return mask.expand(shapes.batch, shapes.heads, shapes.rows, shapes.keys)
 
 
+def inverted(mask: Tensor) -> Tensor:
+    """~mask in no more memory: dimensions along which it is broadcast stay so, except the innermost."""
+    steps = mask.stride()[:-1]
+    if all(step != 0 for step in steps):
+        return ~mask
+    return (~mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in steps)]).expand(mask.shape)
+
+
 def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
     """A result of that shape, without elements, and of query's type; the gradients of inputs with elements are 0."""
     sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
