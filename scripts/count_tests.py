@@ -3,7 +3,7 @@
 
     count_tests.py PRESET=STATUS ...
 
-STATUS is what ctest returned for build/PRESET, or "unbuilt". From each build folder it reads
+STATUS is what ctest returned for build/PRESET, "unbuilt", or "left-out" where a variable said so. From each build folder it reads
 
     junit.xml             ctest's report of what ran
     test_reports/T.xml    the cases of ctest's test T (a GoogleTest binary, a Python suite), which count in T's place
@@ -156,6 +156,8 @@ def missing_from(cases, registered):
 
 def cases_of_preset(preset, status):
     """@return (cases, failures of the whole among them; tests and sources that the build registers, None if unknown)"""
+    if status == "left-out":
+        return [Case(preset, "", "skipped", "left out")], set()
     if status == "unbuilt":
         return [Case(preset, "", "failed", "does not build")], None
     build = SOURCE / "build" / preset

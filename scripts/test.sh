@@ -1,9 +1,11 @@
 #!/bin/sh
 # Sets up, builds with warnings as errors and runs every test: the whole suite (format, includes, leaked instruction
 # sets, the installed package and the Python package among it), then the subsets for AddressSanitizer +
-# UndefinedBehaviorSanitizer and for ThreadSanitizer. The last line counts the cases of all three; scripts/count_tests.py
-# says what counts as a failure. The exit status is 0 only if none failed.
+# UndefinedBehaviorSanitizer and for ThreadSanitizer, and on x86-64 that for aarch64, cross-compiled and under qemu. The
+# last line counts the cases of all of them; scripts/count_tests.py says what counts as a failure. The exit status is 0
+# only if none failed.
 #
+# FA_WITHOUT_AARCH64=1: nothing is installed, built or run for aarch64, and that is counted as skipped.
 # FA_WITHOUT_PYTHON=1: the Python suite is skipped, and counted as skipped. Without that it fails where pip does not find
 # what it needs.
 set -eu
@@ -11,11 +13,23 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 
+presets="dev asan-ubsan tsan"
+if [ "$(uname -m)" = x86_64 ]; then
+  presets="$presets aarch64-subset"
+fi
+
 statuses=""
-for preset in dev asan-ubsan tsan; do
+for preset in $presets; do
   echo "== $preset"
   build=$PWD/build/$preset
   rm -rf "$build/junit.xml" "$build/registered_tests.txt" "$build/test_reports"
+  if [ "$preset" = aarch64-subset ]; then
+    if [ "${FA_WITHOUT_AARCH64:-}" = 1 ]; then
+      statuses="$statuses $preset=left-out"
+      continue
+    fi
+    scripts/setup.sh aarch64 || echo "test: no packages for aarch64"
+  fi
   status=unbuilt
   if cmake --preset "$preset" -DFA_WERROR=ON && cmake --build --preset "$preset"; then
     status=0

@@ -40,9 +40,10 @@ class Tree:
         for name in ("test.sh", "count_tests.py"):
             self.write(f"scripts/{name}", (SOURCE / "scripts" / name).read_text(), executable=True)
         self.write("CMakePresets.json", (SOURCE / "CMakePresets.json").read_text())
-        self.write("scripts/setup.sh", "#!/bin/sh\n", executable=True)
+        self.write("scripts/setup.sh", "#!/bin/sh\necho \"setup $*\"\n", executable=True)
         self.write("scripts/check_format.sh", "#!/bin/sh\n", executable=True)
         self.write("bin/cmake", FAKE_CMAKE, executable=True)
+        self.on("s390x")
         (self.root / "bin/ctest").symlink_to(os.environ["FA_CTEST"])
         for path, text in SOURCES.items():
             self.write(path, text)
@@ -58,6 +59,17 @@ class Tree:
         }
         self.reporting("dev", "python", report_of(("tests.test_b", "test_one"), ("tests.test_b", "test_two[x.y]")))
         self.reporting("asan-ubsan", "a_test", report_of(("A", "One"), ("Some/A", "Two/0")))
+
+    def on(self, machine):
+        """Runs on a machine of that name, which decides what is cross-compiled."""
+        self.write("bin/uname", f"#!/bin/sh\necho {machine}\n", executable=True)
+
+    def with_aarch64(self):
+        """Runs on x86-64, where one more case is cross-compiled."""
+        self.on("x86_64")
+        self.registered["aarch64-subset"] = {"a_test": ["tests/a_test.cc"]}
+        self.tests["aarch64-subset"] = {}
+        self.reporting("aarch64-subset", "a_test", report_of(("A", "One"), ("Some/A", "Two/0")))
 
     def write(self, path, text, executable=False):
         file = self.root / path
@@ -85,12 +97,13 @@ class Tree:
                  for test, sources in self.registered[preset].items()]
         self.write(f"prepared/{preset}/registered_tests.txt", "".join(line + "\n" for line in known))
 
-    def run(self):
+    def run(self, **variables):
         """@return (exit status, output) of scripts/test.sh"""
         for preset in self.tests:
             self.prepare(preset)
         path = f"{self.root}/bin:{os.environ['PATH']}"
-        done = subprocess.run(["scripts/test.sh"], cwd=self.root, env={**os.environ, "PATH": path}, timeout=120,
+        own = {name: value for name, value in os.environ.items() if not name.startswith("FA_WITHOUT_")}
+        done = subprocess.run(["scripts/test.sh"], cwd=self.root, env={**own, "PATH": path, **variables}, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         return done.returncode, done.stdout
 
@@ -108,14 +121,37 @@ class TestShTest(unittest.TestCase):
         for reason in reasons:
             self.assertRegex(output, reason)
 
-    def assert_passes(self, last_line, *words):
-        status, output = self.tree.run()
+    def assert_passes(self, last_line, *words, **variables):
+        status, output = self.tree.run(**variables)
         self.assertEqual((status, output.splitlines()[-1]), (0, last_line), output)
         for word in words:
             self.assertIn(word, output)
 
     def test_a_suite_that_passes_counts_the_cases_of_all_three(self):
         self.assert_passes("8 passed, 0 failed")
+
+    def test_aarch64_is_counted_where_it_is_cross_compiled(self):
+        self.assert_passes("8 passed, 0 failed")
+        self.tree.with_aarch64()
+        self.assert_passes("10 passed, 0 failed", "setup aarch64")
+
+    def test_a_failure_of_aarch64_fails(self):
+        self.tree.with_aarch64()
+        failed = report_of(("A", "One", '<failure message="want 1"/>'), ("A", "Two"))
+        self.tree.reporting("aarch64-subset", "a_test", failed, status=1)
+        self.assert_fails("9 passed, 1 failed", "aarch64-subset a_test/A.One: want 1")
+
+    def test_aarch64_that_does_not_build_fails(self):
+        self.tree.with_aarch64()
+        self.tree.write("scripts/setup.sh", '#!/bin/sh\n[ "${1:-}" != aarch64 ]\n', executable=True)
+        self.tree.write("prepared/aarch64-subset/broken", "")
+        self.assert_fails("8 passed, 1 failed", "aarch64-subset: does not build")
+
+    def test_aarch64_left_out_is_named_and_installs_nothing(self):
+        self.tree.with_aarch64()
+        self.assert_passes("8 passed, 0 failed, 1 skipped", "aarch64-subset aarch64-subset: left out",
+                           FA_WITHOUT_AARCH64="1")
+        self.assertNotIn("setup aarch64", self.tree.run(FA_WITHOUT_AARCH64="1")[1])
 
     def test_a_failed_test_fails(self):
         self.tree.tests["dev"]["a_test/A.One"] = "false"
