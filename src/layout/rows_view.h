@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "fa/tensor.h"
 #include "layout/rows.h"
@@ -34,6 +35,10 @@ struct MutableRowsView {
 
   [[nodiscard]] std::byte* At(int64_t b, int64_t n, int64_t s, int64_t column = 0) const {
     return data + (rows.Offset(b, n, s) + column) * static_cast<int64_t>(SizeOf(rows.dtype));
+  }
+  /// Writes 0 to the first `columns` elements of a row.
+  void Clear(int64_t b, int64_t n, int64_t s, int64_t columns) const {
+    std::memset(At(b, n, s), 0, static_cast<size_t>(columns) * SizeOf(rows.dtype));
   }
   operator RowsView() const { return {data, rows}; }  // NOLINT(google-explicit-constructor)
 };

@@ -173,8 +173,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   }
   if (has_dpse() && !rows_.dpse.where->shared_rows && !rows_.dpse.where->shared_batch) {
     const layout::MutableRowsView dpse = rows_.dpse.Of(item.sequence);
-    const size_t bytes = static_cast<size_t>(tile.sequence.sk) * SizeOf(dpse.rows.dtype);
-    for (int64_t row = item.row_begin; row < item.row_end; ++row) std::memset(dpse.At(0, item.head, row), 0, bytes);
+    for (int64_t row = item.row_begin; row < item.row_end; ++row) dpse.Clear(0, item.head, row, tile.sequence.sk);
   }
 }
 

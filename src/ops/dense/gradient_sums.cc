@@ -89,9 +89,8 @@ void WritePairBias(const tiling::AttentionProblem& problem, const core::kernels:
 }
 
 void ClearRows(const layout::MutableRowsView& tensor, int64_t heads, int64_t columns, tiling::Interval unused) {
-  const auto bytes = static_cast<size_t>(columns) * SizeOf(tensor.rows.dtype);
   for (int64_t row = unused.begin; row < unused.end; ++row) {
-    for (int64_t n = 0; n < heads; ++n) std::memset(tensor.At(0, n, row), 0, bytes);
+    for (int64_t n = 0; n < heads; ++n) tensor.Clear(0, n, row, columns);
   }
 }
 

@@ -65,7 +65,7 @@ Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningInd
 
 SelectionGradRows RowsOf(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args) {
   return {.in = bound.shape.RowsOf(args.q, args.k, args.weights),
-          .indices = args.sparse_indices.data,
+          .indices = {args.sparse_indices.data, bound.lists.rows},
           .d_values = {args.d_values.data, bound.d_values},
           .gradients = ViewsOf(bound.gradients, GradientsOf(args))};
 }

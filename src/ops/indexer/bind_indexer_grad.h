@@ -24,7 +24,7 @@ struct BoundIndexerGrad {
 /// The rows of a backward in a run.
 struct SelectionGradRows {
   IndexerRows in;
-  const void* indices = nullptr;  ///< as BoundIndexerGrad::lists says
+  layout::RowsView indices;  ///< the list of token (b, 0, s)
   layout::RowsView d_values;
   IndexerGradViews gradients;
 };

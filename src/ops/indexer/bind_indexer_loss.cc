@@ -126,8 +126,9 @@ Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOpti
   }
   Status status = tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
                                          {{bound.lists.entries, {"sparse_indices", tensors.leading() + 1}}});
+  if (!status.ok()) return status;
   bound.mean = SparseValuesOf(args.p_head_mean, tensors.packed());
-  return status;
+  return Status::Ok();
 }
 
 Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options, BoundIndexerLoss& bound) {
@@ -195,7 +196,7 @@ Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexer
 LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   LossRows rows = SharedRows(bound, args);
   rows.mean = {args.p_head_mean.data, bound.mean};
-  rows.indices = args.sparse_indices.data;
+  rows.indices = {args.sparse_indices.data, bound.lists.rows};
   return rows;
 }
 

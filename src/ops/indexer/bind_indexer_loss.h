@@ -53,7 +53,7 @@ struct LossRows {
   layout::StatsView max, sum;
   layout::StatsView max_index = {}, sum_index = {};
   layout::RowsView mean = {};
-  const void* indices = nullptr;
+  layout::RowsView indices = {};  ///< the list of token (b, 0, s)
   IndexerGradViews gradients;
   float* loss = nullptr;
 };

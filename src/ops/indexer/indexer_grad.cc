@@ -112,7 +112,7 @@ void GradTile::RunToken(int64_t number, int worker) const {
   program_.table.rows->widen({rows_.d_values.At(at.sequence, 0, row), rows_.d_values.rows.dtype, entries}, 1, entries,
                              scratch.d_values, entries);
   const ops::SelectedKeys selected =
-      scratch.selection.Select(bound_.lists.List(rows_.indices, at.sequence, row), shape.sequences.Limit(at));
+      scratch.selection.Select(rows_.indices.At(at.sequence, 0, row), shape.sequences.Limit(at));
   const ops::KeyPlace place = shape.Place(at.sequence);
   run_.WaitUntilCleared();
   for (int64_t first = 0; first < selected.count; first += kBlockKeys) {

@@ -1,7 +1,6 @@
 #include "ops/indexer/indexer_gradient.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ops/tile/strip.h"
 
@@ -27,18 +26,14 @@ Result<IndexerGradRows> BindIndexerGradients(const IndexerGradients& gradients, 
 }
 
 void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradViews& gradients) {
-  const auto clear = [](const layout::MutableRowsView& tensor, int64_t batch, int64_t head, int64_t row,
-                        int64_t count) {
-    std::memset(tensor.At(batch, head, row), 0, static_cast<size_t>(count) * SizeOf(tensor.rows.dtype));
-  };
   shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval unused) {
     for (int64_t row = unused.begin; row < unused.end; ++row) {
-      for (int64_t head = 0; head < shape.heads; ++head) clear(gradients.dq, batch, head, row, shape.d);
-      clear(gradients.dweights, batch, 0, row, shape.heads);
+      for (int64_t head = 0; head < shape.heads; ++head) gradients.dq.Clear(batch, head, row, shape.d);
+      gradients.dweights.Clear(batch, 0, row, shape.heads);
     }
   });
   shape.sequences.ForUnusedKeys([&](int64_t batch, tiling::Interval unused) {
-    for (int64_t row = unused.begin; row < unused.end; ++row) clear(gradients.dk, batch, 0, row, shape.d);
+    for (int64_t row = unused.begin; row < unused.end; ++row) gradients.dk.Clear(batch, 0, row, shape.d);
   });
 }
 

@@ -204,7 +204,7 @@ void LossTile::RunToken(int64_t number, int worker) const {
   gradient.Begin(at, rows_.index, scratch.token);
   if (!bound_.has_mean) BeginAttention(at, scratch);
   const ops::SelectedKeys selected =
-      scratch.selection.Select(bound_.lists.List(rows_.indices, at.sequence, row), shape.sequences.Limit(at));
+      scratch.selection.Select(rows_.indices.At(at.sequence, 0, row), shape.sequences.Limit(at));
 
   const auto for_blocks = [&](const auto& visit) {
     for (int64_t first = 0; first < selected.count; first += kBlockKeys) {

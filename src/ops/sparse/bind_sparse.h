@@ -55,14 +55,14 @@ struct BoundSparseGrad {
 /// The rows of a sparse forward in a run.
 struct SparseRows {
   ForwardRows attention;
-  const void* indices = nullptr;  ///< as BoundSparse::lists says
-  layout::MutableRowsView mean;   ///< p_head_mean, f32; null data: not wanted
+  layout::RowsView indices;      ///< the list of token (b, 0, s)
+  layout::MutableRowsView mean;  ///< p_head_mean, f32; null data: not wanted
 };
 
 /// The rows of a sparse backward in a run.
 struct SparseGradRows {
   GradRows attention;
-  const void* indices = nullptr;
+  layout::RowsView indices;
 };
 
 /// The rows of checked arguments; they point into `bound`.

@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "layout/bind_layout.h"
@@ -117,7 +116,7 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
   OrderedCommit::Turn turn(sums_.commit(), token.sequence, sequence.first_token, sequence.first_token + token.row);
   const int64_t row = forward.sequences.Row(token), heads = forward.attention.problem.heads;
   const SelectedKeys keys =
-      scratch.selection.Select(forward.lists.List(indices_, token.sequence, row), forward.sequences.Limit(token));
+      scratch.selection.Select(indices_.At(token.sequence, 0, row), forward.sequences.Limit(token));
   if (keys.count == 0) {
     WriteEmpty(token);
     return;
@@ -146,8 +145,7 @@ void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
   const auto& problem = bound_.forward.attention.problem;
   const int64_t row = bound_.forward.sequences.Row(token);
   const auto clear = [&](const layout::MutableRowsView& tensor, int64_t columns) {
-    const size_t bytes = static_cast<size_t>(columns) * SizeOf(tensor.rows.dtype);
-    for (int64_t n = 0; n < problem.heads; ++n) std::memset(tensor.At(token.sequence, n, row), 0, bytes);
+    for (int64_t n = 0; n < problem.heads; ++n) tensor.Clear(token.sequence, n, row, columns);
   };
   if (bound_.has_dsink) std::fill_n(RowDelta(token), problem.heads, 0.0f);
   clear(rows_.dq, problem.d);
@@ -360,10 +358,9 @@ void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseGradRows& of
   const GradRows& rows = of_call.attention;
   const auto& problem = bound.forward.attention.problem;
   const auto clear = [](const layout::MutableRowsView& tensor, int64_t heads, int64_t columns) {
-    const size_t bytes = static_cast<size_t>(columns) * SizeOf(tensor.rows.dtype);
-    return [&tensor, heads, bytes](int64_t b, Interval unused) {
+    return [&tensor, heads, columns](int64_t b, Interval unused) {
       for (int64_t row = unused.begin; row < unused.end; ++row) {
-        for (int64_t n = 0; n < heads; ++n) std::memset(tensor.At(b, n, row), 0, bytes);
+        for (int64_t n = 0; n < heads; ++n) tensor.Clear(b, n, row, columns);
       }
     };
   };

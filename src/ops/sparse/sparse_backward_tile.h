@@ -43,7 +43,7 @@ class SparseBackwardTile {
   const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
   const GradRows& rows_;
-  const void* indices_;
+  const layout::RowsView& indices_;
   const SparseBackwardBuffers& buffers_;
   std::byte* workspace_;
   ScoreTile score_tile_;

@@ -107,7 +107,7 @@ void SparseForwardTile::operator()(int32_t task, int worker) {
 void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, int64_t head_end,
                                  const Scratch& scratch) const {
   const SparseSequences& sequences = bound_.sequences;
-  const void* list = bound_.lists.List(rows_.indices, token.sequence, sequences.Row(token));
+  const void* list = rows_.indices.At(token.sequence, 0, sequences.Row(token));
   const SelectedKeys keys = scratch.selection.Select(list, sequences.Limit(token));
   const KeyPlace place{token.sequence, sequences.list[static_cast<size_t>(token.sequence)].k_offset};
   if (bound_.has_mean) std::fill_n(scratch.sums, keys.count, 0.0f);

@@ -192,11 +192,10 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
 }
 
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows) {
-  const auto bytes = static_cast<size_t>(problem.dv) * SizeOf(rows.out.rows.dtype);
   const auto write = [&](int64_t b, Interval unused) {
     for (int64_t row = unused.begin; row < unused.end; ++row) {
       for (int64_t n = 0; n < problem.heads; ++n) {
-        std::memset(rows.out.At(b, n, row), 0, bytes);
+        rows.out.Clear(b, n, row, problem.dv);
         WriteStatistic(rows.softmax_max, b, n, row, 0);
         WriteStatistic(rows.softmax_sum, b, n, row, 0);
         WriteStatistic(rows.lse, b, n, row, 0);

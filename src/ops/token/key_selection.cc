@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "layout/bind_layout.h"
+#include "layout/rows_view.h"
 #include "ops/bind/argument_error.h"
 
 namespace fa::ops {
@@ -69,12 +70,13 @@ ErrorText ListEntry(const SparseSequences& sequences, const SparseToken& token, 
 
 template <typename Index>
 Status CheckLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences) {
+  const layout::RowsView rows(indices, lists.rows);
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];
     const int64_t blocks = Blocks(sequence.sk, lists.block_size);
     for (int64_t t = 0; t < sequence.sq; ++t) {
       const SparseToken token{static_cast<int64_t>(b), t};
-      const auto* list = static_cast<const Index*>(lists.List(indices, token.sequence, sequences.Row(token)));
+      const auto* list = reinterpret_cast<const Index*>(rows.At(token.sequence, 0, sequences.Row(token)));
       const int64_t slots = lists.Slots(sequence.Limit(sequences.mask, t));
       const int64_t slot = FirstInvalid(list, slots, blocks);
       if (slot == slots) continue;
@@ -88,11 +90,12 @@ Status CheckLists(const KeyLists& lists, const void* indices, const SparseSequen
 }  // namespace
 
 KeyLists::KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call)
-    : dtype(indices.dtype), block_size(block_size_of_call) {
-  const Dims stride = layout::FilledStride(indices.shape, indices.stride);
-  batch = packed ? 0 : stride[0];
-  row = stride[packed ? 0 : 1];
+    : rows{.dtype = indices.dtype}, block_size(block_size_of_call) {
   entries = indices.shape[indices.shape.rank() - 1];
+  if (entries == 0) return;  // the tensor may have no address
+  const Dims stride = layout::FilledStride(indices.shape, indices.stride);
+  rows.batch = packed ? 0 : stride[0];
+  rows.row = stride[packed ? 0 : 1];
 }
 
 int64_t KeyLists::Slots(int64_t limit) const { return std::min(entries, Blocks(limit, block_size)); }
@@ -109,8 +112,8 @@ KeySelection::KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk
 
 SelectedKeys KeySelection::Select(const void* list, int64_t limit) const {
   Order order;
-  const int64_t count = lists_.dtype == DType::kI64 ? Read(static_cast<const int64_t*>(list), limit, &order)
-                                                    : Read(static_cast<const int32_t*>(list), limit, &order);
+  const int64_t count = lists_.rows.dtype == DType::kI64 ? Read(static_cast<const int64_t*>(list), limit, &order)
+                                                         : Read(static_cast<const int32_t*>(list), limit, &order);
   if (order == Order::kNone) order = SortDistinct(count, limit) ? Order::kStrict : Order::kNone;
   if (order == Order::kNone) Sort(count, limit);
   if (order == Order::kStrict && lists_.block_size == 1) {
@@ -222,8 +225,8 @@ SelectedKeys KeySelection::Expand(int64_t count, int64_t limit) const {
 }
 
 Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences) {
-  return lists.dtype == DType::kI64 ? CheckLists<int64_t>(lists, indices, sequences)
-                                    : CheckLists<int32_t>(lists, indices, sequences);
+  return lists.rows.dtype == DType::kI64 ? CheckLists<int64_t>(lists, indices, sequences)
+                                         : CheckLists<int32_t>(lists, indices, sequences);
 }
 
 }  // namespace fa::ops

@@ -21,22 +21,14 @@ struct KeyLists {
   /// For checked sparse_indices [B, S1, 1, K] or [T, 1, K].
   KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call);
 
-  DType dtype = DType::kI32;   ///< or i64
-  int64_t batch = 0, row = 0;  ///< strides in elements
-  int64_t entries = 0;         ///< of a list
-  int64_t block_size = 1;      ///< keys an entry stands for
+  layout::Rows rows{.dtype = DType::kI32};  ///< the list of token (b, 0, s); i32 or i64
+  int64_t entries = 0;                      ///< of a list
+  int64_t block_size = 1;                   ///< keys an entry stands for
 
   /// Number of entries of a list that are read if `limit` keys may be selected.
   [[nodiscard]] int64_t Slots(int64_t limit) const;
   /// Number of keys that a token of a sequence of sk keys may select.
   [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
-  /// The list of a token.
-  [[nodiscard]] const void* List(const void* indices, int64_t b, int64_t row_of_tensor) const {
-    assert(b >= 0 && row_of_tensor >= 0);
-    if (entries == 0) return indices;  // may be null
-    return static_cast<const std::byte*>(indices) +
-           (b * batch + row_of_tensor * row) * static_cast<int64_t>(SizeOf(dtype));
-  }
 };
 
 /// The keys of one token.
@@ -80,8 +72,8 @@ class KeySelection {
   int32_t *keys_, *slots_;
 };
 
-/// Checks every entry that Select would read. @return kInvalidArgument with the first that is no block of its sequence
-/// and not -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
+/// Checks every entry of the lists from address `indices` on that Select would read. @return kInvalidArgument with the
+/// first that is no block of its sequence and not -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
 [[nodiscard]] Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences);
 
 }  // namespace fa::ops

@@ -14,7 +14,7 @@ namespace {
 class Selector {
  public:
   Selector(int64_t entries, int64_t block_size, int64_t sk, DType dtype = DType::kI32) {
-    lists_.dtype = dtype;
+    lists_.rows.dtype = dtype;
     lists_.entries = entries;
     lists_.block_size = block_size;
     Carver count(nullptr);
@@ -99,8 +99,7 @@ TEST(KeySelection, TheCheckNamesTheFirstEntryThatIsNoBlock) {
   sequences.mask = SparseMask::kNone;
   std::vector<int32_t> list(2 * 2 * 20, 0);
   KeyLists lists;
-  lists.batch = 40;
-  lists.row = 20;
+  lists.rows = {.dtype = DType::kI32, .batch = 40, .row = 20};
   lists.entries = 20;
   lists.block_size = 1;
   EXPECT_TRUE(CheckKeyLists(lists, list.data(), sequences).ok());
@@ -129,7 +128,7 @@ TEST(KeySelection, TheCheckNamesRowsOfPackedTensors) {
   sequences.packed = true;
   sequences.mask = SparseMask::kNone;
   KeyLists lists;
-  lists.row = 2;
+  lists.rows.row = 2;
   lists.entries = 2;
   const std::vector<int32_t> list = {0, 1, 2, 1, 1, 2};
   EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(),
