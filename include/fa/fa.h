@@ -8,6 +8,7 @@
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/mask.h"

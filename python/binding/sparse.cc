@@ -7,6 +7,7 @@
 
 #include "bindings.h"
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
@@ -49,6 +50,10 @@ LightningIndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sp
 
 LightningIndexerGradOptions MakeIndexerGradOptions(const std::string& layout, int64_t sparse_mode, bool check_indices) {
   return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode), .check_indices = check_indices};
+}
+
+DenseIndexerLseOptions MakeLseOptions(const std::string& layout, int64_t sparse_mode) {
+  return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode)};
 }
 
 DenseIndexerLossOptions MakeDenseLossOptions(const std::string& layout, std::optional<double> scale,
@@ -151,6 +156,19 @@ LightningIndexerGradArgs IndexerBackwardArgs(CallArrays& arrays, const Lightning
   return args;
 }
 
+DenseIndexerLseArgs LseArgs(CallArrays& arrays, const DenseIndexerLseOptions& /*options*/, const Lengths& lengths_q,
+                            const Lengths& lengths_kv) {
+  DenseIndexerLseArgs args;
+  args.q_index = arrays.In("q_index");
+  args.k_index = arrays.In("k_index");
+  args.weights = arrays.In("weights");
+  args.lengths_q = lengths_q;
+  args.lengths_kv = lengths_kv;
+  args.softmax_max_index = arrays.Out("softmax_max_index");
+  args.softmax_sum_index = arrays.Out("softmax_sum_index");
+  return args;
+}
+
 // Both argument structures name these members alike.
 template <typename Args>
 void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
@@ -194,6 +212,8 @@ void BindSparse(nb::module_& module) {
       .def(nb::new_(&MakeIndexerOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a);
   nb::class_<LightningIndexerGradOptions>(module, "LightningIndexerGradOptions")
       .def(nb::new_(&MakeIndexerGradOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a, "check_indices"_a);
+  nb::class_<DenseIndexerLseOptions>(module, "DenseIndexerLseOptions")
+      .def(nb::new_(&MakeLseOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a);
   nb::class_<SparseIndexerLossOptions>(module, "SparseIndexerLossOptions")
       .def(nb::new_(&MakeSparseLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a,
            "reduction"_a, "target"_a, "check_indices"_a);
@@ -207,6 +227,8 @@ void BindSparse(nb::module_& module) {
   DefineOperator<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
   DefineOperator<LightningIndexerGradOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(
       module, "indexer_backward", &IndexerBackwardArgs);
+  DefineOperator<DenseIndexerLseOptions, PlanDenseLightningIndexerSoftmaxLse, DenseLightningIndexerSoftmaxLse>(
+      module, "dense_indexer_lse", &LseArgs);
   DefineOperator<SparseIndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
       module, "sparse_indexer_loss", &SparseLossArgs);
   DefineOperator<DenseIndexerLossOptions, PlanDenseLightningIndexerGradKLLoss, DenseLightningIndexerGradKLLoss>(

@@ -148,8 +148,8 @@ def test_sparse_calls_without_elements_are_computed(batch, s1, s2):
     found, values = fa.lightning_indexer(q, k, weights, sparse_count=6)
     index_gradients = fa.lightning_indexer_grad(q, k, weights, found, np.zeros_like(values))
     loss = fa.sparse_lightning_indexer_grad_kl_loss(q, k, q, k, weights, indices, *forward[1:3])
-    rows = np.zeros((batch, 1, s1), np.float32)
-    dense = fa.dense_lightning_indexer_grad_kl_loss(q, k, q, k, weights, *forward[1:3], rows, rows)
+    rows = fa.dense_lightning_indexer_softmax_lse(q, k, weights)
+    dense = fa.dense_lightning_indexer_grad_kl_loss(q, k, q, k, weights, *forward[1:3], *rows)
     assert np.array_equal(found, indices) and np.array_equal(values, np.full(values.shape, -np.inf))
     for result in [*forward[:3], *gradients[:3], *index_gradients, *loss, *dense]:
         assert np.array_equal(result, np.zeros_like(result))

@@ -26,6 +26,7 @@ OF_SHAPES = {
     "indexer": (tuple(INDEX.values()), {"sparse_count": K}),
     "indexer-backward": (tuple(INDEX.values()), INDICES),
     "indexer-kl-loss": (SPARSE, {**INDEX, **INDICES, **STATISTICS}),
+    "dense-indexer-lse": (tuple(INDEX.values()), {}),
     "dense-indexer-kl-loss": (SPARSE, {**INDEX, **STATISTICS, **ROWS}),
     "merge": (PARTIAL * 2, {"layout": "BNSD"}),
 }

@@ -31,6 +31,8 @@ FACES = {
     f"actual_seq_klen=None, layout='BSND', sparse_mode=3, {_TOKENS}, sinks=None",
     "npu_lightning_indexer_grad": "query, key, dy, sparse_indices, weights, *, actual_seq_lengths_query=None, "
     f"actual_seq_lengths_key=None, layout='BSND', sparse_mode=3, {_TOKENS}",
+    "npu_dense_lightning_indexer_softmax_lse": "query_index, key_index, weights, *, actual_seq_qlen=None, "
+    f"actual_seq_klen=None, layout='BSND', sparse_mode=3, {_TOKENS}",
     "npu_dense_lightning_indexer_grad_kl_loss": "query, key, query_index, key_index, weights, softmax_max, softmax_sum, "
     "softmax_max_index, softmax_sum_index, scale_value, *, query_rope=None, key_rope=None, actual_seq_qlen=None, "
     f"actual_seq_klen=None, layout='BSND', sparse_mode=3, {_TOKENS}",
@@ -371,6 +373,49 @@ def test_loss_and_its_gradients(given):
     assert mean.loss.item() == pytest.approx(want[3].item() / (B * S1), rel=0, abs=bound / (B * S1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_statistics_of_the_indexer_s_scores(dtype):
+    leaves = indexer_tensors(dtype)
+    query, key, weights = (t.detach() for t in leaves)
+    rows, keys = query.shape[1], key.shape[1]
+    want = fa.dense_lightning_indexer_softmax_lse(query, key, weights)
+    arrays = [t.numpy() for t in (query, key, weights)] if dtype != torch.bfloat16 else None
+    if arrays:
+        for got, of_torch in zip(fa.dense_lightning_indexer_softmax_lse(*arrays), want, strict=True):
+            assert np.array_equal(got, of_torch.numpy())
+    got = torch_npu.npu_dense_lightning_indexer_softmax_lse(*leaves)
+    assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip(got, want, strict=True))
+    _, values = fa.lightning_indexer(query, key, weights, sparse_count=keys)
+    if dtype == torch.float32:
+        assert torch.equal(want.softmax_max_index[:, 0], values[..., 0, 0])
+    packed = [t.flatten(0, 1) for t in (query, key, weights)]
+    ends = {f"actual_seq_{x}len": [size * (b + 1) for b in range(B)] for x, size in (("q", rows), ("k", keys))}
+    for flat, whole in zip(
+        torch_npu.npu_dense_lightning_indexer_softmax_lse(*packed, layout="TND", **ends), want, strict=True
+    ):
+        assert torch.equal(flat, whole.reshape(1, -1))
+    short = fa.dense_lightning_indexer_softmax_lse(query, key, weights, lengths_q=[rows - 1] * B)
+    assert all((statistic[:, 0, -1] == 0).all() for statistic in short)
+    compiled = torch.compile(torch_npu.npu_dense_lightning_indexer_softmax_lse, fullgraph=True, backend="aot_eager")
+    assert all(torch.equal(a, b) for a, b in zip(compiled(query, key, weights), want, strict=True))
+    mapped = torch.vmap(torch_npu.npu_dense_lightning_indexer_softmax_lse)(*(t[:, None] for t in (query, key, weights)))
+    assert all(torch.equal(a[:, 0], b) for a, b in zip(mapped, want, strict=True))
+
+
+def test_mistakes_of_statistics_are_named():
+    query, key, weights = (t.detach() for t in indexer_tensors())
+    with pytest.raises(ValueError, match=r"key_index\.shape\[2\]=2, want 1"):
+        fa.dense_lightning_indexer_softmax_lse(query, key.expand(-1, -1, 2, -1), weights)
+    with pytest.raises(ValueError, match=r"weights\.shape\[1\]"):
+        torch_npu.npu_dense_lightning_indexer_softmax_lse(query, key, weights[:, 1:])
+    with pytest.raises(ValueError, match="sparse_mode=4, want 0 or 3"):
+        torch_npu.npu_dense_lightning_indexer_softmax_lse(query, key, weights, sparse_mode=4)
+    with pytest.raises(ValueError, match='layout="BNSD", want BSND or TND'):
+        torch_npu.npu_dense_lightning_indexer_softmax_lse(query, key, weights, layout="BNSD")
+    with pytest.raises(ValueError, match="actual_seq_klen"):
+        torch_npu.npu_dense_lightning_indexer_softmax_lse(query, key, weights, actual_seq_klen=[10**6] * B)
+
+
 def test_the_dense_loss_is_that_of_all_keys():
     inputs, _ = attention_and_indexer()
     query, key, query_index, key_index, weights = inputs[:5]
@@ -384,6 +429,11 @@ def test_the_dense_loss_is_that_of_all_keys():
     scores = torch.where(torch.arange(keys)[None, None, :] < limit, scores, -torch.inf)
     top = scores.amax(-1)
     total = (scores - top[..., None]).exp().sum(-1)
+    statistics = fa.dense_lightning_indexer_softmax_lse(query_index, key_index, weights)
+    size = indexer_size(query_index.double(), key_index.double(), weights.double()).max().item()
+    score_error = ROUNDOFF * (4 * (96 * 16) ** 0.5 + 8) * size
+    assert torch.allclose(statistics.softmax_max_index[:, 0].double(), top, rtol=ROUNDOFF, atol=score_error)
+    assert torch.allclose(statistics.softmax_sum_index[:, 0].double(), total, rtol=3 * score_error + 64 * ROUNDOFF, atol=0)
     arguments = (
         query,
         key,
@@ -392,7 +442,7 @@ def test_the_dense_loss_is_that_of_all_keys():
         weights,
         forward.softmax_max,
         forward.softmax_sum,
-        *(t.float()[:, None] for t in (top, total)),
+        *statistics,
     )
     dense_loss = fa.dense_lightning_indexer_grad_kl_loss(*arguments, scale=0.25)
     for got, want_bits in zip(
@@ -487,6 +537,8 @@ def test_opcheck():
     indices, values = _torch_sparse_ops.lightning_indexer(*arguments)
     arguments = detached(*arguments[:3], indices, torch.randn_like(values), None, None, "BSND", 3)
     torch.library.opcheck(_torch_sparse_ops.lightning_indexer_backward, arguments, test_utils=shapes)
+    lse = (*indexer_tensors(), None, None, "BSND", 3)
+    torch.library.opcheck(_torch_sparse_ops.dense_indexer_lse, lse, test_utils=shapes)
     inputs, _ = attention_and_indexer()
     loss = _torch_sparse_ops.LossCall(*inputs, None, None, None, None, "BSND", 0.25, 3)
     torch.library.opcheck(_torch_sparse_ops.sparse_indexer_loss, tuple(loss), test_utils=shapes)

@@ -108,6 +108,8 @@ constexpr Rename kIndexerGradNames[] = {
     {"d_values", "dy"}, {"lengths_q", "actualSeqQLen"}, {"lengths_kv", "actualSeqKvLen"}, {"layout", "inputLayout"}};
 constexpr Rename kIndexerLossNames[] = {
     {"dq_index", "dQueryIndex"}, {"dk_index", "dKeyIndex"}, {"dweights", "dWeights"}};
+constexpr Rename kIndexerLseNames[] = {
+    {"weights", "weight"}, {"softmax_max_index", "softmaxMax"}, {"softmax_sum_index", "softmaxSum"}};
 
 template <size_t size>
 const Rename* Find(const Rename (&table)[size], std::string_view argument) {
@@ -130,6 +132,7 @@ const Rename* FindOwn(Names names, std::string_view argument) {
     case Names::kIndexer: return Find(kIndexerNames, argument);
     case Names::kIndexerGrad: return Find(kIndexerGradNames, argument);
     case Names::kIndexerLoss: return Find(kIndexerLossNames, argument);
+    case Names::kIndexerLse: return Find(kIndexerLseNames, argument);
   }
   return nullptr;
 }

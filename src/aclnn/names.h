@@ -20,6 +20,7 @@ enum class Names : uint8_t {
   kIndexer,
   kIndexerGrad,
   kIndexerLoss,
+  kIndexerLse,
 };
 
 /// The operator's parameter, without the endings Optional and Out, that stands for an argument of the library's; where

@@ -101,7 +101,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   // Memory that the lengths of `args` point to.
   struct Lengths {
     Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
-        : q(operation.lengths_q_.Values(operation.RowsOf(args.q), operation.operands_, memory)),
+        : q(operation.lengths_q_.Values(operation.RowsOf(QueriesOf(args)), operation.operands_, memory)),
           kv(operation.lengths_kv_.Values(operation.KeysOf(args), operation.operands_, memory)) {
       args.lengths_q = q;
       args.lengths_kv = kv;
@@ -131,7 +131,19 @@ class SparseOperation final : public PlannedOperation<Args> {
         return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
       }
     }
-    return RowsOf(args.k);
+    if constexpr (requires { args.k; }) {
+      return RowsOf(args.k);
+    } else {
+      return RowsOf(args.k_index);
+    }
+  }
+  /// The indexer's where there is no attention.
+  [[nodiscard]] static const TensorView& QueriesOf(const Args& args) {
+    if constexpr (requires { args.q; }) {
+      return args.q;
+    } else {
+      return args.q_index;
+    }
   }
 
   using Operation::operands_;

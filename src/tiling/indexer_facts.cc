@@ -9,16 +9,16 @@ namespace {
 
 std::string ProblemText(const IndexerSizes& sizes, const SparseSequences& sequences) {
   PlanText text;
-  text.AddLine("indexer, %s: %lld sequences, %lld tokens, up to %lld keys, %lld heads of %lld, the %lld best",
+  text.AddLine("%s, %s: %lld sequences, %lld tokens, up to %lld keys, %lld heads of %lld, %s", sizes.op,
                Name(sizes.dtype), Count(sequences.list.size()), Wide(sequences.tokens), Wide(sequences.max_sk),
-               Wide(sizes.heads), Wide(sizes.d), Wide(sizes.entries));
+               Wide(sizes.heads), Wide(sizes.d), sizes.result.c_str());
   return text.Take();
 }
 
 std::string TasksText(const IndexerPlan& plan) {
   PlanText text;
   text.AddLine("group: %lld tokens: %s", Wide(plan.group), plan.reason.c_str());
-  text.AddLine("tasks: %lld of scores, %lld of selections, %lld edges", Count(plan.items.size()),
+  text.AddLine("tasks: %lld of scores, %lld of whole rows, %lld edges", Count(plan.items.size()),
                Wide(plan.graph.task_count - std::ssize(plan.items)), Count(plan.graph.successors.size()));
   return text.Take();
 }
@@ -40,7 +40,7 @@ std::vector<PlanTile> TilesOf(const IndexerSizes& sizes, const IndexerPlan& plan
 
 PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
                   const IndexerPlan& plan, std::vector<std::string> kernels) {
-  return {.op = "indexer",
+  return {.op = sizes.op,
           .machine = machine,
           .kernels = std::move(kernels),
           .reason = plan.reason,

@@ -12,15 +12,16 @@
 
 namespace fa::tiling {
 
-/// An indexer's call in sizes.
+/// A call that scores tokens with keys, in sizes.
 struct IndexerSizes {
+  const char* op = "";
+  std::string result;  ///< what the call makes of a token's scores: "the 2048 best"
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
-  int64_t entries = 0;    ///< selected for each token
   int64_t key_width = 0;  ///< keys along the lanes of a strip
 };
 
-/// What a plan of the indexer tells of itself; refers to the plan.
+/// What the plan of such a call tells of itself; refers to the plan.
 [[nodiscard]] PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
                                 const IndexerPlan& plan, std::vector<std::string> kernels);
 

@@ -18,12 +18,13 @@ struct IndexerItem {
   int64_t first_token = 0;  ///< of rows, counted through all sequences
 };
 
-/// The tasks of an indexer's forward. The grouping of tokens and the cut of keys change no bit: a score does not depend
+/// The tasks of an indexer's forward, which makes something of each token's row of scores: selects keys, or takes
+/// statistics. The grouping of tokens and the cut of keys change no bit: a score does not depend
 /// on others.
 struct IndexerPlan {
   std::vector<IndexerItem> items;  ///< one task each
-  /// Keys are cut, scores lie in the workspace, and one task per token, after those of its keys, selects. If not, the
-  /// keys of an item are all that its tokens may select, and the item's task selects too.
+  /// Keys are cut, scores lie in the workspace, and one task per token, after those of its keys, takes its row. If not,
+  /// the keys of an item are all that its tokens may see, and the item's task takes their rows too.
   bool cut = false;
   int64_t group = 0;  ///< largest number of tokens per item
   core::TaskGraph graph;

@@ -19,8 +19,8 @@ constexpr int64_t kTasksPerWorker = 4;
 // Keys are not cut into fewer: so short a task would be all overhead.
 constexpr int64_t kLeastKeys = 512;
 
-// The cost of a selection, in products of one key with one head: it reads a score ten times.
-constexpr double kSelectCost = 10;
+// The cost of what comes after a score, in products of one key with one head: a selection reads it ten times.
+constexpr double kRowCost = 10;
 
 // Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
 constexpr double kMaxTotalLoad = 0x1p50;
@@ -31,7 +31,7 @@ int64_t Groups(const SparseSequences& sequences, int64_t group) {
   return groups;
 }
 
-/// Groups of tokens with all that they may select, in `parts` that begin at multiples of the width.
+/// Groups of tokens with all that they may see, in `parts` that begin at multiples of the width.
 void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, int64_t width, IndexerPlan& plan) {
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];
@@ -50,8 +50,8 @@ void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, in
   }
 }
 
-/// One selection per token, after the items of its keys.
-void AddSelections(const SparseSequences& sequences, IndexerPlan& plan) {
+/// One task per token, after the items of its keys.
+void AddRows(const SparseSequences& sequences, IndexerPlan& plan) {
   core::TaskGraph& graph = plan.graph;
   const auto items = static_cast<int32_t>(plan.items.size());
   graph.task_count = items + static_cast<int32_t>(sequences.tokens);
@@ -74,7 +74,7 @@ double Pairs(const IndexerItem& item) {
 void Share(int64_t heads, int64_t workers, IndexerPlan& plan) {
   std::vector<int64_t> load_before{0};
   const auto add = [&](int64_t load) { load_before.push_back(load_before.back() + load); };
-  const double of_pair = static_cast<double>(heads) + (plan.cut ? 0.0 : kSelectCost);
+  const double of_pair = static_cast<double>(heads) + (plan.cut ? 0.0 : kRowCost);
   double total = 0;
   for (const IndexerItem& item : plan.items) total += of_pair * Pairs(item);
   // Sums of loads stay in 64 bits.
@@ -109,7 +109,7 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
       machine);
   AddItems(sequences, plan.group, parts, width, plan);
   plan.graph.task_count = static_cast<int32_t>(plan.items.size());
-  if (plan.cut) AddSelections(sequences, plan);
+  if (plan.cut) AddRows(sequences, plan);
   Share(heads, machine.workers, plan);
 
   const double pair = 2.0 * static_cast<double>(heads) * static_cast<double>(d);
@@ -118,7 +118,7 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   }
   plan.flops = pair * sequences.SelectableKeys(std::max<int64_t>(sequences.max_sk, 1), /*block_size=*/1);
   plan.flops_visited = plan.flops;
-  plan.reason = plan.cut ? "too few tokens for the workers: keys are cut, one task per token selects"
+  plan.reason = plan.cut ? "too few tokens for the workers: keys are cut, one task per token takes its row"
                          : "keys are packed once per group of tokens, whose queries stay in L2";
   return plan;
 }

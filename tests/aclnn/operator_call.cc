@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
+#include "aclnnop/aclnn_dense_lightning_indexer_softmax_lse.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 #include "aclnnop/aclnn_incre_flash_attention.h"
@@ -46,7 +47,7 @@ const std::vector<Family>& AllFamilies() {
 const char* Name(Family family) {
   constexpr const char* kNames[] = {"forward", "forward_packed", "backward",     "backward_packed", "prompt",
                                     "decode",  "merge",          "merge_packed", "sparse_forward",  "sparse_backward",
-                                    "indexer", "indexer_grad",   "sparse_loss",  "dense_loss"};
+                                    "indexer", "indexer_grad",   "indexer_lse",  "sparse_loss",     "dense_loss"};
   return kNames[static_cast<size_t>(family)];
 }
 
@@ -252,6 +253,13 @@ void OperatorCall::AddTensors() {
       Out("dk", k);
       Out("dweights", weights);
       return;
+    case Family::kIndexerLse:
+      In("queryIndex", q);
+      In("keyIndex", k);
+      In("weight", weights);
+      Out("softmaxMax", {1, 1, kQueries});
+      Out("softmaxSum", {1, 1, kQueries});
+      return;
   }
 }
 
@@ -318,6 +326,10 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
       return aclnnLightningIndexerGradGetWorkspaceSize(t("query"), t("key"), t("dy"), t("sparseIndices"), t("weights"),
                                                        nullptr, nullptr, kHeads, bsnd, 0, 0, 0, true, t("dq"), t("dk"),
                                                        t("dweights"), &size_, &executor_);
+    case Family::kIndexerLse:
+      return aclnnDenseLightningIndexerSoftmaxLseGetWorkspaceSize(t("queryIndex"), t("keyIndex"), t("weight"), nullptr,
+                                                                  nullptr, bsnd, 0, 0, 0, t("softmaxMax"),
+                                                                  t("softmaxSum"), &size_, &executor_);
     case Family::kSparseLoss:
       return aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
           t("query"), t("key"), t("queryIndex"), t("keyIndex"), t("weights"), t("sparseIndices"), t("softmaxMax"),
@@ -359,6 +371,7 @@ aclnnStatus OperatorCall::Start(aclrtStream stream) {
                                aclnnSparseFlashAttentionGrad,
                                aclnnLightningIndexer,
                                aclnnLightningIndexerGrad,
+                               aclnnDenseLightningIndexerSoftmaxLse,
                                aclnnSparseLightningIndexerGradKLLoss,
                                aclnnDenseLightningIndexerGradKLLoss};
   return kPhases[static_cast<size_t>(family_)](workspace_.data(), size_, executor_, stream);

@@ -26,6 +26,7 @@ enum class Family : uint8_t {
   kSparseBackward,
   kIndexer,
   kIndexerGrad,
+  kIndexerLse,
   kSparseLoss,
   kDenseLoss,
 };

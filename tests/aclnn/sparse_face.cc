@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
+#include "aclnnop/aclnn_dense_lightning_indexer_softmax_lse.h"
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
@@ -75,6 +76,10 @@ aclnnStatus GetWorkspaceSize(SparseOperator op, const SparseParameters& p, uint6
       return aclnnLightningIndexerGradGetWorkspaceSize(p.query, p.key, p.dy, p.indices, p.weights, p.q_lengths,
                                                        p.kv_lengths, p.head_num, layout, p.sparse_mode, p.pre, p.next,
                                                        p.deterministic, p.dq, p.dk, p.dweights, size, executor);
+    case SparseOperator::kIndexerLse:
+      return aclnnDenseLightningIndexerSoftmaxLseGetWorkspaceSize(p.query_index, p.key_index, p.weights, p.q_array,
+                                                                  p.kv_array, layout, p.sparse_mode, p.pre, p.next,
+                                                                  p.max, p.sum, size, executor);
     case SparseOperator::kSparseLoss:
       return aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
           p.query, p.key, p.query_index, p.key_index, p.weights, p.indices, p.max, p.sum, p.query_rope, p.key_rope,
@@ -95,6 +100,7 @@ aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExec
     case SparseOperator::kBackward: return aclnnSparseFlashAttentionGrad(workspace, size, executor, stream);
     case SparseOperator::kIndexer: return aclnnLightningIndexer(workspace, size, executor, stream);
     case SparseOperator::kIndexerGrad: return aclnnLightningIndexerGrad(workspace, size, executor, stream);
+    case SparseOperator::kIndexerLse: return aclnnDenseLightningIndexerSoftmaxLse(workspace, size, executor, stream);
     case SparseOperator::kSparseLoss: return aclnnSparseLightningIndexerGradKLLoss(workspace, size, executor, stream);
     case SparseOperator::kDenseLoss: return aclnnDenseLightningIndexerGradKLLoss(workspace, size, executor, stream);
   }
@@ -194,6 +200,20 @@ SparseParameters ParametersOf(const LightningIndexerGradArgs& args, const Lightn
   p.dq = handles.Tensor(args.dq);
   p.dk = handles.Tensor(args.dk);
   p.dweights = handles.Tensor(args.dweights);
+  return p;
+}
+
+SparseParameters ParametersOf(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
+                              Handles& handles) {
+  SparseParameters p;
+  SetRule(options, p);
+  p.query_index = handles.Tensor(args.q_index);
+  p.key_index = handles.Tensor(args.k_index);
+  p.weights = handles.Tensor(args.weights);
+  p.q_array = ArrayOf(args.lengths_q, handles);
+  p.kv_array = ArrayOf(args.lengths_kv, handles);
+  p.max = handles.Tensor(args.softmax_max_index);
+  p.sum = handles.Tensor(args.softmax_sum_index);
   return p;
 }
 

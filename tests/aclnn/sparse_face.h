@@ -11,6 +11,7 @@
 
 #include "aclnn/face_call.h"
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
@@ -20,7 +21,15 @@
 
 namespace fa::test {
 
-enum class SparseOperator : uint8_t { kForward, kBackward, kIndexer, kIndexerGrad, kSparseLoss, kDenseLoss };
+enum class SparseOperator : uint8_t {
+  kForward,
+  kBackward,
+  kIndexer,
+  kIndexerGrad,
+  kIndexerLse,
+  kSparseLoss,
+  kDenseLoss
+};
 
 /// All parameters of the family; each operator has some of them.
 struct SparseParameters {
@@ -53,6 +62,8 @@ aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExec
 [[nodiscard]] SparseParameters ParametersOf(const LightningIndexerGradArgs& args,
                                             const LightningIndexerGradOptions& options, Handles& handles,
                                             aclDataType lengths = ACL_INT64);
+[[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
+                                            Handles& handles);
 [[nodiscard]] SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options,
                                             Handles& handles);
 [[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,

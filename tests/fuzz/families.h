@@ -22,6 +22,7 @@ namespace fa::test {
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomSparseBackwardCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomIndexerCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomIndexerGradCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomIndexerLseCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomSparseLossCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomDenseLossCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomMergeCall(uint64_t seed);
@@ -44,6 +45,7 @@ inline constexpr Family kFamilies[] = {
     {"SparseBackward", RandomSparseBackwardCall},
     {"Indexer", RandomIndexerCall},
     {"IndexerGrad", RandomIndexerGradCall},
+    {"IndexerLse", RandomIndexerLseCall},
     {"SparseIndexerLoss", RandomSparseLossCall},
     {"DenseIndexerLoss", RandomDenseLossCall},
     {"Merge", RandomMergeCall},

@@ -1,9 +1,10 @@
-// Calls of the lightning indexer, forward and backward, and of its losses.
+// Calls of the lightning indexer, forward and backward, of its statistics and of its losses.
 
 #include <algorithm>
 
 #include "fuzz/families.h"
 #include "ops/indexer/indexer_expectation.h"
+#include "ops/indexer/lse_case.h"
 #include "ops/indexer/random_indexer_case.h"
 
 namespace fa::test {
@@ -22,6 +23,19 @@ class BackwardCall : public PlannedCall<IndexerGradCall, IndexerCase> {
   explicit BackwardCall(const IndexerCase& c) : PlannedCall(c, PlanLightningIndexerGrad, LightningIndexerGrad) {}
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (expected_.empty()) expected_ = ExpectBackward(problem_);
+    return MatchesExpected(problem_.Outputs(), expected_);
+  }
+
+ private:
+  std::vector<ExpectedOutput> expected_;
+};
+
+class LseFuzzCall : public PlannedCall<LseCall, IndexerCase> {
+ public:
+  explicit LseFuzzCall(const IndexerCase& c)
+      : PlannedCall(c, PlanDenseLightningIndexerSoftmaxLse, DenseLightningIndexerSoftmaxLse) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (expected_.empty()) expected_ = ExpectStatistics(problem_);
     return MatchesExpected(problem_.Outputs(), expected_);
   }
 
@@ -73,6 +87,10 @@ std::unique_ptr<FuzzCall> RandomIndexerCall(uint64_t seed) {
 
 std::unique_ptr<FuzzCall> RandomIndexerGradCall(uint64_t seed) {
   return std::make_unique<BackwardCall>(RandomIndexerCase(seed, false));
+}
+
+std::unique_ptr<FuzzCall> RandomIndexerLseCall(uint64_t seed) {
+  return std::make_unique<LseFuzzCall>(RandomIndexerCase(seed, false));
 }
 
 std::unique_ptr<FuzzCall> RandomSparseLossCall(uint64_t seed) {

@@ -60,6 +60,24 @@ IndexerResult IndexerForward(const IndexerProblem& p) {
   return result;
 }
 
+IndexerStatistics StatisticsOfScores(const IndexerProblem& p) {
+  const Selection& s = p.selection;
+  IndexerStatistics result;
+  for (int64_t b = 0; b < s.batch(); ++b) {
+    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
+      const int64_t token = s.FirstToken(b) + t, limit = s.Limit(b, t);
+      std::vector<double> scores;
+      for (int64_t key = 0; key < limit; ++key) scores.push_back(p.Score(token, s.FirstKey(b) + key));
+      double max = limit == 0 ? 0 : scores.front(), sum = 0;
+      for (const double score : scores) max = std::isnan(score) || score > max ? score : max;
+      for (const double score : scores) sum += std::exp(score - max);
+      result.max.push_back(max);
+      result.sum.push_back(sum);
+    }
+  }
+  return result;
+}
+
 void AddScoreGradient(const IndexerProblem& p, int64_t token, int64_t key, double d_score, IndexerGradients* g) {
   for (int64_t n = 0; n < p.heads; ++n) {
     const double product = p.Product(token, n, key);

@@ -32,6 +32,14 @@ struct IndexerResult {
 
 [[nodiscard]] IndexerResult IndexerForward(const IndexerProblem& problem);
 
+/// Of a softmax over every key below the limit; 0 and 0 for a row without keys. With a NaN among the scores both are
+/// NaN.
+struct IndexerStatistics {
+  std::vector<double> max, sum;  ///< [tokens]
+};
+
+[[nodiscard]] IndexerStatistics StatisticsOfScores(const IndexerProblem& problem);
+
 struct IndexerGradients {
   std::vector<double> dq, dk, dweights;  ///< like q, k, weights
 };

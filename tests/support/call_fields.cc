@@ -154,6 +154,15 @@ CallFields FieldsOf(LightningIndexerGradArgs* a) {
           {{"lengths_q", &a->lengths_q}, {"lengths_kv", &a->lengths_kv}}};
 }
 
+CallFields FieldsOf(DenseIndexerLseArgs* a) {
+  return {{{"q_index", &a->q_index},
+           {"k_index", &a->k_index},
+           {"weights", &a->weights},
+           {"softmax_max_index", &a->softmax_max_index},
+           {"softmax_sum_index", &a->softmax_sum_index}},
+          {{"lengths_q", &a->lengths_q}, {"lengths_kv", &a->lengths_kv}}};
+}
+
 CallFields FieldsOf(SparseIndexerLossArgs* a) {
   return {{{"q", &a->q},
            {"k", &a->k},

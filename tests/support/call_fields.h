@@ -10,6 +10,7 @@
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/merge.h"
@@ -64,6 +65,7 @@ struct CallFields {
 [[nodiscard]] CallFields FieldsOf(SparseAttentionGradArgs* args);
 [[nodiscard]] CallFields FieldsOf(LightningIndexerArgs* args);
 [[nodiscard]] CallFields FieldsOf(LightningIndexerGradArgs* args);
+[[nodiscard]] CallFields FieldsOf(DenseIndexerLseArgs* args);
 [[nodiscard]] CallFields FieldsOf(SparseIndexerLossArgs* args);
 [[nodiscard]] CallFields FieldsOf(DenseIndexerLossArgs* args);
 [[nodiscard]] CallFields FieldsOf(MergeArgs* args);

@@ -213,6 +213,18 @@ OperatorCall SparseLoss(ValueKind kind) {
   });
 }
 
+OperatorCall IndexerLse(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  DenseIndexerLseArgs args;
+  args.q_index = tensors->Input({kBatch, kRows, kHeads, kSize});
+  args.k_index = tensors->Input({kBatch, kKeys, 1, kSize});
+  args.weights = tensors->Input({kBatch, kRows, kHeads});
+  args.softmax_max_index = tensors->Output({kBatch, 1, kRows});
+  args.softmax_sum_index = tensors->Output({kBatch, 1, kRows});
+  return Call("IndexerLse", tensors,
+              [=](Context* context) { return DenseLightningIndexerSoftmaxLse(args, {}, context); });
+}
+
 // The statistics need not be those of the scores: any statistics give the same bits in two runs.
 OperatorCall DenseLoss(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
@@ -265,6 +277,7 @@ constexpr std::pair<std::string_view, OperatorCall (*)(ValueKind)> kMakers[] = {
     {"SparseBackward", SparseBackward},
     {"Indexer", Indexer},
     {"IndexerBackward", IndexerBackward},
+    {"IndexerLse", IndexerLse},
     {"SparseLoss", SparseLoss},
     {"DenseLoss", DenseLoss},
     {"Merge", Merge},

@@ -53,7 +53,7 @@ struct OperatorCall {
 };
 
 /// Calls of every operator family: "Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward",
-/// "Indexer", "IndexerBackward", "SparseLoss", "DenseLoss", "Merge", "DropoutMask".
+/// "Indexer", "IndexerBackward", "IndexerLse", "SparseLoss", "DenseLoss", "Merge", "DropoutMask".
 [[nodiscard]] std::vector<OperatorCall> EveryOperator(ValueKind kind);
 [[nodiscard]] std::vector<std::string> OperatorNames();
 /// The call of that name. @throws std::out_of_range

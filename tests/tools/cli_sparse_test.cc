@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
@@ -342,6 +343,27 @@ TEST_F(CliSparse, LossWritesTheBytesOfTheLibrary) {
     EXPECT_EQ(scratch_.Read("dw.npy"), Bytes(dw)) << other;
     EXPECT_EQ(scratch_.Read("loss.npy"), Bytes(loss)) << other;
   }
+}
+
+TEST_F(CliSparse, DenseStatisticsWriteTheBytesOfTheLibrary) {
+  npy::Array max(ElementType::kF32, {1, 1, kQueries}), sum(ElementType::kF32, {1, 1, kQueries});
+  DenseIndexerLseArgs args;
+  args.q_index = ViewOf(q_index_);
+  args.k_index = ViewOf(k_index_);
+  args.weights = ViewOf(weights_);
+  args.softmax_max_index = ViewOf(max);
+  args.softmax_sum_index = ViewOf(sum);
+  ASSERT_TRUE(DenseLightningIndexerSoftmaxLse(args, {.mask = SparseMask::kNone}).ok());
+  const std::string inputs = Files({{"query-index", "qi.npy"}, {"key-index", "ki.npy"}});
+  const std::string outputs = Files({{"softmax-max-index", "maxi.npy"}, {"softmax-sum-index", "sumi.npy"}});
+  const CliResult result =
+      Run("dense-indexer-lse", inputs + Files({{"weights", "w.npy"}}) + outputs + " --sparse-mode 0");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("maxi.npy"), Bytes(max));
+  EXPECT_EQ(scratch_.Read("sumi.npy"), Bytes(sum));
+  const CliResult wrong = Run("dense-indexer-lse", inputs + Files({{"weights", "qi.npy"}}) + outputs);
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--weights.shape"));
 }
 
 TEST_F(CliSparse, DenseLossWritesTheBytesOfTheLibrary) {

@@ -53,6 +53,7 @@ std::vector<Command> Commands() {
       {"sparse-backward", tool::SparseFlagNames, Fields<SparseAttentionGradArgs>(), sparse, {}},
       {"indexer", tool::SparseFlagNames, Fields<LightningIndexerArgs>(), {"layout", "mask"}, {}},
       {"indexer-backward", tool::SparseFlagNames, Fields<LightningIndexerGradArgs>(), {"layout", "mask"}, {}},
+      {"dense-indexer-lse", tool::SparseFlagNames, Fields<DenseIndexerLseArgs>(), {"layout", "mask"}, {}},
       {"indexer-kl-loss", tool::SparseFlagNames, Fields<SparseIndexerLossArgs>(), {"layout", "scale", "mask"}, {}},
       {"dense-indexer-kl-loss", tool::SparseFlagNames, Fields<DenseIndexerLossArgs>(), {"layout", "scale", "mask"}, {}},
   };

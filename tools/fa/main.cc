@@ -71,6 +71,7 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddRunIndexer(run);
   fa::tool::AddRunIndexerBackward(run);
   fa::tool::AddRunIndexerLoss(run);
+  fa::tool::AddRunDenseIndexerLse(run);
   fa::tool::AddRunDenseIndexerLoss(run);
   CLI::App& plan = group("plan", "Show what would run and why");
   fa::tool::AddPlanForward(plan);
@@ -82,6 +83,7 @@ void AddCommands(CLI::App& app) {
   fa::tool::AddPlanIndexer(plan);
   fa::tool::AddPlanIndexerBackward(plan);
   fa::tool::AddPlanIndexerLoss(plan);
+  fa::tool::AddPlanDenseIndexerLse(plan);
   fa::tool::AddPlanDenseIndexerLoss(plan);
   CLI::App& bench = group("bench", "Measure against this machine's peak");
   fa::tool::AddBenchForward(bench);

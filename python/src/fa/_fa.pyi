@@ -93,6 +93,9 @@ class LightningIndexerOptions:
 class LightningIndexerGradOptions:
     def __init__(self, *, layout: str, sparse_mode: int, check_indices: bool) -> None: ...
 
+class DenseIndexerLseOptions:
+    def __init__(self, *, layout: str, sparse_mode: int) -> None: ...
+
 class SparseIndexerLossOptions:
     def __init__(
         self,
@@ -203,6 +206,13 @@ def indexer_backward(
     lengths_kv: Sequence[int],
     context: Context | None,
 ) -> None: ...
+def dense_indexer_lse(
+    arrays: dict[str, Any],
+    options: DenseIndexerLseOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> None: ...
 def sparse_indexer_loss(
     arrays: dict[str, Any],
     options: SparseIndexerLossOptions,
@@ -269,6 +279,13 @@ def plan_indexer(
 def plan_indexer_backward(
     arrays: dict[str, Any],
     options: LightningIndexerGradOptions,
+    lengths_q: Sequence[int],
+    lengths_kv: Sequence[int],
+    context: Context | None,
+) -> PlanDescription: ...
+def plan_dense_indexer_lse(
+    arrays: dict[str, Any],
+    options: DenseIndexerLseOptions,
     lengths_q: Sequence[int],
     lengths_kv: Sequence[int],
     context: Context | None,

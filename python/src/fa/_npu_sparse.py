@@ -267,6 +267,37 @@ def npu_lightning_indexer_grad(
 
 
 @checked
+def npu_dense_lightning_indexer_softmax_lse(
+    query_index: Tensor,
+    key_index: Tensor,
+    weights: Tensor,
+    *,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_klen: Tensor | Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+) -> tuple[Tensor, Tensor]:
+    """softmax_max_index and softmax_sum_index, float32 [B,1,S1], TND [1,T], of `npu_lightning_indexer`'s scores over
+    every key below the limit, as `npu_dense_lightning_indexer_grad_kl_loss` takes them; 0 and 0 for a row without keys.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    with own_names(_LOSS_NAMES):
+        return _torch_sparse_ops.dense_indexer_lse(
+            query_index,
+            key_index,
+            weights,
+            _lengths(actual_seq_qlen),
+            _lengths(actual_seq_klen),
+            _check_layout("layout", layout),
+            sparse_mode,
+        )
+
+
+@checked
 def npu_dense_lightning_indexer_grad_kl_loss(
     query: Tensor,
     key: Tensor,

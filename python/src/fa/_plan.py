@@ -30,6 +30,7 @@ _OPERATORS: dict[str, Callable] = {
     "indexer": _sparse.lightning_indexer,
     "indexer-backward": _sparse.lightning_indexer_grad,
     "indexer-kl-loss": _sparse.sparse_lightning_indexer_grad_kl_loss,
+    "dense-indexer-lse": _sparse.dense_lightning_indexer_softmax_lse,
     "dense-indexer-kl-loss": _sparse.dense_lightning_indexer_grad_kl_loss,
     "merge": ring_attention_update,
 }
@@ -54,7 +55,7 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
 
     Args:
         op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
-            "indexer-backward", "indexer-kl-loss", "dense-indexer-kl-loss" or "merge".
+            "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss" or "merge".
         arrays, keywords: those of the operator's function, arrays or their shapes as tuples. Of gradients what the
             forward returns, and its gradient, may be left out.
         dtype: "f32", "bf16" or "f16", of shapes; "i8" too for a prompt. Statistics, scales and sinks are float32,

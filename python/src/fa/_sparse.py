@@ -42,6 +42,13 @@ class IndexerGradients(NamedTuple):
     dweights: Any
 
 
+class IndexerStatistics(NamedTuple):
+    """Of a softmax over the indexer's scores: float32 [B, 1, S1], TND [1, T]; 0 and 0 for a row without keys."""
+
+    softmax_max_index: Any
+    softmax_sum_index: Any
+
+
 class IndexerLoss(NamedTuple):
     dq_index: Any
     dk_index: Any
@@ -85,6 +92,11 @@ def statistics_shape(q: Any) -> tuple[int, ...]:
     """The shape of the statistics: [B, 1, S1, N]; TND [1, T, N]."""
     *batch, rows, heads, _ = q.shape if len(q.shape) >= 3 else (1, 1, 1)
     return (*batch, 1, rows, heads)
+
+
+def row_statistics_shape(q: Any) -> tuple[int, ...]:
+    """The shape of statistics of tokens: [B, 1, S1]; TND [1, T]."""
+    return statistics_shape(q)[:-1]
 
 
 def sparse_flash_attention(
@@ -372,6 +384,38 @@ def sparse_lightning_indexer_grad_kl_loss(
         check_indices=check_indices,
     )
     return _loss(_fa.sparse_indexer_loss, inputs, options, lengths_q, lengths_kv, context)
+
+
+def dense_lightning_indexer_softmax_lse(
+    query_index: Any,
+    key_index: Any,
+    weights: Any,
+    *,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    context: Context | None = None,
+) -> IndexerStatistics:
+    """The statistics of the indexer's scores that `dense_lightning_indexer_grad_kl_loss` takes: with I the scores of
+    `lightning_indexer` over every key below the limit, max I and the sum of exp(I - max I).
+
+    Rows without keys and past their length get 0 and 0, which add nothing to that loss.
+
+    Args:
+        query_index, key_index, weights: as q, k and weights of `lightning_indexer`, without pages.
+        sparse_mode, lengths_q, lengths_kv: as in `sparse_flash_attention`.
+
+    Raises:
+        As `flash_attention`.
+    """
+    check_arrays(query_index=query_index, key_index=key_index, weights=weights)
+    results = _Results(query_index, q_index=query_index, k_index=key_index, weights=weights)
+    shape = row_statistics_shape(query_index)
+    statistics = IndexerStatistics(results.out("softmax_max_index", shape), results.out("softmax_sum_index", shape))
+    options = _fa.DenseIndexerLseOptions(layout=layout, sparse_mode=sparse_mode)
+    results.run(_fa.dense_indexer_lse, options, lengths_q, lengths_kv, context)
+    return statistics
 
 
 def dense_lightning_indexer_grad_kl_loss(

@@ -252,6 +252,32 @@ def _(*arguments):
     return _loss_without_contents(LossCall(*arguments))
 
 
+@operator(
+    "dense_indexer_lse(Tensor query_index, Tensor key_index, Tensor weights, Tensor? lengths_q, Tensor? lengths_kv, "
+    "str layout, SymInt sparse_mode) -> (Tensor, Tensor)"
+)
+def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
+    """softmax_max_index, softmax_sum_index. They are constants of the loss, whose gradients count their changes in."""
+    return tuple(
+        _sparse.dense_lightning_indexer_softmax_lse(
+            *(tensor.detach() for tensor in (query_index, key_index, weights)),
+            lengths_q=_lengths(lengths_q),
+            lengths_kv=_lengths(lengths_kv),
+            layout=layout,
+            sparse_mode=sparse_mode,
+        )
+    )
+
+
+register_constant(LIBRARY, dense_indexer_lse)
+
+
+@torch.library.register_fake("fa::dense_indexer_lse", lib=LIBRARY)
+def _(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
+    shape = _sparse.row_statistics_shape(query_index)
+    return tuple(query_index.new_empty(shape, dtype=torch.float32) for _ in range(2))
+
+
 class DenseLossCall(NamedTuple):
     """The arguments of the dense loss's operator."""
 

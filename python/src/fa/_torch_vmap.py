@@ -301,6 +301,7 @@ RULES = {
     "sparse_attention_backward": _sparse(_torch_sparse_ops.sparse_attention_backward, 7),
     "lightning_indexer": _by_batch(_torch_sparse_ops.lightning_indexer, 6, unless=(3,)),
     "lightning_indexer_backward": _by_batch(_torch_sparse_ops.lightning_indexer_backward, 7),
+    "dense_indexer_lse": _by_batch(_torch_sparse_ops.dense_indexer_lse, 5),
     "dense_indexer_loss": sample_by_sample(_torch_sparse_ops.dense_indexer_loss),
     "model_attention": sample_by_sample(_model_ops.attention_of_layer),
     "model_attention_backward": sample_by_sample(_model_ops.attention_of_layer_backward),

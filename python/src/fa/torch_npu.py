@@ -50,6 +50,7 @@ from ._npu_decode import (
 )
 from ._npu_sparse import (
     npu_dense_lightning_indexer_grad_kl_loss,
+    npu_dense_lightning_indexer_softmax_lse,
     npu_lightning_indexer,
     npu_lightning_indexer_grad,
     npu_sparse_flash_attention,
@@ -62,6 +63,7 @@ __all__ = [
     "_npu_paged_attention",
     "npu_attention_update",
     "npu_dense_lightning_indexer_grad_kl_loss",
+    "npu_dense_lightning_indexer_softmax_lse",
     "npu_fused_infer_attention_score",
     "npu_fused_infer_attention_score_v2",
     "npu_fusion_attention",

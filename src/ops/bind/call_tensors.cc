@@ -70,7 +70,7 @@ auto SparseInputs(const Args& args) {
                 std::array{Input("sparse_indices", args.sparse_indices), Optional(Input("sink", args.sink))});
 }
 
-/// The tensors of every loss: the indexer's inputs, and the outputs.
+/// The indexer's inputs of a loss and of its statistics, and the outputs of every loss.
 template <typename Args>
 auto IndexerInputs(const Args& args) {
   return std::array{Input("q_index", args.q_index), Input("k_index", args.k_index), Input("weights", args.weights)};
@@ -163,6 +163,11 @@ CallTensors TensorsOf(const LightningIndexerGradArgs& args) {
       Output("dk", args.dk),
       Output("dweights", args.dweights),
   };
+}
+
+CallTensors TensorsOf(const DenseIndexerLseArgs& args) {
+  return Joined(IndexerInputs(args), std::array{Output("softmax_max_index", args.softmax_max_index),
+                                                Output("softmax_sum_index", args.softmax_sum_index)});
 }
 
 CallTensors TensorsOf(const SparseIndexerLossArgs& args) {

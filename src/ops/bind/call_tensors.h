@@ -12,6 +12,7 @@
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/merge.h"
@@ -75,6 +76,7 @@ class CallTensors {
 [[nodiscard]] CallTensors TensorsOf(const SparseAttentionGradArgs& args);
 [[nodiscard]] CallTensors TensorsOf(const LightningIndexerArgs& args);
 [[nodiscard]] CallTensors TensorsOf(const LightningIndexerGradArgs& args);
+[[nodiscard]] CallTensors TensorsOf(const DenseIndexerLseArgs& args);
 [[nodiscard]] CallTensors TensorsOf(const SparseIndexerLossArgs& args);
 [[nodiscard]] CallTensors TensorsOf(const DenseIndexerLossArgs& args);
 [[nodiscard]] CallTensors TensorsOf(const MergeArgs& args);

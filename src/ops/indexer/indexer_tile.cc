@@ -1,15 +1,15 @@
-// score(t, s) = sum over heads of w ReLU(q.k), then the K largest of a token's row. Products of a token's heads with a
-// strip of keys are summed over the heads while they lie in L1, so that of S2 x heads scores only S2 are ever stored.
-// Many tokens: keys lie along the lanes, packed once per group of tokens, and q is broadcast from where it lies. One or
-// two tokens, as in decode, do not pay for the packing (20 % of one token's products): their heads lie along the lanes
-// and keys are broadcast. Either way a product adds along d in one order and a score adds its heads in ascending order,
-// so the bits are the same.
+// score(t, s) = sum over heads of w ReLU(q.k), and then what the step makes of a token's row of scores. Products of a
+// token's heads with a strip of keys are summed over the heads while they lie in L1, so that of S2 x heads scores only
+// S2 are ever stored. Many tokens: keys lie along the lanes, packed once per group of tokens, and q is broadcast from
+// where it lies. One or two tokens, as in decode, do not pay for the packing (20 % of one token's products): their
+// heads lie along the lanes and keys are broadcast. Either way a product adds along d in one order and a score adds its
+// heads in ascending order, so the bits are the same.
 #include "ops/indexer/indexer_tile.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
+#include "core/executor.h"
 #include "core/integer.h"
 #include "ops/tile/strip.h"
 #include "tiling/make_indexer_plan.h"
@@ -20,8 +20,6 @@ namespace {
 using core::RoundUp;
 using core::kernels::RowBlock;
 
-constexpr float kUnusedValue = -std::numeric_limits<float>::infinity();
-
 // The least number of tokens for which packing keys pays.
 constexpr int64_t kManyTokens = 3;
 
@@ -30,42 +28,44 @@ constexpr int64_t kBlockKeys = 64;
 
 }  // namespace
 
-IndexerProgram::IndexerProgram(const BoundIndexer& bound, const core::kernels::KernelTable& table_of_type,
-                               const tiling::Machine& machine)
-    : table(table_of_type),
+IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kernels::KernelTable& table_of_type,
+                               const tiling::Machine& machine, size_t bytes_of_step, tiling::WorkspacePlan& workspace)
+    : shape(bound_shape),
+      table(table_of_type),
       kernels(core::kernels::IndexerKernelsFor(table.isa)),
-      strips(table, bound.shape.heads),
-      widens(KeyFormOf(table.widest(), bound.shape.dtype) == KeyForm::kF32),
-      gather{.dtype = bound.shape.dtype,
-             .form = KeyFormOf(strips.kernels(), bound.shape.dtype),
-             .d = bound.shape.d,
-             .block = kBlockKeys},
-      plan(tiling::MakeIndexerPlan(bound.shape.sequences, bound.shape.heads, bound.shape.d, KeyWidth(), machine)),
-      row_floats(RoundUp(bound.shape.sequences.max_sk, KeyWidth())),
-      scratch_bytes(IndexerTile::ScratchBytes(bound, *this)) {}
+      strips(table, shape.heads),
+      widens(KeyFormOf(table.widest(), shape.dtype) == KeyForm::kF32),
+      gather{.dtype = shape.dtype, .form = KeyFormOf(strips.kernels(), shape.dtype), .d = shape.d, .block = kBlockKeys},
+      plan(tiling::MakeIndexerPlan(shape.sequences, shape.heads, shape.d, KeyWidth(), machine)),
+      row_floats(RoundUp(shape.sequences.max_sk, KeyWidth())),
+      step_bytes(bytes_of_step),
+      scratch_bytes(IndexerTile::ScratchBytes(*this)),
+      run_state(workspace.Book("run state", core::RunStateBytes(plan.graph))),
+      scratch(workspace.Book("scores and results of the groups in flight", scratch_bytes, plan.graph.workers())),
+      scores(workspace.Book("scores of all tokens", static_cast<size_t>(row_floats) * sizeof(float),
+                            plan.cut ? shape.sequences.tokens : 0)) {}
 
-IndexerTile::Scratch::Scratch(Carver& carver, const BoundIndexer& bound, const IndexerProgram& program)
+IndexerTile::Scratch::Scratch(Carver& carver, const IndexerProgram& program)
     : scores(carver.Floats(program.plan.cut ? 0 : program.plan.group * program.row_floats)),
-      panel(carver.Floats(std::max(program.table.widest().PanelRows(bound.shape.d) * program.KeyWidth(),
-                                   program.strips.PanelFloats(bound.shape.d)))),
-      queries(carver.Floats(program.widens ? program.plan.group : 0, bound.shape.heads, bound.shape.d)),
-      weights(carver.Floats(program.plan.group, bound.shape.heads)),
-      tile(carver.Floats(std::max(core::SaturatedProduct(bound.shape.heads, program.KeyWidth()),
+      panel(carver.Floats(std::max(program.table.widest().PanelRows(program.shape.d) * program.KeyWidth(),
+                                   program.strips.PanelFloats(program.shape.d)))),
+      queries(carver.Floats(program.widens ? program.plan.group : 0, program.shape.heads, program.shape.d)),
+      weights(carver.Floats(program.plan.group, program.shape.heads)),
+      tile(carver.Floats(std::max(core::SaturatedProduct(program.shape.heads, program.KeyWidth()),
                                   core::SaturatedProduct(kBlockKeys, program.strips.lanes())))),
-      values(carver.Floats(bound.entries)),
       block(carver.Array<int32_t>(kBlockKeys)),
       gathered(carver, program.gather),
-      top_k(program.kernels, carver, bound.shape.sequences.max_sk, bound.entries) {}
+      step(carver.Array<std::byte>(program.step_bytes)) {}
 
-size_t IndexerTile::ScratchBytes(const BoundIndexer& bound, const IndexerProgram& program) {
+size_t IndexerTile::ScratchBytes(const IndexerProgram& program) {
   Carver carver(nullptr);
-  static_cast<void>(Scratch(carver, bound, program));
+  static_cast<void>(Scratch(carver, program));
   return carver.used();
 }
 
 IndexerTile::Scratch IndexerTile::ScratchOf(int worker) const {
   Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
-  return {carver, bound_, program_};
+  return {carver, program_};
 }
 
 void IndexerTile::operator()(int32_t task, int worker) const {
@@ -75,7 +75,7 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   const int64_t items = std::ssize(program_.plan.items);
   if (task >= items) {
     const int64_t token = task - items;
-    return SelectKeys(bound_.shape.sequences.Token(token), stored + token * row_floats, scratch);
+    return step_(program_.shape.sequences.Token(token), stored + token * row_floats, scratch.step);
   }
   const tiling::IndexerItem& item = program_.plan.items[static_cast<size_t>(task)];
   float* scores = program_.plan.cut ? stored + item.first_token * row_floats : scratch.scores;
@@ -87,27 +87,27 @@ void IndexerTile::operator()(int32_t task, int worker) const {
     ScoreHeadsAlongLanes(item, scratch, scores);
   }
   if (program_.plan.cut) return;
-  for (int64_t i = 0; i < tokens; ++i) SelectKeys(Token(item, i), scores + i * row_floats, scratch);
+  for (int64_t i = 0; i < tokens; ++i) step_(Token(item, i), scores + i * row_floats, scratch.step);
 }
 
 /// Converts weights to f32, and the queries that are broadcast if they do not lie as the kernels take them.
 void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
-  const IndexerShape& shape = bound_.shape;
+  const IndexerShape& shape = program_.shape;
   const auto& kernels = *program_.table.rows;
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t i = 0; i < tokens; ++i) {
     const SparseToken token = Token(item, i);
-    shape.ReadWeights(kernels, rows_.in.weights, token, scratch.weights + i * shape.heads);
+    shape.ReadWeights(kernels, rows_.weights, token, scratch.weights + i * shape.heads);
     if (!program_.widens || tokens < kManyTokens) continue;
-    kernels.widen(shape.Heads(rows_.in.q, token), shape.heads, shape.d, scratch.queries + i * shape.heads * shape.d,
+    kernels.widen(shape.Heads(rows_.q, token), shape.heads, shape.d, scratch.queries + i * shape.heads * shape.d,
                   shape.d);
   }
 }
 
 void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
-  const IndexerShape& shape = bound_.shape;
+  const IndexerShape& shape = program_.shape;
   const core::kernels::StripKernels& kernels = program_.table.widest();
-  const layout::HeadRows keys = shape.Place(item.sequence).RowsOf(rows_.in.k);
+  const layout::HeadRows keys = shape.Place(item.sequence).RowsOf(rows_.k);
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t key = item.keys.begin; key < item.keys.end; key += kernels.width) {
     const void* rows[kMaxStripWidth];
@@ -118,7 +118,7 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
       const SparseToken token = Token(item, i);
       if (shape.sequences.Limit(token) <= key) continue;
       const RowBlock q = program_.widens ? RowBlock{scratch.queries + i * shape.heads * shape.d, DType::kF32, shape.d}
-                                         : shape.Heads(rows_.in.q, token);
+                                         : shape.Heads(rows_.q, token);
       kernels.scores(q, shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
       program_.kernels.add_heads(scratch.tile, shape.heads, kernels.width, scratch.weights + i * shape.heads, false,
                                  scores + i * program_.row_floats + key);
@@ -128,23 +128,23 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
 
 /// Rows of keys as the kernels of strips take them: in place, or copied next to each other.
 RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
-  const IndexerShape& shape = bound_.shape;
-  if (!bound_.paged && program_.gather.form != KeyForm::kF32) {
-    return {place.RowsOf(rows_.in.k).At(key), shape.dtype, shape.k.row};
+  const IndexerShape& shape = program_.shape;
+  if (!rows_.k.paged() && program_.gather.form != KeyForm::kF32) {
+    return {place.RowsOf(rows_.k).At(key), shape.dtype, shape.k.row};
   }
   std::iota(scratch.block, scratch.block + count, static_cast<int32_t>(key));
   return keys_.Gather(place, {scratch.block, static_cast<size_t>(count)}, scratch.gathered).rows.k;
 }
 
 void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
-  const IndexerShape& shape = bound_.shape;
+  const IndexerShape& shape = program_.shape;
   const HeadStrips& strips = program_.strips;
   const KeyPlace place = shape.Place(item.sequence);
   for (int64_t i = 0; i < item.rows.end - item.rows.begin; ++i) {
     const SparseToken token = Token(item, i);
     const float* weights = scratch.weights + i * shape.heads;
     const int64_t end = std::min(item.keys.end, shape.sequences.Limit(token));
-    strips.Pack(shape.Heads(rows_.in.q, token), shape.d, scratch.panel);
+    strips.Pack(shape.Heads(rows_.q, token), shape.d, scratch.panel);
     for (int64_t key = item.keys.begin; key < end; key += kBlockKeys) {
       const int64_t count = std::min(kBlockKeys, end - key);
       strips.Scores(KeyRows(place, key, count, scratch), count, scratch.panel, shape.d, false, scratch.tile);
@@ -152,34 +152,6 @@ void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Sc
                       scores + i * program_.row_floats + key);
     }
   }
-}
-
-void IndexerTile::SelectKeys(const SparseToken& token, const float* scores, const Scratch& scratch) const {
-  const SparseSequences& sequences = bound_.shape.sequences;
-  const int64_t row = sequences.Row(token);
-  auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(token.sequence, 0, row));
-  const int64_t used = scratch.top_k.Select(scores, sequences.Limit(token), indices);
-  // The order treats -0 as +0, and so do the values.
-  for (int64_t i = 0; i < used; ++i) scratch.values[i] = scores[indices[i]] + 0.0F;
-  WriteEntries(token.sequence, row, used, scratch.values);
-}
-
-/// Writes the entries after the used ones; `values` are those of all entries.
-void IndexerTile::WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const {
-  const int64_t entries = bound_.entries;
-  auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(batch, 0, row));
-  std::fill(indices + used, indices + entries, -1);
-  if (!bound_.has_values) return;
-  std::fill(values + used, values + entries, kUnusedValue);
-  program_.table.rows->narrow(values, entries, 1, entries, 1,
-                              {rows_.values.At(batch, 0, row), rows_.values.rows.dtype, entries});
-}
-
-void IndexerTile::WriteUnusedRows() const {
-  const Scratch scratch = ScratchOf(0);
-  bound_.shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval rows) {
-    for (int64_t row = rows.begin; row < rows.end; ++row) WriteEntries(batch, row, 0, scratch.values);
-  });
 }
 
 }  // namespace fa::ops

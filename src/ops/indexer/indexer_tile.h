@@ -7,64 +7,75 @@
 #include "core/kernels/indexer_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 #include "ops/indexer/bind_indexer.h"
-#include "ops/indexer/top_k.h"
 #include "ops/plan/carver.h"
 #include "ops/tile/head_strips.h"
 #include "ops/token/gathered_keys.h"
 #include "tiling/indexer_plan.h"
 #include "tiling/problem.h"
+#include "tiling/workspace_plan.h"
 
 namespace fa::ops {
 
+/// The last step of an indexer's forward: what becomes of a token's scores.
+class TokenStep {
+ public:
+  virtual ~TokenStep() = default;
+  /// @param scores   of the keys below the token's limit; they are not read afterwards and may be overwritten
+  /// @param scratch  of one worker, as many bytes as the program is made for, 64-byte aligned
+  virtual void operator()(const SparseToken& token, float* scores, std::byte* scratch) const = 0;
+};
+
 /// The kernels of a planned indexer's forward, and where its memory lies.
 struct IndexerProgram {
-  IndexerProgram(const BoundIndexer& bound, const core::kernels::KernelTable& table, const tiling::Machine& machine);
+  /// @param bytes_of_step  of scratch, per worker
+  IndexerProgram(const IndexerShape& bound_shape, const core::kernels::KernelTable& table_of_type,
+                 const tiling::Machine& machine, size_t bytes_of_step, tiling::WorkspacePlan& workspace);
 
   [[nodiscard]] int64_t KeyWidth() const { return table.widest().width; }
 
+  const IndexerShape& shape;
   const core::kernels::KernelTable& table;
   const core::kernels::IndexerKernels& kernels;
   HeadStrips strips;
   bool widens;  ///< queries do not lie as the kernels take them
   GatherShape gather;
   tiling::IndexerPlan plan;
-  int64_t row_floats;    ///< from token to token of rows of scores
-  size_t scratch_bytes;  ///< of one worker
+  int64_t row_floats;                ///< from token to token of rows of scores
+  size_t step_bytes, scratch_bytes;  ///< of one worker
 
   // Offsets in the workspace.
-  size_t run_state = 0, scratch = 0, scores = 0;
+  size_t run_state, scratch, scores;
 };
 
 /// Runs one task of an indexer's forward.
 class IndexerTile {
  public:
   /// All arguments are kept by the caller.
-  IndexerTile(const BoundIndexer& bound, const IndexerProgram& program, const SelectionRows& rows, std::byte* workspace)
-      : bound_(bound),
-        program_(program),
+  IndexerTile(const IndexerProgram& program, const IndexerRows& rows, const TokenStep& step, std::byte* workspace)
+      : program_(program),
         rows_(rows),
+        step_(step),
         workspace_(workspace),
-        keys_(*program.table.rows, program.gather, {.k = rows.in.k}) {}
+        keys_(*program.table.rows, program.gather, {.k = rows.k}) {}
 
   /// Bytes of one worker's scratch.
-  [[nodiscard]] static size_t ScratchBytes(const BoundIndexer& bound, const IndexerProgram& program);
+  [[nodiscard]] static size_t ScratchBytes(const IndexerProgram& program);
 
   void operator()(int32_t task, int worker) const;
-  /// Writes the rows of tokens that no sequence uses: no index, no value. Call it before the tasks run.
-  void WriteUnusedRows() const;
+  /// The memory of a worker's steps.
+  [[nodiscard]] std::byte* StepScratch(int worker) const { return ScratchOf(worker).step; }
 
  private:
   struct Scratch {
-    Scratch(Carver& carver, const BoundIndexer& bound, const IndexerProgram& program);
+    Scratch(Carver& carver, const IndexerProgram& program);
     float* scores;   ///< rows of the tokens of an item; those of cut keys lie in the workspace
     float* panel;    ///< a strip of keys, or a token's heads
     float* queries;  ///< of the tokens, widened [token][head][d]
     float* weights;  ///< of the tokens [token][head]
     float* tile;     ///< scores before their sum
-    float* values;   ///< of one token's entries
     int32_t* block;  ///< numbers of the keys of a block
     GatherPanels gathered;
-    TopK top_k;
+    std::byte* step;
   };
 
   [[nodiscard]] SparseToken Token(const tiling::IndexerItem& item, int64_t i) const {
@@ -75,13 +86,11 @@ class IndexerTile {
   void ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   [[nodiscard]] core::kernels::RowBlock KeyRows(const KeyPlace& place, int64_t key, int64_t count,
                                                 const Scratch& scratch) const;
-  void SelectKeys(const SparseToken& token, const float* scores, const Scratch& scratch) const;
-  void WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const;
   [[nodiscard]] Scratch ScratchOf(int worker) const;
 
-  const BoundIndexer& bound_;
   const IndexerProgram& program_;
-  const SelectionRows& rows_;
+  const IndexerRows& rows_;
+  const TokenStep& step_;
   std::byte* workspace_;
   GatheredKeys keys_;
 };

@@ -1,10 +1,11 @@
-// The rows of a KL loss: n probabilities and n scores, a thousandth of the work of the products that they come from.
-// Sums run in double, in one chain, and are rounded once.
+// The rows of a KL loss and of its statistics: n probabilities and n scores, a thousandth of the work of the products
+// that they come from. Sums run in double, in one chain, and are rounded once.
 
 #include "ops/indexer/loss_row.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace fa::ops {
@@ -31,6 +32,20 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
   if (n == 0) return;
   Exponentials(kernels, scores, n, *std::max_element(scores, scores + n), y);
   NormaliseRow(RowSum(y, n), n, y);
+}
+
+RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n, float* scores) {
+  if (n == 0) return {};
+  float max = scores[0];
+  bool has_nan = false;
+  for (int64_t i = 0; i < n; ++i) {
+    max = std::max(max, scores[i]);
+    has_nan |= std::isnan(scores[i]);
+  }
+  // Among equal scores, -0 and +0 are.
+  max = has_nan ? std::numeric_limits<float>::quiet_NaN() : max + 0.0F;
+  Exponentials(kernels, scores, n, max, scores);
+  return {max, static_cast<float>(RowSum(scores, n))};
 }
 
 double RowLoss(const float* p, int64_t n, float* y) {

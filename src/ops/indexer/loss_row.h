@@ -17,6 +17,12 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
 /// y - p.
 [[nodiscard]] double RowLoss(const float* p, int64_t n, float* y);
 
+struct RowStatistics {
+  float max = 0, sum = 0;
+};
+/// The maximum of n scores and the sum of exp(score - max); 0 and 0 of none. Overwrites the scores.
+[[nodiscard]] RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n, float* scores);
+
 [[nodiscard]] double RowSum(const float* p, int64_t n);
 /// p *= 1 / sum; p becomes 0 if the sum is 0, as with the statistics of a row without keys.
 void NormaliseRow(double sum, int64_t n, float* p);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "support/contexts.h"
 
@@ -29,23 +30,6 @@ reference::SparseProblem AttentionOfStatistics(const LossCase& c, const referenc
     p.selection.indices.push_back(x % p.selection.slots);
   }
   return p;
-}
-
-void AddStatisticsOfScores(reference::LossProblem* p) {
-  const reference::Selection& s = p->attention.selection;
-  for (int64_t b = 0; b < s.batch(); ++b) {
-    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
-      std::vector<double> scores;
-      for (const reference::SelectedKey& at : s.EveryKey(b, t)) {
-        scores.push_back(p->indexer.Score(s.FirstToken(b) + t, s.FirstKey(b) + at.key));
-      }
-      const double max = scores.empty() ? 0 : *std::max_element(scores.begin(), scores.end());
-      double sum = 0;
-      for (const double score : scores) sum += std::exp(score - max);
-      p->max_index.push_back(max);
-      p->sum_index.push_back(sum);
-    }
-  }
 }
 
 }  // namespace
@@ -107,7 +91,11 @@ reference::LossProblem MakeReferenceProblem(const LossCase& c) {
     for (double& mean : forward.p_head_mean) mean /= 1.7;
   }
   if (c.head_mean) p.p_head_mean = std::move(forward.p_head_mean);
-  if (c.dense) AddStatisticsOfScores(&p);
+  if (c.dense) {
+    reference::IndexerStatistics statistics = reference::StatisticsOfScores(p.indexer);
+    p.max_index = std::move(statistics.max);
+    p.sum_index = std::move(statistics.sum);
+  }
   for (auto* statistic : {&p.max, &p.sum, &p.p_head_mean, &p.max_index, &p.sum_index}) RoundToF32(statistic);
   return p;
 }

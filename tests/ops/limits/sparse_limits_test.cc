@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
@@ -136,6 +137,17 @@ TEST(SparseLimits, IndexerBackward) {
     args.dk = ClaimOutput(args.k.shape);
     args.dweights = ClaimOutput(args.weights.shape);
     return PlanLightningIndexerGrad(args, {});
+  });
+}
+
+TEST(SparseLimits, IndexerLse) {
+  ExpectAllRefusedOrSmall([](const Sizes& s) {
+    DenseIndexerLseArgs args;
+    args.q_index = Claim(Query(s, s.n, s.d));
+    args.k_index = Claim(Key(s, s.d));
+    args.weights = Claim({s.b, s.s1, s.n});
+    args.softmax_max_index = args.softmax_sum_index = ClaimOutput({s.b, 1, s.s1});
+    return PlanDenseLightningIndexerSoftmaxLse(args, {});
   });
 }
 

@@ -14,9 +14,10 @@ namespace {
 template <typename... Args>
 struct Operators {};
 
-using EveryOperator = Operators<AttentionArgs, AttentionGradArgs, PromptAttentionArgs, DecodeAttentionArgs,
-                                SparseAttentionArgs, SparseAttentionGradArgs, LightningIndexerArgs,
-                                LightningIndexerGradArgs, SparseIndexerLossArgs, DenseIndexerLossArgs, MergeArgs>;
+using EveryOperator =
+    Operators<AttentionArgs, AttentionGradArgs, PromptAttentionArgs, DecodeAttentionArgs, SparseAttentionArgs,
+              SparseAttentionGradArgs, LightningIndexerArgs, LightningIndexerGradArgs, DenseIndexerLseArgs,
+              SparseIndexerLossArgs, DenseIndexerLossArgs, MergeArgs>;
 
 template <typename Plan, typename Args>
 concept RunsOn = requires(const Plan& plan, const Args& args, Workspace& workspace, std::span<std::byte> memory) {
@@ -61,8 +62,8 @@ static_assert(PlansItsOwn(PlanFlashAttention) && PlansItsOwn(PlanFlashAttentionG
               PlansItsOwn(PlanPromptFlashAttention) && PlansItsOwn(PlanDecodeAttention) &&
               PlansItsOwn(PlanSparseFlashAttention) && PlansItsOwn(PlanSparseFlashAttentionGrad) &&
               PlansItsOwn(PlanLightningIndexer) && PlansItsOwn(PlanLightningIndexerGrad) &&
-              PlansItsOwn(PlanSparseLightningIndexerGradKLLoss) && PlansItsOwn(PlanDenseLightningIndexerGradKLLoss) &&
-              PlansItsOwn(PlanMergePartials));
+              PlansItsOwn(PlanDenseLightningIndexerSoftmaxLse) && PlansItsOwn(PlanSparseLightningIndexerGradKLLoss) &&
+              PlansItsOwn(PlanDenseLightningIndexerGradKLLoss) && PlansItsOwn(PlanMergePartials));
 
 TEST(TypedPlan, SaysAsAPlanWhatItSaysItself) {
   float values[16] = {};

@@ -22,6 +22,7 @@ std::vector<int64_t> Ends(int64_t batch, int64_t rows) {
 const char* SizesText(SparseCaseKind kind) {
   switch (kind) {
     case SparseCaseKind::kIndexer: return "B,Nidx,S1,S2,D,K";
+    case SparseCaseKind::kDenseIndexer: return "B,Nidx,S1,S2,D";
     case SparseCaseKind::kDenseLoss: return "B,N,S1,S2,D,Drope";
     case SparseCaseKind::kAttention:
     case SparseCaseKind::kLoss: break;
@@ -53,9 +54,10 @@ void CheckOne(const char* flag, const char* name, int64_t size) {
 }  // namespace
 
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags) {
-  flags.shape = kind == SparseCaseKind::kIndexer     ? fmt::format("1,64,{},8192,128,2048", rows)
-                : kind == SparseCaseKind::kDenseLoss ? fmt::format("1,128,{},8192,512,64", rows)
-                                                     : fmt::format("1,128,{},8192,512,64,2048", rows);
+  flags.shape = kind == SparseCaseKind::kIndexer        ? fmt::format("1,64,{},8192,128,2048", rows)
+                : kind == SparseCaseKind::kDenseIndexer ? fmt::format("1,64,{},8192,128", rows)
+                : kind == SparseCaseKind::kDenseLoss    ? fmt::format("1,128,{},8192,512,64", rows)
+                                                        : fmt::format("1,128,{},8192,512,64,2048", rows);
   command.add_option("--shape", flags.shape, fmt::format("{}, default {}", SizesText(kind), flags.shape))
       ->type_name(SizesText(kind));
   if (IsLoss(kind)) {
@@ -90,8 +92,9 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
     throw UsageError(fmt::format("--layout: {}, want BSND or TND", flags.layout));
   }
   if (block_size < 0) throw UsageError(fmt::format("--block-size: {}, want at least 0", block_size));
-  const bool indexer_alone = kind == SparseCaseKind::kIndexer, every_key = kind == SparseCaseKind::kDenseLoss;
-  if (shape.size() != (indexer_alone || every_key ? 6 : 7)) {
+  const bool every_key = kind == SparseCaseKind::kDenseLoss || kind == SparseCaseKind::kDenseIndexer;
+  const bool indexer_alone = kind == SparseCaseKind::kIndexer || kind == SparseCaseKind::kDenseIndexer;
+  if (shape.size() != 7U - (indexer_alone ? 1 : 0) - (every_key ? 1 : 0)) {
     throw UsageError(fmt::format("--shape: {} sizes, want {}", shape.size(), SizesText(kind)));
   }
   batch = shape[0], s1 = shape[2], s2 = shape[3], k = every_key ? s2 : shape.back();
@@ -163,6 +166,12 @@ MutableTensorView SparseCase::Statistics() const {
   return view;
 }
 
+MutableTensorView SparseCase::RowStatistics() const {
+  MutableTensorView view = PerRow(DType::kF32, s1, 1, 1);
+  view.shape = layout == Layout::kTND ? Dims{1, batch * s1} : Dims{batch, 1, s1};
+  return view;
+}
+
 SparseAttentionArgs SparseCase::ForwardArgs() const {
   SparseAttentionArgs args;
   args.q = args.out = PerRow(dtype, s1, heads, d);
@@ -231,6 +240,17 @@ LightningIndexerGradArgs SparseCase::IndexerGradArgs() const {
   return args;
 }
 
+DenseIndexerLseArgs SparseCase::LseArgs() const {
+  DenseIndexerLseArgs args;
+  args.q_index = PerRow(dtype, s1, index_heads, index_d);
+  args.k_index = Keys(index_d);
+  args.weights = Weights();
+  args.lengths_q = cu_q_;
+  args.lengths_kv = cu_kv_;
+  args.softmax_max_index = args.softmax_sum_index = RowStatistics();
+  return args;
+}
+
 SparseIndexerLossArgs SparseCase::LossArgs() const {
   const SparseAttentionArgs forward = ForwardArgs();
   const LightningIndexerGradArgs indexer = IndexerGradArgs();
@@ -264,9 +284,7 @@ DenseIndexerLossArgs SparseCase::DenseLossArgs(const SparseIndexerLossArgs& shar
   args.weights = shared.weights;
   args.softmax_max = shared.softmax_max;
   args.softmax_sum = shared.softmax_sum;
-  args.softmax_max_index = PerRow(DType::kF32, s1, 1, 1);
-  args.softmax_max_index.shape = layout == Layout::kTND ? Dims{1, batch * s1} : Dims{batch, 1, s1};
-  args.softmax_sum_index = args.softmax_max_index;
+  args.softmax_max_index = args.softmax_sum_index = RowStatistics();
   args.lengths_q = shared.lengths_q;
   args.lengths_kv = shared.lengths_kv;
   args.dq_index = shared.dq_index;

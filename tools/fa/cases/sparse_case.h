@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
@@ -26,10 +27,11 @@ struct SparseCaseFlags {
 
 /// Which flags a command has, and which sizes its --shape has.
 enum class SparseCaseKind : uint8_t {
-  kAttention,  ///< B,N,S1,S2,D,Drope,K
-  kIndexer,    ///< B,Nidx,S1,S2,D,K
-  kLoss,       ///< as kAttention; the indexer's sizes have a flag of their own
-  kDenseLoss,  ///< as kLoss, without K: all keys
+  kAttention,     ///< B,N,S1,S2,D,Drope,K
+  kIndexer,       ///< B,Nidx,S1,S2,D,K
+  kDenseIndexer,  ///< as kIndexer, without K: all keys
+  kLoss,          ///< as kAttention; the indexer's sizes have a flag of their own
+  kDenseLoss,     ///< as kLoss, without K: all keys
 };
 /// Adds the flags. Their defaults are the sizes of DeepSeek-V3.2, with `rows` query tokens.
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
@@ -61,6 +63,8 @@ class SparseCase {
   [[nodiscard]] LightningIndexerGradArgs IndexerGradArgs() const;
   [[nodiscard]] LightningIndexerOptions IndexerOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] LightningIndexerGradOptions IndexerGradOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] DenseIndexerLseArgs LseArgs() const;
+  [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
   /// For kDenseLoss: the tensors of LossArgs(), which may have contents, and the indexer's statistics, which have none.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
@@ -82,6 +86,7 @@ class SparseCase {
   [[nodiscard]] TensorView BlockTable() const;
   [[nodiscard]] MutableTensorView Weights() const;
   [[nodiscard]] MutableTensorView Statistics() const;
+  [[nodiscard]] MutableTensorView RowStatistics() const;
 
   std::vector<int64_t> cu_q_, cu_kv_;
 };

@@ -1,5 +1,5 @@
-// fa plan sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: what
-// would run, in words, as JSON or as a picture. Nothing is computed.
+// fa plan sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-lse,
+// dense-indexer-kl-loss: what would run, in words, as JSON or as a picture. Nothing is computed.
 
 #include <fmt/format.h>
 
@@ -97,6 +97,14 @@ void AddPlanIndexerLoss(CLI::App& plan) {
              [](const SparseCase& sparse, Context* context) {
                return AnyPlan(PlanSparseLightningIndexerGradKLLoss(sparse.LossArgs(), sparse.LossOptions(), context));
              }});
+}
+
+void AddPlanDenseIndexerLse(CLI::App& plan) {
+  AddSparsePlan(plan,
+                {"dense-indexer-lse", "Plan of the softmax statistics of the indexer's scores",
+                 SparseCaseKind::kDenseIndexer, false, [](const SparseCase& sparse, Context* context) {
+                   return AnyPlan(PlanDenseLightningIndexerSoftmaxLse(sparse.LseArgs(), sparse.LseOptions(), context));
+                 }});
 }
 
 void AddPlanDenseIndexerLoss(CLI::App& plan) {

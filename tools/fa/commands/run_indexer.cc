@@ -1,10 +1,12 @@
-// fa run indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: reads files and writes files.
+// fa run indexer, indexer-backward, indexer-kl-loss, dense-indexer-lse, dense-indexer-kl-loss: reads files and
+// writes files.
 
 #include <utility>
 
 #include "commands.h"
 #include "commands/sparse_command.h"
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 
@@ -102,6 +104,22 @@ void AddRunIndexerLoss(CLI::App& run) {
         FileUse::kOptional}});
   command.flags.push_back(AddIndexFlags);
   AddSparseCommand(run, std::move(command));
+}
+
+void AddRunDenseIndexerLse(CLI::App& run) {
+  using Lse = DenseIndexerLseArgs;
+  AddSparseCommand<Lse, DenseIndexerLseOptions>(
+      run, {.name = "dense-indexer-lse",
+            .text = "Softmax statistics of the indexer's scores on every key, for dense-indexer-kl-loss",
+            .plan = PlanDenseLightningIndexerSoftmaxLse,
+            .inputs = {{"--query-index", &Lse::q_index, "Queries of the indexer [B,S1,Nidx,Didx]; TND [T,Nidx,Didx]"},
+                       {"--key-index", &Lse::k_index, "Keys of the indexer [B,S2,1,Didx]; TND [T,1,Didx]"},
+                       {"--weights", &Lse::weights, kWeights}},
+            .outputs = {{"--softmax-max-index", &Lse::softmax_max_index, "Row maximum, float32 [B,1,S1], TND [1,T]",
+                         FileUse::kNeeded, [](const auto& call) { return call.RowStatistics(); }},
+                        {"--softmax-sum-index", &Lse::softmax_sum_index, "Row sum, same shape", FileUse::kNeeded,
+                         [](const auto& call) { return call.RowStatistics(); }}},
+            .flags = {}});
 }
 
 void AddRunDenseIndexerLoss(CLI::App& run) {

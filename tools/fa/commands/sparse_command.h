@@ -39,9 +39,15 @@ struct SparseShapes {
   }
   /// The shape of softmax_max and softmax_sum: [B,1,S1,N], TND [1,T,N].
   [[nodiscard]] TensorView Statistics() const {
+    TensorView view = RowStatistics();
+    view.shape.push_back(query.heads);
+    return view;
+  }
+  /// The shape of softmax_max_index and softmax_sum_index: [B,1,S1], TND [1,T].
+  [[nodiscard]] TensorView RowStatistics() const {
     TensorView view = {nullptr, DType::kF32, {}, {}};
     if (layout != Layout::kTND) view.shape.push_back(query.batch);
-    for (const int64_t size : {int64_t{1}, query.seq, query.heads}) view.shape.push_back(size);
+    for (const int64_t size : {int64_t{1}, query.seq}) view.shape.push_back(size);
     return view;
   }
 };
@@ -72,7 +78,7 @@ struct SparseCommand {
   const char* name;
   const char* text;
   Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*);
-  std::vector<SparseInput<Args>> inputs;
+  std::vector<SparseInput<Args>> inputs;  ///< the queries first
   std::vector<SparseOutput<Args>> outputs;
   std::vector<void (*)(CLI::App&, SparseFlags&)>
       flags;  ///< adders of the flags that only some commands of the family have
@@ -102,7 +108,9 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   for (size_t i = 0; i < command.inputs.size(); ++i) {
     args.*command.inputs[i].tensor = files.Load(command.inputs[i].flag, flags.inputs[i]);
   }
-  const TensorSizes query = SizesOf("--query", options.layout, {args.q.shape.begin(), args.q.shape.end()}, 0);
+  const auto& [query_flag, query_tensor, query_text, query_use] = command.inputs.front();
+  const Dims& query_shape = (args.*query_tensor).shape;
+  const TensorSizes query = SizesOf(query_flag, options.layout, {query_shape.begin(), query_shape.end()}, 0);
   OutputTensors outputs;
   for (size_t i = 0; i < command.outputs.size(); ++i) {
     const SparseOutput<Args>& output = command.outputs[i];

@@ -96,6 +96,8 @@ void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options) {
 
 void ReadOptions(const SparseFlags& flags, LightningIndexerGradOptions& options) { ReadSharedOptions(flags, options); }
 
+void ReadOptions(const SparseFlags& flags, DenseIndexerLseOptions& options) { ReadSharedOptions(flags, options); }
+
 void ReadOptions(const SparseFlags& flags, SparseIndexerLossOptions& options) { ReadLossOptions(flags, options); }
 
 void ReadOptions(const SparseFlags& flags, DenseIndexerLossOptions& options) { ReadLossOptions(flags, options); }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "fa/indexer_loss.h"
+#include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
@@ -41,6 +42,7 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags);
 void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options);
 void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options);
 void ReadOptions(const SparseFlags& flags, LightningIndexerGradOptions& options);
+void ReadOptions(const SparseFlags& flags, DenseIndexerLseOptions& options);
 void ReadOptions(const SparseFlags& flags, SparseIndexerLossOptions& options);
 void ReadOptions(const SparseFlags& flags, DenseIndexerLossOptions& options);
 

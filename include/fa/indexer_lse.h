@@ -1,0 +1,53 @@
+#ifndef FA_INDEXER_LSE_H_
+#define FA_INDEXER_LSE_H_
+
+#include <cstdint>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/plan.h"
+#include "fa/sparse_mask.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// Tensors of the softmax statistics of an indexer's scores. Shapes are written for BSND; TND has [T, ...] for
+/// [B, S, ...].
+struct DenseIndexerLseArgs {
+  TensorView q_index;  ///< [B, S1, N, D]; f32, bf16 or f16
+  TensorView k_index;  ///< [B, S2, 1, D], type of q_index
+  TensorView weights;  ///< [B, S1, N], type of q_index or f32
+  /// Rows in use: of TND tensors the inclusive prefix sums, else the length of each batch element. Empty: all (TND
+  /// needs them).
+  std::span<const int64_t> lengths_q, lengths_kv;
+  MutableTensorView softmax_max_index;  ///< f32 [B, 1, S1] (TND [1, T])
+  MutableTensorView softmax_sum_index;  ///< likewise
+};
+
+/// Everything of such a call that is not a tensor.
+struct DenseIndexerLseOptions {
+  Layout layout = Layout::kBSND;  ///< BSND or TND
+  SparseMask mask = SparseMask::kRightDownCausal;
+};
+
+/// With I(t, s) the scores of LightningIndexer, over the keys s < limit(t):
+///   softmax_max_index = max of I(t, s);  softmax_sum_index = sum of exp(I(t, s) - softmax_max_index)
+/// as DenseLightningIndexerGradKLLoss takes them. -0 counts as +0. A row without keys and a row past its length get 0
+/// and 0: to that loss they add nothing, and their gradients are 0. A NaN among the scores makes both values NaN; where
+/// the maximum is infinite, the sum is NaN. Exponentials in f32, added in double in the order of the keys, rounded
+/// once; the bits do not depend on the number of threads, the other rows or the layout.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
+/// Follows DenseLightningIndexerSoftmaxLse of CANN, without limits of sizes.
+FA_API Status DenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
+                                              Context* context = nullptr);
+
+/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
+FA_API Result<PlanFor<DenseIndexerLseArgs>> PlanDenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args,
+                                                                                const DenseIndexerLseOptions& options,
+                                                                                Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_INDEXER_LSE_H_

@@ -1,0 +1,45 @@
+#include "ops/indexer/bind_indexer_lse.h"
+
+#include <tuple>
+#include <utility>
+
+namespace fa::ops {
+
+Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options) {
+  SparseTensors tensors(options.layout);
+  auto shape = BindIndexerShape({.q_name = "q_index",
+                                 .k_name = "k_index",
+                                 .q = args.q_index,
+                                 .k = args.k_index,
+                                 .weights = args.weights,
+                                 .block_table = {},
+                                 .lengths_q = args.lengths_q,
+                                 .lengths_kv = args.lengths_kv,
+                                 .layout = options.layout,
+                                 .mask = options.mask},
+                                tensors);
+  if (!shape.ok()) return shape.status();
+  BoundIndexerLse bound;
+  bound.shape = std::move(*shape);
+  for (const auto& [name, tensor, stats] : {std::tuple{"softmax_max_index", &args.softmax_max_index, &bound.max},
+                                            std::tuple{"softmax_sum_index", &args.softmax_sum_index, &bound.sum}}) {
+    if (Status status = tensors.CheckRowStatistic(name, *tensor); !status.ok()) return status;
+    if (Status status = CheckWritable(name, *tensor); !status.ok()) return status;
+    *stats = SparseRowStatisticOf(*tensor, tensors.packed());
+  }
+  bound.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Status CheckIndexerRunArgs(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args) {
+  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
+  return CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
+}
+
+StatisticsRows RowsOf(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args) {
+  return {.in = bound.shape.RowsOf(args.q_index, args.k_index, args.weights),
+          .max = {args.softmax_max_index.data, bound.max},
+          .sum = {args.softmax_sum_index.data, bound.sum}};
+}
+
+}  // namespace fa::ops

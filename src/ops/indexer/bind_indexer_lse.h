@@ -1,0 +1,37 @@
+#ifndef FA_OPS_BIND_INDEXER_LSE_H_
+#define FA_OPS_BIND_INDEXER_LSE_H_
+
+#include <vector>
+
+#include "fa/indexer_lse.h"
+#include "layout/rows_view.h"
+#include "ops/indexer/bind_indexer.h"
+
+namespace fa::ops {
+
+/// Validated statistics.
+struct BoundIndexerLse {
+  IndexerShape shape;
+  layout::Stats max, sum;
+  std::vector<PlannedTensor> planned;
+};
+
+/// The rows of statistics in a run.
+struct StatisticsRows {
+  IndexerRows in;
+  layout::MutableStatsView max, sum;
+};
+
+/// The rows of checked arguments.
+[[nodiscard]] StatisticsRows RowsOf(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args);
+
+/// Finds every user error of the call that does not depend on addresses or contents.
+[[nodiscard]] Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args,
+                                                     const DenseIndexerLseOptions& options);
+
+/// Checks in Run: tensors and lengths are the planned ones, and no output shares an element with another tensor.
+[[nodiscard]] Status CheckIndexerRunArgs(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_INDEXER_LSE_H_

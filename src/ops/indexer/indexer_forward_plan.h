@@ -1,0 +1,59 @@
+#ifndef FA_OPS_INDEXER_FORWARD_PLAN_H_
+#define FA_OPS_INDEXER_FORWARD_PLAN_H_
+
+#include <cstddef>
+#include <utility>
+
+#include "core/executor.h"
+#include "ops/indexer/indexer_tile.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "tiling/indexer_facts.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// A call that scores tokens with keys, bound, planned and booked. Step: the TokenStep of a run, which also knows the
+/// call's name, its result in words and its scratch.
+template <typename Bound, typename Step, typename Args>
+class IndexerForwardPlan final : public Plan::ImplFor<Args> {
+ public:
+  IndexerForwardPlan(Context& context, Bound bound)
+      : Plan::ImplFor<Args>(context),
+        bound_(std::move(bound)),
+        machine_(MachineOf(context, KernelsOf(context, bound_.shape.dtype))),
+        program_(bound_.shape, KernelsOf(context, bound_.shape.dtype), machine_,
+                 Step::ScratchBytes(bound_, KernelsOf(context, bound_.shape.dtype)), workspace_) {}
+
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
+    const IndexerShape& shape = bound_.shape;
+    return FactsOf({.op = Step::kOp,
+                    .result = Step::ResultOf(bound_),
+                    .dtype = shape.dtype,
+                    .heads = shape.heads,
+                    .d = shape.d,
+                    .key_width = program_.KeyWidth()},
+                   shape.sequences, machine_, program_.plan,
+                   {program_.table.widest().name, program_.strips.kernels().name, program_.kernels.name});
+  }
+
+  [[nodiscard]] Status Run(const Args& args, std::byte* workspace) const override {
+    if (Status status = CheckIndexerRunArgs(bound_, args); !status.ok()) return status;
+    const auto rows = RowsOf(bound_, args);
+    const Step step(bound_, program_.table, rows);
+    IndexerTile tile(program_, rows.in, step, workspace);
+    step.WriteUnusedRows(tile.StepScratch(0));
+    return this->RunGraph(program_.plan.graph, core::TaskFunction(tile), workspace + program_.run_state);
+  }
+
+ private:
+  Bound bound_;
+  tiling::Machine machine_;
+  tiling::WorkspacePlan workspace_;
+  IndexerProgram program_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_INDEXER_FORWARD_PLAN_H_

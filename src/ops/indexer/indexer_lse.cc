@@ -1,0 +1,25 @@
+// DenseLightningIndexerSoftmaxLse: bind -> plan -> run. The plan and the scores are those of LightningIndexer; a
+// token's row of scores lies together in memory whether its keys are cut or not, so its sum has one order.
+
+#include "fa/indexer_lse.h"
+
+#include "ops/indexer/bind_indexer_lse.h"
+#include "ops/indexer/indexer_forward_plan.h"
+#include "ops/indexer/statistics_step.h"
+
+namespace fa {
+
+Result<PlanFor<DenseIndexerLseArgs>> PlanDenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args,
+                                                                         const DenseIndexerLseOptions& options,
+                                                                         Context* context) {
+  return ops::MakePlan<ops::IndexerForwardPlan<ops::BoundIndexerLse, ops::StatisticsStep, DenseIndexerLseArgs>>(
+      context, [&] { return ops::BindIndexerLse(args, options); });
+}
+
+Status DenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
+                                       Context* context) {
+  auto plan = PlanDenseLightningIndexerSoftmaxLse(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

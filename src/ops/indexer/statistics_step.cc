@@ -1,0 +1,21 @@
+#include "ops/indexer/statistics_step.h"
+
+namespace fa::ops {
+
+void StatisticsStep::operator()(const SparseToken& token, float* scores, std::byte* /*scratch*/) const {
+  const SparseSequences& sequences = bound_.shape.sequences;
+  Write(token.sequence, sequences.Row(token), TakeStatistics(kernels_, sequences.Limit(token), scores));
+}
+
+void StatisticsStep::WriteUnusedRows(std::byte* /*scratch*/) const {
+  bound_.shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) Write(batch, row, {});
+  });
+}
+
+void StatisticsStep::Write(int64_t batch, int64_t row, const RowStatistics& statistics) const {
+  rows_.max.Write(batch, 0, row, statistics.max);
+  rows_.sum.Write(batch, 0, row, statistics.sum);
+}
+
+}  // namespace fa::ops
