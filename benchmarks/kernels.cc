@@ -93,9 +93,10 @@ void Scores(benchmark::State& state, const KernelTable&, const StripKernels& ker
                 BytesOf(block.rows.block, d));
 }
 
-void Product(benchmark::State& state, const KernelTable&, const StripKernels& kernels, DType dtype, int64_t d) {
+void Product(benchmark::State& state, const KernelTable& table, const StripKernels& kernels, DType dtype, int64_t d) {
   Block block(kernels, dtype, d);
   block.rows.block.paired = kernels.operands == Operands::kBF16Pairs;
+  block.rows.block.group = table.rows->pair_group;
   const double seconds = SecondsOfACall(state, [&] {
     kernels.product(block.rows.block, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data());
   });
@@ -299,7 +300,7 @@ void RegisterAll() {
   const KernelTable* last = nullptr;
   for (const Isa isa : AllIsas()) {
     const KernelTable& table = Kernels(isa);
-    if (!Includes(DetectIsa(), isa) || &table == last) continue;
+    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated || &table == last) continue;
     last = &table;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
     for (int s = 0; table.row_state != nullptr && s < table.strip_count; ++s) RegisterLine(table, table.row_state[s]);
@@ -307,7 +308,7 @@ void RegisterAll() {
     RegisterRowKernels(table);
   }
   for (const Isa isa : AllIsas()) {
-    if (!Includes(DetectIsa(), isa)) continue;
+    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated) continue;
     const Int8Table& table = Int8KernelsFor(isa);
     if (table.isa != isa) continue;  // these belong to the level below
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);

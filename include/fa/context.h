@@ -24,23 +24,29 @@ enum class Isa : uint8_t {
   kAvx512,       ///< AVX-512 F, BW, DQ, VL
   kAvx512Vnni,   ///< and int8 dot products
   kAvx512Bf16,   ///< and bf16 dot products
+  kAvx512Amx,    ///< and the tile unit (AMX), of bf16 and int8
   kNeon,         ///< aarch64: Advanced SIMD, which every such CPU has
   kNeonDotprod,  ///< and int8 dot products (SDOT)
   kNeonBf16,     ///< and bf16 dot products (BFDOT)
+  kAmxEmulated,  ///< for tests: avx512_amx's tile products in plain C++, on any CPU, in a library built with its tests
 };
 
-/// Every level, of this machine's family or not, in the order of the enumeration.
+/// Every level, of this machine's family or not, in the order of the enumeration; kAmxEmulated where the library has
+/// it.
 [[nodiscard]] FA_API std::span<const Isa> AllIsas();
 /// Whether a CPU of `level` runs what was written for `part`.
 [[nodiscard]] FA_API bool Includes(Isa level, Isa part);
-/// "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "neon", "neon_dotprod", "neon_bf16".
+/// "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx", "neon", "neon_dotprod", "neon_bf16",
+/// "amx_emulated".
 [[nodiscard]] FA_API const char* Name(Isa isa);
 /// All of them, for messages: "portable, avx2 ... or neon_bf16".
 [[nodiscard]] FA_API std::string IsaNames();
 /// The level of that name, or nothing.
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
-/// The highest level this CPU has. Some hypervisors hide features that the CPU has: environment FA_ASSUME_ISA names a
-/// level to be taken for granted (if the CPU lacks it after all, the process ends by SIGILL).
+/// The highest level this CPU has. Where it has the tile unit, the first call asks Linux for the permission to use it
+/// (arch_prctl), for the whole process; without it the level is avx512_bf16. Some hypervisors hide features that the
+/// CPU has: environment FA_ASSUME_ISA names a level to be taken for granted (if the CPU lacks it after all, the process
+/// ends by SIGILL).
 [[nodiscard]] FA_API Isa DetectIsa();
 
 /// How sums over blocks are ordered.

@@ -68,6 +68,9 @@ std::string Context::Impl::Describe() const {
   const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note] = settings_;
   std::string text = plans_only ? "cpu: another machine, for plans only\n" : "cpu: " + core::CpuName() + "\n";
   text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
+#if defined(__x86_64__)
+  if (!plans_only) text += std::string("tile unit (AMX): ") + core::TileUnitOf(core::ReadCpuFeatureWords()) + "\n";
+#endif
   if (!isa_note.empty()) text += "isa not used: " + isa_note + "\n";
   text += "caches: L1 " + KibText(topology_.l1_bytes) + ", L2 " + KibText(topology_.l2_bytes) + ", L3 " +
           KibText(topology_.l3_bytes) + "\n";

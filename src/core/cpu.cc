@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -23,8 +25,10 @@ constexpr uint32_t kLeaf7Avx2 = 1u << 5;
 constexpr uint32_t kLeaf7Avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
 constexpr uint32_t kLeaf7Avx512Vnni = 1u << 11;
 constexpr uint32_t kLeaf71Avx512Bf16 = 1u << 5;
-constexpr uint64_t kXcr0Ymm = 0x06;  // SSE, AVX
-constexpr uint64_t kXcr0Zmm = 0xe6;  // and opmask, upper halves of zmm0-15, zmm16-31
+constexpr uint32_t kLeaf7Amx = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
+constexpr uint64_t kXcr0Ymm = 0x06;                             // SSE, AVX
+constexpr uint64_t kXcr0Zmm = 0xe6;                             // and opmask, upper halves of zmm0-15, zmm16-31
+constexpr uint64_t kXcr0Tiles = 0x60000;                        // tile configuration, tile data
 
 // Bits of Linux' asm/hwcap.h for aarch64.
 constexpr uint64_t kHwcapAsimd = 1u << 1;
@@ -35,6 +39,19 @@ constexpr uint64_t kHwcapCpuid = 1u << 11;  // the kernel answers reads of ident
 #endif
 
 constexpr bool Has(uint64_t word, uint64_t bits) { return (word & bits) == bits; }
+
+bool ReportsTiles(const CpuFeatureWords& words) {
+  return Has(words.leaf7_edx, kLeaf7Amx) && Has(words.xcr0, kXcr0Tiles);
+}
+
+#if defined(__x86_64__)
+/// Whether Linux (5.16 or later) lets this process use tile data; asked for only once, since the answer is final.
+bool PermitTiles() {
+  constexpr long kRequestXcompPerm = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  static const bool permitted = syscall(SYS_arch_prctl, kRequestXcompPerm, kTileData) == 0;
+  return permitted;
+}
+#endif
 
 }  // namespace
 
@@ -51,9 +68,11 @@ CpuFeatureWords ReadCpuFeatureWords() {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
     words.leaf7_ebx = ebx;
     words.leaf7_ecx = ecx;
+    words.leaf7_edx = edx;
     const uint32_t last_subleaf = eax;
     if (last_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) words.leaf7_1_eax = eax;
   }
+  words.tiles_permitted = ReportsTiles(words) && PermitTiles();
 #elif defined(__aarch64__)
   words.hwcap = getauxval(AT_HWCAP);
   words.hwcap2 = getauxval(AT_HWCAP2);
@@ -72,7 +91,12 @@ Isa HighestIsa(const CpuFeatureWords& words) {
   if (!Has(words.xcr0, kXcr0Zmm) || !Has(words.leaf7_ebx, kLeaf7Avx512)) return Isa::kAvx2;
   if (!Has(words.leaf7_ecx, kLeaf7Avx512Vnni)) return Isa::kAvx512;
   if (!Has(words.leaf7_1_eax, kLeaf71Avx512Bf16)) return Isa::kAvx512Vnni;
-  return Isa::kAvx512Bf16;
+  return ReportsTiles(words) && words.tiles_permitted ? Isa::kAvx512Amx : Isa::kAvx512Bf16;
+}
+
+const char* TileUnitOf(const CpuFeatureWords& words) {
+  if (!ReportsTiles(words)) return "none";
+  return words.tiles_permitted ? "bf16, int8" : "not permitted by the operating system";
 }
 
 Isa PreferredIsa(Isa highest, bool intel) { return intel && highest == Isa::kAvx512Bf16 ? Isa::kAvx512Vnni : highest; }
@@ -136,13 +160,29 @@ std::string CpuName() {
 }  // namespace core
 
 std::span<const Isa> AllIsas() {
-  static constexpr Isa kAll[] = {Isa::kPortable,   Isa::kAvx2, Isa::kAvx512,      Isa::kAvx512Vnni,
-                                 Isa::kAvx512Bf16, Isa::kNeon, Isa::kNeonDotprod, Isa::kNeonBf16};
+  static constexpr Isa kAll[] = {
+    Isa::kPortable,
+    Isa::kAvx2,
+    Isa::kAvx512,
+    Isa::kAvx512Vnni,
+    Isa::kAvx512Bf16,
+    Isa::kAvx512Amx,
+    Isa::kNeon,
+    Isa::kNeonDotprod,
+    Isa::kNeonBf16,
+#if defined(FA_AMX_EMULATED)
+    Isa::kAmxEmulated,
+#endif
+  };
   return kAll;
 }
 
 bool Includes(Isa level, Isa part) {
   if (part == Isa::kPortable) return true;
+#if defined(FA_AMX_EMULATED)
+  if (part == Isa::kAmxEmulated) return true;
+#endif
+  if (level == Isa::kAmxEmulated || part == Isa::kAmxEmulated) return level == part;
   return level >= part && (level >= Isa::kNeon) == (part >= Isa::kNeon);
 }
 
@@ -153,9 +193,11 @@ const char* Name(Isa isa) {
     case Isa::kAvx512: return "avx512";
     case Isa::kAvx512Vnni: return "avx512_vnni";
     case Isa::kAvx512Bf16: return "avx512_bf16";
+    case Isa::kAvx512Amx: return "avx512_amx";
     case Isa::kNeon: return "neon";
     case Isa::kNeonDotprod: return "neon_dotprod";
     case Isa::kNeonBf16: return "neon_bf16";
+    case Isa::kAmxEmulated: return "amx_emulated";
   }
   return "unknown";
 }

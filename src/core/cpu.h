@@ -14,22 +14,29 @@ struct CpuFeatureWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;
   uint32_t leaf7_ecx = 0;
+  uint32_t leaf7_edx = 0;
   uint32_t leaf7_1_eax = 0;
-  uint64_t xcr0 = 0;    ///< register states that the operating system saves; 0 without OSXSAVE
-  uint64_t hwcap = 0;   ///< AT_HWCAP of aarch64
-  uint64_t hwcap2 = 0;  ///< AT_HWCAP2 of aarch64
+  uint64_t xcr0 = 0;             ///< register states that the operating system saves; 0 without OSXSAVE
+  bool tiles_permitted = false;  ///< the kernel lets this process use the tile unit (AMX)
+  uint64_t hwcap = 0;            ///< AT_HWCAP of aarch64
+  uint64_t hwcap2 = 0;           ///< AT_HWCAP2 of aarch64
 };
 
+/// Asks for the permission to use the tile unit where the CPU and the operating system have it. Linux gives it to the
+/// process, for good.
 [[nodiscard]] CpuFeatureWords ReadCpuFeatureWords();
 
 /// The highest level of a CPU with these features. A level counts only if the operating system saves its registers.
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
-/// The level used unless another one is asked for: the highest, but no pairs of bf16 on Intel's cores. They start a
-/// VDPBF16PS every other cycle and two FMAs per cycle, so that rows widened to f32 are twice as fast (measured;
-/// docs/kernels.md).
+/// The level used unless another one is asked for: the highest, but no VDPBF16PS on Intel's cores. They start one every
+/// other cycle and two FMAs per cycle, so that rows widened to f32 are twice as fast (measured; docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
+
+/// What a CPU with these features has of the tile unit, in words: "none", "not permitted by the operating system",
+/// "bf16, int8".
+[[nodiscard]] const char* TileUnitOf(const CpuFeatureWords& words);
 
 /// The CPU's own name, "unknown CPU" if it has none.
 [[nodiscard]] std::string CpuName();

@@ -8,6 +8,7 @@
 #include "core/claim_state.h"
 #include "core/executor.h"
 #include "core/fp_environment.h"
+#include "core/kernels/tile_use.h"
 #include "fa/status.h"
 
 namespace fa::core {
@@ -35,11 +36,13 @@ class GraphRun {
   GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state)
       : claims_(graph, state), run_task_(run_task) {}
 
-  /// Runs tasks as `worker`, in the library's floating-point environment, until there is none left for it.
-  /// `on_queued(n)` is called when n tasks became available to others. After a failure nothing is started any more.
+  /// Runs tasks as `worker`, in the library's floating-point environment and a scope of tiles, until there is none left
+  /// for it. `on_queued(n)` is called when n tasks became available to others. After a failure nothing is started any
+  /// more.
   template <typename OnQueued>
   void Walk(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
+    const kernels::TileScope tiles;
     try {
       int32_t task = ClaimState::kNone;
       while (!failure_.failed() && (task != ClaimState::kNone || (task = claims_.Next(worker)) != ClaimState::kNone)) {

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/fp_environment.h"
+#include "core/kernels/tile_use.h"
 #include "fa/status.h"
 
 namespace fa::core {
@@ -19,6 +20,7 @@ namespace fa::core {
 template <typename Body>
 [[nodiscard]] std::invoke_result_t<const Body&> GuardedCall(std::string_view what, const Body& body) noexcept {
   const FpEnvironment environment;
+  const kernels::TileScope tiles;
   try {
     return body();
   } catch (...) {

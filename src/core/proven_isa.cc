@@ -7,6 +7,7 @@
 
 #include "core/fp_environment.h"
 #include "core/kernels/proof.h"
+#include "core/kernels/tile_use.h"
 
 namespace fa::core {
 namespace {
@@ -33,13 +34,15 @@ std::string DisproofOf(Isa level, Isa below, const KernelSource& source) {
 
 }  // namespace
 
-bool IsUnproven(Isa isa) { return Includes(isa, Isa::kNeon); }
+bool IsUnproven(Isa isa) { return Includes(isa, Isa::kNeon) || isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated; }
 
 ProvenIsa Prove(Isa wanted, const KernelSource& source) {
   const FpEnvironment environment;
+  const kernels::TileScope tiles;
   Isa below = Isa::kPortable;
   for (const Isa level : AllIsas()) {
     if (level == Isa::kPortable || !Includes(wanted, level)) continue;
+    if (level == Isa::kAmxEmulated && level != wanted) continue;  // every CPU has it, none needs it
     if (source.unproven(level)) {
       const std::string wrong = DisproofOf(level, below, source);
       if (!wrong.empty()) {

@@ -25,6 +25,9 @@ int64_t KeyBlockBytes(Isa isa) { return Includes(isa, Isa::kAvx512) ? 256 << 10 
 // KiB). More than 256 keys gain nothing: the accumulators are loaded and stored once per 256 keys already. Fewer than
 // 32 spend their time on loading and rescaling O.
 constexpr int64_t kStripBytes = 32 << 10;
+// Where the softmax overlaps the products, three such tiles are in use at a time: they and nothing else fill the 48 KiB
+// of L1 that every core with a tile unit has.
+constexpr int64_t kStripBytesInFlight = 16 << 10;
 constexpr int64_t kMaxBlockK = 256;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
@@ -44,8 +47,9 @@ constexpr double kTileOverheadRows = 4;
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
+  const int64_t strip_bytes = OverlapsSoftmax(machine.isa) ? kStripBytesInFlight : kStripBytes;
   const int64_t keys = std::min(KeyBlockBytes(machine.isa) / std::max<int64_t>(RowBytes(problem), 1),
-                                kStripBytes / (kFloatBytes * machine.strip_rows));
+                                strip_bytes / (kFloatBytes * machine.strip_rows));
   return std::clamp(keys / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
 }
 

@@ -8,6 +8,10 @@
 
 namespace fa::tiling {
 
+/// Whether the level's products leave the vectors free, so that the softmax of one block runs in one loop with the
+/// products of others.
+[[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated; }
+
 /// Rows and keys of a tile. block_k is a function of d, dv, d_rope, dtype and ISA alone, because bits depend on it;
 /// block_q may follow caches and workers.
 struct TileShape {

@@ -8,8 +8,13 @@ namespace fa::core {
 namespace {
 
 // Feature words of a CPU with everything, under an operating system that saves everything.
-constexpr CpuFeatureWords kEverything{
-    .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
+constexpr CpuFeatureWords kEverything{.leaf1_ecx = ~0u,
+                                      .leaf7_ebx = ~0u,
+                                      .leaf7_ecx = ~0u,
+                                      .leaf7_edx = ~0u,
+                                      .leaf7_1_eax = ~0u,
+                                      .xcr0 = ~uint64_t{0},
+                                      .tiles_permitted = true};
 
 CpuFeatureWords Without(uint32_t CpuFeatureWords::*word, int bit) {
   CpuFeatureWords words = kEverything;
@@ -24,7 +29,7 @@ CpuFeatureWords WithStates(uint64_t xcr0) {
 }
 
 TEST(HighestIsa, IsTheTopLevelWithEverythingAndPortableWithNothing) {
-  EXPECT_EQ(HighestIsa(kEverything), Isa::kAvx512Bf16);
+  EXPECT_EQ(HighestIsa(kEverything), Isa::kAvx512Amx);
   EXPECT_EQ(HighestIsa({}), Isa::kPortable);
 }
 
@@ -48,12 +53,30 @@ TEST(HighestIsa, CountsOnlyRegistersThatTheOperatingSystemSaves) {
   EXPECT_EQ(HighestIsa(WithStates(0x03)), Isa::kPortable);                          // x87, SSE
   EXPECT_EQ(HighestIsa(WithStates(0x07)), Isa::kAvx2);                              // and AVX
   EXPECT_EQ(HighestIsa(WithStates(0x67)), Isa::kAvx2);                              // zmm16-31 not saved
-  EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);
+  EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);                        // tiles not saved
+  EXPECT_EQ(HighestIsa(WithStates(0x200e7)), Isa::kAvx512Bf16);                     // their configuration only
+  EXPECT_EQ(HighestIsa(WithStates(0x600e7)), Isa::kAvx512Amx);
+}
+
+TEST(HighestIsa, TilesNeedBothProductsAndThePermission) {
+  for (const int bit : {22, 24, 25}) {  // bf16, tiles, int8
+    const CpuFeatureWords words = Without(&CpuFeatureWords::leaf7_edx, bit);
+    EXPECT_EQ(HighestIsa(words), Isa::kAvx512Bf16) << bit;
+    EXPECT_STREQ(TileUnitOf(words), "none") << bit;
+  }
+  CpuFeatureWords refused = kEverything;
+  refused.tiles_permitted = false;
+  EXPECT_EQ(HighestIsa(refused), Isa::kAvx512Bf16);
+  EXPECT_STREQ(TileUnitOf(refused), "not permitted by the operating system");
+  EXPECT_STREQ(TileUnitOf(kEverything), "bf16, int8");
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_1_eax, 5)),
+            Isa::kAvx512Vnni);  // tiles without BF16 do not count
 }
 
 TEST(PreferredIsa, LeavesOutPairsOfBf16OnIntelOnly) {
   EXPECT_EQ(PreferredIsa(Isa::kAvx512Bf16, true), Isa::kAvx512Vnni);
   EXPECT_EQ(PreferredIsa(Isa::kAvx512Bf16, false), Isa::kAvx512Bf16);
+  EXPECT_EQ(PreferredIsa(Isa::kAvx512Amx, true), Isa::kAvx512Amx);
   EXPECT_EQ(PreferredIsa(Isa::kAvx2, true), Isa::kAvx2);
 }
 
@@ -87,7 +110,8 @@ TEST(Includes, HoldsWithinAFamilyAndForPortable) {
   for (const Isa level : AllIsas()) {
     EXPECT_TRUE(Includes(level, level)) << Name(level);
     EXPECT_TRUE(Includes(level, Isa::kPortable)) << Name(level);
-    EXPECT_EQ(Includes(Isa::kPortable, level), level == Isa::kPortable) << Name(level);
+    const bool any_cpu = level == Isa::kPortable || level == Isa::kAmxEmulated;
+    EXPECT_EQ(Includes(Isa::kPortable, level), any_cpu) << Name(level);
   }
   EXPECT_TRUE(Includes(Isa::kAvx512Bf16, Isa::kAvx2));
   EXPECT_FALSE(Includes(Isa::kAvx2, Isa::kAvx512));
@@ -95,6 +119,9 @@ TEST(Includes, HoldsWithinAFamilyAndForPortable) {
   EXPECT_FALSE(Includes(Isa::kNeon, Isa::kNeonDotprod));
   EXPECT_FALSE(Includes(Isa::kNeonBf16, Isa::kAvx2));
   EXPECT_FALSE(Includes(Isa::kAvx512Bf16, Isa::kNeon));
+  EXPECT_TRUE(Includes(Isa::kAvx512Amx, Isa::kAvx512Bf16));
+  EXPECT_FALSE(Includes(Isa::kAvx512Bf16, Isa::kAvx512Amx));
+  EXPECT_FALSE(Includes(Isa::kAmxEmulated, Isa::kAvx2));
 }
 
 TEST(Isa, NamesAreParsedBack) {

@@ -160,6 +160,27 @@ TEST(ProvenIsa, MistakesOfTheIndexerAreSeen) {
   EXPECT_EQ(kernels::Disproof(table, right), "sums of indexer_portable");
 }
 
+TEST(ProvenIsa, MistakesOfTilesAreSeen) {
+  const KernelTable &right = kernels::Kernels(Isa::kAmxEmulated, DType::kBF16),
+                    &below = kernels::Kernels(Isa::kPortable);
+  EXPECT_EQ(kernels::Disproof(right, below), "");
+  std::vector<StripKernels> strips(right.strips, right.strips + right.strip_count);
+  KernelTable table = right;
+  table.strips = strips.data();
+  strips[0].overlapped = [](const kernels::ProductArgs* product, const kernels::SoftmaxArgs* softmax,
+                            const kernels::ScoreArgs* scores) {
+    kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[0].overlapped(product, softmax, scores);
+    if (softmax == nullptr) return;
+    for (int lane = 16; lane < 32; ++lane) softmax->s[lane] = 1.0f;  // a second tile of lanes that was not there yet
+  };
+  EXPECT_EQ(kernels::Disproof(table, below), "product in one loop of bf16_32x32_amx_emulated");
+  strips[0].product = [](const kernels::RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha,
+                         float* o) {  // forgets the keys after the first group
+    kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[0].product(v, keys < 32 ? keys : 32, p, dv, alpha, o);
+  };
+  EXPECT_EQ(kernels::Disproof(table, below), "product of bf16_32x32_amx_emulated");
+}
+
 // A processor family of two levels above portable, of which the second multiplies wrongly.
 constexpr Isa kLower = Isa::kNeon, kUpper = Isa::kNeonDotprod;
 
@@ -194,12 +215,37 @@ TEST(ProvenIsa, AWrongLevelFallsBackToTheOneBelowIt) {
   EXPECT_EQ(ProveWrong(kLower, Every).note, "");
 }
 
+TEST(ProvenIsa, AWrongTileUnitFallsBackToTheLevelBelow) {
+  const auto floats = [](Isa isa, DType dtype) -> const KernelTable& {
+    static std::vector<StripKernels> strips;
+    static const KernelTable wrong = [] {
+      KernelTable table = kernels::Kernels(Isa::kAmxEmulated, DType::kBF16);
+      strips.assign(table.strips, table.strips + table.strip_count);
+      strips[1].pair_lanes = [](const float* /*s*/, int64_t /*keys*/, float* /*rounded*/) {};
+      table.isa = Isa::kAvx512Amx;
+      table.strips = strips.data();
+      return table;
+    }();
+    return isa == Isa::kAvx512Amx && dtype == DType::kBF16 ? wrong : kernels::Kernels(Isa::kPortable);
+  };
+  const ProvenIsa proven =
+      Prove(Isa::kAvx512Amx, {.floats = floats,
+                              .int8 = [](Isa) -> const Int8Table& { return kernels::Int8KernelsFor(Isa::kPortable); },
+                              .indexer = PortableIndexer,
+                              .unproven = IsUnproven});
+  EXPECT_EQ(proven.isa, Isa::kAvx512Bf16);
+  EXPECT_EQ(proven.note, "avx512_amx, for its outer products of avx512_amx are wrong on this CPU; avx512_bf16 is used");
+}
+
 TEST(ProvenIsa, ALevelThatIsProvenIsNotTried) {
   EXPECT_EQ(ProveWrong(Isa::kNeonBf16, [](Isa) { return false; }).isa, Isa::kNeonBf16);
 }
 
 TEST(ProvenIsa, OnlyLevelsThatNeverRanAreUnproven) {
-  for (const Isa isa : AllIsas()) EXPECT_EQ(IsUnproven(isa), Includes(isa, Isa::kNeon)) << Name(isa);
+  for (const Isa isa : AllIsas()) {
+    const bool tiles = isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated;
+    EXPECT_EQ(IsUnproven(isa), tiles || Includes(isa, Isa::kNeon)) << Name(isa);
+  }
 }
 
 TEST(ProvenIsa, ContextAndPlanSayWhatFellBack) {

@@ -13,9 +13,9 @@ import subprocess
 import sys
 from collections import defaultdict
 
-CPUS = {"cortex-a72": {"portable", "neon"},
-        "neoverse-n1": {"portable", "neon", "neon_dotprod"},
-        "max": {"portable", "neon", "neon_dotprod", "neon_bf16"}}
+CPUS = {"cortex-a72": {"portable", "neon", "amx_emulated"},
+        "neoverse-n1": {"portable", "neon", "neon_dotprod", "amx_emulated"},
+        "max": {"portable", "neon", "neon_dotprod", "neon_bf16", "amx_emulated"}}
 FIRST_SEED, CASES = "1", "2"
 
 

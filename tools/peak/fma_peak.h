@@ -12,9 +12,9 @@ namespace fa::bench {
 /// over 100 ms, so a computation should be compared with rounds of its own length. The CPU must have the level.
 [[nodiscard]] double MeasureFmaPeakGflops(int threads, Isa isa, double seconds = 0.1, double round_seconds = 1e-3);
 
-/// The peak with which a computation on `dtype` is compared: bf16 dot products for bf16 at avx512_bf16 and neon_bf16,
-/// int8 dot products for int8 from avx512_vnni and neon_dotprod on, otherwise f32 multiply-adds, because inputs of that
-/// type are widened.
+/// The peak with which a computation on `dtype` is compared: tile products for bf16 and int8 at avx512_amx, bf16 dot
+/// products for bf16 at avx512_bf16 and neon_bf16, int8 dot products for int8 from avx512_vnni and neon_dotprod on,
+/// otherwise f32 multiply-adds, because inputs of that type are widened.
 [[nodiscard]] double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds = 0.1,
                                        double round_seconds = 1e-3);
 

@@ -14,8 +14,12 @@
 #define FA_STRIP_KERNELS_NEON
 #define FA_STRIP_KERNELS_PORTABLE
 #define FA_PAIR_KERNELS_AVX512_BF16
+#define FA_PAIR_KERNELS_AVX512_AMX
+#define FA_PAIR_KERNELS_AMX_EMULATED
 #define FA_PAIR_KERNELS_NEON_BF16
 #define FA_INT8_KERNELS_AVX512_VNNI
+#define FA_INT8_KERNELS_AVX512_AMX
+#define FA_INT8_KERNELS_AMX_EMULATED
 #define FA_INT8_KERNELS_AVX2
 #define FA_INT8_KERNELS_NEON
 #define FA_INT8_KERNELS_NEON_DOTPROD
@@ -26,8 +30,9 @@ namespace {
 
 // The registries name levels by these words.
 constexpr Isa kIsa_portable = Isa::kPortable, kIsa_avx2 = Isa::kAvx2, kIsa_avx512 = Isa::kAvx512,
-              kIsa_avx512_vnni = Isa::kAvx512Vnni, kIsa_avx512_bf16 = Isa::kAvx512Bf16, kIsa_neon = Isa::kNeon,
-              kIsa_neon_dotprod = Isa::kNeonDotprod, kIsa_neon_bf16 = Isa::kNeonBf16;
+              kIsa_avx512_vnni = Isa::kAvx512Vnni, kIsa_avx512_bf16 = Isa::kAvx512Bf16,
+              kIsa_avx512_amx = Isa::kAvx512Amx, kIsa_neon = Isa::kNeon, kIsa_neon_dotprod = Isa::kNeonDotprod,
+              kIsa_neon_bf16 = Isa::kNeonBf16, kIsa_amx_emulated = Isa::kAmxEmulated;
 
 constexpr StripKernels Strip(const char* name, Isa isa, int64_t width) {
   StripKernels strip{};
@@ -114,9 +119,10 @@ Lines<Kernels> LinesOf(std::span<const Kernels> all, Isa isa) {
 }
 
 /// What planning asks of kernels that do not depend on a strip.
-template <int64_t kLanes>
+template <int64_t kLanes, int64_t kPairGroup = 2>
 constexpr RowKernels kRowsOfLanes = [] {
   RowKernels rows{};
+  rows.pair_group = kPairGroup;
   rows.panel_columns = [](int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; };
   return rows;
 }();
@@ -147,10 +153,13 @@ struct F32Table {
 };
 
 /// The pairs of a level over the few rows of the f32 level below.
-KernelTable PairTable(Isa isa, const KernelTable& f32) {
+KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   const Lines<StripKernels> strips = LinesOf<StripKernels>(kPairs, isa);
-  return {isa, strips.first, strips.count, f32.few, f32.few_count, f32.rows};
+  return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
+KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
+/// Those of the tile unit.
+KernelTable TileTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, kRowsOfLanes<16, kMostPairGroup>); }
 
 Int8Table Int8TableOf(Isa isa, int64_t group, int64_t columns) {
   const Lines<Int8Kernels> strips = LinesOf<Int8Kernels>(kInt8, isa);
@@ -169,8 +178,12 @@ constexpr IndexerKernels Indexer(const char* name, Isa isa) {
 const KernelTable& DescribedKernels(Isa isa, DType dtype) {
   static const F32Table portable(Isa::kPortable), avx2(Isa::kAvx2), avx512(Isa::kAvx512), neon(Isa::kNeon);
   static const KernelTable avx512_bf16 = PairTable(Isa::kAvx512Bf16, avx512.table),
+                           avx512_amx = TileTable(Isa::kAvx512Amx, avx512.table),
+                           amx_emulated = TileTable(Isa::kAmxEmulated, portable.table),
                            neon_bf16 = PairTable(Isa::kNeonBf16, neon.table);
   const bool bf16 = dtype == DType::kBF16;
+  if (bf16 && Includes(isa, Isa::kAvx512Amx)) return avx512_amx;
+  if (bf16 && isa == Isa::kAmxEmulated) return amx_emulated;
   if (Includes(isa, Isa::kAvx512)) return bf16 && Includes(isa, Isa::kAvx512Bf16) ? avx512_bf16 : avx512.table;
   if (Includes(isa, Isa::kAvx2)) return avx2.table;
   if (Includes(isa, Isa::kNeon)) return bf16 && Includes(isa, Isa::kNeonBf16) ? neon_bf16 : neon.table;
@@ -179,8 +192,12 @@ const KernelTable& DescribedKernels(Isa isa, DType dtype) {
 
 const Int8Table& DescribedInt8Kernels(Isa isa) {
   static const Int8Table portable = Int8TableOf(Isa::kPortable, 2, 4), avx2 = Int8TableOf(Isa::kAvx2, 2, 6),
-                         avx512_vnni = Int8TableOf(Isa::kAvx512Vnni, 4, 8), neon = Int8TableOf(Isa::kNeon, 2, 6),
+                         avx512_vnni = Int8TableOf(Isa::kAvx512Vnni, 4, 8),
+                         avx512_amx = Int8TableOf(Isa::kAvx512Amx, 4, 1),
+                         amx_emulated = Int8TableOf(Isa::kAmxEmulated, 4, 1), neon = Int8TableOf(Isa::kNeon, 2, 6),
                          neon_dotprod = Int8TableOf(Isa::kNeonDotprod, 4, 6);
+  if (isa == Isa::kAmxEmulated) return amx_emulated;
+  if (Includes(isa, Isa::kAvx512Amx)) return avx512_amx;
   if (Includes(isa, Isa::kAvx512Vnni)) return avx512_vnni;
   if (Includes(isa, Isa::kAvx2)) return avx2;
   if (Includes(isa, Isa::kNeonDotprod)) return neon_dotprod;

@@ -16,6 +16,12 @@ const Int8Table& Int8();
 namespace avx512_vnni {
 const Int8Table& Int8();
 }
+namespace avx512_amx {
+const Int8Table& Int8();
+}
+namespace amx_emulated {
+const Int8Table& Int8();
+}
 namespace neon {
 const Int8Table& Int8();
 }

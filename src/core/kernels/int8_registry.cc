@@ -4,8 +4,12 @@
 namespace fa::core::kernels {
 
 const Int8Table& Int8KernelsFor(Isa isa) {
+#if defined(FA_AMX_EMULATED)
+  if (isa == Isa::kAmxEmulated) return amx_emulated::Int8();
+#endif
   if (!Includes(DetectIsa(), isa)) return DescribedInt8Kernels(isa);
 #if defined(__x86_64__)
+  if (Includes(isa, Isa::kAvx512Amx)) return avx512_amx::Int8();
   if (Includes(isa, Isa::kAvx512Vnni)) return avx512_vnni::Int8();
   if (Includes(isa, Isa::kAvx2)) return avx2::Int8();
 #elif defined(__aarch64__)

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/kernels/kernel_types.h"
+#include "core/kernels/tile_use.h"
 
 #define FA_INLINE static inline __attribute__((always_inline))
 #define FA_NOINLINE __attribute__((noinline))
@@ -28,6 +29,12 @@ namespace avx512 {
 const KernelTable& Table() noexcept;
 }
 namespace avx512_bf16 {
+const KernelTable& Table() noexcept;
+}
+namespace avx512_amx {
+const KernelTable& Table() noexcept;
+}
+namespace amx_emulated {
 const KernelTable& Table() noexcept;
 }
 namespace neon {

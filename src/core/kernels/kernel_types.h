@@ -39,13 +39,15 @@ struct RowBlock {
   int64_t stride = 0;
   /// Scores and products fetch into L2 the row that is this many rows after the row they read; 0: nothing.
   int64_t fetch_ahead = 0;
-  /// Pairs of rows as pair_rows lays them out: words [row / 2][column], rows of words `stride` words apart.
+  /// Groups of rows as pair_rows lays them out, `stride` columns of words per group.
   bool paired = false;
   /// Kernels of few rows: where each row lies, including fetch_ahead rows after the last, instead of data and stride.
   const void* const* rows = nullptr;
   /// Strips: `fetch_lines` lines from here on are fetched while the rows are read.
   FetchList* fetch = nullptr;
   int64_t fetch_lines = 0;
+  /// Paired: rows per group, and those of the first group before the first row, an even number.
+  int64_t group = 2, skip = 0;
 };
 
 struct RowTarget {
@@ -67,6 +69,26 @@ enum class Operands : uint8_t {
   /// Words of two bf16 that follow each other along the product's sum: rows of K stay as they are; rows whose sum runs
   /// over keys are laid by pair_rows, probabilities by pair_keys or pair_lanes. Scores, sums and states are f32.
   kBF16Pairs,
+};
+
+/// What `scores` of a strip takes.
+struct ScoreArgs {
+  RowBlock k;
+  int64_t keys = 0;
+  const float* panel = nullptr;
+  int64_t d = 0;
+  bool accumulate = false;
+  float* s = nullptr;
+  float* row_max = nullptr;
+};
+
+/// What `softmax_pairs` of a strip takes.
+struct SoftmaxArgs {
+  float* s = nullptr;
+  int64_t keys = 0;
+  float factor = 0;
+  const float* block_max = nullptr;
+  float *row_max = nullptr, *row_sum = nullptr, *alpha = nullptr;
 };
 
 /// What `product` of a strip takes.
@@ -164,6 +186,10 @@ struct StripKernels {
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
+  /// Strips whose products leave the vector units free, else null: a product, softmax_pairs and scores, any of them
+  /// null, of three different tiles in one loop. Each has the bits it has alone.
+  void (*overlapped)(const ProductArgs* product, const SoftmaxArgs* softmax, const ScoreArgs* scores) = nullptr;
+
   bool state_by_row = false;  ///< the output state is [row][dv], with the bits of [dv][lane]
 
   /// Rows of `width` floats that a panel of d columns takes.
@@ -197,6 +223,9 @@ struct Antiquantization {
   int64_t row_step = 0;  ///< 1: scale and offset of each row; 0: of each column
 };
 
+/// Rows of the largest group that any level's pair_rows lays.
+inline constexpr int64_t kMostPairGroup = 32;
+
 /// Kernels that do not depend on a strip.
 struct RowKernels {
   /// dst[r][c] = src(r)[c] as f32, r < rows, c < columns.
@@ -223,8 +252,24 @@ struct RowKernels {
   /// dst[r][c] = the number that src(r)[c], int8, stands for; fetches ahead as scores do.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
-  /// Pairs only: dst[r / 2][c] = src(r)[c], src(r + 1)[c]; an odd last row is paired with 0.
+  /// Pairs only: words of src(r)[c], src(r + 1)[c], r even; rows up to a whole group are 0. A group of `pair_group`
+  /// rows is [column][pair_group / 2] words, dst_stride columns per group: groups of two rows are words [row /
+  /// 2][column].
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
+  int64_t pair_group = 2;
+
+  /// Rows up to a whole group.
+  [[nodiscard]] int64_t PairedRows(int64_t rows) const { return (rows + pair_group - 1) / pair_group * pair_group; }
+  /// Floats of `rows` rows laid by pair_rows.
+  [[nodiscard]] int64_t PairedFloats(int64_t rows, int64_t columns) const { return PairedRows(rows) / 2 * columns; }
+  /// Floats from the first column of a group to column `column`.
+  [[nodiscard]] int64_t PairedColumn(int64_t column) const { return column * (pair_group / 2); }
+  /// What pair_rows has laid.
+  [[nodiscard]] RowBlock Paired(const float* words, int64_t columns, int64_t fetch_ahead = 0) const {
+    RowBlock rows{words, DType::kBF16, columns, fetch_ahead, true};
+    rows.group = pair_group;
+    return rows;
+  }
 };
 
 /// The kernels of a level: strips from wide to narrow, and kernels of few rows from few to more.

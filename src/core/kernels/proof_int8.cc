@@ -10,7 +10,8 @@ namespace fa::core::kernels {
 namespace proof {
 namespace {
 
-constexpr int64_t kD = 19, kDv = 13, kKeys = 11, kMostRows = 64, kPaddedKeys = 16;
+// More than a block of the tile unit in every dimension, and a tail.
+constexpr int64_t kD = 83, kDv = 37, kKeys = 75, kMostRows = 64, kPaddedKeys = 80;
 
 std::vector<int8_t> Bytes(uint32_t of, int64_t count) {
   std::vector<int8_t> bytes;

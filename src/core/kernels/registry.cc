@@ -4,8 +4,12 @@
 namespace fa::core::kernels {
 
 const KernelTable& Kernels(Isa isa, DType dtype) {
+#if defined(FA_AMX_EMULATED)
+  if (isa == Isa::kAmxEmulated && dtype == DType::kBF16) return amx_emulated::Table();
+#endif
   if (!Includes(DetectIsa(), isa)) return DescribedKernels(isa, dtype);
 #if defined(__x86_64__)
+  if (Includes(isa, Isa::kAvx512Amx) && dtype == DType::kBF16) return avx512_amx::Table();
   if (Includes(isa, Isa::kAvx512Bf16) && dtype == DType::kBF16) return avx512_bf16::Table();
   if (Includes(isa, Isa::kAvx512)) return avx512::Table();
   if (Includes(isa, Isa::kAvx2)) return avx2::Table();

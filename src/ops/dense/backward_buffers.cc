@@ -45,8 +45,9 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       columns_v_(bound.forward.problem.dv),
       slot_rows_(plan.slot_rows),
       slot_keys_(plan.slot_keys),
-      tile_floats_((plan.block_q + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth * plan.block_k),
+      tile_floats_(MostLanes(plan.block_q) * plan.block_k),
       strip_floats_(kMaxStripWidth * plan.block_k),
+      paired_keys_(table.rows->PairedRows(plan.slot_keys)),
       pairs_(table.pairs()),
       copies_k_(pairs_ || bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
       copies_v_(!pairs_ && !DenseF32(bound.forward.v, columns_v_)),
@@ -98,7 +99,7 @@ BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
           .d_out = carver.Floats(slot_rows_, PanelColumns(columns_v_)),
           .dk = carver.Floats(slot_keys_, columns_qk_),
           .dv = carver.Floats(slot_keys_, columns_v_),
-          .k = carver.Floats(copies_k_ ? KeyOffset(slot_keys_ + slot_keys_ % 2) : 0),
+          .k = carver.Floats(copies_k_ ? KeyOffset(paired_keys_) : 0),
           .v = carver.Floats(copies_v_ ? slot_keys_ * columns_v_ : 0)};
 }
 

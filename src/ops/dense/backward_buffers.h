@@ -81,6 +81,7 @@ class BackwardBuffers {
 
   int64_t columns_q_, columns_rope_, columns_qk_, columns_v_;
   int64_t slot_rows_, slot_keys_, tile_floats_, strip_floats_;
+  int64_t paired_keys_;  ///< slot_keys, up to a whole group of pairs
   bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;

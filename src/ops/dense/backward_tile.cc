@@ -33,11 +33,11 @@ using tiling::Interval;
 
 bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
                int64_t columns) {
-  // A row of pairs holds twice the columns.
-  const int64_t step = rows.paired ? 2 : 1, elements = step * columns;
+  // The rows of a group lie together; what fills up the last one is finite.
+  const int64_t step = rows.paired ? rows.group : 1, elements = step * columns;
   const int64_t bytes = step * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
   const auto* data = static_cast<const std::byte*>(rows.data);
-  for (int64_t r = 0; r < count; r += step, data += bytes) {
+  for (int64_t r = -rows.skip; r < count; r += step, data += bytes) {
     if (!kernels.all_finite(data, rows.dtype, elements)) return false;
   }
   return true;
@@ -189,7 +189,10 @@ void BackwardTile::OpenColumn(const Tile& tile) const {
   if (buffers_.copies_k()) {
     float* to = tile.slot.k + buffers_.KeyOffset(begin);
     copy(rows_.k, problem_.d, to, columns);
-    if (problem_.d_rope > 0) copy(rows_.k_rope, problem_.d_rope, to + problem_.d, columns);
+    if (problem_.d_rope > 0) {
+      const int64_t first = table_.pairs() ? table_.rows->PairedColumn(problem_.d) : problem_.d;
+      copy(rows_.k_rope, problem_.d_rope, to + first, columns);
+    }
   }
   if (buffers_.copies_v()) copy(rows_.v, problem_.dv, tile.slot.v + begin * problem_.dv, problem_.dv);
 }
@@ -218,7 +221,7 @@ void BackwardTile::BindKeys(Tile& tile) const {
   if (table_.pairs()) {
     keys.k = in_place(rows_.k);
     if (problem_.d_rope > 0) keys.k_rope = in_place(rows_.k_rope);
-    tile.keys_of_dq.k = {.data = k, .dtype = DType::kBF16, .stride = columns, .paired = true};
+    tile.keys_of_dq.k = table_.rows->Paired(k, columns);
     return;
   }
   keys.k = buffers_.copies_k() ? core::kernels::RowBlock{k, DType::kF32, columns} : in_place(rows_.k);

@@ -8,6 +8,7 @@
 #include "ops/plan/plan_machine.h"
 #include "tiling/forward_facts.h"
 #include "tiling/make_forward_plan.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 namespace {
@@ -35,8 +36,9 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
       workspace_.Book("packed K and V", KeyPanels::SlotBytes(bound_.problem, plan_, table_), plan_.kv_slots);
   buffers_.converts_keys = bound_.converts_keys();
   buffers_.stages_bias = bound_.pse.compressed;
-  buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
-                                              buffers_.converts_keys, buffers_.stages_bias);
+  buffers_.scratch_bytes =
+      TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
+                         buffers_.stages_bias, tiling::OverlapsSoftmax(table_.isa));
   buffers_.scratch = workspace_.Book("tile scratch", buffers_.scratch_bytes, plan_.graph.workers());
   if (plan_.merges == 0) return;
   buffers_.arrivals = workspace_.Book("arrived parts of keys", ArrivalBytes());

@@ -15,9 +15,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstring>
 
 #include "ops/tile/tile_fetch.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 
@@ -37,8 +39,8 @@ const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, cons
 }
 
 size_t PartStateFloats(int64_t rows, int64_t dv) {
-  // Strips are 16 lanes or less, or fill whole strips of the widest.
-  const int64_t lanes = rows <= 16 ? 16 : (rows + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
+  // A strip of few rows has 16 lanes or less.
+  const int64_t lanes = rows <= 16 ? 16 : MostLanes(rows);
   return static_cast<size_t>((lanes * (dv + 2) + 15) / 16 * 16);
 }
 
@@ -62,7 +64,7 @@ void ForwardTile::operator()(int32_t task, int worker) {
     RunTile(plan_.items[static_cast<size_t>(task)],
             task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr,
             TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
-                               buffers_.stages_bias));
+                               buffers_.stages_bias, tiling::OverlapsSoftmax(table_.isa)));
   } else if (task < tiles + packs) {
     panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
   }
@@ -83,16 +85,25 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
     for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
     return;
   }
+  const bool in_flight = strips[0].kernels->overlapped != nullptr && !strips_.score_tile().passes().has_dropout();
+  assert(!in_flight || tiling::OverlapsSoftmax(table_.isa));
+  BlocksInFlight flight;
   for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
     const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
                          std::min(begin + block_k, item.keys.end)};
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
-      strips_.VisitBlock(strips[s], block, rows, scratch);
+      if (in_flight) {
+        strips_.VisitBlockInFlight(strips[s], block, rows, scratch, flight);
+      } else {
+        strips_.VisitBlock(strips[s], block, rows, scratch);
+      }
       // The first strip has fetched the next block into L2; the other strips need not fetch it.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
+    if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values take the place of these
   }
+  ForwardStrips::EndFlight(flight);
   if (item.parts > 1 && !MergeParts(item, strips.data(), count)) return;
   for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
 }

@@ -91,7 +91,7 @@ Scratch::Scratch(ops::Carver& carver, const DenseLossProgram& program) {
   k = carver.Floats(widens ? kBlockKeys * attention.d : 0);
   k_rope = carver.Floats(widens ? kBlockKeys * attention.d_rope : 0);
   k_index = carver.Floats(widens ? kBlockKeys * d : 0);
-  k_pairs = carver.Floats(program.form == ops::KeyForm::kPairs ? kBlockKeys / 2 * d : 0);
+  k_pairs = carver.Floats(program.form == ops::KeyForm::kPairs ? program.table.rows->PairedFloats(kBlockKeys, d) : 0);
   products = carver.Floats(kBlockKeys, program.gradient.strips().lanes());
   scores = carver.Floats(kBlockKeys);
   p_row = carver.Floats(kBlockKeys);
@@ -262,7 +262,7 @@ void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const Sc
   RowBlock rows_of_product = rows;
   if (program_.form == ops::KeyForm::kPairs) {
     program_.table.rows->pair_rows(rows, keys.end - keys.begin, shape.d, scratch.k_pairs, shape.d);
-    rows_of_product = {scratch.k_pairs, DType::kBF16, shape.d, 0, true};
+    rows_of_product = program_.table.rows->Paired(scratch.k_pairs, shape.d);
   }
   for (int64_t key = keys.begin; key < keys.end; ++key) {
     scratch.targets[key - keys.begin] = run_.Row(group.sequence, key);

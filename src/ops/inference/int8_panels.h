@@ -45,9 +45,15 @@ class Int8Panels {
   /// Words of a row of K.
   [[nodiscard]] int64_t words() const { return kernels_.Words(problem_.d); }
   /// Words from one block of columns of V to the next.
-  [[nodiscard]] int64_t v_stride() const { return plan_.slot_rows / kernels_.group * kernels_.columns; }
+  [[nodiscard]] int64_t v_stride() const { return BlockWords(plan_.slot_rows, kernels_); }
 
  private:
+  /// A block of a single column is a row of tiles, and has a cache line more: rows a power of two apart would fall on a
+  /// few sets of L1.
+  [[nodiscard]] static int64_t BlockWords(int64_t slot_rows, const core::kernels::Int8Table& kernels) {
+    constexpr int64_t kLineWords = 16;
+    return slot_rows / kernels.group * kernels.columns + (kernels.columns == 1 ? kLineWords : 0);
+  }
   [[nodiscard]] uint32_t* SlotK(int32_t slot) const {
     assert(slot >= 0);
     return reinterpret_cast<uint32_t*>(slots_ + static_cast<size_t>(slot) * slot_bytes_);

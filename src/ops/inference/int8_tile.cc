@@ -45,7 +45,9 @@ constexpr StripLine kStripLines[] = {
 #undef FA_FEW_ROW_KERNELS
 };
 constexpr bool HasPasses(std::string_view level, int64_t width) {
-  const std::string_view f32 = level == "avx512_vnni" ? "avx512" : level == "neon_dotprod" ? "neon" : level;
+  const std::string_view f32 = level == "avx512_vnni" || level == "avx512_amx" ? "avx512"
+                               : level == "neon_dotprod"                       ? "neon"
+                                                                               : level;
   return std::any_of(std::begin(kStripLines), std::end(kStripLines),
                      [&](const StripLine& line) { return line.level == f32 && line.width == width; });
 }
@@ -84,7 +86,8 @@ const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::In
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  return {words, core::kernels::Kernels(words.isa, DType::kF32)};
+  // The passes run along f32 tiles, which strips of any operands have; a level of tiles has its widths for pairs.
+  return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 
 size_t Int8Scratch::Bytes(const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,

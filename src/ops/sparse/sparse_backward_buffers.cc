@@ -35,7 +35,7 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& 
                                              const core::kernels::KernelTable& table, const GatherShape& gather)
     : selection(carver, bound.lists, bound.sequences.max_sk), panels(carver, gather) {
   const auto& problem = bound.attention.problem;
-  const int64_t lanes = RoundUp(plan.tile_heads, kMaxStripWidth), rows = RoundUp(plan.tile_heads, 2);
+  const int64_t lanes = MostLanes(plan.tile_heads), rows = RoundUp(plan.tile_heads, 2);
   const int64_t columns = problem.d + problem.d_rope;
   q_panel = carver.Floats(lanes, columns);
   do_panel = carver.Floats(lanes, problem.dv);

@@ -21,6 +21,7 @@
 #include "ops/sparse/sparse_kernels.h"
 #include "ops/tile/row_probability.h"
 #include "ops/tile/tile_scratch.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 
@@ -28,19 +29,21 @@ using core::kernels::StripKernels;
 using tiling::Interval;
 
 struct SparseForwardTile::Scratch {
-  Scratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan, const GatherShape& gather)
+  Scratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan, const GatherShape& gather,
+          bool in_flight)
       : selection(carver, bound.lists, bound.sequences.max_sk),
         panels(carver, gather),
         max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)),
         addresses(carver, gather, gather.block == 0 ? max_keys : 0),
         runs(carver.Array<FetchRuns::Run>(3, gather.block), static_cast<size_t>(3 * gather.block)) {
     const auto& problem = bound.attention.problem;
-    const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false);
+    const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false, in_flight);
     std::byte* memory = carver.Array<std::byte>(static_cast<int64_t>(bytes));
-    if (memory != nullptr) tile = TileScratch::Carve(memory, problem, plan.tile_heads, plan.block_k, false, false);
+    if (memory != nullptr) {
+      tile = TileScratch::Carve(memory, problem, plan.tile_heads, plan.block_k, false, false, in_flight);
+    }
     if (!bound.has_mean) return;
-    const int64_t lanes = (plan.tile_heads + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
-    raw_scores = carver.Floats(max_keys, lanes);
+    raw_scores = carver.Floats(max_keys, MostLanes(plan.tile_heads));
     sums = carver.Floats(max_keys);
   }
 
@@ -73,7 +76,8 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
             .shared_v = !bound.has_v,
             .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k};
   Carver carver(nullptr);
-  static_cast<void>(SparseForwardTile::Scratch(carver, bound, plan, gather));
+  in_flight = tiling::OverlapsSoftmax(table.isa) && few == nullptr && !bound.has_mean;
+  static_cast<void>(SparseForwardTile::Scratch(carver, bound, plan, gather, in_flight));
   scratch_bytes = carver.used();
   run_state = workspace.Book("run state", core::RunStateBytes(plan.graph));
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, plan.graph.workers());
@@ -97,7 +101,7 @@ void SparseForwardTile::operator()(int32_t task, int worker) {
   const int64_t first = task / head_tasks * plan_.tokens_per_task;
   const int64_t head = task % head_tasks * plan_.heads_per_task;
   Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
-  const Scratch scratch(carver, bound_, plan_, buffers_.gather);
+  const Scratch scratch(carver, bound_, plan_, buffers_.gather, buffers_.in_flight);
   const int64_t end = std::min(first + plan_.tokens_per_task, bound_.sequences.tokens);
   for (int64_t token = first; token < end; ++token) {
     RunToken(bound_.sequences.Token(token), head, std::min(head + plan_.heads_per_task, heads), scratch);
@@ -176,6 +180,13 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
 
 void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Scratch& scratch,
                                    ForwardStrips::Strips& strips) const {
+  if (buffers_.in_flight && strips[0].kernels->overlapped != nullptr) {
+    BlocksInFlight flight;
+    for (int64_t s = 0; s < strips.size(); ++s) {
+      strips_.VisitBlockInFlight(strips[s], block, rows, scratch.tile, flight);
+    }
+    return ForwardStrips::EndFlight(flight);  // the next block's rows take the place of these
+  }
   int64_t lanes = 0;  // of the strips before
   for (int64_t s = 0; s < strips.size(); ++s) {
     const int64_t width = strips[s].lanes.width;

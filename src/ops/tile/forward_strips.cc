@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "ops/tile/row_probability.h"
 
@@ -92,7 +93,7 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
     passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
     if (pairs) kernels.pair_keys(s, keys.size(), s);
   }
-  Product(strip, keys, may_meet_masked, rows, scratch, strip.started ? alpha : nullptr);
+  Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha : nullptr);
   strip.started = true;
 }
 
@@ -100,17 +101,17 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
 /// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value, the block is
 /// computed again from a copy, pair by pair, without the masked pairs.
 void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
-                            const TileScratch& scratch, const float* alpha) const {
+                            const TileScratch& scratch, float* s, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
   const int64_t dv = problem_.dv, size = dv * kernels.rows;
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
   if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
-  MultiplyRuns(kernels.product, strip, keys, rows, scratch.scores, alpha);
+  MultiplyRuns(kernels.product, strip, keys, rows, s, alpha);
   if (!may_meet_masked || table_.rows->all_finite(strip.state, DType::kF32, size)) return;
   if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
-  if (kernels.unpair_keys != nullptr) kernels.unpair_keys(scratch.scores, keys.size());
-  score_tile_.MarkMasked(strip, keys, scratch.scores);
-  MultiplyRuns(kernels.product_exact, strip, keys, rows, scratch.scores, alpha);
+  if (kernels.unpair_keys != nullptr) kernels.unpair_keys(s, keys.size());
+  score_tile_.MarkMasked(strip, keys, s);
+  MultiplyRuns(kernels.product_exact, strip, keys, rows, s, alpha);
 }
 
 /// The product over keys whose values may lie in pages. Every further run goes on where the previous one stopped, which
@@ -135,8 +136,9 @@ void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const 
   // The probabilities of the waiting product lie in one half of the tile.
   const int64_t tile = keys.size() * strip.lanes.width;
   float* s = waiting.args.p == scratch.scores ? scratch.scores + waiting.tile : scratch.scores;
+  const BesideScores beside{.product = &waiting.args};
   [[maybe_unused]] const bool may_meet_masked =
-      score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr, strip.started ? &waiting.args : nullptr);
+      score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr, strip.started ? &beside : nullptr);
   assert(!may_meet_masked);
   if (raw_scores != nullptr) std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(tile));
   kernels.softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, block_max, strip.row_max, strip.row_sum,
@@ -155,6 +157,56 @@ void ForwardStrips::EndWaiting(const RunningStrip& strip, WaitingProduct& waitin
   const core::kernels::ProductArgs& args = waiting.args;
   if (args.keys > 0) strip.kernels->product(args.v, args.keys, args.p, args.dv, args.alpha, args.o);
   waiting.args.keys = 0;
+}
+
+void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, const KeyRows& rows,
+                                       const TileScratch& scratch, BlocksInFlight& flight) const {
+  const Interval keys = strip.KeysIn(block);
+  if (keys.empty()) return;
+  if (flight.kernels_ != strip.kernels) EndFlight(flight);
+  flight.kernels_ = strip.kernels;
+  BlocksInFlight::Block& now = flight.blocks_[flight.next_];
+  float* s = scratch.scores + flight.next_ * scratch.score_floats;
+  flight.next_ = (flight.next_ + 1) % kScoreTilesInFlight;
+  const BesideScores beside{flight.product_ != nullptr ? &flight.product_->product : nullptr,
+                            flight.softmax_ != nullptr ? &flight.softmax_->softmax : nullptr};
+  const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, now.block_max, nullptr, &beside);
+  flight.product_ = flight.softmax_;
+  now.softmax = {.s = s,
+                 .keys = keys.size(),
+                 .factor = score_tile_.passes().scale().exp2_factor,
+                 .block_max = now.block_max,
+                 .row_max = strip.row_max,
+                 .row_sum = strip.row_sum,
+                 .alpha = now.alpha};
+  now.product = {.v = rows.V(keys.begin),
+                 .keys = keys.size(),
+                 .p = s,
+                 .dv = problem_.dv,
+                 .alpha = strip.started ? now.alpha : nullptr,
+                 .o = strip.state};
+  strip.started = true;
+  if (!may_meet_masked) {
+    flight.softmax_ = &now;
+    return;
+  }
+  // This product has to be looked at when it is done, so what comes before it ends now.
+  flight.softmax_ = nullptr;
+  strip.kernels->overlapped(beside.softmax != nullptr ? &flight.product_->product : nullptr, &now.softmax, nullptr);
+  flight.product_ = nullptr;
+  Product(strip, keys, may_meet_masked, rows, scratch, s, now.product.alpha);
+}
+
+void ForwardStrips::EndFlight(BlocksInFlight& flight) {
+  if (flight.kernels_ == nullptr) return;
+  const auto overlapped = flight.kernels_->overlapped;
+  const auto product = [&]() { return flight.product_ != nullptr ? &flight.product_->product : nullptr; };
+  if (flight.softmax_ != nullptr) {
+    overlapped(product(), &flight.softmax_->softmax, nullptr);
+    flight.product_ = std::exchange(flight.softmax_, nullptr);
+  }
+  if (flight.product_ != nullptr) overlapped(product(), nullptr, nullptr);
+  flight.product_ = nullptr;
 }
 
 ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip, int64_t lane) const {

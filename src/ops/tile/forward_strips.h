@@ -34,6 +34,29 @@ struct WaitingProduct {
   alignas(64) float alpha[kMaxStripWidth];
 };
 
+/// Blocks of strips on their way through a loop in which the tile unit makes the scores of one block and multiplies the
+/// probabilities of the block before the last, while the vectors turn the last one's scores into probabilities.
+class BlocksInFlight {
+ public:
+  BlocksInFlight() = default;
+  BlocksInFlight(const BlocksInFlight&) = delete;  // arguments point at alpha and block_max
+  BlocksInFlight& operator=(const BlocksInFlight&) = delete;
+
+ private:
+  friend class ForwardStrips;
+  struct Block {
+    core::kernels::SoftmaxArgs softmax;
+    core::kernels::ProductArgs product;
+    alignas(64) float block_max[kMaxStripWidth];
+    alignas(64) float alpha[kMaxStripWidth];
+  };
+  Block blocks_[kScoreTilesInFlight];
+  int next_ = 0;              ///< the block whose scores come next, and their tile
+  Block* softmax_ = nullptr;  ///< has scores
+  Block* product_ = nullptr;  ///< has probabilities
+  const core::kernels::StripKernels* kernels_ = nullptr;
+};
+
 /// The strip for the first of `rows` rows, with its output state by rows or along the lanes: the bits are the same.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
@@ -73,6 +96,12 @@ class ForwardStrips {
   void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                         WaitingProduct& waiting, float* raw_scores) const;
   static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);
+  /// VisitBlock for kernels that have `overlapped`, without dropout: the block's softmax and product are left in
+  /// flight.
+  void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
+                          BlocksInFlight& flight) const;
+  /// Ends them.
+  static void EndFlight(BlocksInFlight& flight);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
   /// RowShift of a lane's final statistics, including its sink.
@@ -87,8 +116,9 @@ class ForwardStrips {
 
   [[nodiscard]] Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
   static Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse);
+  /// @param s  probabilities
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
-               const TileScratch& scratch, const float* alpha) const;
+               const TileScratch& scratch, float* s, const float* alpha) const;
   using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
   void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
                     const float* p, const float* alpha) const;

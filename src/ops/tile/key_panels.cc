@@ -1,5 +1,7 @@
 #include "ops/tile/key_panels.h"
 
+#include <cassert>
+
 #include "core/saturating.h"
 
 namespace fa::ops {
@@ -35,7 +37,7 @@ KeyPanels::KeyPanels(const tiling::AttentionProblem& problem, const tiling::Forw
 size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                             const core::kernels::KernelTable& table) {
   const int64_t columns = PackedKColumns(problem, plan) + (plan.pack_v ? problem.dv : 0);
-  const int64_t rows = table.pairs() ? plan.slot_rows / 2 : plan.slot_rows;
+  const int64_t rows = table.pairs() ? table.rows->PairedRows(plan.slot_rows) / 2 : plan.slot_rows;
   return static_cast<size_t>(core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float))));
 }
 
@@ -86,6 +88,7 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
   }
   if (!plan_.pack_v) return;
   if (table_.pairs()) {
+    assert(rows.begin % table_.rows->pair_group == 0);
     PairRows(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin / 2 * problem_.dv);
   } else {
     Widen(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin * problem_.dv);
@@ -115,9 +118,11 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     return {block, DType::kF32, source.columns};
   };
   const auto paired = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
-    if (slot != nullptr) return {slot + keys.begin / 2 * source.columns, DType::kBF16, source.columns, ahead, true};
-    PairRows(source, item.sequence, item.head_kv, keys, block);
-    return {block, DType::kBF16, source.columns, 0, true};
+    if (slot != nullptr) return RowsFrom(table_.rows->Paired(slot, source.columns, ahead), keys.begin);
+    // From a whole group on, so that no bit depends on where the block begins.
+    const tiling::Interval whole{keys.begin / table_.rows->pair_group * table_.rows->pair_group, keys.end};
+    PairRows(source, item.sequence, item.head_kv, whole, block);
+    return RowsFrom(table_.rows->Paired(block, source.columns), keys.begin - whole.begin);
   };
   KeyRows rows;
   rows.first = keys.begin;

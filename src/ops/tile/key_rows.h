@@ -33,9 +33,13 @@ namespace fa::ops {
     rows.rows += row;
     return rows;
   }
-  // Blocks begin at a whole pair of rows.
-  const int64_t words = rows.paired ? row / 2 * 2 : row;
-  rows.data = static_cast<const std::byte*>(rows.data) + words * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
+  int64_t whole = row;
+  if (rows.paired) {
+    // Blocks begin at a whole pair of rows, which may lie inside a group.
+    whole = (rows.skip + row) / rows.group * rows.group;
+    rows.skip = (rows.skip + row - whole) / 2 * 2;
+  }
+  rows.data = static_cast<const std::byte*>(rows.data) + whole * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
   return rows;
 }
 

@@ -7,25 +7,29 @@ using core::kernels::StripKernels;
 using tiling::Interval;
 
 void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max,
-                              const core::kernels::ProductArgs* beside) const {
+                              const BesideScores* beside) const {
   const StripKernels& kernels = *strip.kernels;
   const int64_t d = problem_.d;
+  const auto scores = [&](const core::kernels::ScoreArgs& x) {
+    if (beside == nullptr) return kernels.scores(x.k, x.keys, x.panel, x.d, x.accumulate, x.s, x.row_max);
+    if (kernels.overlapped != nullptr) {
+      kernels.overlapped(beside->product, beside->softmax, &x);
+    } else {
+      kernels.scores_beside(x.k, x.keys, x.panel, x.d, x.s, x.row_max, *beside->product);
+    }
+    beside = nullptr;
+  };
+  const bool rope = problem_.d_rope > 0;
   // The packed queries follow each other too, except for kernels of few rows and for an odd head in pairs.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  const bool rope = problem_.d_rope > 0;
   if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % 2 != 0)) {
-    kernels.scores(rows.K(keys.begin), keys.size(), strip.panel, d + problem_.d_rope, false, s, row_max);
+    scores({rows.K(keys.begin), keys.size(), strip.panel, d + problem_.d_rope, false, s, row_max});
     return;
   }
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
-    if (beside != nullptr) {
-      kernels.scores_beside(rows.K(key), end - key, strip.panel, d, to, max, *beside);
-      beside = nullptr;
-    } else {
-      kernels.scores(rows.K(key), end - key, strip.panel, d, false, to, max);
-    }
+    scores({rows.K(key), end - key, strip.panel, d, false, to, max});
     key = end;
   }
   if (!rope) return;

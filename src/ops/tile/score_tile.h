@@ -11,6 +11,13 @@
 
 namespace fa::ops {
 
+/// What runs in one loop with the first scores: a product, for kernels of few rows that have scores_beside; a product
+/// and a softmax, either may be null, for strips that have overlapped.
+struct BesideScores {
+  const core::kernels::ProductArgs* product = nullptr;
+  const core::kernels::SoftmaxArgs* softmax = nullptr;
+};
+
 /// Scores of one strip against an interval of keys, with every fusion and mask applied: what forward and backward
 /// share.
 class ScoreTile {
@@ -25,10 +32,10 @@ class ScoreTile {
   /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
   /// @param block_max  optional: the largest score of each lane
   /// @param capped     optional: with softcap, the capped score before any bias
-  /// @param beside     optional: a product for kernels that have scores_beside, done when it returns
+  /// @param beside     optional; done when it returns
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
-            float* capped, const core::kernels::ProductArgs* beside = nullptr) const {
+            float* capped, const BesideScores* beside = nullptr) const {
     const auto products = [&](tiling::Interval part, float* to, float* row_max) {
       InnerProducts(strip, part, rows, to, row_max, std::exchange(beside, nullptr));
     };
@@ -48,7 +55,7 @@ class ScoreTile {
   static constexpr int64_t kPassKeys = 64;
 
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
-                     const core::kernels::ProductArgs* beside) const;
+                     const BesideScores* beside) const;
 
   const tiling::AttentionProblem& problem_;
   const core::kernels::KernelTable& table_;

@@ -1,6 +1,7 @@
 #ifndef FA_OPS_STRIP_H_
 #define FA_OPS_STRIP_H_
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstddef>
@@ -17,6 +18,11 @@ namespace fa::ops {
 
 /// The widest strip of any level (strip.cc compares it with the registry); arrays of one value per lane have this size.
 inline constexpr int64_t kMaxStripWidth = 48;
+/// Lanes that the strips of so many rows take at most, on any level: whole strips of the level's widest kind, 48 lanes
+/// or a divisor of 48, or 32 lanes or a divisor of 32 (strip.cc).
+[[nodiscard]] constexpr int64_t MostLanes(int64_t rows) {
+  return std::max((rows + 47) / 48 * 48, (rows + 31) / 32 * 32);
+}
 /// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
 /// and odd partial sums do not depend on where a strip starts.
 inline constexpr int64_t kKeyStep = 8;

@@ -6,14 +6,15 @@ namespace fa::ops {
 namespace {
 
 TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k,
-                   bool convert, bool stage_bias) {
-  // A tile's last strip may be narrower than the widest, never wider; rows are rounded up to full strips.
-  const int64_t rows = (tile_rows + kMaxStripWidth - 1) / kMaxStripWidth * kMaxStripWidth;
+                   bool convert, bool stage_bias, bool in_flight) {
+  // A tile's last strip may be narrower than the widest, never wider.
+  const int64_t rows = MostLanes(tile_rows);
   TileScratch scratch;
   scratch.panels = carver.Floats(rows, (problem.d + problem.d_rope));
   scratch.state = carver.Floats(rows, problem.dv);
   scratch.backup = carver.Floats(kMaxStripWidth, problem.dv);
-  scratch.scores = carver.Floats(kMaxStripWidth, block_k);
+  scratch.score_floats = kMaxStripWidth * block_k;
+  scratch.scores = carver.Floats(in_flight ? kScoreTilesInFlight : 1, scratch.score_floats);
   scratch.stats = carver.Floats(2, rows);
   if (convert) {
     scratch.k_block = carver.Floats(block_k, problem.d);
@@ -27,16 +28,16 @@ TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int6
 }  // namespace
 
 size_t TileScratch::Bytes(const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k, bool convert,
-                          bool stage_bias) {
+                          bool stage_bias, bool in_flight) {
   Carver carver(nullptr);
-  Layout(carver, problem, tile_rows, block_k, convert, stage_bias);
+  Layout(carver, problem, tile_rows, block_k, convert, stage_bias, in_flight);
   return carver.used();
 }
 
 TileScratch TileScratch::Carve(std::byte* memory, const tiling::AttentionProblem& problem, int64_t tile_rows,
-                               int64_t block_k, bool convert, bool stage_bias) {
+                               int64_t block_k, bool convert, bool stage_bias, bool in_flight) {
   Carver carver(memory);
-  return Layout(carver, problem, tile_rows, block_k, convert, stage_bias);
+  return Layout(carver, problem, tile_rows, block_k, convert, stage_bias, in_flight);
 }
 
 }  // namespace fa::ops

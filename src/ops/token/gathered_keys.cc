@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/integer.h"
+
 namespace fa::ops {
 namespace {
 
@@ -38,11 +40,12 @@ KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
 
 GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape) {
   const int64_t element = ElementBytes(shape);
+  const int64_t paired_rows = core::RoundUp(shape.block, core::kernels::kMostPairGroup);
   const bool pairs = shape.form == KeyForm::kPairs;
   k = carver.Array<std::byte>(shape.block, KStride(shape), element);
   v = carver.Array<std::byte>(shape.shared_v ? 0 : shape.block * VStride(shape) * element);
-  v_pairs = carver.Floats(pairs && !shape.natural_v ? shape.block / 2 * shape.dv : 0);
-  k_pairs = carver.Floats(pairs && shape.pair_k ? shape.block / 2 * shape.columns() : 0);
+  v_pairs = carver.Floats(pairs && !shape.natural_v ? paired_rows / 2 * shape.dv : 0);
+  k_pairs = carver.Floats(pairs && shape.pair_k ? paired_rows / 2 * shape.columns() : 0);
 }
 
 KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {
@@ -90,7 +93,7 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   block.k_of_product = block.rows.k;
   if (shape.form == KeyForm::kPairs && shape.pair_k) {
     kernels_.pair_rows(block.rows.k, count, shape.columns(), panels.k_pairs, shape.columns());
-    block.k_of_product = {panels.k_pairs, DType::kBF16, shape.columns(), 0, true};
+    block.k_of_product = kernels_.Paired(panels.k_pairs, shape.columns());
   }
   if (shape.dv == 0) return block;
 
@@ -102,7 +105,7 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   }
   if (shape.form == KeyForm::kPairs && !shape.natural_v) {
     kernels_.pair_rows(v, count, shape.dv, panels.v_pairs, shape.dv);
-    v = {panels.v_pairs, DType::kBF16, shape.dv, 0, true};
+    v = kernels_.Paired(panels.v_pairs, shape.dv);
   }
   return block;
 }

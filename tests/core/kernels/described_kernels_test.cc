@@ -31,6 +31,7 @@ TEST(DescribedKernels, SayWhatTheTablesOfThisCpuSay) {
       }
       ASSERT_EQ(described.few_count, own.few_count);
       for (int f = 0; f < own.few_count; ++f) ExpectSame(described.few[f], own.few[f]);
+      EXPECT_EQ(described.rows->pair_group, own.rows->pair_group) << Name(isa);
       for (int64_t columns = 0; columns < 200; ++columns) {
         ASSERT_EQ(described.rows->panel_columns(columns), own.rows->panel_columns(columns)) << Name(isa);
       }

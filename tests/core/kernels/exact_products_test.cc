@@ -24,7 +24,7 @@ struct Products {
 /// Every kernel set of this CPU that is within the bit promise, and the emulated ones.
 std::vector<Products> AllProducts() {
   std::vector<Products> all;
-  std::vector<const KernelTable*> tables = {&EmulatedPairs()};
+  std::vector<const KernelTable*> tables = {&EmulatedPairs(), &Kernels(Isa::kAmxEmulated, DType::kBF16)};
   if (const KernelTable& pairs = Kernels(DetectIsa(), DType::kBF16); pairs.pairs()) tables.push_back(&pairs);
   for (const Level& level : Levels()) {
     if (level.strip == 0 && level.table != &PortableBlasKernels()) tables.push_back(level.table);
@@ -108,9 +108,9 @@ class ExactProducts : public testing::TestWithParam<Products> {
     RowBlock block{v.data(), DType::kF32, dv};
     const auto bits = Bf16Bits(v);
     if (pairs()) {
-      words.resize(static_cast<size_t>((keys + 1) / 2 * dv));
+      words.resize(static_cast<size_t>(row_kernels().PairedFloats(keys, dv)));
       row_kernels().pair_rows({bits.data(), DType::kBF16, dv}, keys, dv, words.data(), dv);
-      block = {words.data(), DType::kBF16, dv, 0, true};
+      block = row_kernels().Paired(words.data(), dv);
       if (!exact) kernels().pair_keys(p.data(), keys, p.data());
     }
     (exact ? kernels().product_exact : kernels().product)(block, keys, p.data(), dv, alpha, o.data());

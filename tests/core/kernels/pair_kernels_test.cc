@@ -48,12 +48,17 @@ class Bf16Matrix {
 class PairKernelsTest : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (!table().pairs()) GTEST_SKIP() << "this CPU executes no dot products of bf16";
+    if (!table().pairs() || GetParam() % kStrips >= table().strip_count) {
+      GTEST_SKIP() << "this CPU executes no dot products of bf16, or its level has fewer strips";
+    }
   }
-  static constexpr int kStrips = 3;  // of the level; the emulated ones have the numbers after these
-  [[nodiscard]] static bool emulated() { return GetParam() >= kStrips; }
+  static constexpr int kStrips = 3;  // of a level; those of the next have the numbers after these
   [[nodiscard]] static const KernelTable& table() {
-    return emulated() ? EmulatedPairs() : Kernels(DetectIsa(), DType::kBF16);
+    switch (GetParam() / kStrips) {
+      case 0: return Kernels(DetectIsa(), DType::kBF16);
+      case 1: return EmulatedPairs();
+      default: return Kernels(Isa::kAmxEmulated, DType::kBF16);
+    }
   }
   [[nodiscard]] static const StripKernels& kernels() { return table().strips[GetParam() % kStrips]; }
   [[nodiscard]] static const RowKernels& rows() { return *table().rows; }
@@ -71,6 +76,7 @@ class PairKernelsTest : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Registry, PairKernelsTest, testing::Values(0, 1, 2));
 // The wider of the emulated strips, because the tests need some lanes.
 INSTANTIATE_TEST_SUITE_P(Emulated, PairKernelsTest, testing::Values(3));
+INSTANTIATE_TEST_SUITE_P(EmulatedTiles, PairKernelsTest, testing::Values(6, 7));
 
 TEST_P(PairKernelsTest, ScoresEqualDoubleForEveryTail) {
   for (const int64_t d : {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}) {
@@ -108,7 +114,7 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
   for (const int64_t keys : {1, 2, 3, 8, 17, 40}) {
     for (const int64_t dv : {1, 3, 7, 8, 9, 16, 17, 40}) {
       const Bf16Matrix v(keys + 1, dv, dv + 2, 4);
-      std::vector<float> pairs(static_cast<size_t>((keys + 2) / 2 * dv), kNan);
+      std::vector<float> pairs(static_cast<size_t>(rows().PairedFloats(keys + 1, dv)), kNan);
       rows().pair_rows(v.block(), keys + 1, dv, pairs.data(), dv);
       const Bf16Matrix p(keys, width(), width(), 5);
       Matrix tile(keys, width(), width(), 6);
@@ -118,7 +124,7 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
       Matrix o(dv, width(), width(), 7), alpha(1, width(), width(), 8);
       const Matrix before = o;
       Matrix exact = o;
-      const RowBlock block{pairs.data(), DType::kBF16, dv, 0, true};
+      const RowBlock block = rows().Paired(pairs.data(), dv);
       kernels().product_exact(block, keys, tile.data(), dv, alpha.data(), exact.data());
       kernels().pair_keys(tile.data(), keys, tile.data());
       kernels().product(block, keys, tile.data(), dv, alpha.data(), o.data());
@@ -148,11 +154,11 @@ TEST_P(PairKernelsTest, RowBesideAnOddLastKeyIsNotMultiplied) {
   constexpr int64_t kKeys = 5, kDv = 3;
   Bf16Matrix v(kKeys + 1, kDv, kDv, 9);
   v.Set(kKeys, 1, kNan);
-  std::vector<float> pairs(static_cast<size_t>((kKeys + 1) / 2 * kDv));
+  std::vector<float> pairs(static_cast<size_t>(rows().PairedFloats(kKeys + 1, kDv)));
   rows().pair_rows(v.block(), kKeys + 1, kDv, pairs.data(), kDv);
   Matrix p(kKeys, width(), width(), 10), o(kDv, width(), width(), 11);
   kernels().pair_keys(p.data(), kKeys, p.data());
-  kernels().product({pairs.data(), DType::kBF16, kDv, 0, true}, kKeys, p.data(), kDv, nullptr, o.data());
+  kernels().product(rows().Paired(pairs.data(), kDv), kKeys, p.data(), kDv, nullptr, o.data());
   for (int64_t lane = 0; lane < width(); ++lane) EXPECT_TRUE(std::isfinite(o.at(1, lane))) << lane;
 }
 
@@ -161,11 +167,11 @@ TEST_P(PairKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
   Bf16Matrix v(kKeys, kDv, kDv, 12);
   v.Set(2, 0, kNan);
   v.Set(3, 1, kInf);
-  std::vector<float> pairs(static_cast<size_t>(kKeys / 2 * kDv));
+  std::vector<float> pairs(static_cast<size_t>(rows().PairedFloats(kKeys, kDv)));
   rows().pair_rows(v.block(), kKeys, kDv, pairs.data(), kDv);
   Matrix p(kKeys, width(), width(), 13), o(kDv, width(), width(), 14);
   for (int64_t lane = 0; lane < width(); lane += 2) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
-  kernels().product_exact({pairs.data(), DType::kBF16, kDv, 0, true}, kKeys, p.data(), kDv, nullptr, o.data());
+  kernels().product_exact(rows().Paired(pairs.data(), kDv), kKeys, p.data(), kDv, nullptr, o.data());
   for (int64_t lane = 0; lane < width(); ++lane) {
     for (int64_t c = 0; c < kDv; ++c) EXPECT_EQ(std::isfinite(o.at(c, lane)), lane % 2 == 0) << c << " " << lane;
   }

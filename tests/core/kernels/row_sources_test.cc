@@ -81,6 +81,7 @@ std::vector<const KernelTable*> Tables() {
   }
   const KernelTable& bf16 = Kernels(DetectIsa(), DType::kBF16);
   if (bf16.pairs()) tables.push_back(&bf16);
+  tables.push_back(&Kernels(Isa::kAmxEmulated, DType::kBF16));
   return tables;
 }
 
@@ -155,11 +156,10 @@ TEST(RowSources, FetchingFromAListChangesNothing) {
       for (const int64_t keys : {1, 9, 64}) {
         const ScatteredRows in(dtype, keys, *table.rows);
         RowBlock k = in.InOrder(), v = k;
-        std::vector<float> pairs(static_cast<size_t>((keys + 1) / 2 * kColumns));
+        std::vector<float> pairs(static_cast<size_t>(table.rows->PairedFloats(keys, kColumns)));
         if (table.pairs()) {
           table.rows->pair_rows(k, keys, kColumns, pairs.data(), kColumns);
-          v.data = pairs.data();
-          v.paired = true;
+          v = table.rows->Paired(pairs.data(), kColumns);
         }
         const Results plain = Multiply(*kernels, k, v, keys, panel);
         const FetchList::Run runs[] = {{fetched.data(), fetched.data() + 700},

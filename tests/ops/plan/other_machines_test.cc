@@ -27,11 +27,17 @@ struct CpuOf {
 // hwcap: bit 1 ASIMD, 20 dot products; hwcap2: bit 14 bf16.
 const CpuOf kKunpeng920{"Kunpeng 920", {.hwcap = 1u << 1 | 1u << 20}};
 const CpuOf kGraviton3{"Graviton 3", {.hwcap = 1u << 1 | 1u << 20, .hwcap2 = 1u << 14}};
-// Everything of AVX-512 that Sapphire Rapids and Zen 5 have.
-constexpr core::CpuFeatureWords kAllOfX86{
+// Everything of AVX-512 that Sapphire Rapids and Zen 5 have; leaf 7's edx: the tile unit.
+constexpr core::CpuFeatureWords kAllOfAvx512{
     .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
-const CpuOf kSapphireRapids{"Sapphire Rapids", kAllOfX86, /*intel=*/true};
-const CpuOf kZen5{"Zen 5", kAllOfX86};
+constexpr core::CpuFeatureWords kWithTiles = [] {
+  core::CpuFeatureWords words = kAllOfAvx512;
+  words.leaf7_edx = 1u << 22 | 1u << 24 | 1u << 25;
+  words.tiles_permitted = true;
+  return words;
+}();
+const CpuOf kSapphireRapids{"Sapphire Rapids", kWithTiles, /*intel=*/true};
+const CpuOf kZen5{"Zen 5", kAllOfAvx512};
 
 std::unique_ptr<Context> ContextOf(const CpuOf& cpu) {
   auto context =
@@ -184,7 +190,7 @@ std::vector<Call> Calls() {
        [=](Context* c) { return Forward(prompt, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16"},
-       {"f32_8x48_avx512", "f32_16x16_avx512"},
+       {"bf16_32x32_avx512_amx"},
        {"bf16_8x48_avx512_bf16", "bf16_16x16_avx512_bf16"}},
       {"forward f16",
        [=](Context* c) { return Forward(prompt, kF16, c); },
@@ -202,7 +208,7 @@ std::vector<Call> Calls() {
        [=](Context* c) { return Forward(head, kBF16, c); },
        {"f32_6x12_row_state_neon", "f32_8x8_row_state_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16"},
-       {"f32_8x48_row_state_avx512", "f32_16x16_row_state_avx512"},
+       {"bf16_32x32_avx512_amx"},
        {"bf16_8x48_avx512_bf16", "bf16_16x16_avx512_bf16"}},
       {"backward f32",
        [=](Context* c) { return Backward(prompt, kF32, c); },
@@ -214,7 +220,7 @@ std::vector<Call> Calls() {
        [=](Context* c) { return Backward(prompt, kBF16, c); },
        {"f32_6x12_neon"},
        {"bf16_8x12_neon_bf16"},
-       {"f32_8x48_avx512"},
+       {"bf16_32x32_avx512_amx"},
        {"bf16_8x48_avx512_bf16"}},
       {"prompt f32",
        [=](Context* c) { return Prompt(prompt, kF32, c); },
@@ -226,7 +232,7 @@ std::vector<Call> Calls() {
        [=](Context* c) { return Prompt(prompt, kI8, c); },
        {"i8_6x12_neon_dotprod", "i8_6x4_neon_dotprod"},
        {"i8_6x12_neon_dotprod", "i8_6x4_neon_dotprod"},
-       {"i8_8x32_avx512_vnni"},
+       {"i8_32x32_avx512_amx"},
        {"i8_8x32_avx512_vnni"}},
       {"decode f32, 4 heads per head of keys",
        [=](Context* c) { return Decode(decode, kF32, kF32, c); },
@@ -250,7 +256,7 @@ std::vector<Call> Calls() {
        [=](Context* c) { return SparseForward(128, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16"},
-       {"f32_8x48_avx512", "f32_8x32_avx512"},
+       {"bf16_32x32_avx512_amx"},
        {"bf16_8x48_avx512_bf16", "bf16_8x32_avx512_bf16"}},
       {"sparse forward f32, one head",
        [=](Context* c) { return SparseForward(1, kF32, c); },
@@ -262,13 +268,13 @@ std::vector<Call> Calls() {
        [=](Context* c) { return SparseBackward(128, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16"},
-       {"f32_8x48_avx512", "f32_8x32_avx512"},
+       {"bf16_32x32_avx512_amx"},
        {"bf16_8x48_avx512_bf16", "bf16_8x32_avx512_bf16"}},
       {"indexer bf16",
        [=](Context* c) { return Indexer(kTokens, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon", "indexer_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16", "indexer_neon"},
-       {"f32_8x48_avx512", "f32_8x32_avx512", "indexer_avx512"},
+       {"bf16_32x32_avx512_amx", "bf16_32x32_avx512_amx", "indexer_avx512"},
        {"bf16_8x48_avx512_bf16", "bf16_8x32_avx512_bf16", "indexer_avx512"}},
       {"indexer f32, one token",
        [=](Context* c) { return Indexer(1, kF32, c); },
@@ -280,13 +286,13 @@ std::vector<Call> Calls() {
        [=](Context* c) { return IndexerBackward(kBF16, c); },
        {"f32_8x8_neon", "indexer_neon"},
        {"bf16_8x8_neon_bf16", "indexer_neon"},
-       {"f32_8x32_avx512", "indexer_avx512"},
+       {"bf16_32x32_avx512_amx", "indexer_avx512"},
        {"bf16_8x32_avx512_bf16", "indexer_avx512"}},
       {"sparse loss bf16",
        [=](Context* c) { return SparseLoss(kBF16, c); },
        {"f32_8x8_neon", "indexer_neon", "f32_8x8_neon"},
        {"bf16_8x8_neon_bf16", "indexer_neon", "bf16_8x8_neon_bf16"},
-       {"f32_8x32_avx512", "indexer_avx512", "f32_8x32_avx512"},
+       {"bf16_32x32_avx512_amx", "indexer_avx512", "bf16_32x32_avx512_amx"},
        {"bf16_8x32_avx512_bf16", "indexer_avx512", "bf16_8x32_avx512_bf16"}},
       {"dense loss f32",
        [=](Context* c) { return DenseLoss(kF32, c); },
@@ -322,6 +328,7 @@ TEST(OtherMachines, RunKernelsOfTheirOwnInTwentyCalls) {
 
 TEST(OtherMachines, NoCallOfALevelWithKernelsFallsBackToPortable) {
   for (const Isa isa : AllIsas()) {
+    if (isa == Isa::kAmxEmulated) continue;  // it has pairs of bf16 only
     const auto context = Context::ForPlanning({.isa = isa, .cores = 2});
     ASSERT_TRUE(context.ok());
     for (const Call& call : Calls()) {

@@ -1,0 +1,31 @@
+#ifndef FA_CORE_KERNELS_TILE_USE_H_
+#define FA_CORE_KERNELS_TILE_USE_H_
+
+#include <cstdint>
+
+/// What the calling thread holds of the tile unit (AMX). A kernel that finds its thread without a configuration loads
+/// one; it costs some 200 cycles, as much as a dozen tile products, so it stays until the thread ends its tasks. Then
+/// it is released: a thread with live tiles takes 8 KiB more to switch, and a caller's other libraries have
+/// configurations of their own.
+namespace fa::core::kernels {
+
+enum class TileUse : uint8_t { kNone, kInstructions, kEmulated };
+
+extern thread_local constinit TileUse tile_use;
+
+void ReleaseConfiguredTiles() noexcept;
+
+/// Its end releases the tiles that kernels of its thread configured. No kernel configures any outside one.
+class TileScope {
+ public:
+  TileScope() noexcept = default;
+  ~TileScope() {
+    if (tile_use != TileUse::kNone) ReleaseConfiguredTiles();
+  }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_CORE_KERNELS_TILE_USE_H_

@@ -1,0 +1,52 @@
+// The vocabulary of the tile unit (AMX), as instructions. Included inside a level's own namespace. Eight tiles of 16
+// rows of 64 bytes; vec_amx_emulated.h has the same words in plain C++.
+//
+// The instructions are written out: g++ 12's intrinsics take tile numbers only as literals and do not say that
+// tileloadd reads memory.
+
+/// Tiles are configured: once per thread and task, all of them whole.
+FA_INLINE void UseTiles() {
+  if (tile_use == TileUse::kInstructions) return;
+  // palette 1; bytes per row of each tile from byte 16 on, rows from byte 48 on
+  alignas(64) static constexpr uint8_t kConfiguration[64] = {
+      1,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,  // NOLINT
+      64, 0,  64, 0,  64, 0,  64, 0,  64, 0, 64, 0, 64, 0, 64, 0,  // NOLINT
+      0,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,  // NOLINT
+      16, 16, 16, 16, 16, 16, 16, 16, 0,  0, 0,  0, 0,  0, 0,  0};
+  asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
+  tile_use = TileUse::kInstructions;
+}
+template <int Tile>
+FA_INLINE void TileZero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(Tile));
+}
+/// 16 rows of 64 bytes, `step` bytes apart.
+template <int Tile>
+FA_INLINE void TileLoad(const void* p, int64_t step) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(step), "i"(Tile) : "memory");
+}
+template <int Tile>
+FA_INLINE void TileStore(void* p, int64_t step) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(step), "i"(Tile) : "memory");
+}
+/// C[m][n] += sum over k < 16 of the pairs A[m][k] . B[k][n], bf16 to f32; subnormal numbers count as 0. The sums of
+/// the lower and of the upper elements are taken apart, each in ascending order, and added to each other, then to C.
+template <int C, int A, int B>
+FA_INLINE void TileDotPairs() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
+/// C[m][n] += sum over k < 16 of four signed bytes A[m][k] times those of B[k][n], modulo 2^32.
+template <int C, int A, int B>
+FA_INLINE void TileDotSigned() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
+/// The same, with unsigned bytes of B.
+template <int C, int A, int B>
+FA_INLINE void TileDotSignedUnsigned() {
+  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
+/// The same, with unsigned bytes of A and signed ones of B.
+template <int C, int A, int B>
+FA_INLINE void TileDotUnsignedSigned() {
+  asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
