@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tiling/pack_order.h"
+#include "tiling/forward/pack_order.h"
 #include "tiling/partition.h"
 
 namespace fa::tiling {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 
 namespace fa::tiling {
 

@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "core/saturating.h"
-#include "tiling/row_cut.h"
+#include "tiling/forward/row_cut.h"
 
 namespace fa::tiling {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "support/hang_alarm.h"
 #include "tests/tiling/sample_problems.h"
-#include "tiling/backward_tiles.h"
-#include "tiling/make_backward_plan.h"
-#include "tiling/make_forward_plan.h"
+#include "tiling/backward/backward_tiles.h"
+#include "tiling/backward/make_backward_plan.h"
+#include "tiling/forward/make_forward_plan.h"
 
 namespace fa::tiling {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fa/mask.h"
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 #include "tiling/problem.h"
 
 namespace fa::tiling {

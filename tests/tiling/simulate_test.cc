@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "tests/tiling/sample_problems.h"
-#include "tiling/make_forward_plan.h"
+#include "tiling/forward/make_forward_plan.h"
 
 namespace fa::tiling {
 namespace {

@@ -12,8 +12,8 @@
 #include "ops/dense/gradient_sums.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
-#include "tiling/backward_facts.h"
-#include "tiling/make_backward_plan.h"
+#include "tiling/backward/backward_facts.h"
+#include "tiling/backward/make_backward_plan.h"
 
 namespace fa {
 namespace {

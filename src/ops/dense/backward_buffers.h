@@ -8,7 +8,7 @@
 #include "core/kernels/kernel_types.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/plan/carver.h"
-#include "tiling/backward_plan.h"
+#include "tiling/backward/backward_plan.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {

@@ -7,7 +7,7 @@
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
 #include "ops/tile/score_tile.h"
-#include "tiling/backward_plan.h"
+#include "tiling/backward/backward_plan.h"
 
 namespace fa::ops {
 

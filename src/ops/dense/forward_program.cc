@@ -6,8 +6,8 @@
 
 #include "core/executor.h"
 #include "ops/plan/plan_machine.h"
-#include "tiling/forward_facts.h"
-#include "tiling/make_forward_plan.h"
+#include "tiling/forward/forward_facts.h"
+#include "tiling/forward/make_forward_plan.h"
 #include "tiling/tile_shape.h"
 
 namespace fa::ops {

@@ -10,7 +10,7 @@
 #include "ops/tile/key_panels.h"
 #include "ops/tile/output_rows.h"
 #include "ops/tile/tile_scratch.h"
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 
 namespace fa::ops {
 

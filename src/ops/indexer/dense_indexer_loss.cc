@@ -25,8 +25,8 @@
 #include "ops/tile/strip.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_sum_tasks.h"
-#include "tiling/indexer_grad_facts.h"
-#include "tiling/token_groups.h"
+#include "tiling/sparse/indexer_grad_facts.h"
+#include "tiling/sparse/token_groups.h"
 
 namespace fa {
 namespace {

@@ -8,7 +8,7 @@
 #include "ops/indexer/indexer_tile.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
-#include "tiling/indexer_facts.h"
+#include "tiling/sparse/indexer_facts.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {

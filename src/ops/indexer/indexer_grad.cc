@@ -16,7 +16,7 @@
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
-#include "tiling/indexer_grad_facts.h"
+#include "tiling/sparse/indexer_grad_facts.h"
 
 namespace fa {
 namespace {

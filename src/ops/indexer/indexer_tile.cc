@@ -12,7 +12,7 @@
 #include "core/executor.h"
 #include "core/integer.h"
 #include "ops/tile/strip.h"
-#include "tiling/make_indexer_plan.h"
+#include "tiling/sparse/make_indexer_plan.h"
 
 namespace fa::ops {
 namespace {

@@ -10,8 +10,8 @@
 #include "ops/plan/carver.h"
 #include "ops/tile/head_strips.h"
 #include "ops/token/gathered_keys.h"
-#include "tiling/indexer_plan.h"
 #include "tiling/problem.h"
+#include "tiling/sparse/indexer_plan.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {

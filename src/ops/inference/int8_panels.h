@@ -7,7 +7,7 @@
 
 #include "core/kernels/int8_kernel_types.h"
 #include "layout/rows_view.h"
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 #include "tiling/problem.h"
 
 namespace fa::ops {

@@ -6,8 +6,8 @@
 #include "core/executor.h"
 #include "ops/plan/plan_machine.h"
 #include "ops/tile/forward_strips.h"
-#include "tiling/forward_facts.h"
-#include "tiling/make_forward_plan.h"
+#include "tiling/forward/forward_facts.h"
+#include "tiling/forward/make_forward_plan.h"
 
 namespace fa::ops {
 namespace {

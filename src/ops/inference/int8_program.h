@@ -10,7 +10,7 @@
 #include "ops/bind/bind_attention.h"
 #include "ops/inference/int8_tile.h"
 #include "ops/plan/plan_impl.h"
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 #include "tiling/plan_facts.h"
 #include "tiling/workspace_plan.h"
 

@@ -10,7 +10,7 @@
 #include "ops/inference/int8_panels.h"
 #include "ops/tile/output_rows.h"
 #include "ops/tile/score_tile.h"
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 
 namespace fa::ops {
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "tiling/row_cut.h"
+#include "tiling/forward/row_cut.h"
 
 namespace fa::ops {
 namespace {

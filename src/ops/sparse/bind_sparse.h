@@ -15,7 +15,7 @@
 #include "ops/bind/call_tensors.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/sparse_sequences.h"
-#include "tiling/sparse_problem.h"
+#include "tiling/sparse/sparse_problem.h"
 
 namespace fa::ops {
 

@@ -10,7 +10,7 @@
 #include "ops/tile/score_tile.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_sum_tasks.h"
-#include "tiling/sparse_plan.h"
+#include "tiling/sparse/sparse_plan.h"
 
 namespace fa::ops {
 

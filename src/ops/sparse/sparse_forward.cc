@@ -10,8 +10,8 @@
 #include "ops/sparse/bind_sparse.h"
 #include "ops/sparse/sparse_forward_tile.h"
 #include "ops/sparse/sparse_kernels.h"
-#include "tiling/make_sparse_plan.h"
-#include "tiling/sparse_facts.h"
+#include "tiling/sparse/make_sparse_plan.h"
+#include "tiling/sparse/sparse_facts.h"
 
 namespace fa {
 namespace {

@@ -10,7 +10,7 @@
 #include "ops/tile/forward_strips.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
-#include "tiling/sparse_plan.h"
+#include "tiling/sparse/sparse_plan.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/kernels/kernel_types.h"
-#include "tiling/sparse_plan.h"
+#include "tiling/sparse/sparse_plan.h"
 
 namespace fa::ops {
 

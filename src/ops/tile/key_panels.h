@@ -9,7 +9,7 @@
 #include "ops/bind/attention_rows.h"
 #include "ops/tile/key_rows.h"
 #include "ops/tile/tile_scratch.h"
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 
 namespace fa::ops {
 

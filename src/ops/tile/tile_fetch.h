@@ -7,7 +7,7 @@
 #include "layout/rows_view.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/tile/fetch_runs.h"
-#include "tiling/forward_plan.h"
+#include "tiling/forward/forward_plan.h"
 
 namespace fa::ops {
 

@@ -5,7 +5,7 @@
 
 #include "core/executor.h"
 #include "ops/tile/key_rows.h"
-#include "tiling/make_key_sum_plan.h"
+#include "tiling/sparse/make_key_sum_plan.h"
 
 namespace fa::ops {
 namespace {

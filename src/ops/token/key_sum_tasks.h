@@ -12,8 +12,8 @@
 #include "layout/rows_view.h"
 #include "ops/token/ordered_commit.h"
 #include "ops/token/sparse_sequences.h"
-#include "tiling/key_sum_plan.h"
 #include "tiling/row_interval.h"
+#include "tiling/sparse/key_sum_plan.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {

@@ -7,7 +7,7 @@
 #include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
-#include "tiling/sparse_sequences.h"
+#include "tiling/sparse/sparse_sequences.h"
 
 namespace fa::ops {
 

@@ -14,7 +14,7 @@
 #include "support/contexts.h"
 #include "support/poison.h"
 #include "support/random_backward_case.h"
-#include "tiling/make_backward_plan.h"
+#include "tiling/backward/make_backward_plan.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::test {

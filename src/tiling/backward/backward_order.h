@@ -1,0 +1,27 @@
+#ifndef FA_TILING_BACKWARD_ORDER_H_
+#define FA_TILING_BACKWARD_ORDER_H_
+
+#include <cstdint>
+#include <span>
+
+#include "tiling/backward/backward_interleave.h"
+#include "tiling/backward/backward_tiles.h"
+
+namespace fa::tiling {
+
+/// A (sequence, kv head) pair with its tiles; pairs of equal rules share them.
+struct HeadPair {
+  int64_t sequence = 0;
+  int64_t head_kv = 0;
+  const PairTiles* tiles = nullptr;
+};
+
+/// Fills in items, graph (order, edges, ranges) and slots. The bands of interleave.pairs pairs take turns; a finished
+/// pair makes room for the next one, which gets its slot. A gate waits for every tile of the earlier pair for which no
+/// other tile of that pair waits; it then releases the first tiles of the later pair.
+void OrderPairs(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, int64_t group, int workers,
+                BackwardPlan& plan);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_BACKWARD_ORDER_H_

@@ -1,0 +1,105 @@
+#include "tiling/backward/backward_shape.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "core/integer.h"
+#include "tiling/backward/backward_tiles.h"
+#include "tiling/forward/row_cut.h"
+
+namespace fa::tiling {
+namespace {
+
+using core::CeilDiv;
+
+constexpr int64_t kFloatBytes = 4;  // 16-bit rows are widened to f32 panels before they are multiplied
+
+// Rows of a tile, in whole strips: K, V, dK and dV of a column pass from L2 once for all these rows, and the sums over
+// rows (dK, dV) run over all of them before they are stored.
+constexpr int64_t kFullBlockQ = 128;
+
+// More keys gain nothing: dQ is loaded and stored only once per 128 keys, and the tiles of P and dS would leave L2.
+constexpr int64_t kMaxBlockK = 128;
+constexpr int64_t kMinBlockK = 32;
+
+// A tile shall take fifty microseconds, a hundred times what handing it out costs: 5e6 flops at 100 GFLOP/s.
+constexpr double kMinTileFlops = 5e6;
+
+// What a column keeps in L2 while it walks: K, V, dK, dV and a tile's P and dS. avx512: a half of the 1 MiB that every
+// such server core and Zen 4 have. avx2 and portable: three quarters of the 256 KiB of Haswell to Coffee Lake, less
+// than a half of Zen's 512 KiB.
+int64_t MaxColumnBytes(Isa isa) { return Includes(isa, Isa::kAvx512) ? 512 << 10 : 192 << 10; }
+
+int64_t ColumnBytes(const AttentionProblem& problem, int64_t block_k) {
+  return 2 * kFloatBytes * block_k * (problem.d + problem.d_rope + problem.dv + kFullBlockQ);
+}
+
+int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
+  int64_t block_k = kMaxBlockK;
+  while (block_k > kMinBlockK && ColumnBytes(problem, block_k) > MaxColumnBytes(isa)) block_k /= 2;
+  return block_k;
+}
+
+// Predicted share of the workers' time that goes into products when `workers` walk a pair together whose rows add their
+// columns in ascending order: each worker starts one row group after the previous one.
+double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
+                    int64_t workers) {
+  const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));
+  const auto row_groups = static_cast<double>(group * CeilDiv(sequence.sq, shape.block_q));
+  const double at_once = std::min(columns, static_cast<double>(workers));
+  const double steps = columns * row_groups / at_once;
+  const auto groups = static_cast<double>(shape.block_q / strip_rows * (shape.block_k / kKeyStep));
+  return steps / (steps + at_once - 1) * at_once / static_cast<double>(workers) * groups /
+         (groups + static_cast<double>(kTileOverheadGroups));
+}
+
+int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, const BackwardInterleave& interleave,
+                     int64_t block_k) {
+  const int64_t strip = machine.strip_rows;
+  const auto whole_strips = [strip](int64_t rows) { return std::max(rows / strip, int64_t{1}) * strip; };
+  const Sequence* heaviest = nullptr;
+  int64_t longest = 1, most_pairs = 0;
+  for (const Sequence& sequence : problem.sequences) {
+    longest = std::max(longest, sequence.sq);
+    const int64_t pairs = sequence.rule.KeptPairs({0, sequence.sq});
+    if (pairs <= most_pairs) continue;
+    most_pairs = pairs;
+    heaviest = &sequence;
+  }
+  const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), CeilDiv(longest, strip) * strip);
+  // Descending columns all start at once: smaller tiles would gain nothing.
+  if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
+  const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);
+  const auto use = [&](int64_t block_q) {
+    return PredictedUse(*heaviest, problem.group(), {block_q, block_k, {}}, strip, interleave.band);
+  };
+  int64_t best = most_rows;
+  for (const int64_t rows : {most_rows / 2, most_rows / 4}) {
+    const int64_t block_q = whole_strips(rows);
+    if (flops_per_row * static_cast<double>(block_q) < kMinTileFlops) break;
+    if (use(block_q) > use(best)) best = block_q;
+  }
+  return best;
+}
+
+}  // namespace
+
+BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine& machine,
+                                  const BackwardInterleave& interleave) {
+  BackwardShape shape;
+  shape.block_k = ChooseBlockK(problem, machine.isa);
+  shape.block_q = ChooseBlockQ(problem, machine, interleave, shape.block_k);
+
+  std::array<char, 200> reason{};
+  std::snprintf(reason.data(), reason.size(),
+                "K, V, dK and dV of %lld keys with P and dS of a tile take %lld KiB of L2; "
+                "bands of %lld columns of %lld heads at once for %d workers",
+                static_cast<long long>(shape.block_k),
+                static_cast<long long>(ColumnBytes(problem, shape.block_k) >> 10),
+                static_cast<long long>(interleave.band), static_cast<long long>(interleave.pairs), machine.workers);
+  shape.reason = reason.data();
+  return shape;
+}
+
+}  // namespace fa::tiling

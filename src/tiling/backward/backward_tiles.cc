@@ -1,0 +1,171 @@
+#include "tiling/backward/backward_tiles.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/integer.h"
+#include "tiling/forward/row_cut.h"
+
+namespace fa::tiling {
+namespace {
+
+using core::CeilDiv;
+
+/// Makes the tiles column after column, then sorts each band by steps.
+class TileMaker {
+ public:
+  TileMaker(const RowRule& rule, const BackwardCut& cut)
+      : rule_(rule), cut_(cut), row_groups_(CeilDiv(rule.sq, cut.block_q)), columns_(CeilDiv(rule.sk, cut.block_k)) {
+    last_of_rows_.assign(static_cast<size_t>(cut.group * row_groups_), PairTile::kNone);
+    for (int64_t row = 0; row < rule.sq; row += cut.strip_rows) {
+      strip_keys_.push_back(rule.KeysOfRows({row, std::min(row + cut.strip_rows, rule.sq)}));
+    }
+    const auto count = static_cast<size_t>(CountPairTiles(rule, cut));
+    result_.tiles.reserve(count);
+    steps_.reserve(count);
+  }
+
+  PairTiles Make() {
+    const bool descend = ColumnsDescend(rule_);
+    for (int64_t c = 0; c < columns_; ++c) {
+      if (c % cut_.band == 0) result_.band_begin.push_back(std::ssize(result_.tiles));
+      AddColumn(descend ? columns_ - 1 - c : c);
+    }
+    AddRowsWithoutKeys();
+    result_.band_begin.push_back(std::ssize(result_.tiles));
+    for (const int32_t last : last_of_rows_) {
+      if (last != PairTile::kNone) At(last).item.last_of_rows = true;
+    }
+    if (cut_.band > 1) SortBandsBySteps();
+    return std::move(result_);
+  }
+
+ private:
+  PairTile& At(int64_t tile) { return result_.tiles[static_cast<size_t>(tile)]; }
+
+  [[nodiscard]] Interval RowsOfGroup(int64_t row_group) const {
+    const int64_t begin = row_group * cut_.block_q;
+    return {begin, std::min(begin + cut_.block_q, rule_.sq)};
+  }
+
+  PairTile& Append(int64_t head, Interval rows, Interval keys) {
+    PairTile& tile = result_.tiles.emplace_back();
+    tile.item.head = head;
+    tile.item.row_begin = rows.begin;
+    tile.item.row_end = rows.end;
+    tile.item.key_begin = keys.begin;
+    tile.item.key_end = keys.end;
+    tile.band = static_cast<int32_t>(result_.band_begin.size()) - 1;
+    steps_.push_back(0);
+    return tile;
+  }
+
+  void AddColumn(int64_t column) {
+    const Interval keys{column * cut_.block_k, std::min((column + 1) * cut_.block_k, rule_.sk)};
+    const Interval rows = rule_.RowsOfKeys(keys);
+    const int64_t begin = std::ssize(result_.tiles);
+    if (rows.empty()) {
+      Append(0, {}, keys);
+    } else {
+      for (int64_t head = 0; head < cut_.group; ++head) {
+        for (int64_t r = rows.begin / cut_.block_q; r < CeilDiv(rows.end, cut_.block_q); ++r) {
+          AddTile(head, r, keys, begin);
+        }
+      }
+    }
+    At(begin).item.first_of_column = true;
+    result_.tiles.back().item.last_of_column = true;
+  }
+
+  void AddTile(int64_t head, int64_t row_group, Interval keys, int64_t column_begin) {
+    const auto id = static_cast<int32_t>(result_.tiles.size());
+    int32_t& before_in_rows = last_of_rows_[static_cast<size_t>(head * row_groups_ + row_group)];
+    PairTile& tile = Append(head, RowsOfGroup(row_group), keys);
+    Measure(tile.item);
+    tile.item.first_of_rows = before_in_rows == PairTile::kNone;
+    if (id > column_begin) {
+      At(id - 1).next_in_column = id;
+      WaitFor(id - 1);
+    }
+    if (before_in_rows != PairTile::kNone) {
+      At(before_in_rows).next_in_rows = id;
+      WaitFor(before_in_rows);
+    }
+    before_in_rows = id;
+  }
+
+  // The tile made last waits for `before`.
+  void WaitFor(int32_t before) {
+    result_.tiles.back().waits = true;
+    if (before < result_.band_begin.back()) return;
+    steps_.back() = std::max(steps_.back(), steps_[static_cast<size_t>(before)] + 1);
+  }
+
+  // Strips are clipped to their own keys in steps of kKeyStep.
+  void Measure(BackwardItem& item) {
+    for (int64_t row = item.row_begin; row < item.row_end; row += cut_.strip_rows) {
+      const Interval keys = strip_keys_[static_cast<size_t>(row / cut_.strip_rows)];
+      const int64_t begin = std::max(keys.begin / kKeyStep * kKeyStep, item.key_begin);
+      const int64_t end = std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, item.key_end);
+      if (begin >= end) continue;
+      item.cost += CeilDiv(end - begin, kKeyStep);
+      result_.visited_pairs +=
+          static_cast<double>(std::min(cut_.strip_rows, item.row_end - row)) * static_cast<double>(end - begin);
+    }
+  }
+
+  // The tiles of these rows wait for nothing, and stand in the last band.
+  void AddRowsWithoutKeys() {
+    if (row_groups_ == 0) return;  // for any number of heads
+    for (int64_t head = 0; head < cut_.group; ++head) {
+      for (int64_t r = 0; r < row_groups_; ++r) {
+        if (last_of_rows_[static_cast<size_t>(head * row_groups_ + r)] != PairTile::kNone) continue;
+        if (result_.band_begin.empty()) result_.band_begin.push_back(0);
+        BackwardItem& item = Append(head, RowsOfGroup(r), {}).item;
+        item.first_of_rows = item.last_of_rows = true;
+      }
+    }
+  }
+
+  // Counting sorts, stable: in a step columns keep their order.
+  void SortBandsBySteps() {
+    std::vector<int32_t> moved(result_.tiles.size());
+    std::vector<int32_t> next;  // per step of the band: where its next tile goes
+    for (size_t band = 0; band + 1 < result_.band_begin.size(); ++band) {
+      const auto begin = static_cast<size_t>(result_.band_begin[band]);
+      const auto steps = std::span(steps_).subspan(begin, static_cast<size_t>(result_.band_begin[band + 1]) - begin);
+      next.assign(static_cast<size_t>(*std::max_element(steps.begin(), steps.end())) + 2, 0);
+      for (const int32_t step : steps) ++next[static_cast<size_t>(step) + 1];
+      next[0] = static_cast<int32_t>(begin);
+      for (size_t step = 1; step < next.size(); ++step) next[step] += next[step - 1];
+      for (size_t t = 0; t < steps.size(); ++t) moved[begin + t] = next[static_cast<size_t>(steps[t])]++;
+    }
+    const auto renumber = [&moved](int32_t tile) {
+      return tile == PairTile::kNone ? PairTile::kNone : moved[static_cast<size_t>(tile)];
+    };
+    std::vector<PairTile> sorted(result_.tiles.size());
+    for (size_t t = 0; t < moved.size(); ++t) {
+      PairTile& tile = sorted[static_cast<size_t>(moved[t])];
+      tile = result_.tiles[t];
+      tile.next_in_column = renumber(tile.next_in_column);
+      tile.next_in_rows = renumber(tile.next_in_rows);
+    }
+    result_.tiles.swap(sorted);
+  }
+
+  const RowRule& rule_;
+  const BackwardCut& cut_;
+  const int64_t row_groups_, columns_;
+  std::vector<Interval> strip_keys_;
+  std::vector<int32_t> last_of_rows_;  // per (head, row group): its last tile so far
+  std::vector<int32_t> steps_;         // per tile, inside its band
+  PairTiles result_;
+};
+
+}  // namespace
+
+bool ColumnsDescend(const RowRule& rule) { return rule.sq > 0 && rule.Keys(0).end < rule.sk; }
+
+PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut) { return TileMaker(rule, cut).Make(); }
+
+}  // namespace fa::tiling

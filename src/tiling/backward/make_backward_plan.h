@@ -1,0 +1,19 @@
+#ifndef FA_TILING_MAKE_BACKWARD_PLAN_H_
+#define FA_TILING_MAKE_BACKWARD_PLAN_H_
+
+#include <vector>
+
+#include "tiling/backward/backward_plan.h"
+#include "tiling/problem.h"
+
+namespace fa::tiling {
+
+/// Of every task: who runs it in the simulation behind `efficiency` (all claim from one list, so no plan can know).
+[[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
+
+/// @throws PlanTooLarge, std::bad_alloc
+[[nodiscard]] BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& machine);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_MAKE_BACKWARD_PLAN_H_

@@ -1,0 +1,24 @@
+#include "tiling/forward/key_cut.h"
+
+#include <algorithm>
+
+#include "core/integer.h"
+
+namespace fa::tiling {
+namespace {
+
+using core::CeilDiv;
+
+// 512 keys of 128 f32 are 512 KiB of K and V: some 40 us of one core's share of memory, long against claiming a task
+// and adding its state. More than 32 parts would only add state; the longest sequences still feed 32 workers per head.
+constexpr int64_t kMinPart = 512, kMaxParts = 32;
+constexpr int64_t kPartStep = 256;
+
+}  // namespace
+
+int64_t KeysOfAPart(int64_t sq, int64_t sk) {
+  if (sq > kDecodeRows || sk <= kMinPart) return std::max<int64_t>(sk, 1);
+  return std::max(kMinPart, CeilDiv(CeilDiv(sk, kMaxParts), kPartStep) * kPartStep);
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,231 @@
+// The dense forward as the NPU schedules it: items (sequence, kv head, query head, row block) in that linear order,
+// each with the keys it must visit; contiguous ranges of about equal predicted time to the workers.
+#include "tiling/forward/make_forward_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "core/integer.h"
+#include "core/saturating.h"
+#include "tiling/claim_order.h"
+#include "tiling/forward/key_cut.h"
+#include "tiling/forward/row_cut.h"
+#include "tiling/plan_limits.h"
+#include "tiling/simulate.h"
+
+namespace fa::tiling {
+namespace {
+
+using core::CeilDiv;
+
+// A head is packed when this many strips read it: conversion costs about one strip's products (see PackDuration), so
+// packing once instead of in every tile pays from a few tiles on.
+constexpr int64_t kPackStrips = 8;
+// Packs begin at a whole group of rows of every level (kMostPairGroup of the kernels).
+constexpr int64_t kPackStep = 32;
+
+// Predicted times are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
+constexpr double kMaxTotalDuration = double{1LL << 50};
+
+// A discrete-event simulation of so many tasks takes about 20 ms; beyond, ranges are so long that balance is all.
+constexpr int32_t kMaxSimulatedTasks = 200'000;
+
+/// Makes the items, and for each its predicted time. Row blocks are measured once per sequence, not once per head.
+class ItemMaker {
+ public:
+  ItemMaker(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan)
+      : problem_(problem), machine_(machine), strip_rows_(machine.strip_rows), plan_(plan) {}
+
+  void MakeAll() {
+    Reserve();
+    for (size_t s = 0; s < problem_.sequences.size(); ++s) {
+      if (problem_.sequences[s].sq > 0) AddSequence(static_cast<int64_t>(s), problem_.sequences[s]);
+    }
+    plan_.pack_k = plan_.slot_rows > 0 && !problem_.k_in_place;
+    plan_.pack_v = plan_.slot_rows > 0 && !problem_.v_in_place;
+  }
+
+  std::vector<HeadTiles> heads;
+  std::vector<int64_t> durations;
+
+ private:
+  [[nodiscard]] RowCut Cut(const Sequence& sequence) const {
+    return CutRows(sequence.sq, problem_.group(), plan_.shape.block_q, strip_rows_);
+  }
+
+  [[nodiscard]] int64_t PartKeys(const Sequence& sequence) const {
+    return problem_.whole_rows ? std::max<int64_t>(sequence.sk, 1) : KeysOfAPart(sequence.rule.sq, sequence.sk);
+  }
+
+  void Reserve() {
+    double items = 0;
+    size_t sequences = 0;
+    for (const Sequence& sequence : problem_.sequences) {
+      if (sequence.sq == 0) continue;
+      const int64_t parts = CeilDiv(sequence.sk, PartKeys(sequence));
+      items += static_cast<double>(problem_.heads_kv) * static_cast<double>(Cut(sequence).tiles()) *
+               static_cast<double>(std::max<int64_t>(parts, 1));
+      ++sequences;
+    }
+    CheckTasks(items, machine_);
+    plan_.items.reserve(static_cast<size_t>(items));
+    durations.reserve(static_cast<size_t>(items));
+    heads.reserve(sequences * static_cast<size_t>(problem_.heads_kv));
+  }
+
+  void Measure(const Sequence& sequence) {
+    if (measured_ == sequence.rule) return;
+    measured_ = sequence.rule;
+    cut_ = Cut(sequence);
+    blocks_.clear();
+    for (int64_t row = 0; row < sequence.sq; row += cut_.rows) {
+      blocks_.push_back(MeasureTile(sequence.rule, {row, std::min(row + cut_.rows, sequence.sq)}, cut_.heads,
+                                    strip_rows_, plan_.shape.block_k));
+    }
+  }
+
+  // Rows to pack of every head of the sequence: those that a tile may read, that is those that a strip visits.
+  [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
+    const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
+    const bool dense = problem_.k_in_place && problem_.v_in_place;
+    const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
+    const bool pays = strips >= kPackStrips && cut_.tiles() >= 2;
+    if (dense || keys.empty() || !(pays || problem_.whole_rows)) return {};
+    return {keys.begin / kPackStep * kPackStep, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
+  }
+
+  // Packed values have at least a byte.
+  void CheckSlot() const {
+    const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
+    CheckWorkspace(static_cast<double>(plan_.slot_rows) * static_cast<double>(columns), machine_);
+  }
+
+  void AddSequence(int64_t index, const Sequence& sequence) {
+    Measure(sequence);
+    const Interval pack_keys = PackKeys(sequence);
+    if (!pack_keys.empty()) {
+      plan_.slot_rows = std::max(plan_.slot_rows, CeilDiv(sequence.sk, kKeyStep) * kKeyStep);
+      CheckSlot();
+    }
+    for (int64_t head_kv = 0; head_kv < problem_.heads_kv; ++head_kv) {
+      HeadTiles head{
+          .item_begin = std::ssize(plan_.items),
+          .row_blocks = cut_.row_blocks,
+          .uneven_rows = PartKeys(sequence) >= sequence.sk && blocks_.back().weight != blocks_.front().weight,
+          .pack_keys = pack_keys};
+      for (int64_t chunk = 0; chunk < cut_.head_chunks; ++chunk) AddRows(index, sequence, head_kv, chunk);
+      head.item_end = std::ssize(plan_.items);
+      heads.push_back(head);
+    }
+    const double flops_per_pair = 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
+    const double flops_per_head_pair = flops_per_pair * static_cast<double>(problem_.heads);
+    plan_.flops += flops_per_head_pair * static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
+    plan_.flops_full += flops_per_head_pair * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
+  }
+
+  void AddRows(int64_t index, const Sequence& sequence, int64_t head_kv, int64_t chunk) {
+    const double flops_per_pair = 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
+    const int64_t head_in_group = chunk * cut_.heads;
+    const int64_t heads_here = std::min(cut_.heads, problem_.group() - head_in_group);
+    for (size_t block = 0; block < blocks_.size(); ++block) {
+      const int64_t row = static_cast<int64_t>(block) * cut_.rows;
+      const Interval rows{row, std::min(row + cut_.rows, sequence.sq)};
+      // The last chunk of a group may hold fewer folded heads than the measured one.
+      const TileWork work = heads_here == cut_.heads
+                                ? blocks_[block]
+                                : MeasureTile(sequence.rule, rows, heads_here, strip_rows_, plan_.shape.block_k);
+      AddParts(sequence,
+               {.sequence = index,
+                .head_kv = head_kv,
+                .head_begin = head_kv * problem_.group() + head_in_group,
+                .heads = heads_here,
+                .row_begin = rows.begin,
+                .row_end = rows.end,
+                .keys = work.keys,
+                .cost = std::max<int64_t>(work.blocks, 1)},
+               work.weight);
+      plan_.flops_visited += flops_per_pair * work.pairs;
+    }
+  }
+
+  // The tile, or one item for each part of its keys that it touches.
+  void AddParts(const Sequence& sequence, ForwardItem item, int64_t weight) {
+    const int64_t part_keys = PartKeys(sequence);
+    const Interval hull = item.keys;
+    const int64_t first = hull.begin / part_keys;
+    const int64_t parts = hull.empty() ? 1 : (hull.end - 1) / part_keys - first + 1;
+    if (parts > 1) {
+      item.parts = static_cast<int32_t>(parts);
+      item.merge = static_cast<int32_t>(plan_.merges++);
+      item.first_state = plan_.states;
+      plan_.states += parts;
+      plan_.state_rows = std::max(plan_.state_rows, (item.row_end - item.row_begin) * item.heads);
+    }
+    const int64_t cost = item.cost;
+    for (int64_t part = 0; part < parts; ++part) {
+      if (parts > 1) {
+        item.part = static_cast<int32_t>(part);
+        item.keys = {std::max(hull.begin, (first + part) * part_keys),
+                     std::min(hull.end, (first + part + 1) * part_keys)};
+        item.cost = std::max<int64_t>(core::ShareOf(cost, item.keys.size(), hull.size()), 1);
+      }
+      plan_.items.push_back(item);
+      durations.push_back(parts > 1 ? std::max<int64_t>(core::ShareOf(weight, item.keys.size(), hull.size()), 1)
+                                    : weight);
+    }
+  }
+
+  const AttentionProblem& problem_;
+  const Machine& machine_;
+  const int64_t strip_rows_;
+  ForwardPlan& plan_;
+
+  std::optional<RowRule> measured_;  // the rule that cut_ and blocks_ belong to
+  RowCut cut_;
+  std::vector<TileWork> blocks_;  // of the sequence's row blocks
+};
+
+void ScaleDown(std::vector<int64_t>& durations) {
+  const double total = std::accumulate(durations.begin(), durations.end(), 0.0);
+  if (total <= kMaxTotalDuration) return;
+  const auto divisor = static_cast<int64_t>(total / kMaxTotalDuration) + 1;
+  for (int64_t& duration : durations) duration = std::max<int64_t>(duration / divisor, 1);
+}
+
+void Predict(std::span<const int64_t> durations, ForwardPlan& plan) {
+  const core::TaskGraph& graph = plan.graph;
+  const auto workers = static_cast<size_t>(graph.workers());
+  std::vector<int64_t> range_load(workers, 0);
+  for (size_t worker = 0; worker < workers; ++worker) {
+    for (int64_t position = graph.range_begin[worker]; position < graph.range_begin[worker + 1]; ++position) {
+      range_load[worker] += durations[static_cast<size_t>(graph.TaskAt(position))];
+    }
+  }
+  const int64_t total = std::accumulate(range_load.begin(), range_load.end(), int64_t{0});
+  const int64_t longest = *std::max_element(range_load.begin(), range_load.end());
+  plan.load.reserve(workers);
+  for (const int64_t load : range_load) {
+    plan.load.push_back(longest > 0 ? static_cast<double>(load) / static_cast<double>(longest) : 0.0);
+  }
+  if (workers == 1 || total == 0) return;
+  const bool simulate = graph.task_count > 1 && graph.task_count <= kMaxSimulatedTasks;
+  const int64_t makespan = simulate ? SimulateMakespan(graph, durations) : longest;
+  plan.efficiency = static_cast<double>(total) / (static_cast<double>(workers) * static_cast<double>(makespan));
+}
+
+}  // namespace
+
+ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& machine) {
+  ForwardPlan plan;
+  plan.shape = ChooseTileShape(problem, machine);
+  ItemMaker maker(problem, machine, plan);
+  maker.MakeAll();
+  ScaleDown(maker.durations);
+  OrderClaims(maker.heads, machine, plan, maker.durations);
+  Predict(maker.durations, plan);
+  return plan;
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,44 @@
+#ifndef FA_TILING_PACK_ORDER_H_
+#define FA_TILING_PACK_ORDER_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tiling/claim_order.h"
+#include "tiling/forward/forward_plan.h"
+
+namespace fa::tiling {
+
+/// A head whose K or V is packed: packs [pack_begin, pack_end) -> gate_in -> its tiles (-> gate_out -> the packs of
+/// packed head `successor`, which reuses the slot).
+struct PackedHead {
+  int64_t head = 0;  ///< index into the HeadTiles
+  int64_t item_begin = 0, item_end = 0;
+  int64_t pack_begin = 0, pack_end = 0;
+  int64_t pack_duration = 0;  ///< of all its packs
+  int32_t slot = 0;
+  bool slot_is_free = true;  ///< from the start: no head had the slot before
+  int64_t successor = -1;
+  int32_t gate_in = -1, gate_out = -1;
+};
+
+/// Fills in plan.packs (all but the slots) and appends their predicted times to `durations`. @throws PlanTooLarge
+[[nodiscard]] std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, const Machine& machine,
+                                                   ForwardPlan& plan, std::vector<int64_t>& durations);
+
+/// Gives each packed head a slot, given the workers' ranges of tiles `cuts`: a slot of its own as long as workers + 1
+/// slots suffice; otherwise one per worker, in which the heads that start in the worker's range follow each other.
+/// Fills in plan.kv_slots and the slots of packs and items.
+void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
+
+/// Adds gates and edges to plan.graph, and the gates' zeros to `durations`.
+void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<int64_t>& durations);
+
+/// Turns ranges `cuts` of the tiles in `item_order` (empty = identity) into graph.order and graph.range_begin.
+void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead> packed,
+                    std::span<const int32_t> item_order, std::span<const int64_t> cuts, core::TaskGraph& graph);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_PACK_ORDER_H_

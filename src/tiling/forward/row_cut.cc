@@ -1,0 +1,50 @@
+#include "tiling/forward/row_cut.h"
+
+#include <algorithm>
+
+#include "core/integer.h"
+#include "core/saturating.h"
+
+namespace fa::tiling {
+namespace {
+
+using core::CeilDiv;
+
+// What a strip costs in addition to its keys (transposing Q in and O out, the row statistics), as a number of keys: the
+// two transposes move 2 * D elements per row, about what 16 keys cost in multiply-adds. A model, not a measurement; it
+// only keeps strips with few keys from being taken for free.
+constexpr int64_t kStripOverheadKeys = 16;
+
+}  // namespace
+
+RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows) {
+  // From two strips per head on, a single head fills the vectors, and folding would only scatter the rows of Q and O.
+  // With fewer strips, folding pays if at least two heads fit into one tile.
+  if (group > 1 && sq < 2 * strip_rows && 2 * sq <= block_q) {
+    const int64_t chunks = CeilDiv(group, std::min(group, block_q / sq));
+    const int64_t heads = CeilDiv(group, chunks);
+    return {.heads = heads, .head_chunks = CeilDiv(group, heads), .rows = sq, .row_blocks = 1};
+  }
+  const int64_t even_rows = CeilDiv(sq, CeilDiv(sq, block_q));
+  const int64_t rows = std::min(sq, CeilDiv(even_rows, strip_rows) * strip_rows);
+  return {.heads = 1, .head_chunks = group, .rows = rows, .row_blocks = CeilDiv(sq, rows)};
+}
+
+TileWork MeasureTile(const RowRule& rule, Interval rows, int64_t heads, int64_t strip_rows, int64_t block_k) {
+  TileWork work{.keys = rule.KeysOfRows(rows)};
+  const int64_t folded_rows = rows.size() * heads;
+  for (int64_t folded = 0; folded < folded_rows; folded += strip_rows) {
+    const int64_t folded_end = std::min(folded + strip_rows, folded_rows);
+    const Interval keys = rule.KeysOfRows({rows.begin + folded / heads, rows.begin + CeilDiv(folded_end, heads)});
+    work.weight = core::SaturatedSum(work.weight, kStripOverheadKeys);
+    if (keys.empty()) continue;
+    const int64_t key_begin = keys.begin / kKeyStep * kKeyStep;
+    const int64_t key_end = std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, rule.sk);
+    work.blocks += (keys.end - 1) / block_k - keys.begin / block_k + 1;
+    work.pairs += static_cast<double>(folded_end - folded) * static_cast<double>(key_end - key_begin);
+    work.weight = core::SaturatedSum(work.weight, key_end - key_begin);
+  }
+  return work;
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,30 @@
+#ifndef FA_TILING_INDEXER_FACTS_H_
+#define FA_TILING_INDEXER_FACTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/tensor.h"
+#include "tiling/plan_facts.h"
+#include "tiling/sparse/indexer_plan.h"
+#include "tiling/sparse/sparse_sequences.h"
+
+namespace fa::tiling {
+
+/// A call that scores tokens with keys, in sizes.
+struct IndexerSizes {
+  const char* op = "";
+  std::string result;  ///< what the call makes of a token's scores: "the 2048 best"
+  DType dtype = DType::kF32;
+  int64_t heads = 0, d = 0;
+  int64_t key_width = 0;  ///< keys along the lanes of a strip
+};
+
+/// What the plan of such a call tells of itself; refers to the plan.
+[[nodiscard]] PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
+                                const IndexerPlan& plan, std::vector<std::string> kernels);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_INDEXER_FACTS_H_

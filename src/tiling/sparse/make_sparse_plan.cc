@@ -1,0 +1,84 @@
+#include "tiling/sparse/make_sparse_plan.h"
+
+#include <algorithm>
+
+#include "core/integer.h"
+
+namespace fa::tiling {
+namespace {
+
+using core::CeilDiv;
+
+// Gathered rows of K at D = 512 + 64 take 295 KiB in f32, the probabilities of a strip 24 KiB, which stay in L1. 64
+// keys take as long, measured, forward and backward; more would not stay in L1.
+constexpr int64_t kBlockK = 128;
+
+// The heads of a tile share its gathered keys. 144 are whole strips of 16, 24 and 48 lanes; their Q and O stay in L2.
+constexpr int64_t kTileHeads = 144;
+
+// Claiming a task takes a fraction of a microsecond; 1e6 flops are some ten.
+constexpr double kMinTaskFlops = 1e6;
+
+// Task ids are 32-bit.
+constexpr int64_t kMaxTasks = int64_t{1} << 30;
+
+void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
+  graph.task_count = static_cast<int32_t>(tasks);
+  graph.range_begin.assign(static_cast<size_t>(workers) + 1, tasks);
+  graph.range_begin[0] = 0;
+  graph.shared_claims = true;
+}
+
+int64_t TileColumns(const AttentionProblem& problem) { return problem.d + problem.d_rope + problem.dv; }
+
+/// What both directions share; flops of one product pass.
+SparsePlan Begin(const char* op, const SparseProblem& sparse) {
+  const AttentionProblem& problem = sparse.attention;
+  SparsePlan plan;
+  plan.op = op;
+  plan.block_k = kBlockK;
+  plan.tile_heads = std::min(kTileHeads, problem.heads);
+  plan.heads_per_task = problem.heads;
+  plan.flops = 2 * sparse.Pairs() * static_cast<double>(TileColumns(problem));
+  plan.reason = "gathered rows of " + std::to_string(plan.block_k) + " keys take " +
+                std::to_string(plan.block_k * (problem.d + problem.d_rope) * 4 / 1024) + " KiB of L2; " +
+                std::to_string(sparse.sequences.tokens) + " tokens";
+  return plan;
+}
+
+}  // namespace
+
+SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place) {
+  SparsePlan plan = Begin("sparse forward", sparse);
+  const int64_t tokens = sparse.sequences.tokens, heads = sparse.attention.heads;
+  if (in_place) plan.reason = "few heads read the rows of keys where they lie; " + std::to_string(tokens) + " tokens";
+  if (tokens > 0) {
+    const double flops_of_token = plan.flops / static_cast<double>(tokens);
+    // Twenty tasks per worker balance the load.
+    const int64_t most = std::max<int64_t>(tokens / (20 * machine.workers), 1);
+    plan.tokens_per_task =
+        std::clamp(static_cast<int64_t>(kMinTaskFlops / std::max(flops_of_token, 1.0)), int64_t{1}, most);
+    plan.tokens_per_task = std::max(plan.tokens_per_task, CeilDiv(tokens, kMaxTasks));
+    // Few tokens: their heads go to several workers. A mean over heads wants them in one task.
+    const int64_t strips = CeilDiv(heads, machine.strip_rows);
+    const int64_t parts = std::min(strips, CeilDiv(4 * machine.workers, tokens));
+    if (machine.workers > 1 && !sparse.whole_tokens && parts > 1) {
+      plan.heads_per_task = CeilDiv(CeilDiv(heads, parts), 16) * 16;
+    }
+    plan.token_tasks = CeilDiv(tokens, plan.tokens_per_task);
+  }
+  OneList(plan.token_tasks * plan.head_tasks(heads), machine.workers, plan.graph);
+  return plan;
+}
+
+SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse) {
+  SparsePlan plan = Begin("sparse backward", sparse);
+  const AttentionProblem& problem = sparse.attention;
+  // Q K^T, dO V^T, dS K, dS^T Q, P^T dO.
+  plan.flops = 2 * sparse.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
+  // One token per task: a task of several tokens would hold up the tokens after it.
+  plan.token_tasks = sparse.sequences.tokens;
+  return plan;
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,16 @@
+#ifndef FA_TILING_MAKE_SPARSE_PLAN_H_
+#define FA_TILING_MAKE_SPARSE_PLAN_H_
+
+#include "tiling/problem.h"
+#include "tiling/sparse/sparse_plan.h"
+#include "tiling/sparse/sparse_problem.h"
+
+namespace fa::tiling {
+
+/// @param in_place  the kernels read the rows of keys where they lie
+[[nodiscard]] SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place);
+[[nodiscard]] SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_MAKE_SPARSE_PLAN_H_

@@ -1,0 +1,70 @@
+#include "tiling/sparse/sparse_facts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tiling/plan_text.h"
+
+namespace fa::tiling {
+namespace {
+
+std::string ProblemText(const SparseProblem& sparse, const SparsePlan& plan) {
+  PlanText text;
+  text.AddProblem(plan.op, sparse.attention);
+  text.AddLine("selection: %lld entries per token, blocks of %lld keys, %s%s%s", Wide(sparse.entries),
+               Wide(sparse.block_size), sparse.sequences.mask == SparseMask::kNone ? "no mask" : "right-down causal",
+               sparse.has_v ? "" : ", v is k", sparse.paged ? ", keys in pages" : "");
+  return text.Take();
+}
+
+std::string TasksText(const SparseProblem& sparse, const SparsePlan& plan, const core::TaskGraph& graph) {
+  PlanText text;
+  text.AddLine("tile: %lld heads x %lld keys: %s", Wide(plan.tile_heads), Wide(plan.block_k), plan.reason.c_str());
+  const int64_t token_tasks = plan.token_tasks * plan.head_tasks(sparse.attention.heads);
+  text.AddLine("tasks: %lld of %lld tokens and %lld heads, %lld for the sums of keys", Wide(token_tasks),
+               Wide(plan.tokens_per_task), Wide(plan.heads_per_task), Wide(graph.task_count - token_tasks));
+  return text.Take();
+}
+
+std::vector<PlanTile> TilesOf(const SparseProblem& sparse, const SparsePlan& plan) {
+  std::vector<PlanTile> tiles;
+  const int64_t heads = sparse.attention.heads;
+  for (int64_t token = 0; token < sparse.sequences.tokens; ++token) {
+    const SparseToken of = sparse.sequences.Token(token);
+    const int64_t keys = sparse.KeysAtMost(of);
+    for (int64_t head = 0; head < heads; head += plan.heads_per_task) {
+      tiles.push_back({.batch = of.sequence,
+                       .head_begin = head,
+                       .head_end = std::min(head + plan.heads_per_task, heads),
+                       .row_begin = of.row,
+                       .row_end = of.row + 1,
+                       .key_end = keys,
+                       .cost = (keys + plan.block_k - 1) / plan.block_k});
+    }
+  }
+  return tiles;
+}
+
+}  // namespace
+
+PlanFacts FactsOf(const SparseProblem& sparse, const Machine& machine, const SparsePlan& plan,
+                  const core::TaskGraph& graph, std::vector<std::string> kernels) {
+  return {.op = plan.op,
+          .machine = machine,
+          .kernels = std::move(kernels),
+          .reason = plan.reason,
+          .block_q = plan.tile_heads,
+          .block_k = plan.block_k,
+          .graph = graph,
+          .flops = plan.flops,
+          .flops_full = plan.flops,
+          .flops_visited = plan.flops,
+          .load = {},
+          .unpredicted = true,
+          .problem = ProblemText(sparse, plan),
+          .tasks = TasksText(sparse, plan, graph),
+          .loads = {},
+          .tiles = [sparse, &plan] { return TilesOf(sparse, plan); }};
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,26 @@
+#ifndef FA_TILING_TOKEN_GROUPS_H_
+#define FA_TILING_TOKEN_GROUPS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tiling/row_interval.h"
+#include "tiling/sparse/sparse_sequences.h"
+
+namespace fa::tiling {
+
+/// Tokens [rows) of a sequence that walk its keys together.
+struct TokenGroup {
+  int64_t sequence = 0;
+  Interval rows;
+  int64_t first_group = 0;  ///< of the sequence
+};
+
+/// Tokens of a group: fewer where there are few for the workers.
+[[nodiscard]] int64_t TokensOfAGroup(const SparseSequences& sequences, int workers);
+/// All tokens in order, in groups of at most `tokens` of one sequence.
+[[nodiscard]] std::vector<TokenGroup> MakeTokenGroups(const SparseSequences& sequences, int64_t tokens);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_TOKEN_GROUPS_H_

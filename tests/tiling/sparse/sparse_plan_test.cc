@@ -1,0 +1,119 @@
+// Plans of the sparse operators, from sizes alone.
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "tiling/sparse/make_indexer_plan.h"
+#include "tiling/sparse/make_key_sum_plan.h"
+#include "tiling/sparse/make_sparse_plan.h"
+#include "tiling/sparse/token_groups.h"
+
+namespace fa::tiling {
+namespace {
+
+/// Sequences of (queries, keys), one behind the other.
+SparseSequences Sequences(const std::vector<std::pair<int64_t, int64_t>>& sizes) {
+  SparseSequences sequences;
+  for (const auto& [sq, sk] : sizes) {
+    sequences.list.push_back({.sq = sq, .sk = sk, .first_token = sequences.tokens});
+    sequences.tokens += sq;
+    sequences.max_sk = std::max(sequences.max_sk, sk);
+  }
+  return sequences;
+}
+
+const std::vector<std::vector<std::pair<int64_t, int64_t>>> kCalls = {
+    {}, {{1, 7}}, {{0, 5}, {3, 0}, {40, 700}}, {{9, 300}, {0, 0}, {64, 64}, {1, 5000}}};
+
+TEST(TokenGroups, CoverEachTokenOnce) {
+  for (const auto& call : kCalls) {
+    const SparseSequences sequences = Sequences(call);
+    for (const int64_t tokens : {1, 7, 32}) {
+      int64_t covered = 0, number = 0, sequence = -1, first = 0;
+      for (const TokenGroup& group : MakeTokenGroups(sequences, tokens)) {
+        if (group.sequence != sequence) first = number;
+        sequence = group.sequence;
+        EXPECT_EQ(group.first_group, first);
+        EXPECT_EQ(sequences.list[static_cast<size_t>(sequence)].first_token + group.rows.begin, covered);
+        EXPECT_GT(group.rows.size(), 0);
+        EXPECT_LE(group.rows.size(), tokens);
+        covered += group.rows.size();
+        ++number;
+      }
+      EXPECT_EQ(covered, sequences.tokens);
+    }
+  }
+}
+
+TEST(KeySumPlan, CoversEachKeyOnceToClearAndOnceToWrite) {
+  for (const auto& call : kCalls) {
+    const SparseSequences sequences = Sequences(call);
+    for (const int64_t columns : {1, 128, 1 << 20}) {
+      const KeySumPlan plan = MakeKeySumPlan(sequences, columns, sequences.tokens, 3);
+      int64_t keys = 0;
+      for (size_t b = 0; b < sequences.list.size(); ++b) {
+        EXPECT_EQ(plan.first_key[b], keys);
+        keys += sequences.list[b].sk;
+      }
+      EXPECT_EQ(plan.first_key.back(), keys);
+      EXPECT_GE(plan.key_tasks * plan.keys_per_task, keys);
+      EXPECT_LT((plan.key_tasks - 1) * plan.keys_per_task, std::max<int64_t>(keys, 1));
+      EXPECT_EQ(plan.graph.task_count, sequences.tokens + 2 * plan.key_tasks);
+      EXPECT_TRUE(plan.graph.shared_claims);
+      EXPECT_FALSE(plan.graph.has_edges());
+      EXPECT_EQ(plan.graph.workers(), 3);
+    }
+  }
+}
+
+TEST(SparsePlan, TasksCoverAllTokensAndHeads) {
+  for (const auto& call : kCalls) {
+    const SparseSequences sequences = Sequences(call);
+    for (const int64_t heads : {1, 20, 128}) {
+      AttentionProblem attention;
+      attention.heads = heads;
+      attention.heads_kv = 1;
+      attention.d = attention.dv = 64;
+      for (const int workers : {1, 2, 64}) {
+        for (const bool whole_tokens : {false, true}) {
+          const SparseProblem problem{
+              .attention = attention, .sequences = sequences, .entries = 16, .whole_tokens = whole_tokens};
+          const SparsePlan plan = MakeSparseForwardPlan(problem, {.workers = workers}, /*in_place=*/false);
+          EXPECT_GE(plan.token_tasks * plan.tokens_per_task, sequences.tokens);
+          EXPECT_LT((plan.token_tasks - 1) * plan.tokens_per_task, std::max<int64_t>(sequences.tokens, 1));
+          EXPECT_GE(plan.head_tasks(heads) * plan.heads_per_task, heads);
+          EXPECT_EQ(plan.graph.task_count, plan.token_tasks * plan.head_tasks(heads));
+          if (whole_tokens || workers == 1) {
+            EXPECT_EQ(plan.head_tasks(heads), 1);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(IndexerPlan, ItemsCoverWhatEachTokenMaySelectOnce) {
+  for (const auto& call : kCalls) {
+    const SparseSequences sequences = Sequences(call);
+    for (const int workers : {1, 2, 64}) {
+      const IndexerPlan plan = MakeIndexerPlan(sequences, 4, 32, 16, {.workers = workers});
+      std::vector<int64_t> keys(static_cast<size_t>(sequences.tokens));
+      for (const IndexerItem& item : plan.items) {
+        EXPECT_EQ(item.keys.begin % 16, 0);
+        for (int64_t i = 0; i < item.rows.size(); ++i) {
+          int64_t& of_token = keys[static_cast<size_t>(item.first_token + i)];
+          EXPECT_EQ(of_token, item.keys.begin);  // in order, without gaps
+          of_token = item.keys.end;
+        }
+      }
+      for (int64_t token = 0; token < sequences.tokens; ++token) {
+        EXPECT_GE(keys[static_cast<size_t>(token)], sequences.Limit(sequences.Token(token)));
+      }
+      EXPECT_EQ(plan.graph.task_count, std::ssize(plan.items) + (plan.cut ? sequences.tokens : 0));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::tiling
