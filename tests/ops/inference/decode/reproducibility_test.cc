@@ -70,8 +70,12 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   }
 }
 
+// With a tile unit the forward of bf16 sums over shorter blocks of keys than decode, whose kernels are those of f32.
+bool HasTileUnit(Isa isa) { return isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated; }
+
 TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (dtype == DType::kBF16 && HasTileUnit(GetParam())) continue;
     const DecodeCase c = MakeDecodeCase(4, 1, 1, {1100, 1100}, dtype);
     const ForwardProblem dense(c.dense);
     ASSERT_TRUE(dense.Run(ContextOf(GetParam(), 2)).ok());

@@ -353,7 +353,8 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
     }
     const auto expect = [&](const std::vector<double>& statistic, double (ForwardTolerance::*far)(int64_t) const) {
       for (size_t row = 0; case_.statistics && row < statistic.size(); ++row) {
-        expected.statistics.push_back(statistic[row]);
+        // Whatever makes the sum NaN makes the maximum NaN, too.
+        expected.statistics.push_back(std::isnan(exact.sum[row]) ? exact.sum[row] : statistic[row]);
         expected.statistics_tolerance.push_back((tolerance.*far)(static_cast<int64_t>(row)));
       }
     };
