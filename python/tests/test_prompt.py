@@ -116,14 +116,14 @@ def test_statistics_of_rows_past_the_length_are_zero():
 
 def test_what_int8_inputs_do_not_take_is_named():
     scales8 = {name: torch.tensor([value]) for name, value in INT8_SCALES.items()}
-    for argument, options in {
-        "query_rope": options_of_the_forward()["rope"],
-        "sink": {"sink": torch.randn(N)},
-        "softcap": {"softcap": 2.0},
-        "pse_type": {"pse_type": 1},
-        "softmax_max": {"return_statistics": True},
+    for message, options in {
+        "query_rope: given, want none": options_of_the_forward()["rope"],
+        "sink: given, want none": {"sink": torch.randn(N)},
+        "softcap=2, want 0": {"softcap": 2.0},
+        "pse_type=1, want 0": {"pse_type": 1},
+        "softmax_max: given, want none": {"return_statistics": True},
     }.items():
-        with pytest.raises(ValueError, match=rf"^invalid argument: {argument}: given, want none \(q\.dtype=i8\)$"):
+        with pytest.raises(ValueError, match=rf"^invalid argument: {message} \(q\.dtype=i8\)$"):
             fa.prompt_flash_attention(*random_int8(), **scales8, **options)
     with pytest.raises(ValueError, match="pse_type=4, want 0..3"):
         fa.prompt_flash_attention(*random_qkv(), pse_type=4)
