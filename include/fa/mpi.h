@@ -27,6 +27,14 @@ FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& ar
                                                          const SequenceShards& shards, MPI_Comm communicator,
                                                          Context* context = nullptr);
 
+/// Collective over `communicator`; as fa::FlashAttentionGrad over ranks.
+FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
+                                 const SequenceShards& shards, MPI_Comm communicator, Context* context = nullptr);
+FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
+                                                                 const AttentionOptions& options,
+                                                                 const SequenceShards& shards, MPI_Comm communicator,
+                                                                 Context* context = nullptr);
+
 }  // namespace fa::mpi
 
 #endif  // FA_MPI_H_

@@ -34,6 +34,21 @@ FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& ar
                                                          std::shared_ptr<Transport> transport,
                                                          Context* context = nullptr);
 
+/// FlashAttentionGrad over all ranks, as FlashAttention over ranks: every rank passes its own rows of q, k, v, out,
+/// d_out and the statistics, and gets its own rows of dq, dk and dv. dsink and dslopes come out on every rank, summed
+/// over all rows. The bits are those of one process.
+/// @return as FlashAttention over ranks; dpse is not taken
+FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
+                                 const SequenceShards& shards, std::shared_ptr<Transport> transport,
+                                 Context* context = nullptr);
+
+/// Plans the same call; collective too. One Run at a time; every rank runs its plan as often as the others.
+FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
+                                                                 const AttentionOptions& options,
+                                                                 const SequenceShards& shards,
+                                                                 std::shared_ptr<Transport> transport,
+                                                                 Context* context = nullptr);
+
 }  // namespace fa
 
 #endif  // FA_RANKED_ATTENTION_H_

@@ -125,4 +125,18 @@ Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options
   return plan.ok() ? plan->Run(args) : plan.status();
 }
 
+Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
+                                                          const AttentionOptions& options, const SequenceShards& shards,
+                                                          MPI_Comm communicator, Context* context) {
+  auto transport = MakeTransport(communicator);
+  if (!transport.ok()) return transport.status();
+  return fa::PlanFlashAttentionGrad(args, options, shards, std::move(*transport), context);
+}
+
+Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+                          MPI_Comm communicator, Context* context) {
+  auto plan = PlanFlashAttentionGrad(args, options, shards, communicator, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
 }  // namespace fa::mpi
