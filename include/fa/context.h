@@ -62,6 +62,7 @@ enum class NumaPolicy : uint8_t {
   kIgnore,  ///< one arena over all cores
 };
 
+/// How a context is made. Every field has a default.
 struct ContextOptions {
   int threads = 0;  ///< 0: environment FA_NUM_THREADS (1..65536), else every core of the process' affinity mask
   std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else the fastest (docs/kernels.md)

@@ -19,6 +19,7 @@ namespace fa {
 /// Any integers are taken; they saturate, and a row whose interval is empty is a row without keys.
 class FA_API Mask {
  public:
+  /// Which rule it is. delta = Sk - Sq of the batch element or sequence.
   enum class Kind : uint8_t {
     kNone,             ///< all
     kCausal,           ///< j <= i + delta
@@ -34,6 +35,7 @@ class FA_API Mask {
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
   Mask() = default;
+  /// Every query sees every key.
   static Mask None();
   /// Bottom-right aligned causal: the last query sees every key.
   static Mask Causal();

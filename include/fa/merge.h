@@ -20,6 +20,7 @@ struct MergeArgs {
   MutableTensorView out, softmax_max, softmax_sum;  ///< may be the very tensors of prev (same data, shape and strides)
 };
 
+/// How the tensors of MergeArgs are laid out.
 struct MergeOptions {
   Layout layout = Layout::kSBH;  ///< any of the layouts
   int64_t heads = 0;             ///< for BSH and SBH; 0: taken from the statistics
