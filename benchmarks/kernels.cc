@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/cpu.h"
-#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
+#include "core/machine/cpu.h"
 #include "peak/fma_peak.h"
 
 namespace fa::core::kernels {

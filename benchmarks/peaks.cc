@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/cpu.h"
 #include "core/kernels/kernel_types.h"
+#include "core/machine/cpu.h"
 #include "peak/fma_peak.h"
 #include "peak/peak_loops.h"
 #include "peak/read_bandwidth.h"

@@ -14,7 +14,7 @@ forbid_in() {
 forbid() { forbid_in "src/$1" "$2"; }
 forbid core 'layout/|tiling/|ops/|fa/plan'
 forbid layout 'tiling/|ops/'
-forbid tiling 'ops/|core/kernels/|core/executor|tbb/|oneapi/|hwloc|thread|mutex|atomic'
+forbid tiling 'ops/|core/kernels/|core/run/|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'tbb/|oneapi/|hwloc|cblas'
 # The rooms of ops: plan <- bind <- tile <- dense, token; dense <- inference, ranks; token <- sparse, indexer.
 forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer|ranks)/'

@@ -135,7 +135,7 @@ def multiply_cycles(core, kind, known={}):
 
 def largest_loops(build):
     """@return {kernel: the loop of it that multiplies most}, in the order of the objects"""
-    objects = sorted(build.glob("src/core/kernels/CMakeFiles/fa_kernels_neon*.dir/*.o"))
+    objects = sorted(build.glob("src/core/kernels/CMakeFiles/fa_kernels_neon*.dir/**/*.o"))
     if not objects:
         sys.exit(f"model_kernels: {build} has no kernels of aarch64")
     largest = {}

@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fa.torch_npu as torch_npu
-from fa import _torch_ops
+from fa._torch import ops as _torch_ops
 from fa.torch import scaled_dot_product_attention
 
 B, N, S, D = 2, 2, 12, 8

@@ -11,7 +11,7 @@ from reference import assert_within, attention, bnsd, to_layout, tolerances
 from torch.func import vmap
 
 import fa
-from fa import _torch_decode
+from fa._torch import decode as _torch_decode
 from fa.torch import decode_attention
 
 B, N, NKV, SQ, S, D, PAGE = 3, 6, 2, 2, 70, 24, 16

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fa import _torch_sdpa
+from fa._torch import sdpa as _torch_sdpa
 from fa.torch import scaled_dot_product_attention
 
 B, N, L, S, E = 2, 4, 5, 7, 8

@@ -135,7 +135,7 @@ def test_heads_that_do_not_split_evenly_are_gathered(plane):
     tensors = [DTensor.from_local(t, row, [Replicate()], run_check=False) for t in whole]
     out = scaled_dot_product_attention(*tensors, enable_gqa=True)
     assert torch.equal(out.to_local(), scaled_dot_product_attention(*whole, enable_gqa=True))
-    from fa._torch_distributed import _splits_evenly
+    from fa._torch.distributed import _splits_evenly
 
     assert [_splits_evenly(6, shape) for shape in ((4,), (2, 2))] == [False, False]
     assert [_splits_evenly(6, shape) for shape in ((2, 3), (2,), (8,))] == [True, True, True]

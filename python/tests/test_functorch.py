@@ -12,7 +12,9 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 
 import fa
 import fa.torch_npu as torch_npu
-from fa import _torch_ops, _torch_sparse_ops, _torch_vmap
+from fa._torch import ops as _torch_ops
+from fa._torch import sparse_ops as _torch_sparse_ops
+from fa._torch import vmap as _torch_vmap
 from fa.flash_attn import flash_attn_with_kvcache
 from fa.torch import scaled_dot_product_attention
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fa import _torch_nested
+from fa._torch import nested as _torch_nested
 from fa.torch import replace_scaled_dot_product_attention, scaled_dot_product_attention
 
 N, E = 4, 8

@@ -114,7 +114,7 @@ def test_fx_traces_the_replacement():
 
 def test_a_default_device_at_import_changes_nothing():
     script = (
-        "import torch; torch.set_default_device('meta'); import fa.torch; from fa._torch_direct import possible; "
+        "import torch; torch.set_default_device('meta'); import fa.torch; from fa._torch.direct import possible; "
         "torch.set_default_device(None); print(possible(torch.empty(0)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -204,7 +204,7 @@ def test_refusals():
 
 
 def test_opcheck_and_fake_shapes():
-    from fa import _torch_ops
+    from fa._torch import ops as _torch_ops
 
     call = _torch_ops.PromptCall(
         *[None] * 7,

@@ -10,7 +10,7 @@ from sparse_reference import counts, indexer_scores, indexer_size, kl_loss
 
 import fa
 import fa.torch_npu as torch_npu
-from fa import _torch_sparse_ops
+from fa._torch import sparse_ops as _torch_sparse_ops
 
 B, S1, S2, N, D, ROPE, K = 2, 24, 40, 8, 16, 8, 12
 SCALE = (D + ROPE) ** -0.5

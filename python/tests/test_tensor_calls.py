@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import fa
-from fa import _fa, _torch_direct
+from fa import _fa
+from fa._torch import direct as _torch_direct
 from fa.flash_attn import flash_attn_func, flash_attn_interface
 from fa.torch import decode_attention, scaled_dot_product_attention
 

@@ -367,7 +367,7 @@ def test_ring_update_of_packed_sequences_in_both_orders():
             *first[:3], *second[:3], actual_seq_qlen=with_zero, input_layout="TND", input_softmax_layout=order
         )
     assert torch.equal(results[""][0], results["TND"][0])
-    from fa._torch_ops import by_row
+    from fa._torch.ops import by_row
 
     assert torch.equal(by_row(results[""][1], CU_Q), results["TND"][1])
     assert torch.equal(by_row(results[""][2], CU_Q), results["TND"][2])

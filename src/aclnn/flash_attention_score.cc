@@ -1,6 +1,6 @@
 // The versions of the dense forward differ only in the parameters that they have.
-#include "aclnn/executor.h"
-#include "aclnn/forward_operation.h"
+#include "aclnn/operations/forward_operation.h"
+#include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 
 using fa::aclnn::Execute;

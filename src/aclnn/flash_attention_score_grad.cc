@@ -1,6 +1,6 @@
 // The versions of the dense backward differ only in the parameters that they have.
-#include "aclnn/backward_operation.h"
-#include "aclnn/executor.h"
+#include "aclnn/operations/backward_operation.h"
+#include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 
 using fa::aclnn::Execute;

@@ -1,6 +1,6 @@
 // The versions of the decode differ only in the parameters that they have.
-#include "aclnn/decode_operation.h"
-#include "aclnn/executor.h"
+#include "aclnn/operations/decode_operation.h"
+#include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_incre_flash_attention.h"
 #include "aclnnop/aclnn_incre_flash_attention_v2.h"
 #include "aclnnop/aclnn_incre_flash_attention_v3.h"

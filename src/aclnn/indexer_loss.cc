@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "aclnn/sparse_operation.h"
+#include "aclnn/operations/sparse_operation.h"
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
 #include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss.h"
 

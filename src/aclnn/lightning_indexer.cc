@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "aclnn/descriptors.h"
-#include "aclnn/sparse_operation.h"
+#include "aclnn/operations/sparse_operation.h"
+#include "aclnn/runtime/descriptors.h"
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
 #include "fa/lightning_indexer_grad.h"

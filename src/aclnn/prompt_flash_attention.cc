@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "aclnn/attention_call.h"
-#include "aclnn/descriptors.h"
-#include "aclnn/operands.h"
-#include "aclnn/planned_operation.h"
-#include "aclnn/report.h"
+#include "aclnn/operations/attention_call.h"
+#include "aclnn/operations/operands.h"
+#include "aclnn/operations/planned_operation.h"
+#include "aclnn/runtime/descriptors.h"
+#include "aclnn/runtime/report.h"
 #include "aclnnop/aclnn_prompt_flash_attention.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v2.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v3.h"

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "aclnn/attention_call.h"
-#include "aclnn/executor.h"
-#include "aclnn/names.h"
-#include "aclnn/operands.h"
-#include "aclnn/report.h"
-#include "aclnn/sequence_lengths.h"
-#include "aclnn/strided_copy.h"
+#include "aclnn/operations/attention_call.h"
+#include "aclnn/operations/names.h"
+#include "aclnn/operations/operands.h"
+#include "aclnn/operations/sequence_lengths.h"
+#include "aclnn/runtime/executor.h"
+#include "aclnn/runtime/report.h"
+#include "aclnn/runtime/strided_copy.h"
 #include "aclnnop/aclnn_ring_attention_update.h"
 #include "fa/merge.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "aclnn/sparse_operation.h"
+#include "aclnn/operations/sparse_operation.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
 
 namespace fa::aclnn {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "aclnn/sparse_operation.h"
+#include "aclnn/operations/sparse_operation.h"
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"
 
 using namespace fa::aclnn;  // NOLINT(google-build-using-namespace): the functions below are its C interface

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "core/context_impl.h"
-#include "core/cpu.h"
-#include "core/guarded_call.h"
-#include "core/proven_isa.h"
+#include "core/machine/cpu.h"
+#include "core/machine/proven_isa.h"
+#include "core/run/guarded_call.h"
 
 namespace fa {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/executor.h"
-#include "core/flow_executor.h"
+#include "core/machine/topology.h"
 #include "core/pool.h"
-#include "core/topology.h"
+#include "core/run/executor.h"
+#include "core/run/flow_executor.h"
 #include "fa/context.h"
 #include "fa/status.h"
 #include "fa/workspace.h"

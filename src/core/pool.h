@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/fork_depth.h"
+#include "core/run/fork_depth.h"
 
 namespace fa::core {
 

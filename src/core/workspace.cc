@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "core/guarded_call.h"
 #include "core/memory.h"
+#include "core/run/guarded_call.h"
 
 namespace fa {
 namespace {

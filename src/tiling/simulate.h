@@ -15,8 +15,8 @@ struct Simulated {
   std::vector<int> worker;    ///< per task: who ran it
 };
 
-/// Simulates a run of the graph: every worker follows the claim rule of core/executor.h, task t takes durations[t], and
-/// everything else takes no time. The worker that completes the last predecessor of claimed tasks runs the first of
+/// Simulates a run of the graph: every worker follows the claim rule of core/run/executor.h, task t takes durations[t],
+/// and everything else takes no time. The worker that completes the last predecessor of claimed tasks runs the first of
 /// them next; the others are queued and go before new claims, the latest freed first. Discrete events: O((tasks +
 /// edges) log workers).
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "aclnn/operator_call.h"
-#include "aclnn/shaped_forward.h"
+#include "aclnn/calls/operator_call.h"
+#include "aclnn/calls/shaped_forward.h"
 
 namespace fa::test {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <tuple>
 
-#include "aclnn/backward_face.h"
-#include "support/random_backward_case.h"
+#include "aclnn/calls/backward_face.h"
+#include "support/cases/random_backward_case.h"
 
 namespace fa::test {
 namespace {

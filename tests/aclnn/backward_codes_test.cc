@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/backward_face.h"
+#include "aclnn/calls/backward_face.h"
 
 namespace fa::test {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "acl/acl.h"
-#include "aclnn/face_call.h"
-#include "aclnn/operator_call.h"
+#include "aclnn/calls/face_call.h"
+#include "aclnn/calls/operator_call.h"
 
 namespace fa::test {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <tuple>
 
-#include "aclnn/forward_face.h"
-#include "support/random_forward_case.h"
+#include "aclnn/calls/forward_face.h"
+#include "support/cases/random_forward_case.h"
 
 namespace fa::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "aclnn/shaped_forward.h"
+#include "aclnn/calls/shaped_forward.h"
 
 namespace fa::test {
 namespace {

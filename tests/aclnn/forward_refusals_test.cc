@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "aclnn/shaped_forward.h"
+#include "aclnn/calls/shaped_forward.h"
 
 namespace fa::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "aclnn/operator_call.h"
+#include "aclnn/calls/operator_call.h"
 #include "support/fp_control.h"
 
 namespace fa::test {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/sparse_face.h"
+#include "aclnn/calls/sparse_face.h"
 #include "ops/indexer/loss_case.h"
 
 namespace fa::test {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "aclnn/sparse_face.h"
-#include "aclnn/spread.h"
+#include "aclnn/calls/sparse_face.h"
+#include "aclnn/calls/spread.h"
 #include "ops/indexer/lse_case.h"
 
 namespace fa::test {

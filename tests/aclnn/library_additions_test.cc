@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "fa/merge.h"
-#include "support/compare.h"
-#include "support/forward_problem.h"
+#include "support/cases/forward_problem.h"
+#include "support/compare/compare.h"
 
 namespace fa::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/sparse_face.h"
-#include "aclnn/spread.h"
+#include "aclnn/calls/sparse_face.h"
+#include "aclnn/calls/spread.h"
 #include "ops/indexer/indexer_case.h"
 
 namespace fa::test {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/face_call.h"
+#include "aclnn/calls/face_call.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_incre_flash_attention_v4.h"
 #include "support/hang_alarm.h"

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "aclnn/operator_call.h"
+#include "aclnn/calls/operator_call.h"
 #include "support/allocation_counter.h"
 
 namespace fa::test {

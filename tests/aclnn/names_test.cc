@@ -1,5 +1,5 @@
 // Every argument of the library's that an operator of the device has is called as its header calls the parameter.
-#include "aclnn/names.h"
+#include "aclnn/operations/names.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "support/call_fields.h"
+#include "support/cases/call_fields.h"
 
 namespace fa::test {
 namespace {

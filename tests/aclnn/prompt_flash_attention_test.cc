@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/face_call.h"
+#include "aclnn/calls/face_call.h"
 #include "aclnnop/aclnn_prompt_flash_attention.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v2.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v3.h"

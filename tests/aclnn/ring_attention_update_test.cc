@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/face_call.h"
+#include "aclnn/calls/face_call.h"
 #include "aclnnop/aclnn_ring_attention_update.h"
 #include "fa/merge.h"
-#include "support/random_values.h"
+#include "support/cases/random_values.h"
 #include "support/tensor.h"
 
 namespace fa::test {

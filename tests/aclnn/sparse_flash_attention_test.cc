@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/sparse_face.h"
-#include "aclnn/spread.h"
+#include "aclnn/calls/sparse_face.h"
+#include "aclnn/calls/spread.h"
 #include "ops/sparse/sparse_case.h"
 
 namespace fa::test {

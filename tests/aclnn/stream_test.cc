@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "aclnn/face_call.h"
+#include "aclnn/calls/face_call.h"
 
 namespace fa::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "aclnn/face_call.h"
+#include "aclnn/calls/face_call.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 
 namespace fa::test {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "aclnn/backward_face.h"
-#include "aclnn/forward_face.h"
-#include "support/compare.h"
-#include "support/compare_gradients.h"
+#include "aclnn/calls/backward_face.h"
+#include "aclnn/calls/forward_face.h"
+#include "support/compare/compare.h"
+#include "support/compare/compare_gradients.h"
 
 namespace fa::test {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/flow_executor.h"
 #include "core/random_graph.h"
+#include "core/run/flow_executor.h"
 
 namespace fa::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/claim_state.h"
+#include "core/run/claim_state.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/executor.h"
 #include "core/random_graph.h"
+#include "core/run/executor.h"
 
 namespace fa::core {
 namespace {

@@ -1,7 +1,7 @@
 #ifndef FA_TESTS_CORE_COUNT_FAULTS_H_
 #define FA_TESTS_CORE_COUNT_FAULTS_H_
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "core/task_graph.h"
 
 namespace fa::test {

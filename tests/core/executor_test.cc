@@ -1,4 +1,4 @@
-#include "core/executor.h"
+#include "core/run/executor.h"
 
 #include <gtest/gtest.h>
 
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "core/count_faults.h"
-#include "core/flow_executor.h"
 #include "core/random_graph.h"
-#include "core/serial_executor.h"
-#include "support/shuffled_executor.h"
-#include "support/thread_executor.h"
+#include "core/run/flow_executor.h"
+#include "core/run/serial_executor.h"
+#include "support/execution/shuffled_executor.h"
+#include "support/execution/thread_executor.h"
 
 namespace fa::core {
 namespace {

@@ -1,5 +1,5 @@
 // Machines that are not here, as their kernels describe them in files.
-#include "core/machine_files.h"
+#include "core/machine/machine_files.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/kernel_files.h"
+#include "core/machine/kernel_files.h"
 
 namespace fa::core {
 namespace {

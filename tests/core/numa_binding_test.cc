@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/affinity.h"
 #include "core/context_impl.h"
+#include "core/machine/affinity.h"
 #include "core/random_graph.h"
 
 namespace fa::core {

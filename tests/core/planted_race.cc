@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "core/random_graph.h"
-#include "support/context_on.h"
-#include "support/operator_calls.h"
-#include "support/thread_executor.h"
+#include "support/cases/operator_calls.h"
+#include "support/execution/context_on.h"
+#include "support/execution/thread_executor.h"
 
 namespace {
 

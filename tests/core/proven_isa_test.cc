@@ -1,6 +1,6 @@
 // Levels tried against the ones below: right kernels pass, each kind of wrong one is seen, and what falls back says so.
 
-#include "core/proven_isa.h"
+#include "core/machine/proven_isa.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/context_impl.h"
-#include "core/kernels/proof.h"
+#include "core/kernels/proof/proof.h"
 #include "fa/fa.h"
 #include "support/fp_control.h"
 

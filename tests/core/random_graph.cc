@@ -4,7 +4,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/topology.h"
+#include "core/machine/topology.h"
 
 namespace fa::test {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "core/task_graph.h"
 
 namespace fa::test {

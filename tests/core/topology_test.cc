@@ -1,4 +1,4 @@
-#include "core/topology.h"
+#include "core/machine/topology.h"
 
 #include <gtest/gtest.h>
 #include <hwloc.h>

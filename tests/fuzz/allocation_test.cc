@@ -4,7 +4,7 @@
 
 #include "fuzz/families.h"
 #include "support/allocation_counter.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fuzz/families.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "fuzz/call_outputs.h"
 #include "fuzz/families.h"
-#include "support/contexts.h"
-#include "support/many_callers.h"
+#include "support/execution/contexts.h"
+#include "support/execution/many_callers.h"
 
 namespace fa::test {
 namespace {

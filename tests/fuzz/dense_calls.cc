@@ -1,9 +1,9 @@
 // Calls of dense attention, forward and backward.
 #include "fuzz/families.h"
-#include "support/compare.h"
-#include "support/compare_gradients.h"
-#include "support/random_backward_case.h"
-#include "support/random_forward_case.h"
+#include "support/cases/random_backward_case.h"
+#include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
+#include "support/compare/compare_gradients.h"
 
 namespace fa::test {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "fa/plan.h"
-#include "support/call_fields.h"
+#include "support/cases/call_fields.h"
 #include "support/tensor.h"
 
 namespace fa::test {

@@ -11,8 +11,8 @@
 
 #include "fuzz/crash_note.h"
 #include "fuzz/targets/targets.h"
-#include "support/contexts.h"
-#include "support/random_token_case.h"
+#include "support/cases/random_token_case.h"
+#include "support/execution/contexts.h"
 #include "support/sanitizer.h"
 
 namespace fa::test {

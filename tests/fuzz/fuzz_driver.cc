@@ -8,7 +8,7 @@
 #include "fuzz/crash_note.h"
 #include "fuzz/mistakes.h"
 #include "fuzz/moved_tensors.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 #include "support/sanitizer.h"
 
 namespace fa::test {

@@ -8,8 +8,8 @@
 
 #include "fuzz/call_outputs.h"
 #include "fuzz/families.h"
-#include "support/contexts.h"
-#include "support/sparse_memory.h"
+#include "support/cases/sparse_memory.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -5,7 +5,7 @@
 #include "fuzz/families.h"
 #include "ops/dense/merge_case.h"
 #include "reference/philox.h"
-#include "support/random_token_case.h"
+#include "support/cases/random_token_case.h"
 
 namespace fa::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fuzz/fuzz_call.h"
-#include "support/random_token_case.h"
+#include "support/cases/random_token_case.h"
 
 namespace fa::test {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "reference/half.h"
-#include "support/sparse_memory.h"
+#include "support/cases/sparse_memory.h"
 
 namespace fa::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "support/call_fields.h"
-#include "support/random_token_case.h"
+#include "support/cases/call_fields.h"
+#include "support/cases/random_token_case.h"
 #include "support/tensor.h"
 
 namespace fa::test {

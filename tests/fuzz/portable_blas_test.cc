@@ -7,7 +7,7 @@
 #include <string>
 
 #include "fuzz/families.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

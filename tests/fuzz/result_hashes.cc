@@ -9,7 +9,7 @@
 
 #include "fuzz/families.h"
 #include "fuzz/moved_tensors.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "fuzz/call_outputs.h"
 #include "fuzz/families.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "fa/mpi.h"
-#include "support/forward_problem.h"
-#include "support/rank_rows.h"
+#include "support/cases/forward_problem.h"
+#include "support/cases/rank_rows.h"
 
 namespace fa::test {
 namespace {

@@ -66,8 +66,8 @@ struct Problem {
 /// Where pair (i, j) reads pse.values. The pair must be kept.
 [[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Sums of magnitudes that a rounding-error analysis needs (support/tolerance.h), with P normalised and z the factor of
-/// dropout. Like out or like max.
+/// Sums of magnitudes that a rounding-error analysis needs (support/compare/tolerance.h), with P normalised and z the
+/// factor of dropout. Like out or like max.
 struct Magnitudes {
   std::vector<double> abs_out;     ///< sum_j P z |v|
   std::vector<double> rms_out;     ///< sqrt(sum_j (P z v)^2)

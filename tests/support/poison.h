@@ -1,7 +1,7 @@
 #ifndef FA_TESTS_SUPPORT_POISON_H_
 #define FA_TESTS_SUPPORT_POISON_H_
 
-#include "support/forward_case.h"
+#include "support/cases/forward_case.h"
 
 namespace fa::test {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <functional>
 
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/random_forward_case.h"
-#include "support/tolerance.h"
+#include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
+#include "support/compare/tolerance.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "npy/npy_file.h"
-#include "support/agrees.h"
+#include "support/compare/agrees.h"
 
 namespace fa::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "npy/npy_file.h"
-#include "support/random_values.h"
+#include "support/cases/random_values.h"
 #include "tools/cli_run.h"
 #include "tools/scratch_folder.h"
 

@@ -16,7 +16,7 @@
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 #include "npy/npy_file.h"
-#include "support/random_values.h"
+#include "support/cases/random_values.h"
 #include "tools/cli_run.h"
 #include "tools/scratch_folder.h"
 

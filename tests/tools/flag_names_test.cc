@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "support/call_fields.h"
+#include "support/cases/call_fields.h"
 #include "tools/cli_run.h"
 
 namespace fa::test {

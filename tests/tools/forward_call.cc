@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "npy/npy_file.h"
-#include "support/agrees.h"
-#include "support/tolerance.h"
+#include "support/compare/agrees.h"
+#include "support/compare/tolerance.h"
 
 namespace fa::test {
 namespace {

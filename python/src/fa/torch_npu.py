@@ -22,10 +22,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from . import _torch_ops
 from ._attention import integers
 from ._errors import own_names
-from ._npu_calls import (
+from ._npu.calls import (
     GRAD_NAMES,
     GRAD_V1_NAMES,
     PROMPT_NAMES,
@@ -41,14 +40,14 @@ from ._npu_calls import (
     scalars,
     state_of,
 )
-from ._npu_decode import (
+from ._npu.decode import (
     _npu_paged_attention,
     npu_attention_update,
     npu_fused_infer_attention_score,
     npu_fused_infer_attention_score_v2,
     npu_incre_flash_attention,
 )
-from ._npu_sparse import (
+from ._npu.sparse import (
     npu_dense_lightning_indexer_grad_kl_loss,
     npu_dense_lightning_indexer_softmax_lse,
     npu_lightning_indexer,
@@ -57,7 +56,8 @@ from ._npu_sparse import (
     npu_sparse_flash_attention_grad,
     npu_sparse_lightning_indexer_grad_kl_loss,
 )
-from ._torch_ops import PromptCall
+from ._torch import ops as _torch_ops
+from ._torch.ops import PromptCall
 
 __all__ = [
     "_npu_paged_attention",

@@ -18,10 +18,10 @@ from torch.nn import Module
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.utils import logging
 
-from . import _model_pages
-from ._model_masks import mask_of_model
-from ._model_ops import ModelCall, model_attention, rows_of_sequences
-from ._torch_dropout import new_state
+from ._model import pages as _model_pages
+from ._model.masks import mask_of_model
+from ._model.ops import ModelCall, model_attention, rows_of_sequences
+from ._torch.dropout import new_state
 
 __all__ = ["NAME", "attention_forward", "mask_of_model"]
 

@@ -7,7 +7,7 @@
 #include <cassert>
 #include <span>
 
-#include "core/kernels/kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
 
 #define FA_STRIP_KERNELS_AVX512
 #define FA_STRIP_KERNELS_AVX2
@@ -75,13 +75,13 @@ constexpr Int8Kernels Int8Strip(const char* name, Isa isa, int64_t width) {
 #define FA_PAIR_KERNELS(level, rows, width, vectors)
 #define FA_FEW_ROW_KERNELS(level, rows)
 constexpr StripKernels kStrips[] = {
-#include "core/kernels/kernels.inc"
+#include "core/kernels/levels/kernels.inc"
 };
 #undef FA_STRIP_KERNELS
 #define FA_STRIP_KERNELS(level, type, rows, width, vectors) \
   RowState(FA_ROW_STATE_NAME(level, type, rows, width), kIsa_##level, width),
 constexpr StripKernels kRowState[] = {
-#include "core/kernels/kernels.inc"
+#include "core/kernels/levels/kernels.inc"
 };
 #undef FA_STRIP_KERNELS
 #undef FA_PAIR_KERNELS
@@ -89,19 +89,19 @@ constexpr StripKernels kRowState[] = {
 #define FA_PAIR_KERNELS(level, rows, width, vectors) \
   Pairs(FA_STRIP_NAME(level, bf16, rows, width), kIsa_##level, width),
 constexpr StripKernels kPairs[] = {
-#include "core/kernels/kernels.inc"
+#include "core/kernels/levels/kernels.inc"
 };
 #undef FA_PAIR_KERNELS
 #undef FA_FEW_ROW_KERNELS
 #define FA_PAIR_KERNELS(level, rows, width, vectors)
 #define FA_FEW_ROW_KERNELS(level, rows) FewRows(FA_FEW_ROW_NAME(level, rows), kIsa_##level, rows),
 constexpr StripKernels kFewRows[] = {
-#include "core/kernels/kernels.inc"
+#include "core/kernels/levels/kernels.inc"
 };
 #define FA_INT8_KERNELS(level, rows, width, vectors) \
   Int8Strip(FA_STRIP_NAME(level, i8, rows, width), kIsa_##level, width),
 constexpr Int8Kernels kInt8[] = {
-#include "core/kernels/int8_kernels.inc"
+#include "core/kernels/int8/int8_kernels.inc"
 };
 
 /// A level's lines follow each other.

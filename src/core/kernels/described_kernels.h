@@ -1,8 +1,8 @@
 #ifndef FA_CORE_KERNELS_DESCRIBED_KERNELS_H_
 #define FA_CORE_KERNELS_DESCRIBED_KERNELS_H_
 
-#include "core/kernels/indexer_kernel_types.h"
-#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/indexer/indexer_kernel_types.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 
 /// What a level's tables say of themselves, on whatever CPU and in whatever build: names, sizes, levels, and of the

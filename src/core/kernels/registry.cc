@@ -1,5 +1,5 @@
 #include "core/kernels/described_kernels.h"
-#include "core/kernels/kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
 
 namespace fa::core::kernels {
 

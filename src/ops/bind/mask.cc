@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/guarded_call.h"
+#include "core/run/guarded_call.h"
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "fa/flash_attention_grad.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"

@@ -1,6 +1,6 @@
 #include "ops/dense/backward_buffers.h"
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "core/saturating.h"
 #include "ops/tile/strip.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/context_impl.h"
-#include "core/guarded_call.h"
 #include "core/random.h"
+#include "core/run/guarded_call.h"
 #include "fa/flash_attention.h"
 #include "ops/bind/argument_error.h"
 #include "ops/plan/parallel_rows.h"

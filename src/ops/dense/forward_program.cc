@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "ops/plan/plan_machine.h"
 #include "tiling/forward/forward_facts.h"
 #include "tiling/forward/make_forward_plan.h"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/executor.h"
-#include "core/guarded_call.h"
+#include "core/run/executor.h"
+#include "core/run/guarded_call.h"
 #include "layout/half.h"
 #include "ops/dense/bind_merge.h"
 #include "ops/plan/plan_impl.h"

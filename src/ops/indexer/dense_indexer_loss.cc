@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "fa/indexer_loss.h"
 #include "ops/indexer/bind_indexer_loss.h"
 #include "ops/indexer/indexer_gradient.h"

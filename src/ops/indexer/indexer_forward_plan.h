@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "ops/indexer/indexer_tile.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"

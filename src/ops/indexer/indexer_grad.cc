@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "fa/lightning_indexer_grad.h"
 #include "ops/indexer/bind_indexer_grad.h"
 #include "ops/indexer/indexer_gradient.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "ops/indexer/bind_indexer_loss.h"
 #include "ops/indexer/indexer_gradient.h"
 #include "ops/indexer/loss_plan.h"

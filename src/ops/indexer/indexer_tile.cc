@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/executor.h"
 #include "core/integer.h"
+#include "core/run/executor.h"
 #include "ops/tile/strip.h"
 #include "tiling/sparse/make_indexer_plan.h"
 

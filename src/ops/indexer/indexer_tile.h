@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/kernels/indexer_kernel_types.h"
+#include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 #include "ops/indexer/bind_indexer.h"
 #include "ops/plan/carver.h"

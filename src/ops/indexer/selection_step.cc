@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/kernels/indexer_kernel_types.h"
+#include "core/kernels/indexer/indexer_kernel_types.h"
 
 namespace fa::ops {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/kernels/indexer_kernel_types.h"
+#include "core/kernels/indexer/indexer_kernel_types.h"
 #include "ops/plan/carver.h"
 
 namespace fa::ops {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 #include "layout/rows_view.h"
 #include "tiling/forward/forward_plan.h"
 #include "tiling/problem.h"

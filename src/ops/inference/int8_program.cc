@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "ops/plan/plan_machine.h"
 #include "ops/tile/forward_strips.h"
 #include "tiling/forward/forward_facts.h"

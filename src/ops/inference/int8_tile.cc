@@ -39,7 +39,7 @@ constexpr StripLine kStripLines[] = {
 #define FA_STRIP_KERNELS(level, type, rows, width, vectors) {#level, width},
 #define FA_PAIR_KERNELS(level, rows, width, vectors)
 #define FA_FEW_ROW_KERNELS(level, rows)
-#include "core/kernels/kernels.inc"
+#include "core/kernels/levels/kernels.inc"
 #undef FA_STRIP_KERNELS
 #undef FA_PAIR_KERNELS
 #undef FA_FEW_ROW_KERNELS
@@ -52,7 +52,7 @@ constexpr bool HasPasses(std::string_view level, int64_t width) {
                      [&](const StripLine& line) { return line.level == f32 && line.width == width; });
 }
 #define FA_INT8_KERNELS(level, rows, width, vectors) static_assert(HasPasses(#level, width));
-#include "core/kernels/int8_kernels.inc"
+#include "core/kernels/int8/int8_kernels.inc"
 #undef FA_INT8_KERNELS
 #undef FA_EVERY_LEVEL
 

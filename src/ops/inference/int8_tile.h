@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 #include "ops/inference/bind_prompt.h"
 #include "ops/inference/int8_panels.h"

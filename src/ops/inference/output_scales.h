@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 #include "fa/mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"

@@ -1,8 +1,8 @@
 #include "ops/plan/parallel_rows.h"
 
 #include "core/context_impl.h"
-#include "core/executor.h"
-#include "core/guarded_call.h"
+#include "core/run/executor.h"
+#include "core/run/guarded_call.h"
 #include "tiling/rows_plan.h"
 
 namespace fa::ops {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/context_impl.h"
-#include "core/guarded_call.h"
-#include "core/serial_executor.h"
+#include "core/run/guarded_call.h"
+#include "core/run/serial_executor.h"
 #include "ops/plan/plan_impl.h"
 
 namespace fa {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "fa/context.h"
 #include "fa/plan.h"
 #include "tiling/plan_facts.h"

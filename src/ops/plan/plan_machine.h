@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/context_impl.h"
-#include "core/guarded_call.h"
 #include "core/kernels/kernel_types.h"
+#include "core/run/guarded_call.h"
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/plan.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/context_impl.h"
-#include "core/guarded_call.h"
+#include "core/run/guarded_call.h"
 #include "fa/ranked_attention.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/plan/plan_impl.h"

@@ -17,7 +17,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "ops/sparse/sparse_kernels.h"
 #include "ops/tile/row_probability.h"
 #include "ops/tile/tile_scratch.h"

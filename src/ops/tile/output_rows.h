@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 #include "layout/rows_view.h"
 #include "ops/tile/strip.h"
 

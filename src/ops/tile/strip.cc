@@ -12,7 +12,7 @@ constexpr int64_t kStripWidths[] = {
 #define FA_STRIP_KERNELS(level, type, rows, width, vectors) width,
 #define FA_PAIR_KERNELS(level, rows, width, vectors) width,
 #define FA_FEW_ROW_KERNELS(level, rows) rows,
-#include "core/kernels/kernels.inc"
+#include "core/kernels/levels/kernels.inc"
 #undef FA_STRIP_KERNELS
 #undef FA_PAIR_KERNELS
 #undef FA_FEW_ROW_KERNELS

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "core/executor.h"
+#include "core/run/executor.h"
 #include "ops/tile/key_rows.h"
 #include "tiling/sparse/make_key_sum_plan.h"
 

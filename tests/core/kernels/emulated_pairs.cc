@@ -1,6 +1,6 @@
 #include "core/kernels/emulated_pairs.h"
 
-#include "core/kernels/kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
 
 // Code that asks for the level's other kernels gets those of any CPU.
 #define FA_LEVEL_ISA Isa::kPortable
@@ -8,10 +8,10 @@
 namespace fa::core::kernels {
 namespace {
 
-#include "core/kernels/vec_portable.h"
+#include "core/kernels/vec/vec_portable.h"
 // The additions of vec_avx512_bf16.h.
 #include "core/kernels/register_blocks.inc"
-#include "core/kernels/vec_pairs_emulated.h"
+#include "core/kernels/vec/vec_pairs_emulated.h"
 // The kernels below are written in both vocabularies.
 #include "core/kernels/exp2.inc"
 // The kernels below use the kernels above.

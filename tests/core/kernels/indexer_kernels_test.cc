@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/kernels/indexer_kernel_types.h"
+#include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/kernel_fixture.h"
 
 namespace fa::core::kernels {

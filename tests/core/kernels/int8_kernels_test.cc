@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/kernels/int8_kernel_types.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 
 namespace fa::core::kernels {
 namespace {

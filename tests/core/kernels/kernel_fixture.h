@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/cpu.h"
 #include "core/kernels/kernel_types.h"
+#include "core/machine/cpu.h"
 
 namespace fa::core::kernels {
 

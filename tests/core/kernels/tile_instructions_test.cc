@@ -10,8 +10,8 @@
 #include <cstring>
 #include <random>
 
-#include "core/cpu.h"
-#include "core/kernels/kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
+#include "core/machine/cpu.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -25,13 +25,13 @@ struct Tile {
 enum class Dot { kPairs, kSigned, kSignedUnsigned, kUnsignedSigned };
 
 namespace emulated {
-#include "core/kernels/vec_amx_emulated.h"
+#include "core/kernels/vec/vec_amx_emulated.h"
 #include "tile_round_trip.inc"
 }  // namespace emulated
 
 #if defined(__x86_64__)
 namespace instructions {
-#include "core/kernels/vec_amx.h"
+#include "core/kernels/vec/vec_amx.h"
 #include "tile_round_trip.inc"
 }  // namespace instructions
 #endif

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "acl/acl.h"
-#include "aclnn/face_call.h"
+#include "aclnn/calls/face_call.h"
 #include "fuzz/targets/targets.h"
 
 namespace fa::test {

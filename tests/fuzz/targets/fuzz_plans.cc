@@ -4,7 +4,7 @@
 #include "fuzz/families.h"
 #include "fuzz/targets/fuzzed_call.h"
 #include "fuzz/targets/targets.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

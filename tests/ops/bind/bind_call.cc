@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/guarded_call.h"
+#include "core/run/guarded_call.h"
 
 namespace fa::test {
 namespace {

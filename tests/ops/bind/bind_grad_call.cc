@@ -1,6 +1,6 @@
 #include "bind_grad_call.h"
 
-#include "core/guarded_call.h"
+#include "core/run/guarded_call.h"
 
 namespace fa::test {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "fa/context.h"
+#include "support/cases/operator_calls.h"
 #include "support/fp_control.h"
-#include "support/operator_calls.h"
 
 namespace fa::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "fa/plan.h"
 #include "fa/status.h"
 #include "support/allocation_counter.h"
-#include "support/operator_calls.h"
+#include "support/cases/operator_calls.h"
 
 namespace fa::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "support/context_on.h"
-#include "support/operator_calls.h"
+#include "support/cases/operator_calls.h"
+#include "support/execution/context_on.h"
 
 namespace fa::test {
 namespace {

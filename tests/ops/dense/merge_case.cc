@@ -4,8 +4,8 @@
 #include <cmath>
 #include <ostream>
 
-#include "support/random_token_case.h"
-#include "support/random_values.h"
+#include "support/cases/random_token_case.h"
+#include "support/cases/random_values.h"
 
 namespace fa::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "ops/indexer/indexer_case.h"
 #include "ops/indexer/loss_case.h"
 #include "ops/sparse/sparse_case.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 #include "support/flipping_words.h"
 
 namespace fa::test {

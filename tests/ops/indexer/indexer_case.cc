@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "ops/indexer/indexer_expectation.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

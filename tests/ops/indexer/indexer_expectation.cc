@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "support/agrees.h"
+#include "support/compare/agrees.h"
 
 namespace fa::test {
 namespace {

@@ -7,7 +7,7 @@
 
 namespace fa::test {
 
-/// Error of a sum of n products in f32, relative to the sum of their magnitudes (support/tolerance.h).
+/// Error of a sum of n products in f32, relative to the sum of their magnitudes (support/compare/tolerance.h).
 [[nodiscard]] double ErrorOfSum(int64_t n);
 
 /// How far a score of f32 products and sums may be from the exact one. With a_g the magnitude of the product of head g:

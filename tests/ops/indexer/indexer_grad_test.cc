@@ -3,7 +3,7 @@
 
 #include "ops/indexer/indexer_case.h"
 #include "ops/indexer/random_indexer_case.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

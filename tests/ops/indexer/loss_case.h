@@ -10,8 +10,8 @@
 
 #include "fa/indexer_loss.h"
 #include "reference/indexer_loss.h"
-#include "support/token_case.h"
-#include "support/token_outputs.h"
+#include "support/cases/token_case.h"
+#include "support/cases/token_outputs.h"
 
 namespace fa::test {
 
@@ -74,7 +74,7 @@ class LossCall {
 };
 
 /// The reference's outputs and how far off f32 may be. With e the error of a score of the attention or of the indexer
-/// (support/tolerance.h, ScoreTolerance), u = 2^-24:
+/// (support/compare/tolerance.h, ScoreTolerance), u = 2^-24:
 /// - p is a mean of exponentials of given statistics, each off by e + exp's + 4 u (|max| + |ln sum| + |score|); given
 ///   as a tensor it is exact. kL1 divides it by the sum of the row, which is off by its terms.
 /// - ln y is off by e of its score, by the mean of e over y, and by the rounding of the shift.

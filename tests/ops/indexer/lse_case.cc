@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ops/indexer/indexer_expectation.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "ops/indexer/lse_case.h"
 #include "ops/indexer/random_indexer_case.h"
 #include "support/allocation_counter.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -1,6 +1,6 @@
 #include "ops/indexer/random_indexer_case.h"
 
-#include "support/random_token_case.h"
+#include "support/cases/random_token_case.h"
 
 namespace fa::test {
 

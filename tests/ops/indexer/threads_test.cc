@@ -8,8 +8,8 @@
 #include "ops/indexer/indexer_case.h"
 #include "ops/indexer/loss_case.h"
 #include "ops/sparse/sparse_case.h"
-#include "support/contexts.h"
-#include "support/many_callers.h"
+#include "support/execution/contexts.h"
+#include "support/execution/many_callers.h"
 
 namespace fa::test {
 namespace {

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "core/cpu.h"
+#include "core/machine/cpu.h"
 
 namespace fa::ops {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "reference/prompt.h"
-#include "support/random_values.h"
+#include "support/cases/random_values.h"
 
 namespace fa::test {
 

@@ -6,9 +6,9 @@
 
 #include "ops/inference/decode/random_decode_case.h"
 #include "ops/inference/prompt/random_prompt_case.h"
-#include "support/contexts.h"
+#include "support/cases/random_values.h"
+#include "support/execution/contexts.h"
 #include "support/poison.h"
-#include "support/random_values.h"
 
 namespace fa::test {
 namespace {

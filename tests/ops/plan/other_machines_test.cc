@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cpu.h"
+#include "core/machine/cpu.h"
 #include "fa/fa.h"
 
 namespace fa {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "fa/ranked_attention.h"
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/random_forward_case.h"
-#include "support/rank_rows.h"
+#include "support/cases/random_forward_case.h"
+#include "support/cases/rank_rows.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
+#include "support/execution/thread_transport.h"
 #include "support/sanitizer.h"
-#include "support/thread_transport.h"
 
 namespace fa::test {
 namespace {

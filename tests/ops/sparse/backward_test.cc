@@ -7,7 +7,7 @@
 
 #include "ops/sparse/random_sparse_case.h"
 #include "ops/sparse/sparse_case.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "fa/flash_attention.h"
 #include "ops/sparse/sparse_case.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ops/sparse/sparse_case.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

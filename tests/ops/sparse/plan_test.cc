@@ -3,7 +3,7 @@
 
 #include "ops/sparse/sparse_case.h"
 #include "support/allocation_counter.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

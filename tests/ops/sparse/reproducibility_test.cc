@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ops/sparse/sparse_case.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fa/sparse_flash_attention_grad.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "ops/sparse/sparse_expectation.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -3,8 +3,8 @@
 #include <cfloat>
 #include <cmath>
 
-#include "support/gradient_tolerance.h"
-#include "support/tolerance.h"
+#include "support/compare/gradient_tolerance.h"
+#include "support/compare/tolerance.h"
 
 namespace fa::test {
 namespace {

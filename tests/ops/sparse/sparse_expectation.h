@@ -7,10 +7,10 @@
 
 namespace fa::test {
 
-/// The reference's outputs with the tolerances of dense attention (support/tolerance.h, support/gradient_tolerance.h):
-/// sparse attention is dense attention of other keys. Forward: every token is a batch element whose keys are those of
-/// its list, one after the other. Backward: every sequence is a batch element under a dense mask; a key that a list
-/// names m times has the bias ln m, which multiplies its probability by m.
+/// The reference's outputs with the tolerances of dense attention (support/compare/tolerance.h,
+/// support/compare/gradient_tolerance.h): sparse attention is dense attention of other keys. Forward: every token is a
+/// batch element whose keys are those of its list, one after the other. Backward: every sequence is a batch element
+/// under a dense mask; a key that a list names m times has the bias ln m, which multiplies its probability by m.
 ///
 /// A sink is one more key of zeros whose bias is the sink. dsink is a sum over rows of P delta in f64: off by the
 /// errors of the deltas, sums of Dv products, and by its rounding.

@@ -10,10 +10,10 @@
 #include <map>
 #include <memory>
 
-#include "core/executor.h"
-#include "core/serial_executor.h"
-#include "support/shuffled_executor.h"
-#include "support/thread_executor.h"
+#include "core/run/executor.h"
+#include "core/run/serial_executor.h"
+#include "support/execution/shuffled_executor.h"
+#include "support/execution/thread_executor.h"
 #include "tests/tiling/sample_problems.h"
 #include "tiling/backward/make_backward_plan.h"
 #include "tiling/simulate.h"

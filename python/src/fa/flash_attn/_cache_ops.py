@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .. import _context, _fa
 from .._fa import Mask
-from .._torch_direct import arrays_of, possible
-from .._torch_ops import LIBRARY, operator
+from .._torch.direct import arrays_of, possible
+from .._torch.ops import LIBRARY, operator
 from ._cache_keys import Keys, bias_of, keys_in_pages, keys_in_rows
 from ._cache_places import Places, append, check_pages, pieces_of_cache, places_of
 from ._call import FlashCall, engine_inputs, logsumexp, mask_of

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _fa
 from .._fa import Mask
-from .._torch_ops import UNSIGNED_64
+from .._torch.ops import UNSIGNED_64
 from ._sequences import Piece, boundaries, check_longest, lengths_within, pieces_of, rows_of, runs_of
 
 FLT_MAX = torch.finfo(torch.float32).max

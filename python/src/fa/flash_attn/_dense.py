@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from .._torch_dropout import new_state
+from .._torch.dropout import new_state
 from ._arguments import (
     at,
     autocast,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from .. import _context, _fa
-from .._torch_autograd import register_no_derivative
-from .._torch_direct import _empty_like, arrays_of
-from .._torch_ops import LIBRARY, operator
+from .._torch.autograd import register_no_derivative
+from .._torch.direct import _empty_like, arrays_of
+from .._torch.ops import LIBRARY, operator
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._sequences import Piece, is_cover
 

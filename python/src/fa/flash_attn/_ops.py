@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .. import _context, _fa
 from .._layout import statistics_shape
-from .._torch_autograd import register_autograd
-from .._torch_direct import arrays_of, possible, recorded, unwatched
-from .._torch_ops import LIBRARY, operator
+from .._torch.autograd import register_autograd
+from .._torch.direct import arrays_of, possible, recorded, unwatched
+from .._torch.ops import LIBRARY, operator
 from ._arguments import check_numbers, window
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._gradients import flash_attention_backward

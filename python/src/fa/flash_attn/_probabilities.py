@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from .._attention import generate_dropout_mask
-from .._torch_autograd import register_constant
-from .._torch_dropout import unpacked
-from .._torch_ops import LIBRARY, operator
+from .._torch.autograd import register_constant
+from .._torch.dropout import unpacked
+from .._torch.ops import LIBRARY, operator
 from ._call import CALL_SCHEMA, FlashCall, logsumexp, pieces_for, runs_for
 
 

@@ -4,10 +4,10 @@
 
 #include <tuple>
 
-#include "support/agrees.h"
-#include "support/compare.h"
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
+#include "support/compare/agrees.h"
+#include "support/compare/compare.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "support/allocation_counter.h"
-#include "support/backward_problem.h"
-#include "support/contexts.h"
+#include "support/cases/backward_problem.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

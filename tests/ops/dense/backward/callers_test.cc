@@ -5,10 +5,10 @@
 
 #include <memory>
 
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
-#include "support/many_callers.h"
-#include "support/random_backward_case.h"
+#include "support/cases/random_backward_case.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
+#include "support/execution/many_callers.h"
 
 namespace fa::test {
 namespace {

@@ -1,8 +1,8 @@
 // Dropout by seed equals dropout by mask, and the backward drops what the forward drops.
 #include <gtest/gtest.h>
 
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <tuple>
 
-#include "support/compare_gradients.h"
+#include "support/compare/compare_gradients.h"
 #include "support/sanitizer.h"
 
 namespace fa::test {

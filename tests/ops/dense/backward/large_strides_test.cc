@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
-#include "support/sparse_memory.h"
+#include "support/cases/sparse_memory.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
-#include "support/gradient_tolerance.h"
-#include "support/random_values.h"
+#include "support/cases/random_values.h"
+#include "support/compare/compare_gradients.h"
+#include "support/compare/gradient_tolerance.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

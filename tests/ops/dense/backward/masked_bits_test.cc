@@ -10,10 +10,10 @@
 #include "ops/dense/backward_tile.h"
 #include "ops/dense/gradient_sums.h"
 #include "ops/plan/plan_machine.h"
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
+#include "support/cases/random_backward_case.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
 #include "support/poison.h"
-#include "support/random_backward_case.h"
 #include "tiling/backward/make_backward_plan.h"
 #include "tiling/workspace_plan.h"
 

@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
-#include "support/random_backward_case.h"
-#include "support/random_values.h"
+#include "support/cases/random_backward_case.h"
+#include "support/cases/random_values.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

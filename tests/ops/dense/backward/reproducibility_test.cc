@@ -6,9 +6,9 @@
 #include <memory>
 #include <thread>
 
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
-#include "support/random_backward_case.h"
+#include "support/cases/random_backward_case.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

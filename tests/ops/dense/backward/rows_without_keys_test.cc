@@ -6,8 +6,8 @@
 #include <cmath>
 #include <functional>
 
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

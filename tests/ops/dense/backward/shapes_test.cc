@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "support/compare_gradients.h"
+#include "support/compare/compare_gradients.h"
 
 namespace fa::test {
 namespace {

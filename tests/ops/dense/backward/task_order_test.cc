@@ -2,11 +2,11 @@
 // workspace starts as NaN.
 #include <gtest/gtest.h>
 
-#include "support/backward_problem.h"
-#include "support/compare_gradients.h"
-#include "support/contexts.h"
-#include "support/random_backward_case.h"
-#include "support/shuffled_plan.h"
+#include "support/cases/backward_problem.h"
+#include "support/cases/random_backward_case.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
+#include "support/execution/shuffled_plan.h"
 
 namespace fa::test {
 namespace {

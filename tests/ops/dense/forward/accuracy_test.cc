@@ -2,9 +2,9 @@
 // accumulation, softmax of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
 #include <gtest/gtest.h>
 
-#include "support/agrees.h"
-#include "support/compare.h"
-#include "support/contexts.h"
+#include "support/compare/agrees.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

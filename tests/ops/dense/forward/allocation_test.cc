@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "support/contexts.h"
-#include "support/forward_problem.h"
+#include "support/cases/forward_problem.h"
+#include "support/execution/contexts.h"
 
 namespace {
 

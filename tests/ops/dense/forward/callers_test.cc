@@ -5,10 +5,10 @@
 
 #include <memory>
 
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/many_callers.h"
-#include "support/random_forward_case.h"
+#include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
+#include "support/execution/many_callers.h"
 
 namespace fa::test {
 namespace {

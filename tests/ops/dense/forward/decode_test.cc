@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "support/compare.h"
-#include "support/contexts.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

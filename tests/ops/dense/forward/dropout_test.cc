@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "reference/philox.h"
-#include "support/compare.h"
-#include "support/contexts.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

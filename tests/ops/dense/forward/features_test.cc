@@ -4,7 +4,7 @@
 #include <functional>
 #include <tuple>
 
-#include "support/compare.h"
+#include "support/compare/compare.h"
 #include "support/sanitizer.h"
 
 namespace fa::test {

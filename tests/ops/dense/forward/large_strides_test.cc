@@ -2,9 +2,9 @@
 // only the touched pages exist.
 #include <gtest/gtest.h>
 
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/sparse_memory.h"
+#include "support/cases/sparse_memory.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

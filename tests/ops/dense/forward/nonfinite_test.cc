@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/random_forward_case.h"
-#include "support/random_values.h"
+#include "support/cases/random_forward_case.h"
+#include "support/cases/random_values.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

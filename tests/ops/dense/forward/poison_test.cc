@@ -6,9 +6,9 @@
 
 #include <cmath>
 
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/random_forward_case.h"
+#include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

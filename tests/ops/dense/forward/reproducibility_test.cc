@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/random_forward_case.h"
+#include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 #include "support/sanitizer.h"
 
 namespace fa::test {

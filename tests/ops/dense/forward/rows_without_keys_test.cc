@@ -4,8 +4,8 @@
 #include <cfloat>
 #include <cmath>
 
-#include "support/compare.h"
-#include "support/contexts.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "support/compare.h"
+#include "support/compare/compare.h"
 
 namespace fa::test {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fa/flash_attention.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

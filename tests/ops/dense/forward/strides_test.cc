@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "support/compare.h"
-#include "support/contexts.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

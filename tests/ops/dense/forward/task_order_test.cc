@@ -2,10 +2,10 @@
 // workspace starts as NaN.
 #include <gtest/gtest.h>
 
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/random_forward_case.h"
-#include "support/shuffled_plan.h"
+#include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
+#include "support/execution/shuffled_plan.h"
 
 namespace fa::test {
 namespace {

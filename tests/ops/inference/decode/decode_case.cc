@@ -5,10 +5,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "support/agrees.h"
-#include "support/contexts.h"
-#include "support/random_values.h"
-#include "support/tolerance.h"
+#include "support/cases/random_values.h"
+#include "support/compare/agrees.h"
+#include "support/compare/tolerance.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

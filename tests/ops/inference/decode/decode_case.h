@@ -9,8 +9,8 @@
 
 #include "fa/decode_attention.h"
 #include "ops/inference/int8_output.h"
-#include "support/compare.h"
-#include "support/forward_problem.h"
+#include "support/cases/forward_problem.h"
+#include "support/compare/compare.h"
 
 namespace fa::test {
 

@@ -10,7 +10,7 @@
 
 #include "ops/inference/decode/decode_case.h"
 #include "ops/inference/strided_scales.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 #include "support/flipping_words.h"
 
 namespace fa::test {

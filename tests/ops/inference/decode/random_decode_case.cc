@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "support/random_token_case.h"
+#include "support/cases/random_token_case.h"
 
 namespace fa::test {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "fa/flash_attention.h"
 #include "ops/inference/decode/decode_case.h"
-#include "support/compare.h"
-#include "support/contexts.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "fa/flash_attention.h"
 #include "prompt_case.h"
-#include "support/compare.h"
-#include "support/contexts.h"
-#include "support/forward_problem.h"
+#include "support/cases/forward_problem.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

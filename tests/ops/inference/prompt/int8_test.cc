@@ -7,7 +7,7 @@
 
 #include "ops/inference/strided_scales.h"
 #include "prompt_case.h"
-#include "support/contexts.h"
+#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {

@@ -6,9 +6,9 @@
 #include <ostream>
 #include <utility>
 
-#include "support/agrees.h"
-#include "support/random_values.h"
-#include "support/tolerance.h"
+#include "support/cases/random_values.h"
+#include "support/compare/agrees.h"
+#include "support/compare/tolerance.h"
 
 namespace fa::test {
 namespace {

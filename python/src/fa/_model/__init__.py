@@ -1,0 +1,1 @@
+"""What `fa.transformers` is made of."""

@@ -1,0 +1,294 @@
+"""Masks of transformers as intervals: which keys each row looks at, in O(rows) memory.
+
+transformers describes a mask as a function of indices, made of nested closures, and a padding mask. Those that it makes
+itself (causal, windows, chunks, packed sequences, blocks, both directions) keep one interval of keys per row, whose ends
+do not decrease; so does what contiguous padding leaves of them. They become int32 [B, 1, Sq, 2], which
+`fa.transformers` hands to the layers in place of a mask. All others become what transformers has for "sdpa": bool
+[B, 1, Sq, Sk].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from transformers import masking_utils
+
+from .ops import inside, kept_interval, rows_inside
+
+
+class Unlisted(Exception):
+    """The mask is none of those that are known to keep one interval per row."""
+
+
+class Size(NamedTuple):
+    """Of the mask, and where its first row and key stand in the whole sequence."""
+
+    batch: int
+    rows: int
+    keys: int
+    q_offset: int
+    kv_offset: int
+
+
+class _Interval(NamedTuple):
+    """Keys first <= j <= last of each row, in the positions of the whole sequence; [B|1, Sq]."""
+
+    first: Tensor
+    last: Tensor
+
+    def within(self, first: Tensor | None, last: Tensor | None) -> _Interval:
+        return _Interval(
+            self.first if first is None else torch.maximum(self.first, first),
+            self.last if last is None else torch.minimum(self.last, last),
+        )
+
+
+def _codes() -> dict[Any, str]:
+    """What the closures of transformers are made of."""
+    utils = masking_utils
+    makers = {
+        "window": utils.sliding_window_overlay(1),
+        "window_both_ways": utils.sliding_window_bidirectional_overlay(1),
+        "chunk": utils.chunked_overlay(1, None),
+        "block": utils.blockwise_overlay(None),
+        "same_sequence": utils.packed_sequence_mask_function(None),
+        "by_position": utils.remap_positions_for_packed_sequence(utils.causal_mask_function, None),
+        "and": utils.and_masks(utils.causal_mask_function),
+        "or": utils.or_masks(utils.causal_mask_function),
+        "causal": utils.causal_mask_function,
+        "all": utils.bidirectional_mask_function,
+    }
+    return {function.__code__: name for name, function in makers.items()}
+
+
+_CODES = _codes()
+
+
+def _parts(function: Callable) -> tuple[str, dict[str, Any]]:
+    """The kind of a mask function, and what its closure holds."""
+    code = getattr(function, "__code__", None)
+    kind = _CODES.get(code)
+    if kind is None:
+        raise Unlisted
+    cells = function.__closure__ or ()
+    return kind, dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
+
+
+def is_plain(function: Callable) -> bool:
+    """Whether it is causal or a window or chunk of that, or looks both ways, and nothing has been added."""
+    try:
+        kind, held = _parts(function)
+    except Unlisted:
+        return False
+    if kind == "and":
+        return all(is_plain(part) for part in held["mask_functions"])
+    return kind in ("causal", "all", "window", "window_both_ways", "chunk")
+
+
+def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -> _Interval:
+    """Of rows at `place` [1, Sq] of the tensors, which count as `position` [B|1, Sq] of their sequence."""
+    kind, held = _parts(function)
+    every = _Interval(torch.full_like(place, size.kv_offset), torch.full_like(place, size.kv_offset + size.keys - 1))
+    back = place - position  # from positions to places
+    match kind:
+        case "all":
+            return every
+        case "causal":
+            return every.within(None, place)
+        case "window":
+            return every.within(place - (held["sliding_window"] - 1), None)
+        case "window_both_ways":
+            return every.within(place - held["sliding_window"], place + held["sliding_window"])
+        case "chunk":
+            chunk, padding = held["chunk_size"], held["left_padding"].reshape(-1, 1)
+            first = (position - padding).div(chunk, rounding_mode="floor") * chunk + padding + back
+            return every.within(first, first + chunk - 1)
+        case "same_sequence":
+            return every.within(*_runs(held["packed_sequence_mask"], place))
+        case "by_position":
+            return _interval(held["mask_function"], size, place, held["position_ids"][:, : size.rows])
+        case "and":
+            for part in held["mask_functions"]:
+                every = every.within(*_interval(part, size, place, position))
+            return every
+        case "or":
+            return _with_blocks(held["mask_functions"], size, place, position)
+    raise Unlisted
+
+
+def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    """First and last place of the run of equal names, [B, S], that each place of `place`, [1, Sq], is in."""
+    steps = torch.arange(names.shape[1], device=names.device)
+    changes = torch.ones_like(names, dtype=torch.bool)
+    changes[:, 1:] = names[:, 1:] != names[:, :-1]
+    first = torch.where(changes, steps, 0).cummax(1).values
+    ends = torch.ones_like(changes)
+    ends[:, :-1] = changes[:, 1:]
+    last = torch.where(ends, steps, names.shape[1]).flip(1).cummin(1).values.flip(1)
+    return first[:, place[0]], last[:, place[0]]
+
+
+def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, position: Tensor) -> _Interval:
+    """A rule, or the block that a row is in. Names of blocks that stand in two runs are no intervals."""
+    base, *blocks = parts
+    if len(blocks) != 1:
+        raise Unlisted
+    kind, held = _parts(blocks[0])
+    if kind != "block":
+        raise Unlisted
+    names = held["block_sequence_ids"]
+    for row in names:
+        runs = row.unique_consecutive()
+        runs = runs[runs >= 0]
+        if runs.unique().numel() != runs.numel():
+            raise Unlisted
+    rule = _interval(base, size, place, position)
+    first, last = _runs(names, place)
+    in_block = names[:, place[0]] >= 0
+    apart = in_block & ((first > rule.last + 1) | (last < rule.first - 1))
+    if bool(apart.any()):
+        raise Unlisted
+    return _Interval(
+        torch.where(in_block, torch.minimum(rule.first, first), rule.first),
+        torch.where(in_block, torch.maximum(rule.last, last), rule.last),
+    )
+
+
+def listed_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
+    """int32 [B, 1, Sq, 2], keys counted from the first of the tensors. padding: bool [B, Sk], True = there is a token.
+
+    Raises:
+        Unlisted: a row may keep more than one interval, or one that begins or ends before that of a row above.
+    """
+    place = torch.arange(size.rows)[None] + size.q_offset
+    interval = _interval(function, size, place, place)
+    begins, ends = interval.first - size.kv_offset, interval.last + 1 - size.kv_offset
+    if padding is not None:
+        first, end, whole = kept_interval(padding)
+        if not bool(whole.all()):
+            raise Unlisted
+        begins, ends = torch.maximum(begins, first[:, None]), torch.minimum(ends, end[:, None])
+    begins, ends = torch.broadcast_tensors(begins, ends)
+    if not _go_forward(begins, ends):
+        raise Unlisted
+    rows = torch.stack((begins, ends), -1).to(torch.int32)
+    return rows[:, None].expand(size.batch, 1, size.rows, 2)
+
+
+def _go_forward(begins: Tensor, ends: Tensor) -> bool:
+    """Whether no row that keeps keys begins or ends before one above it; one without keys stands at the end of the one
+    above."""
+    if begins.shape[1] == 1:
+        return True
+    empty = begins >= ends
+    ends = torch.where(empty, 0, ends).cummax(1).values if bool(empty.any()) else ends
+    begins = torch.where(empty, ends, begins)
+    return bool(((begins.diff(dim=1) >= 0) & (ends.diff(dim=1) >= 0)).all())
+
+
+_BRANCHES = 64  # of the search below: 4 rounds find one of 2^24 keys
+
+
+def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
+    """`listed_rows` without a look at closures or contents, for compiled models: the ends of the interval around each
+    row's own place are searched by evaluating the function. It takes that there is one interval, which is so of all that
+    transformers makes itself."""
+    batch = torch.arange(size.batch)[:, None, None, None]
+    head = torch.zeros((1, 1, 1, 1), dtype=torch.int64)
+    row = (torch.arange(size.rows) + size.q_offset)[None, None, :, None]
+    least, greatest = size.kv_offset, size.kv_offset + size.keys - 1
+    own = row.clamp(least, greatest).expand(size.batch, 1, size.rows, 1)
+
+    def kept(keys: Tensor) -> Tensor:
+        there = (keys >= least) & (keys <= greatest)
+        return function(batch, head, row, keys.clamp(least, greatest)) & there
+
+    def end(direction: int) -> Tensor:
+        at = own
+        for round_ in reversed(range(4)):
+            steps = torch.arange(_BRANCHES) * (direction * _BRANCHES**round_)
+            seen = kept(at + steps).sum(-1, keepdim=True)
+            at = at + (seen - 1).clamp(min=0) * (direction * _BRANCHES**round_)
+        return at
+
+    begins, ends = end(-1) - least, end(1) + 1 - least
+    ends = torch.where(kept(own), ends, begins)
+    rows = torch.cat((begins, ends), -1).to(torch.int32)
+    return rows if padding is None else rows_inside(rows, padding)
+
+
+def mask_of_model(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable = masking_utils.causal_mask_function,
+    attention_mask: Tensor | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
+    use_vmap: bool = False,
+    **others: Any,
+) -> Tensor | None:
+    """The mask function that is registered as "fa"; arguments as transformers' sdpa_mask.
+
+    Returns:
+        None where the layer's own rule (causal if the module says so, counted from the first row and key) is all; int32
+        [B, 1, Sq, 2], the interval of keys of each row; else bool [B, 1, Sq, Sk].
+    """
+    dense = {
+        "batch_size": batch_size,
+        "q_length": q_length,
+        "kv_length": kv_length,
+        "q_offset": q_offset,
+        "kv_offset": kv_offset,
+        "mask_function": mask_function,
+        "attention_mask": attention_mask,
+        "allow_is_causal_skip": False,
+        "use_vmap": use_vmap,
+        **others,
+    }
+    moves = isinstance(q_offset, Tensor)  # of a cache of fixed size
+    padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+    if padding is not None:
+        padding = padding[:, kv_offset : kv_offset + kv_length]
+    if is_compiling():
+        return _traced(mask_function, padding, dense, allow_is_causal_skip)
+    size = Size(batch_size, q_length, kv_length, int(q_offset), kv_offset)
+    if not (allow_is_causal_skip or allow_is_bidirectional_skip or moves) and is_plain(mask_function):
+        return masking_utils.sdpa_mask(**dense)  # the model goes on to work with it
+    if padding is not None and bool(padding.all()):
+        padding = None
+    if padding is None and _layer_knows(mask_function, size):
+        return None
+    try:
+        rows = listed_rows(mask_function, size, padding)
+    except Unlisted:
+        return masking_utils.sdpa_mask(**dense)
+    if q_length == 1 and bool(((rows[..., 0] <= 0) & (rows[..., 1] >= kv_length)).all()):
+        return None
+    return rows
+
+
+def _layer_knows(function: Callable, size: Size) -> bool:
+    """A single row is known by what it looks at alone: all keys."""
+    if function is masking_utils.causal_mask_function:
+        ahead = size.q_offset - size.kv_offset
+        return ahead + 1 >= size.keys if size.rows == 1 else ahead == 0
+    return function is masking_utils.bidirectional_mask_function
+
+
+def _traced(function: Callable, padding: Tensor | None, dense: dict[str, Any], may_skip: bool) -> Tensor | None:
+    size = Size(*(dense[name] for name in ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset")))
+    if dense["use_vmap"]:
+        return masking_utils.sdpa_mask(**dense)
+    if padding is None and function is masking_utils.bidirectional_mask_function:
+        return None
+    square = function is masking_utils.causal_mask_function and not isinstance(size.q_offset, Tensor)
+    if padding is None and may_skip and square and size.q_offset == size.kv_offset and size.rows == size.keys:
+        return None
+    return traced_rows(function, size, padding)

@@ -1,0 +1,143 @@
+"""Continuous batching of transformers: a batch of requests whose keys lie in pages (PagedAttentionCache).
+
+Layers of full attention are decoded on the pages where they lie: the new tokens are written, and a page is found through
+the indices that transformers would have gathered it by. Layers with a window keep a ring of tokens, which transformers
+gathers (no more than a window of each request), and prompts without a past have their keys at hand: both are packed
+sequences.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.generation.continuous_batching import PagedAttentionCache
+from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
+from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
+
+from .. import _context, _fa
+from .._errors import own_names
+from .._fa import Mask
+from .._torch.direct import arrays_of
+from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
+
+
+class _Requests(NamedTuple):
+    """Those of a batch that are computed in one call: all with one row, or a single one."""
+
+    rows: Tensor | slice
+    """Of the batch's tokens."""
+    lengths: list[int]
+    """Keys of each."""
+    block_table: Tensor
+    """int32 [requests, pages]."""
+
+
+def _requests(read_index: Tensor, ends_q: list[int], ends_k: list[int], page: int) -> list[_Requests]:
+    spans = [
+        (*rows, *keys)
+        for rows, keys in zip(zip(ends_q, ends_q[1:]), zip(ends_k, ends_k[1:]), strict=True)
+        if rows[0] < rows[1]
+    ]
+    groups = [[span] for span in spans if span[1] - span[0] > 1]
+    singles = [span for span in spans if span[1] - span[0] == 1]
+    if singles:
+        groups.append(singles)
+    result = []
+    for group in groups:
+        pages = [(read_index[first:end:page] // page).to(torch.int32) for _, _, first, end in group]
+        begin, end = group[0][0], group[-1][1]
+        together = end - begin == sum(span[1] - span[0] for span in group)
+        rows = slice(begin, end) if together else torch.tensor([span[0] for span in group])
+        table = torch.nn.utils.rnn.pad_sequence(pages, batch_first=True)
+        result.append(_Requests(rows, [last - first for _, _, first, last in group], table))
+    return result
+
+
+def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dict[str, Any]) -> list[_Requests]:
+    """The same for all layers of a kind, which share the lists that describe a batch."""
+    indices = keywords["read_index"]
+    known = getattr(cache, "_fa_requests", None)
+    if known is None or known[0] is not indices:
+        known = cache._fa_requests = (indices, {})
+    if allocator.index not in known[1]:
+        ends = keywords["cu_seq_lens_q"].tolist(), keywords["cu_seq_lens_k"][allocator.layer_type].tolist()
+        known[1][allocator.index] = _requests(indices[allocator.index], *ends, allocator.tokens_per_page)
+    return known[1][allocator.index]
+
+
+def _decode_pages(
+    query: Tensor, k_pages: Tensor, v_pages: Tensor, requests: list[_Requests], call: ModelCall
+) -> Tensor:
+    """[1, S, N, Dv] of query [1, N, S, D] and pages [pages, page, Nkv, D]."""
+    tokens = query[0].transpose(0, 1)
+    out = query.new_zeros((*tokens.shape[:2], v_pages.shape[3]))
+    for group in requests:
+        batch = len(group.lengths)
+        of_group = tokens[group.rows]
+        result = out[group.rows] if isinstance(group.rows, slice) else of_group.new_empty(batch, *out.shape[1:])
+        options = _fa.DecodeAttentionOptions(
+            layout="BSND",
+            heads=0,
+            scale=call.scale,
+            mask=Mask.causal(),
+            softcap=call.softcap,
+            antiquant_per_token=False,
+        )
+        inputs = {
+            "q": of_group.unflatten(0, (batch, -1)),
+            "k": k_pages,
+            "v": v_pages,
+            "block_table": group.block_table,
+            "sink": call.sink,
+        }
+        arrays = arrays_of(inputs, {"out": result.unflatten(0, (batch, -1))})
+        with own_names(NAMES):
+            _fa.decode(arrays, options, [], group.lengths, _context.chosen_context(None))
+        if not isinstance(group.rows, slice):
+            out[group.rows] = result
+    return out[None]
+
+
+@torch.compiler.disable
+def attend_pages(
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: PagedAttentionCache,
+    call: ModelCall,
+    keywords: dict[str, Any],
+) -> Tensor:
+    """[1, S, N, Dv] of the tokens of all requests; their keys and values [1, Nkv, S, D] go into the cache.
+
+    Args:
+        call: scale, softcap and sink.
+        keywords: what transformers says of the batch: read_index, write_index, cu_seq_lens_q, cu_seq_lens_k.
+    """
+    allocator = cache.layer_to_allocator[layer]
+    if allocator.layer_type == FULL_ATTENTION and keywords["read_index"][allocator.index].numel() > 0:
+        k_pages, v_pages = allocator.get_cache_for_block_table(layer)
+        write_index = keywords["write_index"][allocator.index]
+        for pages, new in ((k_pages, key), (v_pages, value)):
+            pages.flatten(0, 1).index_copy_(0, write_index, new[0].transpose(0, 1))
+        return _decode_pages(query, k_pages, v_pages, _requests_of_batch(cache, allocator, keywords), call)
+    key, value = cache.update(key, value, layer, keywords)
+    ends_q, ends_k = keywords["cu_seq_lens_q"], keywords["cu_seq_lens_k"]
+    window = getattr(allocator, "sliding_window", None)
+    rows = rows_of_sequences(ends_q, ends_k, query.shape[2], True, window)
+    return model_attention(query, key, value, call._replace(rows=rows))
+
+
+def accept(name: str) -> None:
+    """Lets generate_batch and its kin take models with that attention, which needs no masks: as it takes flash's."""
+    switch = ContinuousBatchingManager.switch_to_cb_friendly_attn
+
+    @functools.wraps(switch)
+    def keep(self, model, *arguments, **keywords):
+        if model.config._attn_implementation != name:
+            switch(self, model, *arguments, **keywords)
+
+    ContinuousBatchingManager.switch_to_cb_friendly_attn = keep

@@ -1,0 +1,1 @@
+"""What `fa.torch_npu` is made of."""

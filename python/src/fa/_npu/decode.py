@@ -1,0 +1,462 @@
+"""torch_npu's functions of inference over caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .._torch import ops as _torch_ops
+from .calls import PROMPT_NAMES, checked
+from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
+
+# The library's names of arguments, and torch_npu's.
+_FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
+_FUSED_NAMES |= {"deq_scale1": "dequant_scale1", "deq_scale2": "dequant_scale2"}
+_INCRE_NAMES = _FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
+_FUSED_V2_NAMES = _FUSED_NAMES | {
+    "heads": "num_query_heads",
+    "scale": "softmax_scale",
+    "lengths_q": "actual_seq_qlen",
+    "lengths_kv": "actual_seq_kvlen",
+    "cu_q": "actual_seq_qlen",
+    "cu_kv": "actual_seq_kvlen",
+    "antiquant_scale": "dequant_scale_key",
+    "antiquant_offset": "dequant_offset_key",
+    "quant_scale2": "quant_scale_out",
+    "quant_offset2": "quant_offset_out",
+    "sink": "learnable_sink",
+    "return_lse": "return_softmax_lse",
+}
+_PAGED_NAMES = {
+    "q": "query",
+    "k": "key_cache",
+    "v": "value_cache",
+    "heads": "num_heads",
+    "heads_kv": "num_kv_heads",
+    "lengths_kv": "context_lens",
+    "scale": "scale_value",
+}
+
+
+@checked
+def npu_incre_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    pse_shift: Tensor | None = None,
+    actual_seq_lengths: Lengths = None,
+    antiquant_scale: Tensor | None = None,
+    antiquant_offset: Tensor | None = None,
+    block_table: Tensor | None = None,
+    dequant_scale1: Tensor | None = None,
+    quant_scale1: Tensor | None = None,
+    dequant_scale2: Tensor | None = None,
+    quant_scale2: Tensor | None = None,
+    quant_offset2: Tensor | None = None,
+    kv_padding_size: Tensor | None = None,
+    num_heads: int = 1,
+    scale_value: float = 1.0,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    block_size: int = 0,
+    inner_precise: int = 1,
+) -> Tensor:
+    """Attention of one query per sequence over a cache, which is read where it lies; there is no gradient.
+
+    Args:
+        query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
+        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages [blocks,block size,Nkv*D] or
+            [blocks,Nkv,block size,D].
+        atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S]. pse_shift: [B|1,N,1,S].
+        actual_seq_lengths: keys in use of each batch element, one entry for all; needed with block_table.
+        antiquant_scale, antiquant_offset: of int8 keys: [2], or per column.
+        quant_scale2, quant_offset2: of an int8 output.
+        dequant_scale1, quant_scale1, dequant_scale2, kv_padding_size: refused.
+
+    Raises:
+        ValueError: an argument is wrong, or one that is refused is given.
+    """
+    refuse_given(
+        "queries are no int8", dequant_scale1=dequant_scale1, quant_scale1=quant_scale1, dequant_scale2=dequant_scale2
+    )
+    refuse_given("keys begin in row 0", kv_padding_size=kv_padding_size)
+    if input_layout.upper() not in ("BSH", "BSND", "BNSD"):
+        raise ValueError(f'invalid argument: input_layout="{input_layout}", want BSH, BSND or BNSD')
+    call = Inference(
+        query,
+        key,
+        value,
+        _INCRE_NAMES,
+        input_layout.upper(),
+        num_heads,
+        num_key_value_heads,
+        scale_value,
+        pse=pse_shift,
+        dense_mask=atten_mask,
+        lengths_kv=actual_seq_lengths,
+        block_table=block_table,
+        block_size=block_size,
+        antiquant_scale=antiquant_scale,
+        antiquant_offset=antiquant_offset,
+        quant_scale2=quant_scale2,
+        quant_offset2=quant_offset2,
+    )
+    return attend(call)[0]
+
+
+def _antiquant(
+    key: Tensor | None, value: Tensor | None, key_mode: int, value_mode: int, names: tuple[str, ...]
+) -> tuple[Tensor | None, bool]:
+    """One tensor of those of keys and values, and whether each key has its own.
+
+    Args:
+        names: of key, value, key_mode, value_mode.
+    """
+    for name, mode in ((names[2], key_mode), (names[3], value_mode)):
+        if mode not in (0, 1):
+            raise ValueError(f"invalid argument: {name}={mode}, want 0 (per column) or 1 (per token)")
+    if key_mode != value_mode:
+        raise ValueError(f"invalid argument: {names[3]}={value_mode}, want {key_mode} ({names[2]})")
+    if key is None and value is None:
+        return None, False
+    for name, given in zip(names, (key, value), strict=False):
+        if given is None:
+            raise ValueError(f"invalid argument: {name}: missing, want both or none")
+    if key.shape != value.shape:
+        raise ValueError(f"invalid argument: {names[1]}.shape={list(value.shape)}, want {list(key.shape)} ({names[0]})")
+    if key_mode == 1:
+        if key.dim() == 3 and key.shape[0] == 1:
+            key, value = key[0], value[0]
+        return torch.stack([key, value]), True
+    return torch.cat([key, value]) if key.numel() == 1 else torch.stack([key, value]), False
+
+
+@checked
+def npu_fused_infer_attention_score(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    pse_shift: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    actual_seq_lengths: Lengths = None,
+    actual_seq_lengths_kv: Lengths = None,
+    dequant_scale1: Tensor | None = None,
+    quant_scale1: Tensor | None = None,
+    dequant_scale2: Tensor | None = None,
+    quant_scale2: Tensor | None = None,
+    quant_offset2: Tensor | None = None,
+    antiquant_scale: Tensor | None = None,
+    antiquant_offset: Tensor | None = None,
+    key_antiquant_scale: Tensor | None = None,
+    key_antiquant_offset: Tensor | None = None,
+    value_antiquant_scale: Tensor | None = None,
+    value_antiquant_offset: Tensor | None = None,
+    block_table: Tensor | None = None,
+    query_padding_size: Tensor | None = None,
+    kv_padding_size: Tensor | None = None,
+    key_shared_prefix: Tensor | None = None,
+    value_shared_prefix: Tensor | None = None,
+    actual_shared_prefix_len: Lengths = None,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    key_rope_antiquant_scale: Tensor | None = None,
+    num_heads: int = 1,
+    scale: float = 1.0,
+    pre_tokens: int = MAX_TOKENS,
+    next_tokens: int = MAX_TOKENS,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    sparse_mode: int = 0,
+    inner_precise: int = 0,
+    block_size: int = 0,
+    antiquant_mode: int = 0,
+    softmax_lse_flag: bool = False,
+    key_antiquant_mode: int = 0,
+    value_antiquant_mode: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """attention_out and softmax_lse (no elements without softmax_lse_flag) of a prompt or of queries over a cache; there
+    is no gradient.
+
+    Args:
+        query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8
+            (with dequant_scale1, quant_scale1, dequant_scale2, as `npu_prompt_flash_attention`).
+        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages [blocks,block size,Nkv*D],
+            [blocks,Nkv,block size,D] or [blocks,block size,Nkv,D], which are read where they lie.
+        atten_mask: as `npu_prompt_flash_attention`; of single queries [B,S], [B,1,S] or [B,1,1,S]. sparse_mode 2, 3 and 4
+            take [2048,2048], which single queries need not have.
+        actual_seq_lengths, actual_seq_lengths_kv: rows in use per batch element, one entry for all; TND: inclusive
+            prefix sums, but for keys in pages, whose lengths are per batch element.
+        antiquant_scale, antiquant_offset: of int8 keys and values; or apart key_antiquant_scale, ... . Modes: 0 per
+            tensor or column, 1 per token.
+        query_rope, key_rope: scores are Q K^T + Qr Kr^T; not with block_table, nor in layout BSH. Keys are copied where
+            the layout is not TND.
+        query_padding_size, kv_padding_size, key_shared_prefix, value_shared_prefix, actual_shared_prefix_len,
+            key_rope_antiquant_scale: refused.
+
+    Returns:
+        softmax_lse: float32 [B,N,Sq,1], TND [T,N,1]; -inf for a row without keys.
+
+    Raises:
+        ValueError: an argument is wrong, or one that is refused is given.
+    """
+    refuse_given("rows begin at 0", query_padding_size=query_padding_size, kv_padding_size=kv_padding_size)
+    refuse_given(
+        "prefixes belong to each batch element's keys",
+        key_shared_prefix=key_shared_prefix,
+        value_shared_prefix=value_shared_prefix,
+        actual_shared_prefix_len=actual_shared_prefix_len,
+    )
+    refuse_given("split heads are no int8", key_rope_antiquant_scale=key_rope_antiquant_scale)
+    if antiquant_mode not in (0, 1):
+        raise ValueError(f"invalid argument: antiquant_mode={antiquant_mode}, want 0 (per column) or 1 (per token)")
+    per_token = antiquant_mode == 1
+    if key_antiquant_scale is not None or value_antiquant_scale is not None:
+        refuse_given("keys have key_antiquant_scale", antiquant_scale=antiquant_scale)
+        modes = key_antiquant_mode, value_antiquant_mode
+        names = "key_antiquant_{}", "value_antiquant_{}", "key_antiquant_mode", "value_antiquant_mode"
+        scales = tuple(name.format("scale") for name in names)
+        antiquant_scale, per_token = _antiquant(key_antiquant_scale, value_antiquant_scale, *modes, scales)
+        offsets = tuple(name.format("offset") for name in names)
+        antiquant_offset, _ = _antiquant(key_antiquant_offset, value_antiquant_offset, *modes, offsets)
+    call = Inference(
+        query,
+        key,
+        value,
+        _FUSED_NAMES,
+        input_layout.upper(),
+        num_heads,
+        num_key_value_heads,
+        scale,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        pse=pse_shift,
+        dense_mask=atten_mask,
+        lengths_q=actual_seq_lengths,
+        lengths_kv=actual_seq_lengths_kv,
+        block_table=block_table,
+        block_size=block_size,
+        antiquant_scale=antiquant_scale,
+        antiquant_offset=antiquant_offset,
+        antiquant_per_token=per_token,
+        product_scales=(dequant_scale1, quant_scale1, dequant_scale2),
+        quant_scale2=quant_scale2,
+        quant_offset2=quant_offset2,
+        sparse_mode=sparse_mode,
+        pre_tokens=pre_tokens,
+        next_tokens=next_tokens,
+        return_lse=softmax_lse_flag,
+    )
+    return attend(call)
+
+
+@checked
+def npu_fused_infer_attention_score_v2(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    pse_shift: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    actual_seq_qlen: Lengths = None,
+    actual_seq_kvlen: Lengths = None,
+    block_table: Tensor | None = None,
+    dequant_scale_query: Tensor | None = None,
+    dequant_scale_key: Tensor | None = None,
+    dequant_offset_key: Tensor | None = None,
+    dequant_scale_value: Tensor | None = None,
+    dequant_offset_value: Tensor | None = None,
+    dequant_scale_key_rope: Tensor | None = None,
+    quant_scale_out: Tensor | None = None,
+    quant_offset_out: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
+    num_query_heads: int = 1,
+    num_key_value_heads: int = 0,
+    softmax_scale: float = 1.0,
+    pre_tokens: int = MAX_TOKENS,
+    next_tokens: int = MAX_TOKENS,
+    input_layout: str = "BSH",
+    sparse_mode: int = 0,
+    block_size: int = 0,
+    query_quant_mode: int = 0,
+    key_quant_mode: int = 0,
+    value_quant_mode: int = 0,
+    inner_precise: int = 0,
+    return_softmax_lse: bool = False,
+    query_dtype: int | None = None,
+    key_dtype: int | None = None,
+    value_dtype: int | None = None,
+    query_rope_dtype: int | None = None,
+    key_rope_dtype: int | None = None,
+    key_shared_prefix_dtype: int | None = None,
+    value_shared_prefix_dtype: int | None = None,
+    dequant_scale_query_dtype: int | None = None,
+    dequant_scale_key_dtype: int | None = None,
+    dequant_scale_value_dtype: int | None = None,
+    dequant_scale_key_rope_dtype: int | None = None,
+    out_dtype: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`npu_fused_infer_attention_score` with sinks, and its arguments renamed.
+
+    Args:
+        learnable_sink: [N]: a virtual key of that score and value 0.
+        dequant_scale_key, dequant_offset_key, ...: of int8 keys and values, each its own; key_quant_mode and
+            value_quant_mode: 0 per tensor or column, 1 per token.
+        quant_scale_out, quant_offset_out: of an int8 output.
+        dequant_scale_query, dequant_scale_key_rope, query_quant_mode and every ..._dtype: refused.
+    """
+    refuse_given("queries are floats", dequant_scale_query=dequant_scale_query, query_quant_mode=query_quant_mode or None)
+    refuse_given("split heads are no int8", dequant_scale_key_rope=dequant_scale_key_rope)
+    refuse_given(
+        "types are those of the tensors",
+        query_dtype=query_dtype,
+        key_dtype=key_dtype,
+        value_dtype=value_dtype,
+        query_rope_dtype=query_rope_dtype,
+        key_rope_dtype=key_rope_dtype,
+        key_shared_prefix_dtype=key_shared_prefix_dtype,
+        value_shared_prefix_dtype=value_shared_prefix_dtype,
+        dequant_scale_query_dtype=dequant_scale_query_dtype,
+        dequant_scale_key_dtype=dequant_scale_key_dtype,
+        dequant_scale_value_dtype=dequant_scale_value_dtype,
+        dequant_scale_key_rope_dtype=dequant_scale_key_rope_dtype,
+        out_dtype=out_dtype,
+    )
+    modes = key_quant_mode, value_quant_mode
+    mode_names = ("key_quant_mode", "value_quant_mode")
+    scale_names = ("dequant_scale_key", "dequant_scale_value", *mode_names)
+    offset_names = ("dequant_offset_key", "dequant_offset_value", *mode_names)
+    scale, per_token = _antiquant(dequant_scale_key, dequant_scale_value, *modes, scale_names)
+    offset, _ = _antiquant(dequant_offset_key, dequant_offset_value, *modes, offset_names)
+    call = Inference(
+        query,
+        key,
+        value,
+        _FUSED_V2_NAMES,
+        input_layout.upper(),
+        num_query_heads,
+        num_key_value_heads,
+        softmax_scale,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        pse=pse_shift,
+        dense_mask=atten_mask,
+        lengths_q=actual_seq_qlen,
+        lengths_kv=actual_seq_kvlen,
+        block_table=block_table,
+        block_size=block_size,
+        antiquant_scale=scale,
+        antiquant_offset=offset,
+        antiquant_per_token=per_token,
+        quant_scale2=quant_scale_out,
+        quant_offset2=quant_offset_out,
+        sink=learnable_sink,
+        sparse_mode=sparse_mode,
+        pre_tokens=pre_tokens,
+        next_tokens=next_tokens,
+        return_lse=return_softmax_lse,
+    )
+    return attend(call)
+
+
+@checked
+def _npu_paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    num_kv_heads: int,
+    num_heads: int,
+    scale_value: float,
+    block_table: Tensor,
+    context_lens: Tensor,
+    out: Tensor,
+    workspace: Tensor | None = None,
+) -> None:
+    """Writes attention of one query per sequence over its pages into `out`.
+
+    Args:
+        query: [B,N,D]; float32, bfloat16 or float16.
+        key_cache, value_cache: [blocks,block size,Nkv,D], type of query, read where they lie.
+        block_table: int32 [B,n]. context_lens: integers [B]: keys of each sequence.
+        out: [B,N,Dv] or [B,N*Dv], type of query. workspace: not needed.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    for name, pages in (("key_cache", key_cache), ("value_cache", value_cache)):
+        if pages.dim() != 4 or pages.shape[2] != num_kv_heads:
+            want = f"want [blocks, block size, {num_kv_heads} (num_kv_heads), head size]"
+            raise ValueError(f"invalid argument: {name}.shape={list(pages.shape)}, {want}")
+    if query.dim() != 3:
+        raise ValueError(f"invalid argument: query.shape={list(query.shape)}, want [B, N, D]")
+    call = Inference(
+        query.unsqueeze(1),
+        key_cache,
+        value_cache,
+        _PAGED_NAMES,
+        "BSND",
+        num_heads,
+        num_kv_heads,
+        scale_value,
+        lengths_kv=context_lens,
+        block_table=block_table,
+        block_size=key_cache.shape[1],
+    )
+    result = attend(call)[0].squeeze(1)
+    if out.numel() != result.numel() or out.shape[0] != result.shape[0]:
+        raise ValueError(f"invalid argument: out.shape={list(out.shape)}, want {list(result.shape)}")
+    if out.dtype != result.dtype:
+        raise ValueError(f"invalid argument: out.dtype={out.dtype}, want {result.dtype}")
+    with torch.no_grad():
+        out.copy_(result.reshape(out.shape))
+
+
+def npu_attention_update(
+    lse: Sequence[Tensor], local_out: Sequence[Tensor], update_type: int
+) -> tuple[Tensor, Tensor | None]:
+    """Merges partial results of attention over disjoint sets of keys by their lse.
+
+    Args:
+        lse: float32 [T] of every part; an infinite one is that of a part without keys.
+        local_out: [T,D] of every part; float32, bfloat16 or float16.
+        update_type: 1: also lse of the whole is returned; 0: None in its place.
+
+    Returns:
+        out, [T,D] of local_out's type, summed in float32 and rounded once; and lse, float32 [T].
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    if update_type not in (0, 1):
+        raise ValueError(f"invalid argument: update_type={update_type}, want 0 or 1")
+    if not lse or len(lse) != len(local_out):
+        raise ValueError(f"invalid argument: local_out has {len(local_out)} tensors, want {max(len(lse), 1)} (lse)")
+    merged = None
+    for i, (part_lse, part) in enumerate(zip(lse, local_out, strict=True)):
+        _check_part(i, part_lse, part, local_out[0])
+        absent = torch.isinf(part_lse)
+        top = torch.where(absent, 0.0, part_lse)
+        statistics = top.unsqueeze(-1), torch.where(absent, 0.0, 1.0).unsqueeze(-1)
+        current = part.detach().float().unsqueeze(1), *(t.detach() for t in statistics)
+        merged = current if merged is None else _torch_ops.merge(*merged, *current, None, "TND", False)
+    out, top, total = merged
+    nothing = (total == 0) | (total == torch.finfo(torch.float32).max)
+    out = torch.where(nothing.unsqueeze(-1), 0.0, out).squeeze(1).to(local_out[0].dtype)
+    whole = torch.where(nothing, -torch.inf, top + total.log()).squeeze(-1)
+    return out, whole if update_type == 1 else None
+
+
+def _check_part(i: int, lse: Tensor, out: Tensor, first: Tensor) -> None:
+    if out.dim() != 2 or out.shape != first.shape or out.dtype != first.dtype:
+        got, want = f"{out.dtype} of {list(out.shape)}", f"{first.dtype} of {list(first.shape)}"
+        raise ValueError(f"invalid argument: local_out[{i}]: {got}, want two dimensions, and {want} (local_out[0])")
+    if lse.dtype != torch.float32 or tuple(lse.shape) != tuple(out.shape[:1]):
+        got = f"{lse.dtype} of {list(lse.shape)}"
+        raise ValueError(f"invalid argument: lse[{i}]: {got}, want torch.float32 of {list(out.shape[:1])}")

@@ -1,0 +1,356 @@
+"""torch_npu's attention of inference in the words of the library's operators: which of them computes a call, its mask,
+and its lengths."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .._attention import integers
+from .._errors import own_names
+from .._torch import ops as _torch_ops
+from .._torch.decode import UNLIMITED, DecodeCall, attend_cached
+from .._torch.ops import EVERY_KEY, Call, PromptCall
+
+Lengths = Optional[Tensor | Sequence[int]]
+MAX_TOKENS = 2147483647
+
+_LAYOUTS = ("BSH", "BSND", "BNSD", "BNSD_BSND", "TND")
+_HEADS_AXIS = {"BNSD": 1, "BNSD_BSND": 1, "BSND": 2, "TND": 1}
+_ROWS_AXIS = {"BNSD": 2, "BNSD_BSND": 2, "BSND": 1, "BSH": 1}
+_FEW_ROWS = 16  # of a decode: beyond, and without what only a decode has, a prompt's kernels are faster
+
+
+class Inference(NamedTuple):
+    """A call; `names` says how its function spells an argument."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    names: dict[str, str]
+    layout: str
+    heads: int
+    heads_kv: int
+    scale: float
+    query_rope: Optional[Tensor] = None
+    key_rope: Optional[Tensor] = None
+    pse: Optional[Tensor] = None
+    dense_mask: Optional[Tensor] = None
+    lengths_q: Lengths = None
+    lengths_kv: Lengths = None
+    block_table: Optional[Tensor] = None
+    block_size: int = 0
+    antiquant_scale: Optional[Tensor] = None
+    antiquant_offset: Optional[Tensor] = None
+    antiquant_per_token: bool = False
+    product_scales: tuple = (None, None, None)  # deq_scale1, quant_scale1, deq_scale2
+    quant_scale2: Optional[Tensor] = None
+    quant_offset2: Optional[Tensor] = None
+    sink: Optional[Tensor] = None
+    sparse_mode: int = 0
+    pre_tokens: int = MAX_TOKENS
+    next_tokens: int = MAX_TOKENS
+    return_lse: bool = False
+
+    def refuse(self, name: str, why: str) -> ValueError:
+        return ValueError(f"invalid argument: {self.names.get(name, name)}{why}")
+
+
+def refuse_given(why: str, **arguments: Any) -> None:
+    """ValueError names the first argument that is not None."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"invalid argument: {name}: given, want none: {why}")
+
+
+def attend(call: Inference) -> tuple[Tensor, Tensor]:
+    """The output and lse: [B, N, Sq, 1], TND [T, N, 1]; without return_lse no elements. Their backward raises
+    NotImplementedError."""
+    _check(call)
+    given = {name: t for name, t in call._asdict().items() if isinstance(t, Tensor)}
+    results = _attend(call._replace(**{name: tensor.detach() for name, tensor in given.items()}))
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given.values()):
+        return _WithoutGradient.apply(*results, *given.values())
+    return results
+
+
+class _WithoutGradient(torch.autograd.Function):
+    """Two results that depend on the others, and have no derivative."""
+
+    @staticmethod
+    def forward(ctx, out, lse, *_):
+        return out.view_as(out), lse.view_as(lse)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise NotImplementedError("attention of inference: there is no gradient")
+
+
+def _attend(call: Inference) -> tuple[Tensor, Tensor]:
+    if call.block_table is not None:
+        if call.layout == "BSH" and call.key.dim() == 4 and call.query.shape[-1] % call.heads == 0:
+            out, lse = _attend(call._replace(layout="BSND", query=call.query.unflatten(-1, (call.heads, -1))))
+            return out.flatten(-2), lse
+        call = _oriented_pages(call)
+    if call.layout == "TND":
+        out, lse = _packed_pages(call) if call.block_table is not None else _packed(call)
+    elif call.query.dtype == torch.int8:
+        out, lse = _prompt(call)
+    else:
+        call = _with_ropes(call)
+        rows = call.query.shape[_ROWS_AXIS[call.layout]]
+        only_decode = (call.block_table, call.antiquant_scale, call.sink)
+        few = rows <= _FEW_ROWS or call.return_lse or any(t is not None for t in only_decode)
+        out, lse = _decode(call) if few else _prompt(call)
+    return out, lse.unsqueeze(-1) if call.return_lse else lse
+
+
+def _check(call: Inference) -> None:
+    """What the library's operators would not see, or would call by no name of torch_npu's."""
+    if call.layout not in _LAYOUTS:
+        raise call.refuse("layout", f'="{call.layout}", want {", ".join(_LAYOUTS)}')
+    if call.heads <= 0:
+        raise call.refuse("heads", f"={call.heads}, want >= 1")
+    if call.heads_kv < 0 or (call.heads_kv and call.heads % call.heads_kv):
+        raise call.refuse("heads_kv", f"={call.heads_kv}, want a divisor of {call.heads}")
+    if not 0 <= call.sparse_mode <= 4:
+        raise call.refuse("sparse_mode", f"={call.sparse_mode}, want 0..4")
+    if (call.query_rope is None) != (call.key_rope is None):
+        missing = "q_rope" if call.query_rope is None else "k_rope"
+        raise call.refuse(missing, ": missing, want both or none")
+    if call.block_table is None:
+        _check_heads_kv(call)
+        return
+    if call.query_rope is not None:
+        raise call.refuse("q_rope", ": given with block_table, want none: pages hold whole heads")
+    if call.query.dtype == torch.int8:
+        raise call.refuse("q", ".dtype=torch.int8 with block_table, want a float type")
+    if call.lengths_kv is None:
+        raise call.refuse("lengths_kv", ": missing, want the lengths of paged keys")
+    for name, pages in (("k", call.key), ("v", call.value)):
+        if pages.dim() not in (3, 4):
+            raise call.refuse(name, f".shape={list(pages.shape)}, want pages of 3 or 4 dimensions")
+
+
+def _check_heads_kv(call: Inference) -> None:
+    """Where keys lie in no pages."""
+    key = call.key.shape
+    if call.layout == "BSH":
+        size = call.query.shape[-1] // call.heads
+        want = key[-1] // size if size else 0
+    elif len(key) == call.query.dim():
+        want = key[_HEADS_AXIS[call.layout]]
+    else:
+        return
+    if (call.heads_kv or call.heads) != want:
+        raise call.refuse("heads_kv", f"={call.heads_kv}, want {want} (key)")
+
+
+def _oriented_pages(call: Inference) -> Inference:
+    """Pages [pages, Nkv, page size, D], as the device has them, or [pages, page size, Nkv, D], as the call's layout
+    wants them; checked against block_size and the number of heads."""
+    key, heads = call.key.shape, call.heads_kv or call.heads
+    if len(key) == 3:
+        if call.block_size not in (0, key[1]):
+            raise call.refuse("block_size", f"={call.block_size}, want {key[1]} (key.shape[1])")
+        return call
+    heads_first = key[1] == heads and call.block_size in (0, key[2])
+    if not heads_first and not (key[2] == heads and call.block_size in (0, key[1])):
+        want = f"want pages of {heads} heads" + (f" and {call.block_size} rows" if call.block_size else "")
+        raise call.refuse("k", f".shape={list(key)}, {want}")
+    if heads_first != (call.layout in ("BNSD", "BNSD_BSND")):
+        return call._replace(key=call.key.transpose(1, 2), value=call.value.transpose(1, 2))
+    return call
+
+
+def _with_ropes(call: Inference) -> Inference:
+    """Split heads joined: scores are Q K^T + Qr Kr^T."""
+    if call.query_rope is None:
+        return call
+    if call.layout == "BSH":
+        raise call.refuse("q_rope", ": given in layout BSH, want heads in a dimension of their own")
+    joined = (torch.cat(pair, -1) for pair in ((call.query, call.query_rope), (call.key, call.key_rope)))
+    query, key = joined
+    return call._replace(query=query, key=key, query_rope=None, key_rope=None)
+
+
+_verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by address, shape and version
+
+
+def _check_triangle(call: Inference) -> None:
+    """ValueError unless the mask of modes 2, 3 and 4 is the compressed one."""
+    mask = call.dense_mask
+    if tuple(mask.shape[-2:]) != (2048, 2048) or mask.numel() != 2048 * 2048:
+        raise call.refuse("dense_mask", f".shape={list(mask.shape)}, want [2048,2048] (sparse_mode {call.sparse_mode})")
+    if torch.compiler.is_compiling() or mask.is_meta or type(mask) is not Tensor:
+        return
+    key = (mask.data_ptr(), mask.dtype, mask._version)
+    if _verified.get(key) is mask:
+        return
+    if not torch.equal(mask.reshape(2048, 2048).bool(), torch.ones(2048, 2048, dtype=torch.bool).triu(1)):
+        raise call.refuse("dense_mask", f": want ones strictly above the diagonal (sparse_mode {call.sparse_mode})")
+    _verified[key] = mask
+
+
+class _Masking(NamedTuple):
+    rule: str
+    pre: int
+    next: int
+    dense_mask: Optional[Tensor]
+
+
+def _masking(call: Inference, rows: int, batch: int) -> _Masking:
+    """Of a decode. A single row is at the end of its keys, wherever the mode counts from."""
+    mask, mode = call.dense_mask, call.sparse_mode
+    if mode >= 2:
+        if mask is not None:
+            _check_triangle(call)
+        elif rows > 1:
+            raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {mode})")
+        if mode == 4:
+            return _Masking("band", _unlimited(call.pre_tokens), _unlimited(call.next_tokens), None)
+        return _Masking("none" if rows == 1 else "causal" if mode == 3 else "causal_top_left", 0, 0, None)
+    if mask is None:
+        return _Masking("none", 0, 0, None)
+    if rows > 1 and mask.dim() == 2:
+        mask = mask[None]
+    if mask.dim() >= 3 and mask.shape[-2] > rows:
+        mask = mask[..., :rows, :]
+    mask = mask.expand(batch, *mask.shape[1:]) if mask.shape[0] == 1 else mask
+    limited = mode == 0 and rows > 1 and min(call.pre_tokens, call.next_tokens) < MAX_TOKENS
+    rule = "band_top_left" if limited else "none"
+    return _Masking(rule, _unlimited(call.pre_tokens), _unlimited(call.next_tokens), mask)
+
+
+def _unlimited(tokens: int) -> int:
+    return UNLIMITED if tokens >= MAX_TOKENS else tokens
+
+
+def _decode(call: Inference) -> tuple[Tensor, Tensor]:
+    rows_axis = _ROWS_AXIS[call.layout]
+    rows = call.query.shape[rows_axis] if call.query.dim() > rows_axis else 1
+    masking = _masking(call, rows, call.query.shape[0])
+    pse = call.pse
+    if pse is not None and pse.dim() == 4 and pse.shape[2] > rows:
+        pse = pse[:, :, :rows]
+    decode = DecodeCall(
+        block_table=call.block_table,
+        antiquant_scale=call.antiquant_scale,
+        antiquant_offset=call.antiquant_offset,
+        antiquant_per_token=call.antiquant_per_token,
+        pse=pse,
+        dense_mask=masking.dense_mask,
+        sink=None if call.sink is None else call.sink.float(),
+        quant_scale2=call.quant_scale2,
+        quant_offset2=call.quant_offset2,
+        layout=call.layout,
+        heads=call.heads,
+        scale=call.scale,
+        rule=masking.rule,
+        pre=masking.pre,
+        next=masking.next,
+        return_lse=call.return_lse,
+    )
+    lengths_q = None if rows == 1 else call.lengths_q
+    with own_names(call.names):
+        return attend_cached(call.query, [call.key], [call.value], lengths_q, call.lengths_kv, decode)
+
+
+def _prompt(call: Inference) -> tuple[Tensor, Tensor]:
+    for name, given in (("sink", call.sink is not None), ("return_lse", call.return_lse)):
+        if given:
+            raise call.refuse(name, ": given with int8 queries, want none")
+    prompt = PromptCall(
+        pse=call.pse,
+        dense_mask=call.dense_mask,
+        deq_scale1=call.product_scales[0],
+        quant_scale1=call.product_scales[1],
+        deq_scale2=call.product_scales[2],
+        quant_scale2=call.quant_scale2,
+        quant_offset2=call.quant_offset2,
+        layout=call.layout,
+        heads=call.heads,
+        heads_kv=call.heads_kv or call.heads,
+        scale=call.scale,
+        sparse_mode=_checked_mode(call),
+        pre_tokens=call.pre_tokens,
+        next_tokens=call.next_tokens,
+        lengths_q=integers(call.lengths_q, call.names["lengths_q"]),
+        lengths_kv=integers(call.lengths_kv, call.names["lengths_kv"]),
+    )
+    with own_names(call.names):
+        out = _torch_ops.prompt_attention(call.query, call.key, call.value, *prompt)
+    return out, call.query.new_empty(0, dtype=torch.float32)
+
+
+def _checked_mode(call: Inference) -> int:
+    if call.sparse_mode >= 2 and call.dense_mask is None:
+        raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {call.sparse_mode})")
+    return call.sparse_mode
+
+
+def _packed(call: Inference) -> tuple[Tensor, Tensor]:
+    """TND: both lengths are prefix sums."""
+    for name in ("lengths_q", "lengths_kv"):
+        if getattr(call, name) is None:
+            raise call.refuse(name, ": missing, want prefix sums (layout TND)")
+    plain = call.query_rope is None and call.sink is None and not call.return_lse
+    if call.query.dtype == torch.int8 or (plain and call.quant_scale2 is not None):
+        return _prompt(call)
+    if call.quant_scale2 is not None:
+        raise call.refuse("quant_scale2", ": given with split heads, sinks or lse in layout TND, want none")
+    if call.antiquant_scale is not None:
+        raise call.refuse("antiquant_scale", ": given in layout TND, want block_table with it")
+    dense = Call.of_rule(
+        _checked_mode(call) if call.dense_mask is not None else EVERY_KEY,
+        "TND",
+        call.scale,
+        heads=call.heads,
+        query_rope=call.query_rope,
+        key_rope=call.key_rope,
+        pse=call.pse,
+        dense_mask=call.dense_mask,
+        sink=None if call.sink is None else call.sink.float(),
+        pre_tokens=call.pre_tokens,
+        next_tokens=call.next_tokens,
+        cu_q=integers(call.lengths_q, call.names["lengths_q"]),
+        cu_kv=integers(call.lengths_kv, call.names["lengths_kv"]),
+    )
+    with own_names(call.names):
+        out, top, total = _torch_ops.attention(call.query, call.key, call.value, *dense)
+    if not call.return_lse:
+        return out, top.new_empty(0)
+    absent = (total == 0) | (total == torch.finfo(torch.float32).max)
+    return out, torch.where(absent, -torch.inf, top + total.log())
+
+
+def _packed_pages(call: Inference) -> tuple[Tensor, Tensor]:
+    """TND next to pages: lengths of queries are prefix sums, those of keys are not. Queries are few, and padded."""
+    if call.lengths_q is None:
+        raise call.refuse("lengths_q", ": missing, want prefix sums (layout TND)")
+    if call.query.dim() != 3:
+        raise call.refuse("q", f".shape={list(call.query.shape)}, want [T, N, D]")
+    ends = integers(call.lengths_q, call.names["lengths_q"])
+    tokens = call.query.shape[0]
+    lengths = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    if any(length < 0 for length in lengths) or (ends and ends[-1] > tokens):
+        raise call.refuse("lengths_q", f"={ends}, want ascending prefix sums up to {tokens} (query.shape[0])")
+    rows = max(lengths, default=0)
+    padded = call._replace(layout="BSND", lengths_q=lengths)
+    if lengths == [rows] * len(lengths) and rows * len(lengths) == tokens:
+        out, lse = _decode(padded._replace(query=call.query.unflatten(0, (len(lengths), rows))))
+        return out.flatten(0, 1), lse.transpose(1, 2).flatten(0, 1) if call.return_lse else lse
+    pieces = call.query[: sum(lengths)].split(lengths)
+    query = torch.stack([pad(piece, (0, 0, 0, 0, 0, rows - piece.shape[0])) for piece in pieces])
+    out, lse = _decode(padded._replace(query=query))
+
+    def packed(rows_of_all: Tensor) -> Tensor:
+        used = torch.cat([sequence[:length] for sequence, length in zip(rows_of_all, lengths, strict=True)])
+        return pad(used, (0,) * (2 * used.dim() - 1) + (tokens - used.shape[0],))
+
+    return packed(out), packed(lse.transpose(1, 2)) if call.return_lse else lse

@@ -1,0 +1,408 @@
+"""torch_npu's sparse attention, lightning indexer and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .._errors import own_names
+from .._torch import sparse_ops as _torch_sparse_ops
+from .._torch.sparse_ops import DenseLossCall, LossCall, SparseCall
+from .calls import TENSOR_NAMES, checked
+
+_MAX_TOKENS = 9223372036854775807
+
+# The library's names of arguments, and torch_npu's.
+_NAMES = TENSOR_NAMES | {
+    "q_index": "query_index",
+    "k_index": "key_index",
+    "mask": "sparse_mode",
+    "block_size": "sparse_block_size",
+    "scale": "scale_value",
+    "lengths_q": "actual_seq_lengths_query",
+    "lengths_kv": "actual_seq_lengths_kv",
+    "layout": "layout_query",
+    "sink": "sinks",
+}
+_INDEXER_NAMES = _NAMES | {"lengths_kv": "actual_seq_lengths_key"}
+_GRAD_NAMES = _NAMES | {"lengths_q": "actual_seq_qlen", "lengths_kv": "actual_seq_kvlen", "layout": "layout"}
+_LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
+
+
+def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
+    """The layout of queries; keys have the same layout, or lie in pages."""
+    layout = _check_layout("layout_query", layout_query)
+    want = layout if block_table is None else "PA_BSND"
+    if layout_kv.upper() != want:
+        reason = "layout_query" if block_table is None else "with block_table"
+        raise ValueError(f'invalid argument: {name_kv}="{layout_kv}", want {want} ({reason})')
+    return layout
+
+
+def _check_layout(name: str, layout: str) -> str:
+    if layout.upper() not in ("BSND", "TND"):
+        raise ValueError(f'invalid argument: {name}="{layout}", want BSND or TND')
+    return layout.upper()
+
+
+def _check_attention(attention_mode: int) -> None:
+    if attention_mode not in (0, 2):
+        raise ValueError(f"invalid argument: attention_mode={attention_mode}, want 0 or 2")
+
+
+def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
+    if sinks is None or (sinks.dtype == torch.float32 and sinks.shape == query.shape[-2:-1]):
+        return
+    shape, want = list(sinks.shape), list(query.shape[-2:-1])
+    raise ValueError(f"invalid argument: sinks: {sinks.dtype} of shape {shape}, want float32 of {want} (query)")
+
+
+def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
+    """The value; None where it is the key, whose gradient then contains the value's."""
+    if value is None or value is key:
+        return None
+    same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
+    return None if same and not (value.requires_grad or key.requires_grad) else value
+
+
+def _lengths(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
+    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
+
+
+@checked
+def npu_sparse_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    sparse_indices: Tensor,
+    scale_value: float,
+    *,
+    block_table: Tensor | None = None,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    sparse_block_size: int = 1,
+    layout_query: str = "BSND",
+    layout_kv: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    attention_mode: int = 0,
+    return_softmax_lse: bool = False,
+    sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """attention_out, softmax_max, softmax_sum; the statistics have no elements without return_softmax_lse.
+
+    Args:
+        query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
+        key, value: [B,S2,1,D], or in layout_kv "PA_BSND" pages [blocks,block size,1,D]. value may be key or None.
+        sparse_indices: int32 [B,S1,1,K], up to the first -1: blocks of sparse_block_size keys.
+        actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64: rows in use; TND: inclusive prefix sums.
+        sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key. pre_tokens, next_tokens: unused.
+        attention_mode: 2; 0 means the same.
+        sinks: float32 [N]: a virtual key of that score and value 0, with a gradient.
+
+    Returns:
+        attention_out as query; softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N], the sinks counted in.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    _check_attention(attention_mode)
+    call = SparseCall(
+        query_rope=query_rope,
+        key_rope=key_rope,
+        sink=sinks,
+        sparse_indices=sparse_indices,
+        block_table=block_table,
+        lengths_q=_lengths(actual_seq_lengths_query),
+        lengths_kv=_lengths(actual_seq_lengths_kv),
+        layout=_check_layouts(layout_query, layout_kv, "layout_kv", block_table),
+        scale=scale_value,
+        block_size=sparse_block_size,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_NAMES):
+        out, *statistics = _torch_sparse_ops.sparse_attention(query, key, _own_value(key, value), *call)
+    if not return_softmax_lse:
+        statistics = [query.new_empty(0, dtype=torch.float32) for _ in statistics]
+    return out, *statistics
+
+
+@checked
+def npu_sparse_flash_attention_grad(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    sparse_indices: Tensor,
+    d_out: Tensor,
+    out: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    scale_value: float,
+    sparse_block_size: int,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_kvlen: Tensor | Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    attention_mode: int = 0,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`; those without an argument are None. Without a
+    value, dk holds the value's gradient too. Statistics that count sinks in give the gradients of a call with sinks;
+    the gradient of the sinks comes by autograd."""
+    _check_attention(attention_mode)
+    call = SparseCall(
+        query_rope=query_rope,
+        key_rope=key_rope,
+        sink=None,
+        sparse_indices=sparse_indices,
+        block_table=None,
+        lengths_q=_lengths(actual_seq_qlen),
+        lengths_kv=_lengths(actual_seq_kvlen),
+        layout=_check_layout("layout", layout),
+        scale=scale_value,
+        block_size=sparse_block_size,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_GRAD_NAMES):
+        gradients = _torch_sparse_ops.sparse_attention_backward(
+            query, key, value, out, d_out, softmax_max, softmax_sum, *call
+        )
+    arguments = (query, key, value, query_rope, key_rope)
+    return tuple(None if of is None else gradient for gradient, of in zip(gradients[:5], arguments, strict=True))
+
+
+@checked
+def npu_lightning_indexer(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    *,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_key: Tensor | Sequence[int] | None = None,
+    block_table: Tensor | None = None,
+    layout_query: str = "BSND",
+    layout_key: str = "BSND",
+    sparse_count: int = 2048,
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    return_value: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """sparse_indices, int32 [B,S1,1,K], and sparse_values, their scores (no elements without return_value).
+
+    The keys of the largest sum over heads of weights * relu(query . key), by descending score, equal ones by ascending
+    key; -1 and -inf where unused. The values have a gradient.
+
+    Args:
+        query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
+        key: [B,S2,1,D], or in layout_key "PA_BSND" pages [blocks,block size,1,D].
+        weights: [B,S1,N], type of query or float32.
+        actual_seq_lengths_query, ..., sparse_mode: as in `npu_sparse_flash_attention`.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    if sparse_count < 1:
+        raise ValueError(f"invalid argument: sparse_count={sparse_count}, want >= 1")
+    layout = _check_layouts(layout_query, layout_key, "layout_key", block_table)
+    with own_names(_INDEXER_NAMES):
+        indices, values = _torch_sparse_ops.lightning_indexer(
+            query,
+            key,
+            weights,
+            block_table,
+            _lengths(actual_seq_lengths_query),
+            _lengths(actual_seq_lengths_key),
+            layout,
+            sparse_count,
+            sparse_mode,
+        )
+    return indices, values if return_value else query.new_empty(0)
+
+
+@checked
+def npu_lightning_indexer_grad(
+    query: Tensor,
+    key: Tensor,
+    dy: Tensor,
+    sparse_indices: Tensor,
+    weights: Tensor,
+    *,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_key: Tensor | Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """d_query, d_key, d_weights of the values of `npu_lightning_indexer`.
+
+    Args:
+        dy: gradient of sparse_values, [B,S1,1,K] or [B,S1,K], type of query or float32.
+        sparse_indices: what the indexer returned.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    with own_names(_INDEXER_NAMES | {"d_values": "dy", "layout": "layout"}):
+        return _torch_sparse_ops.lightning_indexer_backward(
+            query,
+            key,
+            weights,
+            sparse_indices,
+            dy,
+            _lengths(actual_seq_lengths_query),
+            _lengths(actual_seq_lengths_key),
+            _check_layout("layout", layout),
+            sparse_mode,
+        )
+
+
+@checked
+def npu_dense_lightning_indexer_softmax_lse(
+    query_index: Tensor,
+    key_index: Tensor,
+    weights: Tensor,
+    *,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_klen: Tensor | Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+) -> tuple[Tensor, Tensor]:
+    """softmax_max_index and softmax_sum_index, float32 [B,1,S1], TND [1,T], of `npu_lightning_indexer`'s scores over
+    every key below the limit, as `npu_dense_lightning_indexer_grad_kl_loss` takes them; 0 and 0 for a row without keys.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    with own_names(_LOSS_NAMES):
+        return _torch_sparse_ops.dense_indexer_lse(
+            query_index,
+            key_index,
+            weights,
+            _lengths(actual_seq_qlen),
+            _lengths(actual_seq_klen),
+            _check_layout("layout", layout),
+            sparse_mode,
+        )
+
+
+@checked
+def npu_dense_lightning_indexer_grad_kl_loss(
+    query: Tensor,
+    key: Tensor,
+    query_index: Tensor,
+    key_index: Tensor,
+    weights: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    softmax_max_index: Tensor,
+    softmax_sum_index: Tensor,
+    scale_value: float,
+    *,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    actual_seq_qlen: Tensor | Sequence[int] | None = None,
+    actual_seq_klen: Tensor | Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`npu_sparse_lightning_indexer_grad_kl_loss` over every key below the limit.
+
+    Args:
+        query, key: [B,S1,N,D] and [B,S2,Nkv,D]; softmax_max, softmax_sum: float32 [B,Nkv,S1,N/Nkv], TND
+            [Nkv,T,N/Nkv].
+        query_index, key_index, weights: of `npu_lightning_indexer`.
+        softmax_max_index, softmax_sum_index: of the indexer's scores, float32 [B,1,S1], TND [1,T].
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    call = DenseLossCall(
+        query=query,
+        key=key,
+        query_index=query_index,
+        key_index=key_index,
+        weights=weights,
+        softmax_max=softmax_max,
+        softmax_sum=softmax_sum,
+        softmax_max_index=softmax_max_index,
+        softmax_sum_index=softmax_sum_index,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        lengths_q=_lengths(actual_seq_qlen),
+        lengths_kv=_lengths(actual_seq_klen),
+        layout=_check_layout("layout", layout),
+        scale=scale_value,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_LOSS_NAMES):
+        return _torch_sparse_ops.dense_indexer_loss(*call)
+
+
+@checked
+def npu_sparse_lightning_indexer_grad_kl_loss(
+    query: Tensor,
+    key: Tensor,
+    query_index: Tensor,
+    key_index: Tensor,
+    weights: Tensor,
+    sparse_indices: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    scale_value: float,
+    *,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_klen: Sequence[int] | None = None,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """d_query_index, d_key_index, d_weights and the loss (float32, one element), summed over tokens.
+
+    KL divergence between the mean of the heads' probabilities over the selection and the indexer's softmax there.
+
+    Args:
+        query, key, sparse_indices, softmax_max, softmax_sum, scale_value: of `npu_sparse_flash_attention`.
+        query_index, key_index, weights: of `npu_lightning_indexer`.
+        sinks: those of the attention, or None. The statistics count them in, so they are only checked.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    _check_sinks(sinks, query)
+    call = LossCall(
+        query=query,
+        key=key,
+        query_index=query_index,
+        key_index=key_index,
+        weights=weights,
+        sparse_indices=sparse_indices,
+        softmax_max=softmax_max,
+        softmax_sum=softmax_sum,
+        query_rope=query_rope,
+        key_rope=key_rope,
+        lengths_q=_lengths(actual_seq_qlen),
+        lengths_kv=_lengths(actual_seq_klen),
+        layout=_check_layout("layout", layout),
+        scale=scale_value,
+        sparse_mode=sparse_mode,
+    )
+    with own_names(_LOSS_NAMES):
+        return _torch_sparse_ops.sparse_indexer_loss(*call)

@@ -1,0 +1,1 @@
+"""PyTorch's side of `fa.torch`: operators, shapes, derivatives, and calls past the dispatcher."""

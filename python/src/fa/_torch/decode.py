@@ -1,0 +1,291 @@
+"""Decode attention of PyTorch tensors: a custom operator, and past the dispatcher in plain eager calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from .. import _context, _decode, _fa
+from .._attention import integers
+from .._errors import ERRORS, in_names
+from .._fa import Mask
+from .._layout import decode_output_shape, statistics_shape
+from .._prompt import output_dtype
+from .autograd import refuse_derivatives
+from .direct import arrays_of, possible, recorded, unwatched
+from .ops import LIBRARY, operator
+
+UNLIMITED = 2**63 - 1
+
+
+class DecodeCall(NamedTuple):
+    """Everything of a decode but query, keys and values, in the order of the operator's arguments."""
+
+    lengths_q: Optional[Tensor] = None  # int32 or int64 [B] or [1]
+    lengths_kv: Optional[Tensor] = None
+    block_table: Optional[Tensor] = None
+    antiquant_scale: Optional[Tensor] = None
+    antiquant_offset: Optional[Tensor] = None
+    pse: Optional[Tensor] = None
+    dense_mask: Optional[Tensor] = None
+    sink: Optional[Tensor] = None
+    quant_scale2: Optional[Tensor] = None
+    quant_offset2: Optional[Tensor] = None
+    layout: str = "BNSD"
+    heads: int = 0
+    scale: Optional[float] = None
+    rule: str = "none"  # the name of the method of Mask that makes it
+    pre: int = 0  # its arguments, of a band
+    next: int = 0
+    softcap: float = 0.0
+    antiquant_per_token: bool = False
+    return_lse: bool = False
+
+    def mask(self) -> Mask:
+        make = getattr(Mask, self.rule)
+        return make(self.pre, self.next) if self.rule.startswith("band") else make()
+
+    def tensors(self) -> dict[str, Tensor | None]:
+        """Those that the library reads."""
+        return {name: getattr(self, name) for name in DecodeCall._fields[2:10]}
+
+
+def _shapes(query: Tensor, key: list[Tensor], value: list[Tensor], call: DecodeCall) -> tuple[tuple, tuple]:
+    """Of the output and of lse."""
+    keys = _decode.shape_of(key), _decode.shape_of(value)
+    out = decode_output_shape(call.layout, call.heads, query.shape, *keys, call.block_table is not None)
+    return out, statistics_shape(call.layout, call.heads, query.shape) if call.return_lse else (0,)
+
+
+def _results(query: Tensor, key: list[Tensor], value: list[Tensor], call: DecodeCall) -> tuple[Tensor, Tensor]:
+    out, lse = _shapes(query, key, value, call)
+    return query.new_empty(out, dtype=output_dtype(query, call.quant_scale2)), query.new_empty(lse, dtype=torch.float32)
+
+
+@operator(
+    "decode_attention(Tensor query, Tensor[] key, Tensor[] value, Tensor? lengths_q, Tensor? lengths_kv, "
+    "Tensor? block_table, Tensor? antiquant_scale, Tensor? antiquant_offset, Tensor? pse, Tensor? dense_mask, "
+    "Tensor? sink, Tensor? quant_scale2, Tensor? quant_offset2, str layout, SymInt heads, float? scale, str rule, "
+    "SymInt pre, SymInt next, float softcap, bool antiquant_per_token, bool return_lse) -> (Tensor, Tensor)"
+)
+def decode_operator(query, key, value, *arguments):
+    """The output and lse, which has no elements without return_lse. There is no gradient."""
+    call = DecodeCall(*arguments)
+    result = _decode.decode_attention(
+        query,
+        key[0] if len(key) == 1 else key,
+        value[0] if len(value) == 1 else value,
+        layout=call.layout,
+        head_num=call.heads,
+        scale=call.scale,
+        mask=call.mask(),
+        softcap=call.softcap,
+        lengths_q=call.lengths_q,
+        lengths_kv=call.lengths_kv,
+        antiquant_per_token=call.antiquant_per_token,
+        return_lse=call.return_lse,
+        **call.tensors(),
+    )
+    return result if call.return_lse else (result, query.new_empty(0, dtype=torch.float32))
+
+
+refuse_derivatives(LIBRARY, decode_operator)
+
+
+@torch.library.register_fake("fa::decode_attention", lib=LIBRARY)
+def _(query, key, value, *arguments):
+    return _results(query, key, value, DecodeCall(*arguments))
+
+
+@functools.lru_cache
+def _options(layout, heads, scale, rule, pre, next_, softcap, antiquant_per_token) -> _fa.DecodeAttentionOptions:
+    return _fa.DecodeAttentionOptions(
+        layout=layout,
+        heads=heads,
+        scale=scale,
+        mask=DecodeCall(rule=rule, pre=pre, next=next_).mask(),
+        softcap=softcap,
+        antiquant_per_token=antiquant_per_token,
+    )
+
+
+def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
+    """As the operator; lengths as the extension takes them."""
+    out, lse = _results(query, key, value, call)
+    inputs = {"q": query, **call.tensors()}
+    inputs["k"], inputs["v"] = (keys[0] if len(keys) == 1 else keys for keys in (key, value))
+    arrays = arrays_of(inputs, {"out": out, "lse": lse} if call.return_lse else {"out": out})
+    _fa.decode(arrays, _options(*call[10:18]), lengths_q, lengths_kv, _context.chosen_context(None))
+    return out, lse
+
+
+def attend_cached(
+    query: Tensor,
+    key: Sequence[Tensor],
+    value: Sequence[Tensor],
+    lengths_q: Tensor | Sequence[int] | None,
+    lengths_kv: Tensor | Sequence[int] | None,
+    call: DecodeCall,
+) -> tuple[Tensor, Tensor]:
+    """The output and lse of tensors that are known to be tensors; `call` has no lengths."""
+    key, value = list(key), list(value)
+    tensors = call.tensors().values()
+    if possible(query, *key, *value, *tensors):
+        lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
+        return _directly(query, key, value, *lengths, call)
+    call = call._replace(lengths_q=_as_tensor(lengths_q), lengths_kv=_as_tensor(lengths_kv))
+    return decode_operator(query, key, value, *call)
+
+
+def _as_tensor(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
+    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
+
+
+# The function's arguments that the library calls otherwise.
+_NAMES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "heads": "head_num",
+    "mask.pre": "window",
+    "mask.next": "window",
+}
+
+
+def decode_attention(
+    query: Tensor,
+    key: Tensor | Sequence[Tensor],
+    value: Tensor | Sequence[Tensor],
+    *,
+    lengths_kv: Tensor | Sequence[int] | None = None,
+    lengths_q: Tensor | Sequence[int] | None = None,
+    block_table: Tensor | None = None,
+    layout: str = "BNSD",
+    head_num: int = 0,
+    scale: float | None = None,
+    is_causal: bool = False,
+    window: tuple[int, int] | None = None,
+    dense_mask: Tensor | None = None,
+    pse: Tensor | None = None,
+    softcap: float = 0.0,
+    sink: Tensor | None = None,
+    antiquant_scale: Tensor | None = None,
+    antiquant_offset: Tensor | None = None,
+    antiquant_per_token: bool = False,
+    quant_scale2: Tensor | None = None,
+    quant_offset2: Tensor | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """`fa.decode_attention` as an operator of PyTorch: under torch.compile, torch.func.vmap and inference_mode.
+
+    Args:
+        lengths_kv, lengths_q: integers [B] or [1], tensors too, or sequences of ints.
+        is_causal: the last query in use sees the last key in use, the one before it one less.
+        window: (left, right): how many keys back from there, and ahead, a query looks at; -1: all. With is_causal none
+            is ahead.
+        others: as of `fa.decode_attention`.
+
+    Returns:
+        The output; with return_lse (output, lse). There is no gradient.
+
+    Raises:
+        ValueError: an argument is wrong, or requires a gradient while gradients are recorded.
+        TypeError: an argument is no tensor.
+    """
+    quantized = antiquant_scale, antiquant_offset, quant_scale2, quant_offset2
+    if all(tensor is None for tensor in quantized) and unwatched():
+        tensors = query, key, value, block_table, dense_mask, pse, sink
+        options = layout, head_num, scale, is_causal, window, softcap
+        found = _plainly(tensors, options, lengths_q, lengths_kv, return_lse)
+        if found is not None:
+            return found
+    keys, values = _tensors("key", key), _tensors("value", value)
+    rule, pre, next_ = _rule(is_causal, window)
+    call = DecodeCall(
+        block_table=block_table,
+        antiquant_scale=antiquant_scale,
+        antiquant_offset=antiquant_offset,
+        pse=pse,
+        dense_mask=dense_mask,
+        sink=sink,
+        quant_scale2=quant_scale2,
+        quant_offset2=quant_offset2,
+        layout=layout,
+        heads=head_num,
+        scale=scale,
+        rule=rule,
+        pre=pre,
+        next=next_,
+        softcap=softcap,
+        antiquant_per_token=antiquant_per_token,
+        return_lse=return_lse,
+    )
+    _check(query, keys, values, call)
+    try:
+        out, lse = attend_cached(query, keys, values, lengths_q, lengths_kv, call)
+    except ERRORS as error:
+        raise in_names(error, _NAMES) from None
+    return (out, lse) if return_lse else out
+
+
+def _plainly(tensors: tuple, options: tuple, lengths_q: Any, lengths_kv: Any, return_lse: bool) -> Any:
+    """decode_attention in one call of the extension; None for what it does not take, wrong arguments among them."""
+    if recorded(*tensors):
+        return None
+    try:
+        chosen = _plain_options(*options)
+        context = _context.chosen_context(None)
+        return _fa.attend_cache(*tensors, chosen, lengths_q, lengths_kv, False, return_lse, context)
+    except (TypeError, ValueError):  # the general way says it of the caller's arguments
+        return None
+
+
+@functools.lru_cache(typed=True)
+def _plain_options(layout, head_num, scale, is_causal, window, softcap) -> _fa.DecodeAttentionOptions:
+    fixed = all(type(number) is int for number in (head_num, *(window or ())))
+    if not fixed or type(softcap) is not float or not (scale is None or type(scale) is float):
+        raise TypeError("want numbers that do not change")
+    return _options(layout, head_num, scale, *_rule(is_causal, window), softcap, False)
+
+
+def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    if isinstance(given, Tensor):
+        return [given]
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"{name}: want a torch.Tensor or a list of them, got {type(given).__name__}")
+    return list(given)
+
+
+def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, int]:
+    """The rule's name and its arguments."""
+    left, right = (-1, -1) if window is None else window
+    if left < -1 or right < -1:
+        raise ValueError(f"invalid argument: window={(left, right)}, want (left, right) >= -1")
+    if is_causal:
+        right = 0
+    if left == -1 and right == -1:
+        return "none", 0, 0
+    if left == -1 and right == 0:
+        return "causal", 0, 0
+    return "band", UNLIMITED if left == -1 else left, UNLIMITED if right == -1 else right
+
+
+def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: DecodeCall) -> None:
+    """What is no question of shapes or types."""
+    recorded = torch.is_grad_enabled()
+    lists = (("key", keys), ("value", values))
+    named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]
+    for name, tensor in [("query", query), *named, *call.tensors().items()]:
+        if tensor is None and name in DecodeCall._fields:
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+        if recorded and tensor.requires_grad:
+            raise ValueError(
+                f"invalid argument: {name}: requires a gradient, and there is none of a decode; "
+                "want a detached tensor, or torch.no_grad()"
+            )

@@ -1,0 +1,108 @@
+"""Sharding of attention by batch and by heads: what torch.distributed's DTensors ask of the operators.
+
+A shard of the batch, or of the heads with their keys' heads, is attention of its own: nothing is communicated. Where
+one head of keys serves all, every shard has it whole, and its gradient is a sum over the shards. Calls with dropout are
+computed whole by every rank: which pairs are dropped does not depend on the mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+from torch.distributed.tensor.placement_types import Placement
+
+from .ops import Call, attention, attention_backward, merge
+
+_BATCH_AXIS = {"BNSD": 0, "BSND": 0, "BSH": 0, "SBH": 1}
+_HEAD_AXIS = {"BNSD": 1, "BSND": 2}
+_WHOLE = Replicate()
+
+
+class _Way:
+    """One way to shard a call along a dimension of the mesh: placements of query and out (`main`), of the statistics,
+    of key and value (`key`), and of the tensors of Call."""
+
+    def __init__(
+        self, call: Call, main: Placement, statistics: Placement, key: Placement, **tensors: Placement
+    ) -> None:
+        self.main, self.statistics, self.key = main, statistics, key
+        given = call._asdict()
+        self.call = [tensors.get(name, _WHOLE) if hasattr(given[name], "ndim") else None for name in Call._fields]
+
+    def gradient_of(self, name: str) -> Placement:
+        """The placement of the gradient of an argument of Call: the sum over the shards if they share the argument."""
+        placement = self.call[Call._fields.index(name)]
+        return placement if placement is not _WHOLE or self.main is _WHOLE else Partial()
+
+
+def _splits_evenly(heads: int, mesh: tuple[int, ...]) -> bool:
+    """Whether every number of shards of at most `heads`, along one dimension of the mesh or several, divides them.
+    (PyTorch takes none of more.)"""
+    counts = {1}
+    for size in mesh:
+        counts |= {size * count for count in counts}
+    return all(heads % count == 0 for count in counts if count <= heads)
+
+
+def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
+    yield _Way(call, _WHOLE, _WHOLE, _WHOLE)
+    if call.layout not in _BATCH_AXIS or call.dropout_state is not None or call.drop_mask is not None:
+        return
+    axis = _BATCH_AXIS[call.layout]
+    batch = query.shape[axis]
+    if not call.prefix:
+        tensors = {
+            name: Shard(0)
+            for name, least in (("pse", 2), ("dense_mask", 4))
+            if (tensor := getattr(call, name)) is not None and tensor.ndim >= least and tensor.shape[0] == batch
+        }
+        whole = Shard(axis)
+        yield _Way(call, whole, Shard(0), whole, query_rope=whole, key_rope=whole, **tensors)
+    axis = _HEAD_AXIS.get(call.layout)
+    if axis is None or call.heads != 0:  # an operator that is told the number of heads is told that of all
+        return
+    heads, heads_kv = query.shape[axis], key.shape[axis]
+    if heads_kv not in (1, heads) and not _splits_evenly(heads_kv, query.mesh.shape):
+        return
+    mask = call.dense_mask
+    by_head = mask is not None and mask.ndim == 4 and mask.shape[1] == heads
+    tensors = {"dense_mask": Shard(1)} if by_head else {}
+    if call.pse is not None:
+        tensors["pse"] = Shard(0 if call.pse.ndim == 1 else 1)
+    keys = _WHOLE if heads_kv == 1 else Shard(axis)
+    yield _Way(call, Shard(axis), Shard(1), keys, query_rope=Shard(axis), key_rope=keys, sink=Shard(0), **tensors)
+
+
+def _forward(query, key, value, *arguments):
+    ways = _ways(query, key, Call(*arguments))
+    return [([way.main, way.statistics, way.statistics], [way.main, way.key, way.key, *way.call]) for way in ways]
+
+
+def _backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *arguments):
+    call = Call(*arguments)
+    shardings = []
+    for way in _ways(query, key, call):
+        d_key = Partial() if way.key is _WHOLE and way.main is not _WHOLE else way.key
+        others = (
+            way.gradient_of(name) if getattr(call, name) is not None and needed else _WHOLE
+            for name, needed in (("query_rope", True), ("key_rope", True), ("pse", need_dpse), ("sink", need_dsink))
+        )
+        inputs = [way.main, way.key, way.key, way.main, way.main, way.statistics, way.statistics, None, None, *way.call]
+        shardings.append(([way.main, d_key, d_key, *others], inputs))
+    return shardings
+
+
+def _merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence):
+    """Shardings by rows of tokens, by batch, and by heads that have an axis. Blocks by sequence stay whole."""
+    shards = {"SBH": ((1, 0), (0, 2)), "TND": ((0, 0), (1, 1))}[layout]
+    ways = [(_WHOLE, _WHOLE), *((Shard(out), Shard(row)) for out, row in (() if by_sequence else shards))]
+    sums = None if cu_q is None else _WHOLE
+    return [([out, row, row], [out, row, row, out, row, row, sums, None, None]) for out, row in ways]
+
+
+register_sharding(attention)(_forward)
+register_sharding(merge)(_merge)
+register_sharding(attention_backward)(_backward)

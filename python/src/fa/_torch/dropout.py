@@ -1,0 +1,40 @@
+"""Dropout: the state that a call draws, and the mask bits of that state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._attention import generate_dropout_mask
+from .ops import LIBRARY, UNSIGNED_64, operator
+
+
+def new_state(dropout_p: float) -> Tensor | None:
+    """Seed and offset from PyTorch's generator, int64 [2]; None if nothing is dropped."""
+    return torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64, device="cpu") if dropout_p > 0.0 else None
+
+
+@operator("dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor")
+def dropout_bits(dropout_state, keep_prob, pairs):
+    """The masks [..., bytes] of the states [..., 2], of `pairs` pairs each."""
+    masks = [
+        torch.from_numpy(generate_dropout_mask(*(n & UNSIGNED_64 for n in state), keep_prob, pairs))
+        for state in dropout_state.reshape(-1, 2).tolist()
+    ]
+    return torch.stack(masks).reshape(*dropout_state.shape[:-1], -(-pairs // 8))
+
+
+@torch.library.register_fake("fa::dropout_bits", lib=LIBRARY)
+def _(dropout_state, keep_prob, pairs):
+    return dropout_state.new_empty((*dropout_state.shape[:-1], -(-pairs // 8)), dtype=torch.uint8)
+
+
+def unpacked(bits: Tensor, pairs: int) -> Tensor:
+    """Bits [..., bytes] as 0 and 1, uint8 [..., pairs]."""
+    return (bits.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8) & 1).flatten(-2)[..., :pairs]
+
+
+def packed(single: Tensor) -> Tensor:
+    """The reverse of `unpacked`, for a tensor [pairs]."""
+    single = torch.nn.functional.pad(single, (0, -single.shape[0] % 8))
+    return (single.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)

@@ -1,0 +1,145 @@
+"""torch.nn.functional.multi_head_attention_forward whose output comes from fa also where weights are wanted.
+
+PyTorch's own function calls scaled_dot_product_attention only where no weights are wanted.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .dropout import dropout_bits, new_state, unpacked
+from .sdpa import attend
+
+replaced = F.multi_head_attention_forward  # in force before the one below
+_PARAMETERS = inspect.signature(replaced).parameters.values()
+_NAMES = tuple(p.name for p in _PARAMETERS)
+_DEFAULTS = {p.name: p.default for p in _PARAMETERS if p.default is not p.empty}
+
+
+def multi_head_attention_forward(*arguments, **keywords) -> tuple[Tensor, Tensor | None]:
+    """PyTorch's, arguments and results: [L, B, E] or [L, E]; the weights after dropout, [B, L, S], not averaged
+    [B, N, L, S], or of one sequence without the batch. Weights of a row that looks at no key are 0."""
+    given = {**_DEFAULTS, **dict(zip(_NAMES, arguments, strict=False)), **keywords}
+    static = given.get("static_k") is not None or given.get("static_v") is not None
+    # Without a mask, is_causal is an error, and PyTorch's to name.
+    causal_without_mask = given["is_causal"] and given["attn_mask"] is None
+    overridden = torch.overrides.has_torch_function(tuple(given.values()))
+    if not given["need_weights"] or static or causal_without_mask or overridden:
+        return replaced(*arguments, **keywords)
+    return _with_weights(**given)
+
+
+def _with_weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    num_heads: int,
+    dropout_p: float,
+    training: bool,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    average_attn_weights: bool,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    **projection,
+) -> tuple[Tensor, Tensor]:
+    batched = F._mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
+    if not batched:
+        query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    mask = _merged_mask(query, key, num_heads, key_padding_mask, attn_mask)
+    q, k, v, added = _projected(query, key, value, **projection)
+    mask = mask if mask is None or added == 0 else F.pad(mask, (0, added))
+    q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in (q, k, v))
+    dropout_p = dropout_p if training else 0.0
+    state = new_state(dropout_p)
+    out = attend(q, k, v, mask, state, dropout_p).permute(2, 0, 1, 3).flatten(-2)
+    out = F.linear(out, out_proj_weight, out_proj_bias)
+    weights = _weights(q, k, mask, state, dropout_p)
+    weights = weights.mean(1) if average_attn_weights else weights
+    return (out, weights) if batched else (out.squeeze(1), weights.squeeze(0))
+
+
+def _merged_mask(query, key, num_heads, key_padding_mask, attn_mask) -> Tensor | None:
+    """Both masks as one that is added, [B|1, N|1, L|1, S]."""
+    rows, batch, _ = query.shape
+    keys = key.shape[0]
+    padding = F._canonical_mask(
+        mask=key_padding_mask,
+        mask_name="key_padding_mask",
+        other_type=F._none_or_dtype(attn_mask),
+        other_name="attn_mask",
+        target_type=query.dtype,
+    )
+    mask = F._canonical_mask(
+        mask=attn_mask,
+        mask_name="attn_mask",
+        other_type=None,
+        other_name="",
+        target_type=query.dtype,
+        check_other=False,
+    )
+    if mask is not None:
+        want = (rows, keys) if mask.dim() == 2 else (batch * num_heads, rows, keys)
+        if tuple(mask.shape) != want:
+            raise ValueError(f"invalid argument: attn_mask.shape={list(mask.shape)}, want {list(want)}")
+        mask = mask[None, None] if mask.dim() == 2 else mask.unflatten(0, (batch, num_heads))
+    if padding is None:
+        return mask
+    if tuple(padding.shape) != (batch, keys):
+        raise ValueError(f"invalid argument: key_padding_mask.shape={list(padding.shape)}, want {[batch, keys]}")
+    padding = padding[:, None, None]
+    return padding if mask is None else mask + padding
+
+
+def _projected(
+    query,
+    key,
+    value,
+    *,
+    embed_dim_to_check,
+    in_proj_weight,
+    in_proj_bias,
+    use_separate_proj_weight,
+    q_proj_weight,
+    k_proj_weight,
+    v_proj_weight,
+    bias_k,
+    bias_v,
+    add_zero_attn,
+    **_,
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """q, k, v [rows, B, E], and the number of keys that were added to the given ones."""
+    if query.shape[-1] != embed_dim_to_check:
+        raise ValueError(f"invalid argument: query.shape[-1]={query.shape[-1]}, want {embed_dim_to_check}")
+    if use_separate_proj_weight:
+        biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        q, k, v = F._in_projection(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases)
+    else:
+        q, k, v = F._in_projection_packed(query, key, value, in_proj_weight, in_proj_bias)
+    given = k.shape[0]
+    if bias_k is not None:
+        k, v = (torch.cat([t, b.to(t.dtype).expand(1, t.shape[1], -1)]) for t, b in ((k, bias_k), (v, bias_v)))
+    if add_zero_attn:
+        k, v = (F.pad(t, (0, 0, 0, 0, 0, 1)) for t in (k, v))
+    return q, k, v, k.shape[0] - given
+
+
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, state: Tensor | None, dropout_p: float) -> Tensor:
+    """The weights of the output, [B, N, L, S] of query's type."""
+    scores = query.float() @ key.float().transpose(-2, -1) * query.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores + mask
+        nothing = torch.isneginf(mask).all(-1, keepdim=True)
+        weights = torch.softmax(scores.masked_fill(nothing, 0.0), -1).masked_fill(nothing, 0.0)
+    else:
+        weights = torch.softmax(scores, -1)
+    if state is not None:
+        pairs = weights.numel()
+        keep = unpacked(dropout_bits(state, 1.0 - dropout_p, pairs), pairs).view(weights.shape)
+        weights = weights * keep / (1.0 - dropout_p)
+    return weights.to(query.dtype)

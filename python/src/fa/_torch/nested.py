@@ -1,0 +1,175 @@
+"""scaled_dot_product_attention of nested tensors (jagged): each sequence sees its own keys, all in one call.
+
+A nested tensor may have gaps between its sequences, which come after torch.nested.narrow. The operator takes packed
+sequences without gaps; a gap is passed as a sequence that has rows and no keys, or keys and no rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
+from torch.nn.functional import pad
+
+from .._errors import ERRORS
+from .autograd import register_autograd, register_no_derivative
+from .ops import CAUSAL_TOP_LEFT, EVERY_KEY, LIBRARY, Call, attention, attention_backward, operator
+from .shapes import broadcast_heads, no_elements, own_arguments
+
+
+def attend_nested(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_state: Tensor | None,
+    dropout_p: float,
+    rule: int,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """[B, N, j, E], or [B, j, E], ragged in j; as scaled_dot_product_attention otherwise, without a mask."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not tensor.is_nested or tensor.layout != torch.jagged:
+            raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")
+        if tensor.dim() not in (3, 4) or tensor._ragged_idx != tensor.dim() - 2 or tensor.dim() != query.dim():
+            want = "want [B, N, j, E] or [B, j, E], ragged in j, as query"
+            raise ValueError(f"invalid argument: {name}.shape={tuple(tensor.shape)}, {want}")
+    if attn_mask is not None or rule not in (EVERY_KEY, CAUSAL_TOP_LEFT):
+        raise ValueError("invalid argument: attn_mask: want None with nested tensors")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.shape[0] != query.shape[0]:
+            want = f"want {query.shape[0]} (query.shape[0])"
+            raise ValueError(f"invalid argument: {name}.shape[0]={tensor.shape[0]}, {want}")
+    if key.shape[-1] != query.shape[-1]:
+        raise ValueError(f"invalid argument: key.shape[-1]={key.shape[-1]}, want {query.shape[-1]} (query.shape[-1])")
+    if key.shape[-2] != value.shape[-2] and not _same_sequences(key, value):
+        raise ValueError("invalid argument: value.shape[-2]: want sequences as long as key's")
+    q, k, v = (_rows(t) for t in (query, key, value))
+    heads, heads_kv = broadcast_heads(q.shape[1], k.shape[1], v.shape[1], enable_gqa)
+    q, k, v = (_with_heads(t, n) for t, n in ((q, heads), (k, heads_kv), (v, heads_kv)))
+    places = query.offsets(), query.lengths(), key.offsets(), key.lengths()
+    if q.shape[-1] == 0:  # every product is 0
+        q, k, scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
+    if heads == 0 or v.shape[-1] == 0:
+        out = no_elements((*q.shape[:2], v.shape[-1]), q, k, v)
+    else:
+        out = _called(q, k, v, *places, dropout_state, scale, rule == CAUSAL_TOP_LEFT, 1.0 - dropout_p)
+    nested = nested_view_from_values_offsets_lengths(
+        out if query.dim() == 4 else out.squeeze(1),
+        *places[:2],
+        min_seqlen=query._maybe_min_seqlen,
+        max_seqlen=query._maybe_max_seqlen,
+    )
+    return nested.transpose(1, 2) if query.dim() == 4 else nested
+
+
+def _called(*arguments) -> Tensor:
+    """The output, [T, N, Ev]; errors speak of the caller's axes."""
+    try:
+        return jagged_attention(*arguments)[0]
+    except ERRORS as error:
+        if not hasattr(error, "parts"):
+            raise
+        raise own_arguments(error, last=2) from None
+
+
+def _same_sequences(key: Tensor, value: Tensor) -> bool:
+    if not torch.equal(key.offsets(), value.offsets()):
+        return False
+    lengths = [t.offsets().diff() if t.lengths() is None else t.lengths() for t in (key, value)]
+    return torch.equal(*lengths)
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """[T, N, E] of all sequences and gaps."""
+    return tensor.transpose(1, 2).values() if tensor.dim() == 4 else tensor.values().unsqueeze(1)
+
+
+def _with_heads(rows: Tensor, heads: int) -> Tensor:
+    own = rows.shape[1]
+    if own in (1, heads):
+        return rows.expand(-1, heads, -1)
+    return rows.repeat_interleave(heads // own, 1)
+
+
+_SCHEMA = (
+    "Tensor offsets_q, Tensor? lengths_q, Tensor offsets_kv, Tensor? lengths_kv, Tensor? dropout_state, float? scale, "
+    "bool is_causal, float keep_prob"
+)
+
+
+def _gaps_and_lengths(offsets: Tensor, lengths: Tensor | None, total: int) -> list[tuple[int, int]]:
+    """For each sequence (rows before it that belong to no sequence, its own rows); then (rows after the last, 0)."""
+    begins, ends = offsets.tolist()[:-1], offsets.tolist()[1:]
+    if lengths is not None:
+        ends = [begin + length for begin, length in zip(begins, lengths.tolist(), strict=True)]
+    gaps = [begin - end for begin, end in zip(begins, [0, *ends], strict=False)]
+    sizes = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    return [*zip(gaps, sizes, strict=True), (total - [0, *ends][-1], 0)]
+
+
+def _call(query, key, offsets_q, lengths_q, offsets_kv, lengths_kv, dropout_state, scale, is_causal, keep_prob) -> Call:
+    cu_q, cu_kv = [0], [0]
+
+    def add(rows, keys):
+        if rows or keys:
+            cu_q.append(cu_q[-1] + rows)
+            cu_kv.append(cu_kv[-1] + keys)
+
+    places_q = _gaps_and_lengths(offsets_q, lengths_q, query.shape[0])
+    places_kv = _gaps_and_lengths(offsets_kv, lengths_kv, key.shape[0])
+    for (gap_q, rows), (gap_kv, keys) in zip(places_q, places_kv, strict=True):
+        add(gap_q, 0)
+        add(0, gap_kv)
+        add(rows, keys)
+    others = {"cu_q": cu_q[1:], "cu_kv": cu_kv[1:], "dropout_state": dropout_state, "keep_prob": keep_prob}
+    return Call.of_rule(CAUSAL_TOP_LEFT if is_causal else EVERY_KEY, "TND", scale, **others)
+
+
+@operator(f"jagged_attention(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> (Tensor, Tensor, Tensor)")
+def jagged_attention(query, key, value, *arguments):
+    """out, softmax_max, softmax_sum of tensors [T,N,D]; 0 in gaps."""
+    return attention(query, key, value, *_call(query, key, *arguments))
+
+
+@torch.library.register_fake("fa::jagged_attention", lib=LIBRARY)
+def _(query, key, value, *_):
+    statistics = (query.new_empty(query.shape[:2], dtype=torch.float32) for _ in range(2))
+    return query.new_empty((*query.shape[:2], value.shape[-1])), *statistics
+
+
+@operator(
+    "jagged_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor d_out, Tensor softmax_max, "
+    f"Tensor softmax_sum, {_SCHEMA}) -> (Tensor, Tensor, Tensor)"
+)
+def jagged_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
+    """dq, dk, dv."""
+    call = _call(query, key, *arguments)
+    return attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, False, False, *call)[:3]
+
+
+@torch.library.register_fake("fa::jagged_attention_backward", lib=LIBRARY)
+def _(query, key, value, *_):
+    return tuple(t.new_empty(t.shape) for t in (query, key, value))
+
+
+_TENSORS = 8  # query, key, value, the places and the dropout state
+
+
+def _setup_context(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:_TENSORS], *output)
+    ctx.settings = inputs[_TENSORS:]
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _backward(ctx, _, d_out, *__):
+    *tensors, out, softmax_max, softmax_sum = ctx.saved_tensors
+    gradients = jagged_attention_backward(
+        *tensors[:3], out, d_out, softmax_max, softmax_sum, *tensors[3:], *ctx.settings
+    )
+    return *gradients, *(None for _ in (*tensors[3:], *ctx.settings))
+
+
+register_autograd(LIBRARY, jagged_attention, _setup_context, _backward)
+register_no_derivative(LIBRARY, jagged_attention_backward, "second derivative")

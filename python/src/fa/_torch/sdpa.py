@@ -1,0 +1,80 @@
+"""scaled_dot_product_attention, once its arguments are known to be tensors: shapes, types, and the operator's call."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .._errors import ERRORS
+from .direct import attend_directly, possible
+from .dtensors import as_everywhere, register_shardings
+from .nested import attend_nested
+from .ops import EVERY_KEY, Call, attention
+from .shapes import (
+    as_bnls,
+    as_bnsd,
+    as_given,
+    broadcast_attention,
+    check_types,
+    inverted,
+    no_elements,
+    own_arguments,
+)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_state: Tensor | None = None,
+    dropout_p: float = 0.0,
+    rule: int = EVERY_KEY,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As fa.torch.scaled_dot_product_attention. rule: which keys a row sees.
+    dropout_state: given if dropout_p is not 0."""
+    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    check_types(query=query, key=key, value=value, attn_mask=attn_mask)
+    if query.is_nested or key.is_nested or value.is_nested:
+        return attend_nested(query, key, value, attn_mask, dropout_state, dropout_p, rule, scale, enable_gqa)
+    shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
+    if shapes.heads == 0 or value.shape[-1] == 0:
+        return no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
+    if query.shape[-1] == 0:  # every product is 0
+        query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
+    if type(query) is not Tensor:
+        register_shardings(query, key, value)
+        dropout_state = as_everywhere(dropout_state, query)
+    dense_mask = pse = None
+    if attn_mask is not None:
+        mask = as_bnls(attn_mask, shapes)
+        dense_mask, pse = (inverted(mask), None) if mask.dtype == torch.bool else (None, mask)
+    query = as_bnsd(query, shapes, shapes.heads)
+    key, value = as_bnsd(key, shapes, shapes.heads_kv), as_bnsd(value, shapes, shapes.heads_kv)
+    try:
+        if dropout_state is None and possible(query, key, value, attn_mask):
+            out = attend_directly(query, key, value, dense_mask, pse, rule, scale)
+        else:
+            others = {"pse": pse, "dense_mask": dense_mask, "dropout_state": dropout_state}
+            call = Call.of_rule(rule, "BSND", scale, keep_prob=1.0 - dropout_p, **others)
+            out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), *call)[0].transpose(1, 2)
+    except ERRORS as error:
+        raise own_arguments(error) from None
+    return as_given(out, shapes)
+
+
+def _autocast(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Under autocast, PyTorch's own function computes in the type of autocast. A float32 mask keeps its precision."""
+    if not torch.is_autocast_enabled("cpu"):
+        return query, key, value, attn_mask
+    dtype = torch.get_autocast_dtype("cpu")
+    sixteen_bits = (torch.float16, torch.bfloat16)
+    query, key, value = (t.to(dtype) if t.dtype in (torch.float32, *sixteen_bits) else t for t in (query, key, value))
+    if attn_mask is not None and attn_mask.dtype in sixteen_bits:
+        attn_mask = attn_mask.to(dtype)
+    return query, key, value, attn_mask

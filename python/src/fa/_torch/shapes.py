@@ -1,0 +1,183 @@
+"""Shapes and types of scaled_dot_product_attention: PyTorch's broadcasting, and the four dimensions of the operator."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._errors import in_names
+
+_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class AttentionShapes(NamedTuple):
+    """The shapes to which inputs of any number of dimensions broadcast."""
+
+    leading: tuple[int, ...]  # the dimensions before the heads
+    heads: int
+    heads_kv: int  # as the operator takes them: a divisor of heads
+    rows: int
+    keys: int
+    rank: int  # of the result
+
+    @property
+    def batch(self) -> int:
+        return math.prod(self.leading)
+
+    @property
+    def scores(self) -> tuple[int, ...]:
+        """The shape of the scores, in as many dimensions as the result has."""
+        return (*self.leading, self.heads, self.rows, self.keys)[-self.rank :]
+
+
+def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
+    """Raises ValueError for a type or a device that the operator does not take."""
+    if query.dtype not in _TYPES:
+        raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_listed(_TYPES)}")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.dtype != query.dtype:
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {query.dtype} (query.dtype)")
+    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        want = _listed(dict.fromkeys((torch.bool, torch.float32, query.dtype)))
+        raise ValueError(f"invalid argument: attn_mask.dtype={attn_mask.dtype}, want {want}")
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
+        if tensor is not None and not (tensor.is_cpu or tensor.is_meta):
+            raise ValueError(f"invalid argument: {name}.device={tensor.device}, want cpu")
+
+
+def _listed(types) -> str:
+    *others, last = map(str, types)
+    return f"{', '.join(others)} or {last}"
+
+
+def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, grouped: bool) -> AttentionShapes:
+    """The shapes of a call. ValueError names the argument that does not fit."""
+    for name, shape in (("query", query), ("key", key), ("value", value)):
+        if len(shape) < 2:
+            raise ValueError(f"invalid argument: {name}.shape={list(shape)}, want at least 2 dimensions")
+    if key[-1] != query[-1]:
+        raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
+    if value[-2] != key[-2]:
+        raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
+    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # by far the most calls
+        return AttentionShapes((query[0],), query[1], query[1], query[2], key[2], 4)
+    heads, heads_kv = broadcast_heads(*(_heads(shape) for shape in (query, key, value)), grouped)
+    leading = query[:-3]
+    if not leading == key[:-3] == value[:-3]:
+        leading = _broadcast_leading(query[:-3], key[:-3], value[:-3])
+    rank = max(len(query), len(key), len(value))
+    return AttentionShapes(tuple(leading), heads, heads_kv, query[-2], key[-2], rank)
+
+
+def _heads(shape: torch.Size) -> int:
+    return shape[-3] if len(shape) > 2 else 1
+
+
+def broadcast_heads(query: int, key: int, value: int, grouped: bool) -> tuple[int, int]:
+    """The number of heads, and of heads of keys and values, as the operator takes them."""
+    if grouped:
+        for name, size in (("key", key), ("value", value)):
+            if size != query and (size == 0 or query % size != 0):
+                want = f"want a divisor of {query} (query.shape[-3])"
+                raise ValueError(f"invalid argument: {name}.shape[-3]={size}, {want}")
+        return query, key if key == value else query
+    heads = query if query != 1 else key if key != 1 else value
+    for name, size in (("key", key), ("value", value)):
+        if size not in (1, heads):
+            raise ValueError(f"invalid argument: {name}.shape[-3]={size}, want {heads} or 1; see enable_gqa")
+    return heads, 1 if key == value == 1 else heads
+
+
+def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:
+    """As torch.broadcast_shapes, which imports sympy."""
+    rank = max(map(len, shapes))
+    result = [1] * rank
+    for name, shape in zip(("query", "key", "value"), shapes, strict=True):
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if size != 1 and result[axis] not in (1, size):
+                at = axis - rank - 3
+                raise ValueError(f"invalid argument: {name}.shape[{at}]={size}, want {result[axis]} or 1")
+            result[axis] = size if size != 1 else result[axis]
+    return tuple(result)
+
+
+def as_bnsd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
+    """[..., N, S, D] as [B, heads, S, D], where it lies if its strides allow."""
+    shape = tensor.shape
+    if len(shape) == 4 and len(shapes.leading) == 1 and shape[0] == shapes.leading[0] and shape[1] == heads:
+        return tensor
+    own = _heads(tensor.shape)
+    if own != heads and own != 1:
+        tensor = tensor.repeat_interleave(heads // own, -3)
+    size = tensor.shape[-2:]
+    return tensor.expand(*shapes.leading, heads, *size).reshape(shapes.batch, heads, *size)
+
+
+def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
+    """A mask as [B, N, L, S], a float one as [B|1, N, L, S], without copies but where rows are all alike or leading
+    dimensions many."""
+    scores = shapes.scores
+    fits = mask.dim() <= len(scores) and all(
+        size in (1, want) for size, want in zip(mask.shape[::-1], scores[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"invalid argument: attn_mask.shape={list(mask.shape)}, want one that broadcasts to {list(scores)}"
+        )
+    mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
+    if mask.shape[-1] != shapes.keys:
+        mask = mask.expand(*mask.shape[:-1], shapes.keys).contiguous()
+    own = mask.shape[-3:]
+    if mask.dtype != torch.bool and all(size == 1 for size in mask.shape[:-3]):
+        return mask.reshape(1, *own).expand(1, shapes.heads, shapes.rows, shapes.keys)
+    mask = mask.expand(*shapes.leading, *own).reshape(shapes.batch, *own)
+    return mask.expand(shapes.batch, shapes.heads, shapes.rows, shapes.keys)
+
+
+def inverted(mask: Tensor) -> Tensor:
+    """~mask in no more memory: dimensions along which it is broadcast stay so, except the innermost."""
+    steps = mask.stride()[:-1]
+    if all(step != 0 for step in steps):
+        return ~mask
+    return (~mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in steps)]).expand(mask.shape)
+
+
+def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
+    """A result of that shape, without elements, and of query's type; the gradients of inputs with elements are 0."""
+    sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
+    nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
+    return nothing.expand(shape).clone()
+
+
+def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
+    """[B, N, L, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
+    if len(shapes.leading) == 1:
+        return out
+    if shapes.rank == 2:
+        return out[0, 0]
+    return out.reshape(*shapes.leading, *out.shape[1:])
+
+
+# The function's arguments by the library's names.
+_NAMES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "pse": "attn_mask",
+    "dense_mask": "attn_mask",
+    "keep_prob": "1 - dropout_p",
+    "dropout": "dropout_p",
+}
+
+
+def own_arguments(error: Exception, last: int = 3) -> Exception:
+    """An error of the operator in the caller's terms: its dimension `last`, the size of heads, is the caller's last."""
+
+    def say(name: str, member: str, index: str) -> str:
+        is_last = name in ("query", "key", "value") and member == ".shape" and index == f"[{last}]"
+        return f"{name}{member}{'[-1]' if is_last else index}"
+
+    return in_names(error, _NAMES, say)

@@ -1,0 +1,111 @@
+#include "aclnn/operations/attention_call.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "aclnn/runtime/descriptors.h"
+
+namespace fa::aclnn {
+namespace {
+
+constexpr int64_t kCompressedPseRows = 1024;
+
+std::optional<Layout> LayoutOf(std::string_view name, bool packed) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND}) {
+    if (name == Name(layout) && (layout == Layout::kTND) == packed) return layout;
+  }
+  return {};
+}
+
+Result<Mask> MaskOf(const AttentionCall& call, bool mask_given) {
+  if (call.sparse_mode < 0 || call.sparse_mode > 8) {
+    return Status::InvalidArgument("sparseMode=" + std::to_string(call.sparse_mode) + ", want 0..8");
+  }
+  if (!mask_given) return Mask::None();
+  std::vector<int64_t> prefix;
+  if (call.sparse_mode == 5 || call.sparse_mode == 6) {
+    auto values = ValuesOf("prefix", call.prefix);
+    if (!values.ok()) return values.status();
+    prefix = std::move(*values);
+  }
+  return Mask::FromSparseMode(call.sparse_mode, call.pre_tokens, call.next_tokens, std::move(prefix),
+                              /*dense_mask_given=*/true);
+}
+
+// The first elements count, and only where both arrays are given.
+Status BindStarts(const AttentionCall& call, AttentionOptions& options) {
+  if (options.pse_type < PseType::kSlopes) return Status::Ok();
+  const auto kv_start = ValuesOf("kvStartIdx", call.kv_start_idx);
+  if (!kv_start.ok()) return kv_start.status();
+  const auto q_start = ValuesOf("qStartIdx", call.q_start_idx);
+  if (!q_start.ok()) return q_start.status();
+  if (kv_start->empty()) return Status::Ok();
+  options.kv_start = kv_start->front();
+  if (!q_start->empty()) options.q_start = q_start->front();
+  return Status::Ok();
+}
+
+Status BindLengths(const AttentionCall& call, AttentionSettings& settings) {
+  if (!call.packed) return Status::Ok();
+  for (const auto& [name, array, lengths] : {std::tuple{"actualSeqQLen", call.actual_seq_q_len, &settings.cu_q},
+                                             std::tuple{"actualSeqKvLen", call.actual_seq_kv_len, &settings.cu_kv}}) {
+    if (array == nullptr) {
+      return Status::InvalidArgument(std::string(name) + ": missing, want inclusive prefix sums (inputLayout TND)");
+    }
+    auto values = ValuesOf(name, array);
+    if (!values.ok()) return values.status();
+    *lengths = std::move(*values);
+  }
+  auto by_sequence = StatisticsBySequence(call);
+  if (!by_sequence.ok()) return by_sequence.status();
+  settings.statistics_by_sequence = *by_sequence;
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<bool> StatisticsBySequence(const AttentionCall& call) {
+  const std::string_view layout = call.softmax_layout == nullptr ? "" : call.softmax_layout;
+  if (layout.empty()) return true;
+  if (layout == "same_as_input") return false;
+  return Status::InvalidArgument(call.softmax_layout_name + ("=\"" + std::string(layout)) +
+                                 "\", want \"\" or \"same_as_input\"");
+}
+
+Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given) {
+  AttentionSettings settings;
+  AttentionOptions& options = settings.options;
+  const std::optional<Layout> layout = LayoutOf(call.input_layout, call.packed);
+  if (!layout) {
+    return Status::InvalidArgument("inputLayout=\"" + std::string(call.input_layout) + "\", want " +
+                                   (call.packed ? "\"TND\"" : "\"BNSD\", \"BSND\", \"BSH\" or \"SBH\""));
+  }
+  options.layout = *layout;
+  if (call.head_num <= 0) {
+    return Status::InvalidArgument("headNum=" + std::to_string(call.head_num) + ", want >= 1");
+  }
+  options.heads = call.head_num;
+  if (call.pse_type < 0 || call.pse_type > 3) {
+    return Status::InvalidArgument("pseType=" + std::to_string(call.pse_type) + ", want 0..3");
+  }
+  options.pse_type = static_cast<PseType>(call.pse_type);
+  options.scale = static_cast<float>(call.scale_value);
+  options.keep_prob = static_cast<float>(call.keep_prob);
+  auto mask = MaskOf(call, mask_given);
+  if (!mask.ok()) return mask.status();
+  options.mask = std::move(*mask);
+  if (Status status = BindStarts(call, options); !status.ok()) return status;
+  if (Status status = BindLengths(call, settings); !status.ok()) return status;
+  return settings;
+}
+
+Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse) {
+  const auto tensor = FindTensor(pse);
+  if (!call.packed || call.pse_type >= 2 || tensor == nullptr) return Operands::Form::kRows;
+  const bool compressed = tensor->shape.rank() == 4 && tensor->shape[2] == kCompressedPseRows;
+  return compressed ? Operands::Form::kRows : Operands::Form::kFlat;
+}
+
+}  // namespace fa::aclnn

@@ -1,0 +1,65 @@
+#ifndef FA_ACLNN_PLANNED_OPERATION_H_
+#define FA_ACLNN_PLANNED_OPERATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "acl/acl.h"
+#include "aclnn/operations/attention_call.h"
+#include "aclnn/operations/names.h"
+#include "aclnn/runtime/executor.h"
+#include "aclnn/runtime/report.h"
+#include "fa/plan.h"
+
+namespace fa::aclnn {
+
+/// An operator call that a plan of the library runs, in the program's workspace.
+template <typename Args>
+class PlannedOperation : public Operation {
+ protected:
+  PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
+
+  /// Keeps the plan and books its memory, or says in the operator's terms why there is no plan.
+  [[nodiscard]] Status Keep(Result<PlanFor<Args>> plan) {
+    if (!plan.ok()) return Renamed(plan.status(), names_);
+    plan_at_ = operands_.Book(plan->workspace_bytes());
+    plan_ = std::move(*plan);
+    return Status::Ok();
+  }
+  /// Whether there is anything to do.
+  [[nodiscard]] bool planned() const { return plan_.has_value(); }
+  [[nodiscard]] Status RunPlan(const Args& args, const CallMemory& memory) const {
+    const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
+    return status.ok() ? status : Renamed(status, names_);
+  }
+  /// Runs a plan of the same call that the first phase could not make, in the memory that it booked. If the plan wants
+  /// more than the kept plan, the library provides the memory.
+  [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
+                                    const CallMemory& memory) const {
+    if (!plan.ok()) return Renamed(plan.status(), names_);
+    const size_t bytes = plan->workspace_bytes();
+    const Status status =
+        bytes <= plan_->workspace_bytes() ? plan->Run(args, {memory.workspace + plan_at_, bytes}) : plan->Run(args);
+    return status.ok() ? status : Renamed(status, names_);
+  }
+
+ private:
+  Names names_;
+  size_t plan_at_ = 0;
+  std::optional<PlanFor<Args>> plan_;
+};
+
+/// The end of the first phase of a PlannedOperation: its Prepare(), then its executor goes to the program.
+template <typename Planned>
+[[nodiscard]] aclnnStatus Release(std::shared_ptr<Planned> operation, uint64_t* workspace_size,
+                                  aclOpExecutor** executor) {
+  if (Status status = operation->Prepare(); !status.ok()) return Report(status);
+  return ReleaseExecutor(std::move(operation), workspace_size, executor);
+}
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_PLANNED_OPERATION_H_

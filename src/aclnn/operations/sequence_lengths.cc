@@ -1,0 +1,41 @@
+#include "aclnn/operations/sequence_lengths.h"
+
+#include <string>
+#include <utility>
+
+#include "aclnn/runtime/descriptors.h"
+
+namespace fa::aclnn {
+
+std::vector<int64_t> IntegersOf(const TensorView& tensor) {
+  const auto count = static_cast<size_t>(tensor.shape[0]);
+  if (tensor.dtype == DType::kI64) {
+    const auto* values = static_cast<const int64_t*>(tensor.data);
+    return {values, values + count};
+  }
+  const auto* values = static_cast<const int32_t*>(tensor.data);
+  return {values, values + count};
+}
+
+SequenceLengths::SequenceLengths(const char* name, const aclIntArray* array) {
+  auto values = ValuesOf(name, array);
+  status_ = values.status();
+  if (values.ok()) values_ = std::move(*values);
+}
+
+SequenceLengths::SequenceLengths(const char* name, const aclTensor* tensor, Operands& operands)
+    : slot_(operands.OptionalInput(name, tensor, Operands::Form::kFlat)) {
+  if (!in_tensor()) return;
+  const DType dtype = operands.In(slot_, nullptr).dtype;
+  if (dtype == DType::kI32 || dtype == DType::kI64) return;
+  status_ = Status::InvalidArgument(std::string(name) + ".dtype=" + Name(dtype) + ", want i32 or i64");
+}
+
+std::vector<int64_t> SequenceLengths::Values(int64_t most, const Operands& operands, const CallMemory* memory) const {
+  if (!in_tensor()) return values_;
+  const TensorView tensor = operands.In(slot_, memory);
+  if (memory != nullptr) return IntegersOf(tensor);
+  return std::vector<int64_t>(static_cast<size_t>(tensor.shape[0]), most);
+}
+
+}  // namespace fa::aclnn

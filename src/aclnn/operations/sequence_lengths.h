@@ -1,0 +1,38 @@
+#ifndef FA_ACLNN_SEQUENCE_LENGTHS_H_
+#define FA_ACLNN_SEQUENCE_LENGTHS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "acl/acl.h"
+#include "aclnn/operations/operands.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa::aclnn {
+
+/// A dense i32 or i64 tensor of one dimension.
+[[nodiscard]] std::vector<int64_t> IntegersOf(const TensorView& tensor);
+
+/// The rows in use of a call's sequences. An array gives them in the first phase, a tensor only when the stream reaches
+/// the operator.
+class SequenceLengths {
+ public:
+  SequenceLengths() = default;  ///< none given: all rows are in use
+  SequenceLengths(const char* name, const aclIntArray* array);
+  SequenceLengths(const char* name, const aclTensor* tensor, Operands& operands);
+
+  [[nodiscard]] const Status& status() const { return status_; }
+  [[nodiscard]] bool in_tensor() const { return slot_ != Operands::kAbsent; }
+  /// Without memory `most` stands for every entry of a tensor.
+  [[nodiscard]] std::vector<int64_t> Values(int64_t most, const Operands& operands, const CallMemory* memory) const;
+
+ private:
+  Status status_;
+  Operands::Slot slot_ = Operands::kAbsent;
+  std::vector<int64_t> values_;
+};
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_SEQUENCE_LENGTHS_H_

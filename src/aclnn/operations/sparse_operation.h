@@ -1,0 +1,160 @@
+#ifndef FA_ACLNN_SPARSE_OPERATION_H_
+#define FA_ACLNN_SPARSE_OPERATION_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "acl/acl.h"
+#include "aclnn/operations/attention_call.h"
+#include "aclnn/operations/operands.h"
+#include "aclnn/operations/planned_operation.h"
+#include "aclnn/operations/sequence_lengths.h"
+#include "fa/plan.h"
+#include "fa/sparse_mask.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa::aclnn {
+
+/// What the two layout strings of an operator say.
+struct SparseLayouts {
+  Layout layout = Layout::kBSND;
+  bool paged = false;  ///< keys in pages
+};
+/// "BSND" or "TND"; null stands for "BSND".
+[[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);
+/// Keys as queries, which is what null stands for, or "PA_BSND".
+[[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
+                                                    const char* key);
+/// The mask of a sparseMode.
+[[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
+
+/// An operator of the sparse family: every tensor of the program is one of the library's.
+///
+/// Where lengths lie in tensors, the first phase plans for the longest possible lengths, which checks everything else
+/// and gives the size of the workspace; the stream plans again for the lengths that it finds.
+template <typename Args, typename Options>
+class SparseOperation final : public PlannedOperation<Args> {
+ public:
+  using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
+
+  SparseOperation(Planner planner, Names names) : PlannedOperation<Args>(Operands(), names), planner_(planner) {}
+
+  // Of the parameters, in their order; null is absent.
+  void Input(const char* name, const aclTensor* tensor, TensorView Args::*member) {
+    inputs_.emplace_back(operands_.Input(name, tensor), member);
+  }
+  void Output(const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
+    outputs_.emplace_back(operands_.Output(name, tensor), member);
+  }
+  /// Ignored unless `wanted`.
+  void OutputIf(bool wanted, const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
+    if (wanted) {
+      Output(name, tensor, member);
+    } else {
+      operands_.Ignored(name, tensor);
+    }
+  }
+  /// The block table, which only keys in pages have.
+  void Pages(const char* name, const aclTensor* table, bool paged) {
+    if (paged) {
+      if (table == nullptr) missing_ = std::string(name) + ": missing, want int32 [B,n] (keys are PA_BSND)";
+      Input(name, table, &Args::block_table);
+    } else {
+      operands_.Ignored(name, table);
+    }
+  }
+  void LengthsQ(const char* name, const aclTensor* tensor) { lengths_q_ = {name, tensor, operands_}; }
+  void LengthsKv(const char* name, const aclTensor* tensor) { lengths_kv_ = {name, tensor, operands_}; }
+  void LengthsQ(const char* name, const aclIntArray* array) { lengths_q_ = {name, array}; }
+  void LengthsKv(const char* name, const aclIntArray* array) { lengths_kv_ = {name, array}; }
+
+  Options options;
+
+  [[nodiscard]] Status Prepare() {
+    if (!operands_.status().ok()) return operands_.status();
+    if (!missing_.empty()) return Status::InvalidArgument(missing_);
+    if (!lengths_q_.status().ok()) return lengths_q_.status();
+    if (!lengths_kv_.status().ok()) return lengths_kv_.status();
+    Args args = TensorsOf(nullptr);
+    const Lengths lengths(*this, nullptr, args);
+    return this->Keep(planner_(args, options, nullptr));
+  }
+
+  [[nodiscard]] Status Run(const CallMemory& memory) const override {
+    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
+    Args args = TensorsOf(&memory);
+    const Lengths lengths(*this, &memory, args);
+    const bool plan_again = lengths_q_.in_tensor() || lengths_kv_.in_tensor();
+    Status status =
+        plan_again ? this->RunOtherPlan(planner_(args, options, nullptr), args, memory) : this->RunPlan(args, memory);
+    if (!status.ok()) return status;
+    operands_.ScatterOutputs(memory);
+    return status;
+  }
+
+ private:
+  // Memory that the lengths of `args` point to.
+  struct Lengths {
+    Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
+        : q(operation.lengths_q_.Values(operation.RowsOf(QueriesOf(args)), operation.operands_, memory)),
+          kv(operation.lengths_kv_.Values(operation.KeysOf(args), operation.operands_, memory)) {
+      args.lengths_q = q;
+      args.lengths_kv = kv;
+    }
+    std::vector<int64_t> q, kv;
+  };
+
+  [[nodiscard]] Args TensorsOf(const CallMemory* memory) const {
+    Args args;
+    for (const auto& [slot, member] : inputs_) args.*member = operands_.In(slot, memory);
+    for (const auto& [slot, member] : outputs_) args.*member = operands_.Out(slot, memory);
+    return args;
+  }
+
+  // If a tensor has another shape than the layout's, sizes stay unknown, and the library refuses the call.
+  [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
+    const int dim = options.layout == Layout::kTND ? 0 : 1;
+    return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;
+  }
+  [[nodiscard]] int64_t KeysOf(const Args& args) const {
+    if constexpr (requires { args.block_table; }) {
+      const Dims &pages = args.k.shape, &table = args.block_table.shape;
+      int64_t keys = 0;
+      if (args.block_table.data != nullptr) {
+        const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
+        // No sequence has more keys, whatever the table has room for.
+        return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
+      }
+    }
+    if constexpr (requires { args.k; }) {
+      return RowsOf(args.k);
+    } else {
+      return RowsOf(args.k_index);
+    }
+  }
+  /// The indexer's where there is no attention.
+  [[nodiscard]] static const TensorView& QueriesOf(const Args& args) {
+    if constexpr (requires { args.q; }) {
+      return args.q;
+    } else {
+      return args.q_index;
+    }
+  }
+
+  using Operation::operands_;
+
+  Planner planner_;
+  std::vector<std::pair<Operands::Slot, TensorView Args::*>> inputs_;
+  std::vector<std::pair<Operands::Slot, MutableTensorView Args::*>> outputs_;
+  SequenceLengths lengths_q_, lengths_kv_;
+  std::string missing_;
+};
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_SPARSE_OPERATION_H_

@@ -1,0 +1,152 @@
+#include "aclnn/runtime/descriptors.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "aclnn/runtime/handle_table.h"
+#include "aclnn/runtime/report.h"
+
+struct aclScalar {
+  aclDataType dtype = ACL_DT_UNDEFINED;
+  unsigned char value[16] = {};  // of the widest type, complex128
+};
+
+struct aclTensorList {
+  std::vector<std::shared_ptr<aclTensor>> tensors;
+};
+
+namespace fa::aclnn {
+namespace {
+
+template <typename T>
+constinit HandleTable<T> table;
+
+template <typename T>
+aclnnStatus Destroy(const char* name, const T* handle) {
+  return Guarded([&]() -> aclnnStatus {
+    if (const aclnnStatus error = CheckNotNull({{name, handle}}); error != ACLNN_SUCCESS) return error;
+    if (table<T>.Remove(handle) != nullptr) return ACLNN_SUCCESS;
+    return Report({ACLNN_ERR_PARAM_INVALID, std::string(name) + ": not created, or destroyed"});
+  });
+}
+
+// What `make` returns, or null where there is no memory.
+template <typename Make>
+auto Created(const Make& make) noexcept -> decltype(make()) {
+  try {
+    return make();
+  } catch (...) {
+    static_cast<void>(Report(FailureOfException(ACL_ERROR_BAD_ALLOC)));
+    return nullptr;
+  }
+}
+
+std::nullptr_t Refused(const char* message) {
+  static_cast<void>(Report({ACLNN_ERR_PARAM_INVALID, message}));
+  return nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<aclTensor> FindTensor(const aclTensor* tensor) { return table<aclTensor>.Find(tensor); }
+
+Result<std::vector<int64_t>> ValuesOf(const char* name, const aclIntArray* array) {
+  if (array == nullptr) return std::vector<int64_t>{};
+  const auto found = table<aclIntArray>.Find(array);
+  if (found == nullptr) return Status::InvalidArgument(std::string(name) + ": not created, or destroyed");
+  return found->values;
+}
+
+Result<std::vector<const aclTensor*>> TensorsOf(const char* name, const aclTensorList* list) {
+  const auto found = table<aclTensorList>.Find(list);
+  if (found == nullptr) return Status::InvalidArgument(std::string(name) + ": not created, or destroyed");
+  std::vector<const aclTensor*> tensors;
+  for (const auto& tensor : found->tensors) tensors.push_back(tensor.get());
+  return tensors;
+}
+
+std::optional<DType> DTypeOf(aclDataType dtype) {
+  switch (dtype) {
+    case ACL_FLOAT: return DType::kF32;
+    case ACL_FLOAT16: return DType::kF16;
+    case ACL_BF16: return DType::kBF16;
+    case ACL_INT8: return DType::kI8;
+    case ACL_UINT8: return DType::kU8;
+    case ACL_BOOL: return DType::kBool;
+    case ACL_INT32: return DType::kI32;
+    case ACL_INT64: return DType::kI64;
+    case ACL_UINT64: return DType::kU64;
+    default: return {};
+  }
+}
+
+}  // namespace fa::aclnn
+
+using namespace fa::aclnn;  // NOLINT(google-build-using-namespace): the functions below are its C interface
+
+aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType, const int64_t* stride,
+                           int64_t offset, aclFormat format, const int64_t* /*storageDims*/,
+                           uint64_t /*storageDimsNum*/, void* data) {
+  return Created([&]() -> aclTensor* {
+    if (viewDims == nullptr && viewDimsNum > 0) return Refused("viewDims: null");
+    auto tensor = std::make_shared<aclTensor>();
+    tensor->dtype = dataType;
+    tensor->format = format;
+    tensor->offset = offset;
+    tensor->data = data;
+    // One dimension more than fits marks the tensor as one that every operator refuses.
+    for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
+      tensor->shape.push_back(viewDims[i]);
+      if (stride != nullptr) tensor->stride.push_back(stride[i]);
+    }
+    return table<aclTensor>.Insert(std::move(tensor));
+  });
+}
+
+aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
+  return Created([&]() -> aclScalar* {
+    if (value == nullptr) return Refused("value: null");
+    auto scalar = std::make_shared<aclScalar>();
+    scalar->dtype = dataType;
+    std::memcpy(scalar->value, value, aclDataTypeSize(dataType));
+    return table<aclScalar>.Insert(std::move(scalar));
+  });
+}
+
+aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) {
+  return Created([&]() -> aclIntArray* {
+    if (value == nullptr && size > 0) return Refused("value: null");
+    auto array = std::make_shared<aclIntArray>();
+    if (size > 0) array->values.assign(value, value + size);
+    return table<aclIntArray>.Insert(std::move(array));
+  });
+}
+
+aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size) {
+  return Created([&]() -> aclTensorList* {
+    if (value == nullptr && size > 0) return Refused("value: null");
+    auto list = std::make_shared<aclTensorList>();
+    for (uint64_t i = 0; i < size; ++i) {
+      list->tensors.push_back(FindTensor(value[i]));
+      // The operator that needs a tensor there finds the null.
+      if (value[i] != nullptr && list->tensors.back() == nullptr)
+        return Refused("value: a tensor that was not created, or was destroyed");
+    }
+    return table<aclTensorList>.Insert(std::move(list));
+  });
+}
+
+aclnnStatus aclDestroyTensor(const aclTensor* tensor) { return Destroy("tensor", tensor); }
+aclnnStatus aclDestroyScalar(const aclScalar* scalar) { return Destroy("scalar", scalar); }
+aclnnStatus aclDestroyIntArray(const aclIntArray* array) { return Destroy("array", array); }
+
+aclnnStatus aclDestroyTensorList(const aclTensorList* array) {
+  return Guarded([&]() -> aclnnStatus {
+    if (const aclnnStatus error = CheckNotNull({{"array", array}}); error != ACLNN_SUCCESS) return error;
+    const auto list = table<aclTensorList>.Remove(array);
+    if (list == nullptr) return Report({ACLNN_ERR_PARAM_INVALID, "array: not created, or destroyed"});
+    for (const auto& tensor : list->tensors) table<aclTensor>.Remove(tensor.get());
+    return ACLNN_SUCCESS;
+  });
+}

@@ -1,0 +1,42 @@
+#ifndef FA_ACLNN_EXECUTOR_H_
+#define FA_ACLNN_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "acl/acl.h"
+#include "aclnn/operations/operands.h"
+#include "fa/status.h"
+
+namespace fa::aclnn {
+
+/// One operator call, checked and planned. Immutable: the runs of a repeatable executor may be queued on any streams.
+class Operation {
+ public:
+  explicit Operation(Operands operands) : operands_(std::move(operands)) {}
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  /// Runs the operation on the stream's thread. On failure nothing was written.
+  [[nodiscard]] virtual Status Run(const CallMemory& memory) const = 0;
+  [[nodiscard]] const Operands& operands() const { return operands_; }
+  /// Where the tensors lie; called once, for the executor.
+  [[nodiscard]] std::vector<void*> TakeAddresses() { return operands_.TakeAddresses(); }
+
+ protected:
+  Operands operands_;
+};
+
+/// End of the first phase: hands the executor and its workspace's size to the program.
+[[nodiscard]] aclnnStatus ReleaseExecutor(std::shared_ptr<Operation> operation, uint64_t* workspace_size,
+                                          aclOpExecutor** executor);
+
+/// The second phase of every operator: queues the operation.
+aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) noexcept;
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_EXECUTOR_H_

@@ -1,0 +1,84 @@
+#ifndef FA_ACLNN_HANDLE_TABLE_H_
+#define FA_ACLNN_HANDLE_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "aclnn/runtime/process.h"
+
+namespace fa::aclnn {
+
+/// The objects behind the pointers that a C program holds. A pointer to a destroyed object, or to none, is detected
+/// instead of followed; an object in use by another thread outlives its destruction.
+///
+/// Tables are constants of the library's start and live as long as the process: programs destroy what they made in any
+/// order, in their own static destructors, in a forked child, or never.
+template <typename T>
+class HandleTable {
+ public:
+  constexpr HandleTable() = default;
+
+  T* Insert(std::shared_ptr<T> object) {
+    T* const handle = object.get();
+    const std::lock_guard lock(mutex_);
+    if (objects_ == nullptr) objects_ = new Objects;
+    objects_->emplace(handle, std::move(object));
+    return handle;
+  }
+
+  /// Null if there is no such object.
+  [[nodiscard]] std::shared_ptr<T> Find(const void* handle) const {
+    const std::lock_guard lock(mutex_);
+    if (objects_ == nullptr) return nullptr;
+    const auto found = objects_->find(handle);
+    return found == objects_->end() ? nullptr : found->second;
+  }
+
+  /// The first object of which `is` is true, in no order; null if there is none. Allocates nothing.
+  template <typename Predicate>
+  [[nodiscard]] std::shared_ptr<T> FindIf(const Predicate& is) const {
+    const std::lock_guard lock(mutex_);
+    if (objects_ == nullptr) return nullptr;
+    for (const auto& [handle, object] : *objects_) {
+      if (is(*object)) return object;
+    }
+    return nullptr;
+  }
+
+  /// The object with the least number() in (above, most], null if there is none: a walk over the table in which other
+  /// threads may add and remove. Allocates nothing.
+  [[nodiscard]] std::shared_ptr<T> Next(uint64_t above, uint64_t most) const {
+    const std::lock_guard lock(mutex_);
+    if (objects_ == nullptr) return nullptr;
+    const std::shared_ptr<T>* next = nullptr;
+    for (const auto& [handle, object] : *objects_) {
+      const uint64_t number = object->number();
+      if (number > above && number <= most && (next == nullptr || number < (*next)->number())) next = &object;
+    }
+    return next == nullptr ? nullptr : *next;
+  }
+
+  /// The removed object; null if there is no such object.
+  std::shared_ptr<T> Remove(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    if (objects_ == nullptr) return nullptr;
+    const auto found = objects_->find(handle);
+    if (found == objects_->end()) return nullptr;
+    std::shared_ptr<T> object = std::move(found->second);
+    objects_->erase(found);
+    return object;
+  }
+
+ private:
+  using Objects = std::unordered_map<const void*, std::shared_ptr<T>>;
+
+  mutable ForkSafeMutex mutex_;
+  Objects* objects_ = nullptr;  // made with the first object, never destroyed
+};
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_HANDLE_TABLE_H_

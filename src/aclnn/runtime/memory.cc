@@ -1,0 +1,210 @@
+// "Device" memory is mapped host memory, larger than asked for and zero-filled: programs for the device copy back up to
+// twice a tensor's bytes (an f16 tensor read as f32 or double). Untouched pages are not resident.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "aclnn/runtime/process.h"
+#include "aclnn/runtime/report.h"
+#include "aclnn/runtime/stream.h"
+
+namespace fa::aclnn {
+namespace {
+
+constexpr size_t kGranule = size_t{2} << 20;
+// User space of x86-64 with 4-level page tables: nothing larger can be mapped, and doubling cannot overflow.
+constexpr size_t kLargestBytes = size_t{1} << 46;
+// From here on huge pages save more TLB misses than rounding up costs.
+constexpr size_t kHugeFromBytes = 2 * kGranule;
+
+/// The live mappings by address. Like a HandleTable it exists from the start and is never destroyed, since programs
+/// leak buffers and free them in their own destructors.
+class Mappings {
+ public:
+  constexpr Mappings() = default;
+
+  void* Map(size_t size, bool huge) {
+    if (size > kLargestBytes) return nullptr;
+    const size_t bytes = (std::max(2 * size, kGranule) + kGranule - 1) / kGranule * kGranule;
+    void* const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    if (huge && bytes >= kHugeFromBytes) madvise(memory, bytes, MADV_HUGEPAGE);  // a request that may be refused
+    try {
+      const std::lock_guard lock(mutex_);
+      if (bytes_ == nullptr) bytes_ = new std::map<uintptr_t, size_t>;
+      bytes_->emplace(reinterpret_cast<uintptr_t>(memory), bytes);
+    } catch (...) {
+      munmap(memory, bytes);
+      throw;
+    }
+    return memory;
+  }
+
+  bool Unmap(void* memory) {
+    size_t bytes = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (bytes_ == nullptr) return false;
+      const auto found = bytes_->find(reinterpret_cast<uintptr_t>(memory));
+      if (found == bytes_->end()) return false;
+      bytes = found->second;
+      bytes_->erase(found);
+    }
+    munmap(memory, bytes);
+    return true;
+  }
+
+  [[nodiscard]] bool Has(const void* memory) const {
+    const std::lock_guard lock(mutex_);
+    return bytes_ != nullptr && bytes_->count(reinterpret_cast<uintptr_t>(memory)) > 0;
+  }
+
+  /// Bytes from `memory` to the end of its mapping; SIZE_MAX for memory of the program's own.
+  [[nodiscard]] size_t Left(const void* memory) const {
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    const std::lock_guard lock(mutex_);
+    if (bytes_ == nullptr) return SIZE_MAX;
+    auto next = bytes_->upper_bound(address);
+    if (next == bytes_->begin()) return SIZE_MAX;
+    --next;
+    const uintptr_t inside = address - next->first;
+    return inside < next->second ? next->second - inside : SIZE_MAX;
+  }
+
+ private:
+  mutable ForkSafeMutex mutex_;
+  std::map<uintptr_t, size_t>* bytes_ = nullptr;  // made with the first
+};
+
+constinit Mappings mappings;
+
+aclError Invalid(const std::string& message) { return Report({ACL_ERROR_INVALID_PARAM, message}); }
+
+aclError Allocate(void** pointer, size_t size, bool huge) {
+  return Guarded([&]() -> aclError {
+    if (pointer == nullptr) return Invalid("pointer: null");
+    *pointer = nullptr;
+    *pointer = mappings.Map(size, huge);
+    if (*pointer != nullptr) return ACL_SUCCESS;
+    return Report({ACL_ERROR_BAD_ALLOC, "out of memory: " + std::to_string(size) + " bytes"});
+  });
+}
+
+aclError Free(void* pointer) {
+  return Guarded([&]() -> aclError {
+    if (pointer == nullptr) return Invalid("pointer: null");
+    if (!mappings.Has(pointer)) return Invalid("pointer: not allocated by aclrtMalloc or aclrtMallocHost");
+    WaitForAllStreams();
+    return mappings.Unmap(pointer) ? ACL_SUCCESS : Invalid("pointer: freed by another thread meanwhile");
+  });
+}
+
+struct Copy {
+  void* dst;
+  size_t dst_max;
+  const void* src;
+  size_t count;
+};
+
+aclError CheckCopy(const Copy& copy, aclrtMemcpyKind kind) {
+  if (kind < ACL_MEMCPY_HOST_TO_HOST || kind > ACL_MEMCPY_DEFAULT) {
+    return Invalid("kind=" + std::to_string(static_cast<int>(kind)) + ", want 0..4");
+  }
+  if (copy.count == 0) return ACL_SUCCESS;
+  if (copy.dst == nullptr) return Invalid("dst: null");
+  if (copy.src == nullptr) return Invalid("src: null");
+  const auto check = [&](const char* name, size_t room) -> aclError {
+    if (copy.count <= room) return ACL_SUCCESS;
+    return Invalid("count=" + std::to_string(copy.count) + ", want <= " + std::to_string(room) + " (" + name + ")");
+  };
+  if (const aclError error = check("destMax", copy.dst_max); error != ACL_SUCCESS) return error;
+  if (const aclError error = check("the memory at dst", mappings.Left(copy.dst)); error != ACL_SUCCESS) {
+    return error;
+  }
+  return check("the memory at src", mappings.Left(copy.src));
+}
+
+struct Fill {
+  void* memory;
+  size_t max_count;
+  int32_t value;
+  size_t count;
+};
+
+aclError CheckFill(const Fill& fill) {
+  if (fill.count > 0 && fill.memory == nullptr) return Invalid("devPtr: null");
+  const size_t room = std::min(fill.max_count, mappings.Left(fill.memory));
+  if (fill.count <= room) return ACL_SUCCESS;
+  return Invalid("count=" + std::to_string(fill.count) + ", want <= " + std::to_string(room) + " (maxCount)");
+}
+
+void Run(const Copy& copy) {
+  if (copy.count > 0) std::memmove(copy.dst, copy.src, copy.count);
+}
+void Run(const Fill& fill) {
+  if (fill.count > 0) std::memset(fill.memory, fill.value, fill.count);
+}
+
+template <typename Work>
+aclError Enqueue(const Work& work, aclrtStream stream) {
+  return PushTo(stream, [work] {
+    Run(work);
+    return Status::Ok();
+  });
+}
+
+}  // namespace
+}  // namespace fa::aclnn
+
+using fa::aclnn::Guarded;
+
+aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return fa::aclnn::Allocate(devPtr, size, policy != ACL_MEM_MALLOC_NORMAL_ONLY);
+}
+
+aclError aclrtFree(void* devPtr) { return fa::aclnn::Free(devPtr); }
+
+aclError aclrtMallocHost(void** hostPtr, size_t size) { return fa::aclnn::Allocate(hostPtr, size, /*huge=*/false); }
+
+aclError aclrtFreeHost(void* hostPtr) { return fa::aclnn::Free(hostPtr); }
+
+aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind) {
+  return Guarded([&] {
+    const fa::aclnn::Copy copy{dst, destMax, src, count};
+    const aclError error = CheckCopy(copy, kind);
+    if (error == ACL_SUCCESS) Run(copy);
+    return error;
+  });
+}
+
+aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind,
+                          aclrtStream stream) {
+  return Guarded([&] {
+    const fa::aclnn::Copy copy{dst, destMax, src, count};
+    const aclError error = CheckCopy(copy, kind);
+    return error == ACL_SUCCESS ? Enqueue(copy, stream) : error;
+  });
+}
+
+aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count) {
+  return Guarded([&] {
+    const fa::aclnn::Fill fill{devPtr, maxCount, value, count};
+    const aclError error = CheckFill(fill);
+    if (error == ACL_SUCCESS) Run(fill);
+    return error;
+  });
+}
+
+aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream) {
+  return Guarded([&] {
+    const fa::aclnn::Fill fill{devPtr, maxCount, value, count};
+    const aclError error = CheckFill(fill);
+    return error == ACL_SUCCESS ? Enqueue(fill, stream) : error;
+  });
+}

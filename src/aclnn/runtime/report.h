@@ -1,0 +1,58 @@
+#ifndef FA_ACLNN_REPORT_H_
+#define FA_ACLNN_REPORT_H_
+
+#include <initializer_list>
+#include <string>
+
+#include "acl/acl.h"
+#include "aclnn/runtime/default_fp_environment.h"
+#include "fa/status.h"
+
+namespace fa::aclnn {
+
+/// A code of the device and the text that aclGetRecentErrMsg gives for it.
+struct Failure {
+  aclError code = ACL_SUCCESS;
+  std::string message;
+};
+
+/// Invalid arguments are 161002, whichever part finds them; everything else is a failure of the run time. If there is
+/// no memory for the message, the code is still right.
+[[nodiscard]] Failure FailureOf(const Status& status) noexcept;
+/// The failure of the exception that is being handled; call it in a handler. A lack of memory or of threads is
+/// `no_memory`.
+[[nodiscard]] Failure FailureOfException(aclError no_memory) noexcept;
+
+/// Keeps the message for the calling thread's aclGetRecentErrMsg. @return failure.code
+aclError Report(const Failure& failure) noexcept;
+/// 0 for a status that is ok.
+aclError Report(const Status& status) noexcept;
+
+struct NamedPointer {
+  const char* name;
+  const void* pointer;
+};
+/// Reports 161001 for the first null; else returns 0.
+[[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
+
+/// Returns what `body` returns. Exceptions of `body` do not reach the C program, and the program's floating-point
+/// settings do not reach `body`, which rounds doubles to the library's floats, nor the threads that it makes.
+template <typename Body>
+aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
+  const DefaultFpEnvironment environment;
+  try {
+    return body();
+  } catch (...) {
+    return Report(FailureOfException(no_memory));
+  }
+}
+
+/// The codes of the two phases of an operator.
+template <typename Body>
+aclnnStatus GuardedOperator(const Body& body) noexcept {
+  return Guarded(body, ACLNN_ERR_RUNTIME_ERROR);
+}
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_REPORT_H_

@@ -1,0 +1,21 @@
+#include "core/kernels/indexer/indexer_kernel_level.h"
+
+namespace fa::core::kernels::portable {
+namespace {
+
+#include "core/kernels/vec/vec_portable.h"
+// The exponential stands on the vocabulary above.
+#include "core/kernels/exp2.inc"
+// So does the selection.
+#include "core/kernels/indexer/select_scores.inc"
+// The kernels stand on all.
+#include "core/kernels/indexer/indexer_kernels.inc"
+
+}  // namespace
+
+const IndexerKernels& Indexer() noexcept {
+  static constexpr IndexerKernels kKernels = IndexerTable("indexer_portable", Isa::kPortable);
+  return kKernels;
+}
+
+}  // namespace fa::core::kernels::portable

@@ -1,0 +1,116 @@
+// Kernels that no strip owns: conversions, the exponential, inner and outer products.
+
+#include <iterator>
+
+#include "core/kernels/proof/proof_values.h"
+
+namespace fa::core::kernels::proof {
+namespace {
+
+constexpr int64_t kCount = 27;
+// Of outer products: more than a block of the tile unit (32) in every dimension, and a tail.
+constexpr int64_t kRows = 69, kColumns = 43, kKeys = 37;
+constexpr float kInfinity = __builtin_inff();
+
+/// 2^x near every edge: halves, whole numbers, subnormal results, none.
+const float kExponents[] = {0,      0.5f,   -0.5f, 1,       -1,       3.25f, -7.75f, 0.49f,     -0.51f,
+                            126.9f, 127.5f, -126,  -126.5f, -140.25f, -149,  -160,   kInfinity, -kInfinity};
+
+Floats Powers(const RowKernels& rows) {
+  Floats powers = FloatsOf(std::size(kExponents));
+  rows.exp2(kExponents, std::size(kExponents), powers.data());
+  return powers;
+}
+
+/// Floats that 16 bits round: ties, both signs, subnormal and too large numbers.
+Floats RoundedFloats() {
+  Floats floats = {1.00390625f, 1.01171875f, -1.00048828125f, 1.00146484375f, 65519, 65520, 1e-7f, -6e-8f, 3.3e38f};
+  for (int64_t i = static_cast<int64_t>(floats.size()); i < kCount; ++i) floats.push_back(Value(21, i) * 1.2345678f);
+  return floats;
+}
+
+/// To 16 bits and back.
+Floats Converted(const RowKernels& rows, DType dtype) {
+  const Floats from = RoundedFloats();
+  std::vector<uint16_t> narrow(static_cast<size_t>(kCount));
+  Floats back = FloatsOf(kCount);
+  rows.narrow(from.data(), kCount, 1, kCount, 1, {narrow.data(), dtype, kCount});
+  rows.widen({.data = narrow.data(), .dtype = dtype, .stride = kCount}, 1, kCount, back.data(), kCount);
+  return back;
+}
+
+Floats Facts(const RowKernels& rows) {
+  const Values a(22, 1, kCount), b(23, 1, kCount);
+  Floats with_nan = FloatsOf(kCount, 1);
+  with_nan.back() = kInfinity - kInfinity;
+  std::vector<uint8_t> bytes(32);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 3 == 0 ? static_cast<uint8_t>(i) : 0;
+  std::vector<int8_t> integers(static_cast<size_t>(kCount));
+  for (size_t i = 0; i < integers.size(); ++i) integers[i] = static_cast<int8_t>(i * 19 - 128);
+  const float scale = 0.25f, offset = 3;
+  Floats facts = FloatsOf(kCount);
+  rows.dequantize({.data = integers.data(), .dtype = DType::kI8, .stride = kCount}, 1, kCount,
+                  {.scale = &scale, .offset = &offset, .row_step = 1}, facts.data(), kCount);
+  facts.push_back(rows.dot(a.Row(0, DType::kF32), DType::kF32, b.Row(0, DType::kBF16), DType::kBF16, kCount));
+  facts.push_back(static_cast<float>(rows.non_zero_bytes(bytes.data(), 32) >> 8));
+  facts.push_back(static_cast<float>(rows.non_zero_bytes(bytes.data(), 13)));
+  facts.push_back(static_cast<float>(rows.all_finite(a.Row(0, DType::kBF16), DType::kBF16, kCount)));
+  facts.push_back(static_cast<float>(rows.all_finite(with_nan.data(), DType::kF32, kCount)));
+  return facts;
+}
+
+/// Sums over rows as the backward makes them, exact.
+Floats OuterProduct(const KernelTable& table, const StripKernels& kernels) {
+  const bool pairs = table.pairs();
+  const DType dtype = pairs ? DType::kBF16 : DType::kF32;
+  const int64_t strips = (kRows + kernels.width - 1) / kernels.width, strip_floats = kKeys * kernels.width;
+  Floats tiles = FloatsOf(strips * strip_floats), rounded = tiles;
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t key = 0; key < kKeys; ++key) {
+      const int64_t at = row / kernels.width * strip_floats + key * kernels.width + row % kernels.width;
+      tiles[static_cast<size_t>(at)] = Value(24, row * kKeys + key);
+    }
+  }
+  int64_t strip_stride = strip_floats;
+  if (pairs) {
+    strip_stride = kKeys * kernels.OuterWidth();
+    for (int64_t strip = 0; strip < strips; ++strip) {
+      kernels.pair_lanes(tiles.data() + strip * strip_floats, kKeys, rounded.data() + strip * strip_stride);
+    }
+  }
+  const Values b(25, kRows, kColumns);
+  Floats panel = FloatsOf((kRows + 1) * table.rows->panel_columns(kColumns)), sums = FloatsOf(kKeys * kColumns, 2);
+  table.rows->pack_rows(b.Block(0, dtype), kRows, kColumns, panel.data());
+  table.rows->outer({.a = pairs ? rounded.data() : tiles.data(),
+                     .strip_stride = strip_stride,
+                     .width = kernels.width,
+                     .rows = kRows,
+                     .b = panel.data(),
+                     .b_rows = kRows,
+                     .keys = kKeys,
+                     .columns = kColumns,
+                     .c = sums.data(),
+                     .c_stride = kColumns,
+                     .accumulate = true});
+  return sums;
+}
+
+}  // namespace
+
+std::string RowDisproof(const KernelTable& level, const KernelTable& below) {
+  const std::string of = std::string(" of ") + Name(level.isa);
+  const auto& [rows, others] = std::pair(*level.rows, *below.rows);
+  constexpr double kPowerError = 2 * 4 * kRounding;  // 2 ulp each
+  if (Differ(Powers(rows), Powers(others), kPowerError)) return "exponentials" + of;
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    if (Differ(Converted(rows, dtype), Converted(others, dtype), 0)) return "conversions" + of;
+  }
+  if (Differ(Facts(rows), Facts(others), 0)) return "row kernels" + of;
+  const Floats sums = OuterProduct(below, below.narrowest());
+  for (const StripKernels* kernels : {&level.widest(), &level.narrowest()}) {
+    if (Differ(OuterProduct(level, *kernels), sums, 0)) return "outer products" + of;
+  }
+  return "";
+}
+
+}  // namespace fa::core::kernels::proof

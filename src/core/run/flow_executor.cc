@@ -1,0 +1,352 @@
+#include "core/run/flow_executor.h"
+
+#include <tbb/flow_graph.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "core/machine/affinity.h"
+#include "core/run/graph_run.h"
+#include "core/run/guarded_call.h"
+#include "core/run/scheduler.h"
+#include "core/run/serial_executor.h"
+#include "core/run/thread_allowance.h"
+#include "core/tsan.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
+namespace fa::core {
+
+// A message of the flow graph carries no task. It wakes a thread, which then takes tasks from ClaimState until none is
+// left for it (GraphRun::Walk): a walker. That costs an atomic operation or two per task; a message per task would cost
+// 0.1 to 0.3 us.
+//
+// No walker but the caller is ever needed, and nothing may wait for a message to be delivered: oneTBB may have no
+// thread for an arena (the program's own tasks keep all of them busy, global_control allows none, a fork left none).
+// So a message gives no right to walk. The right is a place, counted in one word per node: offered, then taken by a
+// thread that a message has reached. A walker that finds no more tasks takes back the places on offer. A message that
+// arrives after that, in this run or a later one, finds no place and ends. The caller waits in its home graph, which
+// also delivers the messages of its own node, until the places taken on other nodes are left.
+class FlowExecutor::NodeFlow {
+ public:
+  /// `home`: the flow that the caller waits in, null for that flow itself, where the caller is one of the workers. A
+  /// slot is kept for it there; and in the other arenas for who destroys them, to receive the last messages.
+  NodeFlow(FlowExecutor& owner, NodeFlow* home, const Node& node, int first_worker)
+      : owner_(owner),
+        home_(home),
+        first_worker_(first_worker - (home == nullptr ? 0 : 1)),
+        workers_(node.workers),
+        cpus_(node.cpus),
+        arena_(node.workers + (home == nullptr ? 0 : 1), 1U) {}
+  /// To be called once, before anything else. Where it throws, oneTBB has been given up, and the flow is not to be
+  /// destroyed.
+  void Start() {
+    AskScheduler([&] {
+      // The graph spawns its messages into the arena that it is made in.
+      arena_.execute([&] {
+        graph_.emplace(context_);
+        joiners_.emplace(*graph_, tbb::flow::unlimited, Body(*this));
+      });
+    });
+  }
+
+  /// Offers places to up to `wanted` walkers, as many as are free, and knocks for them. Returns how many.
+  int Invite(int wanted) noexcept {
+    if (SchedulerGivenUp()) return 0;
+    int offered = 0, knocks = 0, held = 0;
+    Change([&](Places& places) {
+      offered = std::max(0, std::min(wanted, workers_ - places.offered - places.taken));
+      // The caller stays at home until the places elsewhere are left or taken back.
+      for (; home_ != nullptr && held < offered; ++held) home_->graph_->reserve_wait();
+      places.offered += offered;
+      knocks = Knocks(places);
+      return offered > 0;
+    });
+    for (; held > offered; --held) home_->graph_->release_wait();
+    if (offered > 0) Knock(knocks);
+    return std::max(0, offered);
+  }
+  /// Takes a place without having been offered one. False if all are taken or offered.
+  bool Join() noexcept {
+    bool joined = false;
+    Change([&](Places& places) {
+      joined = places.offered + places.taken < workers_;
+      ++places.taken;
+      return joined;
+    });
+    return joined;
+  }
+  void Leave() noexcept {
+    Change([](Places& places) {
+      --places.taken;
+      return true;
+    });
+  }
+  /// Takes back the places that no thread has taken. Returns how many.
+  int TakeBack() noexcept {
+    int offered = 0;
+    Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
+    for (int held = home_ == nullptr ? 0 : offered; held > 0; --held) home_->graph_->release_wait();
+    return offered;
+  }
+
+  /// For the home flow, after the caller has walked: waits, without oneTBB, until no thread of any node can come to the
+  /// run any more. A thread that offers a place is inside until it has taken the offers back, so when no thread is
+  /// inside there are none.
+  void WaitForGuests() const noexcept {
+    while (guests_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
+  }
+
+  template <typename Callable>
+  void Execute(Callable&& callable) {
+    arena_.execute(callable);
+  }
+  /// Waits until no message is on its way. A lack of memory must not end this wait: walkers use the frame of Run.
+  void Wait() noexcept {
+    for (;;) {
+      try {
+        graph_->wait_for_all();
+        return;
+      } catch (...) {
+        std::this_thread::yield();
+      }
+    }
+  }
+
+  [[nodiscard]] std::span<const int> cpus() const { return cpus_; }
+  /// The calling thread's worker number, from inside the arena.
+  [[nodiscard]] int Worker() const {
+    const int slot = tbb::this_task_arena::current_thread_index();
+    assert(slot >= (home_ == nullptr ? 0 : 1) && slot < workers_ + (home_ == nullptr ? 0 : 1));
+    return first_worker_ + slot;
+  }
+
+ private:
+  /// Counts of walkers and of the messages for them: 21 bits each in one word, so that they change together.
+  struct Places {
+    int offered, taken, messages;
+  };
+  static constexpr int kBits = 21;
+  static_assert(kMaxWorkers < 1 << kBits);
+  static constexpr Places Unpack(uint64_t word) {
+    constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
+    return {static_cast<int>(word & kMask), static_cast<int>(word >> kBits & kMask),
+            static_cast<int>(word >> (2 * kBits))};
+  }
+  static constexpr uint64_t Pack(Places places) {
+    return static_cast<uint64_t>(places.offered) | static_cast<uint64_t>(places.taken) << kBits |
+           static_cast<uint64_t>(places.messages) << (2 * kBits);
+  }
+  /// Repeats `change(places)` until its result is stored; it returns false for no change.
+  template <typename Callable>
+  void Change(const Callable& change) noexcept {
+    // Sequentially consistent, as the queues of ClaimState: a thread that leaves and one that queues a task must not
+    // miss each other.
+    uint64_t word = places_.load(std::memory_order_seq_cst);
+    for (;;) {
+      Places places = Unpack(word);
+      if (!change(places)) return;
+      if (places_.compare_exchange_weak(word, Pack(places), std::memory_order_seq_cst)) return;
+    }
+  }
+
+  /// The messages that are missing for places on offer, at most two at a time: a thread that comes sends two more, so
+  /// that 128 threads wake in 7 steps.
+  static int Knocks(Places& places) {
+    const int knocks = std::max(0, std::min(2, places.offered) - places.messages);
+    places.messages += knocks;
+    return knocks;
+  }
+  /// Without memory for a message no thread comes; the threads that are present then do the work.
+  void Knock(int knocks) noexcept {
+    while (knocks > 0 && Send()) --knocks;
+    if (knocks == 0) return;
+    Change([&](Places& places) {
+      places.messages = std::max(0, places.messages - knocks);
+      return true;
+    });
+  }
+  /// Sends a message. Even if the answer is false, the message may have been sent.
+  bool Send() noexcept {
+    if (SchedulerGivenUp()) return false;
+    try {
+      AskScheduler([&] { joiners_->try_put({}); });
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+  /// A message has arrived. True if it takes a place.
+  bool Answer() noexcept {
+    bool takes = false;
+    int knocks = 0;
+    Change([&](Places& places) {
+      places.messages = std::max(0, places.messages - 1);
+      takes = places.offered > 0;
+      places.offered -= takes ? 1 : 0;
+      places.taken += takes ? 1 : 0;
+      knocks = Knocks(places);
+      return true;
+    });
+    Knock(knocks);
+    return takes;
+  }
+
+  /// Takes a message. Tells ThreadSanitizer that it was made, inside oneTBB, before it is called.
+  class Body {
+   public:
+    explicit Body(NodeFlow& flow) : flow_(flow) {}
+    Body(const Body& other) : flow_(other.flow_) { TsanRelease(this); }
+    void operator()(tbb::flow::continue_msg /*knock*/) const {
+      TsanAcquire(this);
+      // A thread is counted before it looks for a place: if none is counted, none has found a place.
+      std::atomic<int>& guests = (flow_.home_ == nullptr ? flow_ : *flow_.home_).guests_;
+      guests.fetch_add(1, std::memory_order_seq_cst);
+      const bool takes = flow_.Answer();
+      if (takes) flow_.owner_.Walk(flow_);
+      guests.fetch_sub(1, std::memory_order_seq_cst);
+      if (takes && flow_.home_ != nullptr) flow_.home_->graph_->release_wait();
+    }
+
+   private:
+    NodeFlow& flow_;
+  };
+
+  FlowExecutor& owner_;
+  NodeFlow* home_;
+  int first_worker_;  ///< of slot 0
+  int workers_;
+  std::span<const int> cpus_;
+  std::atomic<uint64_t> places_{0};
+  std::atomic<int> guests_{0};  ///< of the home flow: threads on any node that a message has reached
+  tbb::task_arena arena_;
+  // Isolated: else the graph would stay bound to the group of tasks that the first Run was called from.
+  tbb::task_group_context context_{tbb::task_group_context::isolated};
+  std::optional<tbb::flow::graph> graph_;
+  std::optional<tbb::flow::function_node<tbb::flow::continue_msg>> joiners_;
+};
+
+namespace {
+
+/// Leaks an object on purpose, and tells LeakSanitizer.
+template <typename T>
+void Abandon(std::unique_ptr<T>& object) noexcept {
+  [[maybe_unused]] const T* left = object.release();
+#if defined(__SANITIZE_ADDRESS__)
+  if (left != nullptr) __lsan_ignore_object(left);
+#endif
+}
+
+// Once oneTBB has been given up, or in a forked child, oneTBB is not called, not even to free its own objects.
+template <typename Flows, typename Allowance>
+void StopFlows(Flows& flows, Allowance& allowance) noexcept {
+  if (flows.empty() && allowance == nullptr) return;
+  // A thread's last access is inside oneTBB, where ThreadSanitizer does not see that the end of Run waited for it.
+  const TsanIgnore ignore;
+  if (!SchedulerStarts()) {
+    for (auto& flow : flows) Abandon(flow);
+    Abandon(allowance);
+  }
+  // All messages must have arrived before the first flow is destroyed: a late message of any node counts itself in the
+  // home flow.
+  for (auto& flow : flows) {
+    if (flow != nullptr) flow->Wait();
+  }
+  flows.clear();
+  allowance.reset();
+}
+
+}  // namespace
+
+FlowExecutor::FlowExecutor(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
+  for (const Node& node : nodes_) {
+    assert(node.workers >= (nodes_.size() > 1 ? 2 : 1));
+    workers_ += node.workers;
+  }
+}
+
+FlowExecutor::~FlowExecutor() { StopFlows(flows_, allowance_); }
+
+Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) {
+  if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
+  if (!SchedulerStarts()) return RunInOrder(graph, run_task);
+  return GuardedCall("thread arena", [&] {
+    Start();
+    GraphRun run(graph, run_task, state);
+    run_ = &run;
+    RunParallel(graph);
+    return run.TakeStatus();
+  });
+}
+
+void FlowExecutor::Start() {
+  if (!flows_.empty()) return;
+  allowance_ = std::make_unique<ThreadAllowance>(workers_);
+  int first_worker = 0;
+  try {
+    for (const Node& node : nodes_) {
+      NodeFlow* home = flows_.empty() ? nullptr : flows_.front().get();
+      flows_.push_back(std::make_unique<NodeFlow>(*this, home, node, first_worker));
+      flows_.back()->Start();
+      first_worker += node.workers;
+    }
+  } catch (...) {
+    StopFlows(flows_, allowance_);
+    throw;
+  }
+}
+
+void FlowExecutor::RunParallel(const TaskGraph& graph) {
+  TsanRelease(this);
+  NodeFlow& home = *flows_.front();
+  const auto call = [&] {
+    home.Join();
+    for (const auto& flow : flows_) flow->Invite(graph.task_count - (flow.get() == &home ? 1 : 0));
+    Walk(home);
+    if (SchedulerGivenUp()) {
+      home.WaitForGuests();
+    } else {
+      home.Wait();
+    }
+  };
+  AskScheduler([&] { home.Execute(call); });
+  TsanAcquire(this);
+}
+
+void FlowExecutor::Walk(NodeFlow& flow) noexcept {
+  TsanAcquire(this);
+  // Here and not by oneTBB: its binding library loads hwloc, which does not survive a lack of memory.
+  const BoundThread on_node(flow.cpus());
+  const int worker = flow.Worker();
+  for (;;) {
+    run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
+    // There was nothing to claim and nothing queued, so no other thread need come.
+    int taken_back = 0;
+    for (const auto& each : flows_) taken_back += each->TakeBack();
+    flow.Leave();
+    // Between the last look and Leave another thread may have queued tasks, and found no thread to wake or offered the
+    // places that have been taken back.
+    if (!run_->HasQueued() || !flow.Join()) break;
+    Wake(flow, taken_back);
+  }
+  TsanRelease(this);
+}
+
+void FlowExecutor::Wake(NodeFlow& from, int tasks) noexcept {
+  tasks -= from.Invite(tasks);
+  for (const auto& flow : flows_) {
+    if (tasks <= 0) return;
+    if (flow.get() != &from) tasks -= flow->Invite(tasks);
+  }
+}
+
+}  // namespace fa::core

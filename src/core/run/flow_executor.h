@@ -1,0 +1,52 @@
+#ifndef FA_CORE_FLOW_EXECUTOR_H_
+#define FA_CORE_FLOW_EXECUTOR_H_
+
+#include <memory>
+#include <vector>
+
+#include "core/run/executor.h"
+
+namespace fa::core {
+
+class GraphRun;
+class ThreadAllowance;
+
+/// Runs task graphs on oneTBB: one long-lived tbb::flow::graph of one node per NUMA node, inside a tbb::task_arena of
+/// its own. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
+/// caller without oneTBB. More workers than cores are started if asked for. Arenas start with the first Run that needs
+/// them; idle threads sleep. Run never waits for a thread to come: where oneTBB has none, the caller runs every task.
+class FlowExecutor final : public Executor {
+ public:
+  struct Node {
+    int workers = 1;
+    std::vector<int> cpus = {};  ///< hardware threads that its workers are bound to while they work; empty: all
+  };
+  /// An arena keeps about 256 bytes per thread slot. No machine has nearly as many threads: a larger number is a
+  /// mistake.
+  static constexpr int kMaxWorkers = 1 << 16;
+
+  /// Workers are numbered through the nodes in order. With several nodes each has at least two workers.
+  explicit FlowExecutor(std::vector<Node> nodes);
+  ~FlowExecutor() override;
+
+  [[nodiscard]] Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) override;
+  [[nodiscard]] int workers() const override { return workers_; }
+
+ private:
+  class NodeFlow;
+
+  void Start();
+  void RunParallel(const TaskGraph& graph);
+  void Walk(NodeFlow& flow) noexcept;
+  void Wake(NodeFlow& from, int tasks) noexcept;
+
+  std::vector<Node> nodes_;
+  int workers_ = 0;
+  std::unique_ptr<ThreadAllowance> allowance_;
+  std::vector<std::unique_ptr<NodeFlow>> flows_;
+  GraphRun* run_ = nullptr;
+};
+
+}  // namespace fa::core
+
+#endif  // FA_CORE_FLOW_EXECUTOR_H_

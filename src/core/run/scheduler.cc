@@ -1,0 +1,47 @@
+#include "core/run/scheduler.h"
+
+#include <tbb/scalable_allocator.h>
+#include <tbb/task_arena.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/run/fork_depth.h"
+
+namespace fa::core {
+namespace {
+
+std::atomic<bool> given_up{false};
+
+// oneTBB opens its allocator's library when it first needs it. Opened then, without memory, the library's constructor
+// ends the process (glibc 2.36, _dlerror_run). A use of it, even this one, loads the library with libfa.
+[[maybe_unused]] size_t (*const volatile loads_the_allocator)(void*) = scalable_msize;
+
+template <typename Question>
+bool Answers(const Question& question) noexcept {
+  try {
+    (void)question();
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+bool SchedulerStarts() noexcept {
+  // The process that asks first, counted from 1. In a child of it `starts` may be incomplete.
+  static constinit std::atomic<uint32_t> first{0};
+  const uint32_t process = ForkDepth() + 1;
+  uint32_t asked = 0;
+  if (!first.compare_exchange_strong(asked, process) && asked != process) return false;
+  static const bool starts = Answers([] { return tbb::this_task_arena::max_concurrency(); });
+  return starts && !SchedulerGivenUp();
+}
+
+bool SchedulerGivenUp() noexcept { return given_up.load(std::memory_order_relaxed); }
+
+void GiveUpScheduler() noexcept { given_up.store(true, std::memory_order_relaxed); }
+
+}  // namespace fa::core

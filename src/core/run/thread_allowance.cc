@@ -1,0 +1,71 @@
+#include "core/run/thread_allowance.h"
+
+#include <tbb/global_control.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "core/run/scheduler.h"
+
+namespace fa::core {
+namespace {
+
+constexpr auto kParameter = tbb::global_control::max_allowed_parallelism;
+
+/// What all executors want. Never destroyed: an executor may outlive the static objects of this file.
+struct Wishes {
+  std::mutex mutex;
+  std::multiset<int> workers;
+  std::unique_ptr<tbb::global_control> control;  ///< null where oneTBB allows enough by itself
+  size_t allowed = 0;                            ///< by `control`
+
+  /// Gives the control for the largest wish so far, until no executor is left: to allow more than is wanted harms
+  /// nothing, and a smaller control would bind the program's own arenas. The next control stands before the one in
+  /// force goes.
+  void Apply() {
+    const size_t wanted = workers.empty() ? 0 : static_cast<size_t>(*workers.rbegin());
+    if (wanted == 0) control.reset();
+    if (wanted == 0) allowed = 0;
+    if (wanted <= allowed) return;
+    if (control == nullptr && tbb::global_control::active_value(kParameter) >= wanted) return;
+    control = std::make_unique<tbb::global_control>(kParameter, wanted);
+    allowed = wanted;
+  }
+};
+
+Wishes& AllWishes() {
+  static Wishes* const wishes = new Wishes;
+  return *wishes;
+}
+
+}  // namespace
+
+ThreadAllowance::ThreadAllowance(int workers) : workers_(workers) {
+  AskScheduler([&] {
+    Wishes& wishes = AllWishes();
+    const std::lock_guard lock(wishes.mutex);
+    const auto own = wishes.workers.insert(workers);
+    try {
+      wishes.Apply();
+    } catch (...) {
+      wishes.workers.erase(own);
+      throw;
+    }
+  });
+}
+
+ThreadAllowance::~ThreadAllowance() {
+  Wishes& wishes = AllWishes();
+  const std::lock_guard lock(wishes.mutex);
+  wishes.workers.erase(wishes.workers.find(workers_));
+  if (SchedulerGivenUp()) return;
+  try {
+    wishes.Apply();
+  } catch (...) {
+    GiveUpScheduler();
+  }
+}
+
+}  // namespace fa::core

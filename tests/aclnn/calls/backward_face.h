@@ -1,0 +1,38 @@
+#ifndef FA_TESTS_ACLNN_BACKWARD_FACE_H_
+#define FA_TESTS_ACLNN_BACKWARD_FACE_H_
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "aclnn/calls/face_call.h"
+#include "aclnn/calls/forward_face.h"
+#include "support/cases/backward_problem.h"
+
+namespace fa::test {
+
+/// A case as a program calls it: the tensors of a BackwardProblem; the statistics lie apart.
+class BackwardFace {
+ public:
+  explicit BackwardFace(const BackwardCase& c, const std::string& softmax_layout = "");
+
+  [[nodiscard]] BackwardParameters& parameters() { return parameters_; }
+  [[nodiscard]] Handles& handles() { return handles_; }
+  [[nodiscard]] const BackwardProblem& problem() const { return problem_; }
+
+  [[nodiscard]] aclError Run(BackwardVersion version) { return RunFace(version, parameters_); }
+
+ private:
+  BackwardProblem problem_;
+  Statistics max_, sum_;
+  Handles handles_;
+  BackwardParameters parameters_;
+};
+
+/// Runs the case through C++ and through the interface: equal bits in every gradient, or a refusal by both, 161002.
+[[nodiscard]] ::testing::AssertionResult SameAsCpp(const BackwardCase& c, BackwardVersion version,
+                                                   const std::string& softmax_layout = "");
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_ACLNN_BACKWARD_FACE_H_

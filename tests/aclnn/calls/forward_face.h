@@ -1,0 +1,72 @@
+#ifndef FA_TESTS_ACLNN_FORWARD_FACE_H_
+#define FA_TESTS_ACLNN_FORWARD_FACE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aclnn/calls/face_call.h"
+#include "support/cases/forward_problem.h"
+
+namespace fa::test {
+
+/// What all interfaces to a case share: everything but the tensors.
+[[nodiscard]] AttentionParameters ParametersOf(const ForwardCase& c, Handles& handles);
+/// The attenMask of a case: its dense mask, or the compressed one of its sparse mode.
+[[nodiscard]] aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handles& handles);
+
+/// Removes from a case what the device's interface cannot express. @return whether a case is left
+[[nodiscard]] bool AsOnTheDevice(ForwardCase* c);
+
+/// The device's statistics [B,N,Sq,8] or [T,N,8], in the physical order that was asked for.
+class Statistics {
+ public:
+  Statistics(const ForwardCase& c, std::string softmax_layout);
+
+  [[nodiscard]] aclTensor* Tensor(Handles& handles);
+  void Fill(float value) { values_.assign(values_.size(), value); }
+  /// Writes `values`, in the order sequence, head, row, to their places, eight times; elsewhere 0.
+  void Set(const std::vector<double>& values);
+  /// Whether exactly that stands there.
+  [[nodiscard]] ::testing::AssertionResult Holds(const std::vector<double>& values) const;
+
+ private:
+  /// Where the eight copies of (b, n, i) begin.
+  [[nodiscard]] size_t Offset(int64_t b, int64_t n, int64_t i) const;
+  [[nodiscard]] std::vector<float> Placed(const std::vector<double>& values) const;
+
+  ForwardCase case_;
+  bool like_input_;
+  std::vector<int64_t> shape_;
+  std::vector<float> values_;
+};
+
+/// A case as a program calls it: the tensors of a ForwardProblem; the statistics lie apart.
+class ForwardFace {
+ public:
+  explicit ForwardFace(const ForwardCase& c, const std::string& softmax_layout = "");
+
+  [[nodiscard]] ForwardParameters& parameters() { return parameters_; }
+  [[nodiscard]] Handles& handles() { return handles_; }
+  [[nodiscard]] const ForwardProblem& problem() const { return problem_; }
+  [[nodiscard]] Statistics& max() { return max_; }
+  [[nodiscard]] Statistics& sum() { return sum_; }
+
+  [[nodiscard]] aclError Run(ForwardVersion version) { return RunFace(version, parameters_); }
+
+ private:
+  ForwardProblem problem_;
+  Statistics max_, sum_;
+  Handles handles_;
+  ForwardParameters parameters_;
+};
+
+/// Runs the case through C++ and through the interface: equal bits in every output, or a refusal by both, 161002.
+[[nodiscard]] ::testing::AssertionResult SameAsCpp(const ForwardCase& c, ForwardVersion version,
+                                                   const std::string& softmax_layout = "");
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_ACLNN_FORWARD_FACE_H_

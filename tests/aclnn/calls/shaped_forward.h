@@ -1,0 +1,48 @@
+#ifndef FA_TESTS_ACLNN_SHAPED_FORWARD_H_
+#define FA_TESTS_ACLNN_SHAPED_FORWARD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aclnn/calls/face_call.h"
+
+namespace fa::test {
+
+/// A forward call that is right until a test changes it. The first phase reads no contents, so its tensors, of any
+/// size, have an address to which no access is made.
+class ShapedForward {
+ public:
+  struct Sizes {
+    int64_t batch = 1, heads = 2, heads_kv = 2, sq = 1024, sk = 1024, d = 16, dv = 16;
+  };
+
+  ShapedForward() : ShapedForward(Sizes{}) {}
+  explicit ShapedForward(const Sizes& sizes, const std::string& layout = "BNSD");
+
+  /// Lengths of the sequences, summed up here.
+  void SetLengths(std::vector<int64_t> q, std::vector<int64_t> kv);
+  /// Adds the mask tensor that the mode wants.
+  void SetMode(int64_t mode, int64_t pre = 2147483647, int64_t next = 2147483647);
+  const aclIntArray* Array(const std::vector<int64_t>& values) { return handles_.Array(values); }
+  aclTensor* Tensor(aclDataType dtype, const std::vector<int64_t>& shape);
+  [[nodiscard]] Handles& handles() { return handles_; }
+
+  /// The code that the first phase of the version with all parameters returns.
+  [[nodiscard]] aclnnStatus Plan() const;
+  [[nodiscard]] aclnnStatus Plan(ForwardVersion version) const;
+
+  ForwardParameters p;
+
+ private:
+  Sizes sizes_;
+  Handles handles_;
+};
+
+/// Expects 161002, and a message that contains `text`.
+void ExpectInvalid(const ShapedForward& call, const std::string& text);
+void ExpectAccepted(const ShapedForward& call);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_ACLNN_SHAPED_FORWARD_H_

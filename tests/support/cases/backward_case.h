@@ -1,0 +1,52 @@
+#ifndef FA_TESTS_SUPPORT_BACKWARD_CASE_H_
+#define FA_TESTS_SUPPORT_BACKWARD_CASE_H_
+
+#include <string>
+#include <vector>
+
+#include "reference/attention.h"
+#include "support/cases/forward_case.h"
+
+namespace fa::test {
+
+/// One dense backward call as a value: the forward call that it belongs to, and how the backward's own tensors lie.
+struct BackwardCase {
+  ForwardCase forward;                ///< its choice of statistics means nothing here
+  bool optional_gradients = true;     ///< asks for dpse, dslopes and dsink wherever they exist
+  bool eight_statistics = false;      ///< softmax_max and softmax_sum with the device's eight copies
+  Packing packing = Packing::kApart;  ///< kTogether: out, d_out, dq, dk, dv as slots of one row-interleaved buffer
+  Padding padding = {};               ///< of out, d_out, the statistics and the gradients
+
+  [[nodiscard]] bool wants_dpse() const {
+    return optional_gradients && (forward.pse == PseForm::kFull || forward.pse == PseForm::kRow);
+  }
+  [[nodiscard]] bool wants_dslopes() const { return optional_gradients && forward.pse == PseForm::kSlopes; }
+  [[nodiscard]] bool wants_dsink() const { return optional_gradients && forward.sink; }
+  [[nodiscard]] DType pse_dtype() const { return forward.pse_f32 ? DType::kF32 : forward.dtype; }
+};
+
+std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
+
+/// What goes into a backward call, in the reference's terms: out in the type of q, statistics in f32.
+struct BackwardValues {
+  reference::Problem problem;
+  reference::ForwardResult forward;
+  std::vector<double> d_out;  ///< like out
+};
+
+/// The values of a case; the reference gives the forward's results.
+[[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c);
+/// The same for a problem with other values, for example poisoned ones.
+[[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c, const reference::Problem& problem);
+
+/// Gradients in double and how far a computation may be from each of them (gradient_tolerance.h).
+struct ExpectedGradients {
+  reference::Gradients want, allowed;
+};
+
+/// dslopes and dpse in the form of the case's tensors: dslopes is summed over the batch for slopes [N].
+[[nodiscard]] ExpectedGradients ExpectGradients(const BackwardCase& c, const BackwardValues& values);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_BACKWARD_CASE_H_

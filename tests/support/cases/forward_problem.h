@@ -1,0 +1,69 @@
+#ifndef FA_TESTS_SUPPORT_FORWARD_PROBLEM_H_
+#define FA_TESTS_SUPPORT_FORWARD_PROBLEM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "support/cases/forward_case.h"
+#include "support/tensor.h"
+
+namespace fa::test {
+
+/// What a call wrote, in the reference's order: [sequence][head][row][column].
+struct ForwardOutputs {
+  std::vector<double> out, max, sum, lse;  ///< empty if not asked for
+  std::vector<double> tail;                ///< TND: every element of every output past the last sequence
+};
+
+/// The tensors of a case in guarded buffers: the values in their places, NaN everywhere else, outputs included.
+class ForwardProblem {
+ public:
+  explicit ForwardProblem(const ForwardCase& c) : ForwardProblem(c, MakeReferenceProblem(c)) {}
+  /// The tensors of the case with other values, for example poisoned ones.
+  ForwardProblem(const ForwardCase& c, reference::Problem values);
+  // The arguments point into it.
+  ForwardProblem(const ForwardProblem&) = delete;
+  ForwardProblem& operator=(const ForwardProblem&) = delete;
+
+  [[nodiscard]] const ForwardCase& forward_case() const { return case_; }
+  [[nodiscard]] const reference::Problem& values() const { return values_; }
+  [[nodiscard]] AttentionArgs args() const;
+  [[nodiscard]] AttentionOptions options() const { return OptionsOf(case_); }
+
+  [[nodiscard]] Status Run(Context* context) const { return FlashAttention(args(), options(), context); }
+  [[nodiscard]] Result<PlanFor<AttentionArgs>> MakePlan(Context* context) const {
+    return PlanFlashAttention(args(), options(), context);
+  }
+  [[nodiscard]] ForwardOutputs Outputs() const;
+  /// Sets every element of every output to NaN.
+  void ForgetOutputs() const;
+  /// Remembers every buffer as it is now; then nothing, or only the outputs' elements, may change.
+  [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
+
+ private:
+  void PlaceHeads();
+  void PlacePairs();
+  void PlaceStatistics();
+  [[nodiscard]] HeadTensor PlaceHead(DType dtype, Layout layout, HeadSizes sizes, int64_t slot);
+  /// Packed row and batch index of row s of sequence b.
+  struct Row {
+    int64_t batch, row;
+  };
+  [[nodiscard]] Row RowOf(const std::vector<int64_t>& lengths, int64_t b, int64_t s) const;
+  void Scatter(const HeadTensor& to, const std::vector<double>& from, const std::vector<int64_t>& rows, int64_t heads,
+               int64_t size) const;
+  [[nodiscard]] std::vector<double> Gather(const HeadTensor& from, int64_t size) const;
+  [[nodiscard]] std::vector<const HeadTensor*> OutputTensors() const;
+
+  ForwardCase case_;
+  reference::Problem values_;
+  std::shared_ptr<GuardedBuffer> together_;
+  std::vector<int64_t> cu_q_, cu_kv_;
+  HeadTensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_, lse_;
+  Tensor pse_, dense_mask_, drop_mask_, sink_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_FORWARD_PROBLEM_H_

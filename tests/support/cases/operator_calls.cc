@@ -1,0 +1,352 @@
+#include "support/cases/operator_calls.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "fa/fa.h"
+#include "support/cases/random_values.h"
+
+namespace fa::test {
+namespace {
+
+// Enough rows and keys for several blocks of each kernel, but few enough for a sanitizer.
+constexpr int64_t kBatch = 2, kHeads = 4, kRows = 40, kKeys = 72, kSize = 16, kSlots = 36;
+
+size_t Elements(const Dims& shape) {
+  size_t elements = 1;
+  for (const int64_t size : shape) elements *= static_cast<size_t>(size);
+  return elements;
+}
+
+void Require(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.message());
+}
+
+OperatorCall Call(std::string name, std::shared_ptr<CallTensors> tensors, std::function<Status(Context*)> run) {
+  return {.name = std::move(name), .tensors = std::move(tensors), .run = std::move(run)};
+}
+
+AttentionArgs ForwardArgs(CallTensors& tensors) {
+  AttentionArgs args;
+  args.q = tensors.Input({kBatch, kHeads, kRows, kSize});
+  args.k = tensors.Input({kBatch, kHeads / 2, kKeys, kSize});
+  args.v = tensors.Input({kBatch, kHeads / 2, kKeys, kSize});
+  args.pse = tensors.Input({kBatch, kHeads, kRows, kKeys});
+  args.out = tensors.Output({kBatch, kHeads, kRows, kSize});
+  args.softmax_max = tensors.Output({kBatch, kHeads, kRows});
+  args.softmax_sum = tensors.Output({kBatch, kHeads, kRows});
+  args.lse = tensors.Output({kBatch, kHeads, kRows});
+  return args;
+}
+
+// The scores are steep, so that probabilities reach denormals too.
+AttentionOptions ForwardOptions() {
+  AttentionOptions options;
+  options.scale = 3.0f;
+  options.mask = Mask::Causal();
+  options.keep_prob = 0.9f;
+  options.dropout = PhiloxState{.seed = 1, .offset = 2};
+  return options;
+}
+
+OperatorCall Forward(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  const AttentionArgs args = ForwardArgs(*tensors);
+  return Call("Forward", tensors, [=](Context* context) { return FlashAttention(args, ForwardOptions(), context); });
+}
+
+OperatorCall Backward(ValueKind kind) {
+  auto forward_tensors = std::make_shared<CallTensors>(kind);
+  const AttentionArgs forward = ForwardArgs(*forward_tensors);
+  Require(FlashAttention(forward, ForwardOptions()));
+  auto tensors = std::make_shared<CallTensors>(kind);
+  AttentionGradArgs args;
+  args.q = forward.q;
+  args.k = forward.k;
+  args.v = forward.v;
+  args.pse = forward.pse;
+  args.out = forward.out;
+  args.softmax_max = forward.softmax_max;
+  args.softmax_sum = forward.softmax_sum;
+  args.d_out = tensors->Input(forward.out.shape);
+  args.dq = tensors->Output(forward.q.shape);
+  args.dk = tensors->Output(forward.k.shape);
+  args.dv = tensors->Output(forward.v.shape);
+  args.dpse = tensors->Output(forward.pse.shape);
+  return Call("Backward", tensors, [args, forward_tensors](Context* context) {
+    return FlashAttentionGrad(args, ForwardOptions(), context);
+  });
+}
+
+OperatorCall Prompt(ValueKind kind) {
+  auto forward_tensors = std::make_shared<CallTensors>(kind);
+  auto tensors = std::make_shared<CallTensors>(kind);
+  const AttentionArgs forward = ForwardArgs(*forward_tensors);
+  PromptAttentionArgs args;
+  args.q = forward.q;
+  args.k = forward.k;
+  args.v = forward.v;
+  args.out = tensors->Output(forward.out.shape);
+  PromptAttentionOptions options;
+  options.mask = Mask::Causal();
+  return Call("Prompt", tensors, [args, options, forward_tensors](Context* context) {
+    return PromptFlashAttention(args, options, context);
+  });
+}
+
+OperatorCall Decode(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  struct Keys {
+    TensorView k, v;
+  };
+  const auto keys = std::make_shared<Keys>();
+  keys->k = tensors->Input({kBatch, kHeads / 2, 8 * kKeys, kSize});
+  keys->v = tensors->Input({kBatch, kHeads / 2, 8 * kKeys, kSize});
+  DecodeAttentionArgs args;
+  args.q = tensors->Input({kBatch, kHeads, 1, kSize});
+  args.k = std::span<const TensorView>(&keys->k, 1);
+  args.v = std::span<const TensorView>(&keys->v, 1);
+  args.out = tensors->Output({kBatch, kHeads, 1, kSize});
+  args.lse = tensors->Output({kBatch, kHeads, 1});
+  DecodeAttentionOptions options;
+  options.scale = 3.0f;
+  return Call("Decode", tensors,
+              [args, options, keys](Context* context) { return DecodeAttention(args, options, context); });
+}
+
+SparseAttentionArgs SparseArgs(CallTensors& tensors) {
+  SparseAttentionArgs args;
+  args.q = tensors.Input({kBatch, kRows, kHeads, kSize});
+  args.k = tensors.Input({kBatch, kKeys, 1, kSize});
+  args.v = tensors.Input({kBatch, kKeys, 1, kSize});
+  args.sparse_indices = tensors.Lists({kBatch, kRows, 1, kSlots}, kKeys);
+  args.out = tensors.Output({kBatch, kRows, kHeads, kSize});
+  args.softmax_max = tensors.Output({kBatch, 1, kRows, kHeads});
+  args.softmax_sum = tensors.Output({kBatch, 1, kRows, kHeads});
+  return args;
+}
+
+OperatorCall SparseForward(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  SparseAttentionArgs args = SparseArgs(*tensors);
+  args.p_head_mean = tensors->Output({kBatch, kRows, kSlots});
+  return Call("SparseForward", tensors, [=](Context* context) { return SparseFlashAttention(args, {}, context); });
+}
+
+OperatorCall SparseBackward(ValueKind kind) {
+  auto forward_tensors = std::make_shared<CallTensors>(kind);
+  const SparseAttentionArgs forward = SparseArgs(*forward_tensors);
+  Require(SparseFlashAttention(forward, {}));
+  auto tensors = std::make_shared<CallTensors>(kind);
+  SparseAttentionGradArgs args;
+  args.q = forward.q;
+  args.k = forward.k;
+  args.v = forward.v;
+  args.sparse_indices = forward.sparse_indices;
+  args.out = forward.out;
+  args.softmax_max = forward.softmax_max;
+  args.softmax_sum = forward.softmax_sum;
+  args.d_out = tensors->Input(forward.out.shape);
+  args.dq = tensors->Output(forward.q.shape);
+  args.dk = tensors->Output(forward.k.shape);
+  args.dv = tensors->Output(forward.v.shape);
+  return Call("SparseBackward", tensors,
+              [args, forward_tensors](Context* context) { return SparseFlashAttentionGrad(args, {}, context); });
+}
+
+OperatorCall Indexer(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  LightningIndexerArgs args;
+  args.q = tensors->Input({kBatch, kRows, kHeads, kSize});
+  args.k = tensors->Input({kBatch, kKeys, 1, kSize});
+  args.weights = tensors->Input({kBatch, kRows, kHeads});
+  args.sparse_indices = tensors->Output({kBatch, kRows, 1, kSlots}, DType::kI32);
+  args.sparse_values = tensors->Output({kBatch, kRows, 1, kSlots});
+  return Call("Indexer", tensors, [=](Context* context) { return LightningIndexer(args, {}, context); });
+}
+
+OperatorCall IndexerBackward(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  LightningIndexerGradArgs args;
+  args.q = tensors->Input({kBatch, kRows, kHeads, kSize});
+  args.k = tensors->Input({kBatch, kKeys, 1, kSize});
+  args.weights = tensors->Input({kBatch, kRows, kHeads});
+  args.sparse_indices = tensors->Lists({kBatch, kRows, 1, kSlots}, kKeys);
+  args.d_values = tensors->Input({kBatch, kRows, 1, kSlots});
+  args.dq = tensors->Output(args.q.shape);
+  args.dk = tensors->Output(args.k.shape);
+  args.dweights = tensors->Output(args.weights.shape);
+  return Call("IndexerBackward", tensors, [=](Context* context) { return LightningIndexerGrad(args, {}, context); });
+}
+
+// The indexer's tensors in both losses.
+template <typename Args>
+void FillLoss(CallTensors& tensors, Args* args) {
+  args->q_index = tensors.Input({kBatch, kRows, 3, 16});
+  args->k_index = tensors.Input({kBatch, kKeys, 1, 16});
+  args->weights = tensors.Input({kBatch, kRows, 3});
+  args->dq_index = tensors.Output(args->q_index.shape);
+  args->dk_index = tensors.Output(args->k_index.shape);
+  args->dweights = tensors.Output(args->weights.shape);
+  args->loss = tensors.Output({1});
+}
+
+OperatorCall SparseLoss(ValueKind kind) {
+  auto forward_tensors = std::make_shared<CallTensors>(kind);
+  const SparseAttentionArgs forward = SparseArgs(*forward_tensors);
+  Require(SparseFlashAttention(forward, {}));
+  auto tensors = std::make_shared<CallTensors>(kind);
+  SparseIndexerLossArgs args;
+  FillLoss(*tensors, &args);
+  args.q = forward.q;
+  args.k = forward.k;
+  args.sparse_indices = forward.sparse_indices;
+  args.softmax_max = forward.softmax_max;
+  args.softmax_sum = forward.softmax_sum;
+  return Call("SparseLoss", tensors, [args, forward_tensors](Context* context) {
+    return SparseLightningIndexerGradKLLoss(args, {}, context);
+  });
+}
+
+OperatorCall IndexerLse(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  DenseIndexerLseArgs args;
+  args.q_index = tensors->Input({kBatch, kRows, kHeads, kSize});
+  args.k_index = tensors->Input({kBatch, kKeys, 1, kSize});
+  args.weights = tensors->Input({kBatch, kRows, kHeads});
+  args.softmax_max_index = tensors->Output({kBatch, 1, kRows});
+  args.softmax_sum_index = tensors->Output({kBatch, 1, kRows});
+  return Call("IndexerLse", tensors,
+              [=](Context* context) { return DenseLightningIndexerSoftmaxLse(args, {}, context); });
+}
+
+// The statistics need not be those of the scores: any statistics give the same bits in two runs.
+OperatorCall DenseLoss(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  DenseIndexerLossArgs args;
+  FillLoss(*tensors, &args);
+  args.q = tensors->Input({kBatch, kRows, kHeads, kSize});
+  args.k = tensors->Input({kBatch, kKeys, 1, kSize});
+  args.softmax_max = tensors->Constant({kBatch, 1, kRows, kHeads}, 2);
+  args.softmax_sum = tensors->Constant({kBatch, 1, kRows, kHeads}, 9);
+  args.softmax_max_index = tensors->Constant({kBatch, 1, kRows}, 3);
+  args.softmax_sum_index = tensors->Constant({kBatch, 1, kRows}, 7);
+  return Call("DenseLoss", tensors,
+              [=](Context* context) { return DenseLightningIndexerGradKLLoss(args, {}, context); });
+}
+
+OperatorCall Merge(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  constexpr int64_t kManyRows = 16 * kRows;  // for several tasks
+  const Dims shape = {kBatch, kHeads, kManyRows, kSize}, statistics = {kBatch, kHeads, kManyRows};
+  MergeArgs args;
+  args.prev_out = tensors->Input(shape);
+  args.cur_out = tensors->Input(shape);
+  args.prev_max = tensors->Input(statistics);
+  args.cur_max = tensors->Input(statistics);
+  args.prev_sum = tensors->Constant(statistics, 3);
+  args.cur_sum = tensors->Constant(statistics, 5);
+  args.out = tensors->Output(shape);
+  args.softmax_max = tensors->Output(statistics);
+  args.softmax_sum = tensors->Output(statistics);
+  return Call("Merge", tensors,
+              [=](Context* context) { return MergePartials(args, {.layout = Layout::kBNSD}, context); });
+}
+
+OperatorCall DropoutMask(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  constexpr int64_t kWords = 1 << 17;
+  const MutableTensorView mask = tensors->Output({kWords});
+  return Call("DropoutMask", tensors, [=](Context* context) {
+    const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), 4 * kWords);
+    return GenerateDropoutMask({.seed = 5, .offset = 6}, 0.7f, 32 * kWords, bytes, context);
+  });
+}
+
+constexpr std::pair<std::string_view, OperatorCall (*)(ValueKind)> kMakers[] = {
+    {"Forward", Forward},
+    {"Backward", Backward},
+    {"Prompt", Prompt},
+    {"Decode", Decode},
+    {"SparseForward", SparseForward},
+    {"SparseBackward", SparseBackward},
+    {"Indexer", Indexer},
+    {"IndexerBackward", IndexerBackward},
+    {"IndexerLse", IndexerLse},
+    {"SparseLoss", SparseLoss},
+    {"DenseLoss", DenseLoss},
+    {"Merge", Merge},
+    {"DropoutMask", DropoutMask},
+};
+
+}  // namespace
+
+std::vector<uint32_t>& CallTensors::Add(std::deque<std::vector<uint32_t>>& to, const Dims& shape) {
+  return to.emplace_back(Elements(shape));
+}
+
+TensorView CallTensors::Input(const Dims& shape) {
+  std::vector<uint32_t>& words = Add(inputs_, shape);
+  for (uint32_t& word : words) {
+    const auto place = static_cast<int64_t>(++drawn_);
+    const double value = RandomNormal(1, Tag::kChoice, {place});
+    const bool denormal = kind_ == ValueKind::kDenormal && place % 2 == 0;
+    word = std::bit_cast<uint32_t>(static_cast<float>(denormal ? std::ldexp(value, -130) : value));
+  }
+  return {words.data(), DType::kF32, shape, {}};
+}
+
+TensorView CallTensors::Constant(const Dims& shape, float value) {
+  std::vector<uint32_t>& words = Add(inputs_, shape);
+  for (uint32_t& word : words) word = std::bit_cast<uint32_t>(value);
+  return {words.data(), DType::kF32, shape, {}};
+}
+
+TensorView CallTensors::Lists(const Dims& shape, int64_t keys) {
+  std::vector<uint32_t>& words = Add(inputs_, shape);
+  const auto slots = static_cast<size_t>(shape[shape.rank() - 1]);
+  const auto step = static_cast<uint32_t>(keys) / static_cast<uint32_t>(slots);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = static_cast<uint32_t>(i % slots) * step;
+  return {words.data(), DType::kI32, shape, {}};
+}
+
+MutableTensorView CallTensors::Output(const Dims& shape, DType dtype) {
+  return {Add(outputs_, shape).data(), dtype, shape, {}};
+}
+
+std::vector<uint32_t> CallTensors::OutputBits() const {
+  std::vector<uint32_t> bits;
+  for (const std::vector<uint32_t>& output : outputs_) bits.insert(bits.end(), output.begin(), output.end());
+  return bits;
+}
+
+void CallTensors::ForgetOutputs() {
+  const auto nan = std::bit_cast<uint32_t>(std::numeric_limits<float>::quiet_NaN());
+  for (std::vector<uint32_t>& output : outputs_) output.assign(output.size(), nan);
+}
+
+std::vector<OperatorCall> EveryOperator(ValueKind kind) {
+  std::vector<OperatorCall> calls;
+  for (const auto& [name, make] : kMakers) calls.push_back(make(kind));
+  return calls;
+}
+
+std::vector<std::string> OperatorNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : kMakers) names.emplace_back(name);
+  return names;
+}
+
+OperatorCall OperatorOf(const std::string& name, ValueKind kind) {
+  for (const auto& [made, make] : kMakers) {
+    if (made == name) return make(kind);
+  }
+  throw std::out_of_range(name);
+}
+
+}  // namespace fa::test

@@ -1,0 +1,14 @@
+#ifndef FA_TESTS_SUPPORT_RANDOM_FORWARD_CASE_H_
+#define FA_TESTS_SUPPORT_RANDOM_FORWARD_CASE_H_
+
+#include "support/cases/forward_case.h"
+
+namespace fa::test {
+
+/// A valid case that depends on the seed alone: any layout, type, sizes, mask, bias, dropout, strides and placement.
+/// Its size is bounded to a few million products.
+[[nodiscard]] ForwardCase RandomForwardCase(uint64_t seed);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_RANDOM_FORWARD_CASE_H_

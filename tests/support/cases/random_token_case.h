@@ -1,0 +1,34 @@
+#ifndef FA_TESTS_SUPPORT_RANDOM_TOKEN_CASE_H_
+#define FA_TESTS_SUPPORT_RANDOM_TOKEN_CASE_H_
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "support/cases/token_case.h"
+
+namespace fa::test {
+
+/// Choices that depend on a seed and on the number of choices made before.
+class RandomChoices {
+ public:
+  explicit RandomChoices(uint64_t seed) : seed_(seed) {}
+  [[nodiscard]] int64_t Pick(int64_t low, int64_t high) {
+    return low +
+           static_cast<int64_t>(RandomBits(seed_, Tag::kChoice, {-2, ++made_}) % static_cast<uint64_t>(high - low + 1));
+  }
+  template <typename T>
+  [[nodiscard]] T OneOf(std::initializer_list<T> values) {
+    return values.begin()[Pick(0, static_cast<int64_t>(values.size()) - 1)];
+  }
+
+ private:
+  uint64_t seed_;
+  int64_t made_ = 0;
+};
+
+/// Draws sequences, lists, types and places, and keys in pages if `may_be_paged`.
+[[nodiscard]] TokenCase RandomTokenCase(uint64_t seed, bool may_be_paged, RandomChoices* choices);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_RANDOM_TOKEN_CASE_H_

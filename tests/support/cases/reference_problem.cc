@@ -1,0 +1,150 @@
+// Draws the values of a ForwardCase.
+#include <limits>
+
+#include "support/cases/forward_case.h"
+#include "support/cases/random_values.h"
+
+namespace fa::test {
+namespace {
+
+/// [sequence][head][row][column], rounded to the type of q.
+std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, const std::vector<int64_t>& rows,
+                               int64_t size) {
+  std::vector<double> values;
+  for (int64_t b = 0; b < c.batch(); ++b) {
+    for (int64_t n = 0; n < heads; ++n) {
+      for (int64_t s = 0; s < rows[b]; ++s) {
+        for (int64_t x = 0; x < size; ++x) {
+          values.push_back(RoundTo(c.dtype, RandomNormal(c.seed, tag, {c.first_sequence + b, n, s, x})));
+        }
+      }
+    }
+  }
+  return values;
+}
+
+/// Computes where each sequence's values over pairs start, and how far apart its heads and rows are.
+struct PairShape {
+  bool broadcast_batch = false, broadcast_head = false;
+  int64_t rows = 0, columns = 0;
+};
+
+template <typename T, typename Draw>
+void AddSequence(const ForwardCase& c, int64_t b, const PairShape& shape, const Draw& draw,
+                 reference::PairValues<T>* pairs) {
+  const bool shared = shape.broadcast_batch && b > 0;
+  pairs->offset.push_back(shared ? pairs->offset.front() : static_cast<int64_t>(pairs->values.size()));
+  pairs->head.push_back(shape.broadcast_head ? 0 : shape.rows * shape.columns);
+  pairs->row.push_back(shape.rows == 1 ? 0 : shape.columns);
+  if (shared) return;
+  for (int64_t n = 0; n < (shape.broadcast_head ? 1 : c.heads); ++n) {
+    for (int64_t i = 0; i < shape.rows; ++i) {
+      for (int64_t j = 0; j < shape.columns; ++j) pairs->values.push_back(draw(n, i, j));
+    }
+  }
+}
+
+void AddDenseMask(const ForwardCase& c, reference::Problem* p) {
+  for (int64_t b = 0; b < c.batch(); ++b) {
+    const bool plane = c.packed() || c.dense_mask == MaskForm::kPlane || c.dense_mask == MaskForm::kPlane4d;
+    const PairShape shape{.broadcast_batch = plane,
+                          .broadcast_head = c.dense_mask != MaskForm::kPerHead || c.packed(),
+                          .rows = c.max_sq(),
+                          .columns = c.max_sk()};
+    const int64_t place = plane ? 0 : c.first_sequence + b;
+    AddSequence(
+        c, b, shape,
+        [&](int64_t n, int64_t i, int64_t j) -> uint8_t {
+          return RandomUniform(c.seed, Tag::kDenseMask, {place, n, i, j}) < c.dense_mask_share ? 1 : 0;
+        },
+        &p->dense_mask);
+  }
+}
+
+void AddPse(const ForwardCase& c, reference::Problem* p) {
+  p->pse_compressed = c.pse == PseForm::kCompressed;
+  const DType dtype = c.pse_f32 ? DType::kF32 : c.dtype;
+  for (int64_t b = 0; b < c.batch(); ++b) {
+    PairShape shape{.broadcast_batch = c.pse_broadcast_batch, .rows = c.lengths.sq[b], .columns = c.lengths.sk[b]};
+    if (c.pse == PseForm::kRow) shape.rows = 1;
+    if (p->pse_compressed) shape.rows = 1024;
+    if (p->pse_compressed && c.packed()) shape.columns = c.max_sk();
+    const int64_t place = c.pse_broadcast_batch ? 0 : c.first_sequence + b;
+    AddSequence(
+        c, b, shape,
+        [&](int64_t n, int64_t i, int64_t j) {
+          if (c.pse_minus_inf_share > 0 &&
+              RandomUniform(c.seed, Tag::kChoice, {place, n, i, j}) < c.pse_minus_inf_share) {
+            return -std::numeric_limits<double>::infinity();
+          }
+          return RoundTo(dtype, RandomNormal(c.seed, Tag::kPse, {place, n, i, j}));
+        },
+        &p->pse);
+  }
+}
+
+void AddSlopes(const ForwardCase& c, reference::Problem* p) {
+  for (int64_t b = 0; b < c.batch(); ++b) {
+    for (int64_t n = 0; n < c.heads; ++n) {
+      const int64_t place = c.pse_broadcast_batch ? 0 : c.first_sequence + b;
+      p->slopes.push_back(RoundTo(DType::kF32, RandomUniform(c.seed, Tag::kSlopes, {place, n})));
+    }
+  }
+}
+
+/// Bits in the flat order [sequence][head][row][key]; the bits of a sequence are the same in any batch.
+void AddDropMask(const ForwardCase& c, reference::Problem* p) {
+  int64_t flat = 0;
+  for (int64_t b = 0; b < c.batch(); ++b) {
+    for (int64_t n = 0; n < c.heads; ++n) {
+      for (int64_t i = 0; i < c.lengths.sq[b]; ++i) {
+        for (int64_t j = 0; j < c.lengths.sk[b]; ++j, ++flat) {
+          if (flat % 8 == 0) p->drop_bits.push_back(0);
+          const double uniform = RandomUniform(c.seed, Tag::kDropMask, {c.first_sequence + b, n, i, j});
+          if (uniform < static_cast<double>(c.keep_prob)) {
+            p->drop_bits.back() = static_cast<uint8_t>(p->drop_bits.back() | 1U << (flat % 8));
+          }
+        }
+      }
+    }
+  }
+  p->drop_bits.push_back(0);  // never empty: the mask is given even when there are no pairs
+}
+
+}  // namespace
+
+reference::Problem MakeReferenceProblem(const ForwardCase& c) {
+  reference::Problem p{.heads = c.heads, .heads_kv = c.heads_kv, .d = c.d, .d_rope = c.d_rope, .dv = c.dv};
+  p.lengths = c.lengths;
+  p.q = HeadValues(c, Tag::kQ, c.heads, c.lengths.sq, c.d);
+  p.k = HeadValues(c, Tag::kK, c.heads_kv, c.lengths.sk, c.d);
+  p.v = HeadValues(c, Tag::kV, c.heads_kv, c.lengths.sk, c.dv);
+  p.q_rope = HeadValues(c, Tag::kQRope, c.heads, c.lengths.sq, c.d_rope);
+  p.k_rope = HeadValues(c, Tag::kKRope, c.heads_kv, c.lengths.sk, c.d_rope);
+  p.scale = static_cast<double>(c.scale_value());
+  p.softcap = static_cast<double>(c.softcap);
+  p.mask = c.mask;
+  if (c.dense_mask != MaskForm::kNone) AddDenseMask(c, &p);
+  p.pse_type = c.pse_type;
+  if (c.pse == PseForm::kSlopes) {
+    AddSlopes(c, &p);
+  } else if (c.pse != PseForm::kNone) {
+    AddPse(c, &p);
+  }
+  p.q_start = c.q_start;
+  p.kv_start = c.kv_start;
+  p.keep_prob = static_cast<double>(c.keep_prob);
+  if (c.dropout == DropoutForm::kMask) AddDropMask(c, &p);
+  if (c.dropout == DropoutForm::kSeed) {
+    const PhiloxState state = *OptionsOf(c).dropout;
+    p.seed = reference::Seed{.seed = state.seed, .offset = state.offset};
+  }
+  if (c.sink) {
+    for (int64_t n = 0; n < c.heads; ++n) {
+      p.sink.push_back(RoundTo(DType::kF32, RandomNormal(c.seed, Tag::kSink, {n})));
+    }
+  }
+  return p;
+}
+
+}  // namespace fa::test

@@ -1,0 +1,37 @@
+#include "support/cases/sparse_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace fa::test {
+
+SparseMemory::SparseMemory(size_t bytes) : bytes_(bytes) {
+  memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory_ == MAP_FAILED) memory_ = nullptr;
+}
+
+SparseMemory::~SparseMemory() {
+  if (ok()) munmap(memory_, bytes_);
+}
+
+void CopyRows(const TensorView& from, const MutableTensorView& to) {
+  const int inner = from.shape.rank() - 1;
+  const auto element = static_cast<int64_t>(SizeOf(from.dtype));
+  int64_t rows = 1;
+  for (int x = 0; x < inner; ++x) rows *= from.shape[x];
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t from_offset = 0, to_offset = 0, rest = row;
+    for (int x = inner - 1; x >= 0; --x) {
+      from_offset += rest % from.shape[x] * from.stride[x];
+      to_offset += rest % from.shape[x] * to.stride[x];
+      rest /= from.shape[x];
+    }
+    std::memcpy(static_cast<std::byte*>(to.data) + to_offset * element,
+                static_cast<const std::byte*>(from.data) + from_offset * element,
+                static_cast<size_t>(from.shape[inner] * element));
+  }
+}
+
+}  // namespace fa::test

@@ -1,0 +1,126 @@
+#ifndef FA_TESTS_SUPPORT_TOKEN_CASE_H_
+#define FA_TESTS_SUPPORT_TOKEN_CASE_H_
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "fa/sparse_mask.h"
+#include "fa/tensor.h"
+#include "reference/selection.h"
+#include "support/cases/random_values.h"
+#include "support/tensor.h"
+
+namespace fa::test {
+
+enum class ListForm : uint8_t {
+  kDistinct,  ///< different blocks below the limit, as many as there are, in any order, then -1
+  kMessy,     ///< blocks of the whole sequence, with duplicates and blocks beyond the limit; half the lists end early
+  kEveryKey,  ///< all blocks in ascending order
+};
+
+/// What the calls of the sparse operators have in common, as a value: sequences of query tokens and of keys, and the
+/// tokens' lists. The same case gives the same numbers at every logical place, whatever the layout and the strides.
+struct TokenCase {
+  uint64_t seed = 1;
+  DType dtype = DType::kF32;
+  Layout layout = Layout::kBSND;
+  reference::Lengths lengths = {{5}, {40}};
+  int64_t first_sequence = 0;         ///< values are drawn for sequences first_sequence, ...
+  int64_t spare_q = 0, spare_k = 0;   ///< rows past the longest sequence; TND: past the last
+  bool lengths_given = true;          ///< BSND: else the spans are empty
+  bool causal = true;                 ///< mode 3, else 0
+  int64_t page_rows = 0;              ///< not 0: keys lie in pages of that many rows
+  uint64_t page_order = 1;            ///< another order of pages
+  int64_t block_size = 1, slots = 8;  ///< of the lists
+  ListForm lists = ListForm::kDistinct;
+  uint64_t list_order = 0;  ///< not 0: the entries that are read of each list are shuffled
+  DType index_dtype = DType::kI32;
+  Padding padding = {};
+  Placement placement = {};
+
+  [[nodiscard]] bool packed() const { return layout == Layout::kTND; }
+  [[nodiscard]] bool paged() const { return page_rows > 0; }
+  [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
+  [[nodiscard]] SparseMask mask() const { return causal ? SparseMask::kRightDownCausal : SparseMask::kNone; }
+};
+
+/// Everything that differs from a default case, the seed first.
+[[nodiscard]] std::string ToString(const TokenCase& c);
+std::ostream& operator<<(std::ostream& out, const TokenCase& c);
+
+/// The case's sequences and lists.
+[[nodiscard]] reference::Selection MakeSelection(const TokenCase& c);
+
+/// Normal values of `rows` (c.lengths.sq or sk), packed [rows, heads, size], rounded to the type.
+[[nodiscard]] std::vector<double> DrawRows(const TokenCase& c, const std::vector<int64_t>& rows, int64_t heads,
+                                           int64_t size, Tag tag, DType dtype);
+
+/// A tensor that has rows of queries or of keys.
+struct RowTensor {
+  Tensor tensor;
+  HeadStrides stride;  ///< pages: batch is the stride from page to page
+  int64_t heads = 0, size = 0;
+  int64_t group = 0, group_stride = 0;  ///< not 0: head n lies at n / group * group_stride + n % group * stride.head
+
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const {
+    const int64_t head = group == 0 ? n * stride.head : n / group * group_stride + n % group * stride.head;
+    return b * stride.batch + head + s * stride.row;
+  }
+};
+
+/// What a call wrote to a tensor.
+struct RowValues {
+  std::vector<double> values;  ///< packed [rows, heads, size]
+  std::vector<double> unused;  ///< the elements of rows that no sequence uses
+};
+
+/// Makes and fills tensors of a case in guarded buffers: values in their places, NaN and invalid entries elsewhere.
+class TokenTensors {
+ public:
+  explicit TokenTensors(const TokenCase& c);
+
+  /// [B, S1, heads, size] or [T, heads, size].
+  [[nodiscard]] RowTensor MakeQuerySide(DType dtype, int64_t heads, int64_t size) const;
+  /// [B, S1, size] or [T, size]: the heads of weights, entries of p_head_mean.
+  [[nodiscard]] RowTensor MakeFlatQuerySide(DType dtype, int64_t size) const;
+  /// f32 [B, heads_kv, S1, group] or [heads_kv, T, group]; its heads are those of queries.
+  [[nodiscard]] RowTensor MakeStatistic(int64_t heads_kv, int64_t group) const;
+  /// f32 [B, 1, S1] or [1, T].
+  [[nodiscard]] RowTensor MakeRowStatistic() const;
+  /// [B, S2, heads, size], [T, heads, size], or in pages.
+  [[nodiscard]] RowTensor MakeKeySide(DType dtype, int64_t heads, int64_t size) const;
+  /// [B, S1, 1, slots] or [T, 1, slots] with these entries; rows that no sequence uses hold an invalid one.
+  [[nodiscard]] RowTensor MakeLists(const std::vector<int64_t>& indices) const;
+
+  void FillQueries(const std::vector<double>& packed, const RowTensor& to) const;
+  void FillKeys(const std::vector<double>& packed, const RowTensor& to) const;
+  [[nodiscard]] RowValues Queries(const RowTensor& from) const;
+  [[nodiscard]] RowValues Keys(const RowTensor& from) const;
+
+  [[nodiscard]] const Tensor& block_table() const { return table_; }
+  [[nodiscard]] const std::vector<int64_t>& lengths_q() const { return lengths_q_; }
+  [[nodiscard]] const std::vector<int64_t>& lengths_kv() const { return lengths_kv_; }
+
+ private:
+  struct Row {
+    int64_t b, s;
+  };
+  [[nodiscard]] Row QueryRow(int64_t b, int64_t t) const;
+  [[nodiscard]] Row KeyRow(int64_t b, int64_t key) const;
+  [[nodiscard]] RowTensor MakeRows(DType dtype, bool of_queries, int64_t heads, int64_t size) const;
+  [[nodiscard]] std::vector<double> Unused(const RowTensor& from, bool of_queries) const;
+  void MakePages();
+
+  TokenCase case_;
+  int64_t tensor_batch_ = 0, q_rows_ = 0, k_rows_ = 0;
+  std::vector<int64_t> lengths_q_, lengths_kv_;
+  std::vector<std::vector<int32_t>> pages_;
+  int64_t page_count_ = 0;
+  Tensor table_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_TOKEN_CASE_H_

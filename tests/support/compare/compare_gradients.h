@@ -1,0 +1,31 @@
+#ifndef FA_TESTS_SUPPORT_COMPARE_GRADIENTS_H_
+#define FA_TESTS_SUPPORT_COMPARE_GRADIENTS_H_
+
+#include <gtest/gtest.h>
+
+#include "support/cases/backward_problem.h"
+
+namespace fa::test {
+
+/// Whether every gradient is within `expected.allowed` of `expected.want`. Tails and elements to which nothing
+/// contributes must be exactly 0; NaN and inf must stand where the reference has them.
+[[nodiscard]] ::testing::AssertionResult MatchesReference(const BackwardOutputs& got,
+                                                          const ExpectedGradients& expected);
+
+/// The same bits everywhere; any NaN equals any other.
+[[nodiscard]] ::testing::AssertionResult SameBits(const BackwardOutputs& a, const BackwardOutputs& b);
+
+/// Runs the case on `context` and checks status, reference, and that nothing but the gradients was written.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem,
+                                                              const ExpectedGradients& expected, Context* context);
+/// Check on every instruction-set level; the reference is computed once.
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem, int threads = 2);
+[[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardCase& c, int threads = 2);
+
+/// Gradients of a run that must succeed.
+[[nodiscard]] BackwardOutputs OutputsOf(const BackwardProblem& problem, Context* context);
+[[nodiscard]] BackwardOutputs OutputsOf(const BackwardCase& c, Context* context);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_COMPARE_GRADIENTS_H_

@@ -1,0 +1,31 @@
+#ifndef FA_TESTS_SUPPORT_CONTEXT_ON_H_
+#define FA_TESTS_SUPPORT_CONTEXT_ON_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "core/run/executor.h"
+#include "fa/context.h"
+
+namespace fa::test {
+
+enum class ExecutorKind : uint8_t {
+  kSerial,    ///< the caller runs tasks in claim order
+  kShuffled,  ///< the caller runs tasks in another order each run, as random workers
+  kThreads,   ///< std::threads
+  kFlow,      ///< oneTBB, as the library's own contexts
+};
+
+/// An executor of `workers` workers (kSerial: one).
+[[nodiscard]] std::unique_ptr<core::Executor> MakeExecutor(ExecutorKind kind, int workers);
+
+/// A context whose plans are made for `workers` workers and run on executors of that kind.
+[[nodiscard]] std::unique_ptr<Context> ContextOn(ExecutorKind kind, Isa isa, int workers);
+/// The same with the executors that `make` makes.
+[[nodiscard]] std::unique_ptr<Context> ContextOn(std::function<std::unique_ptr<core::Executor>()> make, Isa isa,
+                                                 int workers);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_CONTEXT_ON_H_

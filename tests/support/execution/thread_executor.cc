@@ -1,0 +1,39 @@
+#include "support/execution/thread_executor.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "core/run/graph_run.h"
+
+namespace fa::test {
+
+Status ThreadExecutor::Run(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) {
+  // Relaxed counters: they must not order tasks that the graph leaves unordered, or races would hide.
+  std::atomic<int32_t> finished{0};
+  std::atomic<bool> failed{false};
+  auto counted = [&](int32_t task, int worker) {
+    try {
+      run_task(task, worker);
+    } catch (...) {
+      failed.store(true, std::memory_order_relaxed);
+      throw;
+    }
+    finished.fetch_add(1, std::memory_order_relaxed);
+  };
+  core::GraphRun run(graph, core::TaskFunction(counted), state);
+
+  auto walk = [&](int worker) {
+    while (finished.load(std::memory_order_relaxed) < graph.task_count && !failed.load(std::memory_order_relaxed)) {
+      run.Walk(worker, [](int) {});
+      std::this_thread::yield();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int worker = 1; worker < workers_; ++worker) threads.emplace_back(walk, worker);
+  walk(0);
+  for (std::thread& thread : threads) thread.join();
+  return run.TakeStatus();
+}
+
+}  // namespace fa::test

@@ -1,0 +1,181 @@
+#include "support/execution/thread_transport.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+
+namespace fa::test {
+
+struct ThreadRanks::Hub {
+  explicit Hub(int count) : ranks(count), gathered(static_cast<size_t>(count)), state(static_cast<size_t>(count)) {}
+
+  struct Parcel {
+    std::span<const std::byte> bytes;
+    bool taken = false;
+  };
+  struct State {
+    bool left = false;
+    int64_t sent = 0, received = 0, messages = 0;
+    int64_t dies_at = std::numeric_limits<int64_t>::max();
+  };
+
+  [[nodiscard]] int FirstThatLeft() const {
+    const auto left = std::find_if(state.begin(), state.end(), [](const State& s) { return s.left; });
+    return left == state.end() ? -1 : static_cast<int>(left - state.begin());
+  }
+  static Status HasLeft(int rank) { return Status::Internal("rank " + std::to_string(rank) + " has left"); }
+
+  /// With the lock held: until `done`, unless a rank leaves first. @param peer  -1: any rank
+  template <typename Done>
+  Status WaitFor(std::unique_lock<std::mutex>& lock, int peer, const Done& done) {
+    while (!done()) {
+      const int left = peer < 0 ? FirstThatLeft() : (state[static_cast<size_t>(peer)].left ? peer : -1);
+      if (left >= 0) return HasLeft(left);
+      changed.wait(lock);
+    }
+    return Status::Ok();
+  }
+
+  const int ranks;
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;  // from, to, tag
+  std::vector<std::vector<std::byte>> gathered;
+  int64_t gather_arrived = 0, gather_left = 0, gather_round = 0;
+  std::vector<State> state;
+};
+
+class ThreadRanks::Rank final : public Transport {
+ public:
+  Rank(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int ranks() const override { return hub_->ranks; }
+
+  Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override {
+    const std::lock_guard lock(hub_->mutex);
+    if (Status status = Count(); !status.ok()) return status;
+    auto parcel = std::make_shared<Hub::Parcel>(Hub::Parcel{bytes});
+    hub_->parcels[{rank_, to, tag}].push_back(parcel);
+    hub_->state[static_cast<size_t>(rank_)].sent += static_cast<int64_t>(bytes.size());
+    *request = Add({.to = to, .parcel = parcel});
+    hub_->changed.notify_all();
+    return Status::Ok();
+  }
+
+  Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) override {
+    const std::lock_guard lock(hub_->mutex);
+    if (Status status = Count(); !status.ok()) return status;
+    std::fill(bytes.begin(), bytes.end(), std::byte{0xff});  // NaN, until the message is there
+    *request = Add({.from = from, .tag = tag, .bytes = bytes});
+    return Status::Ok();
+  }
+
+  Status Wait(Request request) override {
+    std::unique_lock lock(hub_->mutex);
+    const Pending pending = pending_[static_cast<size_t>(request)];
+    if (pending.parcel != nullptr) {
+      return hub_->WaitFor(lock, pending.to, [&] { return pending.parcel->taken; });
+    }
+    auto& queue = hub_->parcels[{pending.from, rank_, pending.tag}];
+    if (Status status = hub_->WaitFor(lock, pending.from, [&] { return !queue.empty(); }); !status.ok()) {
+      return status;
+    }
+    const std::shared_ptr<Hub::Parcel> parcel = queue.front();
+    queue.pop_front();
+    if (parcel->bytes.size() != pending.bytes.size()) return Status::Internal("a message of another length");
+    std::copy(parcel->bytes.begin(), parcel->bytes.end(), pending.bytes.begin());
+    hub_->state[static_cast<size_t>(rank_)].received += static_cast<int64_t>(parcel->bytes.size());
+    parcel->taken = true;
+    hub_->changed.notify_all();
+    return Status::Ok();
+  }
+
+  Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    Hub& hub = *hub_;
+    std::unique_lock lock(hub.mutex);
+    // The round before has to be read by all.
+    if (Status status = hub.WaitFor(lock, -1, [&] { return hub.gather_left == 0; }); !status.ok()) return status;
+    const int64_t round = hub.gather_round;
+    hub.gathered[static_cast<size_t>(rank_)].assign(mine.begin(), mine.end());
+    if (++hub.gather_arrived == hub.ranks) {
+      hub.gather_arrived = 0;
+      hub.gather_left = hub.ranks;
+      ++hub.gather_round;
+      hub.changed.notify_all();
+    }
+    if (Status status = hub.WaitFor(lock, -1, [&] { return hub.gather_round > round; }); !status.ok()) return status;
+    auto to = all.begin();
+    for (const std::vector<std::byte>& part : hub.gathered) {
+      if (part.size() != mine.size()) return Status::Internal("ranks gather different lengths");
+      to = std::copy(part.begin(), part.end(), to);
+    }
+    --hub.gather_left;
+    hub.changed.notify_all();
+    return Status::Ok();
+  }
+
+  void Leave() {
+    const std::lock_guard lock(hub_->mutex);
+    Gone();
+  }
+
+ private:
+  struct Pending {
+    int to = 0, from = 0, tag = 0;
+    std::span<std::byte> bytes = {};
+    std::shared_ptr<Hub::Parcel> parcel = {};  // of a message that is sent
+  };
+
+  // What it has sent and nobody has taken lies in memory that is gone too.
+  void Gone() {
+    hub_->state[static_cast<size_t>(rank_)].left = true;
+    for (auto& [way, queue] : hub_->parcels) {
+      if (std::get<0>(way) == rank_) queue.clear();
+    }
+    hub_->changed.notify_all();
+  }
+  Status Count() {
+    Hub::State& state = hub_->state[static_cast<size_t>(rank_)];
+    if (state.messages++ < state.dies_at) return Status::Ok();
+    Gone();
+    return Hub::HasLeft(rank_);
+  }
+  Request Add(Pending pending) {
+    pending_.push_back(std::move(pending));
+    return std::ssize(pending_) - 1;
+  }
+
+  std::shared_ptr<Hub> hub_;
+  int rank_;
+  std::deque<Pending> pending_;
+};
+
+ThreadRanks::ThreadRanks(int ranks) : hub_(std::make_shared<Hub>(ranks)) {}
+ThreadRanks::~ThreadRanks() = default;
+
+void ThreadRanks::Run(const std::function<void(const std::shared_ptr<Transport>&)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < hub_->ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto transport = std::make_shared<Rank>(hub_, rank);
+      body(transport);
+      transport->Leave();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+int64_t ThreadRanks::sent_bytes(int rank) const { return hub_->state[static_cast<size_t>(rank)].sent; }
+int64_t ThreadRanks::received_bytes(int rank) const { return hub_->state[static_cast<size_t>(rank)].received; }
+
+void ThreadRanks::DieAtMessage(int rank, int64_t message) { hub_->state[static_cast<size_t>(rank)].dies_at = message; }
+
+}  // namespace fa::test
