@@ -6,8 +6,9 @@ import torch
 
 from fa import _fa
 
-# The tests share reference.py; the package itself is the installed one.
-sys.path.insert(0, str(Path(__file__).parent))
+# Tests share reference.py and the modules of their folders; the package itself is the installed one.
+for _folder in (".", "flash", "models"):
+    sys.path.insert(0, str(Path(__file__).parent / _folder))
 
 
 @pytest.fixture(autouse=True)

@@ -76,7 +76,7 @@ def test_logits_and_gradients_are_eagers(name, padding):
 
 
 def test_the_line_of_the_documentation(tmp_path):
-    page = Path(__file__).parents[2] / "docs" / "transformers.md"
+    page = Path(__file__).parents[3] / "docs" / "transformers.md"
     example = page.read_text().split("```python\n")[1].split("```")[0]
     model_of("llama").save_pretrained(tmp_path)
     names = {"path": tmp_path}
