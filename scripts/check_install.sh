@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: check_install.sh BUILD_DIR
 # Installs a finished build into an empty prefix and moves the prefix. Then builds and runs against it:
-# examples/consumer (by find_package and by pkg-config), the program in README.md, examples/mpi where MPI was found, and
+# examples/consumer (by find_package and by pkg-config), the programs in README.md and docs/quickstart.md, examples/mpi where MPI was found, and
 # the programs of examples/aclnn.
 set -eu
 build=$1
@@ -26,8 +26,10 @@ echo "By pkg-config:"
 libdir=$(dirname "$(find "$scratch/prefix" -name fa.pc)")/..
 PKG_CONFIG_PATH=$libdir/pkgconfig
 export PKG_CONFIG_PATH
-sed -n '/^```cpp$/,/^```$/ { /^```/d; p }' "$source/README.md" >"$scratch/readme.cc"
-for program in "$source/examples/consumer/consumer.cc" "$scratch/readme.cc"; do
+for page in README docs/quickstart; do
+  sed -n '/^```cpp$/,/^```$/ { /^```/d; p }' "$source/$page.md" >"$scratch/$(basename "$page").cc"
+done
+for program in "$source/examples/consumer/consumer.cc" "$scratch/README.cc" "$scratch/quickstart.cc"; do
   # shellcheck disable=SC2046  # a list of flags
   "${CXX:-c++}" -std=c++20 -O2 "$program" -o "$scratch/program" $(pkg-config --cflags --libs fa)
   LD_LIBRARY_PATH=$libdir "$scratch/program"

@@ -12,6 +12,7 @@ packages="
   libopenmpi-dev openmpi-bin
   clang-format-14
   python3-dev python3-venv
+  doxygen
 "
 # A test uses it from wherever python3 finds it.
 python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"

@@ -30,6 +30,7 @@ FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& ar
 /// Collective over `communicator`; as fa::FlashAttentionGrad over ranks.
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, MPI_Comm communicator, Context* context = nullptr);
+/// Plans it once for many runs, as PlanFlashAttention.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards, MPI_Comm communicator,

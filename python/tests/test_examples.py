@@ -10,7 +10,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/python.md", "docs/flash_attn.md", "docs/migration.md"])
+DOCUMENTS = ["README.md", *(f"docs/{name}.md" for name in
+                            ["quickstart", "layouts", "training", "python", "flash_attn", "migration"])]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_python_in_documents(document, capsys):
     for program in re.findall(r"^```python\n(.*?)^```", (REPOSITORY / document).read_text(), re.MULTILINE | re.DOTALL):
         exec(compile(program, document, "exec"), {"__name__": "__main__"})

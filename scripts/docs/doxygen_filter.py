@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""Doxygen's input filter: a comment behind `T a, b;` is of each of them, where Doxygen takes it for the last one's.
+
+    doxygen_filter.py HEADER
+"""
+
+import re
+import sys
+from pathlib import Path
+
+DECLARATIONS = re.compile(r"^( +)([\w:<>]+(?: const)?(?: \*)?) (\w+(?: = [\w:.{}]+)?(?:, \w+(?: = [\w:.{}]+)?)+);( *///<.*)$")
+
+
+def one_each(line):
+    """@return the line with one declaration for each name, all on the same line so that numbers of lines stay"""
+    match = DECLARATIONS.match(line)
+    if match is None:
+        return line
+    indent, kind, names, comment = match.groups()
+    words = comment.strip().removeprefix("///<")
+    return indent + " ".join(f"{kind} {name}; /**<{words} */" for name in names.split(", "))
+
+
+if __name__ == "__main__":
+    for text in Path(sys.argv[1]).read_text().splitlines():
+        print(one_each(text))
