@@ -27,8 +27,16 @@ void Require(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-OperatorCall Call(std::string name, std::shared_ptr<CallTensors> tensors, std::function<Status(Context*)> run) {
-  return {.name = std::move(name), .tensors = std::move(tensors), .run = std::move(run)};
+/// A call of an operator that has plans. `alive` is what the arguments point into, besides `tensors`.
+template <typename Args, typename Options>
+OperatorCall Call(std::string name, std::shared_ptr<CallTensors> tensors, const Args& args, const Options& options,
+                  Status (*run)(const Args&, const Options&, Context*),
+                  Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*),
+                  std::shared_ptr<const void> alive = nullptr) {
+  return {.name = std::move(name),
+          .tensors = std::move(tensors),
+          .run = [=, alive = alive](Context* context) { return run(args, options, context); },
+          .plan = [=, alive = alive](Context* context) { return AnyPlan(plan(args, options, context)); }};
 }
 
 AttentionArgs ForwardArgs(CallTensors& tensors) {
@@ -57,7 +65,7 @@ AttentionOptions ForwardOptions() {
 OperatorCall Forward(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   const AttentionArgs args = ForwardArgs(*tensors);
-  return Call("Forward", tensors, [=](Context* context) { return FlashAttention(args, ForwardOptions(), context); });
+  return Call("Forward", tensors, args, ForwardOptions(), FlashAttention, PlanFlashAttention);
 }
 
 OperatorCall Backward(ValueKind kind) {
@@ -78,9 +86,7 @@ OperatorCall Backward(ValueKind kind) {
   args.dk = tensors->Output(forward.k.shape);
   args.dv = tensors->Output(forward.v.shape);
   args.dpse = tensors->Output(forward.pse.shape);
-  return Call("Backward", tensors, [args, forward_tensors](Context* context) {
-    return FlashAttentionGrad(args, ForwardOptions(), context);
-  });
+  return Call("Backward", tensors, args, ForwardOptions(), FlashAttentionGrad, PlanFlashAttentionGrad, forward_tensors);
 }
 
 OperatorCall Prompt(ValueKind kind) {
@@ -94,9 +100,7 @@ OperatorCall Prompt(ValueKind kind) {
   args.out = tensors->Output(forward.out.shape);
   PromptAttentionOptions options;
   options.mask = Mask::Causal();
-  return Call("Prompt", tensors, [args, options, forward_tensors](Context* context) {
-    return PromptFlashAttention(args, options, context);
-  });
+  return Call("Prompt", tensors, args, options, PromptFlashAttention, PlanPromptFlashAttention, forward_tensors);
 }
 
 OperatorCall Decode(ValueKind kind) {
@@ -115,8 +119,7 @@ OperatorCall Decode(ValueKind kind) {
   args.lse = tensors->Output({kBatch, kHeads, 1});
   DecodeAttentionOptions options;
   options.scale = 3.0f;
-  return Call("Decode", tensors,
-              [args, options, keys](Context* context) { return DecodeAttention(args, options, context); });
+  return Call("Decode", tensors, args, options, DecodeAttention, PlanDecodeAttention, keys);
 }
 
 SparseAttentionArgs SparseArgs(CallTensors& tensors) {
@@ -135,7 +138,7 @@ OperatorCall SparseForward(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   SparseAttentionArgs args = SparseArgs(*tensors);
   args.p_head_mean = tensors->Output({kBatch, kRows, kSlots});
-  return Call("SparseForward", tensors, [=](Context* context) { return SparseFlashAttention(args, {}, context); });
+  return Call("SparseForward", tensors, args, SparseAttentionOptions(), SparseFlashAttention, PlanSparseFlashAttention);
 }
 
 OperatorCall SparseBackward(ValueKind kind) {
@@ -155,8 +158,8 @@ OperatorCall SparseBackward(ValueKind kind) {
   args.dq = tensors->Output(forward.q.shape);
   args.dk = tensors->Output(forward.k.shape);
   args.dv = tensors->Output(forward.v.shape);
-  return Call("SparseBackward", tensors,
-              [args, forward_tensors](Context* context) { return SparseFlashAttentionGrad(args, {}, context); });
+  return Call("SparseBackward", tensors, args, SparseAttentionOptions(), SparseFlashAttentionGrad,
+              PlanSparseFlashAttentionGrad, forward_tensors);
 }
 
 OperatorCall Indexer(ValueKind kind) {
@@ -167,7 +170,7 @@ OperatorCall Indexer(ValueKind kind) {
   args.weights = tensors->Input({kBatch, kRows, kHeads});
   args.sparse_indices = tensors->Output({kBatch, kRows, 1, kSlots}, DType::kI32);
   args.sparse_values = tensors->Output({kBatch, kRows, 1, kSlots});
-  return Call("Indexer", tensors, [=](Context* context) { return LightningIndexer(args, {}, context); });
+  return Call("Indexer", tensors, args, LightningIndexerOptions(), LightningIndexer, PlanLightningIndexer);
 }
 
 OperatorCall IndexerBackward(ValueKind kind) {
@@ -181,7 +184,8 @@ OperatorCall IndexerBackward(ValueKind kind) {
   args.dq = tensors->Output(args.q.shape);
   args.dk = tensors->Output(args.k.shape);
   args.dweights = tensors->Output(args.weights.shape);
-  return Call("IndexerBackward", tensors, [=](Context* context) { return LightningIndexerGrad(args, {}, context); });
+  return Call("IndexerBackward", tensors, args, LightningIndexerGradOptions(), LightningIndexerGrad,
+              PlanLightningIndexerGrad);
 }
 
 // The indexer's tensors in both losses.
@@ -208,9 +212,8 @@ OperatorCall SparseLoss(ValueKind kind) {
   args.sparse_indices = forward.sparse_indices;
   args.softmax_max = forward.softmax_max;
   args.softmax_sum = forward.softmax_sum;
-  return Call("SparseLoss", tensors, [args, forward_tensors](Context* context) {
-    return SparseLightningIndexerGradKLLoss(args, {}, context);
-  });
+  return Call("SparseLoss", tensors, args, SparseIndexerLossOptions(), SparseLightningIndexerGradKLLoss,
+              PlanSparseLightningIndexerGradKLLoss, forward_tensors);
 }
 
 OperatorCall IndexerLse(ValueKind kind) {
@@ -221,8 +224,8 @@ OperatorCall IndexerLse(ValueKind kind) {
   args.weights = tensors->Input({kBatch, kRows, kHeads});
   args.softmax_max_index = tensors->Output({kBatch, 1, kRows});
   args.softmax_sum_index = tensors->Output({kBatch, 1, kRows});
-  return Call("IndexerLse", tensors,
-              [=](Context* context) { return DenseLightningIndexerSoftmaxLse(args, {}, context); });
+  return Call("IndexerLse", tensors, args, DenseIndexerLseOptions(), DenseLightningIndexerSoftmaxLse,
+              PlanDenseLightningIndexerSoftmaxLse);
 }
 
 // The statistics need not be those of the scores: any statistics give the same bits in two runs.
@@ -236,8 +239,8 @@ OperatorCall DenseLoss(ValueKind kind) {
   args.softmax_sum = tensors->Constant({kBatch, 1, kRows, kHeads}, 9);
   args.softmax_max_index = tensors->Constant({kBatch, 1, kRows}, 3);
   args.softmax_sum_index = tensors->Constant({kBatch, 1, kRows}, 7);
-  return Call("DenseLoss", tensors,
-              [=](Context* context) { return DenseLightningIndexerGradKLLoss(args, {}, context); });
+  return Call("DenseLoss", tensors, args, DenseIndexerLossOptions(), DenseLightningIndexerGradKLLoss,
+              PlanDenseLightningIndexerGradKLLoss);
 }
 
 OperatorCall Merge(ValueKind kind) {
@@ -254,18 +257,18 @@ OperatorCall Merge(ValueKind kind) {
   args.out = tensors->Output(shape);
   args.softmax_max = tensors->Output(statistics);
   args.softmax_sum = tensors->Output(statistics);
-  return Call("Merge", tensors,
-              [=](Context* context) { return MergePartials(args, {.layout = Layout::kBNSD}, context); });
+  return Call("Merge", tensors, args, MergeOptions{.layout = Layout::kBNSD}, MergePartials, PlanMergePartials);
 }
 
 OperatorCall DropoutMask(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   constexpr int64_t kWords = 1 << 17;
   const MutableTensorView mask = tensors->Output({kWords});
-  return Call("DropoutMask", tensors, [=](Context* context) {
+  const auto run = [=](Context* context) {
     const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), 4 * kWords);
     return GenerateDropoutMask({.seed = 5, .offset = 6}, 0.7f, 32 * kWords, bytes, context);
-  });
+  };
+  return {.name = "DropoutMask", .tensors = tensors, .run = run, .plan = nullptr};
 }
 
 constexpr std::pair<std::string_view, OperatorCall (*)(ValueKind)> kMakers[] = {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fa/context.h"
+#include "fa/plan.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -49,7 +50,8 @@ class CallTensors {
 struct OperatorCall {
   std::string name;
   std::shared_ptr<CallTensors> tensors;
-  std::function<Status(Context*)> run;  ///< bind, plan and run
+  std::function<Status(Context*)> run;         ///< bind, plan and run
+  std::function<Result<Plan>(Context*)> plan;  ///< null: an operator without plans
 };
 
 /// Calls of every operator family: "Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward",
