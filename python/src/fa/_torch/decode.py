@@ -228,6 +228,8 @@ def decode_attention(
     try:
         out, lse = attend_cached(query, keys, values, lengths_q, lengths_kv, call)
     except ERRORS as error:
+        if not hasattr(error, "parts"):
+            raise
         raise in_names(error, _NAMES) from None
     return (out, lse) if return_lse else out
 

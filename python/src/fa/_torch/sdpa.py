@@ -62,6 +62,8 @@ def attend(
             call = Call.of_rule(rule, "BSND", scale, keep_prob=1.0 - dropout_p, **others)
             out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), *call)[0].transpose(1, 2)
     except ERRORS as error:
+        if not hasattr(error, "parts"):
+            raise
         raise own_arguments(error) from None
     return as_given(out, shapes)
 

@@ -116,6 +116,8 @@ def attend_pages(
         cache = Cache(k, v, cache_seqlens=lengths, **where)
         result = attend_cache(q, cache, None, options, options.return_attn_probs, empty)
     except ValueError as error:
+        if not hasattr(error, "parts"):
+            raise
         names = {"k_cache": "k", "v_cache": "v", "cache_seqlens": "cu_seqlens_k.diff()"}
         raise renamed(error, names) from None
     return (*result, None) if options.return_attn_probs else result

@@ -236,4 +236,6 @@ def _named(names: dict[str, str], q: Tensor, k: Tensor, v: Tensor, options: Opti
     try:
         return attend(q, k, v, options, packed, EMPTY)
     except ValueError as error:
+        if not hasattr(error, "parts"):
+            raise
         raise renamed(error, names, q.dim() - 2) from None

@@ -173,6 +173,8 @@ def flash_attn_with_kvcache(
     try:
         return attend_cache(q, Cache(k_cache, v_cache, k, v, *places), rotary, options, return_softmax_lse, EMPTY)
     except ValueError as error:
+        if not hasattr(error, "parts"):
+            raise
         raise renamed(error, {"block_table": "page_table"}) from None
 
 
