@@ -1,5 +1,6 @@
 #!/bin/sh
-# Includes point down: ops -> tiling -> layout -> core. Planning knows neither threads, kernels nor the operating system.
+# Includes point down: faces -> include/fa; ops -> tiling -> layout -> core; within a floor from room to room. Planning
+# knows neither threads, kernels nor the operating system.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,6 +14,13 @@ forbid_in() {
 }
 forbid() { forbid_in "src/$1" "$2"; }
 forbid core 'layout/|tiling/|ops/|fa/plan'
+# The rooms of core: kernels <- machine <- run; those of tiling: forward <- backward, and sparse and ranks alone.
+forbid core/kernels 'core/(machine|run)/'
+forbid core/machine 'core/run/'
+forbid tiling/forward 'tiling/(backward|sparse|ranks)/'
+forbid tiling/backward 'tiling/(sparse|ranks)/'
+forbid tiling/sparse 'tiling/(forward|backward|ranks)/'
+forbid tiling/ranks 'tiling/(backward|sparse)/'
 forbid layout 'tiling/|ops/'
 forbid tiling 'ops/|core/kernels/|core/run/|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'tbb/|oneapi/|hwloc|cblas'
@@ -26,6 +34,8 @@ forbid ops/inference 'ops/(token|sparse|indexer|ranks)/'
 forbid ops/sparse 'ops/(dense|inference|indexer|ranks)/'
 forbid ops/indexer 'ops/(dense|inference|sparse|ranks)/'
 forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
+# Public headers stand on their own.
+forbid_in include '(core|layout|tiling|ops)/'
 # The faces, the tools and the examples know the public headers only.
 for face in src/aclnn src/mpi python/binding tools/fa tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'

@@ -6,7 +6,8 @@ import torch
 import fa.flash_attn as flash_attn
 import fa.flash_attn.third_generation as third_generation
 import fa.torch as fa_torch
-from fa import _torch_decode, _torch_sdpa
+from fa._torch import decode as torch_decode
+from fa._torch import sdpa as torch_sdpa
 from fa.flash_attn import _cache, _second_generation
 
 ROWS = torch.zeros(1, 4, 2, 8)
@@ -17,15 +18,15 @@ PACKED = {"cu_seqlens_q": torch.tensor([0, 4], dtype=torch.int32), "cu_seqlens_k
 # What a function calls, and a call of it that takes this way.
 CALLS = {
     "decode": (
-        _torch_decode,
+        torch_decode,
         "attend_cached",
         # A scale of int8 values: the way that is not the plain one.
         lambda: fa_torch.decode_attention(*(ROWS.transpose(1, 2),) * 3, quant_scale2=torch.ones(1)),
     ),
     "sdpa": (
-        _torch_sdpa,
+        torch_sdpa,
         "attention",
-        lambda: _torch_sdpa.attend(*(ROWS,) * 3, dropout_state=torch.zeros(2, dtype=torch.int64), dropout_p=0.5),
+        lambda: torch_sdpa.attend(*(ROWS,) * 3, dropout_state=torch.zeros(2, dtype=torch.int64), dropout_p=0.5),
     ),
     "second generation": (
         _second_generation,
