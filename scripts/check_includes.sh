@@ -14,13 +14,13 @@ forbid_in() {
 }
 forbid() { forbid_in "src/$1" "$2"; }
 forbid core 'layout/|tiling/|ops/|fa/plan'
-# The rooms of core: kernels <- machine <- run; those of tiling: forward <- backward, and sparse and ranks alone.
+# The rooms of core: kernels <- machine <- run; those of tiling: forward <- backward <- ranks, and sparse alone.
 forbid core/kernels 'core/(machine|run)/'
 forbid core/machine 'core/run/'
 forbid tiling/forward 'tiling/(backward|sparse|ranks)/'
 forbid tiling/backward 'tiling/(sparse|ranks)/'
 forbid tiling/sparse 'tiling/(forward|backward|ranks)/'
-forbid tiling/ranks 'tiling/(backward|sparse)/'
+forbid tiling/ranks 'tiling/sparse/'
 forbid layout 'tiling/|ops/'
 forbid tiling 'ops/|core/kernels/|core/run/|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'tbb/|oneapi/|hwloc|cblas'
