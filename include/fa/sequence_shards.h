@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "fa/export.h"
+#include "fa/status.h"
+
 namespace fa {
 
 /// Rows of the whole sequence that each rank holds, in the order in which it holds them.
@@ -33,6 +36,12 @@ struct SequenceShards {
   /// kv heads that a rank works on at a time: its memory beyond its shards is K and V of twice so many. 0: one.
   int64_t heads_in_flight = 0;
 };
+
+/// The rows that `rank` of `ranks` holds of an axis of `rows`, in the order in which it holds them: of q and out with
+/// rows = shards.sq, of k and v with shards.sk. Neighbouring intervals are one; none is empty.
+/// @return kInvalidArgument naming what is wrong with the shards
+FA_API Result<std::vector<SequenceShards::Interval>> RowsHeld(const SequenceShards& shards, int64_t rows, int rank,
+                                                              int ranks);
 
 }  // namespace fa
 

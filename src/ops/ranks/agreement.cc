@@ -26,6 +26,33 @@ uint64_t Hash(std::string_view bytes) {  // FNV-1a
   return hash;
 }
 
+// An argument that a text speaks of travels as kMention NAME kPart MEMBER kPart INDEX kMention, so that every rank can
+// call it as its caller does.
+constexpr char kMention = '\x1f', kPart = '\x1e';
+
+std::string Marked(const ErrorText& what) {
+  return what.Retold([](std::string_view name, std::string_view member, std::string_view index) {
+    std::string argument(1, kMention);
+    argument.append(name).append(1, kPart).append(member).append(1, kPart).append(index);
+    return argument += kMention;
+  });
+}
+
+ErrorText Unmarked(std::string_view text) {
+  ErrorText what;
+  while (!text.empty()) {
+    const size_t begin = text.find(kMention), end = text.find(kMention, begin + 1);
+    what += text.substr(0, begin);
+    if (begin == text.npos || end == text.npos) break;  // the text was cut
+    const std::string_view argument = text.substr(begin + 1, end - begin - 1);
+    const size_t name_end = argument.find(kPart), member_end = argument.find(kPart, name_end + 1);
+    what += ErrorText::Argument(argument.substr(0, name_end), argument.substr(name_end + 1, member_end - name_end - 1),
+                                argument.substr(member_end + 1));
+    text.remove_prefix(end + 1);
+  }
+  return what;
+}
+
 std::string_view LineOf(std::string_view text, size_t* at) {
   const size_t end = std::min(text.find('\n', *at), text.size());
   const std::string_view line = text.substr(*at, end - *at);
@@ -51,10 +78,10 @@ Status GatherTexts(Transport& transport, std::string_view mine, std::vector<std:
 /// The error of the lowest rank that has one, with its rank, on every rank.
 Status FirstError(Transport& transport, std::span<const Record> records, const Status& mine) {
   std::vector<std::string> texts;
-  if (Status status = GatherTexts(transport, mine.what().text(), texts); !status.ok()) return status;
+  if (Status status = GatherTexts(transport, Marked(mine.what()), texts); !status.ok()) return status;
   for (size_t rank = 0; rank < records.size(); ++rank) {
     if (records[rank].code == 0) continue;
-    return {static_cast<StatusCode>(records[rank].code), "rank " + std::to_string(rank) + ": " + texts[rank]};
+    return {static_cast<StatusCode>(records[rank].code), "rank " + std::to_string(rank) + ": " + Unmarked(texts[rank])};
   }
   return Status::Ok();
 }
@@ -69,8 +96,10 @@ Status FirstDifference(Transport& transport, const std::string& mine) {
       const std::string_view line = LineOf(texts[rank], &at), want = LineOf(texts[0], &at_of_first);
       if (line == want) continue;
       const std::string_view value = want.substr(std::min(want.find('=') + 1, want.size()));
-      return Status::InvalidArgument("rank " + std::to_string(rank) + ": " + std::string(line) + ", want " +
-                                     std::string(value) + " (rank 0)");
+      const size_t name_end = std::min(line.find('='), line.size());
+      return Status::InvalidArgument("rank " + std::to_string(rank) + ": " +
+                                     ErrorText::Argument(line.substr(0, name_end)) + line.substr(name_end) + ", want " +
+                                     value + " (rank 0)");
     }
   }
   return Status::InvalidArgument("the ranks disagree about the call");

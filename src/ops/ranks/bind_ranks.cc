@@ -10,50 +10,13 @@
 #include "layout/bind_layout.h"
 #include "layout/overlap.h"
 #include "ops/bind/argument_error.h"
+#include "ops/ranks/cut_rows.h"
 
 namespace fa::ops {
 namespace {
 
-using Cut = SequenceShards::Cut;
 using tiling::Interval;
 using tiling::RowShards;
-
-Status CheckShards(const SequenceShards& shards, int ranks) {
-  if (shards.sq < 0) return Status::InvalidArgument(Arg("shards.sq").Is(std::to_string(shards.sq)) + ", want >= 0");
-  if (shards.sk < 0) return Status::InvalidArgument(Arg("shards.sk").Is(std::to_string(shards.sk)) + ", want >= 0");
-  if (shards.heads_in_flight < 0) {
-    return Status::InvalidArgument(Arg("shards.heads_in_flight").Is(std::to_string(shards.heads_in_flight)) +
-                                   ", want >= 0");
-  }
-  if (shards.cut != Cut::kIntervals) return Status::Ok();
-  const auto lists = static_cast<int64_t>(shards.intervals.size());
-  if (lists != ranks) {
-    return Status::InvalidArgument(Arg("shards.intervals").Has(std::to_string(lists)) + " lists, want " +
-                                   std::to_string(ranks) + " (ranks)");
-  }
-  if (shards.sk != shards.sq) {
-    return Status::InvalidArgument(Arg("shards.sk").Is(std::to_string(shards.sk)) + ", want " +
-                                   std::to_string(shards.sq) + " (" + Arg("shards.sq") + ", for cuts at intervals)");
-  }
-  return Status::Ok();
-}
-
-Result<RowShards> CutRows(const SequenceShards& shards, int64_t rows, int ranks) {
-  if (shards.cut != Cut::kIntervals) return RowShards::Make(shards.cut, rows, ranks, tiling::kRowUnit);
-  std::vector<std::vector<Interval>> intervals;
-  for (const auto& of_rank : shards.intervals) {
-    std::vector<Interval>& list = intervals.emplace_back();
-    for (const SequenceShards::Interval& interval : of_rank) list.push_back({interval.begin, interval.end});
-  }
-  bool outside = false;
-  const int64_t wrong = tiling::FirstRowNotCoveredOnce(rows, intervals, &outside);
-  if (wrong >= 0 || outside) {
-    return Status::InvalidArgument(
-        Arg("shards.intervals").Says(outside ? "the interval that begins at " : "not held once: row ") +
-        std::to_string(wrong) + (outside ? " is not one in 0.." + std::to_string(rows) : std::string()));
-  }
-  return RowShards(rows, std::move(intervals));
-}
 
 /// A tensor of this rank with the size that it has in the whole call; the caller's strides are checked and left out.
 class WholeTensors {
@@ -198,7 +161,7 @@ CallDescription Describe(const BoundRanks& bound, const AttentionOptions& option
   call.Add("head size of rope", problem.d_rope);
   call.Add("shards.sq", shards.sq);
   call.Add("shards.sk", shards.sk);
-  call.Add("shards.cut", static_cast<int64_t>(shards.cut));
+  call.Add("shards.cut", Name(shards.cut));
   call.Add("shards.strategy", tiling::Name(shards.strategy));
   call.Add("shards.heads_in_flight", shards.heads_in_flight);
   std::vector<int64_t> numbers;

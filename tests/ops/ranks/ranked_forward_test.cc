@@ -213,6 +213,10 @@ TEST_P(RankedForward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
     for (const Status& status : statuses) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(), statuses[0].message());
+      // Every rank knows where the text speaks of arguments, to call them as its caller does.
+      const ErrorText& what = status.what();
+      const std::string first = what.mentions().empty() ? "no argument" : std::string(what.Name(what.mentions()[0]));
+      EXPECT_THAT(status.message(), HasSubstr("rank 2: " + first));
     }
     return statuses[0].message();
   };
