@@ -56,35 +56,6 @@ void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, A
   args->cu_kv = cu_kv;
 }
 
-AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& /*options*/, const Lengths& cu_q,
-                          const Lengths& cu_kv) {
-  AttentionArgs args;
-  FillInputs(arrays, cu_q, cu_kv, &args);
-  args.out = arrays.Out("out");
-  args.softmax_max = arrays.Out("softmax_max");
-  args.softmax_sum = arrays.Out("softmax_sum");
-  return args;
-}
-
-AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& /*options*/, const Lengths& cu_q,
-                               const Lengths& cu_kv) {
-  AttentionGradArgs args;
-  FillInputs(arrays, cu_q, cu_kv, &args);
-  args.out = arrays.In("out");
-  args.d_out = arrays.In("d_out");
-  args.softmax_max = arrays.Statistics("softmax_max");
-  args.softmax_sum = arrays.Statistics("softmax_sum");
-  args.dq = arrays.Out("dq");
-  args.dk = arrays.Out("dk");
-  args.dv = arrays.Out("dv");
-  args.dq_rope = arrays.Out("dq_rope");
-  args.dk_rope = arrays.Out("dk_rope");
-  args.dpse = arrays.Out("dpse");
-  args.dslopes = arrays.Out("dslopes");
-  args.dsink = arrays.Out("dsink");
-  return args;
-}
-
 MergeArgs PartialArgs(CallArrays& arrays) {
   MergeArgs args;
   args.prev_out = arrays.In("prev_out");
@@ -123,6 +94,35 @@ void DropoutMask(nb::dict tensors, uint64_t seed, uint64_t offset, double keep_p
 }
 
 }  // namespace
+
+AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& /*options*/, const Lengths& cu_q,
+                          const Lengths& cu_kv) {
+  AttentionArgs args;
+  FillInputs(arrays, cu_q, cu_kv, &args);
+  args.out = arrays.Out("out");
+  args.softmax_max = arrays.Out("softmax_max");
+  args.softmax_sum = arrays.Out("softmax_sum");
+  return args;
+}
+
+AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& /*options*/, const Lengths& cu_q,
+                               const Lengths& cu_kv) {
+  AttentionGradArgs args;
+  FillInputs(arrays, cu_q, cu_kv, &args);
+  args.out = arrays.In("out");
+  args.d_out = arrays.In("d_out");
+  args.softmax_max = arrays.Statistics("softmax_max");
+  args.softmax_sum = arrays.Statistics("softmax_sum");
+  args.dq = arrays.Out("dq");
+  args.dk = arrays.Out("dk");
+  args.dv = arrays.Out("dv");
+  args.dq_rope = arrays.Out("dq_rope");
+  args.dk_rope = arrays.Out("dk_rope");
+  args.dpse = arrays.Out("dpse");
+  args.dslopes = arrays.Out("dslopes");
+  args.dsink = arrays.Out("dsink");
+  return args;
+}
 
 // Volatile: rounded between the two changes of the settings.
 float NearestFloat(double number) {

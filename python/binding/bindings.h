@@ -10,6 +10,8 @@
 
 #include "arrays.h"
 #include "fa/context.h"
+#include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
 #include "fa/options.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -27,6 +29,13 @@ Layout LayoutOf(const std::string& name);
 
 /// The type of that number, 0 to 3. ValueError for another.
 PseType PseTypeOf(int64_t number);
+
+/// The arguments of the dense forward and backward, from arrays by the names of their members. The lengths are not
+/// copied.
+AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
+                          const Lengths& cu_kv);
+AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
+                               const Lengths& cu_kv);
 
 /// Calls the library without the interpreter's lock, and raises what its status says.
 template <typename Call>
@@ -56,12 +65,13 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
 }
 
 /// Adds to the module: decode / Mask / AttentionOptions and the dense operators / plans / prompt attention /
-/// sparse attention, indexer and losses / attention / and decode of PyTorch's tensors.
+/// calls over ranks / sparse attention, indexer and losses / attention / and decode of PyTorch's tensors.
 void BindDecode(nanobind::module_& module);
 void BindMask(nanobind::module_& module);
 void BindAttention(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
 void BindPrompt(nanobind::module_& module);
+void BindRanks(nanobind::module_& module);
 void BindSparse(nanobind::module_& module);
 void BindTensorAttention(nanobind::module_& module);
 void BindTensorDecode(nanobind::module_& module);

@@ -110,6 +110,7 @@ NB_MODULE(_fa, module) {
   fa::python::BindDecode(module);
   fa::python::BindPlan(module);
   fa::python::BindPrompt(module);
+  fa::python::BindRanks(module);
   fa::python::BindSparse(module);
   fa::python::BindTensorAttention(module);
   fa::python::BindTensorDecode(module);

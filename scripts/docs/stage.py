@@ -27,6 +27,7 @@ PAGES_BY_PATH = {
 PYTHON_MODULES = {
     "fa": "fa: NumPy arrays and DLPack tensors",
     "fa.torch": "fa.torch: PyTorch's function",
+    "fa.torch.context_parallel": "fa.torch.context_parallel: sequences on several processes",
     "fa.torch_npu": "fa.torch_npu: the NPU's functions",
     "fa.flash_attn": "fa.flash_attn: flash_attn's interface",
     "fa.transformers": "fa.transformers: Hugging Face models",

@@ -55,6 +55,37 @@ class AttentionOptions:
         offset: int,
     ) -> None: ...
 
+class Shards:
+    def __init__(
+        self, *, cut: str, intervals: Sequence[Sequence[tuple[int, int]]], sq: int, sk: int, strategy: str
+    ) -> None: ...
+    def rows_held(self, rows: int, rank: int, ranks: int) -> list[tuple[int, int]]: ...
+
+class RankedForward:
+    def __init__(
+        self,
+        arrays: dict[str, Any],
+        options: AttentionOptions,
+        lengths_q: Sequence[int],
+        lengths_kv: Sequence[int],
+        context: Context | None,
+    ) -> None: ...
+    def run(self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None) -> None: ...
+
+class RankedBackward:
+    def __init__(
+        self,
+        arrays: dict[str, Any],
+        options: AttentionOptions,
+        lengths_q: Sequence[int],
+        lengths_kv: Sequence[int],
+        context: Context | None,
+    ) -> None: ...
+    def run(self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None) -> None: ...
+
+def ranked_call_tags() -> int:
+    """Tags of messages that a call has for itself."""
+
 class PromptAttentionOptions:
     def __init__(
         self,

@@ -68,7 +68,7 @@ def _codes() -> dict[Any, str]:
 _CODES = _codes()
 
 
-def _parts(function: Callable) -> tuple[str, dict[str, Any]]:
+def parts_of(function: Callable) -> tuple[str, dict[str, Any]]:
     """The kind of a mask function, and what its closure holds."""
     code = getattr(function, "__code__", None)
     kind = _CODES.get(code)
@@ -81,7 +81,7 @@ def _parts(function: Callable) -> tuple[str, dict[str, Any]]:
 def is_plain(function: Callable) -> bool:
     """Whether it is causal or a window or chunk of that, or looks both ways, and nothing has been added."""
     try:
-        kind, held = _parts(function)
+        kind, held = parts_of(function)
     except Unlisted:
         return False
     if kind == "and":
@@ -91,7 +91,7 @@ def is_plain(function: Callable) -> bool:
 
 def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -> _Interval:
     """Of rows at `place` [1, Sq] of the tensors, which count as `position` [B|1, Sq] of their sequence."""
-    kind, held = _parts(function)
+    kind, held = parts_of(function)
     every = _Interval(torch.full_like(place, size.kv_offset), torch.full_like(place, size.kv_offset + size.keys - 1))
     back = place - position  # from positions to places
     match kind:
@@ -137,7 +137,7 @@ def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, positio
     base, *blocks = parts
     if len(blocks) != 1:
         raise Unlisted
-    kind, held = _parts(blocks[0])
+    kind, held = parts_of(blocks[0])
     if kind != "block":
         raise Unlisted
     names = held["block_sequence_ids"]

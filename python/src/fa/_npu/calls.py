@@ -13,7 +13,7 @@ from .._attention import integers
 from .._errors import own_names
 from .._torch import ops as _torch_ops
 from .._torch.dtensors import as_everywhere, register_shardings
-from .._torch.ops import UNSIGNED_64, Call
+from .._torch.ops import SEQUENCE_AXIS, UNSIGNED_64, Call
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
 
@@ -111,7 +111,7 @@ def lengths(prefix, actual_seq_qlen, actual_seq_kvlen):
     }
 
 
-def _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, dropout_state):
+def npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, dropout_state):
     layout = input_layout.upper()
     if layout not in ("BNSD", "BSND", "BSH", "SBH", "TND"):
         raise ValueError(f'invalid argument: input_layout="{input_layout}", want BNSD, BSND, BSH, SBH or TND')
@@ -144,24 +144,28 @@ def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
     return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     """The same 64 bits as an int64."""
     value &= UNSIGNED_64
     return value - (1 << 64) if value >> 63 else value
 
 
 def _state(seed: int, offset: int, query: Tensor) -> Tensor:
-    state = torch.tensor([_signed(seed), _signed(offset)], dtype=torch.int64, device="cpu")
+    state = torch.tensor([signed(seed), signed(offset)], dtype=torch.int64, device="cpu")
     return as_everywhere(state, query)
 
 
 def _numels(call: Call, query: Tensor, key: Tensor) -> int:
-    """Number of pairs of all heads, that is of bits of a dropout mask."""
+    axis = SEQUENCE_AXIS[call.layout]
+    return pairs(call, query, query.shape[axis], key.shape[axis])
+
+
+def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
+    """Number of pairs of all heads, that is of bits of a dropout mask, of sequences of that many rows."""
     if call.layout == "TND":
         ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
         return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)
-    batch_axis, sequence_axis = {"BNSD": (0, 2), "BSND": (0, 1), "BSH": (0, 1), "SBH": (1, 0)}[call.layout]
-    return query.shape[batch_axis] * call.heads * query.shape[sequence_axis] * key.shape[sequence_axis]
+    return query.shape[1 if call.layout == "SBH" else 0] * call.heads * sq * sk
 
 
 def forward(
@@ -176,7 +180,7 @@ def forward(
             seed = int(torch.randint(1, 1 << 62, (), device="cpu"))
         state = _state(seed, offset, query)
     with own_names(names):
-        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
+        call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
         out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
     return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
 
@@ -191,7 +195,7 @@ def forward_on_tensors(
         seed = torch.randint(1, 1 << 62, (1,), device="cpu")
         state = as_everywhere(torch.cat([seed, offset]), query)
     with own_names(V1_NAMES):
-        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
+        call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
         out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
     return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset
 
@@ -218,7 +222,7 @@ def backward(
         state = _state(*seed_and_offset, tensors[0])
     needs = biases["pse"] is not None, biases["sink"] is not None
     with own_names(names):
-        call = _call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
+        call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
         dq, dk, dv, dq_rope, dk_rope, dpse, dsink = _torch_ops.attention_backward(*tensors, *needs, *call)
     dq_rope, dk_rope = (None if call.query_rope is None else rope for rope in (dq_rope, dk_rope))
     return dq, dk, dv, dpse if needs[0] else None, dq_rope, dk_rope, dsink if needs[1] else None

@@ -27,6 +27,8 @@ LIBRARY = torch.library.Library("fa", "FRAGMENT")
 # Rules of which keys a row looks at, as modes of a call without a mask.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
+SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
+
 
 class Call(NamedTuple):
     """Everything of an attention call but query, key and value, in the order of the operators' arguments."""

@@ -36,7 +36,7 @@ def attend(
 ) -> Tensor:
     """As fa.torch.scaled_dot_product_attention. rule: which keys a row sees.
     dropout_state: given if dropout_p is not 0."""
-    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
         return attend_nested(query, key, value, attn_mask, dropout_state, dropout_p, rule, scale, enable_gqa)
@@ -68,7 +68,7 @@ def attend(
     return as_given(out, shapes)
 
 
-def _autocast(
+def autocast(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Under autocast, PyTorch's own function computes in the type of autocast. A float32 mask keeps its precision."""

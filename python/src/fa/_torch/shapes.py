@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -173,11 +174,12 @@ _NAMES = {
 }
 
 
-def own_arguments(error: Exception, last: int = 3) -> Exception:
-    """An error of the operator in the caller's terms: its dimension `last`, the size of heads, is the caller's last."""
+def own_arguments(error: Exception, last: int = 3, more: Mapping[str, str] = {}) -> Exception:
+    """An error of the operator in the caller's terms: its dimension `last`, the size of heads, is the caller's last.
+    more: names of other arguments."""
 
     def say(name: str, member: str, index: str) -> str:
         is_last = name in ("query", "key", "value") and member == ".shape" and index == f"[{last}]"
         return f"{name}{member}{'[-1]' if is_last else index}"
 
-    return in_names(error, _NAMES, say)
+    return in_names(error, {**_NAMES, **more}, say)

@@ -13,12 +13,12 @@ from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from ._torch import modules as _torch_modules
-from ._torch.decode import decode_attention
-from ._torch.direct import attend_plainly, unwatched
-from ._torch.dropout import new_state
-from ._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY
-from ._torch.sdpa import attend
+from .._torch import modules as _torch_modules
+from .._torch.decode import decode_attention
+from .._torch.direct import attend_plainly, unwatched
+from .._torch.dropout import new_state
+from .._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY
+from .._torch.sdpa import attend
 
 __all__ = ["decode_attention", "replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
 

@@ -1,0 +1,116 @@
+"""torch_npu's attention over the ranks of a process group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._errors import in_names
+from .._torch.agreement import process_group
+from .._torch.ops import UNSIGNED_64
+from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
+from .calls import V1_NAMES, Forward, biases, checked, lengths, npu_call, pairs, scalars, signed
+
+_MAX_TOKENS = 2147483647
+_NAMES = NAMES | V1_NAMES | {"mask": "sparse_mode", "mask.kind": "sparse_mode", "mask.sparse_mode": "sparse_mode"}
+
+
+def npu_fusion_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = _MAX_TOKENS,
+    next_tockens: int = _MAX_TOKENS,
+    inner_precise: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None,
+    seed: int = 0,
+    offset: int = 0,
+    *,
+    group: Any = None,
+    cut: Cut = "zigzag",
+    strategy: str = "auto",
+) -> Forward:
+    """`fa.torch_npu.npu_fusion_attention` of sequences that lie on all ranks of the group, forward and backward.
+
+    Args:
+        query, key, value: this rank's rows. TND: cut along the packed axis, through sequences.
+        atten_mask: the compressed masks of sparse_mode 2, 3, 4, 6, 7 and 8, whole. Other masks, pse and dropout_mask are
+            not taken.
+        pre_tockens, next_tockens, prefix, actual_seq_qlen, actual_seq_kvlen: of the whole sequences.
+        softmax_layout: TND: "TND" or "same_as_input", [T,N,8]: a rank's rows are no whole sequences.
+        sink: all of them, on every rank; its gradient is the sum over all rows, on every rank.
+        seed, offset: 0 and 0: drawn on rank 0.
+        group, cut, strategy: as scaled_dot_product_attention.
+
+    Returns:
+        attention_out, softmax_max, softmax_sum of own rows, softmax_out (empty), seed, offset, and numels of the whole
+        call.
+
+    Raises:
+        As scaled_dot_product_attention.
+    """
+    group = process_group(group)
+    call = None
+
+    @checked
+    def arguments(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        input_layout: str,
+        pse: Tensor | None,
+        atten_mask: Tensor | None,
+        sink: Tensor | None,
+        dropout_mask: Tensor | None,
+    ) -> Attention:
+        nonlocal call
+        state = None
+        facts = {}
+        if keep_prob != 1 and dropout_mask is None:
+            drawn = seed == 0 and offset == 0
+            own = (int(torch.randint(1, 1 << 62, (), device="cpu")), 0) if drawn else (signed(seed), signed(offset))
+            state = torch.tensor(own, dtype=torch.int64, device="cpu")
+            facts = {"seed": seed, "offset": offset}
+        call = npu_call(
+            head_num,
+            input_layout,
+            biases(pse, atten_mask, sink),
+            scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
+            lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
+            softmax_layout,
+            dropout_mask,
+            state,
+        )
+        if call.statistics == "by_sequence":
+            raise ValueError('invalid argument: softmax_layout="", want "TND": rows of a rank are no whole sequences')
+        return Attention(query, key, value, call, facts=facts)
+
+    def prepare() -> tuple[Ranks, Attention]:
+        ranks = ranks_of(group, cut, strategy)
+        try:
+            return ranks, arguments(query, key, value, input_layout, pse, atten_mask, sink, dropout_mask)
+        except ValueError as error:
+            raise in_names(error, _NAMES) from None
+
+    out, softmax_max, softmax_sum, (sq, sk), state = attend(group, prepare, lambda error: in_names(error, _NAMES))
+    statistics = (s.unsqueeze(-1).repeat(*[1] * s.dim(), 8) for s in (softmax_max, softmax_sum))
+    used = (n & UNSIGNED_64 for n in state) if call.dropout_state is not None else (0, 0)
+    return out, *statistics, query.new_empty(0), *used, pairs(call, query, sq, sk)

@@ -1,0 +1,138 @@
+"""What the ranks of a process group tell each other before a call over all of them: an error of one rank is the same
+error on every rank, and so is what they disagree about."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .._fa import ranked_call_tags
+
+_NUMBERS = 4  # that a rank may add to its record
+# Tags of messages, the upper half of those that every backend has.
+_FIRST_TAG, _LAST_TAG = 1 << 14, 1 << 15
+_CALL_TAGS = ranked_call_tags()
+_KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError)}
+
+_next_calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+class Proposal(NamedTuple):
+    """What a rank brings to a call."""
+
+    prepared: Any
+    """Stays here."""
+    facts: Mapping[str, Any]
+    """By name, what must be equal on all ranks."""
+    numbers: Sequence[int]
+    """At most four of 64 bits, which every rank gets to know."""
+
+
+class Agreed(NamedTuple):
+    prepared: Any
+    numbers: list[list[int]]
+    """Those of every rank."""
+    first_tag: int
+    """Of the call's messages: no message of another call has these tags."""
+
+
+def process_group(group: Any) -> dist.ProcessGroup:
+    """The group, that of a DeviceMesh of one dimension, or for None the default one. TypeError for another object, and
+    where this process is not in the group."""
+    if group is None:
+        return dist.distributed_c10d._get_default_group()
+    if hasattr(group, "get_group"):
+        group = group.get_group()
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group: want a ProcessGroup that this process is in, got {group!r}")
+    return group
+
+
+def gather(group: dist.ProcessGroup, mine: Tensor) -> list[Tensor]:
+    """Every rank's tensor of the shape and type of `mine`. Collective."""
+    parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
+    group.allgather([parts], [mine.contiguous()]).wait()
+    return parts
+
+
+def agree(group: dist.ProcessGroup, call: str, prepare: Callable[[], Proposal]) -> Agreed:
+    """Calls `prepare` and compares its results with those of the other ranks. Collective.
+
+    Args:
+        call: names what is called; it is one of the facts.
+        prepare: everything of the call that can fail on one rank alone. An exception of it is raised on every rank.
+
+    Raises:
+        What `prepare` raises on the lowest rank where it does, with that rank in the text. ValueError: facts differ.
+    """
+    error, prepared, facts, numbers = None, None, {}, ()
+    try:
+        prepared, facts, numbers = prepare()
+    except Exception as raised:
+        error = raised
+    told = _Told(error, {"call": call, **{name: str(value) for name, value in facts.items()}}, numbers)
+    number = _next_calls.get(group, 0)
+    records = [part.tolist() for part in gather(group, told.record(number))]
+    number = max(record[_NUMBER] for record in records)
+    _next_calls[group] = number + 1
+    if any(record[_FAILED] for record in records) or len({record[_DIGEST] for record in records}) > 1:
+        _raise_first(told.others(group, max(record[_LENGTH] for record in records)), error)
+    first_tag = _FIRST_TAG + number % ((_LAST_TAG - _FIRST_TAG) // _CALL_TAGS) * _CALL_TAGS
+    return Agreed(prepared, [record[_RECORD:] for record in records], first_tag)
+
+
+_FAILED, _DIGEST, _LENGTH, _NUMBER, _RECORD = range(5)
+
+
+class _Told:
+    """What a rank says: a record of fixed size, and if it is asked for, the text."""
+
+    def __init__(self, error: Exception | None, facts: dict[str, str], numbers: Sequence[int]) -> None:
+        failure = None
+        if error is not None:
+            kind = next((name for name, kind in _KINDS.items() if isinstance(error, kind)), None)
+            text = str(error) if kind else f"{type(error).__name__}: {error}"
+            failure = kind or "RuntimeError", text, getattr(error, "parts", None)
+        self.text = pickle.dumps((failure, facts))
+        self.failed, self.numbers = failure is not None, list(numbers)
+
+    def record(self, number: int) -> Tensor:
+        digest = int.from_bytes(hashlib.blake2b(self.text, digest_size=8).digest(), signed=True, byteorder="little")
+        record = [self.failed, digest, len(self.text), number, *self.numbers]
+        record += [0] * (_RECORD + _NUMBERS - len(record))
+        return torch.tensor(record, dtype=torch.int64, device="cpu")
+
+    def others(self, group: dist.ProcessGroup, longest: int) -> list[tuple[tuple | None, dict[str, str]]]:
+        """Every rank's failure and facts."""
+        mine = torch.zeros(longest, dtype=torch.uint8, device="cpu")
+        mine[: len(self.text)] = torch.frombuffer(bytearray(self.text), dtype=torch.uint8)
+        return [pickle.loads(part.numpy().tobytes()) for part in gather(group, mine)]
+
+
+def _raise_first(told: list[tuple[tuple | None, dict[str, str]]], mine: Exception | None) -> None:
+    for rank, (failure, _) in enumerate(told):
+        if failure is not None:
+            raise _of_rank(rank, *failure) from mine
+    _, want = told[0]
+    for rank, (_, facts) in enumerate(told):
+        for name in {**want, **facts}:
+            if facts.get(name) != want.get(name):
+                text = f"rank {rank}: {name}={facts.get(name)}, want {want.get(name)} (rank 0)"
+                raise ValueError(f"invalid argument: {text}")
+
+
+def _of_rank(rank: int, kind: str, text: str, parts: tuple | None) -> Exception:
+    """The error of that rank, which stands behind the name of its class."""
+    prefix = parts[0] if parts else "invalid argument: "
+    prefix = prefix if text.startswith(prefix) else ""
+    error = _KINDS[kind](f"{prefix}rank {rank}: {text[len(prefix) :]}")
+    if parts:
+        error.parts = parts[0], f"rank {rank}: ", *parts[1:]
+    return error

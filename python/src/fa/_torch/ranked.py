@@ -1,0 +1,225 @@
+"""Attention over the ranks of a process group: the library's call on own rows of tensors, with its derivative."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .. import _fa
+from .._attention import AttentionGradients, _Call
+from .._errors import ERRORS, in_names
+from .agreement import Proposal, agree
+from .ops import SEQUENCE_AXIS, UNSIGNED_64, Call
+
+Cut = str | Sequence[Sequence[tuple[int, int]]]
+
+# The library's arguments that every function here has, by their names in Python.
+NAMES = {
+    "shards.cut": "cut",
+    "shards.intervals": "cut",
+    "shards.sq": "rows of query",
+    "shards.sk": "rows of key",
+    "shards.strategy": "strategy",
+    "dropout.seed": "seed",
+    "dropout.offset": "offset",
+}
+
+
+class Ranks(NamedTuple):
+    """Who computes together, and who holds which rows."""
+
+    group: dist.ProcessGroup
+    cut: str
+    intervals: list[list[tuple[int, int]]]
+    strategy: str
+
+    def shards(self, sq: int, sk: int) -> _fa.Shards:
+        """ValueError for a cut or a strategy that there is not."""
+        return _fa.Shards(cut=self.cut, intervals=self.intervals, sq=sq, sk=sk, strategy=self.strategy)
+
+    def facts(self) -> dict[str, Any]:
+        return {"cut": self.intervals or self.cut, "strategy": self.strategy}
+
+
+def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Ranks:
+    """cut: "zigzag", "contiguous", or a list of (begin, end) per rank. ValueError, TypeError."""
+    if isinstance(cut, str):
+        name, intervals = cut, []
+    else:
+        name = "intervals"
+        try:
+            intervals = [[(operator.index(begin), operator.index(end)) for begin, end in rows] for rows in cut]
+        except (TypeError, ValueError):
+            want = '"zigzag", "contiguous" or the (begin, end) intervals of each rank'
+            raise TypeError(f"cut: want {want}, got {cut!r}") from None
+    ranks = Ranks(group, name, intervals, strategy)
+    try:
+        ranks.shards(0, 0)
+    except ValueError as error:
+        raise in_names(error, NAMES) from None
+    return ranks
+
+
+class Attention(NamedTuple):
+    """A call of own rows."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    call: Call
+    """dropout_state: own seed and offset; those of rank 0 count."""
+    out: Tensor | None = None
+    """Where the output goes; None: a new tensor."""
+    mask: _fa.Mask | None = None
+    """In place of the call's."""
+    softcap: float = 0.0
+    facts: Mapping[str, Any] = {}
+    """What else must be equal on all ranks."""
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """Those that have a gradient."""
+        call = self.call
+        return self.query, self.key, self.value, call.query_rope, call.key_rope, call.pse, call.sink
+
+    def rows(self) -> list[int]:
+        axis = SEQUENCE_AXIS[self.call.layout]
+        return [self.query.shape[axis], self.key.shape[axis]]
+
+    def bound(self) -> _Call:
+        keywords = self.call.keywords() | {"softcap": self.softcap}
+        if self.mask is not None:
+            keywords["mask"] = self.mask
+        given = {name: _detached(value) for name, value in keywords.items()}
+        return _Call(*(t.detach() for t in (self.query, self.key, self.value)), **given)
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+class _Forward(NamedTuple):
+    attention: Attention
+    ranked: _fa.RankedForward
+    results: tuple[Tensor, Tensor, Tensor]
+
+
+def attend(
+    group: dist.ProcessGroup,
+    prepare: Callable[[], tuple[Ranks, Attention]],
+    renamed: Callable[[Exception], Exception],
+    check: Callable[[int, int], None] = lambda sq, sk: None,
+) -> tuple[Tensor, Tensor, Tensor, tuple[int, int], tuple[int, int]]:
+    """Collective.
+
+    Args:
+        prepare: this rank's arguments, or raises what is wrong with them.
+        renamed: an error of the library's in the caller's terms.
+        check: of what all ranks know, the rows of the whole call; raises the same on every rank.
+
+    Returns:
+        out, softmax_max, softmax_sum of own rows; the rows of the whole query and of the whole key; seed and offset.
+    """
+
+    def propose() -> Proposal:
+        ranks, attention = prepare()
+        state = attention.call.dropout_state
+        seed, offset = (0, 0) if state is None else state.tolist()
+        try:
+            bound = attention.bound()
+            out, *statistics = bound.results()
+            out = out if attention.out is None else attention.out
+            recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in attention.tensors())
+            results = (out, *statistics)
+            named = dict(zip(("out", "softmax_max", "softmax_sum"), results, strict=True))
+            ranked = _fa.RankedForward({**bound.arrays, **named}, *bound.rest)
+        except ERRORS as error:
+            raise renamed(error) from None
+        facts = {**ranks.facts(), **attention.facts, "requires_grad": recorded}
+        return Proposal((ranks, _Forward(attention, ranked, results)), facts, [*attention.rows(), seed, offset])
+
+    agreed = agree(group, "attention", propose)
+    ranks, forward = agreed.prepared
+    sq, sk = (sum(numbers[i] for numbers in agreed.numbers) for i in (0, 1))
+    check(sq, sk)
+    state = tuple(agreed.numbers[0][2:4])
+    attention = forward.attention
+    if attention.call.dropout_state is not None:
+        shared = torch.tensor(state, dtype=torch.int64, device="cpu")
+        attention = attention._replace(call=attention.call._replace(dropout_state=shared))
+    shards = ranks.shards(sq, sk)
+    run = _Run(forward._replace(attention=attention), ranks, shards, agreed.first_tag, renamed)
+    return (*_Ranked.apply(run, *attention.tensors()), (sq, sk), state)
+
+
+class _Run(NamedTuple):
+    forward: _Forward
+    ranks: Ranks
+    shards: _fa.Shards
+    first_tag: int
+    renamed: Callable[[Exception], Exception]
+
+
+class _Ranked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, run, *tensors):
+        attention = run.forward.attention
+        _run(run.forward.ranked, run, attention.call, run.first_tag)
+        results = run.forward.results
+        ctx.mark_non_differentiable(*results[1:])
+        call = attention.call
+        ctx.save_for_backward(*results, *tensors, call.dropout_state)
+        nothing = dict.fromkeys(("query_rope", "key_rope", "pse", "sink", "dense_mask", "dropout_state"))
+        plain = attention._replace(query=None, key=None, value=None, call=call._replace(**nothing), out=None)
+        ctx.run = run._replace(forward=_Forward(plain, None, ()))
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_out, *_):
+        out, softmax_max, softmax_sum, *tensors, dropout_state = ctx.saved_tensors
+        query, key, value, query_rope, key_rope, pse, sink = tensors
+        run = ctx.run
+        attention = run.forward.attention
+        biases = {"query_rope": query_rope, "key_rope": key_rope, "pse": pse, "sink": sink}
+        call = attention.call._replace(**biases, dropout_state=dropout_state)
+        attention = attention._replace(query=query, key=key, value=value, call=call)
+        needs = ctx.needs_input_grad[1:]
+
+        def propose() -> Proposal:
+            try:
+                bound = attention.bound()
+                wanted = [t if i < 5 or needs[i] else None for i, t in enumerate(tensors)]
+                gradients = AttentionGradients(
+                    *(None if t is None else bound.empty(t.shape, t.dtype) for t in wanted)
+                )
+                arrays = {
+                    **bound.arrays,
+                    "out": out,
+                    "d_out": d_out,
+                    "softmax_max": softmax_max,
+                    "softmax_sum": softmax_sum,
+                    **bound.named(gradients),
+                }
+                ranked = _fa.RankedBackward(arrays, *bound.rest)
+            except ERRORS as error:
+                raise run.renamed(error) from None
+            return Proposal((ranked, gradients), {"gradients": [g is not None for g in gradients]}, [])
+
+        agreed = agree(run.ranks.group, "gradients of attention", propose)
+        ranked, gradients = agreed.prepared
+        _run(ranked, run, call, agreed.first_tag)
+        return None, *(g if need else None for g, need in zip(gradients, needs, strict=True))
+
+
+def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
+    state = None if call.dropout_state is None else tuple(n & UNSIGNED_64 for n in call.dropout_state.tolist())
+    try:
+        ranked.run(run.shards, run.ranks.group, first_tag, state)
+    except ERRORS as error:
+        raise run.renamed(error) from error.__cause__

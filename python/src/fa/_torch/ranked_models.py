@@ -1,0 +1,79 @@
+"""Attention of whole models over the ranks of a process group: what PyTorch and transformers look up is replaced for a
+while."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_lock = threading.Lock()
+_settings: list[dict[str, Any]] = []  # of contexts that have been entered and not left
+_undo: contextlib.ExitStack | None = None
+
+
+@contextlib.contextmanager
+def enabled(attention: Callable[..., Tensor], group: Any, cut: Any, strategy: str) -> Iterator[None]:
+    """`attention` is PyTorch's function with the keywords group, cut and strategy."""
+    global _undo
+    own = {"group": group, "cut": cut, "strategy": strategy}
+    with _lock:
+        if not _settings:
+            _undo = contextlib.ExitStack()
+            _replace(_undo, attention)
+        _settings.append(own)
+    try:
+        yield
+    finally:
+        with _lock:
+            _settings[:] = [settings for settings in _settings if settings is not own]
+            if not _settings:
+                _undo.close()
+
+
+def current() -> dict[str, Any]:
+    """The keywords of the innermost context."""
+    return _settings[-1]
+
+
+def _replace(undo: contextlib.ExitStack, attention: Callable[..., Tensor]) -> None:
+    functional, mha = torch.nn.functional, torch.backends.mha
+
+    @functools.wraps(functional.scaled_dot_product_attention)
+    def attend(*arguments, **keywords):
+        return attention(*arguments, **keywords, **current())
+
+    _put(undo, functional, "scaled_dot_product_attention", attend)
+    _put(undo, functional, "multi_head_attention_forward", _without_weights(functional.multi_head_attention_forward))
+    undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+    mha.set_fastpath_enabled(False)
+    if "transformers.masking_utils" in sys.modules:
+        from .._model import ranked
+
+        ranked.replace(undo)
+
+
+def _put(undo: contextlib.ExitStack, module: Any, name: str, function: Callable) -> None:
+    undo.callback(setattr, module, name, getattr(module, name))
+    setattr(module, name, function)
+
+
+def _without_weights(before: Callable) -> Callable:
+    """multi_head_attention_forward, which computes attention of own rows alone where weights are wanted."""
+    signature = inspect.signature(before)
+
+    @functools.wraps(before)
+    def multi_head_attention_forward(*arguments, **keywords):
+        given = signature.bind(*arguments, **keywords).arguments
+        if given.get("need_weights", True):
+            raise ValueError("invalid argument: need_weights=True, want False: rows lie on several ranks")
+        return before(*arguments, **keywords)
+
+    return multi_head_attention_forward

@@ -1,0 +1,159 @@
+"""Attention of sequences that lie on several processes, over any process group of torch.distributed that moves CPU
+tensors (gloo, mpi): `from fa.torch import context_parallel as cp`.
+
+Every rank of the group holds its own rows of a sequence, and passes them, and gets its own rows of the output; gradients
+likewise. **The bits are those of one process** that has the whole sequence, for any number of ranks and any cut at
+multiples of 128 rows. docs/distributed.md has the cuts, and what travels.
+
+Arguments that all functions here share:
+
+    group: a ProcessGroup, or a DeviceMesh of one dimension; None: the default group.
+    cut: which rows a rank holds. "zigzag": of 2 P chunks of the sequence, rank r of P has chunks r and 2 P - 1 - r, even
+        work under a causal mask. "contiguous": chunk r of P. Or the list of (begin, end) of each rank, in the order in
+        which it holds them, which cover the sequence once. Chunks are whole units of 128 rows; the last takes the rest.
+
+All functions but `positions` are collective: every rank of the group calls them, in the same order, also a rank that
+holds no rows. An error of one rank, and what the ranks disagree about, is the same exception on every rank, before
+anything has moved. What the group raises, for example after its time-out where a rank has died, becomes a RuntimeError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
+from torch.nn.functional import pad
+
+from .._npu.ranked import npu_fusion_attention
+from .._torch.agreement import process_group
+from .._torch.dropout import new_state
+from .._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
+from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
+from .._torch.ranked_models import enabled
+from .._torch.sdpa import autocast
+from .._torch.shapes import as_bnsd, as_given, broadcast_attention, check_types, own_arguments
+from .._torch.shards import positions, shard, unshard
+from . import _check
+
+__all__ = ["enable", "npu_fusion_attention", "positions", "scaled_dot_product_attention", "shard", "unshard"]
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    group: Any = None,
+    cut: Cut = "zigzag",
+    strategy: str = "auto",
+) -> Tensor:
+    """`fa.torch.scaled_dot_product_attention` of sequences that lie on all ranks of the group, forward and backward.
+
+    Args:
+        query: [..., N, L, E], this rank's rows; float32, bfloat16 or float16. The other sizes, types and arguments are
+            the same on all ranks.
+        key, value: [..., N, S, E] and [..., N, S, Ev], this rank's rows, cut alike.
+        attn_mask: of torch.nn.attention.bias, causal_upper_left and causal_lower_right, of the sizes of the whole
+            sequences. Masks in memory are not taken.
+        dropout_p: in [0, 1); the seed comes from PyTorch's generator on rank 0.
+        is_causal: row i of the whole query looks at keys j <= i of the whole key.
+        scale, enable_gqa: as there.
+        group, cut: see the module.
+        strategy: what travels: "sequence", keys and values of few heads at a time to every rank that sees them; "heads",
+            whole sequences of some heads to each rank and the results back; "auto", the one with the shorter predicted
+            time. No bit depends on it.
+
+    Returns:
+        [..., N, L, Ev], this rank's rows. The gradients are those of this rank's rows too. All ranks call backward, or
+        none does.
+
+    Raises:
+        ValueError, TypeError: an argument of some rank is wrong, or the ranks disagree about one; the text names the
+        rank. RuntimeError: the group has failed.
+    """
+    group = process_group(group)
+    shapes = None
+    rule_sizes = None
+
+    def prepare() -> tuple[Ranks, Attention]:
+        nonlocal shapes, rule_sizes
+        ranks = ranks_of(group, cut, strategy)
+        rule, rule_sizes = _rule(attn_mask, is_causal)
+        _check(query, key, value, None, dropout_p, is_causal)
+        q, k, v, _ = autocast(query, key, value, None)
+        _check_plain(query=q, key=k, value=v)
+        check_types(query=q, key=k, value=v, attn_mask=None)
+        shapes = broadcast_attention(q.shape, k.shape, v.shape, enable_gqa)
+        own_scale = scale
+        if q.shape[-1] == 0:  # every product is 0
+            q, k, own_scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
+        q = as_bnsd(q, shapes, shapes.heads)
+        k, v = as_bnsd(k, shapes, shapes.heads_kv), as_bnsd(v, shapes, shapes.heads_kv)
+        out = q.new_empty((shapes.batch, shapes.rows, shapes.heads, v.shape[-1])).transpose(1, 2)
+        others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p}
+        return ranks, Attention(q, k, v, Call.of_rule(rule, "BNSD", own_scale, **others), out=out)
+
+    def check(sq: int, sk: int) -> None:
+        if rule_sizes is not None and rule_sizes != (sq, sk):
+            got, want = list(rule_sizes), [sq, sk]
+            raise ValueError(f"invalid argument: attn_mask.shape={got}, want {want} (rows of all ranks)")
+
+    out = attend(group, prepare, _in_own_names, check)[0]
+    return as_given(out, shapes)
+
+
+_SDPA_NAMES = NAMES | {
+    "heads": "query.shape[-3]",
+    "heads_kv": "key.shape[-3]",
+    "dtype": "query.dtype",
+    "head size": "query.shape[-1]",
+    "head size of v": "value.shape[-1]",
+    "mask.kind": "is_causal",
+}
+
+
+def _in_own_names(error: Exception) -> Exception:
+    return own_arguments(error, more=_SDPA_NAMES)
+
+
+def _check_plain(**tensors: Tensor) -> None:
+    """ValueError for tensors that are views of something else."""
+    for name, tensor in tensors.items():
+        if tensor.is_nested or type(tensor) not in (Tensor, torch.nn.Parameter):
+            kind = "nested tensor" if tensor.is_nested else type(tensor).__name__
+            raise ValueError(f"invalid argument: {name}: a {kind}, want a torch.Tensor of this rank's rows")
+
+
+def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]:
+    """Which keys a row sees, and the sizes of a mask that has them."""
+    if attn_mask is None:
+        return (CAUSAL_TOP_LEFT if is_causal else EVERY_KEY), None
+    if not isinstance(attn_mask, CausalBias):
+        want = "want is_causal, or causal_upper_left or causal_lower_right of torch.nn.attention.bias"
+        raise ValueError(f"invalid argument: attn_mask: not taken over ranks, {want}")
+    if is_causal:
+        raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
+    upper = attn_mask.variant == CausalVariant.UPPER_LEFT
+    return (CAUSAL_TOP_LEFT if upper else CAUSAL_BOTTOM_RIGHT), (attn_mask.seq_len_q, attn_mask.seq_len_kv)
+
+
+def enable(group: Any = None, cut: Cut = "zigzag", strategy: str = "auto") -> contextlib.AbstractContextManager[None]:
+    """Within it, attention of whole models is that of all ranks of the group: `with cp.enable(group, cut): model(x)`.
+
+    torch.nn.functional.scaled_dot_product_attention is the function above, in all threads, for code that looks it up
+    there when it calls it. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served with
+    need_weights=False. Models of transformers are served with attn_implementation "sdpa" and "fa": causal masks, windows
+    and both directions; `position_ids` are `positions(...)[None]`. Padding, packed sequences, caches of earlier tokens and
+    masks in memory raise ValueError.
+
+    Every attention in the model is over all ranks. Backward may run outside. Contexts nest; the innermost counts.
+    """
+    return enabled(scaled_dot_product_attention, process_group(group), cut, strategy)

@@ -1,0 +1,357 @@
+"""What every rank does in test_context_parallel.py: its own rows of a call, against the call of one process, bit by
+bit."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+import fa
+from fa import torch_npu
+from fa.torch import context_parallel as cp
+from fa.torch import scaled_dot_product_attention
+
+N, NKV, D, DV = 4, 2, 16, 24
+LENGTH = 1111
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def intervals(rows: int, ranks: int) -> list[list[tuple[int, int]]]:
+    """Out of order: the last rank has the first rows, rank 0 two parts; of four ranks, one holds nothing."""
+    held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
+    held[0] += [(512, rows), (256, 384)]
+    held[1 % ranks] += [(384, 512)]
+    held[-1] += [(0, 256)]
+    return held
+
+
+def cuts(rows: int, ranks: int) -> list:
+    return ["zigzag", "contiguous", intervals(rows, ranks)]
+
+
+def inputs(dtype=torch.float32, sq=LENGTH, sk=LENGTH, batch=1) -> list[Tensor]:
+    sizes = (N, sq, D), (NKV, sk, D), (NKV, sk, DV)
+    return [torch.randn(batch, *size).to(dtype) for size in sizes]
+
+
+def shards(tensors, cut, dim=2) -> list[Tensor]:
+    return [cp.shard(t, dim, cut=cut) for t in tensors]
+
+
+def assert_bits(got: Tensor, want: Tensor, *what) -> None:
+    assert got.dtype == want.dtype and got.shape == want.shape, (got.shape, want.shape, *what)
+    assert torch.equal(got, want), (float((got.float() - want.float()).abs().max()), *what)
+
+
+# Attention.
+
+
+def attention(rank, ranks):
+    strategies = itertools.cycle(("auto", "sequence", "heads"))
+    for dtype, causal in itertools.product(TYPES, (False, True)):
+        tensors = inputs(dtype, batch=2)
+        want = scaled_dot_product_attention(*tensors, is_causal=causal, enable_gqa=True)
+        for cut in cuts(LENGTH, ranks):
+            strategy = next(strategies)
+            keywords = {"is_causal": causal, "enable_gqa": True, "cut": cut, "strategy": strategy}
+            got = cp.scaled_dot_product_attention(*shards(tensors, cut), **keywords)
+            assert_bits(got, cp.shard(want, 2, cut=cut), dtype, keywords)
+            assert got.transpose(1, 2).is_contiguous()
+
+
+def rules_of_other_lengths(rank, ranks):
+    sq, sk = 600, 1000
+    tensors = inputs(sq=sq, sk=sk)
+    for make in (causal_lower_right, causal_upper_left):
+        want = scaled_dot_product_attention(*tensors, make(sq, sk), enable_gqa=True)
+        own = shards(tensors[:1], "zigzag") + shards(tensors[1:], "zigzag")
+        got = cp.scaled_dot_product_attention(*own, make(sq, sk), enable_gqa=True)
+        assert_bits(got, cp.shard(want, 2), make)
+    with pytest.raises(ValueError, match=r"attn_mask.shape=\[600, 1001\], want \[600, 1000\]"):
+        cp.scaled_dot_product_attention(*own, causal_lower_right(sq, sk + 1), enable_gqa=True)
+
+
+def shapes_and_scales(rank, ranks):
+    """Dimensions that broadcast, three and five of them, parameters, and views that are read where they lie."""
+    q, k, v = inputs(sq=300, sk=300)
+    for query, key, value in ((q[0], k[0, :1], v[0, :1]), (q[None].repeat(2, 1, 1, 1, 1), k[:, :1], v[:, :1])):
+        want = scaled_dot_product_attention(query, key, value, scale=0.3)
+        own = [cp.shard(t, -2) for t in (query, key, value)]
+        assert_bits(cp.scaled_dot_product_attention(*own, scale=0.3), cp.shard(want, -2))
+    by_row = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v)]
+    want = cp.shard(scaled_dot_product_attention(q, k, v, enable_gqa=True), 2)
+    own = [torch.nn.Parameter(t) for t in shards(by_row, "zigzag")]
+    with torch.no_grad():
+        assert_bits(cp.scaled_dot_product_attention(*own, enable_gqa=True), want)
+    with torch.inference_mode():
+        assert_bits(cp.scaled_dot_product_attention(*shards(by_row, "zigzag"), enable_gqa=True), want)
+    with torch.autocast("cpu", torch.bfloat16):
+        want = scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        got = cp.scaled_dot_product_attention(*shards((q, k, v), "zigzag"), enable_gqa=True)
+        assert got.dtype == torch.bfloat16
+        assert_bits(got, cp.shard(want, 2))
+
+
+def dropout(rank, ranks):
+    """The seed of rank 0 is that of all, whatever the generators of the others are at."""
+    tensors = inputs(sq=400, sk=400)
+    torch.manual_seed(3)
+    want = scaled_dot_product_attention(*tensors, dropout_p=0.3, enable_gqa=True)
+    torch.manual_seed(3 + rank)
+    got = cp.scaled_dot_product_attention(*shards(tensors, "zigzag"), dropout_p=0.3, enable_gqa=True)
+    assert_bits(got, cp.shard(want, 2))
+
+
+def rope(rank, ranks):
+    """Positions of own rows turn queries and keys as those of the whole sequence do."""
+
+    def turned(tensor, at):
+        angles = at[:, None] / 100.0 ** (torch.arange(D // 2) / (D // 2))
+        a, b = tensor.chunk(2, -1)
+        return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
+
+    q, k, v = inputs()
+    every = torch.arange(LENGTH)
+    want = scaled_dot_product_attention(turned(q, every), turned(k, every), v, is_causal=True, enable_gqa=True)
+    for cut in cuts(LENGTH, ranks):
+        own_q, own_k, own_v = shards((q, k, v), cut)
+        at = cp.positions(LENGTH, cut=cut)
+        turned_q, turned_k = turned(own_q, at), turned(own_k, at)
+        got = cp.scaled_dot_product_attention(turned_q, turned_k, own_v, is_causal=True, enable_gqa=True, cut=cut)
+        assert_bits(got, cp.shard(want, 2, cut=cut), cut)
+
+
+# Rows.
+
+
+def rows(rank, ranks):
+    for size in (0, 1, 127, 128, 129, 1000, 1111, 4097):
+        for cut in ("zigzag", "contiguous"):
+            at = cp.positions(size, cut=cut)
+            assert at.dtype == torch.int64
+            every = cp.unshard(at, 0, cut=cut)
+            assert torch.equal(every, torch.arange(size)), (size, cut)
+    for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
+        whole = torch.randn(2, 700, 3).to(dtype)
+        for cut in cuts(700, ranks):
+            own = cp.shard(whole, 1, cut=cut)
+            assert torch.equal(own, whole[:, cp.positions(700, cut=cut)])
+            assert_bits(cp.unshard(own, -2, cut=cut), whole, cut)
+
+
+def gradients_of_rows(rank, ranks):
+    whole = torch.randn(700, 3, requires_grad=True)
+    weights = torch.randn(700, 3)
+    own = cp.shard(whole, 0)
+    own.retain_grad()
+    (cp.unshard(own, 0) * weights).sum().backward()
+    at = cp.positions(700)
+    assert torch.equal(own.grad, weights[at])
+    assert torch.equal(whole.grad[at], weights[at])
+    others = torch.ones(700, dtype=torch.bool)
+    others[at] = False
+    assert not whole.grad[others].any()
+
+
+# Errors.
+
+
+def raises_on_all(kind, text, function, *arguments, **keywords):
+    """The same text on every rank, and the ranks are in step after it."""
+    with pytest.raises(kind) as raised:
+        function(*arguments, **keywords)
+    assert re.search(text, str(raised.value)), raised.value
+    digest = torch.tensor([hash_of(str(raised.value))])
+    assert (cp.unshard(digest, 0, cut=one_row_each()) == digest).all(), raised.value
+
+
+def hash_of(text: str) -> int:
+    return int.from_bytes(text.encode(), "little") % 1000000007
+
+
+def one_row_each() -> list:
+    return [[(rank, rank + 1)] for rank in range(torch.distributed.get_world_size())]
+
+
+def errors(rank, ranks):
+    tensors = inputs()
+    q, k, v = shards(tensors, "zigzag")
+    call = cp.scaled_dot_product_attention
+    last = ranks - 1
+    here = rank == last
+    gqa = {"enable_gqa": True}
+
+    def wrong(text, *own, kind=ValueError, **keywords):
+        raises_on_all(kind, text, call, *own, **gqa | keywords)
+
+    at = rf"rank {last}: "
+    invalid = "^invalid argument: " + at
+    wrong(invalid + r"value.shape\[-2\]=\d+, want \d+", q, k, v[:, :, 1:] if here else v)
+    wrong("^invalid argument: rank 0: ", q[:, :, 1:] if here else q, k, v)
+    wrong(invalid + r"query.dtype=torch.float64", q.double() if here else q, k, v)
+    wrong(invalid + r"key.dtype=torch.bfloat16, want torch.float32", q, k.bfloat16() if here else k, v)
+    wrong(at + "query: want a torch.Tensor, got int", 1 if here else q, k, v, kind=TypeError)
+    wrong(invalid + "dropout_p=2", q, k, v, dropout_p=2.0 if here else 0.0)
+    wrong(invalid + "attn_mask: not taken over ranks, want is_causal", q, k, v, torch.ones(3, 3) if here else None)
+    wrong(invalid + "scale=nan, want a finite number", q, k, v, scale=float("nan") if here else 1.0)
+    wrong(invalid + r"scale=0.5, want 0.25 \(rank 0\)", q, k, v, scale=0.5 if here else 0.25)
+    wrong(invalid + r"is_causal=", q, k, v, is_causal=here)
+    wrong(invalid + r"cut=contiguous, want zigzag \(rank 0\)", q, k, v, cut="contiguous" if here else "zigzag")
+    wrong(invalid + 'cut="spiral", want contiguous, zigzag or', q, k, v, cut="spiral" if here else "zigzag")
+    wrong(at + 'cut: want "zigzag"', q, k, v, cut=3 if here else "zigzag", kind=TypeError)
+    wrong(invalid + 'strategy="luck", want one of auto', q, k, v, strategy="luck" if here else "auto")
+    wrong(invalid + r"strategy=heads, want sequence", q, k, v, strategy="heads" if here else "sequence")
+    wrong(invalid + r"requires_grad=True, want False", q.clone().requires_grad_(here), k, v)
+    wrong("cut has 1 lists, want", q, k, v, cut=[[(0, LENGTH)]])
+    wrong("cut: not held once: row 5", q, k, v, cut=[[(0, 5)], [(6, LENGTH)], *[[]] * (ranks - 2)])
+    wrong(
+        r"query.shape\[-3\]=2, want 4",
+        *(t[:, ::2] if here else t for t in (q, k, v)),
+    )
+    raises_on_all(ValueError, invalid + "dim=0, want 1", cp.unshard, torch.zeros(1, 1), 0 if here else 1)
+    if here:
+        with pytest.raises(TypeError, match="group: want a ProcessGroup"):
+            call(q, k, v, group=5, **gqa)
+        with pytest.raises(ValueError, match="cut has 1 lists"):
+            cp.positions(5, cut=[[(0, 5)]])
+    raises_on_all(ValueError, "call=unshard, want attention", *((cp.unshard, q, 2) if here else (call, q, q, q)))
+    want = scaled_dot_product_attention(*tensors, **gqa)
+    assert_bits(call(q, k, v, **gqa), cp.shard(want, 2))
+
+
+# torch_npu.
+
+
+def npu(rank, ranks):
+    triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    sink = torch.randn(N)
+    for layout, mode in (("BNSD", 2), ("BSND", 3), ("BSH", 4), ("SBH", 0), ("BNSD", 0)):
+        q, k, v = (t[..., :D] for t in inputs(batch=2))
+        dim = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0}[layout]
+        arrange = {
+            "BNSD": lambda t: t,
+            "BSND": lambda t: t.transpose(1, 2),
+            "BSH": lambda t: t.transpose(1, 2).flatten(2),
+            "SBH": lambda t: t.permute(2, 0, 1, 3).flatten(2),
+        }[layout]
+        tensors = [arrange(t).contiguous() for t in (q, k, v)]
+        keywords = {"sparse_mode": mode, "scale": 0.2, "sink": sink}
+        if mode:
+            keywords["atten_mask"] = triangle
+        if mode == 4:
+            keywords |= {"pre_tockens": 200, "next_tockens": 0}
+        want = torch_npu.npu_fusion_attention(*tensors, N, layout, **keywords)
+        got = cp.npu_fusion_attention(*shards(tensors, "zigzag", dim), N, layout, **keywords)
+        assert_bits(got[0], cp.shard(want[0], dim), layout, mode)
+        for own, statistic in zip(got[1:3], want[1:3], strict=True):
+            assert_bits(own, cp.shard(statistic, 2), layout, mode)
+        assert got[4:] == want[4:]
+
+
+def npu_packed(rank, ranks):
+    ends = [100, 100, 640, 1000]
+    tensors = [torch.randn(1111, heads, D) for heads in (N, NKV, NKV)]
+    keywords = {"actual_seq_qlen": ends, "actual_seq_kvlen": ends, "softmax_layout": "TND", "keep_prob": 0.5}
+    want = torch_npu.npu_fusion_attention(*tensors, N, "TND", **keywords, seed=5, offset=3)
+    for cut in cuts(1111, ranks):
+        own = shards(tensors, cut, 0)
+        got = cp.npu_fusion_attention(*own, N, "TND", **keywords, seed=5, offset=3, cut=cut)
+        for i in range(3):
+            assert_bits(got[i], cp.shard(want[i], 0, cut=cut), cut)
+        assert got[4:] == want[4:] == (5, 3, want[6])
+    own = shards(tensors, "zigzag", 0)
+    drawn = cp.npu_fusion_attention(*own, N, "TND", **keywords)
+    again = cp.npu_fusion_attention(*own, N, "TND", **keywords, seed=drawn[4], offset=drawn[5])
+    assert_bits(drawn[0], again[0])
+    call = cp.npu_fusion_attention
+    text = r"rank \d: softmax_layout=\"\", want \"TND\""
+    raises_on_all(ValueError, text, call, *own, N, "TND", actual_seq_qlen=ends, actual_seq_kvlen=ends)
+    last = rank == ranks - 1
+    raises_on_all(ValueError, r"seed=7, want 5", call, *own, N, "TND", **keywords, seed=7 if last else 5)
+    text = rf"rank {ranks - 1}: actual_seq_qlen\[1\]=90, want"
+    wrong = {**keywords, "actual_seq_qlen": [100, 90, 640, 1000] if last else ends}
+    raises_on_all(ValueError, text, call, *own, N, "TND", **wrong)
+    mask = torch.zeros(600, 600, dtype=torch.bool)
+    raises_on_all(ValueError, "atten_mask: not taken over ranks", call, *own, N, "TND", atten_mask=mask, **keywords)
+    bad = {"sparse_mode": 2, "atten_mask": torch.zeros(2048, 2048, dtype=torch.bool)}
+    raises_on_all(ValueError, r"rank 0: atten_mask\[0\]\[1\]=0, want 1", call, *own, N, "TND", **keywords, **bad)
+
+
+# Whole models.
+
+
+def modules(rank, ranks):
+    """PyTorch's own layers: they look scaled_dot_product_attention up when they are called."""
+    torch.manual_seed(11)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True).eval()
+    x = torch.randn(2, 600, 32)
+    before = torch.nn.functional.scaled_dot_product_attention
+    causal = torch.nn.Transformer.generate_square_subsequent_mask
+    with torch.no_grad():
+        with fa.torch.replace_scaled_dot_product_attention():
+            want = layer(x, src_mask=causal(600), is_causal=True)
+        for cut in cuts(600, ranks):
+            own = cp.shard(x, 1, cut=cut)
+            with cp.enable(None, cut):
+                got = layer(own, src_mask=causal(own.shape[1]), is_causal=True)
+                with cp.enable(cut=cut, strategy="heads"):
+                    assert_bits(layer(own, src_mask=causal(own.shape[1]), is_causal=True), got)
+                with pytest.raises(ValueError, match="need_weights=True, want False"):
+                    layer.self_attn(own, own, own)
+            assert_bits(got, cp.shard(want, 1, cut=cut), cut)
+    assert torch.nn.functional.scaled_dot_product_attention is before
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def transformers_models(rank, ranks):
+    """Logits of Llama, and of Mistral with its window, by "sdpa" and by "fa"; what is not taken; that all is put back."""
+    from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
+    from transformers import MistralConfig, MistralForCausalLM
+
+    import fa.transformers  # noqa: F401  (registers "fa")
+
+    before = [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]
+    sizes = {
+        "vocab_size": 97,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+    }
+    tokens = torch.randint(3, 97, (2, 700))
+    llama = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+    mistral = MistralForCausalLM(MistralConfig(**sizes, sliding_window=150)).eval()
+    for model, name, cached in ((llama, "sdpa", False), (llama, "fa", True), (mistral, "sdpa", True)):
+        model.set_attn_implementation("fa")
+        with torch.no_grad():
+            want = model(tokens).logits
+            model.set_attn_implementation(name)
+            for cut in cuts(700, ranks) if ranks < 4 else ["zigzag"]:
+                own, at = cp.shard(tokens, 1, cut=cut), cp.positions(700, cut=cut)[None]
+                with cp.enable(cut=cut):
+                    got = model(own, position_ids=at, use_cache=cached).logits
+                assert_bits(got, cp.shard(want, 1, cut=cut), name, cut)
+    with cp.enable(), torch.no_grad():
+        own, at = cp.shard(tokens, 1), cp.positions(700)[None]
+        padding = torch.ones_like(own)
+        padding[:, 0] = rank < ranks - 1
+        text = f"rank {ranks - 1}: attention_mask: padding is not taken over ranks"
+        raises_on_all(ValueError, text, llama, own, position_ids=at, attention_mask=padding)
+        text = "rank 0: position_ids: 5, want .*: the positions of this rank's rows"
+        packed = at.clone()
+        packed[:, -5:] = torch.arange(5, 10)
+        raises_on_all(ValueError, text, llama, own, position_ids=packed, use_cache=False)
+    assert before == [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]
+
+
+ROWS = ["rows", "gradients_of_rows"]
+FORWARD = ["attention", "rules_of_other_lengths", "shapes_and_scales", "dropout", "rope", "npu", "npu_packed", "modules"]
+ERRORS = ["errors"]
+MODELS = ["transformers_models"]
