@@ -1,34 +1,40 @@
-# Installs libfa, libfa_aclnn, their headers, the CMake package and fa.pc. The prefix may be moved afterwards.
+# Installs libfa, libfa_aclnn, their headers, the CMake package and fa.pc. The prefix may be moved afterwards. Components:
+# runtime (shared libraries), mpi (libfa_mpi), development (headers, archives, links, packages), tools (the command line
+# tool).
 
 include(CMakePackageConfigHelpers)
 
 set(fa_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fa)
 
-install(TARGETS fa fa_aclnn EXPORT fa_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-                                              LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# fa_install_libraries(export component target ...)
+function(fa_install_libraries export component)
+  install(TARGETS ${ARGN} EXPORT ${export}
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component} NAMELINK_COMPONENT development)
+  install(EXPORT ${export} FILE ${export}.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir} COMPONENT development)
+endfunction()
+
+fa_install_libraries(fa_targets runtime fa fa_aclnn)
 set(fa_absent_headers "")
 if(TARGET fa_mpi)
   # The component mpi of the package: a consumer without MPI is not asked for it.
-  install(TARGETS fa_mpi EXPORT fa_mpi_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-                                               LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT fa_mpi_targets FILE fa_mpi_targets.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir})
+  fa_install_libraries(fa_mpi_targets mpi fa_mpi)
 else()
   set(fa_absent_headers PATTERN "mpi.h" EXCLUDE)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ ${PROJECT_BINARY_DIR}/include/
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${fa_absent_headers})
-install(EXPORT fa_targets FILE fa_targets.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir})
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development FILES_MATCHING PATTERN "*.h" ${fa_absent_headers})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/fa-config.cmake.in ${PROJECT_BINARY_DIR}/fa-config.cmake
                               INSTALL_DESTINATION ${fa_package_dir})
 # Before 1.0 a minor version may change the interface.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/fa-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/fa-config.cmake ${PROJECT_BINARY_DIR}/fa-config-version.cmake
-        DESTINATION ${fa_package_dir})
+        DESTINATION ${fa_package_dir} COMPONENT development)
 if(NOT BUILD_SHARED_LIBS)
   # A static libfa leaves its own libraries to the consumer's link.
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/fa_dependencies.cmake ${PROJECT_SOURCE_DIR}/cmake/FindOpenBLASPthread.cmake
-          DESTINATION ${fa_package_dir})
+          DESTINATION ${fa_package_dir} COMPONENT development)
 endif()
 
 file(RELATIVE_PATH fa_pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
@@ -40,4 +46,4 @@ else()
   set(fa_pc_cflags " -DFA_STATIC_DEFINE")
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/fa.pc.in ${PROJECT_BINARY_DIR}/fa.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/fa.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/fa.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Usage: setup.sh [aarch64]
+# Usage: setup.sh [aarch64 | packages]
 # Installs what building and testing needs, from Debian 12. Does nothing if all of it is there. With aarch64 it also
-# installs what the preset of that name needs to cross-compile and to run its tests.
+# installs what the preset of that name needs to cross-compile and to run its tests; with packages what
+# scripts/packages.sh and scripts/wheel.sh need.
 set -eu
 
 packages="
@@ -17,6 +18,9 @@ packages="
 # A test uses it from wherever python3 finds it.
 python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
 
+if [ "${1:-}" = packages ]; then
+  packages="$packages dpkg-dev lintian patchelf"
+fi
 if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
   packages="$packages g++-aarch64-linux-gnu qemu-user"
   for library in libtbb-dev libopenblas-pthread-dev libhwloc-dev libgtest-dev libgmock-dev \

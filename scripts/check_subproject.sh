@@ -1,0 +1,45 @@
+#!/bin/sh
+# Usage: check_subproject.sh [--link]
+# A project that takes this checkout by add_subdirectory, and one that takes it by FetchContent, are configured, and their
+# program is compiled against fa::fa: they get the libraries and neither tests, tool nor benchmarks. With --link libfa is
+# built too and the program runs, which takes minutes.
+set -eu
+source=$(cd "$(dirname "$0")/.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+for way in add_subdirectory FetchContent; do
+  echo "By $way:"
+  mkdir "$scratch/$way"
+  {
+    echo "cmake_minimum_required(VERSION 3.25)"
+    echo "project(consumer LANGUAGES CXX)"
+    if [ $way = add_subdirectory ]; then
+      echo "add_subdirectory(\"$source\" fa EXCLUDE_FROM_ALL)"
+    else
+      echo "include(FetchContent)"
+      echo "FetchContent_Declare(fa SOURCE_DIR \"$source\")"
+      echo "FetchContent_MakeAvailable(fa)"
+    fi
+    echo "foreach(target fa_cli ops_test gtest)"
+    echo "  if(TARGET \${target})"
+    echo "    message(FATAL_ERROR \"\${target} is built for a consumer\")"
+    echo "  endif()"
+    echo "endforeach()"
+    echo "if(DEFINED CPACK_PACKAGE_NAME)"
+    echo "  message(FATAL_ERROR \"the packages of a consumer are its own\")"
+    echo "endif()"
+    echo "add_executable(consumer \"$source/examples/consumer/consumer.cc\")"
+    echo "target_link_libraries(consumer PRIVATE fa::fa)"
+    # Compiled without libfa being built first.
+    echo "add_library(objects OBJECT \"$source/examples/consumer/consumer.cc\")"
+    echo "target_include_directories(objects PRIVATE \$<TARGET_PROPERTY:fa::fa,INTERFACE_INCLUDE_DIRECTORIES>)"
+    echo "target_compile_features(objects PRIVATE cxx_std_20)"
+  } >"$scratch/$way/CMakeLists.txt"
+  cmake -S "$scratch/$way" -B "$scratch/$way/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$scratch/$way/log"
+  cmake --build "$scratch/$way/build" --target objects
+  if [ "${1:-}" = --link ]; then
+    cmake --build "$scratch/$way/build" --target consumer
+    "$scratch/$way/build/consumer"
+  fi
+done

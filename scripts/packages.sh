@@ -1,0 +1,54 @@
+#!/bin/sh
+# Usage: packages.sh BUILD_DIR OUT_DIR
+# Makes libfa0, libfa-dev and fa-tools as Debian packages and a tarball of a finished build, and checks them: lintian
+# finds no errors; unpacked into an empty root they hold what examples/consumer needs by find_package and by pkg-config;
+# the tool runs there; the components hold what they should and nothing twice.
+# Wants dpkg-dev and lintian (scripts/setup.sh packages); without them it returns 77.
+set -eu
+for program in lintian dpkg-shlibdeps; do
+  command -v $program >/dev/null || { echo "packages: no $program; scripts/setup.sh packages installs it"; exit 77; }
+done
+build=$(cd "$1" && pwd)
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+source=$(cd "$(dirname "$0")/.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+rm -f "$out"/*.deb "$out"/fa-*.tar.gz
+cd "$out"
+cpack --config "$build/CPackConfig.cmake" -G "DEB;TGZ" -B "$scratch/cpack" >"$scratch/cpack.log" 2>&1 || {
+  cat "$scratch/cpack.log" >&2
+  exit 1
+}
+find "$scratch/cpack" -maxdepth 1 \( -name '*.deb' -o -name '*.tar.gz' \) -exec mv {} "$out" \;
+ls -l "$out"
+
+for package in 'libfa[0-9]' libfa-dev fa-tools; do
+  [ -n "$(find "$out" -name "${package}_*.deb")" ] || { echo "packages: no $package" >&2; exit 1; }
+done
+
+echo "lintian:"
+lintian --allow-root --fail-on error --tag-display-limit 0 "$out"/*.deb
+
+mkdir "$scratch/root"
+for package in "$out"/*.deb; do
+  dpkg-deb -c "$package" | awk '!/\/$/ {print $6}' >>"$scratch/files"
+  dpkg-deb -x "$package" "$scratch/root"
+done
+twice=$(sort "$scratch/files" | uniq -d)
+[ -z "$twice" ] || { echo "packages: in two packages: $twice" >&2; exit 1; }
+
+libdir=$(dirname "$(find "$scratch/root" -name 'libfa.so')")
+echo "The tool:"
+LD_LIBRARY_PATH=$libdir "$scratch/root/usr/bin/fa" info | head -2
+echo "By find_package:"
+cmake -S "$source/examples/consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/root/usr" \
+  -DCMAKE_BUILD_TYPE=Release >"$scratch/consumer.log"
+cmake --build "$scratch/consumer" >>"$scratch/consumer.log"
+"$scratch/consumer/consumer"
+echo "By pkg-config:"
+# shellcheck disable=SC2046  # a list of flags
+"${CXX:-c++}" -std=c++20 -O2 "$source/examples/consumer/consumer.cc" -o "$scratch/program" \
+  $(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --cflags --libs fa)
+LD_LIBRARY_PATH=$libdir "$scratch/program"
