@@ -19,7 +19,7 @@ namespace fa::python {
 class GroupTransport final : public Transport {
  public:
   /// Tags that a call has for itself.
-  static constexpr int kTags = 8;
+  static constexpr int kTags = 1 << 15;
 
   /// @param first_tag  of the call's messages, which are kTags
   GroupTransport(nanobind::object group, int first_tag);

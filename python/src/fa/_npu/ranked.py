@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._errors import in_names
+from .._errors import in_names, own_names
 from .._torch.agreement import process_group
 from .._torch.ops import UNSIGNED_64
 from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
@@ -105,10 +105,8 @@ def npu_fusion_attention(
 
     def prepare() -> tuple[Ranks, Attention]:
         ranks = ranks_of(group, cut, strategy)
-        try:
+        with own_names(_NAMES):
             return ranks, arguments(query, key, value, input_layout, pse, atten_mask, sink, dropout_mask)
-        except ValueError as error:
-            raise in_names(error, _NAMES) from None
 
     out, softmax_max, softmax_sum, (sq, sk), state = attend(group, prepare, lambda error: in_names(error, _NAMES))
     statistics = (s.unsqueeze(-1).repeat(*[1] * s.dim(), 8) for s in (softmax_max, softmax_sum))

@@ -16,8 +16,8 @@ from torch import Tensor
 from .._fa import ranked_call_tags
 
 _NUMBERS = 4  # that a rank may add to its record
-# Tags of messages, the upper half of those that every backend has.
-_FIRST_TAG, _LAST_TAG = 1 << 14, 1 << 15
+# Tags of messages: programs use small ones, and MPICH has none above.
+_FIRST_TAG, _LAST_TAG = 1 << 27, 1 << 28
 _CALL_TAGS = ranked_call_tags()
 _KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError)}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import _fa
 from .._attention import AttentionGradients, _Call
-from .._errors import ERRORS, in_names
+from .._errors import ERRORS, own_names
 from .agreement import Proposal, agree
 from .ops import SEQUENCE_AXIS, UNSIGNED_64, Call
 
@@ -59,10 +60,8 @@ def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Rank
             want = '"zigzag", "contiguous" or the (begin, end) intervals of each rank'
             raise TypeError(f"cut: want {want}, got {cut!r}") from None
     ranks = Ranks(group, name, intervals, strategy)
-    try:
+    with own_names(NAMES):
         ranks.shards(0, 0)
-    except ValueError as error:
-        raise in_names(error, NAMES) from None
     return ranks
 
 
@@ -130,7 +129,7 @@ def attend(
         ranks, attention = prepare()
         state = attention.call.dropout_state
         seed, offset = (0, 0) if state is None else state.tolist()
-        try:
+        with _told(renamed):
             bound = attention.bound()
             out, *statistics = bound.results()
             out = out if attention.out is None else attention.out
@@ -138,8 +137,6 @@ def attend(
             results = (out, *statistics)
             named = dict(zip(("out", "softmax_max", "softmax_sum"), results, strict=True))
             ranked = _fa.RankedForward({**bound.arrays, **named}, *bound.rest)
-        except ERRORS as error:
-            raise renamed(error) from None
         facts = {**ranks.facts(), **attention.facts, "requires_grad": recorded}
         return Proposal((ranks, _Forward(attention, ranked, results)), facts, [*attention.rows(), seed, offset])
 
@@ -192,7 +189,7 @@ class _Ranked(torch.autograd.Function):
         needs = ctx.needs_input_grad[1:]
 
         def propose() -> Proposal:
-            try:
+            with _told(run.renamed):
                 bound = attention.bound()
                 wanted = [t if i < 5 or needs[i] else None for i, t in enumerate(tensors)]
                 gradients = AttentionGradients(
@@ -207,8 +204,6 @@ class _Ranked(torch.autograd.Function):
                     **bound.named(gradients),
                 }
                 ranked = _fa.RankedBackward(arrays, *bound.rest)
-            except ERRORS as error:
-                raise run.renamed(error) from None
             return Proposal((ranked, gradients), {"gradients": [g is not None for g in gradients]}, [])
 
         agreed = agree(run.ranks.group, "gradients of attention", propose)
@@ -219,7 +214,16 @@ class _Ranked(torch.autograd.Function):
 
 def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
     state = None if call.dropout_state is None else tuple(n & UNSIGNED_64 for n in call.dropout_state.tolist())
-    try:
+    with _told(run.renamed):
         ranked.run(run.shards, run.ranks.group, first_tag, state)
+
+
+@contextlib.contextmanager
+def _told(renamed: Callable[[Exception], Exception]) -> Iterator[None]:
+    """Errors of the library's in the caller's terms, with their cause; others as they are."""
+    try:
+        yield
     except ERRORS as error:
-        raise run.renamed(error) from error.__cause__
+        if not hasattr(error, "parts"):
+            raise
+        raise renamed(error) from error.__cause__

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._errors import in_names
+from .._errors import own_names
 from .agreement import Proposal, agree, gather, process_group
 from .ranked import NAMES, Cut, Ranks, ranks_of
 
@@ -28,10 +28,8 @@ def rows_held(rows: int, group: Any, ranks: Ranks) -> Tensor:
 
 
 def _intervals(rows: int, group: Any, ranks: Ranks, rank: int | None = None) -> list[tuple[int, int]]:
-    try:
+    with own_names(NAMES):
         return ranks.shards(rows, rows).rows_held(rows, group.rank() if rank is None else rank, group.size())
-    except ValueError as error:
-        raise in_names(error, NAMES) from None
 
 
 def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
