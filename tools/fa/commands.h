@@ -5,8 +5,8 @@
 
 namespace fa::tool {
 
-// Each adds one command below its group. A new operator adds lines here and in main.cc and a file in commands/ or
-// bench/. A command does its work in CLI11's callback and throws UsageError or Failure.
+// Each adds one command below its group. A new operator adds lines here and in command_line.cc and a file in commands/
+// or bench/. A command does its work in CLI11's callback and throws UsageError or Failure.
 
 void AddRunForward(CLI::App& run);
 void AddRunBackward(CLI::App& run);

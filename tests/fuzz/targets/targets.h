@@ -22,12 +22,23 @@ void FuzzTables(std::span<const uint8_t> input);
 /// Calls of the C interface from two threads: handles are made, used, and destroyed in any order, twice, or never made.
 void FuzzFace(std::span<const uint8_t> input);
 
+/// A command line, from words of valid ones, other words and any bytes: it runs, or is refused in one line and leaves
+/// every file as it was. The first one takes the process to a folder of its own.
+void FuzzCommandLine(std::span<const uint8_t> input);
+
 struct FuzzTarget {
   const char* name;  ///< of the program fuzz_NAME and the folder tests/fuzz/corpus/NAME
   void (*run)(std::span<const uint8_t> input);
 };
 inline constexpr FuzzTarget kFuzzTargets[] = {
-    {"npy", FuzzNpy}, {"plans", FuzzPlans}, {"tables", FuzzTables}, {"face", FuzzFace}};
+    {"npy", FuzzNpy},
+    {"plans", FuzzPlans},
+    {"tables", FuzzTables},
+    {"face", FuzzFace},
+#ifdef FA_FUZZ_COMMAND_LINE  // the build has the commands of fa
+    {"command_line", FuzzCommandLine},
+#endif
+};
 
 /// Ends the process, with the text, unless `holds`.
 void Require(bool holds, const std::string& text);

@@ -38,4 +38,6 @@ const char* FlagThatRead(const std::string& path) {
   return nullptr;
 }
 
+void ForgetFilesRead() { FilesRead().clear(); }
+
 }  // namespace fa::tool

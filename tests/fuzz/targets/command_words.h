@@ -1,0 +1,27 @@
+#ifndef FA_TESTS_FUZZ_TARGETS_COMMAND_WORDS_H_
+#define FA_TESTS_FUZZ_TARGETS_COMMAND_WORDS_H_
+
+#include <string>
+#include <vector>
+
+#include "fuzz/targets/targets.h"
+
+namespace fa::test {
+
+/// A file that the valid lines read, with all elements 1.
+struct CommandFile {
+  const char* name;
+  char type;  ///< f: float32, i: int32, b: bool, 8: int8, x: not a .npy file
+  std::vector<int64_t> shape;
+};
+[[nodiscard]] const std::vector<CommandFile>& CommandFiles();
+
+/// The words behind "fa" of a valid line, which the input chooses, and changes of them to other options, values, files
+/// and bytes. No word has a '/', and a benchmark is refused before it measures.
+[[nodiscard]] std::vector<std::string> CommandWords(InputBytes& input);
+/// Whether a run of these words would take gigabytes, as asked.
+[[nodiscard]] bool AsksForGigabytes(const std::vector<std::string>& words);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_FUZZ_TARGETS_COMMAND_WORDS_H_
