@@ -2,7 +2,7 @@
 # Usage: setup.sh [aarch64 | packages]
 # Installs what building and testing needs, from Debian 12. Does nothing if all of it is there. With aarch64 it also
 # installs what the preset of that name needs to cross-compile and to run its tests; with packages what
-# scripts/packages.sh and scripts/wheel.sh need.
+# scripts/packages.sh needs.
 set -eu
 
 packages="
@@ -19,7 +19,7 @@ packages="
 python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
 
 if [ "${1:-}" = packages ]; then
-  packages="$packages dpkg-dev lintian patchelf"
+  packages="$packages dpkg-dev lintian"
 fi
 if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
   packages="$packages g++-aarch64-linux-gnu qemu-user"

