@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fa/version.h"
 #include "npy/npy_file.h"
 #include "tools/cli_run.h"
 #include "tools/forward_call.h"
@@ -341,7 +342,7 @@ TEST(CliUsage, PackedLayoutNeedsLengths) {
 }
 
 TEST(CliUsage, HelpAndVersionSucceed) {
-  EXPECT_EQ(RunCli("--version").out, "0.1.0\n");
+  EXPECT_EQ(RunCli("--version").out, FA_VERSION_STRING "\n");
   const CliResult help = RunCli("run forward --help");
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("--actual-seq-kvlen"));
