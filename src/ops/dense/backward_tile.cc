@@ -58,6 +58,7 @@ struct BackwardTile::Tile {
   BackwardScratch scratch;
   int64_t slot_row = 0;  ///< of row_begin
   Interval column;
+  int64_t first_key = 0;  ///< the key that the slot's rows of keys begin with
   StripArray<ColumnStrip, kMaxGradStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
@@ -71,17 +72,20 @@ struct BackwardTile::Tile {
   core::kernels::FetchList fetch = {};
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
+  /// Where a key stands in the slot's rows of keys.
+  [[nodiscard]] int64_t SlotKey(int64_t key) const { return key - first_key; }
 };
 
 BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
                            const core::kernels::KernelTable& table, const GradRows& rows,
-                           const BackwardBuffers& buffers, std::byte* workspace)
+                           const BackwardBuffers& buffers, std::byte* workspace, const TravellingSums* sums)
     : problem_(problem),
       plan_(plan),
       table_(table),
       rows_(rows),
       buffers_(buffers),
       workspace_(workspace),
+      sums_(sums),
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
@@ -94,19 +98,27 @@ void BackwardTile::operator()(int32_t task, int worker) {
             .scratch = buffers_.Scratch(workspace_, worker),
             .column = {item.key_begin, item.key_end}};
   tile.slot_row = SlotRow(item);
+  if (sums_ != nullptr) {
+    tile.slot.dk = sums_->dk + item.head_kv * sums_->dk_head;
+    tile.slot.dv = sums_->dv + item.head_kv * sums_->dv_head;
+    tile.slot.k = sums_->k + item.head_kv * sums_->k_head;
+    tile.slot.v = sums_->v + item.head_kv * sums_->v_head;
+    tile.first_key = sums_->first_key;
+  }
   tile.next = NextOf(task);
   if (tile.rows() > 0) OpenRows(tile);
   if (!tile.column.empty() && item.first_of_column) OpenColumn(tile);
   if (tile.rows() > 0 && !tile.column.empty()) Accumulate(tile);
   if (tile.rows() > 0 && item.last_of_rows) CloseRows(tile);
-  if (!tile.column.empty() && item.last_of_column) CloseColumn(tile);
+  if (!tile.column.empty() && item.last_of_column && sums_ == nullptr) CloseColumn(tile);
 }
 
 /// Where the item's rows begin in its slot.
 int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
   const int64_t rows_per_head = (sq + plan_.block_q - 1) / plan_.block_q * plan_.block_q;
-  return (item.head - item.head_kv * problem_.group()) * rows_per_head + item.row_begin;
+  const int64_t first = plan_.slot_row_of.empty() ? 0 : plan_.slot_row_of[static_cast<size_t>(item.sequence)];
+  return first + (item.head - item.head_kv * problem_.group()) * rows_per_head + item.row_begin;
 }
 
 /// The next tile of the task's column, which is the first of its successors; null if that tile packs its panels itself.
@@ -178,10 +190,13 @@ void BackwardTile::OpenRows(Tile& tile) const {
 }
 
 void BackwardTile::OpenColumn(const Tile& tile) const {
-  const int64_t columns = problem_.d + problem_.d_rope, keys = tile.column.size(), begin = tile.column.begin;
-  std::memset(tile.slot.dk + begin * columns, 0, sizeof(float) * static_cast<size_t>(keys * columns));
-  std::memset(tile.slot.dv + begin * problem_.dv, 0, sizeof(float) * static_cast<size_t>(keys * problem_.dv));
-  const int64_t row = tile.sequence.k_offset + begin;
+  const int64_t columns = problem_.d + problem_.d_rope, keys = tile.column.size();
+  const int64_t begin = tile.SlotKey(tile.column.begin);
+  if (sums_ == nullptr) {
+    std::memset(tile.slot.dk + begin * columns, 0, sizeof(float) * static_cast<size_t>(keys * columns));
+    std::memset(tile.slot.dv + begin * problem_.dv, 0, sizeof(float) * static_cast<size_t>(keys * problem_.dv));
+  }
+  const int64_t row = tile.sequence.k_offset + tile.column.begin;
   const auto copy = [&](const layout::RowsView& tensor, int64_t width, float* to, int64_t stride) {
     (table_.pairs() ? table_.rows->pair_rows : table_.rows->widen)(
         BlockAt(tensor, tile.item.sequence, tile.item.head_kv, row), keys, width, to, stride);
@@ -215,8 +230,9 @@ void BackwardTile::BindKeys(Tile& tile) const {
   };
   KeyRows& keys = tile.keys;
   keys.first = tile.keys_of_dq.first = begin;
-  const float* k = tile.slot.k + buffers_.KeyOffset(begin);
-  keys.v = buffers_.copies_v() ? core::kernels::RowBlock{tile.slot.v + begin * problem_.dv, DType::kF32, problem_.dv}
+  const int64_t slot_key = tile.SlotKey(begin);
+  const float* k = tile.slot.k + buffers_.KeyOffset(slot_key);
+  keys.v = buffers_.copies_v() ? core::kernels::RowBlock{tile.slot.v + slot_key * problem_.dv, DType::kF32, problem_.dv}
                                : in_place(rows_.v);
   if (table_.pairs()) {
     keys.k = in_place(rows_.k);
@@ -383,13 +399,13 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       args.a = strip.s + at * strip.kernels->OuterWidth();
       args.b = tile.d_out;
       args.columns = problem_.dv;
-      args.c = tile.slot.dv + key * problem_.dv;
+      args.c = tile.slot.dv + tile.SlotKey(key) * problem_.dv;
       args.c_stride = problem_.dv;
       outer(args);
       args.a = strip.dp + at * strip.kernels->OuterWidth();
       args.b = tile.q;
       args.columns = problem_.d;
-      args.c = tile.slot.dk + key * columns;
+      args.c = tile.slot.dk + tile.SlotKey(key) * columns;
       args.c_stride = columns;
       outer(args);
       if (problem_.d_rope == 0) return;

@@ -11,13 +11,23 @@
 
 namespace fa::ops {
 
+/// Where sums of columns lie that outlive a graph: dK and dV of kv head h of a call begin at dk + h * dk_head, those of
+/// key `first_key` first. Tiles add to them; they neither clear nor round them.
+struct TravellingSums {
+  float *dk = nullptr, *dv = nullptr;
+  int64_t dk_head = 0, dv_head = 0;
+  float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns where tiles copy them
+  int64_t k_head = 0, v_head = 0;
+  int64_t first_key = 0;
+};
+
 /// The backward's tile program: runs any task of a BackwardPlan. One per Run, shared by all workers.
 class BackwardTile {
  public:
   /// All arguments are kept by the caller.
   BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
                const core::kernels::KernelTable& table, const GradRows& rows, const BackwardBuffers& buffers,
-               std::byte* workspace);
+               std::byte* workspace, const TravellingSums* sums = nullptr);
 
   /// Runs one task with the worker's own scratch.
   void operator()(int32_t task, int worker);
@@ -49,6 +59,7 @@ class BackwardTile {
   const GradRows& rows_;
   const BackwardBuffers& buffers_;
   std::byte* workspace_;
+  const TravellingSums* sums_;  ///< null: dK and dV of a column are those of its slot
   ScoreTile score_tile_;
 };
 

@@ -20,13 +20,8 @@ void WriteSinkGradient(const tiling::AttentionProblem& problem, const GradRows& 
     for (size_t b = 0; b < problem.sequences.size(); ++b) {
       const tiling::Sequence& sequence = problem.sequences[b];
       const auto index = static_cast<int64_t>(b);
-      for (int64_t i = 0; i < sequence.sq; ++i) {
-        const int64_t row = sequence.q_offset + i;
-        const float row_sum = rows.softmax_sum.At(index, n, row);
-        if (row_sum == 0) continue;  // Sk = 0
-        const double p = std::exp(static_cast<double>(rows.sink[n]) - rows.softmax_max.At(index, n, row)) / row_sum;
-        sum -= p * delta[buffers.RowBase(index) + n * sequence.sq + i];
-      }
+      const float* of_rows = delta + buffers.RowBase(index) + n * sequence.sq;
+      sum = AddSinkRows(rows, rows.sink[n], sequence, index, n, of_rows, sum);
     }
     rows.dsink[n] = static_cast<float>(sum);
   }
@@ -39,9 +34,7 @@ void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows&
     for (size_t b = 0; b < problem.sequences.size(); ++b) {
       const auto index = static_cast<int64_t>(b);
       const int64_t sq = problem.sequences[b].sq;
-      const float* row = slope_rows + buffers.RowBase(index) + n * sq;
-      double sum = 0;
-      for (int64_t i = 0; i < sq; ++i) sum -= row[i];
+      const double sum = AddSlopeRows(slope_rows + buffers.RowBase(index) + n * sq, sq, 0);
       shared += sum;
       if (!rows.dslopes_shared) rows.dslopes.Write(index, n, 0, static_cast<float>(sum));
     }
@@ -95,6 +88,23 @@ void ClearRows(const layout::MutableRowsView& tensor, int64_t heads, int64_t col
 }
 
 }  // namespace
+
+double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b, int64_t head,
+                   const float* delta, double sum) {
+  for (int64_t i = 0; i < sequence.sq; ++i) {
+    const int64_t row = sequence.q_offset + i;
+    const float row_sum = rows.softmax_sum.At(b, head, row);
+    if (row_sum == 0) continue;  // Sk = 0
+    const double p = std::exp(static_cast<double>(sink) - rows.softmax_max.At(b, head, row)) / row_sum;
+    sum -= p * delta[i];
+  }
+  return sum;
+}
+
+double AddSlopeRows(const float* slope_rows, int64_t count, double sum) {
+  for (int64_t i = 0; i < count; ++i) sum -= slope_rows[i];
+  return sum;
+}
 
 void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace) {
   if (float* bias = buffers.KeyBias(workspace); bias != nullptr) {

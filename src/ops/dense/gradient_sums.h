@@ -1,12 +1,23 @@
 #ifndef FA_OPS_GRADIENT_SUMS_H_
 #define FA_OPS_GRADIENT_SUMS_H_
 
+#include <cstdint>
+
 #include "core/kernels/kernel_types.h"
 #include "fa/tensor.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
+#include "tiling/problem.h"
 
 namespace fa::ops {
+
+/// A head's gradient of the sink in a sequence: adds its rows in their order. What was added before and what is added
+/// next may come from other calls: the chain is one of doubles.
+/// @param delta  of the sequence's rows of the head, one after the other
+[[nodiscard]] double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
+                                 int64_t head, const float* delta, double sum);
+/// The same of its slope. @param slope_rows  of `count` rows
+[[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
 
 /// Clears the sums that every tile of a run adds to. Call it before the graph runs.
 void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace);

@@ -8,69 +8,14 @@
 
 #include "fa/version.h"
 #include "layout/bind_layout.h"
-#include "layout/overlap.h"
 #include "ops/bind/argument_error.h"
 #include "ops/ranks/cut_rows.h"
+#include "ops/ranks/whole_call.h"
 
 namespace fa::ops {
 namespace {
 
 using tiling::Interval;
-using tiling::RowShards;
-
-/// A tensor of this rank with the size that it has in the whole call; the caller's strides are checked and left out.
-class WholeTensors {
- public:
-  WholeTensors(const RowShards& q, const RowShards& k, int rank) : q_(q), k_(k), rank_(rank) {}
-
-  template <typename View>
-  Status Widen(const char* name, View* tensor, const layout::Axes& axes, bool queries, bool written = false) const {
-    return Widen(name, tensor, axes.rank, axes.seq, queries, written);
-  }
-
-  /// Leaves tensors of a wrong rank to bind.
-  template <typename View>
-  Status Widen(const char* name, View* tensor, int rank, int axis, bool queries, bool written) const {
-    if (tensor->shape.rank() < rank) return Status::Ok();
-    if (Status status = CheckView(name, *tensor, /*any_innermost=*/rank < 3 || axis == 2); !status.ok()) return status;
-    const RowShards& shards = queries ? q_ : k_;
-    const int64_t own = shards.Count(rank_);
-    if (tensor->shape[axis] != own) {
-      return WrongSize(name, axis, tensor->shape[axis],
-                       "want " + std::to_string(own) + " (rows of this rank of " + std::to_string(shards.rows()) + ")");
-    }
-    if (written && !tensor->stride.empty() && layout::OverlapsItself(*tensor)) {
-      return Status::InvalidArgument(Arg(name, ".stride").Is(Text(tensor->stride)) +
-                                     ", want strides that keep its elements apart");
-    }
-    tensor->shape[axis] = shards.rows();
-    tensor->stride = {};
-    return Status::Ok();
-  }
-
- private:
-  const RowShards& q_;
-  const RowShards& k_;
-  int rank_;
-};
-
-Status CheckTaken(const AttentionArgs& args, const AttentionOptions& options) {
-  if (args.drop_mask.data != nullptr) {
-    return Status::InvalidArgument(Arg("drop_mask").Says("not taken over ranks, want ") + Arg("dropout") + " (a seed)");
-  }
-  if (args.dense_mask.data != nullptr) {
-    return Status::InvalidArgument(Arg("dense_mask").Says("not taken over ranks, want ") + Arg("mask"));
-  }
-  if (args.pse.data == nullptr) return Status::Ok();
-  if (options.pse_type < PseType::kSlopes) {
-    return Status::InvalidArgument(Arg("pse").Says("not taken over ranks with ") + Arg("pse_type") + " " +
-                                   std::to_string(static_cast<int>(options.pse_type)));
-  }
-  if (options.layout == Layout::kTND && args.pse.shape.rank() == 2) {
-    return Status::InvalidArgument(Arg("pse").Says("not taken over ranks as [B,N] with ") + Arg("layout") + " TND");
-  }
-  return Status::Ok();
-}
 
 Status WidenAll(const WholeTensors& tensors, Layout layout, AttentionArgs& whole) {
   const layout::Axes axes = layout::AxesOf(layout), out_axes = layout::AxesOf(layout::OutputLayout(layout));
@@ -87,7 +32,7 @@ Status WidenAll(const WholeTensors& tensors, Layout layout, AttentionArgs& whole
   const bool packed = layout == Layout::kTND;
   const auto widen_statistic = [&](const char* name, MutableTensorView* tensor) {
     if (tensor->data == nullptr) return Status::Ok();
-    return tensors.Widen(name, tensor, packed ? 2 : 3, packed ? 0 : 2, true, true);
+    return tensors.WidenStatistic(name, tensor, packed, true);
   };
   if (Status status = widen_statistic("softmax_max", &whole.softmax_max); !status.ok()) return status;
   if (Status status = widen_statistic("softmax_sum", &whole.softmax_sum); !status.ok()) return status;
@@ -121,7 +66,7 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  if (Status status = CheckTaken(args, options); !status.ok()) return status;
+  if (Status status = CheckTaken({args.pse, args.dense_mask, args.drop_mask}, options); !status.ok()) return status;
   AttentionArgs whole = args;
   if (Status status = WidenAll(WholeTensors(*q, *k, rank), options.layout, whole); !status.ok()) return status;
   auto bound = BindAttention(whole, options);
@@ -131,10 +76,7 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   result->whole = std::move(*bound);
   UseOwnStrides(args, options.layout, result->whole);
   result->rank = rank;
-  const Interval tail{result->whole.tail_row_begin, result->whole.tail_row_end};
-  for (const tiling::PlacedRows& run : Within(q->Of(rank), {&tail, 1})) {
-    result->tails.push_back({run.at, run.at + run.rows.size()});
-  }
+  result->tails = OwnRows(*q, rank, {result->whole.tail_row_begin, result->whole.tail_row_end});
   result->whole.tail_row_begin = result->whole.tail_row_end = 0;
   tiling::RankCall& call = result->call;
   call.problem = result->whole.problem;
@@ -143,6 +85,7 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   call.k = std::move(*k);
   call.strategy = shards.strategy;
   call.heads_in_flight = shards.heads_in_flight > 0 ? shards.heads_in_flight : 1;
+  call.statistics = int64_t{result->whole.has_max} + int64_t{result->whole.has_sum} + int64_t{result->whole.has_lse};
   return result;
 }
 
@@ -151,6 +94,7 @@ CallDescription Describe(const BoundRanks& bound, const AttentionOptions& option
   const BoundAttention& whole = bound.whole;
   const tiling::AttentionProblem& problem = whole.problem;
   call.Add("version", FA_VERSION_STRING);
+  call.Add("operator", bound.call.backward ? "FlashAttentionGrad" : "FlashAttention");
   call.Add("layout", Name(options.layout));
   call.Add("dtype", Name(problem.dtype));
   call.Add("batch", std::ssize(problem.sequences));
@@ -217,8 +161,9 @@ BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan
     const Interval rows = row_part.placed.rows;
     tiling::Sequence sequence = PartOf(of_whole, rows);
     sequence.q_offset = row_part.placed.at;
-    const Interval kept = sequence.rule.KeysOfRows({0, sequence.sq});
-    sequence.k_offset = kept.empty() ? 0 : keys.lead + keys.Place(of_whole.k_offset + kept.begin) - kept.begin;
+    // Of whole sequences all keys are there, else those that rows keep.
+    const Interval there = queries != nullptr ? Interval{0, sequence.sk} : sequence.rule.KeysOfRows({0, sequence.sq});
+    sequence.k_offset = there.empty() ? 0 : keys.lead + keys.Place(of_whole.k_offset + there.begin) - there.begin;
     part.problem.sequences.push_back(std::move(sequence));
     part.q_start.push_back((whole.q_start.empty() ? 0 : whole.q_start[s]) + rows.begin);
     part.kv_start.push_back(whole.kv_start.empty() ? 0 : whole.kv_start[s]);

@@ -31,6 +31,8 @@ struct BoundRanks {
 [[nodiscard]] CallDescription Describe(const BoundRanks& bound, const AttentionOptions& options,
                                        const SequenceShards& shards);
 
+[[nodiscard]] inline tiling::RankCall& CallOf(BoundRanks& bound) { return bound.call; }
+
 /// What `rank` computes in a unit, as a call of its own: sequences are parts of rows, heads those of the unit, and
 /// tensors those of one batch element. K and V lie where `keys` says, heads one after the other; so do Q and the
 /// outputs where `queries` is given.

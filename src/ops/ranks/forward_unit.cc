@@ -1,6 +1,5 @@
 #include "ops/ranks/forward_unit.h"
 
-#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -87,9 +86,9 @@ const std::byte* ForwardUnit::OfBatch(const void* data, const layout::Rows& rows
   return static_cast<const std::byte*>(data) + batch_ * rows.batch * static_cast<int64_t>(SizeOf(rows.dtype));
 }
 
-ForwardUnit::Places ForwardUnit::PlacesOf(const AttentionArgs& args, std::byte* staged) const {
+UnitPlaces ForwardUnit::PlacesOf(const AttentionArgs& args, std::byte* staged) const {
   const BoundAttention& whole = bound_.whole;
-  Places places;
+  UnitPlaces places;
   places.in_from.Add(OfBatch(args.k.data, whole.k));
   places.in_from.Add(OfBatch(args.v.data, whole.v));
   if (whole.has_rope) places.in_from.Add(OfBatch(args.k_rope.data, whole.k_rope));
@@ -108,19 +107,7 @@ ForwardUnit::Places ForwardUnit::PlacesOf(const AttentionArgs& args, std::byte* 
   return places;
 }
 
-void ForwardUnit::ClearSlack(std::byte* staged) const {
-  for (size_t t = 0; t < in_to_.size(); ++t) {
-    const RowTensor& tensor = in_to_[t];
-    if (tensor.axis != RowAxis::kKey) continue;
-    const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));
-    for (int64_t head = 0; head < heads_.size(); ++head) {
-      for (const tiling::PlacedRows& run : keys_.zeros) {
-        std::memset(staged + in_at_[t] + tensor.rows.Offset(0, head, run.at) * element, 0,
-                    static_cast<size_t>(run.rows.size() * tensor.RowBytes()));
-      }
-    }
-  }
-}
+void ForwardUnit::ClearSlack(std::byte* staged) const { ops::ClearSlack(in_to_, in_at_, keys_, heads_.size(), staged); }
 
 AttentionArgs ForwardUnit::UnitArgs(const AttentionArgs& args, std::byte* staged) const {
   const BoundAttention& whole = bound_.whole;

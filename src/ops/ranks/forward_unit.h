@@ -1,15 +1,14 @@
 #ifndef FA_OPS_RANKS_FORWARD_UNIT_H_
 #define FA_OPS_RANKS_FORWARD_UNIT_H_
 
-#include <array>
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "fa/flash_attention.h"
 #include "ops/dense/forward_program.h"
 #include "ops/ranks/bind_ranks.h"
+#include "ops/ranks/messenger.h"
 #include "ops/ranks/row_tensor.h"
 #include "ops/ranks/unit_messages.h"
 
@@ -32,23 +31,8 @@ class ForwardUnit {
   [[nodiscard]] const ForwardProgram* program() const { return program_.get(); }
   [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
 
-  /// Pointers to tensors in their order, without an allocation.
-  template <typename Byte>
-  class Pointers {
-   public:
-    void Add(Byte* data) { data_[count_++] = data; }
-    operator std::span<Byte* const>() const { return {data_.data(), count_}; }  // NOLINT(google-explicit-constructor)
-
-   private:
-    std::array<Byte*, 5> data_{};
-    size_t count_ = 0;
-  };
-  /// Where the tensors are in a run: of in_from(), in_to(), back_from() and back_to().
-  struct Places {
-    Pointers<const std::byte> in_from, back_from;
-    Pointers<std::byte> in_to, back_to;
-  };
-  [[nodiscard]] Places PlacesOf(const AttentionArgs& args, std::byte* staged) const;
+  /// Of in_from(), in_to(), back_from() and back_to().
+  [[nodiscard]] UnitPlaces PlacesOf(const AttentionArgs& args, std::byte* staged) const;
   /// Writes 0 to the staged rows next to the needed ones.
   void ClearSlack(std::byte* staged) const;
   /// The arguments of the program.

@@ -20,8 +20,8 @@ Status Messenger::Start(const UnitMessages& messages, int tag, std::span<const s
   return Status::Ok();
 }
 
-Status Messenger::Arrive(const UnitMessages& messages, std::span<const std::byte* const> from,
-                         std::span<std::byte* const> to, const ExchangeBuffers& buffers) const {
+void Messenger::Keep(const UnitMessages& messages, std::span<const std::byte* const> from,
+                     std::span<std::byte* const> to, const ExchangeBuffers& buffers) const {
   // What a rank keeps passes through the buffer of what it sends, behind the messages.
   std::byte* const kept = buffers.send + messages.send_bytes;
   std::byte* packed = kept;
@@ -32,10 +32,14 @@ Status Messenger::Arrive(const UnitMessages& messages, std::span<const std::byte
   for (size_t t = 0; t < to_.size(); ++t) {
     at = UnpackRows(to_[t], to[t], messages.kept_to.heads, messages.kept_to.Of(to_[t].axis), at);
   }
+}
+
+Status Messenger::Arrive(const UnitMessages& messages, std::span<std::byte* const> to,
+                         const ExchangeBuffers& buffers) const {
   const Transport::Request* request = buffers.requests;
   for (const PeerRows& message : messages.receive) {
     if (Status status = transport_.Wait(*request++); !status.ok()) return status;
-    at = buffers.receive + message.offset;
+    const std::byte* at = buffers.receive + message.offset;
     for (size_t t = 0; t < to_.size(); ++t) {
       at = UnpackRows(to_[t], to[t], message.heads, message.Of(to_[t].axis), at);
     }

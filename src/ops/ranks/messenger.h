@@ -1,6 +1,7 @@
 #ifndef FA_OPS_RANKS_MESSENGER_H_
 #define FA_OPS_RANKS_MESSENGER_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,24 @@
 
 namespace fa::ops {
 
+/// Pointers to the tensors of an exchange in their order, without an allocation.
+template <typename Byte>
+class Pointers {
+ public:
+  void Add(Byte* data) { data_[count_++] = data; }
+  operator std::span<Byte* const>() const { return {data_.data(), count_}; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::array<Byte*, 9> data_{};
+  size_t count_ = 0;
+};
+
+/// Where the tensors of a unit's two exchanges are in a run: what comes before its products, and what goes back.
+struct UnitPlaces {
+  Pointers<const std::byte> in_from, back_from;
+  Pointers<std::byte> in_to, back_to;
+};
+
 /// Memory of one exchange under way.
 struct ExchangeBuffers {
   std::byte* send = nullptr;
@@ -17,7 +36,7 @@ struct ExchangeBuffers {
   Transport::Request* requests = nullptr;  ///< messages.receive.size(), then messages.send.size()
 };
 
-/// One exchange of rows: Start, Arrive, Leave.
+/// One exchange of rows: Start, Keep and Arrive, Leave.
 class Messenger {
  public:
   Messenger(Transport& transport, std::span<const RowTensor> from, std::span<const RowTensor> to)
@@ -27,9 +46,12 @@ class Messenger {
   /// @param data  of each tensor: kv head 0 where `from` says
   [[nodiscard]] Status Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
                              const ExchangeBuffers& buffers) const;
-  /// Waits for what is received and puts it, and what is kept, in its place.
-  [[nodiscard]] Status Arrive(const UnitMessages& messages, std::span<const std::byte* const> from,
-                              std::span<std::byte* const> to, const ExchangeBuffers& buffers) const;
+  /// Puts what the rank keeps in its place.
+  void Keep(const UnitMessages& messages, std::span<const std::byte* const> from, std::span<std::byte* const> to,
+            const ExchangeBuffers& buffers) const;
+  /// Waits for what is received and puts it in its place.
+  [[nodiscard]] Status Arrive(const UnitMessages& messages, std::span<std::byte* const> to,
+                              const ExchangeBuffers& buffers) const;
   /// Waits until everything has been sent.
   [[nodiscard]] Status Leave(const UnitMessages& messages, const ExchangeBuffers& buffers) const;
 

@@ -1,6 +1,7 @@
 #include "ops/ranks/unit_messages.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace fa::ops {
@@ -93,6 +94,43 @@ UnitMessages MessagesIn(const tiling::RankCall& call, const tiling::RankPlan& pl
   }
   Finish(tensors, messages);
   return messages;
+}
+
+UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
+                          const StagedRows& finished, std::span<const RowTensor> tensors) {
+  UnitMessages messages;
+  const Interval heads = unit.heads[static_cast<size_t>(rank)];
+  const std::vector<Interval> mine = FinishedKeys(call, unit, rank);
+  for (int peer = 0; peer < call.ranks(); ++peer) {
+    PeerRows to{.peer = peer, .heads = {0, heads.size()}, .queries = {}, .keys = {}};
+    to.keys = Staged(finished, Within(call.k.Of(peer), mine));
+    PeerRows from{.peer = peer, .heads = heads, .queries = {}, .keys = {}};
+    from.keys = Within(call.k.Of(rank), FinishedKeys(call, unit, peer));
+    if (peer == rank) {
+      messages.kept_from = std::move(to);
+      messages.kept_to = std::move(from);
+    } else {
+      messages.send.push_back(std::move(to));
+      messages.receive.push_back(std::move(from));
+    }
+  }
+  Finish(tensors, messages);
+  return messages;
+}
+
+void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, const StagedRows& keys, int64_t heads,
+                std::byte* staged) {
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const RowTensor& tensor = tensors[t];
+    if (tensor.axis != RowAxis::kKey) continue;
+    const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));
+    for (int64_t head = 0; head < heads; ++head) {
+      for (const PlacedRows& run : keys.zeros) {
+        std::memset(staged + at[t] + tensor.rows.Offset(0, head, run.at) * element, 0,
+                    static_cast<size_t>(run.rows.size() * tensor.RowBytes()));
+      }
+    }
+  }
 }
 
 UnitMessages MessagesBack(const UnitMessages& in, std::span<const RowTensor> tensors) {

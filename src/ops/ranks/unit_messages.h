@@ -54,6 +54,13 @@ struct UnitMessages {
 [[nodiscard]] UnitMessages MessagesIn(const tiling::RankCall& call, const tiling::RankPlan& plan,
                                       const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                       const StagedRows& keys, std::span<const RowTensor> tensors);
+/// Gradients of keys, from the ranks that have them in the end to those that hold the keys, where rows stay.
+/// @param finished  FinishedKeys of `rank`
+[[nodiscard]] UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
+                                        const StagedRows& finished, std::span<const RowTensor> tensors);
+/// Writes 0 to the staged rows next to the needed keys, in tensors that are staged at staged + at[tensor].
+void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, const StagedRows& keys, int64_t heads,
+                std::byte* staged);
 /// Results back to the ranks that hold their rows: those of MessagesIn with sender and receiver exchanged.
 [[nodiscard]] UnitMessages MessagesBack(const UnitMessages& in, std::span<const RowTensor> tensors);
 

@@ -42,7 +42,9 @@ struct BackwardPlan {
   std::string reason;
   std::vector<BackwardItem> items;
   core::TaskGraph graph;
-  int64_t slots = 0;      ///< (sequence, kv head) pairs in flight
+  int64_t slots = 0;  ///< (sequence, kv head) pairs in flight
+  /// Per sequence: where its rows begin in a slot; empty: each has a slot of its own.
+  std::vector<int64_t> slot_row_of;
   int64_t slot_rows = 0;  ///< rows of the largest pair: group * sq with each head's sq rounded up to block_q
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< 4 d + ... : 2 * (3 (d + d_rope) + 2 dv) per pair

@@ -17,35 +17,74 @@ class TileMaker {
   TileMaker(const RowRule& rule, const BackwardCut& cut)
       : rule_(rule), cut_(cut), row_groups_(CeilDiv(rule.sq, cut.block_q)), columns_(CeilDiv(rule.sk, cut.block_k)) {
     last_of_rows_.assign(static_cast<size_t>(cut.group * row_groups_), PairTile::kNone);
+    columns_made_ = {std::min(cut.columns.begin, columns_), std::min(cut.columns.end, columns_)};
     for (int64_t row = 0; row < rule.sq; row += cut.strip_rows) {
       strip_keys_.push_back(rule.KeysOfRows({row, std::min(row + cut.strip_rows, rule.sq)}));
     }
+    if (!all_columns()) return;
     const auto count = static_cast<size_t>(CountPairTiles(rule, cut));
     result_.tiles.reserve(count);
     steps_.reserve(count);
   }
 
   PairTiles Make() {
-    const bool descend = ColumnsDescend(rule_);
-    for (int64_t c = 0; c < columns_; ++c) {
+    const bool descend =
+        cut_.order == ColumnOrder::kOfRule ? ColumnsDescend(rule_) : cut_.order == ColumnOrder::kDescending;
+    if (!all_columns()) FindOtherVisits(descend);
+    for (int64_t c = 0; c < columns_made_.size(); ++c) {
       if (c % cut_.band == 0) result_.band_begin.push_back(std::ssize(result_.tiles));
-      AddColumn(descend ? columns_ - 1 - c : c);
+      AddColumn(descend ? columns_made_.end - 1 - c : columns_made_.begin + c);
     }
-    AddRowsWithoutKeys();
+    if (cut_.rows_without_keys) AddRowsWithoutKeys();
     result_.band_begin.push_back(std::ssize(result_.tiles));
-    for (const int32_t last : last_of_rows_) {
-      if (last != PairTile::kNone) At(last).item.last_of_rows = true;
+    for (size_t r = 0; r < last_of_rows_.size(); ++r) {
+      const int32_t last = last_of_rows_[r];
+      if (last == PairTile::kNone) continue;
+      At(last).item.last_of_rows = !VisitedElsewhere(visited_after_, static_cast<int64_t>(r) % row_groups_);
     }
     if (cut_.band > 1) SortBandsBySteps();
     return std::move(result_);
   }
 
  private:
+  [[nodiscard]] bool all_columns() const { return columns_made_ == Interval{0, columns_}; }
+
+  [[nodiscard]] static bool VisitedElsewhere(const std::vector<bool>& visited, int64_t row_group) {
+    return !visited.empty() && visited[static_cast<size_t>(row_group)];
+  }
+
+  /// The row groups that columns before (after) those that are made visit.
+  void FindOtherVisits(bool descend) {
+    const auto visits = [&](Interval columns) {
+      std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);
+      for (int64_t c = columns.begin; c < columns.end; ++c) {
+        const Interval rows = rule_.RowsOfKeys(KeysOfColumn(c));
+        if (rows.empty()) continue;
+        ++change[static_cast<size_t>(rows.begin / cut_.block_q)];
+        --change[static_cast<size_t>(CeilDiv(rows.end, cut_.block_q))];
+      }
+      std::vector<bool> visited;
+      int64_t columns_here = 0;
+      for (int64_t r = 0; r < row_groups_; ++r) {
+        columns_here += change[static_cast<size_t>(r)];
+        visited.push_back(columns_here > 0);
+      }
+      return visited;
+    };
+    visited_before_ = visits({0, columns_made_.begin});
+    visited_after_ = visits({columns_made_.end, columns_});
+    if (descend) visited_before_.swap(visited_after_);
+  }
+
   PairTile& At(int64_t tile) { return result_.tiles[static_cast<size_t>(tile)]; }
 
   [[nodiscard]] Interval RowsOfGroup(int64_t row_group) const {
     const int64_t begin = row_group * cut_.block_q;
     return {begin, std::min(begin + cut_.block_q, rule_.sq)};
+  }
+
+  [[nodiscard]] Interval KeysOfColumn(int64_t column) const {
+    return {column * cut_.block_k, std::min((column + 1) * cut_.block_k, rule_.sk)};
   }
 
   PairTile& Append(int64_t head, Interval rows, Interval keys) {
@@ -61,7 +100,7 @@ class TileMaker {
   }
 
   void AddColumn(int64_t column) {
-    const Interval keys{column * cut_.block_k, std::min((column + 1) * cut_.block_k, rule_.sk)};
+    const Interval keys = KeysOfColumn(column);
     const Interval rows = rule_.RowsOfKeys(keys);
     const int64_t begin = std::ssize(result_.tiles);
     if (rows.empty()) {
@@ -82,7 +121,7 @@ class TileMaker {
     int32_t& before_in_rows = last_of_rows_[static_cast<size_t>(head * row_groups_ + row_group)];
     PairTile& tile = Append(head, RowsOfGroup(row_group), keys);
     Measure(tile.item);
-    tile.item.first_of_rows = before_in_rows == PairTile::kNone;
+    tile.item.first_of_rows = before_in_rows == PairTile::kNone && !VisitedElsewhere(visited_before_, row_group);
     if (id > column_begin) {
       At(id - 1).next_in_column = id;
       WaitFor(id - 1);
@@ -120,6 +159,7 @@ class TileMaker {
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
         if (last_of_rows_[static_cast<size_t>(head * row_groups_ + r)] != PairTile::kNone) continue;
+        if (VisitedElsewhere(visited_before_, r) || VisitedElsewhere(visited_after_, r)) continue;
         if (result_.band_begin.empty()) result_.band_begin.push_back(0);
         BackwardItem& item = Append(head, RowsOfGroup(r), {}).item;
         item.first_of_rows = item.last_of_rows = true;
@@ -156,6 +196,8 @@ class TileMaker {
   const RowRule& rule_;
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
+  Interval columns_made_;
+  std::vector<bool> visited_before_, visited_after_;  // by other columns; empty: there are none
   std::vector<Interval> strip_keys_;
   std::vector<int32_t> last_of_rows_;  // per (head, row group): its last tile so far
   std::vector<int32_t> steps_;         // per tile, inside its band

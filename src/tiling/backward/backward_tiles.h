@@ -2,6 +2,7 @@
 #define FA_TILING_BACKWARD_TILES_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "tiling/backward/backward_plan.h"
@@ -9,12 +10,23 @@
 
 namespace fa::tiling {
 
+/// In which order the rows of a pair take their columns.
+enum class ColumnOrder : uint8_t {
+  kOfRule,  ///< ColumnsDescend(rule) says
+  kAscending,
+  kDescending,
+};
+
 /// How the tiles of the backward are cut and claimed.
 struct BackwardCut {
   int64_t block_q = 128, block_k = 128;
   int64_t strip_rows = 32;
   int64_t group = 1;  ///< query heads per kv head
   int64_t band = 1;   ///< columns that are claimed together, step by step
+  /// Only some columns' tiles, by number; what is first and last of a row group's tiles is so of those of all columns.
+  Interval columns = {0, std::numeric_limits<int64_t>::max()};
+  bool rows_without_keys = true;  ///< also the tiles of row groups that no column has
+  ColumnOrder order = ColumnOrder::kOfRule;
 };
 
 /// One tile of a (sequence, kv head) pair, with the pair's own numbers.
@@ -46,7 +58,7 @@ struct PairTiles {
 /// True when row groups take their columns from the last key to the first.
 [[nodiscard]] bool ColumnsDescend(const RowRule& rule);
 
-/// Number of tiles of a pair, write-only ones included; may exceed what memory can hold.
+/// Number of tiles of a pair with all its columns, write-only ones included; may exceed what memory can hold.
 [[nodiscard]] double CountPairTiles(const RowRule& rule, const BackwardCut& cut);
 
 [[nodiscard]] PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/integer.h"
+#include "tiling/backward/backward_tiles.h"
 
 namespace fa::tiling {
 namespace {
@@ -55,6 +56,33 @@ Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis) {
                                  : Interval{first.k_offset, last.k_offset + last.sk};
 }
 
+/// Bytes of a row that travel for one kv head: to where products are made, and back.
+struct RowBytes {
+  int64_t key = 0, query = 0, key_back = 0, query_back = 0;
+};
+
+RowBytes RowBytesOf(const RankCall& call) {
+  const AttentionProblem& problem = call.problem;
+  const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
+  const int64_t scored = element * (problem.d + problem.d_rope), value = element * problem.dv;
+  RowBytes bytes{.key = scored + value, .query = scored * problem.group()};
+  if (call.backward) {  // with out, its gradient and two statistics; dq, dk and dv back
+    bytes.query += (2 * value + 2 * statistic) * problem.group();
+    bytes.query_back = scored * problem.group();
+    bytes.key_back = scored + value;
+  } else {
+    bytes.query_back = (value + call.statistics * statistic) * problem.group();
+  }
+  return bytes;
+}
+
+/// FLOPs of a kept pair and head.
+double FlopsPerPair(const RankCall& call) {
+  const AttentionProblem& problem = call.problem;
+  return call.backward ? BackwardFlopsPerPair(problem)
+                       : 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);
+}
+
 /// Of one rank and unit.
 struct UnitWork {
   int64_t sent = 0, received = 0;            // before products, without what stays
@@ -64,24 +92,82 @@ struct UnitWork {
   double flops = 0;
 };
 
+/// Bytes of the sums of a key and a kv head.
+int64_t SumBytes(const AttentionProblem& problem) {
+  return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv);
+}
+
+/// Makes the schedules of sums of all units.
+void ScheduleSums(const RankCall& call, RankPlan& plan) {
+  const std::vector<Sequence>& sequences = call.problem.sequences;
+  const RankUnit* made = nullptr;
+  for (RankUnit& unit : plan.units) {
+    const int64_t heads = unit.heads.front().size();
+    const bool same = made != nullptr && !call.packed && made->heads.front().size() == heads &&
+                      sequences[static_cast<size_t>(made->sequences.begin)].rule ==
+                          sequences[static_cast<size_t>(unit.sequences.begin)].rule;
+    if (same || (made != nullptr && made->sequences == unit.sequences && made->heads.front().size() == heads)) {
+      unit.sums = made->sums;
+      continue;
+    }
+    unit.sums = std::make_shared<const SumSchedule>(
+        MakeSumSchedule({.sequences = sequences,
+                         .of = unit.sequences,
+                         .q = call.q,
+                         .group = call.problem.group(),
+                         .heads_kv = heads,
+                         .workers = call.workers,
+                         .pair_seconds = FlopsPerPair(call) / (kFlopsPerWorker * call.workers),
+                         .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
+                         .message_seconds = call.network.latency_s}));
+    made = &unit;
+  }
+}
+
+/// What sums that travel add, and gradients of keys on their way home.
+void MeasureSums(const RankCall& call, const RankUnit& unit, std::vector<UnitWork>& work) {
+  const int64_t heads = unit.heads.front().size();
+  for (const SumBlock& block : unit.sums->blocks) {
+    if (block.to < 0 || block.to == block.rank) continue;
+    const SumChunk& chunk = unit.sums->chunks[static_cast<size_t>(block.chunk)];
+    const int64_t bytes = heads * chunk.keys.size() * SumBytes(call.problem);
+    UnitWork &sender = work[static_cast<size_t>(block.rank)], &receiver = work[static_cast<size_t>(block.to)];
+    sender.sent += bytes;
+    receiver.received += bytes;
+    ++receiver.messages;
+  }
+  for (int from = 0; from < call.ranks(); ++from) {
+    UnitWork& sender = work[static_cast<size_t>(from)];
+    const std::vector<Interval> finished = FinishedKeys(call, unit, from);
+    sender.staged += heads * (RowsIn(finished) * RowBytesOf(call).key_back + unit.sums->keys * SumBytes(call.problem));
+    for (int to = 0; to < call.ranks(); ++to) {
+      if (to == from) continue;
+      int64_t rows = 0;
+      for (const PlacedRows& run : Within(call.k.Of(to), finished)) rows += run.rows.size();
+      const int64_t bytes = heads * rows * RowBytesOf(call).key_back;
+      sender.sent_back += bytes;
+      work[static_cast<size_t>(to)].received_back += bytes;
+      work[static_cast<size_t>(to)].messages_back += bytes > 0 ? 1 : 0;
+    }
+  }
+}
+
 /// Per rank.
 std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const RankUnit& unit) {
   const AttentionProblem& problem = call.problem;
-  const auto element = static_cast<int64_t>(SizeOf(problem.dtype));
-  const int64_t key_bytes = element * (problem.d + problem.d_rope + problem.dv);
-  const int64_t query_bytes = element * (problem.d + problem.d_rope) * problem.group();
-  const int64_t out_bytes = element * problem.dv * problem.group();
+  RowBytes bytes_of = RowBytesOf(call);
+  if (plan.strategy == Strategy::kSequence) bytes_of.key_back = 0;  // by MeasureSums
   std::vector<UnitWork> work(static_cast<size_t>(call.ranks()));
   for (int to = 0; to < call.ranks(); ++to) {
     UnitWork& of_rank = work[static_cast<size_t>(to)];
     const int64_t heads = unit.heads[static_cast<size_t>(to)].size();
     const std::vector<Interval> keys = NeededRows(call, plan, unit, to, RowAxis::kKey);
     const std::vector<Interval> queries = NeededRows(call, plan, unit, to, RowAxis::kQuery);
-    of_rank.staged = heads * (RowsIn(keys) * key_bytes + RowsIn(queries) * (query_bytes + out_bytes));
+    of_rank.staged = heads * (RowsIn(keys) * (bytes_of.key + bytes_of.key_back) +
+                              RowsIn(queries) * (bytes_of.query + bytes_of.query_back));
     for (const RowPart& part : ComputedParts(call, plan, unit, to)) {
       const Sequence& sequence = problem.sequences[static_cast<size_t>(part.sequence)];
-      of_rank.flops += 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv) *
-                       static_cast<double>(problem.group() * heads) *
+      of_rank.flops += FlopsPerPair(call) * static_cast<double>(problem.group() * heads) *
                        static_cast<double>(sequence.rule.KeptPairs(part.placed.rows));
     }
     if (heads == 0) continue;
@@ -93,9 +179,9 @@ std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const 
         return rows;
       };
       UnitWork& sender = work[static_cast<size_t>(from)];
-      const int64_t query_rows = rows_of(call.q, queries);
-      const int64_t bytes = heads * (rows_of(call.k, keys) * key_bytes + query_rows * query_bytes);
-      const int64_t back = heads * query_rows * out_bytes;
+      const int64_t query_rows = rows_of(call.q, queries), key_rows = rows_of(call.k, keys);
+      const int64_t bytes = heads * (key_rows * bytes_of.key + query_rows * bytes_of.query);
+      const int64_t back = heads * (key_rows * bytes_of.key_back + query_rows * bytes_of.query_back);
       sender.sent += bytes;
       of_rank.received += bytes;
       of_rank.messages += bytes > 0 ? 1 : 0;
@@ -104,6 +190,7 @@ std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const 
       sender.messages_back += back > 0 ? 1 : 0;
     }
   }
+  if (unit.sums != nullptr) MeasureSums(call, unit, work);
   return work;
 }
 
@@ -145,11 +232,26 @@ class TimeLine {
   double messages_ = 0, products_ = 0;
 };
 
+void AddParameterSums(const RankCall& call, RankPlan& plan) {
+  int before = -1;
+  for (int64_t s = 0; s < std::ssize(call.problem.sequences); ++s) {
+    for (const RankPart& part : PartsOfAllRanks(call.problem.sequences, s, call.q)) {
+      const int rank = part.rank;
+      if (before >= 0 && before != rank) {
+        plan.sent_bytes[static_cast<size_t>(before)] += kParameterSumBytes * call.problem.heads;
+        plan.received_bytes[static_cast<size_t>(rank)] += kParameterSumBytes * call.problem.heads;
+      }
+      before = rank;
+    }
+  }
+}
+
 RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
   RankPlan plan;
   plan.strategy = strategy;
   plan.units = MakeUnits(call, strategy);
   plan.as_one_process = call.q.Aligned(kRowUnit);
+  if (call.backward && strategy == Strategy::kSequence) ScheduleSums(call, plan);
   const auto ranks = static_cast<size_t>(call.ranks());
   plan.sent_bytes.assign(ranks, 0);
   plan.received_bytes.assign(ranks, 0);
@@ -169,12 +271,18 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
       lines[rank].Add(work[rank]);
     }
   }
+  if (call.parameter_sums && strategy == Strategy::kSequence) AddParameterSums(call, plan);
   double products = 0, messages = 0, waited = 0;
   for (const TimeLine& line : lines) {
     plan.seconds = std::max(plan.seconds, line.end());
     products += line.products();
     messages += line.messages();
     waited += line.end() - line.products();
+  }
+  if (!plan.units.empty() && plan.units.front().sums != nullptr) {
+    // Ranks wait for sums: the longest way through a unit, once; then units follow each other without a gap.
+    const SumSchedule& sums = *plan.units.front().sums;
+    plan.seconds += sums.seconds - *std::max_element(sums.busy.begin(), sums.busy.end());
   }
   if (plan.seconds > 0) plan.efficiency = products / (plan.seconds * static_cast<double>(ranks));
   if (messages > 0) plan.hidden = std::clamp(1 - waited / messages, 0.0, 1.0);
@@ -188,15 +296,31 @@ std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, con
   if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
   if (plan.strategy == Strategy::kHeads) return UnionOf({AxisOf(call, unit, axis)});
   if (axis == RowAxis::kQuery) return {};
-  return KeysSeen(call.problem.sequences, ComputedParts(call, plan, unit, rank));
+  // Tiles of the backward copy whole columns.
+  return KeysSeen(call.problem.sequences, ComputedParts(call, plan, unit, rank), call.backward ? kColumnKeys : 1);
+}
+
+std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank) {
+  std::vector<Interval> keys;
+  for (const SumChunk& chunk : unit.sums->chunks) {
+    if (chunk.last != rank) continue;
+    const int64_t offset = call.problem.sequences[static_cast<size_t>(unit.sequences.begin + chunk.sequence)].k_offset;
+    keys.push_back({offset + chunk.keys.begin, offset + chunk.keys.end});
+  }
+  return UnionOf(std::move(keys));
 }
 
 std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit, int rank) {
   if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
   if (plan.strategy == Strategy::kSequence) return PartsOf(call.problem.sequences, unit.sequences, call.q.Of(rank));
   const Interval all = AxisOf(call, unit, RowAxis::kQuery);
-  const PlacedRows staged{all, 0};
-  return PartsOf(call.problem.sequences, unit.sequences, {&staged, 1});
+  std::vector<RowPart> whole;
+  for (int64_t s = unit.sequences.begin; s < unit.sequences.end; ++s) {
+    const Sequence& sequence = call.problem.sequences[static_cast<size_t>(s)];
+    if (sequence.sq == 0 && !call.backward) continue;
+    whole.push_back({s, {{0, sequence.sq}, sequence.q_offset - all.begin}});
+  }
+  return whole;
 }
 
 RankPlan MakeRankPlan(const RankCall& call) {
@@ -214,6 +338,16 @@ const char* Name(Strategy strategy) {
     case Strategy::kSequence: return "sequence";
   }
   return "";
+}
+
+std::string DescribeRank(const RankPlan& plan, int rank) {
+  char line[200];
+  const auto of = [rank](const std::vector<int64_t>& bytes) {
+    return static_cast<long long>(bytes[static_cast<size_t>(rank)]);
+  };
+  std::snprintf(line, sizeof(line), "this rank: %lld bytes sent, %lld bytes received, %lld bytes staged\n",
+                of(plan.sent_bytes), of(plan.received_bytes), of(plan.staged_bytes));
+  return line;
 }
 
 std::string DescribeRanks(const RankCall& call, const RankPlan& plan) {

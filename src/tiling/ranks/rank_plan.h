@@ -2,6 +2,7 @@
 #define FA_TILING_RANKS_RANK_PLAN_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "tiling/problem.h"
 #include "tiling/ranks/row_shards.h"
 #include "tiling/ranks/sequence_part.h"
+#include "tiling/ranks/sum_schedule.h"
 
 namespace fa::tiling {
 
@@ -27,6 +29,9 @@ struct RankCall {
   AttentionProblem problem;  ///< of the whole call
   bool packed = false;       ///< TND: sequences follow each other on one axis; else each is a batch element of its own
   RowShards q, k;
+  bool backward = false;
+  bool parameter_sums = false;  ///< of a backward: dsink or dslopes
+  int64_t statistics = 0;       ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
   int64_t heads_in_flight = 1;
   int workers = 1;  ///< threads of a rank
@@ -41,9 +46,11 @@ enum class RowAxis : uint8_t { kQuery, kKey };
 struct RankUnit {
   Interval sequences;           ///< of the problem
   std::vector<Interval> heads;  ///< per rank: the kv heads that it computes; may be empty
+  /// Of a backward whose rows stay; units with equal ones share it.
+  std::shared_ptr<const SumSchedule> sums = {};
 };
 
-/// The forward over ranks as plain data, the same on every rank: a pure function of the call.
+/// A call over ranks as plain data, the same on every rank: a pure function of the call.
 struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   std::vector<RankUnit> units;      ///< in their order
@@ -61,8 +68,12 @@ struct RankPlan {
 [[nodiscard]] std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                int rank, RowAxis axis);
 
+/// Rows of the key axis whose gradients `rank` has in the end, ascending, where rows stay; rank -1: those that no row
+/// keeps.
+[[nodiscard]] std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank);
+
 /// The parts of sequences whose rows `rank` computes in a unit; `at`: in its own tensors (kSequence), or in staged rows
-/// of the whole unit (kHeads).
+/// of the whole unit (kHeads). A backward has sequences without rows too: their keys have gradients.
 [[nodiscard]] std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                  int rank);
 
@@ -70,6 +81,12 @@ struct RankPlan {
 [[nodiscard]] RankPlan MakeRankPlan(const RankCall& call);
 
 [[nodiscard]] const char* Name(SequenceShards::Strategy strategy);
+
+/// A head's sums of dsink and dslopes so far: with rows that stay, they pass from rank to rank.
+inline constexpr int64_t kParameterSumBytes = 3 * sizeof(double);
+
+/// What one rank moves and stages, in words.
+[[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
 
 /// The plan in words: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.
 [[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);

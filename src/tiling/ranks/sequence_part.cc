@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/integer.h"
+
 namespace fa::tiling {
 
 Sequence PartOf(const Sequence& whole, Interval rows) {
@@ -35,12 +37,26 @@ std::vector<RowPart> PartsOf(std::span<const Sequence> sequences, Interval of, s
   return parts;
 }
 
-std::vector<Interval> KeysSeen(std::span<const Sequence> sequences, std::span<const RowPart> parts) {
+std::vector<RankPart> PartsOfAllRanks(std::span<const Sequence> sequences, int64_t sequence, const RowShards& q) {
+  std::vector<RankPart> all;
+  for (int rank = 0; rank < q.ranks(); ++rank) {
+    for (const RowPart& part : PartsOf(sequences, {sequence, sequence + 1}, q.Of(rank))) {
+      all.push_back({rank, part.placed});
+    }
+  }
+  std::sort(all.begin(), all.end(),
+            [](const RankPart& a, const RankPart& b) { return a.placed.rows.begin < b.placed.rows.begin; });
+  return all;
+}
+
+std::vector<Interval> KeysSeen(std::span<const Sequence> sequences, std::span<const RowPart> parts, int64_t unit) {
   std::vector<Interval> seen;
   for (const RowPart& part : parts) {
     const Sequence& sequence = sequences[static_cast<size_t>(part.sequence)];
     const Interval keys = sequence.rule.KeysOfRows(part.placed.rows);
-    if (!keys.empty()) seen.push_back({sequence.k_offset + keys.begin, sequence.k_offset + keys.end});
+    if (keys.empty()) continue;
+    seen.push_back({sequence.k_offset + keys.begin / unit * unit,
+                    sequence.k_offset + std::min(core::RoundUp(keys.end, unit), sequence.sk)});
   }
   return UnionOf(std::move(seen));
 }

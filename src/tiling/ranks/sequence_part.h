@@ -27,8 +27,19 @@ struct RowPart {
 [[nodiscard]] std::vector<RowPart> PartsOf(std::span<const Sequence> sequences, Interval of,
                                            std::span<const PlacedRows> placed);
 
+/// Rows of a sequence and the rank that holds them.
+struct RankPart {
+  int rank = 0;
+  PlacedRows placed;  ///< as RowPart's
+};
+/// All parts of a sequence, rows ascending: the order in which one process adds what rows contribute.
+[[nodiscard]] std::vector<RankPart> PartsOfAllRanks(std::span<const Sequence> sequences, int64_t sequence,
+                                                    const RowShards& q);
+
 /// The keys that some row of the parts keeps, as rows of the key axis.
-[[nodiscard]] std::vector<Interval> KeysSeen(std::span<const Sequence> sequences, std::span<const RowPart> parts);
+/// @param unit  each sequence's keys in whole units of so many, from its first one on
+[[nodiscard]] std::vector<Interval> KeysSeen(std::span<const Sequence> sequences, std::span<const RowPart> parts,
+                                             int64_t unit = 1);
 
 }  // namespace fa::tiling
 

@@ -225,6 +225,11 @@ TEST_P(RankedForward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
   EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) { args.q.shape[2] += 1; }),
               HasSubstr(kSanitized ? "rank 2: q.shape[2]=189, want 188 (rows of this rank of 700)"
                                    : "rank 2: q.shape[2]=344, want 343 (rows of this rank of 1111)"));
+  EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) {
+                const int64_t row = 2 * args.q.shape[3], head = row * args.q.shape[2];
+                args.q.stride = {head * args.q.shape[1], head, row, 2};
+              }),
+              HasSubstr("rank 2: q.stride[3]=2"));
   EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) { args.v.dtype = DType::kF16; }),
               HasSubstr("rank 2: v.dtype=f16, want f32 (q.dtype)"));
   EXPECT_THAT(run([](Args&, Options& options, SequenceShards&) { options.scale = 0.5f; }),

@@ -115,4 +115,32 @@ AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& ten
   return part;
 }
 
+AttentionGradArgs PartOf(const AttentionGradArgs& whole, Layout layout, RankTensors& tensors) {
+  const int axis = AxisOf(layout);
+  const int out_axis = layout == Layout::kBNSD_BSND ? 1 : axis;
+  const int statistic_axis = layout == Layout::kTND ? 0 : 2;
+  AttentionGradArgs part = whole;
+  for (const auto of : {&AttentionGradArgs::q, &AttentionGradArgs::q_rope}) {
+    part.*of = tensors.Part(whole.*of, axis, true);
+  }
+  for (const auto of : {&AttentionGradArgs::k, &AttentionGradArgs::v, &AttentionGradArgs::k_rope}) {
+    part.*of = tensors.Part(whole.*of, axis, false);
+  }
+  for (const auto of : {&AttentionGradArgs::out, &AttentionGradArgs::d_out}) {
+    part.*of = tensors.Part(whole.*of, out_axis, true);
+  }
+  for (const auto of : {&AttentionGradArgs::softmax_max, &AttentionGradArgs::softmax_sum}) {
+    part.*of = tensors.Part(whole.*of, statistic_axis, true);
+  }
+  for (const auto of : {&AttentionGradArgs::dq, &AttentionGradArgs::dq_rope}) {
+    part.*of = tensors.Part(whole.*of, axis, true);
+  }
+  for (const auto of : {&AttentionGradArgs::dk, &AttentionGradArgs::dv, &AttentionGradArgs::dk_rope}) {
+    part.*of = tensors.Part(whole.*of, axis, false);
+  }
+  part.dslopes = {};
+  part.dsink = {};
+  return part;
+}
+
 }  // namespace fa::test

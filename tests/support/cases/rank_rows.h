@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
 #include "fa/sequence_shards.h"
 
 namespace fa::test {
@@ -45,6 +46,8 @@ class RankTensors {
 
 /// The arguments of a rank's call.
 [[nodiscard]] AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors);
+/// The same; dslopes and dsink are left out: all ranks write them.
+[[nodiscard]] AttentionGradArgs PartOf(const AttentionGradArgs& whole, Layout layout, RankTensors& tensors);
 
 }  // namespace fa::test
 

@@ -1,0 +1,42 @@
+#ifndef FA_OPS_DENSE_BACKWARD_PROGRAM_H_
+#define FA_OPS_DENSE_BACKWARD_PROGRAM_H_
+
+#include <cstddef>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/context.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/dense/backward_buffers.h"
+#include "ops/plan/plan_impl.h"
+#include "tiling/backward/backward_plan.h"
+#include "tiling/plan_facts.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// A bound backward, planned and booked: the plans of the operators that are backwards hold it. Immutable.
+class BackwardProgram {
+ public:
+  BackwardProgram(const Context& context, BoundAttentionGrad bound);
+
+  [[nodiscard]] const BoundAttentionGrad& bound() const { return bound_; }
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const;
+  [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
+  /// Runs on the rows of checked arguments, as a graph of `plan`: all gradients but sums over rows, keys or the batch.
+  [[nodiscard]] Status Run(const Plan::Impl& plan, const GradRows& rows, std::byte* workspace) const;
+  /// Writes these sums after Run: dsink, dslopes, and dpse where it is shared.
+  void WriteSums(const GradRows& rows, std::byte* workspace) const;
+
+ private:
+  BoundAttentionGrad bound_;
+  const core::kernels::KernelTable& table_;
+  tiling::Machine machine_;
+  tiling::BackwardPlan plan_;
+  tiling::WorkspacePlan workspace_;
+  BackwardBuffers buffers_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_DENSE_BACKWARD_PROGRAM_H_

@@ -1,0 +1,209 @@
+// List scheduling of blocks: a rank that is free takes the ready block with the longest path behind it. What it makes
+// is an order; ranks keep to the order, not to the times.
+#include "tiling/ranks/sum_schedule.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+#include "core/integer.h"
+#include "core/saturating.h"
+#include "tiling/backward/backward_tiles.h"
+#include "tiling/ranks/sequence_part.h"
+
+namespace fa::tiling {
+namespace {
+
+using core::CeilDiv;
+
+// Chunks per part of rows: a pipeline over the parts is idle for about one chunk of so many.
+constexpr int64_t kChunksPerPart = 2;
+
+// Predicted cost of a block in addition to its pairs: a tile of 128 x 128 of them.
+constexpr double kBlockPairs = 128 * 128;
+
+double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
+  if (rule.listed != nullptr) return static_cast<double>(rows.size()) * static_cast<double>(keys.size());
+  RowRule part = rule;  // its keys counted from keys.begin
+  part.lo -= keys.begin;
+  part.hi -= keys.begin;
+  part.prefix = std::clamp<int64_t>(rule.prefix - keys.begin, 0, keys.size());
+  part.sk = keys.size();
+  return static_cast<double>(part.KeptPairs(rows));
+}
+
+class Maker {
+ public:
+  explicit Maker(const SumCall& call) : call_(call) {}
+
+  SumSchedule Make() {
+    for (int64_t s = call_.of.begin; s < call_.of.end; ++s) AddSequence(s);
+    Schedule();
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr int32_t kNone = -1;
+  struct Node {
+    double pairs = 0;  // with what a block costs in addition
+    int32_t next_in_chunk = kNone, next_in_rows = kNone;
+    int32_t waits_for = 0;  // blocks
+    double path = 0;        // seconds from its start to the end of all
+    double ready = 0;
+  };
+
+  [[nodiscard]] std::vector<Interval> Cut(int64_t sk, int64_t parts) const {
+    const int64_t columns = CeilDiv(sk, kColumnKeys);
+    // Tiles of a block run side by side in as many columns.
+    const int64_t most = std::max<int64_t>(columns * call_.heads_kv / std::max(call_.workers, 1), 1);
+    const int64_t count = parts <= 1 ? 1 : std::min({columns, kChunksPerPart * parts, std::max(most, parts)});
+    std::vector<Interval> chunks;
+    for (int64_t c = 0; c < count; ++c) {
+      chunks.push_back({core::ShareOf(columns, c, count) * kColumnKeys,
+                        std::min(core::ShareOf(columns, c + 1, count) * kColumnKeys, sk)});
+    }
+    return chunks;
+  }
+
+  void AddSequence(int64_t s) {
+    const Sequence& sequence = call_.sequences[static_cast<size_t>(s)];
+    if (sequence.sk == 0) return;
+    const std::vector<RankPart> parts = PartsOfAllRanks(call_.sequences, s, call_.q);
+    std::vector<Interval> cut = Cut(sequence.sk, std::ssize(parts));
+    if (ColumnsDescend(sequence.rule)) std::reverse(cut.begin(), cut.end());
+    // Per (head of the group, part): its block in the chunk before.
+    std::vector<int32_t> before(static_cast<size_t>(call_.group) * parts.size(), kNone);
+    for (const Interval& keys : cut) {
+      const auto chunk = static_cast<int32_t>(result_.chunks.size());
+      result_.chunks.push_back({.sequence = s - call_.of.begin, .keys = keys, .at = result_.keys});
+      result_.keys += keys.size();
+      const Interval seeing = sequence.rule.RowsOfKeys(keys);
+      const auto sees = [&](const RankPart& part) {
+        const Interval& rows = part.placed.rows;
+        return rows.begin < seeing.end && seeing.begin < rows.end && !sequence.rule.KeysOfRows(rows).empty();
+      };
+      // One part has the whole chain.
+      const bool alone = parts.size() == 1;
+      int32_t last = kNone;
+      for (int64_t head = 0; head < (alone ? 1 : call_.group); ++head) {
+        for (size_t p = 0; p < parts.size(); ++p) {
+          if (!sees(parts[p])) continue;
+          const Interval heads = alone ? Interval{0, call_.group} : Interval{head, head + 1};
+          const int32_t block =
+              AddBlock(chunk, parts[p], heads, last, PairsOf(sequence.rule, parts[p].placed.rows, keys));
+          int32_t& before_in_rows = before[static_cast<size_t>(head) * parts.size() + p];
+          if (before_in_rows != kNone) {
+            nodes_[static_cast<size_t>(before_in_rows)].next_in_rows = block;
+            ++nodes_.back().waits_for;
+          }
+          before_in_rows = last = block;
+        }
+      }
+      if (last != kNone) result_.chunks.back().last = RankOf(last);
+    }
+  }
+
+  [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
+
+  int32_t AddBlock(int32_t chunk, const RankPart& part, Interval heads, int32_t before, double pairs) {
+    const auto block = static_cast<int32_t>(result_.blocks.size());
+    result_.blocks.push_back({.chunk = chunk, .rank = part.rank, .rows = part.placed.rows, .heads = heads});
+    Node& node = nodes_.emplace_back();
+    node.pairs = (pairs + kBlockPairs) * static_cast<double>(heads.size() * call_.heads_kv);
+    if (before != kNone) {
+      SumBlock& sender = result_.blocks[static_cast<size_t>(before)];
+      sender.to = part.rank;
+      result_.blocks.back().from = sender.rank;
+      nodes_[static_cast<size_t>(before)].next_in_chunk = block;
+      ++node.waits_for;
+    }
+    return block;
+  }
+
+  [[nodiscard]] double SecondsOf(const Node& node) const { return node.pairs * call_.pair_seconds; }
+  /// From the end of a block until the next one of its chunk may begin.
+  [[nodiscard]] double OnTheWay(int32_t block) const {
+    const SumBlock& sender = result_.blocks[static_cast<size_t>(block)];
+    if (sender.to == sender.rank || sender.to < 0) return 0;
+    const int64_t keys = result_.chunks[static_cast<size_t>(sender.chunk)].keys.size();
+    return call_.message_seconds + call_.key_seconds * static_cast<double>(keys);
+  }
+
+  // Blocks were added chunk after chunk: what waits for a block stands behind it.
+  void FindPaths() {
+    for (auto block = static_cast<int32_t>(nodes_.size()) - 1; block >= 0; --block) {
+      Node& node = nodes_[static_cast<size_t>(block)];
+      double behind = 0;
+      if (node.next_in_chunk != kNone) {
+        behind = OnTheWay(block) + nodes_[static_cast<size_t>(node.next_in_chunk)].path;
+      }
+      if (node.next_in_rows != kNone) behind = std::max(behind, nodes_[static_cast<size_t>(node.next_in_rows)].path);
+      node.path = SecondsOf(node) + behind;
+    }
+  }
+
+  /// A block that is ready (block >= 0), or a rank that is free.
+  struct Event {
+    double at = 0;
+    int64_t number = 0;  // events of one time are taken as they were made
+    int32_t block = 0;
+    int rank = 0;
+    bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
+  };
+
+  void Schedule() {
+    FindPaths();
+    const auto ranks = static_cast<size_t>(call_.q.ranks());
+    result_.busy.assign(ranks, 0);
+    std::vector<std::priority_queue<std::pair<double, int32_t>>> ready(ranks);  // (path, -block)
+    std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+    int64_t events_made = 0;
+    const auto add = [&](double at, int32_t block, int rank) { events.push({at, events_made++, block, rank}); };
+    const auto release = [&](int32_t block, double at) {
+      Node& node = nodes_[static_cast<size_t>(block)];
+      node.ready = std::max(node.ready, at);
+      if (--node.waits_for <= 0) add(node.ready, block, result_.blocks[static_cast<size_t>(block)].rank);
+    };
+    for (int32_t block = 0; block < std::ssize(nodes_); ++block) {
+      if (nodes_[static_cast<size_t>(block)].waits_for == 0) release(block, 0);
+    }
+    std::vector<SumBlock> ordered;
+    ordered.reserve(result_.blocks.size());
+    std::vector<int32_t> running(ranks, kNone);
+    while (!events.empty()) {
+      const Event event = events.top();
+      events.pop();
+      const auto rank = static_cast<size_t>(event.rank);
+      if (event.block != kNone) {
+        ready[rank].emplace(nodes_[static_cast<size_t>(event.block)].path, -event.block);
+      } else {
+        const int32_t done = running[rank];
+        running[rank] = kNone;
+        const Node& node = nodes_[static_cast<size_t>(done)];
+        if (node.next_in_chunk != kNone) release(node.next_in_chunk, event.at + OnTheWay(done));
+        if (node.next_in_rows != kNone) release(node.next_in_rows, event.at);
+      }
+      result_.seconds = std::max(result_.seconds, event.at);
+      if (running[rank] != kNone || ready[rank].empty()) continue;
+      const int32_t block = -ready[rank].top().second;
+      ready[rank].pop();
+      running[rank] = block;
+      const double seconds = SecondsOf(nodes_[static_cast<size_t>(block)]);
+      result_.busy[rank] += seconds;
+      ordered.push_back(result_.blocks[static_cast<size_t>(block)]);
+      add(event.at + seconds, kNone, event.rank);
+    }
+    result_.blocks.swap(ordered);
+  }
+
+  const SumCall& call_;
+  SumSchedule result_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+SumSchedule MakeSumSchedule(const SumCall& call) { return Maker(call).Make(); }
+
+}  // namespace fa::tiling

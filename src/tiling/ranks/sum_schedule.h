@@ -1,0 +1,59 @@
+#ifndef FA_TILING_RANKS_SUM_SCHEDULE_H_
+#define FA_TILING_RANKS_SUM_SCHEDULE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tiling/problem.h"
+#include "tiling/ranks/row_shards.h"
+
+namespace fa::tiling {
+
+/// Columns of the backward begin at multiples of a divisor of this.
+inline constexpr int64_t kColumnKeys = 128;
+
+/// Keys of a sequence whose sums of dK and dV travel through the ranks together.
+struct SumChunk {
+  int64_t sequence = 0;  ///< counted from the first of the unit
+  Interval keys;         ///< of the sequence; begins at a multiple of kColumnKeys
+  int64_t at = 0;        ///< where its sums begin among those of the unit, in keys
+  int last = -1;         ///< the rank that adds to them last; -1: no row keeps any of the keys
+};
+
+/// Rows of one rank against the keys of a chunk.
+struct SumBlock {
+  int32_t chunk = 0;
+  int32_t rank = 0;
+  Interval rows;           ///< of the sequence
+  Interval heads;          ///< query heads of the group
+  int from = -1, to = -1;  ///< the rank that the sums come from, and go to; -1: they begin, or end, here
+};
+
+/// Who adds what to which sums, and when: the chain of additions of one process - head after head of the group, rows
+/// ascending - cut where rows are cut. In every row, chunks come in the order of its columns in one process.
+struct SumSchedule {
+  std::vector<SumChunk> chunks;
+  std::vector<SumBlock> blocks;  ///< in one order of all ranks, each of which follows it: none waits for ever
+  int64_t keys = 0;              ///< of all chunks
+  double seconds = 0;            ///< predicted, of one unit
+  std::vector<double> busy;      ///< per rank: of them, in products
+};
+
+/// What a schedule follows from. It is a pure function of this, the same on every rank.
+struct SumCall {
+  const std::vector<Sequence>& sequences;
+  Interval of;  ///< the sequences of the unit
+  const RowShards& q;
+  int64_t group = 1;        ///< query heads per kv head
+  int64_t heads_kv = 1;     ///< of the unit
+  int workers = 1;          ///< of a rank: a chunk has columns for all of them, if there are so many
+  double pair_seconds = 0;  ///< of one kept (query head, row, key)
+  double key_seconds = 0;   ///< of sending the sums of one key of the unit
+  double message_seconds = 0;
+};
+
+[[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_RANKS_SUM_SCHEDULE_H_
