@@ -1,5 +1,5 @@
-// The forward over the processes of mpirun against one process: every rank computes the whole call alone too and
-// compares the bytes of its own rows. The exit status says whether all were equal.
+// Forward and backward over the processes of mpirun against one process: every rank computes the whole call alone too
+// and compares the bytes of its own rows. The exit status says whether all were equal.
 #include <mpi.h>
 
 #include <cstdio>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fa/mpi.h"
+#include "support/cases/backward_problem.h"
 #include "support/cases/forward_problem.h"
 #include "support/cases/rank_rows.h"
 
@@ -42,6 +43,24 @@ void CompareWithOneProcess(const ForwardCase& c, const SequenceShards& shards, i
   Check(SameBytes(args.lse, theirs.Part(TensorView(want.lse), 2, true)), name + ": lse");
 }
 
+void CompareGradients(const BackwardCase& c, const SequenceShards& shards, int rank, int ranks) {
+  const BackwardProblem one(c), over_ranks(c);
+  const Status alone = one.Run(nullptr);
+  Check(alone.ok(), alone.message());
+  const auto rows = [&](int64_t of) { return RowsOfRank(shards, of, rank, ranks); };
+  RankTensors mine(rows(shards.sq), rows(shards.sk)), theirs(rows(shards.sq), rows(shards.sk));
+  AttentionGradArgs args = PartOf(over_ranks.args(), c.forward.layout, mine);
+  args.dsink = over_ranks.args().dsink;
+  const Status status = mpi::FlashAttentionGrad(args, over_ranks.options(), shards, MPI_COMM_WORLD);
+  Check(status.ok(), status.message());
+  const AttentionGradArgs want = one.args();
+  const std::string name = "rank " + std::to_string(rank) + ToString(c.forward);
+  Check(SameBytes(args.dq, theirs.Part(TensorView(want.dq), 2, true)), name + ": dq");
+  Check(SameBytes(args.dk, theirs.Part(TensorView(want.dk), 2, false)), name + ": dk");
+  Check(SameBytes(args.dv, theirs.Part(TensorView(want.dv), 2, false)), name + ": dv");
+  Check(SameBytes(args.dsink, want.dsink), name + ": dsink");
+}
+
 void ExpectOneError(int rank, int ranks) {
   ForwardCase c;
   c.lengths = EqualLengths(1, 300, 300);
@@ -69,7 +88,10 @@ void RunAll() {
         c.d = c.dv = 64;
         c.lengths = EqualLengths(1, 700, 700);
         c.mask.mode = mode;
-        CompareWithOneProcess(c, {.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy}, rank, ranks);
+        const SequenceShards shards{.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy};
+        CompareWithOneProcess(c, shards, rank, ranks);
+        c.sink = true;
+        CompareGradients({.forward = c}, shards, rank, ranks);
       }
     }
   }

@@ -1,0 +1,103 @@
+#include "tiling/ranks/sum_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "tiling/ranks/sequence_part.h"
+
+namespace fa::tiling {
+namespace {
+
+Sequence MakeSequence(const Mask& mask, int64_t sq, int64_t sk) {
+  Sequence sequence;
+  sequence.sq = sq;
+  sequence.sk = sk;
+  sequence.rule = MakeRowRule(mask, 0, sq, sk, true, true);
+  return sequence;
+}
+
+/// The first and last row of a block's part that keep a key of its chunk; empty: none.
+bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const Interval kept = sequence.rule.Keys(row);
+    if (kept.begin < keys.end && keys.begin < kept.end) return true;
+  }
+  return false;
+}
+
+// Blocks of a chunk: heads ascending, rows ascending, each sends to the next. Blocks of rows: chunks in one direction.
+// Every part that keeps a key of a chunk has its block, for every head.
+void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers) {
+  const std::vector<Sequence> sequences{sequence};
+  const SumSchedule schedule = MakeSumSchedule({.sequences = sequences,
+                                                .of = {0, 1},
+                                                .q = q,
+                                                .group = group,
+                                                .heads_kv = 1,
+                                                .workers = workers,
+                                                .pair_seconds = 1e-9,
+                                                .key_seconds = 1e-8,
+                                                .message_seconds = 1e-6});
+  std::map<int32_t, std::vector<SumBlock>> of_chunk;
+  std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;  // (rows.begin, head): begins of chunks
+  for (const SumBlock& block : schedule.blocks) {
+    std::vector<SumBlock>& chain = of_chunk[block.chunk];
+    if (chain.empty()) {
+      EXPECT_EQ(block.from, -1);
+    } else {
+      EXPECT_EQ(chain.back().to, block.rank);
+      EXPECT_EQ(block.from, chain.back().rank);
+      const bool later = chain.back().heads.end <= block.heads.begin ||
+                         (chain.back().heads == block.heads && chain.back().rows.end <= block.rows.begin);
+      EXPECT_TRUE(later);
+    }
+    chain.push_back(block);
+    for (int64_t head = block.heads.begin; head < block.heads.end; ++head) {
+      of_rows[{block.rows.begin, head}].push_back(schedule.chunks[static_cast<size_t>(block.chunk)].keys.begin);
+    }
+  }
+  int64_t keys = 0;
+  for (int32_t c = 0; c < std::ssize(schedule.chunks); ++c) {
+    const SumChunk& chunk = schedule.chunks[static_cast<size_t>(c)];
+    EXPECT_EQ(chunk.at, keys);
+    EXPECT_EQ(chunk.keys.begin % kColumnKeys, 0);
+    keys += chunk.keys.size();
+    int64_t wanted = 0, found = 0;
+    for (const RankPart& part : PartsOfAllRanks(sequences, 0, q)) {
+      if (Keeps(sequence, part.placed.rows, chunk.keys)) wanted += group;
+    }
+    for (const SumBlock& block : of_chunk[c]) found += block.heads.size();
+    EXPECT_EQ(found, wanted);
+    EXPECT_EQ(chunk.last, wanted == 0 ? -1 : of_chunk[c].back().rank);
+    if (wanted > 0) {
+      EXPECT_EQ(of_chunk[c].back().to, -1);
+    }
+  }
+  EXPECT_EQ(keys, sequence.sk);
+  EXPECT_EQ(schedule.keys, sequence.sk);
+  const bool descends = sequence.sq > 0 && sequence.rule.Keys(0).end < sequence.sk;
+  for (const auto& [rows, begins] : of_rows) {
+    for (size_t i = 1; i < begins.size(); ++i) EXPECT_EQ(begins[i] < begins[i - 1], descends);
+  }
+}
+
+TEST(SumSchedule, KeepsTheChainsOfOneProcess) {
+  for (const auto cut : {SequenceShards::Cut::kContiguous, SequenceShards::Cut::kZigzag}) {
+    for (const Mask& mask : {Mask::None(), Mask::Causal(), Mask::Band(300, 100), Mask::Prefix({400})}) {
+      for (const int64_t sk : {int64_t{0}, int64_t{500}, int64_t{1700}}) {
+        for (const int ranks : {1, 2, 3, 8}) {
+          for (const int workers : {1, 16}) {
+            ExpectTheChainsOfOneProcess(MakeSequence(mask, 1700, sk), RowShards::Make(cut, 1700, ranks, 128), 3,
+                                        workers);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::tiling
