@@ -22,8 +22,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# Where dpkg-shlibdeps finds libfa for the packages that need it, which name its package themselves.
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src)
+# Where dpkg-shlibdeps finds libfa and libfa_mpi for the packages that need it, which name its package themselves.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src ${PROJECT_BINARY_DIR}/src/mpi)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=")
 
@@ -34,7 +34,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS libopenblas0-pthread)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
     "Attention on CPUs: shared libraries\nFused attention, forward and backward, dense and sparse.")
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME libfa-mpi${PROJECT_VERSION_MAJOR})
-set(CPACK_COMPONENT_MPI_DESCRIPTION "Attention on CPUs: transport of MPI\nOne attention call over many processes.")
+set(CPACK_COMPONENT_MPI_DESCRIPTION "Attention on CPUs: transport of MPI\nOne attention call over many processes, and the command line tool fa-mpi.")
 set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "${soname_package} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libfa-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)

@@ -37,7 +37,7 @@ forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
 # Public headers stand on their own.
 forbid_in include '(core|layout|tiling|ops)/'
 # The faces, the tools and the examples know the public headers only.
-for face in src/aclnn src/mpi python/binding tools/fa tools/check tools/npy examples; do
+for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'
 done
 # The folders of the command line tool: flags <- files <- cases <- commands <- bench.

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: check_install.sh BUILD_DIR
 # Installs a finished build into an empty prefix and moves the prefix. Then builds and runs against it:
-# examples/consumer (by find_package and by pkg-config), the programs in README.md and docs/quickstart.md, examples/mpi where MPI was found, and
-# the programs of examples/aclnn.
+# examples/consumer (by find_package and by pkg-config), the programs in README.md and docs/quickstart.md, examples/mpi
+# and fa-mpi where MPI was found, and the programs of examples/aclnn.
 set -eu
 build=$1
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -42,6 +42,8 @@ if [ -e "$libdir/cmake/fa/fa_mpi_targets.cmake" ]; then
   cmake --build "$scratch/mpi"
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     mpiexec -n 2 "$scratch/mpi/ranks"
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    mpiexec -n 2 "$scratch/prefix/bin/fa-mpi" bench forward --shape 1,2,2,256,256,32 --seconds 0.01
 fi
 
 echo "Programs for the device:"

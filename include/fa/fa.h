@@ -18,6 +18,7 @@
 #include "fa/plan.h"
 #include "fa/plan_info.h"
 #include "fa/prompt_flash_attention.h"
+#include "fa/rank_schedule.h"
 #include "fa/ranked_attention.h"
 #include "fa/sequence_shards.h"
 #include "fa/sparse_flash_attention.h"

@@ -14,12 +14,12 @@ bool CliResult::HasOneLineOfError() const {
   return err.size() > 1 && err.back() == '\n' && std::count(err.begin(), err.end(), '\n') == 1;
 }
 
-CliResult RunCli(const std::string& arguments, const std::string& environment) {
+CliResult RunCommand(const std::string& command, const std::string& arguments, const std::string& environment) {
   const ScratchFolder scratch;
-  const std::string command =
-      environment + " " FA_CLI_COMMAND " " + arguments + " 2>'" + scratch.Path("stderr") + "' </dev/null";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
+  const std::string line =
+      environment + " " + command + " " + arguments + " 2>'" + scratch.Path("stderr") + "' </dev/null";
+  std::FILE* pipe = popen(line.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("cannot run " + line);
   CliResult result;
   char buffer[4096];
   while (const size_t got = std::fread(buffer, 1, sizeof(buffer), pipe)) result.out.append(buffer, got);
@@ -27,6 +27,10 @@ CliResult RunCli(const std::string& arguments, const std::string& environment) {
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.err = scratch.Read("stderr");
   return result;
+}
+
+CliResult RunCli(const std::string& arguments, const std::string& environment) {
+  return RunCommand(FA_CLI_COMMAND, arguments, environment);
 }
 
 CliResult RunShortBench(const std::string& arguments) { return RunCli("bench " + arguments + " --seconds 0.05"); }

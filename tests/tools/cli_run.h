@@ -15,7 +15,11 @@ struct CliResult {
   [[nodiscard]] bool HasOneLineOfError() const;
 };
 
-/// Runs `fa ARGUMENTS`, as a shell would; `environment` is put before it ("FA_FORCE_ISA=avx2").
+/// Runs `COMMAND ARGUMENTS`, as a shell would; `environment` is put before it ("FA_FORCE_ISA=avx2").
+[[nodiscard]] CliResult RunCommand(const std::string& command, const std::string& arguments,
+                                   const std::string& environment);
+
+/// Runs `fa ARGUMENTS`, in the same way.
 [[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
 
 /// Runs `fa bench ARGUMENTS` with as few calls as it times: tests look at what it checks and prints, not at rates.

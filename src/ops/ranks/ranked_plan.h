@@ -52,7 +52,9 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
     auto agreed = AgreeOnCall(*transport, facts);
     if (!agreed.ok()) return agreed.status();
 
-    CallOf(*bound).workers = agreed->workers;
+    tiling::RankCall& call = CallOf(*bound);
+    call.workers = agreed->workers;
+    call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
     std::shared_ptr<const Impl> impl;
     const Status planned = core::GuardedCall("the plan", [&] {
       RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};

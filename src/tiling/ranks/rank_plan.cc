@@ -12,9 +12,6 @@ namespace {
 
 using Strategy = SequenceShards::Strategy;
 
-// Half of what a core of 2.3 GHz with AVX-512 can do: for a prediction that compares strategies, not for a promise.
-constexpr double kFlopsPerWorker = 64e9;
-
 // Units whose K and V are there at the same time: one is computed with, the next one arrives.
 constexpr int64_t kUnitsInFlight = 2;
 
@@ -117,7 +114,7 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
                          .group = call.problem.group(),
                          .heads_kv = heads,
                          .workers = call.workers,
-                         .pair_seconds = FlopsPerPair(call) / (kFlopsPerWorker * call.workers),
+                         .pair_seconds = FlopsPerPair(call) / (call.flops_per_worker * call.workers),
                          .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
                          .message_seconds = call.network.latency_s}));
     made = &unit;
@@ -213,7 +210,7 @@ class TimeLine {
              static_cast<double>(messages) * call_.network.latency_s;
     };
     const double bring = on_wire(work.sent, work.received, work.messages);
-    const double products = work.flops / (kFlopsPerWorker * call_.workers);
+    const double products = work.flops / (call_.flops_per_worker * call_.workers);
     const double back = on_wire(work.sent_back, work.received_back, work.messages_back);
     const double arrived = std::max(wire_, before_) + bring;
     before_ = computed_;
@@ -277,6 +274,9 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     plan.seconds = std::max(plan.seconds, line.end());
     products += line.products();
     messages += line.messages();
+    plan.product_seconds.push_back(line.products());
+    plan.message_seconds.push_back(line.messages());
+    plan.end_seconds.push_back(line.end());
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
@@ -290,6 +290,24 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
 }
 
 }  // namespace
+
+double FlopsPerWorker(Isa isa, DType dtype) {
+  const bool bf16 = dtype == DType::kBF16;
+  double per_cycle = 4;  // portable, and what is emulated
+  if (Includes(isa, Isa::kAvx512Amx) && bf16) {
+    per_cycle = 256;  // a quarter of the tile unit's: its products wait for exponentials
+  } else if (Includes(isa, Isa::kAvx512Bf16) && bf16) {
+    per_cycle = 128;
+  } else if (Includes(isa, Isa::kAvx512)) {
+    per_cycle = 64;
+  } else if (Includes(isa, Isa::kAvx2) || (Includes(isa, Isa::kNeonBf16) && bf16)) {
+    per_cycle = 32;
+  } else if (Includes(isa, Isa::kNeon)) {
+    per_cycle = 16;
+  }
+  constexpr double kCyclesPerSecond = 2e9, kAttained = 0.5;
+  return kAttained * per_cycle * kCyclesPerSecond;
+}
 
 std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit, int rank,
                                  RowAxis axis) {
@@ -372,7 +390,7 @@ std::string DescribeRanks(const RankCall& call, const RankPlan& plan) {
   std::snprintf(line, sizeof(line),
                 "predicted: %.3g s with %d threads per rank at %.3g GFLOP/s each, network %.3g GB/s, %.3g us; "
                 "efficiency %.1f %%, messages hidden %.0f %%\n",
-                plan.seconds, call.workers, kFlopsPerWorker / 1e9, call.network.bytes_per_s / 1e9,
+                plan.seconds, call.workers, call.flops_per_worker / 1e9, call.network.bytes_per_s / 1e9,
                 call.network.latency_s * 1e6, 100 * plan.efficiency, 100 * plan.hidden);
   text += line;
   return text;

@@ -14,6 +14,10 @@
 
 namespace fa::tiling {
 
+/// Half of the multiply-adds of a core of 2 GHz: for a prediction that compares strategies, not for a promise.
+/// @return FLOP/s
+[[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
+
 /// The rows at whose multiples an axis may be cut without a change of the bits: pairs of rows (bf16) and the deepest
 /// register blocks of any level (32 rows) stay together, and a tile of rows begins where one begins in one process.
 inline constexpr int64_t kRowUnit = 128;
@@ -34,7 +38,8 @@ struct RankCall {
   int64_t statistics = 0;       ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
   int64_t heads_in_flight = 1;
-  int workers = 1;  ///< threads of a rank
+  int workers = 1;                 ///< threads of a rank
+  double flops_per_worker = 64e9;  ///< per second, in products
   Network network;
 
   [[nodiscard]] int ranks() const { return q.ranks(); }
@@ -59,9 +64,10 @@ struct RankPlan {
   std::vector<int64_t> received_bytes;
   std::vector<int64_t> staged_bytes;  ///< per rank: K and V (Q and O) of the units in flight
   std::vector<double> flops;          ///< per rank
-  double seconds = 0;                 ///< predicted, of the whole run
-  double efficiency = 1;              ///< of all ranks' time, the share in products
-  double hidden = 1;                  ///< of the time that messages take, the share that passes during products
+  std::vector<double> product_seconds, message_seconds, end_seconds;  ///< per rank, predicted; messages may overlap
+  double seconds = 0;                                                 ///< predicted, of the whole run
+  double efficiency = 1;                                              ///< of all ranks' time, the share in products
+  double hidden = 1;  ///< of the time that messages take, the share that passes during products
 };
 
 /// Rows of an axis that `rank` computes with in a unit and that all ranks therefore send it, ascending.

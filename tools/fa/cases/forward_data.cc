@@ -92,16 +92,30 @@ void ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
 }
 
 void ForwardData::CheckRows() const {
-  if (out_.array.size() == 0) return;
+  const int64_t sequences = case_.options.layout == Layout::kTND ? case_.batch : 1;
+  CheckRows({{0, sequences * case_.sq}});
+}
+
+void ForwardData::CheckRows(const std::vector<SequenceShards::Interval>& rows) const {
+  int64_t count = 0;
+  for (const auto& [begin, end] : rows) count += end - begin;
+  if (out_.array.size() == 0 || count == 0) return;
+  const bool packed = case_.options.layout == Layout::kTND;
+  const auto check = [&](int64_t batch, int64_t head, int64_t at) {
+    size_t interval = 0;
+    for (; at >= rows[interval].end - rows[interval].begin; ++interval) at -= rows[interval].end - rows[interval].begin;
+    const int64_t row = rows[interval].begin + at;
+    CheckOutRow(packed ? row / case_.sq : batch, head, packed ? row % case_.sq : row);
+  };
   // The first and the last row, where masks and tails differ most, and some between.
-  CheckOutRow(0, 0, 0);
-  CheckOutRow(case_.batch - 1, case_.heads - 1, case_.sq - 1);
+  check(0, 0, 0);
+  check(case_.batch - 1, case_.heads - 1, count - 1);
   constexpr int kRandomRows = 6;
   std::mt19937_64 random(4);
   const auto below = [&random](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };
   for (int i = 0; i < kRandomRows; ++i) {
-    const int64_t batch = below(case_.batch), head = below(case_.heads), row = below(case_.sq);
-    CheckOutRow(batch, head, row);
+    const int64_t batch = below(case_.batch), head = below(case_.heads), row = below(count);
+    check(batch, head, row);
   }
 }
 

@@ -1,9 +1,12 @@
 #ifndef FA_TOOLS_FA_CASES_FORWARD_DATA_H_
 #define FA_TOOLS_FA_CASES_FORWARD_DATA_H_
 
+#include <vector>
+
 #include "cases/forward_case.h"
 #include "check/forward_row.h"
 #include "fa/flash_attention.h"
+#include "fa/sequence_shards.h"
 #include "files/tensors.h"
 
 namespace fa::tool {
@@ -25,6 +28,8 @@ class ForwardData {
   /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further
   /// from it than rounding explains.
   void CheckRows() const;
+  /// The same among rows of the sequences (TND: of the pack) only.
+  void CheckRows(const std::vector<SequenceShards::Interval>& rows) const;
 
   /// The rows that query head `head` works on.
   [[nodiscard]] check::HeadRows QueryRows(int64_t batch, int64_t head) const;

@@ -11,10 +11,12 @@
 #include "cases/prompt_case.h"
 #include "commands.h"
 #include "commands/plan_output.h"
+#include "commands/plan_ranks.h"
 #include "commands/progress.h"
 #include "fa/plan.h"
 #include "flags/context_flags.h"
 #include "flags/failure.h"
+#include "flags/rank_flags.h"
 
 namespace fa::tool {
 namespace {
@@ -23,6 +25,7 @@ struct Flags {
   DecodeCaseFlags call;  ///< block_size is for decode only
   PlanContextFlags context;
   PlanOutputFlags output;
+  RankPlanFlags ranks;  ///< of operators with a schedule over ranks
 };
 
 /// One operator that takes these flags.
@@ -30,6 +33,9 @@ struct Operator {
   const char* name;
   Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null: decode
   bool takes_int8 = false;
+  /// Null: it does not run over ranks.
+  Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,
+                                   const RankMachines& machines, Context& context) = nullptr;
 };
 
 Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* decode, Context& context) {
@@ -46,14 +52,18 @@ void Run(const Operator& op, const Flags& flags) {
   std::optional<ForwardCase> dense;
   const ForwardCase& forward =
       op.plan == nullptr ? decode.emplace(flags.call).forward : dense.emplace(flags.call.forward);
-  WritePlan(flags.output,
-            {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.call.forward.shape, Name(forward.dtype),
-                                  forward.mask_text),
-             .batch = forward.batch,
-             .heads = forward.heads,
-             .sq = forward.sq,
-             .sk = forward.sk},
-            [&] { return MakePlan(op, forward, decode ? &*decode : nullptr, *context); });
+  const PlanPicture picture = {.title = fmt::format("{} {} {}, mask: {}", op.name, flags.call.forward.shape,
+                                                    Name(forward.dtype), forward.mask_text),
+                               .batch = forward.batch,
+                               .heads = forward.heads,
+                               .sq = forward.sq,
+                               .sk = forward.sk};
+  if (flags.ranks.ranks > 0) {
+    const auto schedule = op.schedule(forward, ShardsOf(flags.ranks.cut), MachinesOf(flags.ranks), *context);
+    ThrowUnlessOkFromShape(schedule.status());
+    return WriteRankSchedule(flags.output, flags.ranks, picture, *schedule);
+  }
+  WritePlan(flags.output, picture, [&] { return MakePlan(op, forward, decode ? &*decode : nullptr, *context); });
 }
 
 void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
@@ -67,23 +77,39 @@ void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
   }
   AddContextFlags(*command, flags->context);
   AddPlanOutputFlags(*command, flags->output);
-  command->callback([op, flags] { Run(op, *flags); });
+  if (op.schedule != nullptr) AddRankPlanFlags(*command, flags->ranks);
+  command->callback([op, flags, command] {
+    if (op.schedule != nullptr) CheckRankPlanFlags(*command, flags->ranks);
+    Run(op, *flags);
+  });
 }
 
 }  // namespace
 
 void AddPlanForward(CLI::App& plan) {
-  AddPlan(plan, "Plan of the dense forward; --threads may exceed the machine",
-          {"forward", [](const ForwardCase& forward, Context& context) {
-             return AnyPlan(PlanFlashAttention(forward.args, forward.options, &context));
-           }});
+  AddPlan(
+      plan, "Plan of the dense forward; --threads may exceed the machine",
+      {"forward",
+       [](const ForwardCase& forward, Context& context) {
+         return AnyPlan(PlanFlashAttention(forward.args, forward.options, &context));
+       },
+       /*takes_int8=*/false,
+       [](const ForwardCase& forward, const SequenceShards& shards, const RankMachines& machines, Context& context) {
+         return ScheduleFlashAttention(forward.args, forward.options, shards, machines, &context);
+       }});
 }
 
 void AddPlanBackward(CLI::App& plan) {
-  AddPlan(plan, "Plan of the dense backward; --threads may exceed the machine",
-          {"backward", [](const ForwardCase& forward, Context& context) {
-             return AnyPlan(PlanFlashAttentionGrad(forward.GradArgs(), forward.options, &context));
-           }});
+  AddPlan(
+      plan, "Plan of the dense backward; --threads may exceed the machine",
+      {"backward",
+       [](const ForwardCase& forward, Context& context) {
+         return AnyPlan(PlanFlashAttentionGrad(forward.GradArgs(), forward.options, &context));
+       },
+       /*takes_int8=*/false,
+       [](const ForwardCase& forward, const SequenceShards& shards, const RankMachines& machines, Context& context) {
+         return ScheduleFlashAttentionGrad(forward.GradArgs(), forward.options, shards, machines, &context);
+       }});
 }
 
 void AddPlanDecode(CLI::App& plan) {

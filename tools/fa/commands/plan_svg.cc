@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <iterator>
 #include <vector>
@@ -54,6 +55,11 @@ std::string Escape(const std::string& text) {
     }
   }
   return escaped;
+}
+
+std::string Capital(std::string word) {
+  word[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(word[0])));
+  return word;
 }
 
 /// "0, 1024, 2048 ...": at most five ticks at round distances, and the end.
@@ -113,6 +119,12 @@ class Drawing {
 
   void Header() {
     Text(kMargin, 32, "start", "title", picture_.title);
+    if (!picture_.facts.empty()) {
+      for (size_t i = 0; i < picture_.facts.size(); ++i) {
+        Text(kMargin, 54 + 18 * static_cast<double>(i), "start", "sub", picture_.facts[i]);
+      }
+      return;
+    }
     std::string kernels;
     for (const std::string& kernel : info_.kernels) kernels += (kernels.empty() ? "" : " + ") + kernel;
     Text(kMargin, 54, "start", "sub",
@@ -150,10 +162,10 @@ class Drawing {
     const double top = y + static_cast<double>(tile.row_begin) * PerRow();
     const double bottom = y + static_cast<double>(tile.row_end) * PerRow();
     Add("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"{}><title>rows "
-        "{}-{}, keys {}-{}, heads {}-{}, worker {}, cost {}</title></rect>\n",
+        "{}-{}, keys {}-{}, heads {}-{}, {} {}, cost {}</title></rect>\n",
         left, top, right - left, bottom - top, Colour(tile.worker, info_.workers),
         bottom - top < kMinGridStep ? "" : " class=\"tile\"", tile.row_begin, tile.row_end, tile.key_begin,
-        tile.key_end, tile.head_begin, tile.head_end, tile.worker, tile.cost);
+        tile.key_end, tile.head_begin, tile.head_end, picture_.worker, tile.worker, tile.cost);
     if (info_.block_k <= 0 || static_cast<double>(info_.block_k) * PerKey() < kMinGridStep) return;
     for (int64_t key = (tile.key_begin / info_.block_k + 1) * info_.block_k; key < tile.key_end; key += info_.block_k) {
       const double at = x + static_cast<double>(key) * PerKey();
@@ -177,7 +189,8 @@ class Drawing {
   }
 
   void Legend(double x, double y) {
-    Text(x, y + 4, "start", "head", info_.load.empty() ? "Any worker, in order" : "Worker, predicted load");
+    Text(x, y + 4, "start", "head",
+         info_.load.empty() ? "Any worker, in order" : Capital(picture_.worker) + ", predicted load");
     for (size_t worker = 0; worker < std::min(info_.load.size(), kLegendRows); ++worker) {
       const double top = y + 14 + 18 * static_cast<double>(worker);
       const std::string colour = Colour(static_cast<int>(worker), info_.workers);
@@ -190,7 +203,7 @@ class Drawing {
     const int64_t heads = picture_.batch * picture_.heads;
     const double below = y + 30 + 18 * static_cast<double>(std::min(info_.load.size(), kLegendRows));
     if (info_.load.size() > kLegendRows) {
-      Text(x, below, "start", "sub", fmt::format("and {} more workers", info_.load.size() - kLegendRows));
+      Text(x, below, "start", "sub", fmt::format("and {} more {}s", info_.load.size() - kLegendRows, picture_.worker));
     }
     if (heads > panels_) Text(x, below + 18, "start", "sub", fmt::format("first {} of {} heads", panels_, heads));
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "fa/plan.h"
 
@@ -13,6 +14,8 @@ struct PlanPicture {
   std::string title;
   const char* keys = "keys";  ///< what the columns are
   int64_t batch = 1, heads = 1, sq = 0, sk = 0;
+  const char* worker = "worker";        ///< what has a colour
+  std::vector<std::string> facts = {};  ///< at most two lines below the title, in place of what the plan says of itself
 };
 
 /// An SVG document: the (row x key) area of the first heads. Each tile has the colour of its worker; keys that no tile

@@ -57,7 +57,7 @@ void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
       ->type_name("N,N,...");
 }
 
-AttentionInputs::AttentionInputs(const AttentionFlags& flags) : files_(flags.dtype) {
+AttentionInputs::AttentionInputs(const AttentionFlags& flags, InputFiles::Read read) : files_(flags.dtype, read) {
   options.layout = ParseLayout(flags.layout);
   ReadOptions(flags);
   ReadLengths(flags);

@@ -42,7 +42,7 @@ void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 class AttentionInputs {
  public:
   /// Throws UsageError, Failure.
-  explicit AttentionInputs(const AttentionFlags& flags);
+  explicit AttentionInputs(const AttentionFlags& flags, InputFiles::Read read = InputFiles::Read::kAll);
   AttentionInputs(const AttentionInputs&) = delete;
   AttentionInputs& operator=(const AttentionInputs&) = delete;
 
@@ -54,6 +54,8 @@ class AttentionInputs {
   /// bf16, like the query.
   TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
   TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
+  /// For what was not read yet (InputFiles::Read::kHeaders).
+  [[nodiscard]] InputFiles& files() { return files_; }
 
  private:
   void LoadTensors(const AttentionFlags& flags);

@@ -33,6 +33,10 @@ class OutputFiles {
   void Set(size_t file, const std::string& text) { files_[file].text = &text; }
   void Commit();
 
+  /// Of a file: where it will be, with symbolic links resolved; whether it is not a regular file.
+  [[nodiscard]] const std::string& target(size_t file) const { return files_[file].target; }
+  [[nodiscard]] bool in_place(size_t file) const { return files_[file].in_place; }
+
  private:
   struct File {
     std::string flag, path;

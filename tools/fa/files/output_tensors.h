@@ -13,12 +13,31 @@
 
 namespace fa::tool {
 
+/// The dimension of a tensor that lies in parts on ranks.
+struct RowAxis {
+  int axis = -1;        ///< -1: every rank has all of it
+  bool queries = true;  ///< rows of queries; else of keys
+};
+
+/// One tensor that a command writes.
+struct OutputSpec {
+  const char* flag;
+  std::string path;
+  MutableTensorView* view;
+  DType dtype;
+  std::vector<int64_t> shape;
+  RowAxis rows;
+};
+/// Those with a path.
+[[nodiscard]] std::vector<OutputSpec> Named(std::vector<OutputSpec> outputs);
+
 /// The tensors that a command writes: first their descriptors in the call, which are enough to plan; then their memory,
 /// once the call is known to be valid; then their files, once the call has run.
 class OutputTensors {
  public:
   /// Describes the output in `view`, which stays where it is. Throws as OutputFiles::Add.
   void Add(const char* flag, const std::string& path, MutableTensorView& view, DType dtype, std::vector<int64_t> shape);
+  void Add(const std::vector<OutputSpec>& outputs);
   /// The same if `path` is not empty.
   void AddIfNamed(const char* flag, const std::string& path, MutableTensorView& view, DType dtype,
                   std::vector<int64_t> shape);

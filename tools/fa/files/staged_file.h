@@ -23,6 +23,8 @@ class StagedFile {
   StagedFile& operator=(const StagedFile&) = delete;
 
   [[nodiscard]] std::FILE* stream() const { return stream_; }
+  /// Empty for a file without a name.
+  [[nodiscard]] const std::string& name() const { return name_; }
   /// After the last byte: everything is with the operating system. Throws npy::IoError.
   void Finish();
   /// Gives the file its name. Call it while a PublishedTogether lives. Throws npy::IoError.

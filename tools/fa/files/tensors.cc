@@ -23,6 +23,8 @@ npy::Array LoadArray(const char* flag, const std::string& path) {
   }
 }
 
+}  // namespace
+
 DType DTypeOf(const char* flag, ElementType type, std::optional<DType> dtype) {
   switch (type) {
     case ElementType::kBool: return DType::kBool;
@@ -58,8 +60,6 @@ ElementType ElementTypeOf(DType dtype) {
   return ElementType::kF32;
 }
 
-}  // namespace
-
 TensorView Tensor::View() const { return {array.bytes(), dtype, Dims(std::span(array.shape())), {}}; }
 MutableTensorView Tensor::MutableView() { return {array.bytes(), dtype, Dims(std::span(array.shape())), {}}; }
 
@@ -70,18 +70,22 @@ Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType
   return {std::move(array), type};
 }
 
+void CheckActivations(const char* flag, ElementType type, std::optional<DType> dtype, bool int8_too) {
+  const DType got = DTypeOf(flag, type, dtype);
+  if (int8_too && got == DType::kI8) return;
+  const bool is_float = got == DType::kF32 || got == DType::kF16 || got == DType::kBF16;
+  if (is_float && (!dtype || *dtype == got)) return;
+  throw UsageError(fmt::format("{}: elements are {}, want {}", flag, npy::Name(type),
+                               !dtype && int8_too       ? "float32, float16, int8, or uint16 with --dtype bf16"
+                               : !dtype                 ? "float32, float16, or uint16 with --dtype bf16"
+                               : *dtype == DType::kBF16 ? "uint16 (--dtype bf16)"
+                               : *dtype == DType::kF16  ? "float16 (--dtype f16)"
+                                                        : "float32 (--dtype f32)"));
+}
+
 Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype, bool int8_too) {
   Tensor tensor = LoadTensor(flag, path, dtype);
-  if (int8_too && tensor.dtype == DType::kI8) return tensor;
-  const bool is_float = tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16;
-  if (!is_float || (dtype && *dtype != tensor.dtype)) {
-    throw UsageError(fmt::format("{}: elements are {}, want {}", flag, npy::Name(tensor.array.type()),
-                                 !dtype && int8_too       ? "float32, float16, int8, or uint16 with --dtype bf16"
-                                 : !dtype                 ? "float32, float16, or uint16 with --dtype bf16"
-                                 : *dtype == DType::kBF16 ? "uint16 (--dtype bf16)"
-                                 : *dtype == DType::kF16  ? "float16 (--dtype f16)"
-                                                          : "float32 (--dtype f32)"));
-  }
+  CheckActivations(flag, tensor.array.type(), dtype, int8_too);
   return tensor;
 }
 

@@ -52,7 +52,9 @@ void ThrowUnlessOk(const Status& status, std::span<const FlagName> names) {
 }
 
 void ThrowUnlessOkFromShape(const Status& status) {
-  if (IsMaskArgument(status.argument()) || status.code() != StatusCode::kInvalidArgument) return ThrowUnlessOk(status);
+  const bool of_ranks = status.argument().starts_with("shards.") || status.argument().starts_with("machines.");
+  if (IsMaskArgument(status.argument()) || of_ranks || status.code() != StatusCode::kInvalidArgument)
+    return ThrowUnlessOk(status);
   // No flag names the tensors that the sizes make: "--shape: query shape[2]=5, want ...".
   throw UsageError("--shape: " + status.what().Retold([](auto name, auto member, auto index) {
     constexpr size_t kHyphens = 2;

@@ -25,6 +25,8 @@ constexpr FlagName kFlags[] = {
     {"lengths_kv", "--actual-seq-lengths-kv"},
     {"dropout", "--seed"},
     {"d_out", "--dout"},
+    {"shards.intervals", "--cut"},
+    {"machines.ranks", "--ranks"},
 };
 
 }  // namespace

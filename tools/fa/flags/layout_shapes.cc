@@ -49,6 +49,20 @@ std::vector<int64_t> StatsShape(Layout layout, const TensorSizes& query) {
   return {query.batch, query.heads, query.seq};
 }
 
+int SequenceAxis(Layout layout) {
+  switch (layout) {
+    case Layout::kBNSD:
+    case Layout::kBNSD_BSND: return 2;
+    case Layout::kBSND:
+    case Layout::kBSH: return 1;
+    case Layout::kSBH:
+    case Layout::kTND: return 0;
+  }
+  return 0;
+}
+
+int StatsSequenceAxis(Layout layout) { return layout == Layout::kTND ? 0 : 2; }
+
 TensorStrides StridesOf(Layout layout, const TensorSizes& sizes) {
   const int64_t row = sizes.heads * sizes.d;
   switch (layout) {

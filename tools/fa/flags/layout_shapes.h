@@ -23,6 +23,10 @@ struct TensorSizes {
 /// The shape of softmax maximum, sum and lse: [B, N, Sq], TND [T, N].
 [[nodiscard]] std::vector<int64_t> StatsShape(Layout layout, const TensorSizes& query);
 
+/// The dimension of the sequence (TND: of the packed tokens) in a tensor of the layout; in its statistics.
+[[nodiscard]] int SequenceAxis(Layout layout);
+[[nodiscard]] int StatsSequenceAxis(Layout layout);
+
 /// Elements between neighbours along batch, head and sequence of a dense tensor.
 struct TensorStrides {
   int64_t batch = 0, seq = 0, head = 0;

@@ -1,0 +1,141 @@
+"""What the schedule over ranks predicts to 1024 ranks: benchmarks/ranks_simulation.py FA FOLDER
+
+Calls `FA plan ... --ranks` for strong and weak scaling, both cuts and four networks, and writes ranks.md with its plots
+into FOLDER. Nothing is measured: times are those of the schedule's model (docs/distributed.md).
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+NETWORKS = (1.25, 5, 12.5, 50)  # GB/s: 10, 40, 100 and 400 Gbit/s
+CUTS = ("zigzag", "contiguous")
+CORES, ISA = 64, "avx512"
+HEADS, HEADS_KV, D = 32, 8, 128
+STRONG_ROWS, WEAK_ROWS = 1 << 20, 1 << 14
+OPERATIONS = ("forward", "backward")
+USUAL = 12.5
+SCALINGS = {"strong": f"strong scaling, S = {STRONG_ROWS // 1024}K rows",
+            "weak": f"weak scaling, {WEAK_ROWS // 1024}K rows per rank"}
+
+
+def rows_of(scaling, ranks):
+    return STRONG_ROWS if scaling == "strong" else WEAK_ROWS * ranks
+
+
+def plan(fa, operation, scaling, ranks, cut, network):
+    """@return the schedule's JSON; None where this fa does not have the operation over ranks"""
+    rows = rows_of(scaling, ranks)
+    words = [fa, "plan", operation, "--shape", f"1,{HEADS},{HEADS_KV},{rows},{rows},{D}", "--causal", "--dtype", "bf16",
+             "--cores", str(CORES), "--isa", ISA, "--ranks", str(ranks), "--cut", cut, "--network", str(network),
+             "--json"]
+    ran = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if ran.returncode == 0:
+        return json.loads(ran.stdout)
+    if "unknown option --ranks" in ran.stderr or "not there yet" in ran.stderr:
+        return None
+    raise SystemExit(f"{' '.join(words)}: {ran.stderr}")
+
+
+def simulate(fa):
+    """@return {(operation, scaling, ranks, cut, network): facts of the busiest rank}"""
+    facts = {}
+    for operation in OPERATIONS:
+        for scaling in SCALINGS:
+            for ranks in RANKS:
+                for cut in CUTS:
+                    for network in NETWORKS:
+                        schedule = plan(fa, operation, scaling, ranks, cut, network)
+                        if schedule is None:
+                            continue
+                        facts[operation, scaling, ranks, cut, network] = {
+                            "seconds": schedule["seconds"],
+                            "efficiency": schedule["efficiency"],
+                            "hidden": schedule["hidden"],
+                            "strategy": schedule["strategy"],
+                            "received": max(rank["received_bytes"] for rank in schedule["of_rank"]),
+                            "staged": max(rank["staged_bytes"] for rank in schedule["of_rank"]),
+                        }
+    return facts
+
+
+def table(facts, operation, scaling):
+    """Efficiencies by ranks; a column per cut and network."""
+    columns = [(cut, network) for cut in CUTS for network in NETWORKS]
+    lines = ["| ranks | seconds | strategy | received, GiB | staged, GiB | "
+             + " | ".join(f"{cut}, {network:g} GB/s" for cut, network in columns) + " |",
+             "|---:" * 2 + "|---" + "|---:" * (2 + len(columns)) + "|"]
+    for ranks in RANKS:
+        usual = facts[operation, scaling, ranks, "zigzag", USUAL]
+        cells = [f"{100 * facts[operation, scaling, ranks, cut, network]['efficiency']:.1f} %"
+                 for cut, network in columns]
+        lines.append(f"| {ranks} | {usual['seconds']:.3g} | {usual['strategy']} | {usual['received'] / 2**30:.2f} "
+                     f"| {usual['staged'] / 2**30:.2f} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def report(facts, plots):
+    lines = ["# One call over ranks, predicted to 1024 of them", "",
+             "Written by benchmarks/ranks_simulation.py; nothing here was measured. The schedule's model "
+             "([distributed.md](../distributed.md)) is asked for a causal call in bf16 with "
+             f"{HEADS} heads on {HEADS_KV} of {D}; a rank has {CORES} cores of level {ISA} at half of the multiply-adds "
+             "of 2 GHz (64 GFLOP/s each), a message takes 5 us. Efficiency is the share of all ranks' time that passes "
+             f"in products; seconds, strategy and bytes are those of the zigzag cut at {USUAL} GB/s, bytes those of the "
+             "busiest rank. The contiguous cut is even as long as whole heads can travel: to as many ranks as there are "
+             "kv heads, where the plan chooses `heads`.", ""]
+    for operation in OPERATIONS:
+        for scaling, words in SCALINGS.items():
+            if (operation, scaling, 1, CUTS[0], USUAL) not in facts:
+                continue
+            lines += [f"## {operation.capitalize()}, {words}", ""]
+            if (operation, scaling) in plots:
+                lines += [f"![Efficiency against ranks]({plots[operation, scaling]})", ""]
+            lines += [*table(facts, operation, scaling), ""]
+    return "\n".join(lines)
+
+
+def draw(facts, folder):
+    """@return {(operation, scaling): file name}"""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    colors = dict(zip(NETWORKS, ("#e4572e", "#e69f00", "#4f86c6", "#0b6e4f")))
+    plots = {}
+    for operation in OPERATIONS:
+        for scaling, words in SCALINGS.items():
+            if (operation, scaling, 1, CUTS[0], USUAL) not in facts:
+                continue
+            figure, axes = plt.subplots(figsize=(6.4, 4), dpi=110)
+            for cut, line in zip(CUTS, ("-", "--")):
+                for network in NETWORKS:
+                    points = [100 * facts[operation, scaling, ranks, cut, network]["efficiency"] for ranks in RANKS]
+                    axes.plot(RANKS, points, line, marker="o", markersize=3, color=colors[network],
+                              label=f"{cut}, {network:g} GB/s")
+            axes.set(xscale="log", xlabel="ranks of 64 cores", ylabel="efficiency, %, predicted", ylim=(0, 102),
+                     title=f"{operation.capitalize()}, {words}, causal")
+            axes.set_xticks(RANKS, [str(ranks) for ranks in RANKS])
+            axes.minorticks_off()
+            axes.grid(color="#e6e6e6")
+            axes.legend(fontsize=7)
+            figure.tight_layout()
+            plots[operation, scaling] = f"ranks_{operation}_{scaling}.png"
+            figure.savefig(os.path.join(folder, plots[operation, scaling]))
+            plt.close(figure)
+    return plots
+
+
+def main(words):
+    if len(words) != 2:
+        raise SystemExit(__doc__)
+    fa, folder = words
+    facts = simulate(fa)
+    with open(os.path.join(folder, "ranks.md"), "w", encoding="utf-8") as file:
+        file.write(report(facts, draw(facts, folder)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

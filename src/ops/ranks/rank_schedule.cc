@@ -1,0 +1,269 @@
+// A call over ranks that none of them runs: bind the whole call -> cut -> plan -> tell.
+#include "fa/rank_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "core/context_impl.h"
+#include "core/run/guarded_call.h"
+#include "core/saturating.h"
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/ranks/cut_rows.h"
+#include "ops/ranks/whole_call.h"
+#include "tiling/backward/backward_tiles.h"
+#include "tiling/ranks/rank_plan.h"
+
+namespace fa {
+namespace {
+
+using tiling::Interval;
+using tiling::RankCall;
+using tiling::RankPlan;
+using tiling::RankUnit;
+
+// A schedule looks at every pair of ranks: so many are looked at within some seconds.
+constexpr int kMostRanks = 4096;
+constexpr int64_t kMostPairs = int64_t{1} << 28;
+
+Status CheckMachines(const RankMachines& machines) {
+  const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
+  const auto wrong = [](const char* name, double got, const char* want) {
+    return Status::InvalidArgument(ops::Arg(std::string("machines.") + name).Is(ops::Text(static_cast<float>(got))) +
+                                   ", want " + want);
+  };
+  if (machines.ranks < 1 || machines.ranks > kMostRanks) return wrong("ranks", machines.ranks, "1 to 4096");
+  if (machines.threads < 0) return wrong("threads", machines.threads, "at least 0");
+  if (machines.flops_per_thread != 0 && !positive(machines.flops_per_thread)) {
+    return wrong("flops_per_thread", machines.flops_per_thread, "a positive number");
+  }
+  if (!positive(machines.network_bytes_per_s)) {
+    return wrong("network_bytes_per_s", machines.network_bytes_per_s, "a positive number");
+  }
+  if (!(machines.latency_s >= 0 && std::isfinite(machines.latency_s))) {
+    return wrong("latency_s", machines.latency_s, "at least 0");
+  }
+  return Status::Ok();
+}
+
+std::vector<SequenceShards::Interval> RowsOf(const tiling::RowShards& shards, int rank) {
+  std::vector<SequenceShards::Interval> rows;
+  for (const tiling::PlacedRows& run : shards.Of(rank)) rows.push_back({run.rows.begin, run.rows.end});
+  return rows;
+}
+
+/// Rows of one rank and unit as tiles, cut so that a picture shows how far their keys reach.
+void AddTiles(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<PlanTile>& tiles) {
+  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // what an eye can tell apart
+  const int64_t pieces = std::clamp(kPiecesOfAll / call.ranks(), 1, kMostPieces);
+  const tiling::AttentionProblem& problem = call.problem;
+  for (int rank = 0; rank < call.ranks(); ++rank) {
+    Interval heads = unit.heads[static_cast<size_t>(rank)];
+    // Every unit of kSequence cuts the rows alike: one stands for all heads.
+    if (plan.strategy == SequenceShards::Strategy::kSequence) heads = {0, problem.heads_kv};
+    for (const tiling::RowPart& part : ComputedParts(call, plan, unit, rank)) {
+      const tiling::Sequence& sequence = problem.sequences[static_cast<size_t>(part.sequence)];
+      const Interval rows = part.placed.rows;
+      for (int64_t piece = 0; piece < pieces; ++piece) {
+        const Interval of_piece{rows.begin + rows.size() * piece / pieces,
+                                rows.begin + rows.size() * (piece + 1) / pieces};
+        if (of_piece.empty()) continue;
+        const Interval keys = sequence.rule.KeysOfRows(of_piece);
+        tiles.push_back({.batch = part.sequence,
+                         .head_kv = heads.begin,
+                         .head_begin = heads.begin * problem.group(),
+                         .head_end = heads.end * problem.group(),
+                         .row_begin = of_piece.begin,
+                         .row_end = of_piece.end,
+                         .key_begin = keys.begin,
+                         .key_end = keys.end,
+                         .cost = sequence.rule.KeptPairs(of_piece),
+                         .worker = rank});
+      }
+    }
+  }
+}
+
+PlanInfo InfoOf(const char* op, Isa isa, const RankCall& call, const RankPlan& plan, double flops_full) {
+  PlanInfo info;
+  info.op = op;
+  info.isa = Name(isa);
+  info.reason = "";
+  info.tasks = std::ssize(plan.units);
+  info.workers = call.ranks();
+  for (const double flops : plan.flops) info.flops += flops;
+  info.flops_visited = info.flops;
+  info.flops_full = flops_full;
+  info.efficiency = plan.efficiency;
+  for (const double seconds : plan.product_seconds) {
+    info.load.push_back(plan.seconds > 0 ? seconds / plan.seconds : 0);
+  }
+  const RankUnit* drawn = nullptr;
+  for (const RankUnit& unit : plan.units) {
+    const bool as_before =
+        plan.strategy == SequenceShards::Strategy::kSequence && drawn != nullptr && drawn->sequences == unit.sequences;
+    if (!as_before) AddTiles(call, plan, unit, info.tiles);
+    drawn = &unit;
+  }
+  return info;
+}
+
+std::string Describe(const RankCall& call, const RankPlan& plan, const RankSchedule& schedule) {
+  std::string text = schedule.info.op + " over ranks, " + schedule.info.isa + "\n" + DescribeRanks(call, plan);
+  constexpr size_t kListed = 16;
+  for (size_t rank = 0; rank < std::min(schedule.ranks.size(), kListed); ++rank) {
+    const RankSchedule::Rank& facts = schedule.ranks[rank];
+    text += "rank " + std::to_string(rank) + ": rows";
+    for (const SequenceShards::Interval& rows : facts.q_rows) {
+      text += " " + std::to_string(rows.begin) + "-" + std::to_string(rows.end);
+    }
+    if (facts.q_rows.empty()) text += " none";
+    char line[160];
+    std::snprintf(line, sizeof(line), "; %.1f MiB sent, %.1f MiB received; products %.3g s, messages %.3g s\n",
+                  static_cast<double>(facts.sent_bytes) / (1 << 20),
+                  static_cast<double>(facts.received_bytes) / (1 << 20), facts.product_seconds, facts.message_seconds);
+    text += line;
+  }
+  if (schedule.ranks.size() > kListed) {
+    text += "and " + std::to_string(schedule.ranks.size() - kListed) + " more ranks\n";
+  }
+  return text;
+}
+
+RankSchedule Tell(const RankCall& call, RankPlan plan, PlanInfo info) {
+  RankSchedule schedule;
+  schedule.strategy = plan.strategy;
+  schedule.as_one_process = plan.as_one_process;
+  schedule.row_unit = tiling::kRowUnit;
+  schedule.units = std::ssize(plan.units);
+  schedule.seconds = plan.seconds;
+  schedule.efficiency = plan.efficiency;
+  schedule.hidden = plan.hidden;
+  for (int rank = 0; rank < call.ranks(); ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    schedule.ranks.push_back({.q_rows = RowsOf(call.q, rank),
+                              .k_rows = RowsOf(call.k, rank),
+                              .sent_bytes = plan.sent_bytes[r],
+                              .received_bytes = plan.received_bytes[r],
+                              .staged_bytes = plan.staged_bytes[r],
+                              .flops = plan.flops[r],
+                              .product_seconds = plan.product_seconds[r],
+                              .message_seconds = plan.message_seconds[r],
+                              .end_seconds = plan.end_seconds[r]});
+  }
+  schedule.info = std::move(info);
+  schedule.text = Describe(call, plan, schedule);
+  return schedule;
+}
+
+/// What the call is planned for, without its strategy.
+void UseMachines(const RankMachines& machines, const Context& context, RankCall& call) {
+  call.workers = machines.threads > 0 ? machines.threads : context.threads();
+  call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread
+                                                        : tiling::FlopsPerWorker(context.isa(), call.problem.dtype);
+  call.network = {.bytes_per_s = machines.network_bytes_per_s, .latency_s = machines.latency_s};
+}
+
+Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, int ranks) {
+  if (shards.cut == SequenceShards::Cut::kIntervals && q_rows != k_rows) {
+    return Status::InvalidArgument(ops::Arg("shards.intervals").Says("cut keys where they cut queries, want as many ") +
+                                   "keys (" + std::to_string(k_rows) + ") as queries (" + std::to_string(q_rows) + ")");
+  }
+  shards.sq = q_rows;
+  shards.sk = k_rows;
+  if (Status status = ops::CheckShards(shards, ranks); !status.ok()) return status;
+  auto q = ops::CutRows(shards, q_rows, ranks);
+  if (!q.ok()) return q.status();
+  auto k = ops::CutRows(shards, k_rows, ranks);
+  if (!k.ok()) return k.status();
+  RankCall call;
+  call.q = std::move(*q);
+  call.k = std::move(*k);
+  call.strategy = shards.strategy;
+  call.heads_in_flight = shards.heads_in_flight > 0 ? shards.heads_in_flight : 1;
+  return call;
+}
+
+Status CheckLength(const RankCall& call) {
+  const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
+  const int64_t pairs =
+      core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
+  if (pairs <= kMostPairs) return Status::Ok();
+  return Status::OutOfMemory("a schedule of " + std::to_string(sequences) + " sequences over " +
+                             std::to_string(call.ranks()) + " ranks, which is too long");
+}
+
+double FullPairs(const tiling::AttentionProblem& problem) {
+  double pairs = 0;
+  for (const tiling::Sequence& sequence : problem.sequences) {
+    pairs += static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
+  }
+  return pairs * static_cast<double>(problem.heads);
+}
+
+/// @param bind  bind(call): binds the whole call and sets what of `call` follows from it, but not its cut
+template <typename Args, typename Bind>
+Result<RankSchedule> Schedule(const char* op, const Args& whole, const AttentionOptions& options,
+                              const SequenceShards& shards, const RankMachines& machines, Context* own,
+                              const Bind& bind) {
+  return core::GuardedCall("the schedule", [&]() -> Result<RankSchedule> {
+    const Context& context = own != nullptr ? *own : Context::Default();
+    if (Status status = core::ImplOf(context).status(); !status.ok()) return status;
+    if (Status status = CheckMachines(machines); !status.ok()) return status;
+    RankCall bound;
+    if (Status status = bind(bound); !status.ok()) return status;
+    if (Status status = ops::CheckTaken({whole.pse, whole.dense_mask, whole.drop_mask}, options); !status.ok()) {
+      return status;
+    }
+    const int axis = layout::AxesOf(options.layout).seq;
+    auto cut = CutCall(shards, whole.q.shape[axis], whole.k.shape[axis], machines.ranks);
+    if (!cut.ok()) return cut.status();
+    bound.q = std::move(cut->q);
+    bound.k = std::move(cut->k);
+    bound.strategy = cut->strategy;
+    bound.heads_in_flight = cut->heads_in_flight;
+    bound.packed = options.layout == Layout::kTND;
+    if (Status status = CheckLength(bound); !status.ok()) return status;
+    UseMachines(machines, context, bound);
+    RankPlan plan = MakeRankPlan(bound);
+    const tiling::AttentionProblem& problem = bound.problem;
+    const double flops_of_pair = bound.backward ? tiling::BackwardFlopsPerPair(problem)
+                                                : 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);
+    PlanInfo info = InfoOf(op, context.isa(), bound, plan, flops_of_pair * FullPairs(problem));
+    return Tell(bound, std::move(plan), std::move(info));
+  });
+}
+
+}  // namespace
+
+Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole, const AttentionOptions& options,
+                                            const SequenceShards& shards, const RankMachines& machines,
+                                            Context* context) {
+  return Schedule("forward", whole, options, shards, machines, context, [&](RankCall& call) {
+    auto bound = ops::BindAttention(whole, options);
+    if (!bound.ok()) return bound.status();
+    call.statistics = int64_t{bound->has_max} + int64_t{bound->has_sum} + int64_t{bound->has_lse};
+    call.problem = std::move(bound->problem);
+    return Status::Ok();
+  });
+}
+
+Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole, const AttentionOptions& options,
+                                                const SequenceShards& shards, const RankMachines& machines,
+                                                Context* context) {
+  return Schedule("backward", whole, options, shards, machines, context, [&](RankCall& call) {
+    auto bound = ops::BindAttentionGrad(whole, options);
+    if (!bound.ok()) return bound.status();
+    call.backward = true;
+    call.parameter_sums = bound->has_dsink || bound->has_dslopes;
+    call.problem = std::move(bound->forward.problem);
+    return Status::Ok();
+  });
+}
+
+}  // namespace fa

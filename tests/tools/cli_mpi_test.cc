@@ -1,0 +1,152 @@
+// fa-mpi under mpirun: its files are those of fa, its errors are said once, and no rank is left waiting.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "npy/npy_file.h"
+#include "tools/cli_run.h"
+#include "tools/forward_call.h"
+
+namespace fa::test {
+namespace {
+
+using reference::Format;
+using ::testing::HasSubstr;
+
+// More ranks than cores.
+constexpr const char* kEnvironment =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+    "OMPI_MCA_btl_vader_single_copy_mechanism=none FA_NUM_THREADS=1";
+
+std::string MpiCommand(int ranks) { return std::string(FA_MPIEXEC) + " -n " + std::to_string(ranks) + " " FA_MPI_CLI; }
+
+CliResult RunRanks(int ranks, const std::string& arguments) {
+  return RunCommand(MpiCommand(ranks), arguments, kEnvironment);
+}
+
+struct RankCase {
+  const char* name;
+  const char* layout;
+  reference::Problem problem;
+  std::string flags;  ///< of the call
+  int ranks;
+  std::string cut;  ///< and the flags of ranks
+  Format format = Format::kF32;
+};
+
+class FilesOfRanks : public ::testing::TestWithParam<RankCase> {};
+
+TEST_P(FilesOfRanks, AreThoseOfOneProcess) {
+  const RankCase& c = GetParam();
+  const ForwardCall call(c.layout, c.problem, c.format);
+  const std::vector<std::string> outputs = {"out", "softmax-max", "softmax-sum", "lse"};
+  const auto flags = [&](const std::string& folder) {
+    std::string text = "run forward" + call.flags + " " + c.flags;
+    for (const std::string& output : outputs) {
+      text += " --" + output + " '" + call.scratch().Path(folder + "_" + output + ".npy") + "'";
+    }
+    return text;
+  };
+  const CliResult one = RunCli(flags("one"), "FA_NUM_THREADS=1");
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  const CliResult many = RunRanks(c.ranks, flags("many") + " " + c.cut);
+  ASSERT_EQ(many.exit_code, 0) << many.err;
+  for (const std::string& output : outputs) {
+    const std::string want = call.scratch().Read("one_" + output + ".npy");
+    EXPECT_GT(want.size(), 128U);
+    EXPECT_TRUE(call.scratch().Read("many_" + output + ".npy") == want) << output;
+  }
+  for (const std::string& name : call.scratch().Names()) EXPECT_EQ(name.find(".part"), std::string::npos) << name;
+}
+
+reference::Problem Sizes(std::vector<int64_t> sq, std::vector<int64_t> sk) {
+  return {.heads = 4, .heads_kv = 2, .d = 16, .dv = 24, .lengths = {.sq = std::move(sq), .sk = std::move(sk)}};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, FilesOfRanks,
+    ::testing::Values(
+        RankCase{"OneRank", "BNSD", Sizes({300}, {300}), "--causal", 1, ""},
+        RankCase{"ZigzagCausal", "BNSD", Sizes({700, 700}, {700, 700}), "--causal", 2, "--strategy sequence"},
+        RankCase{"ContiguousBf16", "BSND", Sizes({520}, {520}), "", 3, "--cut contiguous", Format::kBF16},
+        RankCase{"IntervalsOfHeads", "SBH", Sizes({400, 400}, {400, 400}),
+                 "--sparse-mode 4 --pre-tokens 90 --next-tokens 5", 4,
+                 "--cut 128,256::0,128,384,400:256,384 --strategy heads --heads-in-flight 2"},
+        RankCase{"Packed", "TND", Sizes({200, 1, 330}, {200, 90, 300}), "--causal --seed 3 --keep-prob 0.75", 3, ""},
+        RankCase{"FewRows", "BNSD_BSND", Sizes({60}, {900}), "--softcap 5", 2, ""}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+/// A small call whose output is asked for.
+class RanksRefuse : public ::testing::Test {
+ protected:
+  RanksRefuse() : call_("BNSD", Sizes({300}, {300})), before_(call_.scratch().Names()) {}
+
+  /// Expects the message once and nothing written.
+  void Expect(const CliResult& result, int exit_code, const std::string& message) const {
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_EQ(Occurrences(result.err, "fa-mpi: "), 1U) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("fa-mpi: " + message));
+    EXPECT_EQ(call_.scratch().Names(), before_);
+  }
+  [[nodiscard]] std::string Run() const { return "run forward" + call_.flags + Out(); }
+  [[nodiscard]] std::string Out() const { return " --out '" + call_.scratch().Path("out.npy") + "'"; }
+
+  ForwardCall call_;
+  std::vector<std::string> before_;
+};
+
+TEST_F(RanksRefuse, BadFlagsOnce) {
+  Expect(RunRanks(3, Run() + " --frobnicate 3"), 2, "unknown option --frobnicate");
+  Expect(RunRanks(2, Run() + " --strategy fast"), 2, "--strategy: 'fast'");
+  Expect(RunRanks(2, Run() + " --softcap -1"), 2, "--softcap: -1");
+}
+
+TEST_F(RanksRefuse, WrongCuts) {
+  Expect(RunRanks(2, Run() + " --cut 0,100:100,299"), 2, "--cut: not held once: row 299");
+  Expect(RunRanks(2, Run() + " --cut 0,100:100,200:200,300"), 2, "--cut: 3 lists, want 2");
+  Expect(RunRanks(2, Run() + " --cut 0,100,200:100,200"), 2, "--cut: 3 numbers for rank 0");
+}
+
+TEST_F(RanksRefuse, FilesThatAreNotThere) {
+  Expect(RunRanks(3, "run forward --layout BNSD --query no.npy --key no.npy --value no.npy" + Out()), 1,
+         "--query: no.npy: ");
+  Expect(RunRanks(3, "run forward" + call_.flags + " --out /no/such/folder/out.npy"), 1,
+         "rank 0: --out: /no/such/folder/out.npy: ");
+}
+
+TEST_F(RanksRefuse, WhatRanksDoNotTake) {
+  const std::string bits = call_.scratch().Path("bits.npy");
+  npy::Save(bits, npy::Array(npy::ElementType::kU8, {4 * 300 * 300 / 8}));
+  before_ = call_.scratch().Names();
+  Expect(RunRanks(2, Run() + " --keep-prob 0.5 --drop-mask '" + bits + "'"), 2,
+         "--drop-mask: not taken over ranks, want --seed");
+  ASSERT_EQ(mkfifo(call_.scratch().Path("pipe").c_str(), 0600), 0);
+  before_ = call_.scratch().Names();
+  Expect(RunRanks(2, "run forward" + call_.flags + " --out '" + call_.scratch().Path("pipe") + "'"), 2,
+         "rank 0: --out: " + call_.scratch().Path("pipe") + ": not a regular file");
+}
+
+TEST_F(RanksRefuse, CommandLinesThatDiffer) {
+  const std::string one = std::string(FA_MPI_CLI) + " " + Run();
+  const CliResult result =
+      RunCommand(FA_MPIEXEC, "-n 1 " + one + " : -n 1 " + one + " --causal", std::string(kEnvironment));
+  Expect(result, 2, "rank 1: another command line than rank 0's");
+}
+
+TEST(RanksBench, ChecksAndReports) {
+  const CliResult result =
+      RunRanks(2, "bench forward --shape 1,2,2,512,512,32 --causal --seconds 0.05 --json --cut contiguous");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json report = nlohmann::json::parse(result.out);
+  EXPECT_EQ(report["ranks"], 2);
+  EXPECT_EQ(report["cut"], "contiguous");
+  EXPECT_DOUBLE_EQ(report["flops"].get<double>(), 2.0 * 2 * (512.0 * 513 / 2) * (32 + 32));
+  EXPECT_GT(report["seconds"]["best"].get<double>(), 0);
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,32 @@
+#ifndef FA_TOOLS_FA_COMMANDS_BACKWARD_FILES_H_
+#define FA_TOOLS_FA_COMMANDS_BACKWARD_FILES_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "fa/flash_attention_grad.h"
+#include "files/attention_inputs.h"
+#include "files/output_tensors.h"
+#include "flags/context_flags.h"
+
+namespace fa::tool {
+
+/// The flags of `run backward`.
+struct BackwardFlags {
+  AttentionFlags attention;
+  ContextFlags context;
+  std::string dout, out, softmax_max, softmax_sum;
+  std::string dq, dk, dv, dq_rope, dk_rope, dpse, dslopes, dsink;
+};
+void AddBackwardFlags(CLI::App& command, BackwardFlags& flags);
+
+/// The inputs of the call; `inputs` reads those that the forward does not have.
+[[nodiscard]] AttentionGradArgs LoadGradInputs(const BackwardFlags& flags, AttentionInputs& inputs);
+/// The gradients that have a name, which are tensors of `args`.
+[[nodiscard]] std::vector<OutputSpec> BackwardOutputs(const BackwardFlags& flags, Layout layout,
+                                                      AttentionGradArgs& args);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_BACKWARD_FILES_H_

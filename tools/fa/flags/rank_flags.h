@@ -1,0 +1,35 @@
+#ifndef FA_TOOLS_FA_FLAGS_RANK_FLAGS_H_
+#define FA_TOOLS_FA_FLAGS_RANK_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "fa/rank_schedule.h"
+#include "fa/sequence_shards.h"
+
+namespace fa::tool {
+
+/// Values of --cut, --strategy, --heads-in-flight.
+struct CutFlags {
+  std::string cut = "zigzag", strategy = "auto";
+  int64_t heads_in_flight = 0;
+};
+void AddCutFlags(CLI::App& command, CutFlags& flags);
+/// Without the sizes of the sequences. Throws UsageError.
+[[nodiscard]] SequenceShards ShardsOf(const CutFlags& flags);
+
+/// And --ranks, --network, --latency, --gflops: a call over ranks that is only planned.
+struct RankPlanFlags {
+  CutFlags cut;
+  int ranks = 0;  ///< 0: one process
+  double network_gbytes = 12.5, latency_us = 5, gflops = 0;
+};
+void AddRankPlanFlags(CLI::App& command, RankPlanFlags& flags);
+/// Throws UsageError where flags speak of ranks and --ranks is missing, or a number is out of range.
+void CheckRankPlanFlags(const CLI::App& command, const RankPlanFlags& flags);
+[[nodiscard]] RankMachines MachinesOf(const RankPlanFlags& flags);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_FLAGS_RANK_FLAGS_H_

@@ -1,0 +1,114 @@
+#include "program.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string_view>
+#include <vector>
+
+#include "files/staged_file.h"
+#include "flags/failure.h"
+
+namespace fa::tool {
+namespace {
+
+const char* program_name = "fa";
+
+/// Destructors of nlohmann::json allocate (json_value::destroy): without memory they end the process. It then ends as
+/// after any other lack of memory.
+[[noreturn]] void EndWithoutMemory() noexcept {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    RemoveStagedFiles();
+    _exit(Report(program_name, kFailure, "out of memory"));
+  } catch (...) {
+    std::abort();
+  }
+  std::abort();
+}
+
+/// The command that the first words name. Throws an error that says which word is not a command and which words are;
+/// CLI11 would only say that a command is missing.
+const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const std::vector<const CLI::App*> choices = command->get_subcommands([](const CLI::App*) { return true; });
+    if (choices.empty()) return *command;
+    const auto named = [&](const CLI::App* choice) { return choice->get_name() == argv[i]; };
+    const auto found = std::find_if(choices.begin(), choices.end(), named);
+    if (found == choices.end()) {
+      std::string names;
+      for (const CLI::App* choice : choices) names += ' ' + choice->get_name();
+      throw UsageError(fmt::format("'{}' is not a command here, want one of:{}", argv[i], names));
+    }
+    command = *found;
+  }
+  return *command;
+}
+
+/// Refuses options that the command does not have, all in one message (CLI11 asks for required options first), and
+/// empty values (CLI11 would take them for missing values).
+void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
+  std::string unknown;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const std::string name(word.substr(0, word.find('=')));
+    const bool is_option = word.starts_with("--") && word.size() > 2;
+    if (is_option && command.get_option_no_throw(name) == nullptr) unknown += (unknown.empty() ? "" : ", ") + name;
+    const bool empty_next = is_option && i + 1 < argc && argv[i + 1][0] == '\0';
+    if (is_option && ((word == name && empty_next) || word == name + '=')) {
+      throw UsageError(fmt::format("{}: an empty value", name));
+    }
+  }
+  if (!unknown.empty()) throw UsageError("unknown option " + unknown);
+}
+
+}  // namespace
+
+int Report(const char* program, int exit_code, const char* message) noexcept {
+  char part[512];
+  std::fputs(program, stderr);
+  std::fputs(": ", stderr);
+  while (*message != '\0') {
+    size_t size = 0;
+    for (; size < sizeof part && *message != '\0'; ++message) part[size++] = *message == '\n' ? ' ' : *message;
+    std::fwrite(part, 1, size, stderr);
+  }
+  std::fputs("\n", stderr);
+  return exit_code;
+}
+
+void Parse(CLI::App& app, int argc, char** argv) {
+  CheckOptionWords(CommandOf(app, argc, argv), argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    app.exit(help_or_version);
+  } catch (const CLI::ExtrasError&) {
+    std::string words;
+    for (const std::string& word : app.remaining(/*recurse=*/true)) words += ' ' + word;
+    throw UsageError("unexpected:" + words);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+void FinishOutput() {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0) throw Failure("standard output: write failed");
+}
+
+void EndCleanlyWithoutMemory(const char* program) {
+  program_name = program;
+  std::set_terminate(EndWithoutMemory);
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,99 @@
+// fa-mpi: commands of fa under mpirun. Every process reads the same words; an error is printed once, by rank 0 where
+// the ranks have agreed on it, and is the exit code of all.
+
+#include <mpi.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "fa/mpi.h"
+#include "fa/version.h"
+#include "fa_mpi/rank_commands.h"
+#include "fa_mpi/rank_session.h"
+#include "files/staged_file.h"
+#include "flags/failure.h"
+#include "program.h"
+
+namespace {
+
+using fa::tool::kFailure;
+using fa::tool::Report;
+
+constexpr const char* kProgram = "fa-mpi";
+
+void AddCommands(CLI::App& app, fa::tool::RankCommand& chosen) {
+  app.name(kProgram);
+  app.set_version_flag("--version", FA_VERSION_STRING);
+  app.require_subcommand(1);
+  const auto group = [&app](const char* name, const char* text) -> CLI::App& {
+    CLI::App* command = app.add_subcommand(name, text);
+    command->require_subcommand(1);
+    return *command;
+  };
+  CLI::App& run = group("run", "Run an operator on .npy files, of which each rank reads and writes its rows");
+  fa::tool::AddRankRunForward(run, chosen);
+  fa::tool::AddRankRunBackward(run, chosen);
+  CLI::App& bench = group("bench", "Measure against the peak of all ranks");
+  fa::tool::AddRankBenchForward(bench, chosen);
+}
+
+void Main(int argc, char** argv, const fa::tool::RankSession& session) {
+  CLI::App app{"Attention on CPUs, one call over the processes of mpirun"};
+  fa::tool::RankCommand chosen;
+  AddCommands(app, chosen);
+  session.Together([&] { fa::tool::Parse(app, argc, argv); });
+  std::string words;
+  for (int i = 1; i < argc; ++i) words.append(argv[i]).append(1, '\n');
+  words.insert(0, std::to_string(words.size()) + '\n');  // of long command lines only the beginning travels
+  const std::string of_first = session.OfFirst(words);
+  session.Together([&] {
+    if (words.substr(0, of_first.size()) == of_first) return;
+    throw fa::tool::UsageError("another command line than rank 0's");
+  });
+  if (chosen) chosen(session);
+  session.Together(fa::tool::FinishOutput);
+}
+
+/// Ends all ranks: this one cannot wait for them.
+int Abort(const char* message) {
+  Report(kProgram, kFailure, message);
+  MPI_Abort(MPI_COMM_WORLD, kFailure);
+  return kFailure;
+}
+
+int RunRank(int argc, char** argv) {
+  auto transport = fa::mpi::MakeTransport(MPI_COMM_WORLD);
+  if (!transport.ok()) return Abort(transport.status().message().c_str());
+  const fa::tool::RankSession session(std::move(*transport));
+  // What commands print is the same on all ranks.
+  if (!session.is_first() && std::freopen("/dev/null", "w", stdout) == nullptr) return Abort("/dev/null: cannot open");
+  try {
+    Main(argc, argv, session);
+    return 0;
+  } catch (const fa::tool::AgreedError& error) {
+    return session.is_first() ? Report(kProgram, error.exit_code(), error.what()) : error.exit_code();
+  } catch (const std::bad_alloc&) {
+    return Abort("out of memory");
+  } catch (const std::exception& error) {
+    return Abort(error.what());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  fa::tool::MakeFileSizeLimitAnError();
+  fa::tool::EndCleanlyWithoutMemory(kProgram);
+  int level = MPI_THREAD_SINGLE;
+  if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
+    return Report(kProgram, kFailure, "MPI_Init_thread failed");
+  }
+  const int code = RunRank(argc, argv);
+  MPI_Finalize();
+  return code;
+}

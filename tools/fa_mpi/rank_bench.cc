@@ -1,0 +1,246 @@
+// fa-mpi bench forward, backward: the rate of kept work of all ranks as a fraction of their peak, measured in the same
+// run. Every rank makes the tensors of the whole call, against which its rows are checked, and times calls on its own.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bench/bench_report.h"
+#include "cases/backward_data.h"
+#include "cases/forward_data.h"
+#include "commands/progress.h"
+#include "fa/ranked_attention.h"
+#include "fa_mpi/rank_commands.h"
+#include "fa_mpi/rank_files.h"
+#include "flags/failure.h"
+#include "flags/rank_flags.h"
+#include "npy/npy_rows.h"
+#include "peak/fma_peak.h"
+
+namespace fa::tool {
+namespace {
+
+struct RankBenchFlags {
+  BenchFlags bench;
+  CutFlags cut;
+};
+
+/// A rank's own rows of tensors of the whole call, in memory of their own.
+class OwnTensors {
+ public:
+  explicit OwnTensors(const OwnRows& rows) : rows_(rows) {}
+
+  /// The views become this rank's part, with the rows of the whole.
+  void Take(TensorView& view, RowAxis axis) { view = Make(view, axis, /*copy=*/true).View(); }
+  void Give(MutableTensorView& view, RowAxis axis) {
+    std::byte* const whole = static_cast<std::byte*>(view.data);
+    const std::vector<int64_t> shape(view.shape.begin(), view.shape.end());
+    Tensor& own = Make(view, axis, /*copy=*/false);
+    outputs_.push_back({whole, shape, axis, &own});
+    view = own.MutableView();
+  }
+  /// Puts the rows of what Give was told into the whole tensors.
+  void Return() const {
+    for (const auto& [whole, shape, axis, own] : outputs_) npy::PutRows(own->array, Where(shape, axis), whole);
+  }
+
+ private:
+  struct Output {
+    std::byte* whole;
+    std::vector<int64_t> shape;
+    RowAxis axis;
+    const Tensor* own;
+  };
+  [[nodiscard]] npy::RowsOfArray Where(const std::vector<int64_t>& shape, RowAxis axis) const {
+    return {.shape = shape, .axis = static_cast<size_t>(axis.axis), .rows = rows_.Of(axis)};
+  }
+  Tensor& Make(const TensorView& whole, RowAxis axis, bool copy) {
+    const std::vector<int64_t> shape(whole.shape.begin(), whole.shape.end());
+    Tensor& own = tensors_.emplace_back(NewTensor(whole.dtype, rows_.Part(shape, axis)));
+    if (copy) npy::TakeRows(static_cast<const std::byte*>(whole.data), Where(shape, axis), own.array);
+    return own;
+  }
+
+  const OwnRows& rows_;
+  std::deque<Tensor> tensors_;
+  std::vector<Output> outputs_;
+};
+
+/// What is timed, once it is planned and checked.
+struct RankBench {
+  const char* op;
+  const RankBenchFlags& flags;
+  const RankSession& session;
+  const ForwardCase& forward;
+  const Context& context;
+  RankSchedule schedule;
+  std::string isa;              ///< that the ranks have agreed on
+  std::function<void()> call;   ///< throws UsageError, Failure
+  std::function<void()> check;  ///< compares this rank's rows; throws Failure
+};
+
+struct Measured {
+  double best = 0, median = 0;
+  double peak_gflops = 0;  ///< of all ranks, which measured it at the same time
+};
+
+double MeasurePeak(const RankBench& bench, double seconds, double round_seconds) {
+  (void)bench.session.OfAll(0);  // all begin
+  const std::vector<double> of_ranks = bench.session.OfAll(fa::bench::MeasurePeakGflops(
+      bench.context.threads(), bench.context.isa(), bench.forward.dtype, seconds, round_seconds));
+  double sum = 0;
+  for (const double gflops : of_ranks) sum += gflops;
+  return sum;
+}
+
+/// A call takes as long as on its slowest rank, so all ranks see the same times and stop together.
+Measured Measure(const RankBench& bench, Progress* progress) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kPeaks = 10;
+  constexpr size_t kFewest = 3;
+  constexpr double kPeakShare = 0.02, kShortestRound = 1e-3, kLongestRound = 0.1;
+  const double seconds = bench.flags.bench.measure.seconds;
+  Measured measured;
+  std::vector<double> samples;
+  double spent = 0;
+  for (int peaks = 0; samples.size() < kFewest || spent < seconds;) {
+    if (spent >= seconds * peaks / kPeaks && peaks < kPeaks) {
+      const double round = std::clamp(samples.empty() ? 0 : samples.back(), kShortestRound, kLongestRound);
+      measured.peak_gflops =
+          std::max(measured.peak_gflops, MeasurePeak(bench, std::max(kPeakShare * seconds, 2 * round), round));
+      ++peaks;
+    }
+    if (progress != nullptr) progress->Update(fmt::format("fa-mpi bench {}: {:.0f} s", bench.op, spent));
+    (void)bench.session.OfAll(0);  // all begin
+    const Clock::time_point begin = Clock::now();
+    bench.call();
+    const std::vector<double> of_ranks =
+        bench.session.OfAll(std::chrono::duration<double>(Clock::now() - begin).count());
+    samples.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
+    spent += samples.back();
+  }
+  std::sort(samples.begin(), samples.end());
+  measured.best = samples.front();
+  measured.median = samples[samples.size() / 2];
+  return measured;
+}
+
+void Print(const RankBench& bench, const Measured& measured) {
+  const double gflops = bench.schedule.info.flops / measured.best * 1e-9;
+  int64_t sent = 0;
+  for (const RankSchedule::Rank& rank : bench.schedule.ranks) sent = std::max(sent, rank.sent_bytes);
+  const char* strategy = bench.schedule.strategy == SequenceShards::Strategy::kHeads ? "heads" : "sequence";
+  const nlohmann::ordered_json json = {{"op", bench.op},
+                                       {"shape", bench.forward.Shape()},
+                                       {"dtype", Name(bench.forward.dtype)},
+                                       {"mask", bench.forward.mask_text},
+                                       {"layout", Name(bench.forward.options.layout)},
+                                       {"ranks", bench.session.ranks()},
+                                       {"cut", bench.flags.cut.cut},
+                                       {"strategy", strategy},
+                                       {"threads", bench.context.threads()},
+                                       {"isa", bench.isa},
+                                       {"seconds", {{"best", measured.best}, {"median", measured.median}}},
+                                       {"flops", bench.schedule.info.flops},
+                                       {"gflops", gflops},
+                                       {"peak_gflops", measured.peak_gflops},
+                                       {"fraction", gflops / measured.peak_gflops},
+                                       {"sent_bytes", sent}};
+  if (bench.flags.bench.measure.json) {
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  fmt::print("{} {} {} {}, mask {}, {} ranks of {} threads, cut {}, strategy {}, {}\n", bench.op, json["shape"].dump(),
+             Name(bench.forward.dtype), Name(bench.forward.options.layout), bench.forward.mask_text,
+             bench.session.ranks(), bench.context.threads(), bench.flags.cut.cut, strategy, bench.isa);
+  fmt::print("seconds  {:.6g} best, {:.6g} median\n", measured.best, measured.median);
+  fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", gflops,
+             100 * gflops / measured.peak_gflops, measured.peak_gflops);
+  fmt::print("messages {:.2f} MiB sent by the busiest rank\n", static_cast<double>(sent) / (1 << 20));
+}
+
+void MeasureAndPrint(const RankBench& bench) {
+  const RankSession& session = bench.session;
+  std::optional<Progress> progress;
+  if (session.is_first()) progress.emplace(fmt::format("fa-mpi bench {}: checking", bench.op));
+  session.Together(bench.call);
+  session.Together(bench.check);
+  const Measured measured = Measure(bench, progress ? &*progress : nullptr);
+  progress.reset();
+  Print(bench, measured);
+}
+
+void BenchForward(const RankBenchFlags& flags, const RankSession& session) {
+  std::unique_ptr<Context> context;
+  std::optional<ForwardCase> forward;
+  std::optional<RankSchedule> schedule;
+  std::optional<OwnRows> rows;
+  std::optional<ForwardData> data;
+  std::optional<OwnTensors> own;
+  AttentionArgs args;
+  SequenceShards shards;
+  std::vector<SequenceShards::Interval> q_rows;
+  session.Together([&] {
+    context = MakeContext(flags.bench.measure.context);
+    forward.emplace(flags.bench.forward);
+    shards = ShardsOf(flags.cut);
+    auto made =
+        ScheduleFlashAttention(forward->args, forward->options, shards, {.ranks = session.ranks()}, context.get());
+    ThrowUnlessOkFromShape(made.status());
+    const RankSchedule::Rank& mine = schedule.emplace(std::move(*made)).ranks[static_cast<size_t>(session.rank())];
+    q_rows = mine.q_rows;
+    own.emplace(rows.emplace(mine));
+    args = data.emplace(*forward).Args();
+    const int axis = SequenceAxis(forward->options.layout);
+    shards.sq = args.q.shape[axis];
+    shards.sk = args.k.shape[axis];
+    own->Take(args.q, {.axis = axis});
+    own->Take(args.k, {.axis = axis, .queries = false});
+    own->Take(args.v, {.axis = axis, .queries = false});
+    own->Give(args.out, {.axis = SequenceAxis(OutputLayout(forward->options.layout))});
+  });
+  auto plan = PlanFlashAttention(args, forward->options, shards, session.transport(), context.get());
+  session.Together([&] { ThrowUnlessOk(plan.status()); });
+  Workspace workspace;
+  MeasureAndPrint({.op = "forward",
+                   .flags = flags,
+                   .session = session,
+                   .forward = *forward,
+                   .context = *context,
+                   .schedule = std::move(*schedule),
+                   .isa = plan->info().isa,
+                   .call = [&] { ThrowUnlessOk(plan->Run(args, workspace)); },
+                   .check =
+                       [&] {
+                         own->Return();
+                         data->CheckRows(q_rows);
+                       }});
+}
+
+void AddRankBench(CLI::App& bench, const char* name, const char* text, RankCommand& chosen,
+                  void (*run)(const RankBenchFlags& flags, const RankSession& session)) {
+  CLI::App* command = bench.add_subcommand(name, text);
+  const auto flags = std::make_shared<RankBenchFlags>();
+  AddForwardCaseFlags(*command, flags->bench.forward);
+  AddMeasureFlags(*command, flags->bench.measure);
+  AddCutFlags(*command, flags->cut);
+  command->callback(
+      [flags, run, &chosen] { chosen = [flags, run](const RankSession& session) { run(*flags, session); }; });
+}
+
+}  // namespace
+
+void AddRankBenchForward(CLI::App& bench, RankCommand& chosen) {
+  AddRankBench(bench, "forward", "Time the forward over all ranks; the result is checked first", chosen, BenchForward);
+}
+
+}  // namespace fa::tool

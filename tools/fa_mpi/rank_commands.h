@@ -1,0 +1,21 @@
+#ifndef FA_TOOLS_FA_MPI_RANK_COMMANDS_H_
+#define FA_TOOLS_FA_MPI_RANK_COMMANDS_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "fa_mpi/rank_session.h"
+
+namespace fa::tool {
+
+/// What the words of the command line ask for; done by all ranks once all have read their words.
+using RankCommand = std::function<void(const RankSession&)>;
+
+// Each adds one command below its group; CLI11's callback sets `chosen`.
+void AddRankRunForward(CLI::App& run, RankCommand& chosen);
+void AddRankRunBackward(CLI::App& run, RankCommand& chosen);
+void AddRankBenchForward(CLI::App& bench, RankCommand& chosen);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_MPI_RANK_COMMANDS_H_

@@ -1,0 +1,155 @@
+// fa-mpi run forward, backward: headers -> agreement -> own rows -> run -> own rows of the outputs' files.
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "commands/backward_files.h"
+#include "commands/forward_files.h"
+#include "commands/progress.h"
+#include "fa/ranked_attention.h"
+#include "fa_mpi/rank_commands.h"
+#include "fa_mpi/rank_files.h"
+#include "flags/failure.h"
+#include "flags/rank_flags.h"
+
+namespace fa::tool {
+namespace {
+
+struct ForwardRun {
+  ForwardFlags call;
+  CutFlags cut;
+};
+
+struct BackwardRun {
+  BackwardFlags call;
+  CutFlags cut;
+};
+
+/// The files of a call that this rank has rows of.
+struct RankFiles {
+  std::unique_ptr<Context> context;
+  SequenceShards shards;
+  std::optional<AttentionInputs> inputs;
+  std::optional<RankOutputs> outputs;
+  std::optional<OwnRows> rows;
+
+  /// Who has which rows of the call, which the schedule has found right.
+  void Cut(const Result<RankSchedule>& schedule, const RankSession& session) {
+    ThrowUnlessOk(schedule.status());
+    const auto axis = static_cast<int>(SequenceAxis(inputs->options.layout));
+    shards.sq = inputs->args.q.shape[axis];
+    shards.sk = inputs->args.k.shape[axis];
+    rows.emplace(schedule->ranks[static_cast<size_t>(session.rank())]);
+  }
+};
+
+std::vector<RankInput> ForwardInputs(Layout layout, AttentionArgs& args) {
+  const int axis = SequenceAxis(layout);
+  const RowAxis queries{.axis = axis}, keys{.axis = axis, .queries = false}, whole;
+  return {{"--query", &args.q, queries},      {"--key", &args.k, keys},
+          {"--value", &args.v, keys},         {"--query-rope", &args.q_rope, queries},
+          {"--key-rope", &args.k_rope, keys}, {"--pse", &args.pse, whole},
+          {"--sink", &args.sink, whole}};
+}
+
+std::vector<RankInput> BackwardInputs(Layout layout, AttentionGradArgs& args) {
+  const int axis = SequenceAxis(layout);
+  const RowAxis queries{.axis = axis}, keys{.axis = axis, .queries = false}, whole,
+      results{.axis = SequenceAxis(OutputLayout(layout))}, stats{.axis = StatsSequenceAxis(layout)};
+  return {{"--query", &args.q, queries},
+          {"--key", &args.k, keys},
+          {"--value", &args.v, keys},
+          {"--query-rope", &args.q_rope, queries},
+          {"--key-rope", &args.k_rope, keys},
+          {"--pse", &args.pse, whole},
+          {"--sink", &args.sink, whole},
+          {"--dout", &args.d_out, results},
+          {"--out", &args.out, results},
+          {"--softmax-max", &args.softmax_max, stats},
+          {"--softmax-sum", &args.softmax_sum, stats}};
+}
+
+/// Plans, runs and writes what the ranks have read.
+template <typename Args, typename Plan>
+void RunAndWrite(const char* name, const RankFiles& files, RankOutputs& outputs, const Args& args,
+                 const Result<Plan>& plan, const RankSession& session) {
+  session.Together([&] { ThrowUnlessOk(plan.status()); });
+  Status computed;
+  {
+    std::optional<Progress> progress;
+    if (session.is_first()) {
+      progress.emplace(
+          fmt::format("fa-mpi run {}: {} ranks of {} threads", name, session.ranks(), files.context->threads()));
+    }
+    computed = plan->Run(args);
+  }
+  session.Together([&] { ThrowUnlessOk(computed); });
+  outputs.Commit(*files.rows);
+}
+
+void RunForward(const ForwardRun& flags, const RankSession& session) {
+  RankFiles files;
+  AttentionArgs args;
+  session.Together([&] {
+    files.context = MakeContext(flags.call.context);
+    files.shards = ShardsOf(flags.cut);
+    files.inputs.emplace(flags.call.attention, InputFiles::Read::kHeaders);
+    const AttentionOptions& options = files.inputs->options;
+    args = files.inputs->args;
+    files.outputs.emplace(ForwardOutputs(flags.call, *files.inputs, args), session);
+    files.Cut(ScheduleFlashAttention(args, options, files.shards, {.ranks = session.ranks()}, files.context.get()),
+              session);
+    ReadOwnRows(ForwardInputs(options.layout, args), *files.rows, files.inputs->files());
+    files.outputs->Allocate(*files.rows);
+  });
+  RunAndWrite("forward", files, *files.outputs, args,
+              PlanFlashAttention(args, files.inputs->options, files.shards, session.transport(), files.context.get()),
+              session);
+}
+
+void RunBackward(const BackwardRun& flags, const RankSession& session) {
+  RankFiles files;
+  AttentionGradArgs args;
+  session.Together([&] {
+    files.context = MakeContext(flags.call.context);
+    files.shards = ShardsOf(flags.cut);
+    files.inputs.emplace(flags.call.attention, InputFiles::Read::kHeaders);
+    const AttentionOptions& options = files.inputs->options;
+    args = LoadGradInputs(flags.call, *files.inputs);
+    files.outputs.emplace(BackwardOutputs(flags.call, options.layout, args), session);
+    files.Cut(ScheduleFlashAttentionGrad(args, options, files.shards, {.ranks = session.ranks()}, files.context.get()),
+              session);
+    ReadOwnRows(BackwardInputs(options.layout, args), *files.rows, files.inputs->files());
+    files.outputs->Allocate(*files.rows);
+  });
+  RunAndWrite(
+      "backward", files, *files.outputs, args,
+      PlanFlashAttentionGrad(args, files.inputs->options, files.shards, session.transport(), files.context.get()),
+      session);
+}
+
+}  // namespace
+
+void AddRankRunForward(CLI::App& run, RankCommand& chosen) {
+  CLI::App* command = run.add_subcommand("forward", "As fa run forward, and the same bytes");
+  const auto flags = std::make_shared<ForwardRun>();
+  AddForwardFlags(*command, flags->call);
+  AddCutFlags(*command, flags->cut);
+  command->callback(
+      [flags, &chosen] { chosen = [flags](const RankSession& session) { RunForward(*flags, session); }; });
+}
+
+void AddRankRunBackward(CLI::App& run, RankCommand& chosen) {
+  CLI::App* command = run.add_subcommand("backward", "As fa run backward, and the same bytes");
+  const auto flags = std::make_shared<BackwardRun>();
+  AddBackwardFlags(*command, flags->call);
+  AddCutFlags(*command, flags->cut);
+  command->callback(
+      [flags, &chosen] { chosen = [flags](const RankSession& session) { RunBackward(*flags, session); }; });
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,50 @@
+#ifndef FA_TOOLS_FA_MPI_RANK_SESSION_H_
+#define FA_TOOLS_FA_MPI_RANK_SESSION_H_
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fa/transport.h"
+
+namespace fa::tool {
+
+/// An error that all ranks have agreed on: each of them throws it, one prints it.
+class AgreedError : public std::runtime_error {
+ public:
+  AgreedError(int exit_code, const std::string& text) : std::runtime_error(text), exit_code_(exit_code) {}
+  [[nodiscard]] int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+/// The ranks that run one command. Whatever may fail on some ranks only is done in Together, so that no rank waits for
+/// one that has left.
+class RankSession {
+ public:
+  explicit RankSession(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
+
+  [[nodiscard]] int rank() const { return transport_->rank(); }
+  [[nodiscard]] int ranks() const { return transport_->ranks(); }
+  [[nodiscard]] bool is_first() const { return rank() == 0; }
+  [[nodiscard]] const std::shared_ptr<Transport>& transport() const { return transport_; }
+
+  /// Collective: calls `work` on every rank. Where it throws on some, all throw AgreedError: what the lowest of them
+  /// said, with its number unless all said the same.
+  void Together(const std::function<void()>& work) const;
+  /// Collective: the text of rank 0, at most 4095 bytes.
+  [[nodiscard]] std::string OfFirst(const std::string& text) const;
+  /// Collective: everybody's number, in the order of ranks.
+  [[nodiscard]] std::vector<double> OfAll(double number) const;
+
+ private:
+  std::shared_ptr<Transport> transport_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_MPI_RANK_SESSION_H_

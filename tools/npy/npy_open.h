@@ -1,0 +1,29 @@
+#ifndef FA_NPY_NPY_OPEN_H_
+#define FA_NPY_NPY_OPEN_H_
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "npy/npy_array.h"
+#include "npy/npy_header.h"
+
+namespace fa::npy {
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, Close>;
+
+/// Throws IoError, whose text starts with the path.
+[[nodiscard]] File Open(const std::string& path, const char* mode);
+/// Reads exactly `bytes`; `what` names them in the message. Throws IoError, FormatError without the path.
+void ReadExactly(std::FILE* file, void* into, size_t bytes, const char* what);
+/// Reads the header of a file up to its data, of which there is enough. Throws IoError, FormatError without the path.
+[[nodiscard]] Header ReadHeader(std::FILE* file);
+/// A column-major array as a row-major one.
+[[nodiscard]] Array ToRowMajor(const Array& source);
+
+}  // namespace fa::npy
+
+#endif  // FA_NPY_NPY_OPEN_H_

@@ -1,0 +1,57 @@
+#ifndef FA_NPY_NPY_ROWS_H_
+#define FA_NPY_NPY_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "npy/npy_array.h"
+#include "npy/npy_header.h"
+#include "npy/npy_open.h"
+
+namespace fa::npy {
+
+/// Rows [begin, end) of a dimension of an array.
+struct RowRange {
+  int64_t begin = 0, end = 0;
+};
+
+/// A .npy file of which only some rows of one dimension are read. Throws as Load; what() starts with the path.
+class RowReader {
+ public:
+  /// Reads the header. The file is a regular one.
+  explicit RowReader(const std::string& path);
+
+  [[nodiscard]] ElementType type() const { return header_.type; }
+  [[nodiscard]] const std::vector<int64_t>& shape() const { return header_.shape; }
+  /// The rows of dimension `axis`, one range after the other; of other rows nothing is read.
+  [[nodiscard]] Array Rows(size_t axis, std::span<const RowRange> rows) const;
+  [[nodiscard]] Array All() const;
+
+ private:
+  std::string path_;
+  File file_;
+  Header header_;
+  int64_t data_begin_ = 0;
+};
+
+/// Writes header and length of a file whose rows are written by WriteRows. Throws IoError with the system's reason.
+void WriteHeaderAndLength(std::FILE* file, ElementType type, std::span<const int64_t> shape);
+
+/// Where an array lies in a larger one, in a file or in memory.
+struct RowsOfArray {
+  std::span<const int64_t> shape;  ///< of the whole array
+  size_t axis = 0;
+  std::span<const RowRange> rows;  ///< that the smaller one holds, one range after the other
+};
+/// Copies rows of a row-major array that lies at `whole` to `own`; back.
+void TakeRows(const std::byte* whole, const RowsOfArray& where, Array& own);
+void PutRows(const Array& own, const RowsOfArray& where, std::byte* whole);
+/// Writes rows into a file that WriteHeaderAndLength made, and no other byte. Throws IoError with the system's reason.
+void WriteRows(const std::string& path, const Array& array, const RowsOfArray& where);
+
+}  // namespace fa::npy
+
+#endif  // FA_NPY_NPY_ROWS_H_
