@@ -10,6 +10,12 @@ and loss, and three times with fa: on one thread, on two, and on two again. The 
 the same final weights, bit by bit, or the exit status is 1.
 
 --torch-threads is 1 for all runs: PyTorch's own products and sums do not promise the same bits for other numbers.
+
+    torchrun --nproc-per-node 4 examples/train_gpt.py --context-parallel
+
+trains on four processes, each of which has a part of every sequence, and next to that on one. In every step and layer
+attention's output and its gradients must be, bit by bit, those of one process for the same input, or the exit status is
+1. (Losses differ in the last digits: gradients of weights are sums over the ranks.)
 """
 
 from __future__ import annotations
@@ -24,10 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fa
+from fa.torch import context_parallel as cp
 from fa.torch import scaled_dot_product_attention
 
 LICENCES = Path("/usr/share/common-licenses")
@@ -57,8 +65,8 @@ class GPT(nn.Module):
         self.blocks = nn.Sequential(*(Block(args.width, args.heads, attention) for _ in range(args.layers)))
         self.norm, self.head = nn.LayerNorm(args.width), nn.Linear(args.width, characters)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.token(tokens) + self.position.weight[: tokens.shape[1]])))
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.token(tokens) + self.position(positions))))
 
 
 def read_text(path: Path | None) -> str:
@@ -76,18 +84,71 @@ class Run:
     """SHA-256 of the final weights."""
 
 
-def train(name: str, data: Tensor, characters: int, attention: Attention, args: argparse.Namespace) -> Run:
+class OneProcess:
+    """How a run goes that has whole sequences."""
+
+    def __init__(self, attention: Attention) -> None:
+        self.attention = attention
+
+    def own(self, window: Tensor) -> Tensor:
+        """The columns of a window [B, S] that this process has."""
+        return window
+
+    def summed(self, model: nn.Module, loss: Tensor) -> Tensor:
+        """The loss and the gradients over all processes, after the backward."""
+        return loss
+
+
+class ManyProcesses:
+    """How a run goes in which every process has a part of every sequence. Checks attention in every step."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Tensor, ...]] = []
+        self.same = True
+
+    def own(self, window: Tensor) -> Tensor:
+        return cp.shard(window, 1)
+
+    def attention(self, *tensors: Tensor, is_causal: bool) -> Tensor:
+        tensors = tuple(t.contiguous() for t in tensors)
+        out = cp.scaled_dot_product_attention(*tensors, is_causal=is_causal)
+        for tensor in (*tensors, out):
+            tensor.retain_grad()
+        self.calls.append((*tensors, out))
+        return out
+
+    def summed(self, model: nn.Module, loss: Tensor) -> Tensor:
+        for own in self.calls:
+            *inputs, out, d_out = (cp.unshard(t.detach(), 2) for t in (*own, own[-1].grad))
+            leaves = [t.requires_grad_() for t in inputs]
+            want = scaled_dot_product_attention(*leaves, is_causal=True)
+            gradients = torch.autograd.grad(want, leaves, d_out)
+            pairs = zip((t.grad for t in own[:3]), gradients, strict=True)
+            same = torch.equal(out, want) and all(torch.equal(t, cp.shard(g, 2)) for t, g in pairs)
+            self.same = self.same and same
+        self.calls.clear()
+        for tensor in (loss, *(parameter.grad for parameter in model.parameters())):
+            dist.all_reduce(tensor)
+        return loss
+
+
+def train(
+    name: str, data: Tensor, characters: int, way: OneProcess | ManyProcesses, args: argparse.Namespace
+) -> Run:
     torch.manual_seed(args.seed)
-    model = GPT(args, characters, attention)
+    model = GPT(args, characters, way.attention)
+    positions = way.own(torch.arange(args.context)[None])
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
     losses, seconds = [], []
     for step in range(args.steps):
         starts = torch.randint(len(data) - args.context - 1, (args.batch,)).tolist()
         window = torch.stack([data[start : start + args.context + 1] for start in starts])
         began = time.perf_counter()
-        loss = F.cross_entropy(model(window[:, :-1]).flatten(0, 1), window[:, 1:].flatten())
+        logits, targets = model(way.own(window[:, :-1]), positions), way.own(window[:, 1:])
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / window[:, 1:].numel()
         optimizer.zero_grad()
         loss.backward()
+        loss = way.summed(model, loss.detach())
         optimizer.step()
         seconds.append(time.perf_counter() - began)
         losses.append(loss.item())
@@ -99,7 +160,7 @@ def train(name: str, data: Tensor, characters: int, attention: Attention, args: 
 
 
 def show_progress(name: str, step: int, steps: int, loss: float, seconds: float) -> None:
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or not name:
         return
     width = 30
     bar = "#" * (width * step // steps)
@@ -123,10 +184,33 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--torch-threads", type=int, default=1)
+    parser.add_argument(
+        "--context-parallel", action="store_true", help="every process of torchrun has a part of each sequence"
+    )
     args = parser.parse_args()
     if args.steps < 1 or args.context < 1 or args.width % args.heads != 0:
         parser.error("want --steps and --context >= 1, and --width a multiple of --heads")
     return args
+
+
+def train_on_all_ranks(data: Tensor, characters: int, args: argparse.Namespace) -> int:
+    dist.init_process_group("gloo")
+    first = dist.get_rank() == 0
+    many = ManyProcesses()
+    name = f"{dist.get_world_size()} processes"
+    own = train(name if first else "", data, characters, many, args)
+    # The others wait, so that this run has the machine for itself.
+    one = train("1 process", data, characters, OneProcess(scaled_dot_product_attention), args) if first else None
+    same = torch.tensor(int(many.same))
+    dist.all_reduce(same, dist.ReduceOp.MIN)
+    if first:
+        print(f"{'step':>6}{'1 process':>14}{name:>14}")
+        for step, losses in enumerate(zip(one.losses, own.losses, strict=True), 1):
+            print(f"{step:6}" + "".join(f"{loss:14.6f}" for loss in losses))
+        bits = "the bits of one process" if same.item() else "NOT the bits of one process"
+        print(f"fa: attention and its gradients have {bits} in all steps and layers")
+    dist.destroy_process_group()
+    return 0 if same.item() else 1
 
 
 def main() -> int:
@@ -136,12 +220,14 @@ def main() -> int:
     alphabet = sorted(set(text))
     code = {character: i for i, character in enumerate(alphabet)}
     data = torch.tensor([code[character] for character in text])
+    if args.context_parallel:
+        return train_on_all_ranks(data, len(alphabet), args)
     print(f"{len(text)} characters, {len(alphabet)} different; {args.layers} layers of {args.heads} heads")
 
-    runs = {"torch": train("torch", data, len(alphabet), F.scaled_dot_product_attention, args)}
+    runs = {"torch": train("torch", data, len(alphabet), OneProcess(F.scaled_dot_product_attention), args)}
     for name, threads in (("fa, 1 thread", 1), ("fa, 2 threads", 2), ("fa, 2 threads again", 2)):
         fa.set_default_context(fa.Context(threads=threads))
-        runs[name] = train(name, data, len(alphabet), scaled_dot_product_attention, args)
+        runs[name] = train(name, data, len(alphabet), OneProcess(scaled_dot_product_attention), args)
 
     print(f"{'run':22}{'first loss':>12}{'last loss':>12}{'ms/step':>9}  final weights")
     for name, run in runs.items():

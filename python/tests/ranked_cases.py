@@ -3,11 +3,13 @@ bit."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
@@ -62,6 +64,23 @@ def attention(rank, ranks):
             got = cp.scaled_dot_product_attention(*shards(tensors, cut), **keywords)
             assert_bits(got, cp.shard(want, 2, cut=cut), dtype, keywords)
             assert got.transpose(1, 2).is_contiguous()
+
+
+def gradients(rank, ranks):
+    """dq, dk, dv of own rows, for cuts, masks and types; and of the sums over the batch and the heads of a group."""
+    strategies = itertools.cycle(("auto", "sequence", "heads"))
+    for dtype, causal in itertools.product(TYPES, (False, True)):
+        tensors = [t.requires_grad_() for t in inputs(dtype, batch=2)]
+        keywords = {"is_causal": causal, "enable_gqa": True}
+        want = scaled_dot_product_attention(*tensors, **keywords)
+        d_out = torch.randn(want.shape).to(dtype)
+        wanted = torch.autograd.grad(want, tensors, d_out)
+        for cut in cuts(LENGTH, ranks):
+            own = [t.detach().requires_grad_() for t in shards(tensors, cut)]
+            got = cp.scaled_dot_product_attention(*own, **keywords, cut=cut, strategy=next(strategies))
+            assert_bits(got, cp.shard(want, 2, cut=cut), dtype, causal, cut)
+            for i, gradient in enumerate(torch.autograd.grad(got, own, cp.shard(d_out, 2, cut=cut))):
+                assert_bits(gradient, cp.shard(wanted[i], 2, cut=cut), "qkv"[i], dtype, causal, cut)
 
 
 def rules_of_other_lengths(rank, ranks):
@@ -175,7 +194,7 @@ def hash_of(text: str) -> int:
 
 
 def one_row_each() -> list:
-    return [[(rank, rank + 1)] for rank in range(torch.distributed.get_world_size())]
+    return [[(rank, rank + 1)] for rank in range(dist.get_world_size())]
 
 
 def errors(rank, ranks):
@@ -253,6 +272,24 @@ def npu(rank, ranks):
         assert got[4:] == want[4:]
 
 
+def npu_gradients(rank, ranks):
+    """With sinks, whose gradient is that of all rows on every rank, a window, and dropout."""
+    triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    keywords = {"sparse_mode": 4, "pre_tockens": 200, "next_tockens": 0, "atten_mask": triangle}
+    for dtype, dropped in ((torch.float32, {}), (torch.bfloat16, {"keep_prob": 0.5, "seed": 5})):
+        tensors = [t[..., :D].transpose(1, 2).contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
+        sink = torch.randn(N, requires_grad=True)
+        want = torch_npu.npu_fusion_attention(*tensors, N, "BSND", sink=sink, **keywords, **dropped)[0]
+        d_out = torch.randn(want.shape).to(dtype)
+        *wanted, d_sink = torch.autograd.grad(want, [*tensors, sink], d_out)
+        own = [t.detach().requires_grad_() for t in shards(tensors, "zigzag", 1)]
+        got = cp.npu_fusion_attention(*own, N, "BSND", sink=sink, **keywords, **dropped)[0]
+        *gradients, d_own_sink = torch.autograd.grad(got, [*own, sink], cp.shard(d_out, 1))
+        for i, gradient in enumerate(gradients):
+            assert_bits(gradient, cp.shard(wanted[i], 1), "qkv"[i], dtype)
+        assert_bits(d_own_sink, d_sink, dtype)
+
+
 def npu_packed(rank, ranks):
     ends = [100, 100, 640, 1000]
     tensors = [torch.randn(1111, heads, D) for heads in (N, NKV, NKV)]
@@ -285,6 +322,26 @@ def npu_packed(rank, ranks):
 # Whole models.
 
 
+@contextlib.contextmanager
+def products_by_rank(length, cut, ranks):
+    """PyTorch's products of one process, in the blocks of rows that the ranks compute: products of other sizes may have
+    other bits."""
+    at = [None] * ranks
+    dist.all_gather_object(at, cp.positions(length, cut=cut))
+    order = torch.argsort(torch.cat(at))
+    linear = torch.nn.functional.linear
+
+    def by_rank(x, *weights):
+        if length not in x.shape:  # rows of a batch in one dimension
+            return by_rank(x.unflatten(0, (length, -1)), *weights).flatten(0, 1)
+        dim = x.shape.index(length)
+        return torch.cat([linear(x.index_select(dim, rows), *weights) for rows in at], dim).index_select(dim, order)
+
+    torch.nn.functional.linear = by_rank
+    yield
+    torch.nn.functional.linear = linear
+
+
 def modules(rank, ranks):
     """PyTorch's own layers: they look scaled_dot_product_attention up when they are called."""
     torch.manual_seed(11)
@@ -293,9 +350,9 @@ def modules(rank, ranks):
     before = torch.nn.functional.scaled_dot_product_attention
     causal = torch.nn.Transformer.generate_square_subsequent_mask
     with torch.no_grad():
-        with fa.torch.replace_scaled_dot_product_attention():
-            want = layer(x, src_mask=causal(600), is_causal=True)
         for cut in cuts(600, ranks):
+            with fa.torch.replace_scaled_dot_product_attention(), products_by_rank(600, cut, ranks):
+                want = layer(x, src_mask=causal(600), is_causal=True)
             own = cp.shard(x, 1, cut=cut)
             with cp.enable(None, cut):
                 got = layer(own, src_mask=causal(own.shape[1]), is_causal=True)
@@ -329,15 +386,19 @@ def transformers_models(rank, ranks):
     llama = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
     mistral = MistralForCausalLM(MistralConfig(**sizes, sliding_window=150)).eval()
     for model, name, cached in ((llama, "sdpa", False), (llama, "fa", True), (mistral, "sdpa", True)):
-        model.set_attn_implementation("fa")
-        with torch.no_grad():
-            want = model(tokens).logits
+        for cut in cuts(700, ranks):
+            model.set_attn_implementation("fa")
+            embedded = model.get_input_embeddings()(tokens).detach().requires_grad_()
+            with products_by_rank(700, cut, ranks):
+                want = model(inputs_embeds=embedded).logits
+                d_want = torch.autograd.grad(want.square().sum(), embedded)[0]
             model.set_attn_implementation(name)
-            for cut in cuts(700, ranks) if ranks < 4 else ["zigzag"]:
-                own, at = cp.shard(tokens, 1, cut=cut), cp.positions(700, cut=cut)[None]
-                with cp.enable(cut=cut):
-                    got = model(own, position_ids=at, use_cache=cached).logits
+            own, at = cp.shard(embedded.detach(), 1, cut=cut).requires_grad_(), cp.positions(700, cut=cut)[None]
+            with cp.enable(cut=cut):
+                got = model(inputs_embeds=own, position_ids=at, use_cache=cached).logits
                 assert_bits(got, cp.shard(want, 1, cut=cut), name, cut)
+            d_own = torch.autograd.grad(got.square().sum(), own)[0]
+            assert_bits(d_own, cp.shard(d_want, 1, cut=cut), name, cut)
     with cp.enable(), torch.no_grad():
         own, at = cp.shard(tokens, 1), cp.positions(700)[None]
         padding = torch.ones_like(own)
@@ -354,4 +415,5 @@ def transformers_models(rank, ranks):
 ROWS = ["rows", "gradients_of_rows"]
 FORWARD = ["attention", "rules_of_other_lengths", "shapes_and_scales", "dropout", "rope", "npu", "npu_packed", "modules"]
 ERRORS = ["errors"]
+GRADIENTS = ["gradients", "npu_gradients"]
 MODELS = ["transformers_models"]

@@ -7,7 +7,8 @@ from run_ranks import run_on_ranks
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_ranks_have_the_bits_and_the_errors_of_one_process(ranks):
-    run_on_ranks("ranked_cases", ranks, *ranked_cases.ROWS, *ranked_cases.FORWARD, *ranked_cases.ERRORS)
+    cases = ranked_cases
+    run_on_ranks("ranked_cases", ranks, *cases.ROWS, *cases.FORWARD, *cases.GRADIENTS, *cases.ERRORS)
 
 
 def test_one_rank_is_one_process():

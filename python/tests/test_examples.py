@@ -1,5 +1,6 @@
 """Runs what the documents and the examples show."""
 
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,17 @@ def test_train_gpt_is_reproducible():
     done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same bits in all runs" in done.stdout
+
+
+def test_train_gpt_on_four_processes():
+    sizes = "--steps 2 --batch 2 --context 600 --layers 2 --heads 2 --width 32"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    program = [REPOSITORY / "examples/train_gpt.py", "--context-parallel", "--text", REPOSITORY / "LICENSE"]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "FA_NUM_THREADS": "1"}
+    command = [*launcher, *program, *sizes.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "have the bits of one process in all steps and layers" in done.stdout
 
 
 def test_models_run_and_agree():
