@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/plan/carver.h"
@@ -54,7 +55,7 @@ class BackwardBuffers {
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
   /// Floats per row of a pack_rows panel, on any level.
-  [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return (columns + 15) / 16 * 16; }
+  [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
   /// Where key `begin`, an even one, of a column starts in BackwardSlot::k.

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/integer.h"
 #include "ops/tile/fetch_runs.h"
 #include "ops/tile/grad_strip.h"
 
@@ -105,7 +106,7 @@ void BackwardTile::operator()(int32_t task, int worker) {
 /// Where the item's rows begin in its slot.
 int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
-  const int64_t rows_per_head = (sq + plan_.block_q - 1) / plan_.block_q * plan_.block_q;
+  const int64_t rows_per_head = core::RoundUp(sq, plan_.block_q);
   return (item.head - item.head_kv * problem_.group()) * rows_per_head + item.row_begin;
 }
 
@@ -309,7 +310,7 @@ void BackwardTile::QueryGradients(const Tile& tile, const ColumnStrip& strip, fl
 /// Whether no element of the tile's Q and dO is infinite or NaN.
 bool BackwardTile::QueryPanelsFinite(const Tile& tile) const {
   const bool pairs = table_.pairs();
-  const int64_t rows = pairs ? (tile.rows() + 1) / 2 * 2 : tile.rows();
+  const int64_t rows = pairs ? core::RoundUp(tile.rows(), 2) : tile.rows();
   const auto finite = [&](const float* panel, int64_t columns) {
     return table_.rows->all_finite(panel, pairs ? DType::kBF16 : DType::kF32,
                                    rows * table_.rows->panel_columns(columns));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -51,7 +52,7 @@ IndexerGradient::Token::Token(Carver& carver, const IndexerGradient& gradient, i
   weights = carver.Floats(strips.lanes());
   d_weights = carver.Floats(strips.lanes());
   dq = carver.Floats(strips.lanes(), shape.d);
-  pairs = carver.Floats(gradient.table_.pairs() ? (block + 1) / 2 * strips.width() : 0);
+  pairs = carver.Floats(gradient.table_.pairs() ? core::CeilDiv(block, 2) * strips.width() : 0);
 }
 
 GatherShape IndexerGradient::Gather(int64_t block) const {

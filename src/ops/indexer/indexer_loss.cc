@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/integer.h"
 #include "core/run/executor.h"
 #include "ops/indexer/bind_indexer_loss.h"
 #include "ops/indexer/indexer_gradient.h"
@@ -36,7 +37,7 @@ struct LossProgram {
               tiling::WorkspacePlan& workspace);
   [[nodiscard]] tiling::PlanFacts Facts(const tiling::Machine& machine) const;
 
-  [[nodiscard]] int64_t RowBlocks() const { return (row_keys + kBlockKeys - 1) / kBlockKeys; }
+  [[nodiscard]] int64_t RowBlocks() const { return core::CeilDiv(row_keys, kBlockKeys); }
 
   const ops::BoundIndexerLoss& bound;
   const core::kernels::KernelTable& table;

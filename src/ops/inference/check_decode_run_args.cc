@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/integer.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/check_pages.h"
 #include "ops/inference/bind_decode.h"
@@ -43,8 +44,8 @@ tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) 
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
   if (keys.empty()) return {};
   const int64_t begin = keys.begin / kKeyStep * kKeyStep;
-  const int64_t end = std::min((keys.end + kKeyStep - 1) / kKeyStep * kKeyStep, sequence.sk);
-  return {begin / page_rows, (end - 1) / page_rows + 1};
+  const int64_t end = std::min(core::RoundUp(keys.end, kKeyStep), sequence.sk);
+  return {begin / page_rows, core::CeilDiv(end, page_rows)};
 }
 
 Status CheckBlockTable(const BoundDecode& bound, const TensorView& block_table) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "layout/rows_view.h"
 #include "tiling/problem.h"
@@ -21,7 +22,7 @@ inline constexpr int64_t kMaxStripWidth = 48;
 /// Lanes that the strips of so many rows take at most, on any level: whole strips of the level's widest kind, 48 lanes
 /// or a divisor of 48, or 32 lanes or a divisor of 32 (strip.cc).
 [[nodiscard]] constexpr int64_t MostLanes(int64_t rows) {
-  return std::max((rows + 47) / 48 * 48, (rows + 31) / 32 * 32);
+  return std::max(core::RoundUp(rows, 48), core::RoundUp(rows, 32));
 }
 /// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
 /// and odd partial sums do not depend on where a strip starts.

@@ -18,7 +18,7 @@ constexpr size_t kRowsAhead = 3;
 
 /// Elements from row to row of a panel: an odd number of cache lines, so that a column of rows falls on all sets of L1.
 int64_t PanelStride(int64_t columns, int64_t element) {
-  const int64_t lines = (columns * element + kLineBytes - 1) / kLineBytes;
+  const int64_t lines = core::CeilDiv(columns * element, kLineBytes);
   return (lines | 1) * kLineBytes / element;
 }
 

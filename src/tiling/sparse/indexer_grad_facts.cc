@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/integer.h"
 #include "tiling/plan_text.h"
 
 namespace fa::tiling {
@@ -37,7 +38,7 @@ std::vector<PlanTile> TilesOf(const IndexerGradPlan& plan) {
                        .row_begin = row,
                        .row_end = end,
                        .key_end = keys,
-                       .cost = (keys + plan.block_k - 1) / plan.block_k});
+                       .cost = core::CeilDiv(keys, plan.block_k)});
     }
   }
   return tiles;
