@@ -1,5 +1,6 @@
 #include "ops/bind/bind_attention.h"
 
+#include "fa/mask.h"
 #include "ops/bind/bind_parts.h"
 
 namespace fa::ops {
@@ -39,6 +40,25 @@ Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionO
                                      const ActualLengths& lengths, bool own_types) {
   const Inference inference{.lengths = lengths, .own_types = own_types};
   return Bind(args, options, &inference);
+}
+
+Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,
+                       std::span<const int64_t> cu_kv, const TensorView& dense_mask) {
+  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_q", cu_q, bound.cu_q); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_kv", cu_kv, bound.cu_kv); !status.ok()) return status;
+  if (Status status = CheckAllApart(tensors, bound.planned); !status.ok()) return status;
+  if (bound.compressed_mask_mode < 0) return Status::Ok();
+  return VerifyCompressedMask(dense_mask, bound.compressed_mask_mode);
+}
+
+Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) {
+  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+}
+
+Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
+  if (Status status = CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
+  return CheckPlannedLengths("lengths_kv", lengths.kv, bound.lengths_kv);
 }
 
 }  // namespace fa::ops

@@ -8,6 +8,7 @@
 #include "fa/flash_attention.h"
 #include "layout/rows.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "tiling/problem.h"
 
 namespace fa::ops {

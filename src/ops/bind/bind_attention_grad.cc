@@ -166,6 +166,10 @@ Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, cons
   return result;
 }
 
+Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
+  return CheckRunTensors(bound.forward, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+}
+
 GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
   const BoundAttention& forward = bound.forward;
   GradRows rows{.q = {args.q.data, forward.q},

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ops/bind/argument_error.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/inference/scale_tensor.h"
 
 namespace fa::ops {

@@ -12,7 +12,7 @@
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/bind/bind_attention_grad.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/sparse_sequences.h"
 #include "tiling/sparse/sparse_problem.h"
