@@ -21,25 +21,43 @@ Status BindParts(Binding& call) {
 
 namespace {
 
-Result<BoundAttention> Bind(const AttentionArgs& args, const AttentionOptions& options, const Inference* inference) {
-  // Built in place: it is large.
+DenseTensors TensorsToBind(const AttentionArgs& args) {
+  return {.q = args.q,
+          .k = args.k,
+          .v = args.v,
+          .q_rope = args.q_rope,
+          .k_rope = args.k_rope,
+          .pse = args.pse,
+          .dense_mask = args.dense_mask,
+          .drop_mask = args.drop_mask,
+          .sink = args.sink,
+          .cu_q = args.cu_q,
+          .cu_kv = args.cu_kv,
+          .out = args.out,
+          .softmax_max = args.softmax_max,
+          .softmax_sum = args.softmax_sum,
+          .lse = args.lse};
+}
+
+// Each result is built in place: it is large.
+
+}  // namespace
+
+Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
   Result<BoundAttention> result{BoundAttention{}};
-  Binding call{.args = args, .options = options, .bound = *result, .inference = inference};
+  const DenseTensors tensors = TensorsToBind(args);
+  Binding call{.args = tensors, .options = options, .bound = *result};
   if (Status status = BindParts(call); !status.ok()) return status;
   result->planned = KeepPlanned(TensorsOf(args));
   return result;
 }
 
-}  // namespace
-
-Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
-  return Bind(args, options, nullptr);
-}
-
-Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
-                                     const ActualLengths& lengths, bool own_types) {
-  const Inference inference{.lengths = lengths, .own_types = own_types};
-  return Bind(args, options, &inference);
+Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
+                                     const Inference& inference) {
+  Result<BoundAttention> result{BoundAttention{}};
+  Binding call{.args = tensors, .options = options, .bound = *result, .inference = &inference};
+  if (Status status = BindParts(call); !status.ok()) return status;
+  return result;
 }
 
 Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,

@@ -79,11 +79,6 @@ struct ActualLengths {
 /// Finds every user error of the dense forward that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options);
 
-/// The same for a prompt or decode call: the batch elements may be shorter than the tensors, dense mask and pse larger.
-/// @param own_types  the operator has checked the types of query, key, value and out
-[[nodiscard]] Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
-                                                   const ActualLengths& lengths, bool own_types = false);
-
 /// Checks in Run: the tensors are the planned ones (shape, stride, type, presence, cu arrays equal), and no output
 /// shares an element with another tensor. Allocates nothing when all is well.
 [[nodiscard]] Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args);
