@@ -59,7 +59,7 @@ struct BackwardTile::Tile {
   BackwardScratch scratch;
   int64_t slot_row = 0;  ///< of row_begin
   Interval column;
-  StripArray<ColumnStrip, kMaxGradStrips> strips = {};
+  StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
   bool exact_sums = false;  ///< dV and dK skip masked pairs
@@ -322,8 +322,8 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   if (has_dpse()) BiasGradient(tile, strip);
   if (rows_.dslopes.data == nullptr) return;
   const int64_t offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
-  alignas(64) int32_t distance[kMaxStripWidth] = {};
-  alignas(64) float sum[kMaxStripWidth] = {};
+  LaneArray<int32_t> distance = {};
+  LaneArray<float> sum = {};
   float* rows = buffers_.RowSlope(workspace_) + buffers_.RowBase(tile.item.sequence) +
                 tile.item.head * tile.sequence.sq + strip.lanes.row[0];
   std::copy_n(rows, strip.lanes.count, sum);
@@ -346,7 +346,7 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
     }
     return;
   }
-  void* rows[kMaxStripWidth];
+  LaneArray<void*> rows;
   const layout::MutableRowsView dpse = where.shared_batch ? layout::MutableRowsView() : rows_.dpse.Of(b);
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
     const int64_t row = strip.lanes.row[i];
@@ -418,9 +418,9 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
 }
 
 void BackwardTile::CloseRows(const Tile& tile) const {
-  alignas(64) float multiplier[kMaxStripWidth];
-  alignas(64) const int32_t zero[kMaxStripWidth] = {};
-  std::fill_n(multiplier, kMaxStripWidth, rows_.scores.scale);
+  LaneArray<float> multiplier;
+  const LaneArray<int32_t> zero = {};
+  std::fill_n(multiplier.data(), kMaxStripWidth, rows_.scores.scale);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const GradStrip& strip = tile.strips[s];
     const auto write = [&](const layout::MutableRowsView& to, int64_t columns, const float* panel) {

@@ -171,7 +171,7 @@ void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
   const int64_t width = strip.lanes.width;
   const float *part_max = part, *part_sum = part + width;
   const float factor = strips_.score_tile().passes().scale().exp2_factor;
-  alignas(64) float own[kMaxStripWidth] = {}, other[kMaxStripWidth] = {};
+  LaneArray<float> own = {}, other = {};
   for (int64_t i = 0; i < width; ++i) {
     const float max = std::max(strip.row_max[i], part_max[i]);
     const float shift = max == kMaskedScore ? 0 : factor * max;  // -inf - -inf would be NaN

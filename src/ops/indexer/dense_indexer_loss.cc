@@ -187,7 +187,7 @@ void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) c
   const int64_t tokens = Tokens(group);
   const int64_t first = bound_.shape.sequences.Row({group.sequence, group.rows.begin});
   const auto pack = [&](const layout::RowsView& tensor, int64_t d, int64_t head, float* panels) {
-    const void* lanes[ops::kMaxStripWidth];
+    ops::LaneArray<const void*> lanes;
     for (int64_t i = 0; i < tokens; ++i) lanes[i] = tensor.At(group.sequence, head, first + i);
     kernels.pack_queries({lanes, dtype, tokens}, d, 1, panels + head * kernels.PanelRows(d) * kernels.width);
   };
@@ -210,8 +210,8 @@ void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, con
   const int64_t count = keys.end - keys.begin, width = kernels.width,
                 of_key_head = attention.heads / attention.heads_kv;
   const float factor = attention.scale * std::numbers::log2e_v<float>;
-  alignas(64) float share[ops::kMaxStripWidth];
-  std::fill_n(share, ops::kMaxStripWidth, 1.0F / static_cast<float>(attention.heads));
+  ops::LaneArray<float> share;
+  std::fill_n(share.data(), ops::kMaxStripWidth, 1.0F / static_cast<float>(attention.heads));
   std::fill_n(scratch.p, count * width, 0.0F);
   for (int64_t key_head = 0; key_head < attention.heads_kv; ++key_head) {
     const RowBlock k = KeyRows(rows_.k, group, key_head, keys, attention.d, scratch.k);

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <limits>
 
@@ -40,7 +41,7 @@ constexpr int64_t kHeadsTogether = 64;
 }  // namespace
 
 struct SparseBackwardTile::TokenStrip : GradStrip {
-  alignas(64) int32_t zero[kMaxStripWidth] = {};  ///< 1: a row without keys
+  LaneArray<int32_t> zero = {};  ///< 1: a row without keys
   bool skips = false;                             ///< some row has none
 };
 
@@ -56,7 +57,7 @@ struct SparseBackwardTile::Tile {
   OrderedCommit::Turn& turn;
   bool last_heads = true;  ///< no other heads of the token follow
   bool skips = false;
-  StripArray<TokenStrip, kMaxGradStrips> strips = {};
+  StripArray<TokenStrip, kMaxTileStrips> strips = {};
 };
 
 namespace {
@@ -77,6 +78,7 @@ class Targets {
 
  private:
   void Add(const layout::MutableRowsView& rows, float multiplier, Interval columns) {
+    assert(count_ < list_.size());
     list_[count_++] = {.rows = rows, .multiplier = multiplier, .columns = columns};
   }
 
@@ -254,8 +256,8 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Gat
   if (!bound_.forward.has_v) kernels.scale_scores(strip.dp, count, bound_.forward.attention.scale, 0);
   if (!tile.skips) return;
   // A row without keys adds nothing, whatever its Q and dO hold: its pairs are marked as masked.
-  alignas(64) const int32_t begin[kMaxStripWidth] = {};
-  alignas(64) int32_t end[kMaxStripWidth] = {};
+  const LaneArray<int32_t> begin = {};
+  LaneArray<int32_t> end = {};
   for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
   kernels.mask_interval(strip.s, count, begin, end, kMaskedProbability);
   kernels.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
@@ -314,8 +316,8 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
 void SparseBackwardTile::WriteQueries(const Tile& tile) const {
   const BoundAttention& attention = bound_.forward.attention;
   const auto& problem = attention.problem;
-  alignas(64) float multiplier[kMaxStripWidth];
-  std::fill_n(multiplier, kMaxStripWidth, bound_.forward.has_v ? attention.scale : 1.0f);
+  LaneArray<float> multiplier;
+  std::fill_n(multiplier.data(), kMaxStripWidth, bound_.forward.has_v ? attention.scale : 1.0f);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const TokenStrip& strip = tile.strips[s];
     const auto write = [&](const layout::MutableRowsView& to, int64_t columns, const float* panel) {

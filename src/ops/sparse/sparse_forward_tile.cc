@@ -204,10 +204,10 @@ void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, co
   for (int64_t s = 0; s < strips.size(); ++s) {
     const RunningStrip& strip = strips[s];
     const int64_t width = strip.lanes.width;
-    alignas(64) float shift[kMaxStripWidth];
-    alignas(64) const float delta[kMaxStripWidth] = {};
+    LaneArray<float> shift;
+    const LaneArray<float> delta = {};
     // A lane without a row adds nothing.
-    std::fill_n(shift, width, std::numeric_limits<float>::infinity());
+    std::fill_n(shift.data(), width, std::numeric_limits<float>::infinity());
     for (int64_t i = 0; i < strip.lanes.count; ++i) shift[i] = strips_.Shift(strip, i);
     for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
       const int64_t count = std::min(plan_.block_k, keys.count - begin);

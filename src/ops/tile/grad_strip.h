@@ -10,9 +10,6 @@
 
 namespace fa::ops {
 
-/// Strips of a backward's tile: 128 rows, or 144 heads of a token, over 8 lanes are 16 or 18; a tail adds one.
-inline constexpr int64_t kMaxGradStrips = 33;
-
 /// A strip of a backward's tile.
 struct GradStrip : Strip {
   float* do_panel = nullptr;  ///< packed dO [dv][width]
