@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fa/operators.h"
 #include "support/cases/call_fields.h"
 #include "tools/cli_run.h"
 
@@ -57,6 +58,12 @@ std::vector<Command> Commands() {
       {"indexer-kl-loss", tool::SparseFlagNames, Fields<SparseIndexerLossArgs>(), {"layout", "scale", "mask"}, {}},
       {"dense-indexer-kl-loss", tool::SparseFlagNames, Fields<DenseIndexerLossArgs>(), {"layout", "scale", "mask"}, {}},
   };
+}
+
+TEST(FlagNames, AreTestedOfEveryOperator) {
+  std::vector<std::string> commands;
+  for (const Command& command : Commands()) commands.emplace_back(command.name);
+  EXPECT_THAT(commands, ::testing::UnorderedElementsAreArray(kOperatorNames));
 }
 
 TEST(FlagNames, OfEveryArgumentOfEveryCommand) {

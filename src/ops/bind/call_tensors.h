@@ -6,17 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fa/decode_attention.h"
-#include "fa/flash_attention.h"
-#include "fa/flash_attention_grad.h"
-#include "fa/indexer_loss.h"
-#include "fa/indexer_lse.h"
-#include "fa/lightning_indexer.h"
-#include "fa/lightning_indexer_grad.h"
-#include "fa/merge.h"
-#include "fa/prompt_flash_attention.h"
-#include "fa/sparse_flash_attention.h"
-#include "fa/sparse_flash_attention_grad.h"
+#include "fa/operators.h"
 #include "fa/tensor.h"
 
 namespace fa::ops {
@@ -53,22 +43,12 @@ class CallTensors {
   size_t count_;
 };
 
-/// All tensors of a call, inputs before outputs.
-[[nodiscard]] CallTensors TensorsOf(const AttentionArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const AttentionGradArgs& args);
-/// All tensors but the lists of keys and values.
-[[nodiscard]] CallTensors TensorsOf(const DecodeAttentionArgs& args);
-/// One tensor of these lists.
+/// All tensors of a call, inputs before outputs; of a decode all but the lists of keys and values.
+#define FA_TENSORS_OF(name, function, Args, Options, text) [[nodiscard]] CallTensors TensorsOf(const Args& args);
+FA_OPERATORS(FA_TENSORS_OF)
+#undef FA_TENSORS_OF
+/// One tensor of the lists of a decode.
 [[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
-[[nodiscard]] CallTensors TensorsOf(const PromptAttentionArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const SparseAttentionArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const SparseAttentionGradArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const LightningIndexerArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const LightningIndexerGradArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const DenseIndexerLseArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const SparseIndexerLossArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const DenseIndexerLossArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const MergeArgs& args);
 
 }  // namespace fa::ops
 

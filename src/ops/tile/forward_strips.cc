@@ -165,7 +165,7 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
   if (keys.empty()) return;
   if (flight.kernels_ != strip.kernels) EndFlight(flight);
   flight.kernels_ = strip.kernels;
-  BlocksInFlight::Block& now = flight.blocks_[flight.next_];
+  BlocksInFlight::Block& now = flight.blocks_[static_cast<size_t>(flight.next_)];
   float* s = scratch.scores + flight.next_ * scratch.score_floats;
   flight.next_ = (flight.next_ + 1) % kScoreTilesInFlight;
   const BesideScores beside{flight.product_ != nullptr ? &flight.product_->product : nullptr,

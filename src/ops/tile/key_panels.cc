@@ -42,7 +42,7 @@ size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tilin
 }
 
 float* KeyPanels::SlotK(int32_t slot) const {
-  assert(slot >= 0 && slot < plan_.slots);
+  assert(slot >= 0 && slot < plan_.kv_slots);
   return reinterpret_cast<float*>(slots_ + static_cast<size_t>(slot) * slot_bytes_);
 }
 float* KeyPanels::SlotKRope(int32_t slot) const { return SlotK(slot) + plan_.slot_rows * problem_.d; }
