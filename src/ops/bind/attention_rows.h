@@ -84,7 +84,7 @@ struct ScoreAddresses {
   const void *pse = nullptr, *dense_mask = nullptr, *drop_mask = nullptr;
 };
 
-/// Those of the tensors of a forward.
+/// The addresses of the tensors of a forward; null: absent.
 struct ForwardAddresses {
   const void *q, *k, *v;
   const void *q_rope = nullptr, *k_rope = nullptr, *sink = nullptr;

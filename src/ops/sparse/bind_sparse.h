@@ -31,7 +31,7 @@ struct BoundSparse {
   layout::Rows mean;         ///< p_head_mean: the row of entries of (b, 0, s)
   std::vector<PlannedTensor> planned;
 
-  /// As the planner sees it; refers to this.
+  /// The call as the planner sees it; refers to this object.
   [[nodiscard]] tiling::SparseProblem Problem() const;
 };
 

@@ -17,11 +17,11 @@ struct GradStrip : Strip {
   float* shift = nullptr;     ///< of each lane: RowShift of its statistics
   float* delta = nullptr;     ///< of each lane: rowsum(dO * O)
   float* s = nullptr;         ///< [key][width]: P
-  float* dp = nullptr;        ///< likewise: dS
+  float* dp = nullptr;        ///< [key][width]: dP, then dS
   int64_t first = 0;          ///< its first row in the tile
 };
 
-/// Where the strips of a tile have their memory, one after the other from row 0 of the tile on.
+/// Memory of the strips of a tile, which lie in it one after the other, from row 0 of the tile on.
 struct GradPanels {
   float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
   float *shift, *delta;   ///< [row]
@@ -34,7 +34,7 @@ struct GradPanels {
                                       const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
                                       const GradPanels& panels);
 
-/// What the rows of a tile are opened from.
+/// The tensors that OpenGradStrip reads.
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
@@ -60,9 +60,9 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
   }
 }
 
-/// The product over the lanes of the strips from `first` to `last`, which are of one width: what does not depend on the
-/// operands.
-/// @param keys  of a row of the panels
+/// The arguments of a product over the lanes of the strips from `first` to `last`, without its operands. The strips
+/// have one width.
+/// @param keys  per row of GradPanels::s
 [[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {
   return {.strip_stride = keys * first.lanes.width,
           .width = first.lanes.width,

@@ -17,7 +17,7 @@ int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::Fo
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
 
-/// Those of a sequence's keys from `key` on.
+/// The scales and offsets of a sequence's keys from `key` on.
 core::kernels::Antiquantization AntiquantsAt(const Antiquants& of, int64_t sequence, int64_t head_kv, int64_t key) {
   const int64_t at = of.per_token ? sequence * of.row + key : head_kv * of.row;
   return {.scale = of.scale + at, .offset = of.offset + at, .row_step = of.per_token ? 1 : 0};

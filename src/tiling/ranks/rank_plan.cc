@@ -55,7 +55,7 @@ Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis) {
                                  : Interval{first.k_offset, last.k_offset + last.sk};
 }
 
-/// Of one rank and unit.
+/// What one rank does for one unit.
 struct UnitWork {
   int64_t sent = 0, received = 0;            // before products, without what stays
   int64_t sent_back = 0, received_back = 0;  // results

@@ -46,7 +46,7 @@ struct CallFields {
   std::vector<LengthsField> lengths;
 };
 
-/// Of a decode the caller must be allowed to change the views that args->k and args->v span.
+/// For a decode the caller must be allowed to change the views that args->k and args->v span.
 #define FA_FIELDS_OF(name, function, Args, Options, text) [[nodiscard]] CallFields FieldsOf(Args* args);
 FA_OPERATORS(FA_FIELDS_OF)
 #undef FA_FIELDS_OF
