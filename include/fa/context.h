@@ -78,7 +78,7 @@ struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, each a thread
   int numa_nodes = 1;  ///< at most cores
-  /// Caches of one core. 0: the smallest among the level's server CPUs, 32 KiB and 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512),
+  /// Of one core. 0: the least of the level's servers, 32 KiB and 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512),
   /// 64 KiB and 512 KiB (neon; Kunpeng 920).
   int64_t l1_bytes = 0, l2_bytes = 0;
   Accumulation accumulation = Accumulation::kDeterministic;

@@ -158,7 +158,7 @@ KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
 KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
-/// The kernels of the tile unit.
+/// Those of the tile unit.
 KernelTable TileTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, kRowsOfLanes<16, kMostPairGroup>); }
 
 Int8Table Int8TableOf(Isa isa, int64_t group, int64_t columns) {

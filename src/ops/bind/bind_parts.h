@@ -29,7 +29,8 @@ struct Inference {
 };
 
 /// The tensors of a dense call as its bind reads them, whatever the arguments of the operator call them. Nothing is
-/// written through them. A tensor that the operator has in another form may have null data: its shape and strides count.
+/// written through them. A tensor that the operator has in another form may have null data: its shape and strides
+/// count.
 struct DenseTensors {
   const TensorView &q, &k, &v;
   const TensorView &q_rope = kNoTensor, &k_rope = kNoTensor;

@@ -5,8 +5,8 @@
 
 #include "core/context_impl.h"
 #include "core/integer.h"
-#include "core/run/guarded_call.h"
 #include "core/random.h"
+#include "core/run/guarded_call.h"
 #include "fa/flash_attention.h"
 #include "ops/bind/argument_error.h"
 #include "ops/plan/parallel_rows.h"

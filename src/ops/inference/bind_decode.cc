@@ -232,14 +232,14 @@ Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& a
 }
 
 ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
-  ForwardRows rows = RowsOf(bound.attention,
-                            ForwardAddresses{.q = args.q.data,
-                                             .k = args.k[0].data,
-                                             .v = args.v[0].data,
-                                             .sink = args.sink.data,
-                                             .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data},
-                                             .out = args.out.data,
-                                             .lse = args.lse.data});
+  ForwardRows rows =
+      RowsOf(bound.attention, ForwardAddresses{.q = args.q.data,
+                                               .k = args.k[0].data,
+                                               .v = args.v[0].data,
+                                               .sink = args.sink.data,
+                                               .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data},
+                                               .out = args.out.data,
+                                               .lse = args.lse.data});
   const KeyStorage& storage = bound.storage;
   if (storage.paged()) {
     rows.k.table = rows.v.table = storage.table;

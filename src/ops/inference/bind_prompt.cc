@@ -164,9 +164,8 @@ Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAtte
   if (Status status = CheckTypes(args); !status.ok()) return status;
   if (Status status = CheckProductScales(args); !status.ok()) return status;
   if (Status status = CheckFloatsOnly(args, options); !status.ok()) return status;
-  Result<BoundAttention> attention =
-      BindInference(ForwardTensors(args), ForwardOptions(options),
-                    {.lengths = {args.lengths_q, args.lengths_kv}, .own_types = true});
+  Result<BoundAttention> attention = BindInference(ForwardTensors(args), ForwardOptions(options),
+                                                   {.lengths = {args.lengths_q, args.lengths_kv}, .own_types = true});
   if (!attention.ok()) return attention.status();
   BoundPrompt bound{.attention = std::move(*attention)};
   tiling::AttentionProblem& problem = bound.attention.problem;

@@ -42,7 +42,7 @@ constexpr int64_t kHeadsTogether = 64;
 
 struct SparseBackwardTile::TokenStrip : GradStrip {
   LaneArray<int32_t> zero = {};  ///< 1: a row without keys
-  bool skips = false;                             ///< some row has none
+  bool skips = false;            ///< some row has none
 };
 
 /// Some heads of a token and its keys.

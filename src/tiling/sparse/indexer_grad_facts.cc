@@ -14,7 +14,8 @@ std::string ProblemText(const IndexerGradProblem& problem, const IndexerGradPlan
   PlanText text;
   text.AddLine("%s, %s: %lld sequences, %lld tokens, up to %lld keys of %lld per token, %lld heads of %lld", plan.op,
                Name(problem.dtype), Count(sequences.list.size()), Wide(sequences.tokens),
-               Wide(std::min(problem.entries, sequences.max_sk)), Wide(sequences.max_sk), Wide(problem.heads), Wide(problem.d));
+               Wide(std::min(problem.entries, sequences.max_sk)), Wide(sequences.max_sk), Wide(problem.heads),
+               Wide(problem.d));
   return text.Take();
 }
 

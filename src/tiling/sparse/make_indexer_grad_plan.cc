@@ -37,10 +37,10 @@ IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem) {
 }
 
 IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes) {
-  IndexerGradPlan plan = Begin("dense KL loss",
-                               problem.walks_twice ? "a first walk sums the target's rows"
-                                                   : "a block's probabilities and products stay in L2",
-                               problem);
+  IndexerGradPlan plan = Begin(
+      "dense KL loss",
+      problem.walks_twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2",
+      problem);
   plan.tokens_per_task = lanes;
   plan.groups = MakeTokenGroups(problem.sequences, lanes);
   plan.units = std::ssize(plan.groups);

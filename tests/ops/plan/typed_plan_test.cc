@@ -62,8 +62,8 @@ template <typename Args, typename Options, typename Planned>
 constexpr bool PlansItsOwn(Result<PlanFor<Planned>> (* /*plan*/)(const Args&, const Options&, Context*)) {
   return std::same_as<Args, Planned>;
 }
-#define FA_PLANS(name, function, Args, Options, text)                                         \
-  static_assert(PlansItsOwn<Args, Options>(Plan##function));                                  \
+#define FA_PLANS(name, function, Args, Options, text)        \
+  static_assert(PlansItsOwn<Args, Options>(Plan##function)); \
   static_assert(std::is_invocable_r_v<Status, decltype(function), const Args&, const Options&, Context*>);
 FA_OPERATORS(FA_PLANS)
 #undef FA_PLANS
