@@ -36,8 +36,7 @@ class ErrorText {
     return error;
   }
 
-  // These add what the error says about the argument with which it begins: "keep_prob=2", "pse: missing", "cu_q has 3
-  // entries".
+  // Each adds what the error says of the argument that begins it: "keep_prob=2", "pse: missing", "cu_q has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }
   [[nodiscard]] ErrorText Has(std::string_view words) && { return std::move(*this).Saying(" has ", words); }

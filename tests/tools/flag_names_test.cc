@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,14 +67,31 @@ TEST(FlagNames, AreTestedOfEveryOperator) {
   EXPECT_THAT(commands, ::testing::UnorderedElementsAreArray(kOperatorNames));
 }
 
+/// The arguments that a command's errors may name.
+std::vector<std::string> ArgumentsOf(const Command& command) {
+  std::vector<std::string> arguments = command.others;
+  for (const TensorField& field : command.fields.tensors) arguments.push_back(field.name());
+  for (const LengthsField& field : command.fields.lengths) arguments.push_back(field.name);
+  if (std::string(command.name) == "decode") arguments.insert(arguments.end(), {"k", "v"});
+  return arguments;
+}
+
+// An entry that no argument of any command finds would be an entry of an argument that is gone or misspelled.
+TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
+  std::set<const char*> used;
+  for (const Command& command : Commands()) {
+    for (const std::string& argument : ArgumentsOf(command)) used.insert(tool::FindFlag(argument, command.names()));
+  }
+  for (const auto names : {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames()}) {
+    for (const FlagName& entry : names) EXPECT_TRUE(used.contains(entry.flag)) << entry.argument << " " << entry.flag;
+  }
+}
+
 TEST(FlagNames, OfEveryArgumentOfEveryCommand) {
   for (const Command& command : Commands()) {
     const CliResult help = RunCli(std::string("run ") + command.name + " --help");
     ASSERT_EQ(help.exit_code, 0) << command.name << ": " << help.err;
-    std::vector<std::string> arguments = command.others;
-    for (const TensorField& field : command.fields.tensors) arguments.push_back(field.name());
-    for (const LengthsField& field : command.fields.lengths) arguments.push_back(field.name);
-    if (std::string(command.name) == "decode") arguments.insert(arguments.end(), {"k", "v"});
+    const std::vector<std::string> arguments = ArgumentsOf(command);
     ASSERT_GT(arguments.size(), command.without.size());
     for (const std::string& argument : arguments) {
       if (std::count(command.without.begin(), command.without.end(), argument) > 0) continue;
