@@ -141,12 +141,8 @@ void BackwardTile::OpenRows(Tile& tile) const {
                           .columns = columns,
                           .dv = problem_.dv,
                           .keys = plan_.block_k};
-  for (int64_t first = 0; first < rows.size();) {
-    const StripKernels& kernels = table_.ForRows(rows.size() - first);
-    ColumnStrip& strip = tile.strips.Add({MakeGradStrip(problem_, kernels, rows, first, panels)});
-    strip.keys = strip.KeysIn(tile.column);
-    first += strip.lanes.width;
-  }
+  CutGradStrips(problem_, table_, rows, panels, tile.strips,
+                [&](ColumnStrip& strip) { strip.keys = strip.KeysIn(tile.column); });
   tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem_.d);
   tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem_.d_rope);
   tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem_.dv);

@@ -181,9 +181,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .softmax_max = rows_.softmax_max,
                           .softmax_sum = rows_.softmax_sum,
                           .delta_of_empty_rows = false};
-  for (int64_t first = 0; first < rows.size();) {
-    const StripKernels& kernels = table_.ForRows(rows.size() - first);
-    TokenStrip& strip = tile.strips.Add({MakeGradStrip(problem, kernels, rows, first, panels)});
+  CutGradStrips(problem, table_, rows, panels, tile.strips, [&](TokenStrip& strip) {
     strip.hull = strip.full = {0, tile.keys.count};
     PackQueries(problem, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
     OpenGradStrip(problem, inputs, *table_.rows, tile.sequence.q_offset, strip);
@@ -193,8 +191,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
       strip.skips = tile.skips = true;
     }
     if (bound_.has_dsink) std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
-    first += strip.lanes.width;
-  }
+  });
   const auto pack = [&](const layout::RowsView& tensor, int64_t size, float* panel) {
     table_.rows->pack_rows(HeadsAt(tensor, b, tile.head_begin, tile.q_row), tile.heads, size, panel);
   };

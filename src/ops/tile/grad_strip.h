@@ -34,6 +34,17 @@ struct GradPanels {
                                       const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
                                       const GradPanels& panels);
 
+/// Cuts the rows of a tile into strips, as few as the level's widest kernels would need, and calls open(strip) for each.
+template <typename Strips, typename Open>
+void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
+                   const FoldedRows& rows, const GradPanels& panels, Strips& strips, const Open& open) {
+  for (int64_t first = 0; first < rows.size();) {
+    auto& strip = strips.Add({MakeGradStrip(problem, table.ForRows(rows.size() - first), rows, first, panels)});
+    open(strip);
+    first += strip.lanes.width;
+  }
+}
+
 /// The tensors that OpenGradStrip reads.
 struct GradInputs {
   const layout::RowsView &d_out, &out;
