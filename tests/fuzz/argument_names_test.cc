@@ -15,7 +15,7 @@
 namespace fa::test {
 namespace {
 
-constexpr uint64_t kCases = 12;      // of each family
+constexpr uint64_t kCases = 12;       // of each family
 constexpr uint64_t kMostCases = 400;  // until every argument was given
 
 /// Fields of the operator that calls of the family never have: of int8 prompts, or of the others.
@@ -34,7 +34,8 @@ struct Names {
 
   /// Whether another case is to be made.
   [[nodiscard]] bool WantMore(uint64_t seed) const {
-    return seed <= kCases || (seed <= kMostCases && !std::includes(given.begin(), given.end(), wanted.begin(), wanted.end()));
+    return seed <= kCases ||
+           (seed <= kMostCases && !std::includes(given.begin(), given.end(), wanted.begin(), wanted.end()));
   }
 
   void Add(FuzzCall* call, const std::string& field) {

@@ -80,7 +80,8 @@ std::vector<std::string> ArgumentsOf(const Command& command) {
 TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   std::set<const FlagName*> used;
   const auto use = [&used](std::span<const FlagName> names, const std::string& argument) {
-    const auto entry = std::find_if(names.begin(), names.end(), [&](const auto& of) { return of.argument == argument; });
+    const auto entry =
+        std::find_if(names.begin(), names.end(), [&](const auto& of) { return of.argument == argument; });
     return entry != names.end() && (used.insert(&*entry), true);
   };
   for (const Command& command : Commands()) {

@@ -322,11 +322,11 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   LaneArray<float> sum = {};
   float* rows = buffers_.RowSlope(workspace_) + buffers_.RowBase(tile.item.sequence) +
                 tile.item.head * tile.sequence.sq + strip.lanes.row[0];
-  std::copy_n(rows, strip.lanes.count, sum);
+  std::copy_n(rows, strip.lanes.count, sum.data());
   score_tile_.passes().Distances(strip.lanes, strip.keys.begin, distance);
   strip.kernels->slope_gradient(strip.dp + offset, strip.keys.size(), distance,
                                 rows_.scores.pse_type == PseType::kSlopesSqrt, sum);
-  std::copy_n(sum, strip.lanes.count, rows);
+  std::copy_n(sum.data(), strip.lanes.count, rows);
 }
 
 void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) const {

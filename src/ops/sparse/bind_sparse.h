@@ -55,6 +55,7 @@ struct BoundSparseGrad {
 /// The rows of a sparse forward in a run.
 struct SparseRows {
   ForwardRows attention;
+  KeyLists lists;
   layout::RowsView indices;      ///< the list of token (b, 0, s)
   layout::MutableRowsView mean;  ///< p_head_mean, f32; null data: not wanted
 };
@@ -62,6 +63,7 @@ struct SparseRows {
 /// The rows of a sparse backward in a run.
 struct SparseGradRows {
   GradRows attention;
+  KeyLists lists;
   layout::RowsView indices;
 };
 

@@ -93,7 +93,7 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
     passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
     if (pairs) kernels.pair_keys(s, keys.size(), s);
   }
-  Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha : nullptr);
+  Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha.data() : nullptr);
   strip.started = true;
 }
 
@@ -147,7 +147,7 @@ void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const 
                   .keys = keys.size(),
                   .p = s,
                   .dv = problem_.dv,
-                  .alpha = strip.started ? waiting.alpha : nullptr,
+                  .alpha = strip.started ? waiting.alpha.data() : nullptr,
                   .o = strip.state};
   waiting.tile = tile;
   strip.started = true;
@@ -183,7 +183,7 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
                  .keys = keys.size(),
                  .p = s,
                  .dv = problem_.dv,
-                 .alpha = strip.started ? now.alpha : nullptr,
+                 .alpha = strip.started ? now.alpha.data() : nullptr,
                  .o = strip.state};
   strip.started = true;
   if (!may_meet_masked) {

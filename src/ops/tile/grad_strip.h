@@ -34,7 +34,8 @@ struct GradPanels {
                                       const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
                                       const GradPanels& panels);
 
-/// Cuts the rows of a tile into strips, as few as the level's widest kernels would need, and calls open(strip) for each.
+/// Cuts the rows of a tile into strips, as few as the level's widest kernels would need, and calls open(strip) for
+/// each.
 template <typename Strips, typename Open>
 void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                    const FoldedRows& rows, const GradPanels& panels, Strips& strips, const Open& open) {
