@@ -62,7 +62,7 @@ template <typename Args, typename Options, typename Planned>
 constexpr bool PlansItsOwn(Result<PlanFor<Planned>> (* /*plan*/)(const Args&, const Options&, Context*)) {
   return std::same_as<Args, Planned>;
 }
-#define FA_PLANS(name, function, Args, Options, text)         \
+#define FA_PLANS(name, function, Args, Options, text)        \
   static_assert(PlansItsOwn<Args, Options>(Plan##function)); \
   static_assert(std::same_as<decltype(function(std::declval<Args>(), std::declval<Options>(), nullptr)), Status>);
 FA_OPERATORS(FA_PLANS)
