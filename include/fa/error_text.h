@@ -10,22 +10,22 @@
 
 namespace fa {
 
-/// The text of an error, which knows where it speaks of arguments: an interface that calls arguments by other names
-/// puts its own there, and nobody has to find them in a sentence.
+/// The text of an error, which knows where it mentions arguments. An interface that calls arguments by other names
+/// replaces the mentions by its own names and need not search the text for them.
 class ErrorText {
  public:
-  /// An argument in the text. text[begin, name_end) is its name in the C++ interface: a field of XArgs or XOptions
-  /// ("k", "keep_prob", "mask.pre"). text[name_end, member_end) is what of it is meant (".shape", ".dtype" or
-  /// nothing), text[member_end, end) an index ("[2]", "[0][3]" or nothing).
+  /// Where the text mentions an argument. text[begin, name_end) is the argument's name in the C++ interface: a field of
+  /// XArgs or XOptions ("k", "keep_prob", "mask.pre"). text[name_end, member_end) is the part of the argument that is
+  /// meant (".shape", ".dtype" or nothing), text[member_end, end) is an index ("[2]", "[0][3]" or nothing).
   struct Mention {
     size_t begin = 0, name_end = 0, member_end = 0, end = 0;
   };
 
   ErrorText() = default;
-  /// Words that speak of no argument.
+  /// A text that mentions no argument.
   explicit ErrorText(std::string words) : text_(std::move(words)) {}
 
-  /// An argument: "k", "k.shape", "k.shape[2]".
+  /// The mention of an argument alone: "k", "k.shape", "k.shape[2]".
   static ErrorText Argument(std::string_view name, std::string_view member = {}, std::string_view index = {}) {
     ErrorText error;
     error.text_.reserve(name.size() + member.size() + index.size());
@@ -36,7 +36,7 @@ class ErrorText {
     return error;
   }
 
-  // What an error says of the argument that it begins with: "keep_prob=2", "pse: missing", "cu_q has 3 entries".
+  // Each adds what the error says of the argument that begins it: "keep_prob=2", "pse: missing", "cu_q has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }
   [[nodiscard]] ErrorText Has(std::string_view words) && { return std::move(*this).Saying(" has ", words); }
@@ -60,13 +60,13 @@ class ErrorText {
   }
 
   [[nodiscard]] const std::string& text() const { return text_; }
-  /// In their order.
+  /// All mentions, in the order of the text.
   [[nodiscard]] std::span<const Mention> mentions() const { return mentions_; }
-  /// The argument that the text begins with, or null.
+  /// The mention with which the text begins, or null if it begins with other words.
   [[nodiscard]] const Mention* subject() const {
     return !mentions_.empty() && mentions_.front().begin == 0 ? mentions_.data() : nullptr;
   }
-  /// Where what is said of the subject begins: behind "=", ": " or " has ".
+  /// Index of the first character of the text after "=", ": " or " has ", which follow the subject.
   [[nodiscard]] size_t said_at() const { return said_at_; }
 
   [[nodiscard]] std::string_view Name(const Mention& mention) const { return Part(mention.begin, mention.name_end); }
@@ -75,7 +75,7 @@ class ErrorText {
   }
   [[nodiscard]] std::string_view Index(const Mention& mention) const { return Part(mention.member_end, mention.end); }
 
-  /// The text from `begin` on, with every argument as `say` puts it.
+  /// The text from `begin` on, with every mention replaced by what `say` returns for it.
   /// @param say  (name, member, index) -> text
   template <typename Say>
   [[nodiscard]] std::string Retold(const Say& say, size_t begin = 0) const {

@@ -59,13 +59,13 @@ class CallArrays {
   enum Kind : uint8_t { kArrays, kShapesToo };
   explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 
-  /// A view without data if there is none of that name, or None. That of an input to be copied has no contents yet.
-  /// `name` outlives this.
+  /// The array of that name; a view without data if the dictionary has None or nothing under it. The view of an array
+  /// that has to be copied has no contents yet. `name` must outlive this object.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
   /// As In, for the statistics, of which the library takes any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
-  /// Those of a Python list, called NAME[0], NAME[1], ...; an array that stands alone is the only one. None if there is
-  /// none of that name.
+  /// The arrays of a Python list, which errors call NAME[0], NAME[1], ...; one array instead of a list is a list of
+  /// one. Empty if the dictionary has None or nothing under that name.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
   /// An output whose elements coincide stands for memory that could not be had.
   [[nodiscard]] MutableTensorView Out(const char* name);

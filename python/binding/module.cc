@@ -15,6 +15,7 @@
 #include "arrays.h"
 #include "bindings.h"
 #include "fa/context.h"
+#include "fa/operators.h"
 #include "fa/version.h"
 #include "tensors.h"
 
@@ -104,6 +105,9 @@ NB_MODULE(_fa, module) {
   // What a program still holds when it ends, a default context for example, is no defect worth a report on stderr.
   nb::set_leak_warnings(false);
   module.attr("__version__") = FA_VERSION_STRING;
+  nb::list operators;
+  for (const char* name : fa::kOperatorNames) operators.append(name);
+  module.attr("OPERATORS") = nb::tuple(operators);
   fa::python::BindContext(module);
   fa::python::BindMask(module);
   fa::python::BindAttention(module);

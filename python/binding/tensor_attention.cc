@@ -56,7 +56,7 @@ Args ArgsOf(const Inputs& in) {
   return args;
 }
 
-/// Of the options and what forward and backward read, if a plan is to be kept.
+/// The signature of the options and of what forward and backward read; none if no plan is to be kept.
 std::optional<Signature> SignatureOf(const Inputs& in, const AttentionOptions& options, const Context* context) {
   if (!in.sizes.small() || !HasNoLists(options.mask) || options.dropout) return {};
   Signature signature(context);

@@ -33,17 +33,17 @@ class Views {
 // A plan takes microseconds, and memory by the tile: calls of more rows than this take milliseconds.
 constexpr int64_t kRowsOfSmallCalls = 4096;
 
-/// Of a call in layout BNSD or BSND.
+/// Sizes of a call in layout BNSD or BSND.
 struct Sizes {
   int64_t batch = 0, rows = 0, heads = 0, dv = 0;
 
-  /// Whether its plan is to be kept.
+  /// Whether the plan of such a call is to be kept.
   [[nodiscard]] bool small() const { return batch * rows * heads <= kRowsOfSmallCalls; }
-  /// Of a result in `layout`.
+  /// The shape of a result in `layout`.
   [[nodiscard]] Dims shape(Layout layout) const {
     return layout == Layout::kBNSD ? Dims{batch, heads, rows, dv} : Dims{batch, rows, heads, dv};
   }
-  /// Of a result in memory [B, S, N, D].
+  /// The strides of a result whose memory is [B, S, N, D].
   [[nodiscard]] Dims strides_by_row(Layout layout) const {
     return layout == Layout::kBNSD ? Dims{rows * heads * dv, dv, heads * dv, 1}
                                    : Dims{rows * heads * dv, heads * dv, dv, 1};

@@ -1,12 +1,14 @@
 """fa.plan of every operator: on shapes, on arrays, and what it refuses."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from array_calls import CALLS, run
 
 import fa
-from fa import _plan
+from fa import _fa, _plan
 
 B, N, NKV, S1, S2, D, K = 2, 8, 2, 64, 128, 32, 16
 DENSE = (B, N, S1, D), (B, NKV, S2, D), (B, NKV, S2, D)
@@ -33,7 +35,9 @@ OF_SHAPES = {
 
 
 def test_every_operator_is_there():
-    assert set(OF_SHAPES) == set(_plan._OPERATORS)
+    assert set(OF_SHAPES) == set(_plan._OPERATORS) == set(_fa.OPERATORS)
+    described = fa.plan.__doc__.partition("Args:")[2].partition("arrays, keywords")[0]
+    assert set(re.findall(r'"([a-z-]+)"', described)) == set(_fa.OPERATORS)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])

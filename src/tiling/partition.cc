@@ -4,6 +4,8 @@
 #include <cassert>
 #include <numeric>
 
+#include "core/integer.h"
+
 namespace fa::tiling {
 namespace {
 
@@ -29,7 +31,7 @@ bool Fits(std::span<const int64_t> load_before, std::span<const int64_t> shares,
 // The least load per share with which greedy packing succeeds.
 int64_t LeastBound(std::span<const int64_t> load_before, std::span<const int64_t> shares, int64_t share_sum) {
   const int64_t total = load_before.back();
-  int64_t low = (total + share_sum - 1) / share_sum;
+  int64_t low = core::CeilDiv(total, share_sum);
   if (Fits(load_before, shares, low)) return low;
   // Invariant: low does not fit, high does.
   int64_t high = low;

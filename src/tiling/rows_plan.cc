@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
+
 namespace fa::tiling {
 namespace {
 
@@ -27,10 +29,10 @@ std::vector<double> RowsPlan::Load() const {
 RowsPlan MakeRowsPlan(int64_t rows, int64_t chunk, int workers) {
   RowsPlan plan{.rows = rows, .step = std::max<int64_t>(rows, 1), .graph = {}};
   if (rows > chunk && workers > 1) {
-    const int64_t chunks = (rows - 1) / chunk + 1;
-    plan.step = ((chunks - 1) / kMaxTasks + 1) * chunk;
+    const int64_t chunks = core::CeilDiv(rows, chunk);
+    plan.step = core::CeilDiv(chunks, kMaxTasks) * chunk;
   }
-  const int64_t tasks = rows > 0 ? (rows - 1) / plan.step + 1 : 0;
+  const int64_t tasks = core::CeilDiv(rows, plan.step);
   plan.graph.task_count = static_cast<int32_t>(tasks);
   for (int w = 0; w <= workers; ++w) plan.graph.range_begin.push_back(tasks * w / workers);
   return plan;

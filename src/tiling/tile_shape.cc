@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <cstdio>
 
@@ -31,10 +32,6 @@ constexpr int64_t kStripBytesInFlight = 16 << 10;
 constexpr int64_t kMaxBlockK = 256;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
-
-// Rows of a tile, in whole strips: so many reuse a key block from L2 often enough that the time of reading it into L2
-// vanishes; more rows only add state.
-constexpr int64_t kFullBlockQ = 128;
 
 // Waking a worker takes some microseconds; a tile shall take at least ten. 1e6 flops are ten microseconds at 100
 // GFLOP/s.
@@ -151,6 +148,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
+  assert(machine.strip_rows <= kMaxStripRows && choice.block_q <= kMaxBlockQ);
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 
   std::array<char, 160> reason{};

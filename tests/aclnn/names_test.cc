@@ -1,6 +1,7 @@
 // Every argument of the library's that an operator of the device has is called as its header calls the parameter.
 #include "aclnn/operations/names.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fa/operators.h"
 #include "support/cases/call_fields.h"
 
 namespace fa::test {
@@ -18,6 +20,7 @@ using aclnn::Names;
 using aclnn::ParameterOf;
 
 struct Operator {
+  const char* name;  ///< in fa/operators.h
   Names names;
   const char* header;    ///< below include/aclnnop
   const char* function;  ///< the newest version
@@ -51,79 +54,97 @@ std::vector<Operator> Operators() {
   const std::vector<std::string> dense = {"layout",   "heads",    "scale",     "keep_prob",   "pse_type",   "q_start",
                                           "kv_start", "mask.pre", "mask.next", "mask.prefix", "sparse_mode"};
   return {
-      {Names::kForward,
+      {"forward",
+       Names::kForward,
        "aclnn_flash_attention_score.h",
        "aclnnFlashAttentionVarLenScoreV5",
        Fields<AttentionArgs>(),
        dense,
        {"lse"}},
-      {Names::kBackward,
+      {"backward",
+       Names::kBackward,
        "aclnn_flash_attention_score_grad.h",
        "aclnnFlashAttentionUnpaddingScoreGradV5",
        Fields<AttentionGradArgs>(),
        dense,
        {}},
-      {Names::kMerge,
+      {"merge",
+       Names::kMerge,
        "aclnn_ring_attention_update.h",
        "aclnnRingAttentionUpdateV2",
        Fields<MergeArgs>(),
        {"layout"},
        {}},
-      {Names::kPrompt,
+      {"prompt",
+       Names::kPrompt,
        "aclnn_prompt_flash_attention_v3.h",
        "aclnnPromptFlashAttentionV3",
        Fields<PromptAttentionArgs>(),
        {"layout", "heads", "heads_kv", "scale", "mask.pre", "mask.next", "sparse_mode"},
        {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"}},
-      {Names::kDecode,
+      {"decode",
+       Names::kDecode,
        "aclnn_incre_flash_attention_v4.h",
        "aclnnIncreFlashAttentionV4",
        Fields<DecodeAttentionArgs>(),
        {"layout", "heads", "scale", "k", "v"},
        {"lse", "lengths_q", "sink"}},
-      {Names::kSparseForward,
+      {"sparse-forward",
+       Names::kSparseForward,
        "aclnn_sparse_flash_attention.h",
        "aclnnSparseFlashAttention",
        Fields<SparseAttentionArgs>(),
        {"layout", "scale", "block_size", "mask"},
        {"sink", "p_head_mean"}},
-      {Names::kSparseBackward,
+      {"sparse-backward",
+       Names::kSparseBackward,
        "aclnn_sparse_flash_attention_grad.h",
        "aclnnSparseFlashAttentionGrad",
        Fields<SparseAttentionGradArgs>(),
        {"layout", "scale", "block_size", "mask"},
        {"sink", "dsink"}},
-      {Names::kIndexer,
+      {"indexer",
+       Names::kIndexer,
        "aclnn_lightning_indexer.h",
        "aclnnLightningIndexer",
        Fields<LightningIndexerArgs>(),
        {"layout", "mask"},
        {}},
-      {Names::kIndexerGrad,
+      {"indexer-backward",
+       Names::kIndexerGrad,
        "aclnn_lightning_indexer_grad.h",
        "aclnnLightningIndexerGrad",
        Fields<LightningIndexerGradArgs>(),
        {"layout", "mask"},
        {}},
-      {Names::kIndexerLse,
+      {"dense-indexer-lse",
+       Names::kIndexerLse,
        "aclnn_dense_lightning_indexer_softmax_lse.h",
        "aclnnDenseLightningIndexerSoftmaxLse",
        Fields<DenseIndexerLseArgs>(),
        {"layout", "mask"},
        {}},
-      {Names::kIndexerLoss,
+      {"indexer-kl-loss",
+       Names::kIndexerLoss,
        "aclnn_sparse_lightning_indexer_grad_kl_loss.h",
        "aclnnSparseLightningIndexerGradKLLoss",
        Fields<SparseIndexerLossArgs>(),
        {"layout", "scale", "mask"},
        {"p_head_mean"}},
-      {Names::kIndexerLoss,
+      {"dense-indexer-kl-loss",
+       Names::kIndexerLoss,
        "aclnn_dense_lightning_indexer_grad_kl_loss.h",
        "aclnnDenseLightningIndexerGradKLLoss",
        Fields<DenseIndexerLossArgs>(),
        {"layout", "scale", "mask"},
        {}},
   };
+}
+
+TEST(AclnnNames, AreTestedOfEveryOperator) {
+  std::vector<std::string> names;
+  for (const Operator& op : Operators()) names.emplace_back(op.name);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAreArray(kOperatorNames));
 }
 
 TEST(AclnnNames, OfEveryArgumentOfEveryOperator) {

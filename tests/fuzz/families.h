@@ -1,13 +1,16 @@
 #ifndef FA_TESTS_FUZZ_FAMILIES_H_
 #define FA_TESTS_FUZZ_FAMILIES_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "fa/operators.h"
 #include "fuzz/fuzz_call.h"
 
 namespace fa::test {
@@ -44,13 +47,20 @@ inline constexpr Family kFamilies[] = {
     {"SparseForward", RandomSparseForwardCall},
     {"SparseBackward", RandomSparseBackwardCall},
     {"Indexer", RandomIndexerCall},
-    {"IndexerGrad", RandomIndexerGradCall},
-    {"IndexerLse", RandomIndexerLseCall},
-    {"SparseIndexerLoss", RandomSparseLossCall},
+    {"IndexerBackward", RandomIndexerGradCall},
+    {"DenseIndexerLse", RandomIndexerLseCall},
+    {"IndexerLoss", RandomSparseLossCall},
     {"DenseIndexerLoss", RandomDenseLossCall},
     {"Merge", RandomMergeCall},
     {"DropoutMask", RandomDropoutMaskCall},
 };
+
+constexpr bool HasFamily(std::string_view name) {
+  return std::any_of(std::begin(kFamilies), std::end(kFamilies), [&](const Family& of) { return of.name == name; });
+}
+#define FA_HAS_FAMILY(name, function, args, options, text) static_assert(HasFamily(#name));
+FA_OPERATORS(FA_HAS_FAMILY)
+#undef FA_HAS_FAMILY
 
 /// The number of families that have plans; they come first.
 inline constexpr size_t kFamiliesWithPlans = std::size(kFamilies) - 1;

@@ -32,8 +32,8 @@ struct IndexerResult {
 
 [[nodiscard]] IndexerResult IndexerForward(const IndexerProblem& problem);
 
-/// Of a softmax over every key below the limit; 0 and 0 for a row without keys. With a NaN among the scores both are
-/// NaN.
+/// Maximum and sum of a softmax over every key below the limit; 0 and 0 for a row without keys. With a NaN among the
+/// scores both are NaN.
 struct IndexerStatistics {
   std::vector<double> max, sum;  ///< [tokens]
 };

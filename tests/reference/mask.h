@@ -13,7 +13,7 @@ struct MaskRule {
   int64_t pre = 0, next = 0;
   std::vector<int64_t> prefix = {};  ///< modes 5 and 6, one per batch element
   static constexpr int kRows = 9;    ///< no sparse mode: row_begin <= j < row_end
-  /// Of the rows of all batch elements one after another; of one of them, if there are no more: of each.
+  /// Bounds of the rows of all batch elements, one after another; bounds of one batch element alone hold for each.
   std::vector<int64_t> row_begin = {}, row_end = {};
 };
 

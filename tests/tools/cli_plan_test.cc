@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fa/context.h"
+#include "fa/operators.h"
 #include "fa/version.h"
 #include "tools/cli_run.h"
 #include "tools/scratch_folder.h"
@@ -41,6 +42,27 @@ TEST(CliPlan, JsonTilesCoverEveryKeptPairOnce) {
     }
   }
   for (const int count : covered) ASSERT_EQ(count, 1);
+}
+
+TEST(CliPlan, EveryOperatorIsACommandOfRunAndPlan) {
+  const std::string run = RunCli("run --help").out, plan = RunCli("plan --help").out;
+  for (const char* name : kOperatorNames) {
+    const auto command = ::testing::ContainsRegex("\n  " + std::string(name) + " ");
+    EXPECT_THAT(run, command);
+    EXPECT_THAT(plan, command);
+  }
+}
+
+TEST(CliPlan, AMergeIsCutIntoRows) {
+  const CliResult result = RunCli("plan merge --shape 2,4,3000,64 --dtype f16 --threads 3 --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json plan = json::parse(result.out);
+  EXPECT_EQ(plan["op"], "merge");
+  EXPECT_EQ(plan["flops"], 3 * 2 * 4 * 3000 * 64);
+  EXPECT_GT(plan["tasks"], 3);
+  const CliResult wrong = RunCli("plan merge --shape 2,4,3000");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--shape: 3 sizes, want B,N,S,D"));
 }
 
 TEST(CliPlan, WorkersMayExceedTheMachine) {

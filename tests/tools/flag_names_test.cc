@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "fa/operators.h"
 #include "support/cases/call_fields.h"
 #include "tools/cli_run.h"
 
@@ -59,14 +61,44 @@ std::vector<Command> Commands() {
   };
 }
 
+TEST(FlagNames, AreTestedOfEveryOperator) {
+  std::vector<std::string> commands;
+  for (const Command& command : Commands()) commands.emplace_back(command.name);
+  EXPECT_THAT(commands, ::testing::UnorderedElementsAreArray(kOperatorNames));
+}
+
+/// The arguments that a command's errors may name.
+std::vector<std::string> ArgumentsOf(const Command& command) {
+  std::vector<std::string> arguments = command.others;
+  for (const TensorField& field : command.fields.tensors) arguments.push_back(field.name());
+  for (const LengthsField& field : command.fields.lengths) arguments.push_back(field.name);
+  if (std::string(command.name) == "decode") arguments.insert(arguments.end(), {"k", "v"});
+  return arguments;
+}
+
+// An entry that no argument of any command finds would be an entry of an argument that is gone or misspelled.
+TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
+  std::set<const FlagName*> used;
+  const auto use = [&used](std::span<const FlagName> names, const std::string& argument) {
+    const auto entry =
+        std::find_if(names.begin(), names.end(), [&](const auto& of) { return of.argument == argument; });
+    return entry != names.end() && (used.insert(&*entry), true);
+  };
+  for (const Command& command : Commands()) {
+    for (const std::string& argument : ArgumentsOf(command)) {
+      if (!use(command.names(), argument)) use(tool::SharedFlagNames(), argument);
+    }
+  }
+  for (const auto names : {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames()}) {
+    for (const FlagName& entry : names) EXPECT_TRUE(used.contains(&entry)) << entry.argument << " " << entry.flag;
+  }
+}
+
 TEST(FlagNames, OfEveryArgumentOfEveryCommand) {
   for (const Command& command : Commands()) {
     const CliResult help = RunCli(std::string("run ") + command.name + " --help");
     ASSERT_EQ(help.exit_code, 0) << command.name << ": " << help.err;
-    std::vector<std::string> arguments = command.others;
-    for (const TensorField& field : command.fields.tensors) arguments.push_back(field.name());
-    for (const LengthsField& field : command.fields.lengths) arguments.push_back(field.name);
-    if (std::string(command.name) == "decode") arguments.insert(arguments.end(), {"k", "v"});
+    const std::vector<std::string> arguments = ArgumentsOf(command);
     ASSERT_GT(arguments.size(), command.without.size());
     for (const std::string& argument : arguments) {
       if (std::count(command.without.begin(), command.without.end(), argument) > 0) continue;

@@ -32,41 +32,16 @@ void AddCommands(CLI::App& app) {
     return *command;
   };
   CLI::App& run = group("run", "Run an operator on .npy files");
-  AddRunForward(run);
-  AddRunBackward(run);
-  AddRunMerge(run);
-  AddRunDecode(run);
-  AddRunPrompt(run);
-  AddRunSparseForward(run);
-  AddRunSparseBackward(run);
-  AddRunIndexer(run);
-  AddRunIndexerBackward(run);
-  AddRunIndexerLoss(run);
-  AddRunDenseIndexerLse(run);
-  AddRunDenseIndexerLoss(run);
   CLI::App& plan = group("plan", "Show what would run and why");
-  AddPlanForward(plan);
-  AddPlanBackward(plan);
-  AddPlanDecode(plan);
-  AddPlanPrompt(plan);
-  AddPlanSparseForward(plan);
-  AddPlanSparseBackward(plan);
-  AddPlanIndexer(plan);
-  AddPlanIndexerBackward(plan);
-  AddPlanIndexerLoss(plan);
-  AddPlanDenseIndexerLse(plan);
-  AddPlanDenseIndexerLoss(plan);
+#define FA_ADD(name, function, args, options, text) \
+  AddRun##name(run);                                \
+  AddPlan##name(plan);
+  FA_OPERATORS(FA_ADD)
+#undef FA_ADD
   CLI::App& bench = group("bench", "Measure against this machine's peak");
-  AddBenchForward(bench);
-  AddBenchBackward(bench);
-  AddBenchDecode(bench);
-  AddBenchPrompt(bench);
-  AddBenchSparseForward(bench);
-  AddBenchSparseBackward(bench);
-  AddBenchIndexer(bench);
-  AddBenchIndexerBackward(bench);
-  AddBenchIndexerLoss(bench);
-  AddBenchDenseIndexerLoss(bench);
+#define FA_ADD(name) AddBench##name(bench);
+  FA_BENCHED_OPERATORS(FA_ADD)
+#undef FA_ADD
   AddInfo(app);
 }
 

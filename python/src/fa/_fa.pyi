@@ -2,6 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 __version__: str
+OPERATORS: tuple[str, ...]
 
 class Context:
     """Threads, instruction set and accumulation mode of the calls made with it."""

@@ -114,7 +114,7 @@ def _requires_grad(*tensors: Tensor | None) -> bool:
 
 
 def _bias(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Of the keys that there are, in a type that the operator takes beside query's."""
+    """The mask of the keys that there are, in a type that the operator takes together with the query's."""
     bias = bias[..., : key.shape[2]]
     return bias if bias.dtype in (query.dtype, torch.float32) else bias.to(query.dtype)
 

@@ -73,7 +73,7 @@ constexpr Rename kPromptNames[] = {
     {"quant_offset2", "quantOffset2"},
 };
 
-// Of the whole family, then what one of its operators calls otherwise.
+// The names of the whole family; the tables after this one have what a single operator of it calls otherwise.
 constexpr Rename kSparseNames[] = {
     {"q", "query"},
     {"k", "key"},
@@ -119,7 +119,7 @@ const Rename* Find(const Rename (&table)[size], std::string_view argument) {
   return nullptr;
 }
 
-// Of one operator alone.
+// The name that a single operator has for the argument, or null.
 const Rename* FindOwn(Names names, std::string_view argument) {
   switch (names) {
     case Names::kForward: return Find(kForwardNames, argument);

@@ -8,7 +8,7 @@
 
 namespace fa::aclnn {
 
-/// The operators by how their parameters are called.
+/// Operators of the device. Those that call their parameters alike share a value.
 enum class Names : uint8_t {
   kForward,
   kBackward,
@@ -23,10 +23,10 @@ enum class Names : uint8_t {
   kIndexerLse,
 };
 
-/// The operator's parameter, without the endings Optional and Out, that stands for an argument of the library's; where
-/// it has none, the argument.
+/// The operator's parameter that stands for an argument of the library, without the endings Optional and Out. The
+/// argument itself if the operator has no such parameter.
 [[nodiscard]] std::string_view ParameterOf(Names names, std::string_view argument);
-/// The same error in the operator's terms.
+/// The same error with the names of the operator's parameters.
 [[nodiscard]] Status Renamed(const Status& status, Names names);
 
 }  // namespace fa::aclnn

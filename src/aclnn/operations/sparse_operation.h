@@ -44,7 +44,7 @@ class SparseOperation final : public PlannedOperation<Args> {
 
   SparseOperation(Planner planner, Names names) : PlannedOperation<Args>(Operands(), names), planner_(planner) {}
 
-  // Of the parameters, in their order; null is absent.
+  // Adds a parameter. Parameters are added in their order; a null tensor is absent.
   void Input(const char* name, const aclTensor* tensor, TensorView Args::*member) {
     inputs_.emplace_back(operands_.Input(name, tensor), member);
   }

@@ -2,7 +2,7 @@
 
 namespace fa::ops {
 
-ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreTensors& tensors) {
+ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& data) {
   ScoreInputs scores{.scale = bound.scale,
                      .softcap = bound.softcap,
                      .pse_type = bound.pse_type,
@@ -10,29 +10,43 @@ ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreTensors& tenso
                      .kv_start = bound.kv_start,
                      .dropout_offset = bound.dropout_offset,
                      .keep_prob = bound.keep_prob};
-  if (bound.has_pse) scores.pse = {static_cast<const std::byte*>(tensors.pse.data), &bound.pse};
-  if (bound.has_slopes) scores.slopes = {tensors.pse.data, {.batch = bound.slope_batch_stride, .head = 1}};
-  if (bound.has_dense_mask) scores.dense_mask = {tensors.dense_mask.data, bound.dense_mask};
-  if (bound.has_drop_mask) scores.keep_bits = static_cast<const uint8_t*>(tensors.drop_mask.data);
+  if (bound.has_pse) scores.pse = {static_cast<const std::byte*>(data.pse), &bound.pse};
+  if (bound.has_slopes) scores.slopes = {data.pse, {.batch = bound.slope_batch_stride, .head = 1}};
+  if (bound.has_dense_mask) scores.dense_mask = {data.dense_mask, bound.dense_mask};
+  if (bound.has_drop_mask) scores.keep_bits = static_cast<const uint8_t*>(data.drop_mask);
   if (bound.has_philox) scores.philox = &bound.philox;
   return scores;
 }
 
-ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args) {
-  return {.q = {args.q.data, bound.q},
-          .q_rope = {args.q_rope.data, bound.q_rope},
-          .k = {.view = {args.k.data, bound.k}},
-          .k_rope = {.view = {args.k_rope.data, bound.k_rope}},
-          .v = {.view = {args.v.data, bound.v}},
-          .sink = static_cast<const float*>(args.sink.data),
-          .scores = ScoreInputsOf(bound, {args.pse, args.dense_mask, args.drop_mask}),
-          .out = {args.out.data, bound.out},
-          .softmax_max = {args.softmax_max.data, bound.softmax_max},
-          .softmax_sum = {args.softmax_sum.data, bound.softmax_sum},
-          .lse = {args.lse.data, bound.lse},
+ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data) {
+  return {.q = {data.q, bound.q},
+          .q_rope = {data.q_rope, bound.q_rope},
+          .k = {.view = {data.k, bound.k}},
+          .k_rope = {.view = {data.k_rope, bound.k_rope}},
+          .v = {.view = {data.v, bound.v}},
+          .sink = static_cast<const float*>(data.sink),
+          .scores = ScoreInputsOf(bound, data.scores),
+          .out = {data.out, bound.out},
+          .softmax_max = {data.softmax_max, bound.softmax_max},
+          .softmax_sum = {data.softmax_sum, bound.softmax_sum},
+          .lse = {data.lse, bound.lse},
           .selected_keys = bound.selected_keys,
           .unused_rows = {bound.tail_row_begin, bound.tail_row_end},
           .padded_rows = bound.padded_rows};
+}
+
+ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args) {
+  return RowsOf(bound, ForwardAddresses{.q = args.q.data,
+                                        .k = args.k.data,
+                                        .v = args.v.data,
+                                        .q_rope = args.q_rope.data,
+                                        .k_rope = args.k_rope.data,
+                                        .sink = args.sink.data,
+                                        .scores = {args.pse.data, args.dense_mask.data, args.drop_mask.data},
+                                        .out = args.out.data,
+                                        .softmax_max = args.softmax_max.data,
+                                        .softmax_sum = args.softmax_sum.data,
+                                        .lse = args.lse.data});
 }
 
 }  // namespace fa::ops

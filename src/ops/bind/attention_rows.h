@@ -79,14 +79,23 @@ struct ForwardRows {
   int64_t padded_rows = 0;            ///< as in BoundAttention
 };
 
-/// The tensors of the arguments from which scores are made.
-struct ScoreTensors {
-  const TensorView &pse, &dense_mask, &drop_mask;
+/// The addresses of the tensors from which scores are made; null: absent.
+struct ScoreAddresses {
+  const void *pse = nullptr, *dense_mask = nullptr, *drop_mask = nullptr;
 };
 
-[[nodiscard]] ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreTensors& tensors);
+/// The addresses of the tensors of a forward; null: absent.
+struct ForwardAddresses {
+  const void *q, *k, *v;
+  const void *q_rope = nullptr, *k_rope = nullptr, *sink = nullptr;
+  ScoreAddresses scores = {};
+  void *out, *softmax_max = nullptr, *softmax_sum = nullptr, *lse = nullptr;
+};
 
-/// The rows of checked arguments; they point into `bound`.
+[[nodiscard]] ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& data);
+
+/// The rows of a checked call; they point into `bound`.
+[[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data);
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args);
 
 }  // namespace fa::ops

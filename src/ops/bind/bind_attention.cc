@@ -1,5 +1,6 @@
 #include "ops/bind/bind_attention.h"
 
+#include "fa/mask.h"
 #include "ops/bind/bind_parts.h"
 
 namespace fa::ops {
@@ -20,25 +21,62 @@ Status BindParts(Binding& call) {
 
 namespace {
 
-Result<BoundAttention> Bind(const AttentionArgs& args, const AttentionOptions& options, const Inference* inference) {
-  // Built in place: it is large.
+DenseTensors TensorsToBind(const AttentionArgs& args) {
+  return {.q = args.q,
+          .k = args.k,
+          .v = args.v,
+          .q_rope = args.q_rope,
+          .k_rope = args.k_rope,
+          .pse = args.pse,
+          .dense_mask = args.dense_mask,
+          .drop_mask = args.drop_mask,
+          .sink = args.sink,
+          .cu_q = args.cu_q,
+          .cu_kv = args.cu_kv,
+          .out = args.out,
+          .softmax_max = args.softmax_max,
+          .softmax_sum = args.softmax_sum,
+          .lse = args.lse};
+}
+
+// Each result is built in place: it is large.
+
+}  // namespace
+
+Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
   Result<BoundAttention> result{BoundAttention{}};
-  Binding call{.args = args, .options = options, .bound = *result, .inference = inference};
+  const DenseTensors tensors = TensorsToBind(args);
+  Binding call{.args = tensors, .options = options, .bound = *result};
   if (Status status = BindParts(call); !status.ok()) return status;
   result->planned = KeepPlanned(TensorsOf(args));
   return result;
 }
 
-}  // namespace
-
-Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
-  return Bind(args, options, nullptr);
+Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
+                                     const Inference& inference) {
+  Result<BoundAttention> result{BoundAttention{}};
+  Binding call{.args = tensors, .options = options, .bound = *result, .inference = &inference};
+  if (Status status = BindParts(call); !status.ok()) return status;
+  return result;
 }
 
-Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
-                                     const ActualLengths& lengths, bool own_types) {
-  const Inference inference{.lengths = lengths, .own_types = own_types};
-  return Bind(args, options, &inference);
+Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,
+                       std::span<const int64_t> cu_kv, const TensorView& dense_mask) {
+  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_q", cu_q, bound.cu_q); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("cu_kv", cu_kv, bound.cu_kv); !status.ok()) return status;
+  if (Status status = CheckAllApart(tensors, bound.planned); !status.ok()) return status;
+  if (bound.compressed_mask_mode < 0) return Status::Ok();
+  return VerifyCompressedMask(dense_mask, bound.compressed_mask_mode);
+}
+
+Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) {
+  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+}
+
+Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
+  if (Status status = CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
+  return CheckPlannedLengths("lengths_kv", lengths.kv, bound.lengths_kv);
 }
 
 }  // namespace fa::ops

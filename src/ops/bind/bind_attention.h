@@ -8,6 +8,7 @@
 #include "fa/flash_attention.h"
 #include "layout/rows.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "tiling/problem.h"
 
 namespace fa::ops {
@@ -77,11 +78,6 @@ struct ActualLengths {
 
 /// Finds every user error of the dense forward that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options);
-
-/// The same for a prompt or decode call: the batch elements may be shorter than the tensors, dense mask and pse larger.
-/// @param own_types  the operator has checked the types of query, key, value and out
-[[nodiscard]] Result<BoundAttention> BindInference(const AttentionArgs& args, const AttentionOptions& options,
-                                                   const ActualLengths& lengths, bool own_types = false);
 
 /// Checks in Run: the tensors are the planned ones (shape, stride, type, presence, cu arrays equal), and no output
 /// shares an element with another tensor. Allocates nothing when all is well.

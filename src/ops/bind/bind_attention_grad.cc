@@ -119,33 +119,26 @@ Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   return CheckWritten({"dsink", args.dsink, "sink", args.sink});
 }
 
-MutableTensorView AsOutput(const TensorView& tensor) {
-  return {const_cast<void*>(tensor.data), tensor.dtype, tensor.shape, tensor.stride};
-}
-
-/// The forward call that `args` differentiates, for the parts that both bind. Its outputs hold the caller's inputs:
-/// nothing is written through it.
-AttentionArgs ForwardArgs(const AttentionGradArgs& args) {
-  AttentionArgs forward;
-  forward.q = args.q;
-  forward.k = args.k;
-  forward.v = args.v;
-  forward.q_rope = args.q_rope;
-  forward.k_rope = args.k_rope;
-  forward.pse = args.pse;
-  forward.dense_mask = args.dense_mask;
-  forward.drop_mask = args.drop_mask;
-  forward.sink = args.sink;
-  forward.cu_q = args.cu_q;
-  forward.cu_kv = args.cu_kv;
-  forward.out = AsOutput(args.out);
-  forward.softmax_max = AsOutput(args.softmax_max);
-  forward.softmax_sum = AsOutput(args.softmax_sum);
-  return forward;
+/// The tensors of the forward that `args` differentiates, for the parts that both bind. Its outputs are inputs here.
+DenseTensors ForwardTensors(const AttentionGradArgs& args) {
+  return {.q = args.q,
+          .k = args.k,
+          .v = args.v,
+          .q_rope = args.q_rope,
+          .k_rope = args.k_rope,
+          .pse = args.pse,
+          .dense_mask = args.dense_mask,
+          .drop_mask = args.drop_mask,
+          .sink = args.sink,
+          .cu_q = args.cu_q,
+          .cu_kv = args.cu_kv,
+          .out = args.out,
+          .softmax_max = args.softmax_max,
+          .softmax_sum = args.softmax_sum};
 }
 
 Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& options, BoundAttentionGrad& bound) {
-  const AttentionArgs forward = ForwardArgs(args);
+  const DenseTensors forward = ForwardTensors(args);
   Binding call{forward, options, bound.forward, Direction::kBackward};
   if (Status status = BindParts(call); !status.ok()) return status;
   if (Status status = BindRows(args, options.layout, bound); !status.ok()) return status;
@@ -166,6 +159,10 @@ Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, cons
   return result;
 }
 
+Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
+  return CheckRunTensors(bound.forward, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+}
+
 GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
   const BoundAttention& forward = bound.forward;
   GradRows rows{.q = {args.q.data, forward.q},
@@ -178,7 +175,7 @@ GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) 
                 .softmax_max = {args.softmax_max.data, forward.softmax_max},
                 .softmax_sum = {args.softmax_sum.data, forward.softmax_sum},
                 .sink = static_cast<const float*>(args.sink.data),
-                .scores = ScoreInputsOf(forward, {args.pse, args.dense_mask, args.drop_mask}),
+                .scores = ScoreInputsOf(forward, {args.pse.data, args.dense_mask.data, args.drop_mask.data}),
                 .dq = {args.dq.data, bound.dq},
                 .dq_rope = {args.dq_rope.data, bound.dq_rope},
                 .dk = {args.dk.data, bound.dk},

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/integer.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
 
@@ -35,7 +36,7 @@ Status CheckDropMask(const TensorView& mask, int64_t bits) {
   if (mask.shape.rank() != 1) {
     return Status::InvalidArgument(Arg("drop_mask", ".shape").Is(Text(mask.shape)) + ", want one dimension");
   }
-  const int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
+  const int64_t bytes = core::CeilDiv(bits, 8);
   if (mask.shape[0] >= bytes) return Status::Ok();
   return WrongSize("drop_mask", 0, mask.shape[0],
                    "want >= " + std::to_string(bytes) + " (a bit for each of B*N*Sq*Sk pairs)");

@@ -2,6 +2,7 @@
 #define FA_OPS_BIND_PARTS_H_
 
 #include <cstdint>
+#include <span>
 
 #include "fa/flash_attention.h"
 #include "ops/bind/argument_error.h"
@@ -27,9 +28,22 @@ struct Inference {
   bool own_types = false;  ///< the operator has checked the types of query, key, value and out
 };
 
+/// The tensors of a dense call as its bind reads them, whatever the arguments of the operator call them. Nothing is
+/// written through them. A tensor that the operator has in another form may have null data: its shape and strides
+/// count.
+struct DenseTensors {
+  const TensorView &q, &k, &v;
+  const TensorView &q_rope = kNoTensor, &k_rope = kNoTensor;
+  const TensorView &pse = kNoTensor, &dense_mask = kNoTensor, &drop_mask = kNoTensor, &sink = kNoTensor;
+  std::span<const int64_t> cu_q = {}, cu_kv = {};
+  TensorView out, softmax_max = {}, softmax_sum = {}, lse = {};
+
+  static constexpr TensorView kNoTensor{};
+};
+
 /// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.
 struct Binding {
-  const AttentionArgs& args;
+  const DenseTensors& args;
   const AttentionOptions& options;
   BoundAttention& bound;
   Direction direction = Direction::kForward;
@@ -50,6 +64,10 @@ struct Binding {
 
 /// Runs all parts.
 [[nodiscard]] Status BindParts(Binding& call);
+
+/// BindAttention for a prompt or decode call; the planned tensors are left to the caller.
+[[nodiscard]] Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
+                                                   const Inference& inference);
 
 /// A last-but-one or last size of the dense mask or pse: `want`, or with Inference at least that.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,

@@ -76,7 +76,7 @@ Status CheckHeadSizeAgainst(const char* name, const TensorView& tensor, const Ax
                        ", " + Arg(source) + ")");
 }
 
-Status CheckTypes(const AttentionArgs& args) {
+Status CheckTypes(const DenseTensors& args) {
   const DType dtype = args.q.dtype;
   if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
     return WrongType("q", dtype, "f32, f16 or bf16");
@@ -154,7 +154,7 @@ Status BindValue(Binding& call, const Axes& axes) {
 }
 
 Status BindRope(Binding& call, const Axes& axes) {
-  const AttentionArgs& args = call.args;
+  const DenseTensors& args = call.args;
   const Layout layout = call.options.layout;
   tiling::AttentionProblem& problem = call.bound.problem;
   const bool has_q = args.q_rope.data != nullptr;
@@ -202,7 +202,7 @@ bool DenseF32(const layout::Rows& rows, int64_t head_size) {
 }
 
 void FillRows(Binding& call, const Axes& axes, const Axes& out_axes) {
-  const AttentionArgs& args = call.args;
+  const DenseTensors& args = call.args;
   BoundAttention& bound = call.bound;
   tiling::AttentionProblem& problem = bound.problem;
   bound.q = layout::RowsOf(args.q, axes, problem.d);
@@ -223,7 +223,7 @@ void FillRows(Binding& call, const Axes& axes, const Axes& out_axes) {
 }  // namespace
 
 Status BindShapes(Binding& call) {
-  const AttentionArgs& args = call.args;
+  const DenseTensors& args = call.args;
   const Layout layout = call.options.layout;
   const Axes axes = AxesOf(layout);
   const Axes out_axes = AxesOf(layout::OutputLayout(layout));

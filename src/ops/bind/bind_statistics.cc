@@ -65,7 +65,7 @@ Status BindSink(Binding& call) {
 }  // namespace
 
 Status BindStatistics(Binding& call) {
-  const AttentionArgs& args = call.args;
+  const DenseTensors& args = call.args;
   BoundAttention& bound = call.bound;
   if (Status status = BindStats(call, "softmax_max", args.softmax_max, &bound.has_max, &bound.softmax_max);
       !status.ok()) {

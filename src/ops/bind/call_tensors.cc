@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "layout/bind_layout.h"
-
 namespace fa::ops {
 namespace {
 
@@ -224,20 +222,6 @@ CallTensors TensorsOf(const MergeArgs& args) {
       Output("softmax_max", args.softmax_max),
       Output("softmax_sum", args.softmax_sum),
   };
-}
-
-std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {
-  std::vector<PlannedTensor> planned(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const CallTensor& tensor = tensors[i];
-    if (!tensor.required && tensor.data == nullptr) continue;
-    planned[i] = {.present = true,
-                  .dtype = tensor.dtype,
-                  .shape = *tensor.shape,
-                  .stride = *tensor.stride,
-                  .span_bytes = layout::SpanBytes({tensor.data, tensor.dtype, *tensor.shape, *tensor.stride})};
-  }
-  return planned;
 }
 
 }  // namespace fa::ops

@@ -5,21 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
-#include "fa/decode_attention.h"
-#include "fa/flash_attention.h"
-#include "fa/flash_attention_grad.h"
-#include "fa/indexer_loss.h"
-#include "fa/indexer_lse.h"
-#include "fa/lightning_indexer.h"
-#include "fa/lightning_indexer_grad.h"
-#include "fa/merge.h"
-#include "fa/prompt_flash_attention.h"
-#include "fa/sparse_flash_attention.h"
-#include "fa/sparse_flash_attention_grad.h"
-#include "fa/status.h"
+#include "fa/operators.h"
 #include "fa/tensor.h"
 
 namespace fa::ops {
@@ -34,14 +21,6 @@ struct CallTensor {
   const Dims* stride;
   bool required;
   bool output;
-};
-
-/// What a plan keeps of a tensor, to compare in Run. If the tensor is absent, only `present` has a meaning.
-struct PlannedTensor {
-  bool present = false;
-  DType dtype = DType::kF32;
-  Dims shape, stride;
-  int64_t span_bytes = 0;  ///< from the first to past the last byte
 };
 
 /// The tensors of a call, in place.
@@ -64,38 +43,12 @@ class CallTensors {
   size_t count_;
 };
 
-/// All tensors of a call, inputs before outputs.
-[[nodiscard]] CallTensors TensorsOf(const AttentionArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const AttentionGradArgs& args);
-/// All tensors but the lists of keys and values.
-[[nodiscard]] CallTensors TensorsOf(const DecodeAttentionArgs& args);
-/// One tensor of these lists.
+/// All tensors of a call, inputs before outputs; of a decode all but the lists of keys and values.
+#define FA_TENSORS_OF(name, function, Args, Options, text) [[nodiscard]] CallTensors TensorsOf(const Args& args);
+FA_OPERATORS(FA_TENSORS_OF)
+#undef FA_TENSORS_OF
+/// One tensor of the lists of a decode.
 [[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
-[[nodiscard]] CallTensors TensorsOf(const PromptAttentionArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const SparseAttentionArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const SparseAttentionGradArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const LightningIndexerArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const LightningIndexerGradArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const DenseIndexerLseArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const SparseIndexerLossArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const DenseIndexerLossArgs& args);
-[[nodiscard]] CallTensors TensorsOf(const MergeArgs& args);
-
-/// What a plan keeps of checked tensors, in their order.
-[[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
-
-// Checks in Run.
-
-/// Checks that the tensor is the planned one: shape, stride, type, presence.
-[[nodiscard]] Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned);
-[[nodiscard]] Status CheckPlannedLengths(const char* name, std::span<const int64_t> got,
-                                         std::span<const int64_t> planned);
-/// Checks that the output shares no element with the other tensor.
-[[nodiscard]] Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
-                                const PlannedTensor& other_planned);
-/// For all tensors of a call: CheckPlanned, and CheckApart for every output and every tensor before it.
-[[nodiscard]] Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
-[[nodiscard]] Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 
 }  // namespace fa::ops
 

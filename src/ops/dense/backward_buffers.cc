@@ -43,6 +43,8 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       columns_rope_(bound.forward.problem.d_rope),
       columns_qk_(bound.forward.problem.d + bound.forward.problem.d_rope),
       columns_v_(bound.forward.problem.dv),
+      slot_count_(plan.slots),
+      workers_(plan.graph.workers()),
       slot_rows_(plan.slot_rows),
       slot_keys_(plan.slot_keys),
       tile_floats_(MostLanes(plan.block_q) * plan.block_k),
@@ -112,11 +114,13 @@ BackwardScratch BackwardBuffers::LayScratch(Carver& carver) const {
 }
 
 BackwardSlot BackwardBuffers::Slot(std::byte* workspace, int32_t slot) const {
+  assert(slot >= 0 && slot < slot_count_);
   Carver carver(workspace + slots_ + static_cast<size_t>(slot) * slot_bytes_);
   return LaySlot(carver);
 }
 
 BackwardScratch BackwardBuffers::Scratch(std::byte* workspace, int worker) const {
+  assert(worker >= 0 && worker < workers_);
   Carver carver(workspace + scratch_ + static_cast<size_t>(worker) * scratch_bytes_);
   return LayScratch(carver);
 }

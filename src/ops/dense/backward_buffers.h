@@ -1,10 +1,12 @@
 #ifndef FA_OPS_BACKWARD_BUFFERS_H_
 #define FA_OPS_BACKWARD_BUFFERS_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/plan/carver.h"
@@ -54,11 +56,14 @@ class BackwardBuffers {
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
   /// Floats per row of a pack_rows panel, on any level.
-  [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return (columns + 15) / 16 * 16; }
+  [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
   /// Where key `begin`, an even one, of a column starts in BackwardSlot::k.
-  [[nodiscard]] int64_t KeyOffset(int64_t begin) const { return (pairs_ ? begin / 2 : begin) * columns_qk_; }
+  [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
+    assert(begin >= 0 && begin <= paired_keys_ && (!pairs_ || begin % 2 == 0));
+    return (pairs_ ? begin / 2 : begin) * columns_qk_;
+  }
 
   /// Sums that cross slots, f32; null if the call does not ask for them.
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
@@ -80,6 +85,7 @@ class BackwardBuffers {
   }
 
   int64_t columns_q_, columns_rope_, columns_qk_, columns_v_;
+  int64_t slot_count_, workers_;
   int64_t slot_rows_, slot_keys_, tile_floats_, strip_floats_;
   int64_t paired_keys_;  ///< slot_keys, up to a whole group of pairs
   bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;

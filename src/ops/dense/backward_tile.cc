@@ -21,6 +21,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/integer.h"
 #include "ops/tile/fetch_runs.h"
 #include "ops/tile/grad_strip.h"
 
@@ -59,7 +60,7 @@ struct BackwardTile::Tile {
   int64_t slot_row = 0;  ///< of row_begin
   Interval column;
   int64_t first_key = 0;  ///< the key that the slot's rows of keys begin with
-  StripArray<ColumnStrip, kMaxGradStrips> strips = {};
+  StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
   bool exact_sums = false;  ///< dV and dK skip masked pairs
@@ -116,7 +117,7 @@ void BackwardTile::operator()(int32_t task, int worker) {
 /// Where the item's rows begin in its slot.
 int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
-  const int64_t rows_per_head = (sq + plan_.block_q - 1) / plan_.block_q * plan_.block_q;
+  const int64_t rows_per_head = core::RoundUp(sq, plan_.block_q);
   const int64_t first = plan_.slot_row_of.empty() ? 0 : plan_.slot_row_of[static_cast<size_t>(item.sequence)];
   return first + (item.head - item.head_kv * problem_.group()) * rows_per_head + item.row_begin;
 }
@@ -152,12 +153,8 @@ void BackwardTile::OpenRows(Tile& tile) const {
                           .columns = columns,
                           .dv = problem_.dv,
                           .keys = plan_.block_k};
-  for (int64_t first = 0; first < rows.size();) {
-    const StripKernels& kernels = table_.ForRows(rows.size() - first);
-    ColumnStrip& strip = tile.strips.Add({MakeGradStrip(problem_, kernels, rows, first, panels)});
-    strip.keys = strip.KeysIn(tile.column);
-    first += strip.lanes.width;
-  }
+  CutGradStrips(problem_, table_, rows, panels, tile.strips,
+                [&](ColumnStrip& strip) { strip.keys = strip.KeysIn(tile.column); });
   tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem_.d);
   tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem_.d_rope);
   tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem_.dv);
@@ -325,7 +322,7 @@ void BackwardTile::QueryGradients(const Tile& tile, const ColumnStrip& strip, fl
 /// Whether no element of the tile's Q and dO is infinite or NaN.
 bool BackwardTile::QueryPanelsFinite(const Tile& tile) const {
   const bool pairs = table_.pairs();
-  const int64_t rows = pairs ? (tile.rows() + 1) / 2 * 2 : tile.rows();
+  const int64_t rows = pairs ? core::RoundUp(tile.rows(), 2) : tile.rows();
   const auto finite = [&](const float* panel, int64_t columns) {
     return table_.rows->all_finite(panel, pairs ? DType::kBF16 : DType::kF32,
                                    rows * table_.rows->panel_columns(columns));
@@ -337,15 +334,15 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   if (has_dpse()) BiasGradient(tile, strip);
   if (rows_.dslopes.data == nullptr) return;
   const int64_t offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
-  alignas(64) int32_t distance[kMaxStripWidth] = {};
-  alignas(64) float sum[kMaxStripWidth] = {};
+  LaneArray<int32_t> distance = {};
+  LaneArray<float> sum = {};
   float* rows = buffers_.RowSlope(workspace_) + buffers_.RowBase(tile.item.sequence) +
                 tile.item.head * tile.sequence.sq + strip.lanes.row[0];
-  std::copy_n(rows, strip.lanes.count, sum);
+  std::copy_n(rows, strip.lanes.count, sum.data());
   score_tile_.passes().Distances(strip.lanes, strip.keys.begin, distance);
   strip.kernels->slope_gradient(strip.dp + offset, strip.keys.size(), distance,
                                 rows_.scores.pse_type == PseType::kSlopesSqrt, sum);
-  std::copy_n(sum, strip.lanes.count, rows);
+  std::copy_n(sum.data(), strip.lanes.count, rows);
 }
 
 void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) const {
@@ -361,7 +358,7 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
     }
     return;
   }
-  void* rows[kMaxStripWidth];
+  LaneArray<void*> rows;
   const layout::MutableRowsView dpse = where.shared_batch ? layout::MutableRowsView() : rows_.dpse.Of(b);
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
     const int64_t row = strip.lanes.row[i];
@@ -433,9 +430,9 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
 }
 
 void BackwardTile::CloseRows(const Tile& tile) const {
-  alignas(64) float multiplier[kMaxStripWidth];
-  alignas(64) const int32_t zero[kMaxStripWidth] = {};
-  std::fill_n(multiplier, kMaxStripWidth, rows_.scores.scale);
+  LaneArray<float> multiplier;
+  const LaneArray<int32_t> zero = {};
+  std::fill_n(multiplier.data(), kMaxStripWidth, rows_.scores.scale);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const GradStrip& strip = tile.strips[s];
     const auto write = [&](const layout::MutableRowsView& to, int64_t columns, const float* panel) {

@@ -8,7 +8,7 @@
 #include "fa/status.h"
 #include "layout/rows.h"
 #include "layout/rows_view.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 
 namespace fa::ops {
 

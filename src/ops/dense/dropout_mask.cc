@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/context_impl.h"
+#include "core/integer.h"
 #include "core/random.h"
 #include "core/run/guarded_call.h"
 #include "fa/flash_attention.h"
@@ -24,7 +25,7 @@ Status Generate(PhiloxState state, float keep_prob, int64_t bits, std::span<uint
     return Status::InvalidArgument(ops::Arg("keep_prob").Is(ops::Text(keep_prob)) + ", want more than 0 and at most 1");
   }
   if (bits < 0) return Status::InvalidArgument(ops::Arg("bits").Is(std::to_string(bits)) + ", want >= 0");
-  const int64_t bytes = bits / 8 + (bits % 8 != 0 ? 1 : 0);
+  const int64_t bytes = core::CeilDiv(bits, 8);
   if (mask.size() < static_cast<size_t>(bytes)) {
     return Status::InvalidArgument(ops::Arg("mask").Has(std::to_string(mask.size())) +
                                    " bytes, want >= " + std::to_string(bytes) + " (" + ops::Arg("bits") + " / 8)");
@@ -39,10 +40,10 @@ Status Generate(PhiloxState state, float keep_prob, int64_t bits, std::span<uint
       const int64_t first = block * kBlockBits;
       const int64_t count = std::min(kBlockBits, bits - first);
       core::FillKeepBits(state, threshold, static_cast<uint64_t>(first), count, words, isa);
-      std::memcpy(mask.data() + first / 8, words.data(), static_cast<size_t>((count - 1) / 8 + 1));
+      std::memcpy(mask.data() + first / 8, words.data(), static_cast<size_t>(core::CeilDiv(count, 8)));
     }
   };
-  return ops::ParallelRows(&used, (bits - 1) / kBlockBits + 1, kTaskBlocks, ops::RowsFunction(fill_blocks));
+  return ops::ParallelRows(&used, core::CeilDiv(bits, kBlockBits), kTaskBlocks, ops::RowsFunction(fill_blocks));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "core/integer.h"
 #include "ops/tile/tile_fetch.h"
 #include "tiling/tile_shape.h"
 
@@ -41,7 +42,7 @@ const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, cons
 size_t PartStateFloats(int64_t rows, int64_t dv) {
   // A strip of few rows has 16 lanes or less.
   const int64_t lanes = rows <= 16 ? 16 : MostLanes(rows);
-  return static_cast<size_t>((lanes * (dv + 2) + 15) / 16 * 16);
+  return static_cast<size_t>(core::RoundUp(lanes * (dv + 2), 16));
 }
 
 ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
@@ -120,7 +121,7 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
   KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
   for (core::kernels::RowBlock* read : {&rows.k, &rows.v}) {
     read->fetch = &list;
-    read->fetch_lines = (fetch.lines() + products - 1) / products;
+    read->fetch_lines = core::CeilDiv(fetch.lines(), products);
   }
   for (int64_t s = 0; s < count; ++s) strips_.VisitBlock(strips[s], block, rows, scratch);
 }
@@ -170,7 +171,7 @@ void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
   const int64_t width = strip.lanes.width;
   const float *part_max = part, *part_sum = part + width;
   const float factor = strips_.score_tile().passes().scale().exp2_factor;
-  alignas(64) float own[kMaxStripWidth] = {}, other[kMaxStripWidth] = {};
+  LaneArray<float> own = {}, other = {};
   for (int64_t i = 0; i < width; ++i) {
     const float max = std::max(strip.row_max[i], part_max[i]);
     const float shift = max == kMaskedScore ? 0 : factor * max;  // -inf - -inf would be NaN

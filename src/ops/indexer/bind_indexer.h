@@ -11,7 +11,7 @@
 #include "layout/rows.h"
 #include "layout/rows_view.h"
 #include "layout/stored_rows.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/tile/key_rows.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/sparse_sequences.h"

@@ -26,6 +26,7 @@
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_sum_tasks.h"
 #include "tiling/sparse/indexer_grad_facts.h"
+#include "tiling/sparse/make_indexer_grad_plan.h"
 #include "tiling/sparse/token_groups.h"
 
 namespace fa {
@@ -34,9 +35,6 @@ namespace {
 using core::kernels::RowBlock;
 using core::kernels::StripKernels;
 
-// A block's probabilities, rows and products take 130 KB of L2 with 64 heads of 128.
-constexpr int64_t kBlockKeys = 128;
-
 using Group = tiling::TokenGroup;
 
 struct DenseLossProgram {
@@ -44,13 +42,22 @@ struct DenseLossProgram {
                    tiling::WorkspacePlan& workspace);
   [[nodiscard]] tiling::PlanFacts Facts(const tiling::Machine& machine) const;
 
+  [[nodiscard]] tiling::IndexerGradProblem Problem() const {
+    const ops::LossAttention& attention = bound.attention;
+    return {.sequences = bound.shape.sequences,
+            .dtype = bound.shape.dtype,
+            .heads = bound.shape.heads,
+            .d = bound.shape.d,
+            .attention_width = attention.heads * (attention.d + attention.d_rope),
+            .walks_twice = bound.target == IndexerTarget::kL1};
+  }
   [[nodiscard]] int64_t width() const { return lanes.width; }
 
   const ops::BoundIndexerLoss& bound;
   const core::kernels::KernelTable& table;
   ops::IndexerGradient gradient;
   const StripKernels& lanes;  ///< of the attention; tokens lie along the lanes
-  std::vector<Group> groups;
+  tiling::IndexerGradPlan plan;
   ops::KeyForm form;
   ops::KeySumTasks tasks;
   size_t scratch_bytes;  // of one worker
@@ -76,28 +83,28 @@ struct Scratch {
 
 Scratch::Scratch(ops::Carver& carver, const DenseLossProgram& program) {
   const ops::LossAttention& attention = program.bound.attention;
-  const int64_t width = program.width(), d = program.bound.shape.d;
+  const int64_t width = program.width(), d = program.bound.shape.d, block_k = program.plan.block_k;
   const bool widens = program.form == ops::KeyForm::kF32;
   tokens = carver.Array<ops::IndexerGradient::Token>(width);
   for (int64_t i = 0; i < width; ++i) {
-    const ops::IndexerGradient::Token token(carver, program.gradient, kBlockKeys);
+    const ops::IndexerGradient::Token token(carver, program.gradient, block_k);
     if (tokens != nullptr) tokens[i] = token;
   }
   panels = carver.Floats(attention.heads, program.lanes.PanelRows(attention.d), width);
   panels_rope = carver.Floats(attention.heads, program.lanes.PanelRows(attention.d_rope), width);
   shift = carver.Floats(attention.heads, width);
-  s = carver.Floats(kBlockKeys, width);
-  p = carver.Floats(kBlockKeys, width);
-  k = carver.Floats(widens ? kBlockKeys * attention.d : 0);
-  k_rope = carver.Floats(widens ? kBlockKeys * attention.d_rope : 0);
-  k_index = carver.Floats(widens ? kBlockKeys * d : 0);
-  k_pairs = carver.Floats(program.form == ops::KeyForm::kPairs ? program.table.rows->PairedFloats(kBlockKeys, d) : 0);
-  products = carver.Floats(kBlockKeys, program.gradient.strips().lanes());
-  scores = carver.Floats(kBlockKeys);
-  p_row = carver.Floats(kBlockKeys);
+  s = carver.Floats(block_k, width);
+  p = carver.Floats(block_k, width);
+  k = carver.Floats(widens ? block_k * attention.d : 0);
+  k_rope = carver.Floats(widens ? block_k * attention.d_rope : 0);
+  k_index = carver.Floats(widens ? block_k * d : 0);
+  k_pairs = carver.Floats(program.form == ops::KeyForm::kPairs ? program.table.rows->PairedFloats(block_k, d) : 0);
+  products = carver.Floats(block_k, program.gradient.strips().lanes());
+  scores = carver.Floats(block_k);
+  p_row = carver.Floats(block_k);
   p_sum = carver.Array<double>(width);
   loss = carver.Array<double>(width);
-  targets = carver.Array<float*>(kBlockKeys);
+  targets = carver.Array<float*>(block_k);
 }
 
 size_t ScratchBytes(const DenseLossProgram& program) {
@@ -112,9 +119,9 @@ DenseLossProgram::DenseLossProgram(const ops::BoundIndexerLoss& bound_call, cons
       table(kernels),
       gradient(bound.shape, table),
       lanes(table.ForRows(tiling::TokensOfAGroup(bound.shape.sequences, workers))),
-      groups(tiling::MakeTokenGroups(bound.shape.sequences, lanes.width)),
+      plan(tiling::MakeDenseLossPlan(Problem(), lanes.width)),
       form(ops::KeyFormOf(lanes, bound.shape.dtype)),
-      tasks(bound.shape.sequences, bound.shape.d, std::ssize(groups), workers, workspace),
+      tasks(bound.shape.sequences, bound.shape.d, plan.units, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
       scratch(workspace.Book("group scratch", scratch_bytes, workers)),
       losses(workspace.Book("loss of every token", sizeof(double), bound.shape.sequences.tokens)) {}
@@ -180,7 +187,7 @@ void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) c
   const int64_t tokens = Tokens(group);
   const int64_t first = bound_.shape.sequences.Row({group.sequence, group.rows.begin});
   const auto pack = [&](const layout::RowsView& tensor, int64_t d, int64_t head, float* panels) {
-    const void* lanes[ops::kMaxStripWidth];
+    ops::LaneArray<const void*> lanes;
     for (int64_t i = 0; i < tokens; ++i) lanes[i] = tensor.At(group.sequence, head, first + i);
     kernels.pack_queries({lanes, dtype, tokens}, d, 1, panels + head * kernels.PanelRows(d) * kernels.width);
   };
@@ -203,8 +210,8 @@ void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, con
   const int64_t count = keys.end - keys.begin, width = kernels.width,
                 of_key_head = attention.heads / attention.heads_kv;
   const float factor = attention.scale * std::numbers::log2e_v<float>;
-  alignas(64) float share[ops::kMaxStripWidth];
-  std::fill_n(share, ops::kMaxStripWidth, 1.0F / static_cast<float>(attention.heads));
+  ops::LaneArray<float> share;
+  std::fill_n(share.data(), ops::kMaxStripWidth, 1.0F / static_cast<float>(attention.heads));
   std::fill_n(scratch.p, count * width, 0.0F);
   for (int64_t key_head = 0; key_head < attention.heads_kv; ++key_head) {
     const RowBlock k = KeyRows(rows_.k, group, key_head, keys, attention.d, scratch.k);
@@ -227,8 +234,8 @@ void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, con
 
 void DenseLossTile::SumProbabilities(const Group& group, const Scratch& scratch) const {
   const int64_t tokens = Tokens(group), end = Limit(group, tokens - 1), width = program_.width();
-  for (int64_t key = 0; key < end; key += kBlockKeys) {
-    const tiling::Interval keys{key, std::min(key + kBlockKeys, end)};
+  for (int64_t key = 0; key < end; key += program_.plan.block_k) {
+    const tiling::Interval keys{key, std::min(key + program_.plan.block_k, end)};
     Probabilities(group, keys, scratch);
     for (int64_t i = 0; i < tokens; ++i) {
       const int64_t limit = std::min(keys.end, Limit(group, i));
@@ -284,7 +291,7 @@ void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const Sc
 void DenseLossTile::RunGroup(int64_t number, int worker) const {
   ops::Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
   const Scratch scratch(carver, program_);
-  const Group& group = program_.groups[static_cast<size_t>(number)];
+  const Group& group = program_.plan.groups[static_cast<size_t>(number)];
   const int64_t tokens = Tokens(group), end = Limit(group, tokens - 1);
   const auto at = [&](int64_t i) { return ops::SparseToken{group.sequence, group.rows.begin + i}; };
   ops::OrderedCommit::Turn turn(run_.commit(), group.sequence, group.first_group, number);
@@ -295,8 +302,8 @@ void DenseLossTile::RunGroup(int64_t number, int worker) const {
   BeginAttention(group, scratch);
   if (bound_.target == IndexerTarget::kL1) SumProbabilities(group, scratch);
   run_.WaitUntilCleared();
-  for (int64_t key = 0; key < end; key += kBlockKeys) {
-    RunBlock(group, {key, std::min(key + kBlockKeys, end)}, scratch, turn);
+  for (int64_t key = 0; key < end; key += program_.plan.block_k) {
+    RunBlock(group, {key, std::min(key + program_.plan.block_k, end)}, scratch, turn);
   }
   const auto& sequence = bound_.shape.sequences.list[static_cast<size_t>(group.sequence)];
   for (int64_t i = 0; i < tokens; ++i) {
@@ -306,23 +313,8 @@ void DenseLossTile::RunGroup(int64_t number, int worker) const {
 }
 
 tiling::PlanFacts DenseLossProgram::Facts(const tiling::Machine& machine) const {
-  const ops::LossAttention& attention = bound.attention;
-  const bool twice = bound.target == IndexerTarget::kL1;
-  const int64_t products =
-      3 * bound.shape.heads * bound.shape.d + (twice ? 2 : 1) * attention.heads * (attention.d + attention.d_rope);
-  const tiling::IndexerGradPlan plan{
-      .op = "dense KL loss",
-      .dtype = bound.shape.dtype,
-      .heads = bound.shape.heads,
-      .d = bound.shape.d,
-      .sequences = bound.shape.sequences,
-      .sums = tasks.plan(),
-      .tokens_per_task = width(),
-      .block_k = kBlockKeys,
-      .entries = std::numeric_limits<int64_t>::max(),
-      .flops_per_pair = 2 * static_cast<double>(products),
-      .reason = twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2"};
-  return FactsOf(plan, machine, {lanes.name, gradient.strips().kernels().name, gradient.kernels().name});
+  return FactsOf(Problem(), machine, plan, tasks.plan(),
+                 {lanes.name, gradient.strips().kernels().name, gradient.kernels().name});
 }
 
 }  // namespace

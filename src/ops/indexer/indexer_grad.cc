@@ -17,19 +17,26 @@
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
 #include "tiling/sparse/indexer_grad_facts.h"
+#include "tiling/sparse/make_indexer_grad_plan.h"
 
 namespace fa {
 namespace {
-
-// With 64 heads of 128 the rows and the scores of a block take 100 KB of L2.
-constexpr int64_t kBlockKeys = 128;
 
 struct GradProgram {
   GradProgram(const ops::BoundIndexerGrad& bound_call, const core::kernels::KernelTable& kernels, int workers,
               tiling::WorkspacePlan& workspace);
 
+  [[nodiscard]] tiling::IndexerGradProblem Problem() const {
+    return {.sequences = bound.shape.sequences,
+            .dtype = bound.shape.dtype,
+            .heads = bound.shape.heads,
+            .d = bound.shape.d,
+            .entries = bound.lists.entries};
+  }
+
   const ops::BoundIndexerGrad& bound;
   const core::kernels::KernelTable& table;
+  tiling::IndexerGradPlan plan;
   ops::IndexerGradient gradient;
   ops::GatherShape gather;
   ops::KeySumTasks tasks;
@@ -42,11 +49,11 @@ struct Scratch {
   Scratch(ops::Carver& carver, const GradProgram& program)
       : selection(carver, program.bound.lists, program.bound.shape.sequences.max_sk),
         gathered(carver, program.gather),
-        token(carver, program.gradient, kBlockKeys),
-        s(carver.Floats(kBlockKeys, program.gradient.strips().lanes())),
+        token(carver, program.gradient, program.plan.block_k),
+        s(carver.Floats(program.plan.block_k, program.gradient.strips().lanes())),
         d_values(carver.Floats(program.bound.lists.Slots(program.bound.shape.sequences.max_sk))),
-        d_block(carver.Floats(kBlockKeys)),
-        targets(carver.Array<float*>(kBlockKeys)) {}
+        d_block(carver.Floats(program.plan.block_k)),
+        targets(carver.Array<float*>(program.plan.block_k)) {}
 
   ops::KeySelection selection;
   ops::GatherPanels gathered;
@@ -65,9 +72,10 @@ GradProgram::GradProgram(const ops::BoundIndexerGrad& bound_call, const core::ke
                          int workers, tiling::WorkspacePlan& workspace)
     : bound(bound_call),
       table(kernels),
+      plan(tiling::MakeIndexerGradPlan(Problem())),
       gradient(bound.shape, table),
-      gather(gradient.Gather(kBlockKeys)),
-      tasks(bound.shape.sequences, bound.shape.d, bound.shape.sequences.tokens, workers, workspace),
+      gather(gradient.Gather(plan.block_k)),
+      tasks(bound.shape.sequences, bound.shape.d, plan.units, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
       scratch(workspace.Book("token scratch", scratch_bytes, workers)) {}
 
@@ -115,8 +123,9 @@ void GradTile::RunToken(int64_t number, int worker) const {
       scratch.selection.Select(rows_.indices.At(at.sequence, 0, row), shape.sequences.Limit(at));
   const ops::KeyPlace place = shape.Place(at.sequence);
   run_.WaitUntilCleared();
-  for (int64_t first = 0; first < selected.count; first += kBlockKeys) {
-    const int64_t count = std::min(kBlockKeys, selected.count - first);
+  const int64_t block_k = program_.plan.block_k;
+  for (int64_t first = 0; first < selected.count; first += block_k) {
+    const int64_t count = std::min(block_k, selected.count - first);
     const ops::GatheredBlock block =
         keys_.Gather(place, {selected.keys + first, static_cast<size_t>(count)}, scratch.gathered);
     gradient.Products(block.rows.k, count, scratch.token, scratch.s);
@@ -143,19 +152,8 @@ class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs>
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    const auto products = static_cast<double>(3 * bound_.shape.heads * bound_.shape.d);
-    const tiling::IndexerGradPlan plan{.op = "indexer backward",
-                                       .dtype = bound_.shape.dtype,
-                                       .heads = bound_.shape.heads,
-                                       .d = bound_.shape.d,
-                                       .sequences = bound_.shape.sequences,
-                                       .sums = program_.tasks.plan(),
-                                       .tokens_per_task = 1,
-                                       .block_k = kBlockKeys,
-                                       .entries = bound_.lists.entries,
-                                       .flops_per_pair = 2 * products,
-                                       .reason = "gathered rows and their scores stay in L2 for three products"};
-    return FactsOf(plan, machine_, {program_.gradient.strips().kernels().name, program_.gradient.kernels().name});
+    return FactsOf(program_.Problem(), machine_, program_.plan, program_.tasks.plan(),
+                   {program_.gradient.strips().kernels().name, program_.gradient.kernels().name});
   }
 
   [[nodiscard]] Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const override {

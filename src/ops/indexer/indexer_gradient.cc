@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -51,7 +52,7 @@ IndexerGradient::Token::Token(Carver& carver, const IndexerGradient& gradient, i
   weights = carver.Floats(strips.lanes());
   d_weights = carver.Floats(strips.lanes());
   dq = carver.Floats(strips.lanes(), shape.d);
-  pairs = carver.Floats(gradient.table_.pairs() ? (block + 1) / 2 * strips.width() : 0);
+  pairs = carver.Floats(gradient.table_.pairs() ? core::CeilDiv(block, 2) * strips.width() : 0);
 }
 
 GatherShape IndexerGradient::Gather(int64_t block) const {
@@ -133,13 +134,13 @@ void IndexerGradient::AddSelected(const SelectedBlock& block, const Token& token
 
 void IndexerGradient::Finish(const SparseToken& at, const IndexerGradViews& gradients, float multiplier,
                              const Token& token) const {
-  alignas(64) float multipliers[kMaxStripWidth];
-  std::fill_n(multipliers, kMaxStripWidth, multiplier);
-  const int32_t none_is_zero[kMaxStripWidth] = {};
+  LaneArray<float> multipliers;
+  std::fill_n(multipliers.data(), kMaxStripWidth, multiplier);
+  const LaneArray<int32_t> none_is_zero = {};
   const int64_t row = shape_.sequences.Row(at);
   for (int64_t strip = 0; strip < strips_.strips(); ++strip) {
     const int64_t first = strips_.First(strip), count = strips_.Count(strip);
-    void* lanes[kMaxStripWidth];
+    LaneArray<void*> lanes;
     for (int64_t lane = 0; lane < count; ++lane) lanes[lane] = gradients.dq.At(at.sequence, first + lane, row);
     strips_.kernels().write_output(token.dq + first * shape_.d, shape_.d, multipliers, none_is_zero, lanes,
                                    shape_.dtype, count);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/integer.h"
 #include "core/run/executor.h"
 #include "ops/indexer/bind_indexer_loss.h"
 #include "ops/indexer/indexer_gradient.h"
@@ -24,22 +25,30 @@
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
 #include "tiling/sparse/indexer_grad_facts.h"
+#include "tiling/sparse/make_indexer_grad_plan.h"
 
 namespace fa {
 namespace {
-
-// With 64 heads of 128 and 128 heads of 576 the rows and the scores of a block take 500 KB of L2.
-constexpr int64_t kBlockKeys = 128;
 
 struct LossProgram {
   LossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
               tiling::WorkspacePlan& workspace);
   [[nodiscard]] tiling::PlanFacts Facts(const tiling::Machine& machine) const;
 
-  [[nodiscard]] int64_t RowBlocks() const { return (row_keys + kBlockKeys - 1) / kBlockKeys; }
+  [[nodiscard]] tiling::IndexerGradProblem Problem() const {
+    const ops::LossAttention& attention = bound.attention;
+    return {.sequences = bound.shape.sequences,
+            .dtype = bound.shape.dtype,
+            .heads = bound.shape.heads,
+            .d = bound.shape.d,
+            .entries = bound.lists.entries,
+            .attention_width = bound.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope)};
+  }
+  [[nodiscard]] int64_t RowBlocks() const { return core::CeilDiv(row_keys, plan.block_k); }
 
   const ops::BoundIndexerLoss& bound;
   const core::kernels::KernelTable& table;
+  tiling::IndexerGradPlan plan;
   ops::IndexerGradient gradient;
   ops::HeadStrips heads;  // of the attention
   ops::GatherShape gather, gather_attention;
@@ -69,18 +78,18 @@ struct Scratch {
 
 Scratch::Scratch(ops::Carver& carver, const LossProgram& program)
     : selection(carver, program.bound.lists, program.bound.shape.sequences.max_sk),
-      token(carver, program.gradient, kBlockKeys),
+      token(carver, program.gradient, program.plan.block_k),
       kept(carver.Array<std::byte>(program.RowBlocks() * static_cast<int64_t>(program.kept_block_bytes))),
       blocks(carver.Array<core::kernels::RowBlock>(program.RowBlocks())),
       products(carver.Floats(program.row_keys, program.gradient.strips().lanes())),
       scores(carver.Floats(program.row_keys)),
       p(carver.Floats(program.row_keys)),
-      targets(carver.Array<float*>(kBlockKeys)),
+      targets(carver.Array<float*>(program.plan.block_k)),
       panel(carver.Floats(program.heads.PanelFloats(program.bound.attention.d))),
       panel_rope(carver.Floats(program.heads.PanelFloats(program.bound.attention.d_rope))),
       shift(carver.Floats(program.heads.lanes())),
       shares(carver.Floats(program.heads.lanes())),
-      tile(carver.Floats(kBlockKeys, program.heads.lanes())),
+      tile(carver.Floats(program.plan.block_k, program.heads.lanes())),
       gathered(carver, program.gather_attention) {}
 
 size_t ScratchBytes(const LossProgram& program) {
@@ -99,18 +108,19 @@ LossProgram::LossProgram(const ops::BoundIndexerLoss& bound_call, const core::ke
                          int workers, tiling::WorkspacePlan& workspace)
     : bound(bound_call),
       table(kernels),
+      plan(tiling::MakeSparseLossPlan(Problem())),
       gradient(bound.shape, table),
       heads(table, bound.attention.heads),
-      gather(gradient.Gather(kBlockKeys)),
+      gather(gradient.Gather(plan.block_k)),
       gather_attention{.dtype = bound.shape.dtype,
                        .form = gather.form,
                        .d = bound.attention.d,
                        .d_rope = bound.attention.d_rope,
                        .shared_v = true,
-                       .block = bound.has_mean ? 0 : kBlockKeys},
+                       .block = bound.has_mean ? 0 : plan.block_k},
       row_keys(bound.lists.MaxKeys(bound.shape.sequences.max_sk)),
       kept_block_bytes(BlockBytes(gather)),
-      tasks(bound.shape.sequences, bound.shape.d, bound.shape.sequences.tokens, workers, workspace),
+      tasks(bound.shape.sequences, bound.shape.d, plan.units, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
       scratch(workspace.Book("token scratch", scratch_bytes, workers)),
       losses(workspace.Book("loss of every token", sizeof(double), bound.shape.sequences.tokens)) {}
@@ -142,7 +152,7 @@ class LossTile {
   void AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
                         float* p) const;
   [[nodiscard]] ops::GatherPanels Kept(const Scratch& scratch, int64_t first) const {
-    ops::Carver carver(scratch.kept + static_cast<size_t>(first / kBlockKeys) * program_.kept_block_bytes);
+    ops::Carver carver(scratch.kept + static_cast<size_t>(first / program_.plan.block_k) * program_.kept_block_bytes);
     return {carver, program_.gather};
   }
 
@@ -206,16 +216,17 @@ void LossTile::RunToken(int64_t number, int worker) const {
   const ops::SelectedKeys selected =
       scratch.selection.Select(rows_.indices.At(at.sequence, 0, row), shape.sequences.Limit(at));
 
+  const int64_t block_k = program_.plan.block_k;
   const auto for_blocks = [&](const auto& visit) {
-    for (int64_t first = 0; first < selected.count; first += kBlockKeys) {
-      visit(first, std::min(kBlockKeys, selected.count - first));
+    for (int64_t first = 0; first < selected.count; first += block_k) {
+      visit(first, std::min(block_k, selected.count - first));
     }
   };
   for_blocks([&](int64_t first, int64_t count) {
     const std::span<const int32_t> keys(selected.keys + first, static_cast<size_t>(count));
     float* products = scratch.products + first * lanes;
     const ops::GatheredBlock block = keys_.Gather(place, keys, Kept(scratch, first));
-    scratch.blocks[first / kBlockKeys] = block.k_of_product;
+    scratch.blocks[first / block_k] = block.k_of_product;
     gradient.Products(block.rows.k, count, scratch.token, products);
     gradient.Scores(products, count, scratch.token, scratch.scores + first);
     if (!bound_.has_mean) AddProbabilities(place, keys, scratch, scratch.p + first);
@@ -235,7 +246,7 @@ void LossTile::RunToken(int64_t number, int worker) const {
     gradient.AddSelected({.selected = selected,
                           .first = first,
                           .count = count,
-                          .rows = scratch.blocks[first / kBlockKeys],
+                          .rows = scratch.blocks[first / block_k],
                           .d_scores = scratch.scores + first,
                           .s = scratch.products + first * lanes,
                           .targets = scratch.targets},
@@ -245,25 +256,9 @@ void LossTile::RunToken(int64_t number, int worker) const {
 }
 
 tiling::PlanFacts LossProgram::Facts(const tiling::Machine& machine) const {
-  const ops::LossAttention& attention = bound.attention;
-  const int64_t products =
-      3 * bound.shape.heads * bound.shape.d + (bound.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope));
   std::vector<std::string> kernels = {gradient.strips().kernels().name, gradient.kernels().name};
   if (!bound.has_mean) kernels.emplace_back(heads.kernels().name);
-  const tiling::IndexerGradPlan plan{
-      .op = "sparse KL loss",
-      .dtype = bound.shape.dtype,
-      .heads = bound.shape.heads,
-      .d = bound.shape.d,
-      .sequences = bound.shape.sequences,
-      .sums = tasks.plan(),
-      .tokens_per_task = 1,
-      .block_k = kBlockKeys,
-      .entries = bound.lists.entries,
-      .flops_per_pair = 2 * static_cast<double>(products),
-      .reason = bound.has_mean ? "probabilities given; products of the indexer are kept for the gradients"
-                               : "products of the indexer are kept for the gradients"};
-  return FactsOf(plan, machine, std::move(kernels));
+  return FactsOf(Problem(), machine, plan, tasks.plan(), std::move(kernels));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
   const layout::HeadRows keys = shape.Place(item.sequence).RowsOf(rows_.k);
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t key = item.keys.begin; key < item.keys.end; key += kernels.width) {
-    const void* rows[kMaxStripWidth];
+    LaneArray<const void*> rows;
     const int64_t count = std::min(kernels.width, item.keys.end - key);
     for (int64_t lane = 0; lane < count; ++lane) rows[lane] = keys.At(key + lane);
     kernels.pack_queries({rows, shape.dtype, count}, shape.d, 1, scratch.panel);

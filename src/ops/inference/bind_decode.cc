@@ -2,11 +2,16 @@
 // the longest batch element. The two differ only in how rows of keys are found (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/integer.h"
+#include "ops/bind/bind_parts.h"
+#include "ops/bind/check_pages.h"
 #include "ops/inference/bind_decode_parts.h"
+#include "ops/tile/strip.h"
 
 namespace fa::ops {
 namespace {
@@ -44,23 +49,10 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
-/// The dense call: tensors of `args`; its keys and values are the first tensors of the lists.
-AttentionArgs DenseArgs(const DecodeAttentionArgs& args) {
-  AttentionArgs dense;
-  dense.q = args.q;
-  if (!args.k.empty()) dense.k = args.k[0];
-  if (!args.v.empty()) dense.v = args.v[0];
-  dense.pse = args.pse;
-  dense.dense_mask = args.dense_mask;
-  dense.sink = args.sink;
-  dense.out = args.out;
-  dense.lse = args.lse;
-  return dense;
-}
-
 Status BindOneTensor(DecodeBinding& call) {
-  call.dense.k = {&kPresent, call.args.q.dtype, call.args.k[0].shape, call.args.k[0].stride};
-  call.dense.v = {&kPresent, call.args.q.dtype, call.args.v[0].shape, call.args.v[0].stride};
+  call.k = call.args.k[0];
+  call.v = call.args.v[0];
+  call.k.dtype = call.v.dtype = call.args.q.dtype;
   return BindDense(call, call.args.lengths_kv);
 }
 
@@ -117,14 +109,14 @@ Status Bind(DecodeBinding& call) {
   }
   // A query of another shape than the layout's is refused there.
   if (call.args.q.shape.rank() != call.axes.rank || call.args.q.dtype > DType::kBF16) {
-    call.dense.k = call.dense.v = call.args.q;
+    call.k = call.v = call.args.q;
     return BindDense(call, {});
   }
   if (Status status = CheckCounts(call); !status.ok()) return status;
   if (Status status = CheckTypes(call); !status.ok()) return status;
   call.own_types = true;
-  call.dense.dense_mask = WithRows(call, call.args.dense_mask);
-  if (call.args.pse.shape.rank() == 4) call.dense.pse = WithRows(call, call.args.pse);
+  call.dense_mask = WithRows(call, call.args.dense_mask);
+  if (call.args.pse.shape.rank() == 4) call.pse = WithRows(call, call.args.pse);
   call.bound.storage.quantized = call.args.k[0].dtype == DType::kI8;
   Status status = call.paged() ? BindKeyPages(call) : call.args.k.size() > 1 ? BindKeyList(call) : BindOneTensor(call);
   if (!status.ok()) return status;
@@ -149,7 +141,15 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   options.mask = call.options.mask;
   options.softcap = call.options.softcap;
   options.pse_type = PseType::kScaleThenAdd;
-  auto bound = BindInference(call.dense, options, {.q = call.args.lengths_q, .kv = lengths_kv}, call.own_types);
+  auto bound = BindInference({.q = call.args.q,
+                              .k = call.k,
+                              .v = call.v,
+                              .pse = call.pse,
+                              .dense_mask = call.dense_mask,
+                              .sink = call.args.sink,
+                              .out = call.args.out,
+                              .lse = call.args.lse},
+                             options, {.lengths = {call.args.lengths_q, lengths_kv}, .own_types = call.own_types});
   if (!bound.ok()) return bound.status();
   call.bound.attention = std::move(*bound);
   return Status::Ok();
@@ -157,13 +157,89 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
 
 Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options) {
   Result<BoundDecode> result{BoundDecode{}};
-  DecodeBinding call{args, options, *result, layout::AxesOf(options.layout), DenseArgs(args)};
+  DecodeBinding call{args, options, *result, layout::AxesOf(options.layout)};
+  call.pse = args.pse;
+  call.dense_mask = args.dense_mask;
   if (Status status = Bind(call); !status.ok()) return status;
   return result;
 }
 
+namespace {
+
+Status CheckList(const char* list, std::span<const TensorView> tensors, std::span<const PlannedTensor> planned) {
+  if (tensors.size() != planned.size()) {
+    return Status::InvalidArgument(Arg(list).Has(std::to_string(tensors.size())) + " tensors, want " +
+                                   std::to_string(planned.size()) + " (as planned)");
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Status status = CheckPlanned(KeyTensor(list, tensors[i]), planned[i]);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+/// Checks one output against all other tensors of the call.
+Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& args, size_t output) {
+  const auto tensors = TensorsOf(args);
+  const auto check = [&](const CallTensor& other, const PlannedTensor& planned) {
+    return CheckApart(tensors[output], bound.planned[output], other, planned);
+  };
+  for (size_t i = 0; i < output; ++i) {
+    if (Status status = check(tensors[i], bound.planned[i]); !status.ok()) return status;
+  }
+  for (size_t i = 0; i < args.k.size(); ++i) {
+    if (Status status = check(KeyTensor("k", args.k[i]), bound.planned_k[i]); !status.ok()) return status;
+    if (Status status = check(KeyTensor("v", args.v[i]), bound.planned_v[i]); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+/// The pages that a tile or a pack of keys may read.
+tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
+  if (sequence.sq == 0) return {};
+  const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
+  if (keys.empty()) return {};
+  const int64_t begin = keys.begin / kKeyStep * kKeyStep;
+  const int64_t end = std::min(core::RoundUp(keys.end, kKeyStep), sequence.sk);
+  return {begin / page_rows, core::CeilDiv(end, page_rows)};
+}
+
+Status CheckBlockTable(const BoundDecode& bound, const TensorView& block_table) {
+  const auto& sequences = bound.attention.problem.sequences;
+  layout::BlockTable table = bound.storage.table;
+  table.entries = static_cast<const int32_t*>(block_table.data);
+  for (size_t b = 0; b < sequences.size(); ++b) {
+    Status status = CheckPages(table, static_cast<int64_t>(b), UsedPages(sequences[b], table.page_rows));
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args) {
+  const auto tensors = TensorsOf(args);
+  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
+  if (Status status = CheckList("k", args.k, bound.planned_k); !status.ok()) return status;
+  if (Status status = CheckList("v", args.v, bound.planned_v); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q); !status.ok()) return status;
+  if (Status status = CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv); !status.ok()) return status;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].output) continue;
+    if (Status status = CheckApartFromAll(bound, args, i); !status.ok()) return status;
+  }
+  return bound.storage.paged() ? CheckBlockTable(bound, args.block_table) : Status::Ok();
+}
+
 ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
-  ForwardRows rows = RowsOf(bound.attention, DenseArgs(args));
+  ForwardRows rows =
+      RowsOf(bound.attention, ForwardAddresses{.q = args.q.data,
+                                               .k = args.k[0].data,
+                                               .v = args.v[0].data,
+                                               .sink = args.sink.data,
+                                               .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data},
+                                               .out = args.out.data,
+                                               .lse = args.lse.data});
   const KeyStorage& storage = bound.storage;
   if (storage.paged()) {
     rows.k.table = rows.v.table = storage.table;

@@ -8,7 +8,7 @@
 #include "layout/rows.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/inference/output_scales.h"
 
 namespace fa::ops {

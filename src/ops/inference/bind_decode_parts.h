@@ -16,16 +16,14 @@ struct DecodeBinding {
   const DecodeAttentionArgs& args;
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
-  layout::Axes axes;       ///< of the call's layout
-  AttentionArgs dense;     ///< the equivalent dense call, as far as it is known
+  layout::Axes axes;  ///< of the call's layout
+  // Tensors of the equivalent dense call that have another form there; k and v have no memory of their own.
+  TensorView k = {}, v = {}, pse = {}, dense_mask = {};
   bool own_types = false;  ///< the types of query, keys, values and out have been checked
 
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
   [[nodiscard]] int64_t batch() const { return args.q.shape[axes.batch]; }
 };
-
-/// The data of the dense call's keys and values, which have no memory of their own.
-inline constexpr char kPresent = 0;
 
 /// "k", or "k[2]" if there are several tensors.
 [[nodiscard]] std::string NameInList(const char* list, std::span<const TensorView> tensors, size_t i);

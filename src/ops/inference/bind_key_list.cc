@@ -52,7 +52,7 @@ Status BindKeyList(DecodeBinding& call) {
     lengths.push_back(length);
   }
   const auto as_one = [&](std::span<const TensorView> tensors) {
-    TensorView one{&kPresent, call.args.q.dtype, tensors[0].shape,
+    TensorView one{nullptr, call.args.q.dtype, tensors[0].shape,
                    layout::FilledStride(tensors[0].shape, tensors[0].stride)};
     one.shape[call.axes.batch] = call.batch();
     one.stride[call.axes.batch] = 0;
@@ -61,8 +61,8 @@ Status BindKeyList(DecodeBinding& call) {
     }
     return one;
   };
-  call.dense.k = as_one(call.args.k);
-  call.dense.v = as_one(call.args.v);
+  call.k = as_one(call.args.k);
+  call.v = as_one(call.args.v);
   if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);  // refuses their number
   if (Status status = BindDense(call, lengths); !status.ok()) return status;
   const tiling::AttentionProblem& problem = call.bound.attention.problem;

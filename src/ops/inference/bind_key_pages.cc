@@ -64,7 +64,7 @@ Status CheckPages(const DecodeBinding& call, const char* name, const TensorView&
 TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const Axes& axes, int64_t heads,
                        int64_t size, int64_t rows) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
-  TensorView tensor{&kPresent, call.args.q.dtype, {}, {}};
+  TensorView tensor{nullptr, call.args.q.dtype, {}, {}};
   for (int dim = 0; dim < call.axes.rank; ++dim) {
     const bool is_row = dim == call.axes.seq, is_head = dim == call.axes.head, is_batch = dim == call.axes.batch;
     tensor.shape.push_back(is_batch            ? call.batch()
@@ -95,7 +95,7 @@ Status BindKeyPages(DecodeBinding& call) {
   if (Status status = CheckTableAndLengths(call, page_rows); !status.ok()) return status;
   const int64_t size = QueryHeadSize(call);
   if (size == 0) {  // the query is refused there
-    call.dense.k = call.dense.v = call.args.q;
+    call.k = call.v = call.args.q;
     return BindDense(call, {});
   }
   if (axes.fused() && k.shape[axes.dim] % size != 0) {
@@ -113,8 +113,8 @@ Status BindKeyPages(DecodeBinding& call) {
   const int64_t longest = *std::max_element(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(used));
   const int64_t v_heads = axes.fused() ? heads : v.shape[axes.head];
   const int64_t v_size = axes.fused() ? v.shape[axes.dim] / heads : v.shape[axes.dim];
-  call.dense.k = PagesAsRows(call, k, axes, heads, axes.fused() ? size : k.shape[axes.dim], longest);
-  call.dense.v = PagesAsRows(call, v, axes, v_heads, v_size, longest);
+  call.k = PagesAsRows(call, k, axes, heads, axes.fused() ? size : k.shape[axes.dim], longest);
+  call.v = PagesAsRows(call, v, axes, v_heads, v_size, longest);
   if (Status status = BindDense(call, lengths); !status.ok()) return status;
   const TensorView& table = call.args.block_table;
   call.bound.storage.table = {

@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "ops/bind/argument_error.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/bind_parts.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/inference/scale_tensor.h"
 
 namespace fa::ops {
@@ -101,24 +102,22 @@ Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOpt
   return Status::Ok();
 }
 
-/// The call as the forward sees it.
-AttentionArgs ForwardArgs(const PromptAttentionArgs& args) {
-  AttentionArgs forward;
-  forward.q = args.q;
-  forward.k = args.k;
-  forward.v = args.v;
-  forward.q_rope = args.q_rope;
-  forward.k_rope = args.k_rope;
-  forward.pse = args.pse;
-  forward.dense_mask = args.dense_mask;
-  forward.sink = args.sink;
-  forward.cu_q = args.cu_q;
-  forward.cu_kv = args.cu_kv;
-  forward.out = args.out;
-  forward.softmax_max = args.softmax_max;
-  forward.softmax_sum = args.softmax_sum;
-  forward.lse = args.lse;
-  return forward;
+/// The tensors of the forward that the call amounts to.
+DenseTensors ForwardTensors(const PromptAttentionArgs& args) {
+  return {.q = args.q,
+          .k = args.k,
+          .v = args.v,
+          .q_rope = args.q_rope,
+          .k_rope = args.k_rope,
+          .pse = args.pse,
+          .dense_mask = args.dense_mask,
+          .sink = args.sink,
+          .cu_q = args.cu_q,
+          .cu_kv = args.cu_kv,
+          .out = args.out,
+          .softmax_max = args.softmax_max,
+          .softmax_sum = args.softmax_sum,
+          .lse = args.lse};
 }
 
 AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
@@ -148,16 +147,25 @@ Status CheckFinite(const char* name, float value) {
 }  // namespace
 
 ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args) {
-  return RowsOf(bound, ForwardArgs(args));
+  return RowsOf(bound, ForwardAddresses{.q = args.q.data,
+                                        .k = args.k.data,
+                                        .v = args.v.data,
+                                        .q_rope = args.q_rope.data,
+                                        .k_rope = args.k_rope.data,
+                                        .sink = args.sink.data,
+                                        .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data},
+                                        .out = args.out.data,
+                                        .softmax_max = args.softmax_max.data,
+                                        .softmax_sum = args.softmax_sum.data,
+                                        .lse = args.lse.data});
 }
 
 Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
   if (Status status = CheckTypes(args); !status.ok()) return status;
   if (Status status = CheckProductScales(args); !status.ok()) return status;
   if (Status status = CheckFloatsOnly(args, options); !status.ok()) return status;
-  const ActualLengths lengths{args.lengths_q, args.lengths_kv};
-  Result<BoundAttention> attention =
-      BindInference(ForwardArgs(args), ForwardOptions(options), lengths, /*own_types=*/true);
+  Result<BoundAttention> attention = BindInference(ForwardTensors(args), ForwardOptions(options),
+                                                   {.lengths = {args.lengths_q, args.lengths_kv}, .own_types = true});
   if (!attention.ok()) return attention.status();
   BoundPrompt bound{.attention = std::move(*attention)};
   tiling::AttentionProblem& problem = bound.attention.problem;

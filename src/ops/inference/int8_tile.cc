@@ -146,9 +146,9 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   const Interval keys = strip.KeysIn({0, sequence.sk});
   const ScoreScale& scale = score_tile_.passes().scale();
-  alignas(64) float row_max[kMaxStripWidth], row_sum[kMaxStripWidth] = {};
+  LaneArray<float> row_max, row_sum = {};
   if (!keys.empty()) {
-    const void* rows[kMaxStripWidth];
+    LaneArray<const void*> rows;
     RowAddresses(rows_.q, strip, sequence.q_offset, rows);
     words.pack_queries({rows, DType::kI8, strip.lanes.count}, problem_.d, static_cast<int>(scale.q_multiplier),
                        scratch.panel);
@@ -160,8 +160,8 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
     words.softmax(scratch.scores, keys.size(), scale.exp2_factor, scales_.quant, scales_.limit, row_max, row_sum);
     Product(words, keys, slot, scratch);
   }
-  alignas(64) float multiplier[kMaxStripWidth] = {};
-  alignas(64) int32_t zero[kMaxStripWidth] = {};
+  LaneArray<float> multiplier = {};
+  LaneArray<int32_t> zero = {};
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
     zero[i] = row_sum[i] == 0 ? 1 : 0;  // a row with keys has a probability of 1
     multiplier[i] = scales_.product / row_sum[i];

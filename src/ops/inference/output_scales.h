@@ -30,7 +30,7 @@ struct BoundOutputScales {
 /// shape with any strides.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
-/// As the device, refuses an offset where the mask's rule leaves rows without keys, whose 0 it would move.
+/// Refuses an offset, as the device does, if the mask's rule leaves rows without keys: the offset would move their 0.
 [[nodiscard]] Status CheckOffsetRows(const TensorView& offset, const Mask& mask,
                                      const tiling::AttentionProblem& problem);
 

@@ -41,7 +41,7 @@ class RankedForward final : public Plan::ImplFor<AttentionArgs> {
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
 
-  /// Those of the first unit that this rank computes, but for FLOPs, which are of all of them.
+  /// The facts of the first unit that this rank computes, with the FLOPs of all its units.
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     const auto computes = [](const ForwardUnit& unit) { return unit.program() != nullptr; };
     const auto first = std::find_if(units_.begin(), units_.end(), computes);

@@ -324,6 +324,7 @@ SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args) {
                         .selected_keys = attention.selected_keys,
                         .unused_rows = {attention.tail_row_begin, attention.tail_row_end},
                         .padded_rows = attention.padded_rows},
+          .lists = bound.lists,
           .indices = {args.sparse_indices.data, bound.lists.rows},
           .mean = {args.p_head_mean.data, bound.mean}};
 }
@@ -348,6 +349,7 @@ SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArg
                         .dk_rope = {args.dk_rope.data, bound.dk_rope},
                         .dv = {args.dv.data, bound.dv},
                         .dsink = static_cast<float*>(args.dsink.data)},
+          .lists = forward.lists,
           .indices = {args.sparse_indices.data, forward.lists.rows}};
 }
 

@@ -12,7 +12,7 @@
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/bind/bind_attention_grad.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/sparse_sequences.h"
 #include "tiling/sparse/sparse_problem.h"
@@ -31,7 +31,7 @@ struct BoundSparse {
   layout::Rows mean;         ///< p_head_mean: the row of entries of (b, 0, s)
   std::vector<PlannedTensor> planned;
 
-  /// As the planner sees it; refers to this.
+  /// The call as the planner sees it; refers to this object.
   [[nodiscard]] tiling::SparseProblem Problem() const;
 };
 
@@ -55,6 +55,7 @@ struct BoundSparseGrad {
 /// The rows of a sparse forward in a run.
 struct SparseRows {
   ForwardRows attention;
+  KeyLists lists;
   layout::RowsView indices;      ///< the list of token (b, 0, s)
   layout::MutableRowsView mean;  ///< p_head_mean, f32; null data: not wanted
 };
@@ -62,6 +63,7 @@ struct SparseRows {
 /// The rows of a sparse backward in a run.
 struct SparseGradRows {
   GradRows attention;
+  KeyLists lists;
   layout::RowsView indices;
 };
 

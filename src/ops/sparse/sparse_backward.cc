@@ -23,22 +23,23 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.forward.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
-        plan_(tiling::MakeSparseBackwardPlan(bound_.forward.Problem())),
+        sparse_(bound_.forward.Problem()),
+        plan_(tiling::MakeSparseBackwardPlan(sparse_)),
         buffers_(bound_, plan_, table_, machine_.workers, workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    return FactsOf(bound_.forward.Problem(), machine_, plan_, buffers_.sums.graph(),
-                   ops::SparseKernelNames(table_, plan_, bound_.forward.attention.problem.heads, /*few=*/false));
+    return FactsOf(sparse_, machine_, plan_, buffers_.sums.graph(),
+                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*few=*/false));
   }
 
   [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckSparseGradRunArgs(bound_, args); !status.ok()) return status;
     const ops::SparseGradRows rows = ops::RowsOf(bound_, args);
-    ops::WriteUnusedGradients(bound_, rows);
-    ops::SparseBackwardTile tile(bound_, plan_, table_, rows, buffers_, workspace);
+    ops::WriteUnusedGradients(sparse_, rows);
+    ops::SparseBackwardTile tile(sparse_, plan_, table_, rows, buffers_, workspace);
     Status status = RunGraph(buffers_.sums.graph(), core::TaskFunction(tile), buffers_.sums.RunState(workspace));
-    if (status.ok() && bound_.has_dsink) ops::WriteSinkGradient(bound_, rows, buffers_, workspace);
+    if (status.ok() && bound_.has_dsink) ops::WriteSinkGradient(sparse_, rows, buffers_, workspace);
     return status;
   }
 
@@ -46,6 +47,7 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
   ops::BoundSparseGrad bound_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
+  tiling::SparseProblem sparse_;  ///< refers to bound_
   tiling::SparsePlan plan_;
   tiling::WorkspacePlan workspace_;
   ops::SparseBackwardBuffers buffers_;

@@ -17,24 +17,25 @@ int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
   return columns == 0 ? 0 : table.rows->panel_columns(columns);
 }
 
-int64_t SumColumns(const BoundSparse& forward) {
-  const auto& problem = forward.attention.problem;
+int64_t SumColumns(const tiling::SparseProblem& sparse) {
+  const auto& problem = sparse.attention;
   const int64_t columns =
-      forward.has_v ? SparseBackwardBuffers::DvColumn(forward) + problem.dv : problem.d + problem.d_rope;
+      sparse.has_v ? SparseBackwardBuffers::DvColumn(sparse) + problem.dv : problem.d + problem.d_rope;
   return RoundUp(columns, kLineFloats);
 }
 
 }  // namespace
 
-int64_t SparseBackwardBuffers::DvColumn(const BoundSparse& forward) {
-  const auto& problem = forward.attention.problem;
-  return forward.has_v ? RoundUp(problem.d + problem.d_rope, kLineFloats) : 0;
+int64_t SparseBackwardBuffers::DvColumn(const tiling::SparseProblem& sparse) {
+  const auto& problem = sparse.attention;
+  return sparse.has_v ? RoundUp(problem.d + problem.d_rope, kLineFloats) : 0;
 }
 
-SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan,
-                                             const core::kernels::KernelTable& table, const GatherShape& gather)
-    : selection(carver, bound.lists, bound.sequences.max_sk), panels(carver, gather) {
-  const auto& problem = bound.attention.problem;
+SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists,
+                                             const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
+                                             const GatherShape& gather)
+    : selection(carver, lists, sparse.sequences.max_sk), panels(carver, gather) {
+  const auto& problem = sparse.attention;
   const int64_t lanes = MostLanes(plan.tile_heads), rows = RoundUp(plan.tile_heads, 2);
   const int64_t columns = problem.d + problem.d_rope;
   q_panel = carver.Floats(lanes, columns);
@@ -57,8 +58,9 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const BoundSparse& 
 SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
                                              const core::kernels::KernelTable& table, int workers,
                                              tiling::WorkspacePlan& workspace)
-    : dv_column(DvColumn(bound.forward)),
-      sums(bound.forward.sequences, SumColumns(bound.forward), bound.forward.sequences.tokens, workers, workspace) {
+    : dv_column(DvColumn(bound.forward.Problem())),
+      sums(bound.forward.sequences, SumColumns(bound.forward.Problem()), bound.forward.sequences.tokens, workers,
+           workspace) {
   const BoundSparse& forward = bound.forward;
   const auto& problem = forward.attention.problem;
   gather = {.dtype = problem.dtype,
@@ -71,7 +73,7 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
             .pair_k = true,
             .block = plan.block_k};
   Carver carver(nullptr);
-  static_cast<void>(SparseBackwardScratch(carver, forward, plan, table, gather));
+  static_cast<void>(SparseBackwardScratch(carver, forward.Problem(), forward.lists, plan, table, gather));
   scratch_bytes = carver.used();
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, workers);
   if (bound.has_dsink) {

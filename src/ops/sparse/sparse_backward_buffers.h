@@ -11,14 +11,16 @@
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
 #include "tiling/sparse/sparse_plan.h"
+#include "tiling/sparse/sparse_problem.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
 
 /// One worker's memory in a sparse backward.
 struct SparseBackwardScratch {
-  SparseBackwardScratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan,
-                        const core::kernels::KernelTable& table, const GatherShape& gather);
+  SparseBackwardScratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists,
+                        const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
+                        const GatherShape& gather);
 
   KeySelection selection;
   GatherPanels panels;
@@ -37,7 +39,7 @@ struct SparseBackwardBuffers {
                         const core::kernels::KernelTable& table, int workers, tiling::WorkspacePlan& workspace);
 
   /// Layout of a key's sums: dK and its rope part stand first; 0 if dV is added to dK.
-  [[nodiscard]] static int64_t DvColumn(const BoundSparse& forward);
+  [[nodiscard]] static int64_t DvColumn(const tiling::SparseProblem& sparse);
 
   int64_t dv_column;
   KeySumTasks sums;

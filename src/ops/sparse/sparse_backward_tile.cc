@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <limits>
 
@@ -40,8 +41,8 @@ constexpr int64_t kHeadsTogether = 64;
 }  // namespace
 
 struct SparseBackwardTile::TokenStrip : GradStrip {
-  alignas(64) int32_t zero[kMaxStripWidth] = {};  ///< 1: a row without keys
-  bool skips = false;                             ///< some row has none
+  LaneArray<int32_t> zero = {};  ///< 1: a row without keys
+  bool skips = false;            ///< some row has none
 };
 
 /// Some heads of a token and its keys.
@@ -56,7 +57,7 @@ struct SparseBackwardTile::Tile {
   OrderedCommit::Turn& turn;
   bool last_heads = true;  ///< no other heads of the token follow
   bool skips = false;
-  StripArray<TokenStrip, kMaxGradStrips> strips = {};
+  StripArray<TokenStrip, kMaxTileStrips> strips = {};
 };
 
 namespace {
@@ -64,19 +65,20 @@ namespace {
 /// The tensors to which the sums are written.
 class Targets {
  public:
-  Targets(const BoundSparse& forward, const GradRows& rows) {
-    const auto& problem = forward.attention.problem;
+  Targets(const tiling::SparseProblem& sparse, const GradRows& rows) {
+    const auto& problem = sparse.attention;
     // Without V, dS was scaled.
-    const float dk_scale = forward.has_v ? forward.attention.scale : 1.0f;
+    const float dk_scale = sparse.has_v ? rows.scores.scale : 1.0f;
     Add(rows.dk, dk_scale, {0, problem.d});
     if (problem.d_rope > 0) Add(rows.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
-    const int64_t dv = SparseBackwardBuffers::DvColumn(forward);
-    if (forward.has_v) Add(rows.dv, 1.0f, {dv, dv + problem.dv});
+    const int64_t dv = SparseBackwardBuffers::DvColumn(sparse);
+    if (sparse.has_v) Add(rows.dv, 1.0f, {dv, dv + problem.dv});
   }
   [[nodiscard]] std::span<const KeySumTasks::Target> list() const { return {list_.data(), count_}; }
 
  private:
   void Add(const layout::MutableRowsView& rows, float multiplier, Interval columns) {
+    assert(count_ < list_.size());
     list_[count_++] = {.rows = rows, .multiplier = multiplier, .columns = columns};
   }
 
@@ -86,37 +88,36 @@ class Targets {
 
 }  // namespace
 
-SparseBackwardTile::SparseBackwardTile(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
+SparseBackwardTile::SparseBackwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
                                        const core::kernels::KernelTable& table, const SparseGradRows& rows,
                                        const SparseBackwardBuffers& buffers, std::byte* workspace)
-    : bound_(bound),
+    : sparse_(sparse),
       plan_(plan),
       table_(table),
       rows_(rows.attention),
+      lists_(rows.lists),
       indices_(rows.indices),
       buffers_(buffers),
       workspace_(workspace),
-      score_tile_(bound.forward.attention.problem, table, rows.attention.scores),
+      score_tile_(sparse.attention, table, rows.attention.scores),
       gathered_(*table.rows, buffers.gather,
                 {.k = {.view = rows_.k}, .k_rope = {.view = rows_.k_rope}, .v = {.view = rows_.v}}),
-      sums_(buffers.sums, bound.forward.sequences, *table.rows, Targets(bound.forward, rows_).list(), workspace) {}
+      sums_(buffers.sums, sparse.sequences, *table.rows, Targets(sparse, rows_).list(), workspace) {}
 
 void SparseBackwardTile::operator()(int32_t task, int worker) {
   sums_.RunTask(task, [&](int64_t token) {
-    const BoundSparse& forward = bound_.forward;
     Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
-    const SparseBackwardScratch scratch(carver, forward, plan_, table_, buffers_.gather);
-    RunToken(forward.sequences.Token(token), scratch);
+    const SparseBackwardScratch scratch(carver, sparse_, lists_, plan_, table_, buffers_.gather);
+    RunToken(sparse_.sequences.Token(token), scratch);
   });
 }
 
 void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const {
-  const BoundSparse& forward = bound_.forward;
-  const SparseSequence& sequence = forward.sequences.list[static_cast<size_t>(token.sequence)];
+  const SparseSequence& sequence = sparse_.sequences.list[static_cast<size_t>(token.sequence)];
   OrderedCommit::Turn turn(sums_.commit(), token.sequence, sequence.first_token, sequence.first_token + token.row);
-  const int64_t row = forward.sequences.Row(token), heads = forward.attention.problem.heads;
+  const int64_t row = sparse_.sequences.Row(token), heads = sparse_.attention.heads;
   const SelectedKeys keys =
-      scratch.selection.Select(indices_.At(token.sequence, 0, row), forward.sequences.Limit(token));
+      scratch.selection.Select(indices_.At(token.sequence, 0, row), sparse_.sequences.Limit(token));
   if (keys.count == 0) {
     WriteEmpty(token);
     return;
@@ -142,25 +143,25 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
 }
 
 void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
-  const auto& problem = bound_.forward.attention.problem;
-  const int64_t row = bound_.forward.sequences.Row(token);
+  const auto& problem = sparse_.attention;
+  const int64_t row = sparse_.sequences.Row(token);
   const auto clear = [&](const layout::MutableRowsView& tensor, int64_t columns) {
     for (int64_t n = 0; n < problem.heads; ++n) tensor.Clear(token.sequence, n, row, columns);
   };
-  if (bound_.has_dsink) std::fill_n(RowDelta(token), problem.heads, 0.0f);
+  if (rows_.dsink != nullptr) std::fill_n(RowDelta(token), problem.heads, 0.0f);
   clear(rows_.dq, problem.d);
   if (problem.d_rope > 0) clear(rows_.dq_rope, problem.d_rope);
 }
 
 float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
-  const SparseSequence& sequence = bound_.forward.sequences.list[static_cast<size_t>(token.sequence)];
+  const SparseSequence& sequence = sparse_.sequences.list[static_cast<size_t>(token.sequence)];
   return reinterpret_cast<float*>(workspace_ + buffers_.row_delta) +
-         (sequence.first_token + token.row) * bound_.forward.attention.problem.heads;
+         (sequence.first_token + token.row) * sparse_.attention.heads;
 }
 
 /// Makes strips, packed queries and gradients of the output, and row statistics.
 void SparseBackwardTile::Open(Tile& tile) const {
-  const auto& problem = bound_.forward.attention.problem;
+  const auto& problem = sparse_.attention;
   const SparseBackwardScratch& scratch = tile.scratch;
   const int64_t b = tile.token.sequence;
   const FoldedRows rows{b, tile.head_begin, tile.heads, tile.token.row, tile.token.row + 1};
@@ -179,9 +180,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .softmax_max = rows_.softmax_max,
                           .softmax_sum = rows_.softmax_sum,
                           .delta_of_empty_rows = false};
-  for (int64_t first = 0; first < rows.size();) {
-    const StripKernels& kernels = table_.ForRows(rows.size() - first);
-    TokenStrip& strip = tile.strips.Add({MakeGradStrip(problem, kernels, rows, first, panels)});
+  CutGradStrips(problem, table_, rows, panels, tile.strips, [&](TokenStrip& strip) {
     strip.hull = strip.full = {0, tile.keys.count};
     PackQueries(problem, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
     OpenGradStrip(problem, inputs, *table_.rows, tile.sequence.q_offset, strip);
@@ -190,9 +189,8 @@ void SparseBackwardTile::Open(Tile& tile) const {
       strip.zero[i] = 1;
       strip.skips = tile.skips = true;
     }
-    if (bound_.has_dsink) std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
-    first += strip.lanes.width;
-  }
+    if (rows_.dsink != nullptr) std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
+  });
   const auto pack = [&](const layout::RowsView& tensor, int64_t size, float* panel) {
     table_.rows->pack_rows(HeadsAt(tensor, b, tile.head_begin, tile.q_row), tile.heads, size, panel);
   };
@@ -202,7 +200,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
 }
 
 void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
-  const auto& problem = bound_.forward.attention.problem;
+  const auto& problem = sparse_.attention;
   const int64_t columns = problem.d + problem.d_rope;
   const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
@@ -214,7 +212,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
   };
   sums(tile.scratch.dk_rows, columns);
-  if (bound_.forward.has_v) sums(tile.scratch.dv_rows, problem.dv);
+  if (sparse_.has_v) sums(tile.scratch.dv_rows, problem.dv);
   gathered_.AddRows(tile.place, tile.keys.span(begin + plan_.block_k, begin + 2 * plan_.block_k), next);
   core::kernels::FetchList list = next.list();
   RowBlock k = rows.k_of_product;
@@ -249,13 +247,13 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Gat
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
   score_tile_.Fill(strip, {0, count}, rows.rows, nullptr, strip.s, nullptr, nullptr);
-  kernels.scores(rows.rows.v, count, strip.do_panel, bound_.forward.attention.problem.dv, false, strip.dp, nullptr);
+  kernels.scores(rows.rows.v, count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
   kernels.backward_softmax(strip.s, strip.dp, count, passes.scale().exp2_factor, strip.shift, strip.delta);
-  if (!bound_.forward.has_v) kernels.scale_scores(strip.dp, count, bound_.forward.attention.scale, 0);
+  if (!sparse_.has_v) kernels.scale_scores(strip.dp, count, rows_.scores.scale, 0);
   if (!tile.skips) return;
   // A row without keys adds nothing, whatever its Q and dO hold: its pairs are marked as masked.
-  alignas(64) const int32_t begin[kMaxStripWidth] = {};
-  alignas(64) int32_t end[kMaxStripWidth] = {};
+  const LaneArray<int32_t> begin = {};
+  LaneArray<int32_t> end = {};
   for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
   kernels.mask_interval(strip.s, count, begin, end, kMaskedProbability);
   kernels.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
@@ -267,14 +265,14 @@ void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block)
   for (size_t i = 0; i < block.size(); ++i) {
     float* row = sums_.Row(tile.token.sequence, block[i]);
     scratch.dk_rows[i] = row;
-    scratch.dk_rope_rows[i] = row + bound_.forward.attention.problem.d;
+    scratch.dk_rope_rows[i] = row + sparse_.attention.d;
     scratch.dv_rows[i] = row + buffers_.dv_column;
   }
 }
 
 /// dK += dS^T Q and dV += P^T dO over all strips.
 void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t> block) const {
-  const auto& problem = bound_.forward.attention.problem;
+  const auto& problem = sparse_.attention;
   const SparseBackwardScratch& scratch = tile.scratch;
   const auto outer = tile.skips ? table_.rows->outer_exact : table_.rows->outer;
   const int64_t count = std::ssize(block);
@@ -312,10 +310,9 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
 }
 
 void SparseBackwardTile::WriteQueries(const Tile& tile) const {
-  const BoundAttention& attention = bound_.forward.attention;
-  const auto& problem = attention.problem;
-  alignas(64) float multiplier[kMaxStripWidth];
-  std::fill_n(multiplier, kMaxStripWidth, bound_.forward.has_v ? attention.scale : 1.0f);
+  const auto& problem = sparse_.attention;
+  LaneArray<float> multiplier;
+  std::fill_n(multiplier.data(), kMaxStripWidth, sparse_.has_v ? rows_.scores.scale : 1.0f);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     const TokenStrip& strip = tile.strips[s];
     const auto write = [&](const layout::MutableRowsView& to, int64_t columns, const float* panel) {
@@ -326,11 +323,11 @@ void SparseBackwardTile::WriteQueries(const Tile& tile) const {
   }
 }
 
-void WriteSinkGradient(const BoundSparseGrad& bound, const SparseGradRows& of_call,
+void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows& of_call,
                        const SparseBackwardBuffers& buffers, const std::byte* workspace) {
   const GradRows& rows = of_call.attention;
-  const SparseSequences& sequences = bound.forward.sequences;
-  const int64_t heads = bound.forward.attention.problem.heads;
+  const SparseSequences& sequences = sparse.sequences;
+  const int64_t heads = sparse.attention.heads;
   const auto* deltas = reinterpret_cast<const float*>(workspace + buffers.row_delta);
   const auto write = [&](Interval of) {
     // One sum per head, which takes the tokens in their order.
@@ -354,9 +351,9 @@ void WriteSinkGradient(const BoundSparseGrad& bound, const SparseGradRows& of_ca
   for (int64_t n = 0; n < heads; n += kHeadsTogether) write({n, std::min(n + kHeadsTogether, heads)});
 }
 
-void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseGradRows& of_call) {
+void WriteUnusedGradients(const tiling::SparseProblem& sparse, const SparseGradRows& of_call) {
   const GradRows& rows = of_call.attention;
-  const auto& problem = bound.forward.attention.problem;
+  const auto& problem = sparse.attention;
   const auto clear = [](const layout::MutableRowsView& tensor, int64_t heads, int64_t columns) {
     return [&tensor, heads, columns](int64_t b, Interval unused) {
       for (int64_t row = unused.begin; row < unused.end; ++row) {
@@ -364,10 +361,10 @@ void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseGradRows& of
       }
     };
   };
-  const SparseSequences& sequences = bound.forward.sequences;
+  const SparseSequences& sequences = sparse.sequences;
   sequences.ForUnusedQueries(clear(rows.dq, problem.heads, problem.d));
   sequences.ForUnusedKeys(clear(rows.dk, 1, problem.d));
-  if (bound.forward.has_v) sequences.ForUnusedKeys(clear(rows.dv, 1, problem.dv));
+  if (sparse.has_v) sequences.ForUnusedKeys(clear(rows.dv, 1, problem.dv));
   if (problem.d_rope == 0) return;
   sequences.ForUnusedQueries(clear(rows.dq_rope, problem.heads, problem.d_rope));
   sequences.ForUnusedKeys(clear(rows.dk_rope, 1, problem.d_rope));

@@ -11,6 +11,7 @@
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_sum_tasks.h"
 #include "tiling/sparse/sparse_plan.h"
+#include "tiling/sparse/sparse_problem.h"
 
 namespace fa::ops {
 
@@ -18,7 +19,7 @@ namespace fa::ops {
 class SparseBackwardTile {
  public:
   /// All arguments are kept by the caller.
-  SparseBackwardTile(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
+  SparseBackwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
                      const core::kernels::KernelTable& table, const SparseGradRows& rows,
                      const SparseBackwardBuffers& buffers, std::byte* workspace);
 
@@ -39,10 +40,11 @@ class SparseBackwardTile {
   /// Statistics of a token's heads.
   [[nodiscard]] float* RowDelta(const SparseToken& token) const;
 
-  const BoundSparseGrad& bound_;
+  const tiling::SparseProblem& sparse_;
   const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
   const GradRows& rows_;
+  const KeyLists& lists_;
   const layout::RowsView& indices_;
   const SparseBackwardBuffers& buffers_;
   std::byte* workspace_;
@@ -53,11 +55,11 @@ class SparseBackwardTile {
 
 /// Computes dsink from the deltas that the tiles left: one chain in f64 over ascending tokens per head. Call it after
 /// the graph has run.
-void WriteSinkGradient(const BoundSparseGrad& bound, const SparseGradRows& rows, const SparseBackwardBuffers& buffers,
-                       const std::byte* workspace);
+void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows& rows,
+                       const SparseBackwardBuffers& buffers, const std::byte* workspace);
 
 /// Writes 0 to the rows that no sequence uses, in every gradient.
-void WriteUnusedGradients(const BoundSparseGrad& bound, const SparseGradRows& rows);
+void WriteUnusedGradients(const tiling::SparseProblem& sparse, const SparseGradRows& rows);
 
 }  // namespace fa::ops
 

@@ -23,21 +23,21 @@ class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
         bound_(std::move(bound)),
         table_(ops::KernelsOf(context, bound_.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
-        plan_(tiling::MakeSparseForwardPlan(bound_.Problem(), machine_,
-                                            ops::ReadsKeysInPlace(table_, bound_.attention.problem.heads))),
+        sparse_(bound_.Problem()),
+        plan_(tiling::MakeSparseForwardPlan(sparse_, machine_, ops::ReadsKeysInPlace(table_, sparse_.attention.heads))),
         buffers_(bound_, plan_, table_, workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    return FactsOf(bound_.Problem(), machine_, plan_, plan_.graph,
-                   ops::SparseKernelNames(table_, plan_, bound_.attention.problem.heads, /*few=*/true));
+    return FactsOf(sparse_, machine_, plan_, plan_.graph,
+                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*few=*/true));
   }
 
   [[nodiscard]] Status Run(const SparseAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckSparseRunArgs(bound_, args); !status.ok()) return status;
     const ops::SparseRows rows = ops::RowsOf(bound_, args);
-    ops::WriteUnusedSparseRows(bound_, rows);
-    ops::SparseForwardTile tile(bound_, plan_, table_, rows, buffers_, workspace);
+    ops::WriteUnusedSparseRows(sparse_, rows);
+    ops::SparseForwardTile tile(sparse_, plan_, table_, rows, buffers_, workspace);
     return RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
   }
 
@@ -45,6 +45,7 @@ class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
   ops::BoundSparse bound_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
+  tiling::SparseProblem sparse_;  ///< refers to bound_
   tiling::SparsePlan plan_;
   tiling::WorkspacePlan workspace_;
   ops::SparseForwardBuffers buffers_;

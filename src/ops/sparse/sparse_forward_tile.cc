@@ -29,20 +29,20 @@ using core::kernels::StripKernels;
 using tiling::Interval;
 
 struct SparseForwardTile::Scratch {
-  Scratch(Carver& carver, const BoundSparse& bound, const tiling::SparsePlan& plan, const GatherShape& gather,
-          bool in_flight)
-      : selection(carver, bound.lists, bound.sequences.max_sk),
+  Scratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists, const tiling::SparsePlan& plan,
+          const GatherShape& gather, bool in_flight)
+      : selection(carver, lists, sparse.sequences.max_sk),
         panels(carver, gather),
-        max_keys(bound.lists.MaxKeys(bound.sequences.max_sk)),
+        max_keys(lists.MaxKeys(sparse.sequences.max_sk)),
         addresses(carver, gather, gather.block == 0 ? max_keys : 0),
         runs(carver.Array<FetchRuns::Run>(3, gather.block), static_cast<size_t>(3 * gather.block)) {
-    const auto& problem = bound.attention.problem;
+    const auto& problem = sparse.attention;
     const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false, in_flight);
     std::byte* memory = carver.Array<std::byte>(static_cast<int64_t>(bytes));
     if (memory != nullptr) {
       tile = TileScratch::Carve(memory, problem, plan.tile_heads, plan.block_k, false, false, in_flight);
     }
-    if (!bound.has_mean) return;
+    if (!sparse.whole_tokens) return;
     raw_scores = carver.Floats(max_keys, MostLanes(plan.tile_heads));
     sums = carver.Floats(max_keys);
   }
@@ -77,44 +77,44 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
             .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k};
   Carver carver(nullptr);
   in_flight = tiling::OverlapsSoftmax(table.isa) && few == nullptr && !bound.has_mean;
-  static_cast<void>(SparseForwardTile::Scratch(carver, bound, plan, gather, in_flight));
+  static_cast<void>(SparseForwardTile::Scratch(carver, bound.Problem(), bound.lists, plan, gather, in_flight));
   scratch_bytes = carver.used();
   run_state = workspace.Book("run state", core::RunStateBytes(plan.graph));
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, plan.graph.workers());
 }
 
-SparseForwardTile::SparseForwardTile(const BoundSparse& bound, const tiling::SparsePlan& plan,
+SparseForwardTile::SparseForwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
                                      const core::kernels::KernelTable& table, const SparseRows& rows,
                                      const SparseForwardBuffers& buffers, std::byte* workspace)
-    : bound_(bound),
+    : sparse_(sparse),
       plan_(plan),
       table_(table),
       rows_(rows),
       buffers_(buffers),
       workspace_(workspace),
-      strips_(bound.attention.problem, table, rows.attention, nullptr),
+      strips_(sparse.attention, table, rows.attention, nullptr),
       gathered_(*table.rows, buffers.gather,
                 {.k = rows.attention.k, .k_rope = rows.attention.k_rope, .v = rows.attention.v}) {}
 
 void SparseForwardTile::operator()(int32_t task, int worker) {
-  const int64_t heads = bound_.attention.problem.heads, head_tasks = plan_.head_tasks(heads);
+  const int64_t heads = sparse_.attention.heads, head_tasks = plan_.head_tasks(heads);
   const int64_t first = task / head_tasks * plan_.tokens_per_task;
   const int64_t head = task % head_tasks * plan_.heads_per_task;
   Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
-  const Scratch scratch(carver, bound_, plan_, buffers_.gather, buffers_.in_flight);
-  const int64_t end = std::min(first + plan_.tokens_per_task, bound_.sequences.tokens);
+  const Scratch scratch(carver, sparse_, rows_.lists, plan_, buffers_.gather, buffers_.in_flight);
+  const int64_t end = std::min(first + plan_.tokens_per_task, sparse_.sequences.tokens);
   for (int64_t token = first; token < end; ++token) {
-    RunToken(bound_.sequences.Token(token), head, std::min(head + plan_.heads_per_task, heads), scratch);
+    RunToken(sparse_.sequences.Token(token), head, std::min(head + plan_.heads_per_task, heads), scratch);
   }
 }
 
 void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, int64_t head_end,
                                  const Scratch& scratch) const {
-  const SparseSequences& sequences = bound_.sequences;
+  const SparseSequences& sequences = sparse_.sequences;
   const void* list = rows_.indices.At(token.sequence, 0, sequences.Row(token));
   const SelectedKeys keys = scratch.selection.Select(list, sequences.Limit(token));
   const KeyPlace place{token.sequence, sequences.list[static_cast<size_t>(token.sequence)].k_offset};
-  if (bound_.has_mean) std::fill_n(scratch.sums, keys.count, 0.0f);
+  if (sparse_.whole_tokens) std::fill_n(scratch.sums, keys.count, 0.0f);
   for (int64_t head = head_begin; head < head_end; head += plan_.tile_heads) {
     const Heads heads{token, place,
                       FoldedRows{.sequence = token.sequence,
@@ -125,9 +125,9 @@ void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, i
     ForwardStrips::Strips strips;
     VisitKeys(heads, keys, scratch, strips);
     for (int64_t s = 0; s < strips.size(); ++s) strips_.Finish(strips[s], scratch.tile);
-    if (bound_.has_mean) AddProbabilities(strips, keys, scratch);
+    if (sparse_.whole_tokens) AddProbabilities(strips, keys, scratch);
   }
-  if (bound_.has_mean) WriteMean(token, keys, scratch);
+  if (sparse_.whole_tokens) WriteMean(token, keys, scratch);
 }
 
 void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, const Scratch& scratch,
@@ -143,7 +143,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
       WaitingProduct waiting;
       const int64_t half = plan_.block_k / 2;
       for (int64_t begin = 0; begin < keys.count; begin += half) {
-        float* raw = bound_.has_mean ? scratch.raw_scores + begin * strip.lanes.width : nullptr;
+        float* raw = sparse_.whole_tokens ? scratch.raw_scores + begin * strip.lanes.width : nullptr;
         strips_.VisitBlockBeside(strip, {begin, std::min(begin + half, keys.count)}, rows, scratch.tile, waiting, raw);
       }
       ForwardStrips::EndWaiting(strip, waiting);
@@ -169,7 +169,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     // The next block's rows arrive while this one's are multiplied.
     const FetchRuns next = runs_of(begin + plan_.block_k);
     core::kernels::FetchList list = next.list();
-    const auto& problem = bound_.attention.problem;
+    const auto& problem = sparse_.attention;
     const int64_t columns = problem.d + problem.d_rope + problem.dv;
     rows.k.fetch = rows.v.fetch = &list;
     rows.k.fetch_lines = next.lines() * (problem.d + problem.d_rope) / (columns * strips.size()) + 1;
@@ -190,7 +190,7 @@ void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Sc
   int64_t lanes = 0;  // of the strips before
   for (int64_t s = 0; s < strips.size(); ++s) {
     const int64_t width = strips[s].lanes.width;
-    float* raw = bound_.has_mean ? scratch.raw_scores + scratch.max_keys * lanes + block.begin * width : nullptr;
+    float* raw = sparse_.whole_tokens ? scratch.raw_scores + scratch.max_keys * lanes + block.begin * width : nullptr;
     strips_.VisitBlock(strips[s], block, rows, scratch.tile, raw);
     lanes += width;
   }
@@ -204,10 +204,10 @@ void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, co
   for (int64_t s = 0; s < strips.size(); ++s) {
     const RunningStrip& strip = strips[s];
     const int64_t width = strip.lanes.width;
-    alignas(64) float shift[kMaxStripWidth];
-    alignas(64) const float delta[kMaxStripWidth] = {};
+    LaneArray<float> shift;
+    const LaneArray<float> delta = {};
     // A lane without a row adds nothing.
-    std::fill_n(shift, width, std::numeric_limits<float>::infinity());
+    std::fill_n(shift.data(), width, std::numeric_limits<float>::infinity());
     for (int64_t i = 0; i < strip.lanes.count; ++i) shift[i] = strips_.Shift(strip, i);
     for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
       const int64_t count = std::min(plan_.block_k, keys.count - begin);
@@ -221,18 +221,18 @@ void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, co
 }
 
 void SparseForwardTile::WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const {
-  auto* mean = reinterpret_cast<float*>(rows_.mean.At(token.sequence, 0, bound_.sequences.Row(token)));
-  std::fill_n(mean, bound_.lists.entries, 0.0f);
-  const auto heads = static_cast<float>(bound_.attention.problem.heads);
+  auto* mean = reinterpret_cast<float*>(rows_.mean.At(token.sequence, 0, sparse_.sequences.Row(token)));
+  std::fill_n(mean, rows_.lists.entries, 0.0f);
+  const auto heads = static_cast<float>(sparse_.attention.heads);
   for (int64_t i = 0; i < keys.count; ++i) mean[keys.slots[i]] = scratch.sums[i] / heads;
 }
 
-void WriteUnusedSparseRows(const BoundSparse& bound, const SparseRows& rows) {
-  WriteUnusedRows(bound.attention.problem, rows.attention);
-  if (!bound.has_mean) return;
-  bound.sequences.ForUnusedQueries([&](int64_t b, Interval unused) {
+void WriteUnusedSparseRows(const tiling::SparseProblem& sparse, const SparseRows& rows) {
+  WriteUnusedRows(sparse.attention, rows.attention);
+  if (!sparse.whole_tokens) return;
+  sparse.sequences.ForUnusedQueries([&](int64_t b, Interval unused) {
     for (int64_t row = unused.begin; row < unused.end; ++row) {
-      std::fill_n(reinterpret_cast<float*>(rows.mean.At(b, 0, row)), bound.lists.entries, 0.0f);
+      std::fill_n(reinterpret_cast<float*>(rows.mean.At(b, 0, row)), rows.lists.entries, 0.0f);
     }
   });
 }

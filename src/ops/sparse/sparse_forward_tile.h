@@ -11,6 +11,7 @@
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "tiling/sparse/sparse_plan.h"
+#include "tiling/sparse/sparse_problem.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
@@ -31,8 +32,9 @@ struct SparseForwardBuffers {
 class SparseForwardTile {
  public:
   /// All arguments are kept by the caller.
-  SparseForwardTile(const BoundSparse& bound, const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
-                    const SparseRows& rows, const SparseForwardBuffers& buffers, std::byte* workspace);
+  SparseForwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
+                    const core::kernels::KernelTable& table, const SparseRows& rows,
+                    const SparseForwardBuffers& buffers, std::byte* workspace);
 
   void operator()(int32_t task, int worker);
 
@@ -49,7 +51,7 @@ class SparseForwardTile {
   void AddProbabilities(const ForwardStrips::Strips& strips, const SelectedKeys& keys, const Scratch& scratch) const;
   void WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const;
 
-  const BoundSparse& bound_;
+  const tiling::SparseProblem& sparse_;
   const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
   const SparseRows& rows_;
@@ -60,7 +62,7 @@ class SparseForwardTile {
 };
 
 /// Writes 0 to the rows that no sequence uses, in every result.
-void WriteUnusedSparseRows(const BoundSparse& bound, const SparseRows& rows);
+void WriteUnusedSparseRows(const tiling::SparseProblem& sparse, const SparseRows& rows);
 
 }  // namespace fa::ops
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 
 namespace fa::ops {
@@ -21,7 +22,7 @@ class FetchRuns {
     assert(count_ < most_ && bytes >= 0);
     const auto* begin = static_cast<const char*>(data);
     runs_[count_++] = {begin, begin + bytes};
-    lines_ += (bytes + kLineBytes - 1) / kLineBytes;
+    lines_ += core::CeilDiv(bytes, kLineBytes);
   }
 
   [[nodiscard]] int64_t lines() const { return lines_; }

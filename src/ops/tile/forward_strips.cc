@@ -79,8 +79,8 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
-  alignas(64) float block_max[kMaxStripWidth];
-  alignas(64) float alpha[kMaxStripWidth];
+  LaneArray<float> block_max;
+  LaneArray<float> alpha;
   float* s = scratch.scores;
   const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr);
   if (raw_scores != nullptr) {
@@ -93,7 +93,7 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
     passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
     if (pairs) kernels.pair_keys(s, keys.size(), s);
   }
-  Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha : nullptr);
+  Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha.data() : nullptr);
   strip.started = true;
 }
 
@@ -132,7 +132,7 @@ void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const 
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
   assert(!score_tile_.passes().has_dropout() && rows.VRunEnd(keys.begin, keys.end) == keys.end);
-  alignas(64) float block_max[kMaxStripWidth];
+  LaneArray<float> block_max;
   // The probabilities of the waiting product lie in one half of the tile.
   const int64_t tile = keys.size() * strip.lanes.width;
   float* s = waiting.args.p == scratch.scores ? scratch.scores + waiting.tile : scratch.scores;
@@ -147,7 +147,7 @@ void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const 
                   .keys = keys.size(),
                   .p = s,
                   .dv = problem_.dv,
-                  .alpha = strip.started ? waiting.alpha : nullptr,
+                  .alpha = strip.started ? waiting.alpha.data() : nullptr,
                   .o = strip.state};
   waiting.tile = tile;
   strip.started = true;
@@ -165,7 +165,7 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
   if (keys.empty()) return;
   if (flight.kernels_ != strip.kernels) EndFlight(flight);
   flight.kernels_ = strip.kernels;
-  BlocksInFlight::Block& now = flight.blocks_[flight.next_];
+  BlocksInFlight::Block& now = flight.blocks_[static_cast<size_t>(flight.next_)];
   float* s = scratch.scores + flight.next_ * scratch.score_floats;
   flight.next_ = (flight.next_ + 1) % kScoreTilesInFlight;
   const BesideScores beside{flight.product_ != nullptr ? &flight.product_->product : nullptr,
@@ -183,7 +183,7 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
                  .keys = keys.size(),
                  .p = s,
                  .dv = problem_.dv,
-                 .alpha = strip.started ? now.alpha : nullptr,
+                 .alpha = strip.started ? now.alpha.data() : nullptr,
                  .o = strip.state};
   strip.started = true;
   if (!may_meet_masked) {
@@ -226,8 +226,8 @@ float ForwardStrips::Shift(const RunningStrip& strip, int64_t lane) const {
 void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch) const {
   const StripRows& lanes = strip.lanes;
   const auto& sequence = problem_.sequences[static_cast<size_t>(lanes.sequence)];
-  alignas(64) float multiplier[kMaxStripWidth] = {};
-  alignas(64) int32_t zero[kMaxStripWidth] = {};
+  LaneArray<float> multiplier = {};
+  LaneArray<int32_t> zero = {};
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
     const Statistics stats = FinalStatistics(strip, i);

@@ -1,6 +1,7 @@
 #ifndef FA_OPS_FORWARD_STRIPS_H_
 #define FA_OPS_FORWARD_STRIPS_H_
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -31,7 +32,7 @@ struct WaitingProduct {
 
   core::kernels::ProductArgs args;  ///< keys 0: no product waits
   int64_t tile = 0;                 ///< floats of its probabilities
-  alignas(64) float alpha[kMaxStripWidth];
+  LaneArray<float> alpha;
 };
 
 /// Blocks of strips on their way through a loop in which the tile unit makes the scores of one block and multiplies the
@@ -47,10 +48,10 @@ class BlocksInFlight {
   struct Block {
     core::kernels::SoftmaxArgs softmax;
     core::kernels::ProductArgs product;
-    alignas(64) float block_max[kMaxStripWidth];
-    alignas(64) float alpha[kMaxStripWidth];
+    LaneArray<float> block_max;
+    LaneArray<float> alpha;
   };
-  Block blocks_[kScoreTilesInFlight];
+  std::array<Block, kScoreTilesInFlight> blocks_;
   int next_ = 0;              ///< the block whose scores come next, and their tile
   Block* softmax_ = nullptr;  ///< has scores
   Block* product_ = nullptr;  ///< has probabilities
@@ -65,10 +66,7 @@ class BlocksInFlight {
 /// come from.
 class ForwardStrips {
  public:
-  /// More strips than any tile has: only the last strip is narrower than 8 lanes, the least width of a level's widest
-  /// strip.
-  static constexpr int64_t kMaxStrips = 72;
-  using Strips = StripArray<RunningStrip, kMaxStrips>;
+  using Strips = StripArray<RunningStrip, kMaxTileStrips>;
 
   /// All arguments are kept by the caller. @param quantization  null: the output is of a float type
   ForwardStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,

@@ -25,8 +25,8 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
                    const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip) {
   constexpr float kInfinite = std::numeric_limits<float>::infinity();
   const StripRows& lanes = strip.lanes;
-  const void* d_out[kMaxStripWidth];
-  const void* out[kMaxStripWidth];
+  LaneArray<const void*> d_out;
+  LaneArray<const void*> out;
   RowAddresses(inputs.d_out, strip, row_offset, d_out);
   RowAddresses(inputs.out, strip, row_offset, out);
   strip.kernels->pack_queries({d_out, inputs.d_out.rows.dtype, lanes.count}, problem.dv, 1.0f, strip.do_panel);
@@ -47,7 +47,7 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
 
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
                     const int32_t* zero, const layout::MutableRowsView& to, int64_t row_offset) {
-  void* rows[kMaxStripWidth];
+  LaneArray<void*> rows;
   const StripRows& lanes = strip.lanes;
   for (int64_t i = 0; i < lanes.count; ++i) {
     rows[i] = to.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);

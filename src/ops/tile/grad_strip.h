@@ -10,9 +10,6 @@
 
 namespace fa::ops {
 
-/// Strips of a backward's tile: 128 rows, or 144 heads of a token, over 8 lanes are 16 or 18; a tail adds one.
-inline constexpr int64_t kMaxGradStrips = 33;
-
 /// A strip of a backward's tile.
 struct GradStrip : Strip {
   float* do_panel = nullptr;  ///< packed dO [dv][width]
@@ -20,11 +17,11 @@ struct GradStrip : Strip {
   float* shift = nullptr;     ///< of each lane: RowShift of its statistics
   float* delta = nullptr;     ///< of each lane: rowsum(dO * O)
   float* s = nullptr;         ///< [key][width]: P
-  float* dp = nullptr;        ///< likewise: dS
+  float* dp = nullptr;        ///< [key][width]: dP, then dS
   int64_t first = 0;          ///< its first row in the tile
 };
 
-/// Where the strips of a tile have their memory, one after the other from row 0 of the tile on.
+/// Memory of the strips of a tile, which lie in it one after the other, from row 0 of the tile on.
 struct GradPanels {
   float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
   float *shift, *delta;   ///< [row]
@@ -37,7 +34,19 @@ struct GradPanels {
                                       const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
                                       const GradPanels& panels);
 
-/// What the rows of a tile are opened from.
+/// Cuts the rows of a tile into strips, as few as the level's widest kernels would need, and calls open(strip) for
+/// each.
+template <typename Strips, typename Open>
+void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
+                   const FoldedRows& rows, const GradPanels& panels, Strips& strips, const Open& open) {
+  for (int64_t first = 0; first < rows.size();) {
+    auto& strip = strips.Add({MakeGradStrip(problem, table.ForRows(rows.size() - first), rows, first, panels)});
+    open(strip);
+    first += strip.lanes.width;
+  }
+}
+
+/// The tensors that OpenGradStrip reads.
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
@@ -63,9 +72,9 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
   }
 }
 
-/// The product over the lanes of the strips from `first` to `last`, which are of one width: what does not depend on the
-/// operands.
-/// @param keys  of a row of the panels
+/// The arguments of a product over the lanes of the strips from `first` to `last`, without its operands. The strips
+/// have one width.
+/// @param keys  per row of GradPanels::s
 [[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {
   return {.strip_stride = keys * first.lanes.width,
           .width = first.lanes.width,

@@ -9,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-/// Of the kernels that leave the fewest lanes without a head, the widest.
+/// The widest among the kernels that leave the fewest lanes without a head.
 const core::kernels::StripKernels* FittingKernels(const core::kernels::KernelTable& table, int64_t heads) {
   const auto lanes = [heads](const core::kernels::StripKernels& kernels) {
     return core::RoundUp(heads, kernels.width);
@@ -30,7 +30,7 @@ void HeadStrips::Pack(const core::kernels::RowBlock& q, int64_t d, float* panel)
   const int64_t row_bytes = q.stride * static_cast<int64_t>(SizeOf(q.dtype));
   const int64_t strip_floats = kernels_->PanelRows(d) * width();
   for (int64_t strip = 0; strip < strips_; ++strip, panel += strip_floats) {
-    const void* rows[kMaxStripWidth];
+    LaneArray<const void*> rows;
     const int64_t count = Count(strip);
     for (int64_t lane = 0; lane < count; ++lane, row += row_bytes) rows[lane] = row;
     kernels_->pack_queries({rows, q.dtype, count}, d, 1, panel);

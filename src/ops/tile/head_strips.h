@@ -21,7 +21,7 @@ class HeadStrips {
   [[nodiscard]] int64_t heads() const { return heads_; }
   [[nodiscard]] int64_t width() const { return kernels_->width; }
   [[nodiscard]] int64_t strips() const { return strips_; }
-  /// Of all strips, including lanes without a head.
+  /// Lanes of all strips, including lanes without a head.
   [[nodiscard]] int64_t lanes() const { return strips_ * width(); }
   [[nodiscard]] int64_t First(int64_t strip) const { return strip * width(); }
   [[nodiscard]] int64_t Count(int64_t strip) const { return std::min(width(), heads_ - First(strip)); }

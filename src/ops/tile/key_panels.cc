@@ -17,7 +17,7 @@ int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::Fo
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
 
-/// Those of a sequence's keys from `key` on.
+/// The scales and offsets of a sequence's keys from `key` on.
 core::kernels::Antiquantization AntiquantsAt(const Antiquants& of, int64_t sequence, int64_t head_kv, int64_t key) {
   const int64_t at = of.per_token ? sequence * of.row + key : head_kv * of.row;
   return {.scale = of.scale + at, .offset = of.offset + at, .row_step = of.per_token ? 1 : 0};
@@ -42,12 +42,14 @@ size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tilin
 }
 
 float* KeyPanels::SlotK(int32_t slot) const {
+  assert(slot >= 0 && slot < plan_.kv_slots);
   return reinterpret_cast<float*>(slots_ + static_cast<size_t>(slot) * slot_bytes_);
 }
 float* KeyPanels::SlotKRope(int32_t slot) const { return SlotK(slot) + plan_.slot_rows * problem_.d; }
 float* KeyPanels::SlotV(int32_t slot) const { return SlotK(slot) + plan_.slot_rows * PackedKColumns(problem_, plan_); }
 
 layout::HeadRows KeyPanels::Locate(const Source& source, int32_t sequence, int64_t head_kv) const {
+  assert(sequence >= 0 && sequence < std::ssize(problem_.sequences) && head_kv >= 0 && head_kv < problem_.heads_kv);
   return source.rows.Head(sequence, head_kv, problem_.sequences[static_cast<size_t>(sequence)].k_offset);
 }
 
@@ -59,6 +61,7 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
   rows.k.fetch_ahead = kFewRowsFetchAhead;
   rows.k_pages = head;
   rows.end = problem_.sequences[static_cast<size_t>(sequence)].sk;
+  assert(keys.begin >= 0 && keys.end <= rows.end);
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
     if (head.dtype == DType::kI8) {
@@ -80,6 +83,7 @@ void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv
 
 void KeyPanels::Pack(const tiling::PackItem& item) const {
   const tiling::Interval rows{item.row_begin, item.row_end};
+  assert(rows.begin >= 0 && rows.end <= plan_.slot_rows);
   if (plan_.pack_k) {
     Widen(K(), item.sequence, item.head_kv, rows, SlotK(item.slot) + rows.begin * problem_.d);
     if (problem_.d_rope > 0) {
@@ -127,6 +131,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   KeyRows rows;
   rows.first = keys.begin;
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
+  assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end && keys.size() <= plan_.shape.block_k);
   const bool packed = item.slot >= 0;
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {

@@ -8,7 +8,7 @@ void WriteOutputRows(const layout::MutableRowsView& out, int64_t dv, int64_t row
                      const FinishedStrip& finished, const OutputQuantization* quantization) {
   const StripRows& lanes = strip.lanes;
   const auto row_of = [&](int64_t i) { return out.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]); };
-  void* rows[kMaxStripWidth];
+  LaneArray<void*> rows;
   const bool staged = quantization != nullptr;
   for (int64_t i = 0; i < lanes.count; ++i) {
     rows[i] = staged ? static_cast<void*>(finished.staging + i * dv) : row_of(i);

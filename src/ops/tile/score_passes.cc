@@ -1,6 +1,7 @@
 #include "ops/tile/score_passes.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,7 @@ constexpr int64_t kBitsPerWord = 32;
 
 /// `n` <= 32 bits from bit `index` on, LSB first, without reading past the byte of the last one.
 uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
+  assert(index >= 0 && n > 0 && n <= 32);
   const int64_t first = index >> 3, last = (index + n - 1) >> 3;
   uint64_t word = 0;
   std::memcpy(&word, bytes + first, static_cast<size_t>(last - first + 1));
@@ -79,7 +81,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
   const bool compressed = inputs_.pse.compressed();
-  const void* lanes[kMaxStripWidth];
+  LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {
     const int64_t head = strip.head[i], row = strip.row[i];
     if (!compressed) {
@@ -93,6 +95,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
     const int64_t shift = last ? 0 : sequence.sk - kStored + stored_row - row;
     const int64_t from = key_begin + shift;
     const int64_t valid = std::clamp<int64_t>(sequence.sk - from, 0, keys);
+    assert(stored_row >= 0 && stored_row < kStored && from >= 0 && staging != nullptr);
     auto* staged = reinterpret_cast<std::byte*>(staging + i * keys);
     std::memcpy(staged, pse.At(0, head, stored_row, from), static_cast<size_t>(valid * element));
     std::memset(staged + valid * element, 0, static_cast<size_t>((keys - valid) * element));
@@ -112,8 +115,8 @@ void ScorePasses::Distances(const StripRows& strip, int64_t key_begin, int32_t* 
 
 void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                             int64_t keys, float pre, float* s) const {
-  alignas(64) float slope[kMaxStripWidth] = {};
-  alignas(64) int32_t distance[kMaxStripWidth] = {};
+  LaneArray<float> slope = {};
+  LaneArray<int32_t> distance = {};
   for (int64_t i = 0; i < strip.count; ++i) slope[i] = inputs_.slopes.At(strip.sequence, strip.head[i], 0);
   Distances(strip, key_begin, distance);
   kernels.add_slopes(s, keys, pre, slope, distance, inputs_.pse_type == PseType::kSlopesSqrt);
@@ -122,8 +125,9 @@ void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const St
 void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
                                int64_t keys, float fill, float* s) const {
   const auto& rule = problem_.sequences[static_cast<size_t>(strip.sequence)].rule;
-  alignas(64) int32_t begin[kMaxStripWidth] = {};
-  alignas(64) int32_t end[kMaxStripWidth] = {};
+  assert(key_begin >= 0 && key_begin + keys <= rule.sk);
+  LaneArray<int32_t> begin = {};
+  LaneArray<int32_t> end = {};
   for (int64_t i = 0; i < strip.count; ++i) {
     const tiling::Interval kept = rule.Keys(strip.row[i]);
     begin[i] = static_cast<int32_t>(std::clamp<int64_t>(kept.begin - key_begin, 0, keys));
@@ -134,7 +138,7 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
 
 void ScorePasses::MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
                             const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const {
-  alignas(64) uint32_t drop[kMaxStripWidth] = {};
+  LaneArray<uint32_t> drop = {};
   for (int64_t k = 0; k < keys; k += kBitsPerWord) {
     const int64_t n = std::min(kBitsPerWord, keys - k);
     uint32_t any = 0;
@@ -152,10 +156,11 @@ void ScorePasses::Dropout(const core::kernels::StripKernels& kernels, const Stri
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const int64_t base = inputs_.dropout_offset[static_cast<size_t>(strip.sequence)];
   const uint64_t threshold = core::KeepThreshold(inputs_.keep_prob);
-  alignas(64) uint32_t keep[kMaxStripWidth] = {};
+  LaneArray<uint32_t> keep = {};
   for (int64_t k = 0; k < keys; k += kBitsPerWord) {
     const int64_t n = std::min(kBitsPerWord, keys - k);
     for (int64_t i = 0; i < strip.count; ++i) {
+      assert(strip.head[i] < problem_.heads && strip.row[i] < sequence.rule.sq);
       const int64_t flat = base + (strip.head[i] * sequence.rule.sq + strip.row[i]) * sequence.sk + key_begin + k;
       if (inputs_.keep_bits != nullptr) {
         keep[i] = LoadBits(inputs_.keep_bits, flat, n);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "ops/tile/key_rows.h"
 #include "ops/tile/score_passes.h"
@@ -72,7 +73,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
   if (block_max != nullptr) std::fill_n(block_max, strip.lanes.width, kMaskedScore);
 
   // [keys.begin, middle.begin) and [middle.end, keys.end) hold masked pairs; the middle does not.
-  Interval middle{std::clamp((strip.full.begin + kKeyStep - 1) / kKeyStep * kKeyStep, keys.begin, keys.end),
+  Interval middle{std::clamp(core::RoundUp(strip.full.begin, kKeyStep), keys.begin, keys.end),
                   std::clamp(strip.full.end / kKeyStep * kKeyStep, keys.begin, keys.end)};
   if (strip.full.end >= keys.end) middle.end = keys.end;
   if (middle.empty()) middle = {keys.end, keys.end};

@@ -2,23 +2,47 @@
 
 #include <algorithm>
 #include <cassert>
+#include <string_view>
 
 namespace fa::ops {
 namespace {
 
 // The lines of every level, of this machine's family or not.
+struct RegisteredStrip {
+  std::string_view level;
+  int64_t width;
+};
 #define FA_EVERY_LEVEL
-constexpr int64_t kStripWidths[] = {
-#define FA_STRIP_KERNELS(level, type, rows, width, vectors) width,
-#define FA_PAIR_KERNELS(level, rows, width, vectors) width,
-#define FA_FEW_ROW_KERNELS(level, rows) rows,
+constexpr RegisteredStrip kStrips[] = {
+#define FA_STRIP_KERNELS(level, type, rows, width, vectors) {#level, width},
+#define FA_PAIR_KERNELS(level, rows, width, vectors) {#level, width},
+#define FA_FEW_ROW_KERNELS(level, rows)
 #include "core/kernels/levels/kernels.inc"
 #undef FA_STRIP_KERNELS
 #undef FA_PAIR_KERNELS
 #undef FA_FEW_ROW_KERNELS
 };
 #undef FA_EVERY_LEVEL
-static_assert(*std::max_element(std::begin(kStripWidths), std::end(kStripWidths)) == kMaxStripWidth);
+
+constexpr int64_t WidestOf(std::string_view level) {
+  int64_t widest = 0;
+  for (const RegisteredStrip& strip : kStrips) {
+    if (strip.level == level) widest = std::max(widest, strip.width);
+  }
+  return widest;
+}
+constexpr int64_t WidestOfAll() {
+  int64_t widest = 0;
+  for (const RegisteredStrip& strip : kStrips) widest = std::max(widest, strip.width);
+  return widest;
+}
+constexpr int64_t LeastWidest() {
+  int64_t least = kMaxStripWidth;
+  for (const RegisteredStrip& strip : kStrips) least = std::min(least, WidestOf(strip.level));
+  return least;
+}
+static_assert(WidestOfAll() == kMaxStripWidth && tiling::kMaxStripRows == kMaxStripWidth);
+static_assert(LeastWidest() == kLeastWidestStrip);
 
 }  // namespace
 
@@ -45,6 +69,7 @@ Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::St
       ++row;
     }
   }
+  assert(rows.sequence >= 0 && rows.sequence < std::ssize(problem.sequences));
   const tiling::RowRule& rule = problem.sequences[static_cast<size_t>(rows.sequence)].rule;
   strip.hull = rule.KeysOfRows(lanes.rows());
   strip.full = rule.KeysOfEveryRow(lanes.rows());
@@ -53,6 +78,7 @@ Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::St
 
 void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t row_offset, const void** rows) {
   const StripRows& lanes = strip.lanes;
+  assert(lanes.count <= kMaxStripWidth);  // `rows` has so many
   for (int64_t i = 0; i < lanes.count; ++i) {
     rows[i] = tensor.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
   }
@@ -61,7 +87,7 @@ void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t ro
 void PackQueries(const tiling::AttentionProblem& problem, const layout::RowsView& q, const layout::RowsView& q_rope,
                  float multiplier, const Strip& strip) {
   const int64_t offset = problem.sequences[static_cast<size_t>(strip.lanes.sequence)].q_offset;
-  const void* rows[kMaxStripWidth];
+  LaneArray<const void*> rows;
   RowAddresses(q, strip, offset, rows);
   strip.kernels->pack_queries({rows, problem.dtype, strip.lanes.count}, problem.d, multiplier, strip.panel);
   if (problem.d_rope == 0) return;

@@ -9,19 +9,27 @@
 #include <memory>
 #include <type_traits>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "layout/rows_view.h"
+#include "ops/tile/lane_array.h"
 #include "tiling/problem.h"
 #include "tiling/row_interval.h"
+#include "tiling/sparse/sparse_plan.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 
-/// The widest strip of any level (strip.cc compares it with the registry); arrays of one value per lane have this size.
-inline constexpr int64_t kMaxStripWidth = 48;
+/// The least width of a level's widest strip: KernelTable::ForRows takes no more strips than of that width alone.
+inline constexpr int64_t kLeastWidestStrip = 8;
+/// Rows of the largest tile of any program, and its strips at most.
+inline constexpr int64_t kMaxTileRows = std::max(tiling::kMaxBlockQ, tiling::kMaxTileHeads);
+inline constexpr int64_t kMaxTileStrips = core::CeilDiv(kMaxTileRows, kLeastWidestStrip);
+
 /// Lanes that the strips of so many rows take at most, on any level: whole strips of the level's widest kind, 48 lanes
 /// or a divisor of 48, or 32 lanes or a divisor of 32 (strip.cc).
 [[nodiscard]] constexpr int64_t MostLanes(int64_t rows) {
-  return std::max((rows + 47) / 48 * 48, (rows + 31) / 32 * 32);
+  return std::max(core::RoundUp(rows, 48), core::RoundUp(rows, 32));
 }
 /// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
 /// and odd partial sums do not depend on where a strip starts.
@@ -39,11 +47,14 @@ struct StripRows {
   int64_t sequence = 0;
   int64_t count = 0;  ///< lanes in use
   int64_t width = 0;
-  int64_t row[kMaxStripWidth];
-  int64_t head[kMaxStripWidth];
+  LaneArray<int64_t> row;
+  LaneArray<int64_t> head;
 
   /// Rows do not decrease along the lanes.
-  [[nodiscard]] tiling::Interval rows() const { return {row[0], row[count - 1] + 1}; }
+  [[nodiscard]] tiling::Interval rows() const {
+    assert(count > 0 && count <= width);
+    return {row[0], row[count - 1] + 1};
+  }
 };
 
 /// A strip of a tile: its rows, the kernels of its width, and the keys its rows keep.

@@ -1,6 +1,7 @@
 #include "ops/token/gathered_keys.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "core/integer.h"
@@ -18,7 +19,7 @@ constexpr size_t kRowsAhead = 3;
 
 /// Elements from row to row of a panel: an odd number of cache lines, so that a column of rows falls on all sets of L1.
 int64_t PanelStride(int64_t columns, int64_t element) {
-  const int64_t lines = (columns * element + kLineBytes - 1) / kLineBytes;
+  const int64_t lines = core::CeilDiv(columns * element, kLineBytes);
   return (lines | 1) * kLineBytes / element;
 }
 
@@ -49,6 +50,7 @@ GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape) {
 }
 
 KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {
+  most = max_keys;
   const int64_t count = max_keys + GatheredKeys::kFetchAhead;
   k = carver.Array<const void*>(count);
   k_rope = carver.Array<const void*>(shape.d_rope > 0 ? count : 0);
@@ -63,6 +65,7 @@ void GatheredKeys::Copy(const layout::StoredRows& tensor, int64_t columns, const
   const layout::HeadRows rows = place.RowsOf(tensor);
   const int64_t bytes = columns * static_cast<int64_t>(SizeOf(rows.dtype));
   for (size_t i = 0; i < keys.size(); ++i) {
+    assert(keys[i] >= 0);
     const std::byte* from = rows.At(keys[i]);
     if (i + kRowsAhead < keys.size()) {
       const std::byte* ahead = rows.At(keys[i + kRowsAhead]);
@@ -82,6 +85,7 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   const GatherShape& shape = shape_;
   const DType type = PanelType(shape);
   const auto count = static_cast<int64_t>(keys.size());
+  assert(count <= shape.block);
   const int64_t k_stride = KStride(shape), element = ElementBytes(shape);
   Copy(sources_.k, shape.d, place, keys, panels.k, k_stride);
   if (shape.d_rope > 0) Copy(sources_.k_rope, shape.d_rope, place, keys, panels.k + shape.d * element, k_stride);
@@ -114,6 +118,7 @@ KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> ke
                               const KeyAddresses& addresses) const {
   const auto rows = [&](const layout::StoredRows& tensor, const void** to) -> RowBlock {
     const layout::HeadRows of = place.RowsOf(tensor);
+    assert(std::ssize(keys) <= addresses.most);
     const void** at = to;
     for (const int32_t key : keys) *at++ = of.At(key);
     if (!keys.empty()) std::fill_n(at, kFetchAhead, at[-1]);

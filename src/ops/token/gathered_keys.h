@@ -72,6 +72,7 @@ struct KeyAddresses {
   /// Room for the rows of so many keys, and for those that kernels fetch ahead.
   KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys);
 
+  int64_t most;                   ///< keys that there is room for
   const void **k, **k_rope, **v;  ///< v: k where it is shared
 };
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <type_traits>
 
+#include "core/integer.h"
 #include "layout/bind_layout.h"
 #include "layout/rows_view.h"
 #include "ops/bind/argument_error.h"
@@ -26,10 +27,10 @@ constexpr int64_t kRadixEntries = 256;
 constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
-int64_t BitWords(int64_t bits) { return (bits + 63) / 64; }
+int64_t BitWords(int64_t bits) { return core::CeilDiv(bits, 64); }
 // A word marks 64 blocks. Reading many more words than there are entries takes longer than sorting the entries.
 int64_t MostWords(int64_t entries) { return 4 * entries; }
-int64_t Blocks(int64_t keys, int64_t block_size) { return keys / block_size + (keys % block_size != 0 ? 1 : 0); }
+int64_t Blocks(int64_t keys, int64_t block_size) { return core::CeilDiv(keys, block_size); }
 
 // Whether all of a chunk are blocks in [0, blocks).
 template <typename Index>

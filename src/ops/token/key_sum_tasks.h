@@ -2,6 +2,7 @@
 #define FA_OPS_KEY_SUM_TASKS_H_
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -75,6 +76,7 @@ class KeySumTasks {
     [[nodiscard]] const OrderedCommit& commit() const { return commit_; }
     /// The sum of a sequence's key; the sum of the next key follows it.
     [[nodiscard]] float* Row(int64_t sequence, int64_t key) const {
+      assert(key >= 0 && tasks_.plan_.first_key[static_cast<size_t>(sequence)] + key < tasks_.plan_.first_key.back());
       return sums_ + (tasks_.plan_.first_key[static_cast<size_t>(sequence)] + key) * tasks_.plan_.columns;
     }
 

@@ -6,7 +6,7 @@
 
 #include "core/saturating.h"
 #include "ops/bind/argument_error.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/bind/prefix_sums.h"
 #include "ops/plan/plan_machine.h"
 

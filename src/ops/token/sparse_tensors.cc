@@ -93,7 +93,7 @@ Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize 
   }
   blocks_ = k.shape[0];
   page_rows_ = k.shape[1];
-  if (page_rows_ == 0) return WrongSize(name, 1, 0, "want >= 1 rows a page");
+  if (page_rows_ == 0) return WrongSize(name, 1, 0, "want >= 1 row per page");
   if (__builtin_mul_overflow(table_columns_, page_rows_, &k_rows_)) k_rows_ = std::numeric_limits<int64_t>::max();
   return Status::Ok();
 }

@@ -11,7 +11,7 @@
 #include "layout/rows.h"
 #include "layout/stored_rows.h"
 #include "ops/bind/argument_error.h"
-#include "ops/bind/call_tensors.h"
+#include "ops/bind/planned_tensors.h"
 #include "ops/token/sparse_sequences.h"
 
 namespace fa::ops {

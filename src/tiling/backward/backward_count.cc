@@ -65,7 +65,8 @@ double RowGroups(const RowRule& rule, const BackwardCut& cut, Interval columns) 
   return groups - FloorSum(columns.end - cut_from, block_q, block_k, cut_from * block_k - rule.hi);
 }
 
-// As the tiles are made, column by column. A group is not visited again after a column has left it behind.
+// Counts in the order in which tiles are made, column by column. A group is not visited again after a column has left
+// it behind.
 double CountListed(const RowRule& rule, const BackwardCut& cut) {
   double unvisited = 0, visits = 0, visited_groups = 0;
   int64_t next_group = 0;

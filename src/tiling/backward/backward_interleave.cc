@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/integer.h"
+
 namespace fa::tiling {
 
 BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int workers) {
@@ -29,7 +31,7 @@ BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int
   BackwardInterleave interleave;
   interleave.pairs = equal_pairs < workers ? static_cast<int64_t>(equal_pairs) : workers;
   if (problem.one_pair_at_a_time) interleave.pairs = 1;
-  interleave.band = (workers + interleave.pairs - 1) / interleave.pairs;
+  interleave.band = core::CeilDiv(workers, interleave.pairs);
   return interleave;
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdio>
 
 #include "core/integer.h"
 #include "tiling/backward/backward_tiles.h"
 #include "tiling/forward/row_cut.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::tiling {
 namespace {
@@ -14,10 +16,6 @@ namespace {
 using core::CeilDiv;
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit rows are widened to f32 panels before they are multiplied
-
-// Rows of a tile, in whole strips: K, V, dK and dV of a column pass from L2 once for all these rows, and the sums over
-// rows (dK, dV) run over all of them before they are stored.
-constexpr int64_t kFullBlockQ = 128;
 
 // More keys gain nothing: dQ is loaded and stored only once per 128 keys, and the tiles of P and dS would leave L2.
 constexpr int64_t kMaxBlockK = 128;
@@ -67,7 +65,7 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
     most_pairs = pairs;
     heaviest = &sequence;
   }
-  const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), CeilDiv(longest, strip) * strip);
+  const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), core::RoundUp(longest, strip));
   // Descending columns all start at once: smaller tiles would gain nothing.
   if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
   const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);
@@ -90,6 +88,7 @@ BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine
   BackwardShape shape;
   shape.block_k = ChooseBlockK(problem, machine.isa);
   shape.block_q = ChooseBlockQ(problem, machine, interleave, shape.block_k);
+  assert(shape.block_q <= kMaxBlockQ);
 
   std::array<char, 200> reason{};
   std::snprintf(reason.data(), reason.size(),

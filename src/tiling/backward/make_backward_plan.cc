@@ -47,7 +47,7 @@ class PairMaker {
   }
 
  private:
-  // Of all tiles, and of the slot of the largest pair: f32 panels of Q, dO and dQ; dK and dV.
+  // Checks the number of all tiles, and the size of the largest pair's slot: f32 panels of Q, dO and dQ; dK and dV.
   void CheckSize() const {
     double items = 0, slot_floats = 0;
     const auto columns = static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);

@@ -155,7 +155,7 @@ class ItemMaker {
     const int64_t part_keys = PartKeys(sequence);
     const Interval hull = item.keys;
     const int64_t first = hull.begin / part_keys;
-    const int64_t parts = hull.empty() ? 1 : (hull.end - 1) / part_keys - first + 1;
+    const int64_t parts = hull.empty() ? 1 : CeilDiv(hull.end, part_keys) - first;
     if (parts > 1) {
       item.parts = static_cast<int32_t>(parts);
       item.merge = static_cast<int32_t>(plan_.merges++);

@@ -26,7 +26,7 @@ RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows) {
     return {.heads = heads, .head_chunks = CeilDiv(group, heads), .rows = sq, .row_blocks = 1};
   }
   const int64_t even_rows = CeilDiv(sq, CeilDiv(sq, block_q));
-  const int64_t rows = std::min(sq, CeilDiv(even_rows, strip_rows) * strip_rows);
+  const int64_t rows = std::min(sq, core::RoundUp(even_rows, strip_rows));
   return {.heads = 1, .head_chunks = group, .rows = rows, .row_blocks = CeilDiv(sq, rows)};
 }
 
@@ -39,8 +39,8 @@ TileWork MeasureTile(const RowRule& rule, Interval rows, int64_t heads, int64_t 
     work.weight = core::SaturatedSum(work.weight, kStripOverheadKeys);
     if (keys.empty()) continue;
     const int64_t key_begin = keys.begin / kKeyStep * kKeyStep;
-    const int64_t key_end = std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, rule.sk);
-    work.blocks += (keys.end - 1) / block_k - keys.begin / block_k + 1;
+    const int64_t key_end = std::min(core::RoundUp(keys.end, kKeyStep), rule.sk);
+    work.blocks += CeilDiv(keys.end, block_k) - keys.begin / block_k;
     work.pairs += static_cast<double>(folded_end - folded) * static_cast<double>(key_end - key_begin);
     work.weight = core::SaturatedSum(work.weight, key_end - key_begin);
   }

@@ -80,7 +80,7 @@ double FlopsPerPair(const RankCall& call) {
                        : 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);
 }
 
-/// Of one rank and unit.
+/// What one rank does for one unit.
 struct UnitWork {
   int64_t sent = 0, received = 0;            // before products, without what stays
   int64_t sent_back = 0, received_back = 0;  // results

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/integer.h"
 #include "tiling/plan_text.h"
 
 namespace fa::tiling {
@@ -29,7 +30,7 @@ std::vector<PlanTile> TilesOf(const IndexerSizes& sizes, const IndexerPlan& plan
   const std::vector<int> worker_of = FirstWorkers(plan.graph);
   for (size_t t = 0; t < plan.items.size(); ++t) {
     const IndexerItem& item = plan.items[t];
-    const int64_t blocks = (item.keys.end - item.keys.begin + sizes.key_width - 1) / sizes.key_width;
+    const int64_t blocks = core::CeilDiv(item.keys.size(), sizes.key_width);
     tiles.push_back({item.sequence, 0, 0, sizes.heads, item.rows.begin, item.rows.end, item.keys.begin, item.keys.end,
                      blocks, worker_of[t]});
   }

@@ -8,14 +8,15 @@
 
 namespace fa::tiling {
 
-/// The tasks of a gradient whose tokens add to f32 sums of keys: those that clear the sums, the tokens', those that
-/// write them. One list, claimed from the front, without edges.
+/// The tasks of a gradient whose tokens add to f32 sums of keys: tasks that clear the sums, then tasks of tokens, then
+/// tasks that write the sums. They are one list without edges, claimed from the front.
 struct KeySumPlan {
-  int64_t columns = 0;             ///< of a key's sum
-  int64_t units = 0;               ///< tasks of tokens, in order; those of one sequence take turns at its keys
-  std::vector<int64_t> first_key;  ///< of each sequence, then all
-  int64_t keys_per_task = 0;       ///< of those that clear, and of those that write
-  int64_t key_tasks = 0;           ///< that clear, and as many that write
+  int64_t columns = 0;  ///< floats of the sum of one key
+  int64_t units = 0;    ///< tasks of tokens, in order; the tasks of one sequence take turns at its keys
+  std::vector<int64_t>
+      first_key;              ///< number of the first key of each sequence; the last entry is the number of all keys
+  int64_t keys_per_task = 0;  ///< keys that one task clears or writes
+  int64_t key_tasks = 0;      ///< tasks that clear; as many write
   core::TaskGraph graph;
 };
 

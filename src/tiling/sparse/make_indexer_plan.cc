@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "tiling/partition.h"
 #include "tiling/plan_limits.h"
 
@@ -27,7 +28,7 @@ constexpr double kMaxTotalLoad = 0x1p50;
 
 int64_t Groups(const SparseSequences& sequences, int64_t group) {
   int64_t groups = 0;
-  for (const SparseSequence& sequence : sequences.list) groups += (sequence.sq + group - 1) / group;
+  for (const SparseSequence& sequence : sequences.list) groups += core::CeilDiv(sequence.sq, group);
   return groups;
 }
 
@@ -38,8 +39,8 @@ void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, in
     for (int64_t row = 0; row < sequence.sq; row += group) {
       const Interval rows{row, std::min(row + group, sequence.sq)};
       const int64_t keys = sequence.Limit(sequences.mask, rows.end - 1);
-      const int64_t share = std::max((keys + parts - 1) / parts, std::min(keys, kLeastKeys));
-      const int64_t step = std::max((share + width - 1) / width * width, width);
+      const int64_t share = std::max(core::CeilDiv(keys, parts), std::min(keys, kLeastKeys));
+      const int64_t step = std::max(core::RoundUp(share, width), width);
       int64_t key = 0;
       do {
         plan.items.push_back(
@@ -103,7 +104,7 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   while (plan.group > kLeastGroup && Groups(sequences, plan.group) < wanted) plan.group /= 2;
   const int64_t groups = Groups(sequences, plan.group);
   plan.cut = machine.workers > 1 && groups > 0 && groups < wanted && sequences.max_sk > kLeastKeys;
-  const int64_t parts = plan.cut ? (wanted + groups - 1) / groups : 1;
+  const int64_t parts = plan.cut ? core::CeilDiv(wanted, groups) : 1;
   CheckTasks(
       static_cast<double>(groups) * static_cast<double>(parts) + static_cast<double>(plan.cut ? sequences.tokens : 0),
       machine);

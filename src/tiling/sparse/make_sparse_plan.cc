@@ -13,9 +13,6 @@ using core::CeilDiv;
 // keys take as long, measured, forward and backward; more would not stay in L1.
 constexpr int64_t kBlockK = 128;
 
-// The heads of a tile share its gathered keys. 144 are whole strips of 16, 24 and 48 lanes; their Q and O stay in L2.
-constexpr int64_t kTileHeads = 144;
-
 // Claiming a task takes a fraction of a microsecond; 1e6 flops are some ten.
 constexpr double kMinTaskFlops = 1e6;
 
@@ -37,7 +34,7 @@ SparsePlan Begin(const char* op, const SparseProblem& sparse) {
   SparsePlan plan;
   plan.op = op;
   plan.block_k = kBlockK;
-  plan.tile_heads = std::min(kTileHeads, problem.heads);
+  plan.tile_heads = std::min(kMaxTileHeads, problem.heads);
   plan.heads_per_task = problem.heads;
   plan.flops = 2 * sparse.Pairs() * static_cast<double>(TileColumns(problem));
   plan.reason = "gathered rows of " + std::to_string(plan.block_k) + " keys take " +
@@ -63,7 +60,7 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
     const int64_t strips = CeilDiv(heads, machine.strip_rows);
     const int64_t parts = std::min(strips, CeilDiv(4 * machine.workers, tokens));
     if (machine.workers > 1 && !sparse.whole_tokens && parts > 1) {
-      plan.heads_per_task = CeilDiv(CeilDiv(heads, parts), 16) * 16;
+      plan.heads_per_task = core::RoundUp(CeilDiv(heads, parts), 16);
     }
     plan.token_tasks = CeilDiv(tokens, plan.tokens_per_task);
   }

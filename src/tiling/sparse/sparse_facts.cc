@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/integer.h"
 #include "tiling/plan_text.h"
 
 namespace fa::tiling {
@@ -39,7 +40,7 @@ std::vector<PlanTile> TilesOf(const SparseProblem& sparse, const SparsePlan& pla
                        .row_begin = of.row,
                        .row_end = of.row + 1,
                        .key_end = keys,
-                       .cost = (keys + plan.block_k - 1) / plan.block_k});
+                       .cost = core::CeilDiv(keys, plan.block_k)});
     }
   }
   return tiles;

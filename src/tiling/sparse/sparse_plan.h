@@ -9,6 +9,10 @@
 
 namespace fa::tiling {
 
+/// The heads of a tile, which share its gathered keys: 144 are whole strips of 16, 24 and 48 lanes; their Q and O stay
+/// in L2.
+inline constexpr int64_t kMaxTileHeads = 144;
+
 /// How a sparse call is cut into tasks. There is one list, claimed from the front: the cost of a token is the length of
 /// its list, which only Run knows.
 struct SparsePlan {

@@ -77,7 +77,7 @@ class Run {
     }
   }
 
-  /// Of a size that the buffer has, whatever the type.
+  /// A tensor that fits the buffer with every type.
   aclTensor* NewTensor(InputBytes& input) {
     int64_t shape[4];
     const size_t rank = input.Below(5);

@@ -9,10 +9,10 @@
 
 namespace fa::test {
 
-/// Each takes one input of a fuzzer, any bytes, and ends the process by a signal where a promise is broken.
+// Each function takes one input of a fuzzer, any bytes, and ends the process by a signal where a promise is broken.
 
-/// A .npy file: it is read, or refused with a reason; what was read is written and read again alike. And the same bytes
-/// as the text of a header.
+/// The bytes as a .npy file: it is read, or refused with a reason; what was read is written and read again alike. Then
+/// the same bytes as the text of a header.
 void FuzzNpy(std::span<const uint8_t> input);
 /// A valid call of an operator, then changes of its tensors and lengths to any values: its plan is made or refused.
 void FuzzPlans(std::span<const uint8_t> input);

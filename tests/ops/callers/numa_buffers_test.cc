@@ -183,7 +183,8 @@ TEST_P(LargeBuffers, AreFirstWrittenOnTheNodeThatUsesThem) {
 // Merge and DropoutMask have outputs only.
 INSTANTIATE_TEST_SUITE_P(All, LargeBuffers,
                          ::testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward",
-                                           "Indexer", "IndexerBackward", "IndexerLse", "SparseLoss", "DenseLoss"),
+                                           "Indexer", "IndexerBackward", "DenseIndexerLse", "IndexerLoss",
+                                           "DenseIndexerLoss"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(NumaBuffers, AMergeHasNoneAndOtherOperatorsAreAllTested) {

@@ -276,7 +276,7 @@ struct Mistake {
   std::function<void(Args*, Options*)> make;
 };
 
-/// Of a call with B=2, N=4, S1=5, S2=40, D=16, f16.
+/// Mistakes in a call with B=2, N=4, S1=5, S2=40, D=16, f16.
 std::vector<Mistake> Mistakes() {
   static constexpr int64_t kTooMany[] = {5, 41};
   return {

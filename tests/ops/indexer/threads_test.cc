@@ -63,7 +63,8 @@ TEST_P(SparseThreads, CallersShareAContext) {
 }
 
 std::string OperatorName(const ::testing::TestParamInfo<int>& info) {
-  constexpr const char* kNames[] = {"Forward", "Backward", "Indexer", "IndexerBackward", "SparseLoss", "DenseLoss"};
+  constexpr const char* kNames[] = {"Forward",         "Backward",    "Indexer",
+                                    "IndexerBackward", "IndexerLoss", "DenseIndexerLoss"};
   return kNames[info.param];
 }
 

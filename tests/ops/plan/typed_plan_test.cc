@@ -14,10 +14,14 @@ namespace {
 template <typename... Args>
 struct Operators {};
 
-using EveryOperator =
-    Operators<AttentionArgs, AttentionGradArgs, PromptAttentionArgs, DecodeAttentionArgs, SparseAttentionArgs,
-              SparseAttentionGradArgs, LightningIndexerArgs, LightningIndexerGradArgs, DenseIndexerLseArgs,
-              SparseIndexerLossArgs, DenseIndexerLossArgs, MergeArgs>;
+// The first is no operator: it stands before the list, each of whose lines begins with a comma.
+template <typename First, typename... Args>
+struct ListOf {
+  using Type = Operators<Args...>;
+};
+#define FA_ARGS(name, function, Args, Options, text) , Args
+using EveryOperator = ListOf<void FA_OPERATORS(FA_ARGS)>::Type;
+#undef FA_ARGS
 
 template <typename Plan, typename Args>
 concept RunsOn = requires(const Plan& plan, const Args& args, Workspace& workspace, std::span<std::byte> memory) {
@@ -58,12 +62,11 @@ template <typename Args, typename Options, typename Planned>
 constexpr bool PlansItsOwn(Result<PlanFor<Planned>> (* /*plan*/)(const Args&, const Options&, Context*)) {
   return std::same_as<Args, Planned>;
 }
-static_assert(PlansItsOwn(PlanFlashAttention) && PlansItsOwn(PlanFlashAttentionGrad) &&
-              PlansItsOwn(PlanPromptFlashAttention) && PlansItsOwn(PlanDecodeAttention) &&
-              PlansItsOwn(PlanSparseFlashAttention) && PlansItsOwn(PlanSparseFlashAttentionGrad) &&
-              PlansItsOwn(PlanLightningIndexer) && PlansItsOwn(PlanLightningIndexerGrad) &&
-              PlansItsOwn(PlanDenseLightningIndexerSoftmaxLse) && PlansItsOwn(PlanSparseLightningIndexerGradKLLoss) &&
-              PlansItsOwn(PlanDenseLightningIndexerGradKLLoss) && PlansItsOwn(PlanMergePartials));
+#define FA_PLANS(name, function, Args, Options, text)        \
+  static_assert(PlansItsOwn<Args, Options>(Plan##function)); \
+  static_assert(std::same_as<decltype(function(std::declval<Args>(), std::declval<Options>(), nullptr)), Status>);
+FA_OPERATORS(FA_PLANS)
+#undef FA_PLANS
 
 TEST(TypedPlan, SaysAsAPlanWhatItSaysItself) {
   float values[16] = {};

@@ -6,17 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fa/decode_attention.h"
-#include "fa/flash_attention.h"
-#include "fa/flash_attention_grad.h"
-#include "fa/indexer_loss.h"
-#include "fa/indexer_lse.h"
-#include "fa/lightning_indexer.h"
-#include "fa/lightning_indexer_grad.h"
-#include "fa/merge.h"
-#include "fa/prompt_flash_attention.h"
-#include "fa/sparse_flash_attention.h"
-#include "fa/sparse_flash_attention_grad.h"
+#include "fa/operators.h"
 #include "fa/tensor.h"
 
 namespace fa::test {
@@ -56,19 +46,10 @@ struct CallFields {
   std::vector<LengthsField> lengths;
 };
 
-[[nodiscard]] CallFields FieldsOf(AttentionArgs* args);
-[[nodiscard]] CallFields FieldsOf(AttentionGradArgs* args);
-[[nodiscard]] CallFields FieldsOf(PromptAttentionArgs* args);
-/// The caller must be allowed to change the views that args->k and args->v span.
-[[nodiscard]] CallFields FieldsOf(DecodeAttentionArgs* args);
-[[nodiscard]] CallFields FieldsOf(SparseAttentionArgs* args);
-[[nodiscard]] CallFields FieldsOf(SparseAttentionGradArgs* args);
-[[nodiscard]] CallFields FieldsOf(LightningIndexerArgs* args);
-[[nodiscard]] CallFields FieldsOf(LightningIndexerGradArgs* args);
-[[nodiscard]] CallFields FieldsOf(DenseIndexerLseArgs* args);
-[[nodiscard]] CallFields FieldsOf(SparseIndexerLossArgs* args);
-[[nodiscard]] CallFields FieldsOf(DenseIndexerLossArgs* args);
-[[nodiscard]] CallFields FieldsOf(MergeArgs* args);
+/// For a decode the caller must be allowed to change the views that args->k and args->v span.
+#define FA_FIELDS_OF(name, function, Args, Options, text) [[nodiscard]] CallFields FieldsOf(Args* args);
+FA_OPERATORS(FA_FIELDS_OF)
+#undef FA_FIELDS_OF
 
 }  // namespace fa::test
 

@@ -200,7 +200,7 @@ void FillLoss(CallTensors& tensors, Args* args) {
   args->loss = tensors.Output({1});
 }
 
-OperatorCall SparseLoss(ValueKind kind) {
+OperatorCall IndexerLoss(ValueKind kind) {
   auto forward_tensors = std::make_shared<CallTensors>(kind);
   const SparseAttentionArgs forward = SparseArgs(*forward_tensors);
   Require(SparseFlashAttention(forward, {}));
@@ -212,11 +212,11 @@ OperatorCall SparseLoss(ValueKind kind) {
   args.sparse_indices = forward.sparse_indices;
   args.softmax_max = forward.softmax_max;
   args.softmax_sum = forward.softmax_sum;
-  return Call("SparseLoss", tensors, args, SparseIndexerLossOptions(), SparseLightningIndexerGradKLLoss,
+  return Call("IndexerLoss", tensors, args, SparseIndexerLossOptions(), SparseLightningIndexerGradKLLoss,
               PlanSparseLightningIndexerGradKLLoss, forward_tensors);
 }
 
-OperatorCall IndexerLse(ValueKind kind) {
+OperatorCall DenseIndexerLse(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   DenseIndexerLseArgs args;
   args.q_index = tensors->Input({kBatch, kRows, kHeads, kSize});
@@ -224,12 +224,12 @@ OperatorCall IndexerLse(ValueKind kind) {
   args.weights = tensors->Input({kBatch, kRows, kHeads});
   args.softmax_max_index = tensors->Output({kBatch, 1, kRows});
   args.softmax_sum_index = tensors->Output({kBatch, 1, kRows});
-  return Call("IndexerLse", tensors, args, DenseIndexerLseOptions(), DenseLightningIndexerSoftmaxLse,
+  return Call("DenseIndexerLse", tensors, args, DenseIndexerLseOptions(), DenseLightningIndexerSoftmaxLse,
               PlanDenseLightningIndexerSoftmaxLse);
 }
 
 // The statistics need not be those of the scores: any statistics give the same bits in two runs.
-OperatorCall DenseLoss(ValueKind kind) {
+OperatorCall DenseIndexerLoss(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   DenseIndexerLossArgs args;
   FillLoss(*tensors, &args);
@@ -239,7 +239,7 @@ OperatorCall DenseLoss(ValueKind kind) {
   args.softmax_sum = tensors->Constant({kBatch, 1, kRows, kHeads}, 9);
   args.softmax_max_index = tensors->Constant({kBatch, 1, kRows}, 3);
   args.softmax_sum_index = tensors->Constant({kBatch, 1, kRows}, 7);
-  return Call("DenseLoss", tensors, args, DenseIndexerLossOptions(), DenseLightningIndexerGradKLLoss,
+  return Call("DenseIndexerLoss", tensors, args, DenseIndexerLossOptions(), DenseLightningIndexerGradKLLoss,
               PlanDenseLightningIndexerGradKLLoss);
 }
 
@@ -272,19 +272,10 @@ OperatorCall DropoutMask(ValueKind kind) {
 }
 
 constexpr std::pair<std::string_view, OperatorCall (*)(ValueKind)> kMakers[] = {
-    {"Forward", Forward},
-    {"Backward", Backward},
-    {"Prompt", Prompt},
-    {"Decode", Decode},
-    {"SparseForward", SparseForward},
-    {"SparseBackward", SparseBackward},
-    {"Indexer", Indexer},
-    {"IndexerBackward", IndexerBackward},
-    {"IndexerLse", IndexerLse},
-    {"SparseLoss", SparseLoss},
-    {"DenseLoss", DenseLoss},
-    {"Merge", Merge},
-    {"DropoutMask", DropoutMask},
+#define FA_MAKER(name, function, args, options, text) {#name, name},
+    FA_OPERATORS(FA_MAKER)
+#undef FA_MAKER
+        {"DropoutMask", DropoutMask},
 };
 
 }  // namespace

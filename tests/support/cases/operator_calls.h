@@ -54,8 +54,7 @@ struct OperatorCall {
   std::function<Result<Plan>(Context*)> plan;  ///< null: an operator without plans
 };
 
-/// Calls of every operator family: "Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward",
-/// "Indexer", "IndexerBackward", "IndexerLse", "SparseLoss", "DenseLoss", "Merge", "DropoutMask".
+/// Calls of every operator, by its short name in fa/operators.h, and of "DropoutMask".
 [[nodiscard]] std::vector<OperatorCall> EveryOperator(ValueKind kind);
 [[nodiscard]] std::vector<std::string> OperatorNames();
 /// The call of that name. @throws std::out_of_range

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "tiling/sparse/make_indexer_grad_plan.h"
 #include "tiling/sparse/make_indexer_plan.h"
 #include "tiling/sparse/make_key_sum_plan.h"
 #include "tiling/sparse/make_sparse_plan.h"
@@ -44,6 +45,25 @@ TEST(TokenGroups, CoverEachTokenOnce) {
       EXPECT_EQ(covered, sequences.tokens);
     }
   }
+}
+
+TEST(IndexerGradPlan, CountsTheProductsOfEachPairOfATokenAndAKey) {
+  SparseSequences sequences = Sequences({{40, 700}, {9, 300}});
+  sequences.mask = SparseMask::kNone;
+  const IndexerGradProblem selected{.sequences = sequences, .heads = 4, .d = 32, .entries = 64};
+  const double pairs = 49 * 64, products = 3 * 4 * 32;
+  EXPECT_EQ(MakeIndexerGradPlan(selected).flops, 2 * products * pairs);
+  EXPECT_EQ(MakeIndexerGradPlan(selected).units, 49);
+  EXPECT_EQ(MakeSparseLossPlan(selected).flops, 2 * products * pairs);
+  IndexerGradProblem loss = selected;
+  loss.attention_width = 8 * 80;
+  EXPECT_EQ(MakeSparseLossPlan(loss).flops, 2 * (products + 8 * 80) * pairs);
+  loss.entries = IndexerGradProblem::kEveryKey;
+  loss.walks_twice = true;
+  const IndexerGradPlan dense = MakeDenseLossPlan(loss, 16);
+  EXPECT_EQ(dense.flops, 2 * (products + 2 * 8 * 80) * (40 * 700 + 9 * 300));
+  EXPECT_EQ(dense.units, 4);  // groups of 16 of 40 tokens and of 9
+  EXPECT_EQ(dense.tokens_per_task, 16);
 }
 
 TEST(KeySumPlan, CoversEachKeyOnceToClearAndOnceToWrite) {

@@ -61,11 +61,11 @@ void AddRunIndexer(CLI::App& run) {
        .outputs = {{"--sparse-indices", &Indexer::sparse_indices,
                     "int32 [B,S1,1,K], TND [T,1,K]: by descending score, then -1", FileUse::kNeeded,
                     [](const auto& call) {
-                      return call.PerToken(DType::kI32, {1, call.flags.sparse_count});
+                      return call.PerToken(DType::kI32, {1, CountOf(call.flags)});
                     }},
                    {"--sparse-values", &Indexer::sparse_values, "Their scores, of the query's type", FileUse::kOptional,
                     [](const auto& call) {
-                      return call.PerToken(call.args.q.dtype, {1, call.flags.sparse_count});
+                      return call.PerToken(call.args.q.dtype, {1, CountOf(call.flags)});
                     }}},
        .flags = {AddCountFlag}});
 }

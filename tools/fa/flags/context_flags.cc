@@ -55,7 +55,8 @@ std::unique_ptr<Context> MakeContext(const ContextFlags& flags) {
 
 std::unique_ptr<Context> MakeContext(const PlanContextFlags& flags) {
   if (flags.cores == 0) return MakeContext(flags.here);
-  if (flags.here.threads != 0) throw UsageError("--threads: not beside --cores, each core of which is a thread");
+  if (flags.here.threads != 0)
+    throw UsageError("--threads: given with --cores, want one of them (each core is a thread)");
   MachineOptions machine;
   machine.cores = flags.cores;
   const std::optional<Isa> isa = IsaOf(flags.here);

@@ -31,8 +31,10 @@ constexpr FlagName kFlags[] = {
 
 }  // namespace
 
+std::span<const FlagName> SharedFlagNames() { return kFlags; }
+
 const char* FindFlag(std::string_view argument, std::span<const FlagName> names) {
-  for (const std::span<const FlagName> table : {names, std::span<const FlagName>(kFlags)}) {
+  for (const std::span<const FlagName> table : {names, SharedFlagNames()}) {
     for (const auto& [name, flag] : table) {
       if (name == argument) return flag;
     }

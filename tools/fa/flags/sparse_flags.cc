@@ -5,7 +5,6 @@
 #include "flags/flag_values.h"
 
 namespace fa::tool {
-namespace {
 
 Layout SparseLayout(const SparseFlags& flags) {
   const Layout layout = ParseLayout(flags.layout);
@@ -20,30 +19,22 @@ SparseMask MaskOf(const SparseFlags& flags) {
   throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", flags.sparse_mode));
 }
 
-template <typename Options>
-void ReadSharedOptions(const SparseFlags& flags, Options& options) {
-  options.layout = SparseLayout(flags);
-  options.mask = MaskOf(flags);
-  if constexpr (requires { options.check_indices; }) options.check_indices = !flags.skip_bad_indices;
+int64_t CountOf(const SparseFlags& flags) {
+  if (flags.sparse_count < 1) throw UsageError(fmt::format("--sparse-count: {}, want at least 1", flags.sparse_count));
+  return flags.sparse_count;
 }
 
-template <typename Options>
-void ReadLossOptions(const SparseFlags& flags, Options& options) {
-  ReadSharedOptions(flags, options);
-  options.scale = flags.scale;
-  if (flags.reduction == "mean") {
-    options.reduction = LossReduction::kMean;
-  } else if (flags.reduction != "sum") {
-    throw UsageError(fmt::format("--reduction: '{}', want sum or mean", flags.reduction));
-  }
-  if (flags.target == "l1") {
-    options.target = IndexerTarget::kL1;
-  } else if (flags.target != "head-mean") {
-    throw UsageError(fmt::format("--target: '{}', want head-mean or l1", flags.target));
-  }
+LossReduction ReductionOf(const SparseFlags& flags) {
+  if (flags.reduction == "mean") return LossReduction::kMean;
+  if (flags.reduction == "sum") return LossReduction::kSum;
+  throw UsageError(fmt::format("--reduction: '{}', want sum or mean", flags.reduction));
 }
 
-}  // namespace
+IndexerTarget TargetOf(const SparseFlags& flags) {
+  if (flags.target == "l1") return IndexerTarget::kL1;
+  if (flags.target == "head-mean") return IndexerTarget::kHeadMean;
+  throw UsageError(fmt::format("--target: '{}', want head-mean or l1", flags.target));
+}
 
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
   command.add_option("--layout", flags.layout, "BSND or TND")->required();
@@ -82,24 +73,5 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags) {
   command.add_option("--target", flags.target,
                      "head-mean (default) of the attention's probabilities, or l1: divided by its sum");
 }
-
-void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options) {
-  ReadSharedOptions(flags, options);
-  options.scale = flags.scale;
-  options.block_size = flags.sparse_block_size;
-}
-
-void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options) {
-  ReadSharedOptions(flags, options);
-  if (flags.sparse_count < 1) throw UsageError(fmt::format("--sparse-count: {}, want at least 1", flags.sparse_count));
-}
-
-void ReadOptions(const SparseFlags& flags, LightningIndexerGradOptions& options) { ReadSharedOptions(flags, options); }
-
-void ReadOptions(const SparseFlags& flags, DenseIndexerLseOptions& options) { ReadSharedOptions(flags, options); }
-
-void ReadOptions(const SparseFlags& flags, SparseIndexerLossOptions& options) { ReadLossOptions(flags, options); }
-
-void ReadOptions(const SparseFlags& flags, DenseIndexerLossOptions& options) { ReadLossOptions(flags, options); }
 
 }  // namespace fa::tool

@@ -8,10 +8,8 @@
 #include <string>
 
 #include "fa/indexer_loss.h"
-#include "fa/indexer_lse.h"
-#include "fa/lightning_indexer.h"
-#include "fa/lightning_indexer_grad.h"
-#include "fa/sparse_flash_attention.h"
+#include "fa/sparse_mask.h"
+#include "fa/tensor.h"
 #include "flags/failure.h"
 
 namespace fa::tool {
@@ -38,13 +36,24 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags);
 /// Adds --reduction and --target.
 void AddLossFlags(CLI::App& command, SparseFlags& flags);
 
-/// Sets the options that the flags give. Throws UsageError.
-void ReadOptions(const SparseFlags& flags, SparseAttentionOptions& options);
-void ReadOptions(const SparseFlags& flags, LightningIndexerOptions& options);
-void ReadOptions(const SparseFlags& flags, LightningIndexerGradOptions& options);
-void ReadOptions(const SparseFlags& flags, DenseIndexerLseOptions& options);
-void ReadOptions(const SparseFlags& flags, SparseIndexerLossOptions& options);
-void ReadOptions(const SparseFlags& flags, DenseIndexerLossOptions& options);
+// The values of flags. They throw UsageError.
+[[nodiscard]] int64_t CountOf(const SparseFlags& flags);
+[[nodiscard]] Layout SparseLayout(const SparseFlags& flags);
+[[nodiscard]] SparseMask MaskOf(const SparseFlags& flags);
+[[nodiscard]] LossReduction ReductionOf(const SparseFlags& flags);
+[[nodiscard]] IndexerTarget TargetOf(const SparseFlags& flags);
+
+/// Sets those options of any operator of the family that the flags give. Throws UsageError.
+template <typename Options>
+void ReadOptions(const SparseFlags& flags, Options& options) {
+  options.layout = SparseLayout(flags);
+  options.mask = MaskOf(flags);
+  if constexpr (requires { options.check_indices; }) options.check_indices = !flags.skip_bad_indices;
+  if constexpr (requires { options.scale; }) options.scale = flags.scale;
+  if constexpr (requires { options.block_size; }) options.block_size = flags.sparse_block_size;
+  if constexpr (requires { options.reduction; }) options.reduction = ReductionOf(flags);
+  if constexpr (requires { options.target; }) options.target = TargetOf(flags);
+}
 
 }  // namespace fa::tool
 

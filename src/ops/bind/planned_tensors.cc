@@ -1,14 +1,11 @@
+#include "ops/bind/planned_tensors.h"
+
 #include <algorithm>
-#include <span>
 #include <string>
 
-#include "fa/mask.h"
 #include "layout/bind_layout.h"
 #include "layout/overlap.h"
 #include "ops/bind/argument_error.h"
-#include "ops/bind/bind_attention.h"
-#include "ops/bind/bind_attention_grad.h"
-#include "ops/bind/call_tensors.h"
 
 namespace fa::ops {
 namespace {
@@ -40,6 +37,20 @@ Status Differs(const CallTensor& got, const PlannedTensor& planned) {
 }
 
 }  // namespace
+
+std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors) {
+  std::vector<PlannedTensor> planned(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const CallTensor& tensor = tensors[i];
+    if (!tensor.required && tensor.data == nullptr) continue;
+    planned[i] = {.present = true,
+                  .dtype = tensor.dtype,
+                  .shape = *tensor.shape,
+                  .stride = *tensor.stride,
+                  .span_bytes = layout::SpanBytes({tensor.data, tensor.dtype, *tensor.shape, *tensor.stride})};
+  }
+  return planned;
+}
 
 Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned) {
   if (got.data == nullptr) {
@@ -118,29 +129,6 @@ Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const Planne
     }
   }
   return Status::Ok();
-}
-
-Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,
-                       std::span<const int64_t> cu_kv, const TensorView& dense_mask) {
-  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
-  if (Status status = CheckPlannedLengths("cu_q", cu_q, bound.cu_q); !status.ok()) return status;
-  if (Status status = CheckPlannedLengths("cu_kv", cu_kv, bound.cu_kv); !status.ok()) return status;
-  if (Status status = CheckAllApart(tensors, bound.planned); !status.ok()) return status;
-  if (bound.compressed_mask_mode < 0) return Status::Ok();
-  return VerifyCompressedMask(dense_mask, bound.compressed_mask_mode);
-}
-
-Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) {
-  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
-}
-
-Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
-  if (Status status = CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
-  return CheckPlannedLengths("lengths_kv", lengths.kv, bound.lengths_kv);
-}
-
-Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
-  return CheckRunTensors(bound.forward, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
 }
 
 }  // namespace fa::ops

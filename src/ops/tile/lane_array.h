@@ -1,0 +1,34 @@
+#ifndef FA_OPS_LANE_ARRAY_H_
+#define FA_OPS_LANE_ARRAY_H_
+
+#include <cassert>
+#include <cstdint>
+
+namespace fa::ops {
+
+/// The widest strip of any level (strip.cc compares it with the registry).
+inline constexpr int64_t kMaxStripWidth = 48;
+
+/// One value per lane of a strip, as kernels take them: in whole vectors. `= {}` sets all to 0; without it they are
+/// left as they are, which saves a tile's time on the lanes that its strips lack.
+template <typename T>
+struct alignas(64) LaneArray {
+  T values[kMaxStripWidth];
+
+  [[nodiscard]] T* data() { return values; }
+  [[nodiscard]] const T* data() const { return values; }
+  operator T*() { return values; }              // NOLINT(google-explicit-constructor): arguments of kernels
+  operator const T*() const { return values; }  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] T& operator[](int64_t lane) {
+    assert(lane >= 0 && lane < kMaxStripWidth);
+    return values[lane];
+  }
+  [[nodiscard]] const T& operator[](int64_t lane) const {
+    assert(lane >= 0 && lane < kMaxStripWidth);
+    return values[lane];
+  }
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_LANE_ARRAY_H_

@@ -1,0 +1,50 @@
+#include "tiling/sparse/make_indexer_grad_plan.h"
+
+namespace fa::tiling {
+namespace {
+
+// With 64 heads of 128 the rows and the scores of a block take 100 KB of L2, in a dense loss 130 KB with the
+// probabilities of 32 tokens, and with 128 heads of 576 of an attention 500 KB.
+constexpr int64_t kBlockKeys = 128;
+
+/// Scores, dq and dk of a pair of a token and a key, and the attention's scores.
+double FlopsOfPair(const IndexerGradProblem& problem) {
+  const int64_t attention = (problem.walks_twice ? 2 : 1) * problem.attention_width;
+  return 2 * static_cast<double>(3 * problem.heads * problem.d + attention);
+}
+
+/// A task per token.
+IndexerGradPlan Begin(const char* op, const char* reason, const IndexerGradProblem& problem) {
+  return {.op = op,
+          .block_k = kBlockKeys,
+          .groups = {},
+          .units = problem.sequences.tokens,
+          .flops = FlopsOfPair(problem) * problem.sequences.SelectableKeys(problem.entries, /*block_size=*/1),
+          .reason = reason};
+}
+
+}  // namespace
+
+IndexerGradPlan MakeIndexerGradPlan(const IndexerGradProblem& problem) {
+  return Begin("indexer backward", "gathered rows and their scores stay in L2 for three products", problem);
+}
+
+IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem) {
+  return Begin("sparse KL loss",
+               problem.attention_width == 0 ? "probabilities given; products of the indexer are kept for the gradients"
+                                            : "products of the indexer are kept for the gradients",
+               problem);
+}
+
+IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes) {
+  IndexerGradPlan plan = Begin(
+      "dense KL loss",
+      problem.walks_twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2",
+      problem);
+  plan.tokens_per_task = lanes;
+  plan.groups = MakeTokenGroups(problem.sequences, lanes);
+  plan.units = std::ssize(plan.groups);
+  return plan;
+}
+
+}  // namespace fa::tiling

@@ -1,0 +1,19 @@
+#ifndef FA_TILING_MAKE_INDEXER_GRAD_PLAN_H_
+#define FA_TILING_MAKE_INDEXER_GRAD_PLAN_H_
+
+#include <cstdint>
+
+#include "tiling/sparse/indexer_grad_plan.h"
+
+namespace fa::tiling {
+
+/// The gradients of scores whose own gradients are given.
+[[nodiscard]] IndexerGradPlan MakeIndexerGradPlan(const IndexerGradProblem& problem);
+/// The KL loss on selected keys.
+[[nodiscard]] IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem);
+/// The KL loss on every key. @param lanes  tokens that lie along a vector: those of a group
+[[nodiscard]] IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_MAKE_INDEXER_GRAD_PLAN_H_
