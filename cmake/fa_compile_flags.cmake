@@ -6,7 +6,8 @@ endif()
 
 find_program(FA_CCACHE ccache)
 if(FA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${FA_CCACHE})
+  # Without these ccache does not cache what is compiled from precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${FA_CCACHE})
 endif()
 
 add_library(fa_flags INTERFACE)

@@ -1,0 +1,1 @@
+// Of a target that only makes the precompiled headers.
