@@ -15,6 +15,7 @@
 #include "ops/ranks/agreement.h"
 #include "tiling/plan_facts.h"
 #include "tiling/plan_limits.h"
+#include "tiling/ranks/rank_plan.h"
 
 namespace fa::ops {
 

@@ -8,7 +8,6 @@
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "layout/bind_layout.h"
-#include "ops/bind/attention_rows.h"
 #include "tiling/ranks/row_shards.h"
 
 namespace fa::ops {
@@ -17,6 +16,11 @@ namespace fa::ops {
 
 /// What of `rows` the rank holds, as rows of its own tensors.
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
+
+/// The tensors of the arguments from which scores are made.
+struct ScoreTensors {
+  const TensorView &pse, &dense_mask, &drop_mask;
+};
 
 /// Refuses what no call over ranks takes.
 [[nodiscard]] Status CheckTaken(const ScoreTensors& tensors, const AttentionOptions& options);
