@@ -148,7 +148,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
-  assert(machine.strip_rows <= kMaxStripRows && choice.block_q <= kMaxBlockQ);
+  assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ where the machine is one of a level
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 
   std::array<char, 160> reason{};

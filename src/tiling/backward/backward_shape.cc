@@ -88,7 +88,7 @@ BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine
   BackwardShape shape;
   shape.block_k = ChooseBlockK(problem, machine.isa);
   shape.block_q = ChooseBlockQ(problem, machine, interleave, shape.block_k);
-  assert(shape.block_q <= kMaxBlockQ);
+  assert(shape.block_q < kFullBlockQ + machine.strip_rows);
 
   std::array<char, 200> reason{};
   std::snprintf(reason.data(), reason.size(),
