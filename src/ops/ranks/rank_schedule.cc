@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/context_impl.h"
+#include "core/integer.h"
 #include "core/run/guarded_call.h"
 #include "core/saturating.h"
 #include "layout/bind_layout.h"
@@ -29,7 +30,7 @@ using tiling::RankUnit;
 
 // A schedule looks at every pair of ranks: so many are looked at within some seconds.
 constexpr int kMostRanks = 4096;
-constexpr int64_t kMostPairs = int64_t{1} << 28;
+constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 25;
 
 Status CheckMachines(const RankMachines& machines) {
   const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
@@ -189,11 +190,21 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
+/// Refuses what would be looked at for minutes: pairs of ranks for every sequence, and the blocks of a backward's sums
+/// (chunks of keys, each with the rows of every rank and head of a group).
 Status CheckLength(const RankCall& call) {
   const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
   const int64_t pairs =
       core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
-  if (pairs <= kMostPairs) return Status::Ok();
+  int64_t blocks = 0;
+  if (call.backward) {
+    int64_t chunks = 0;
+    for (const tiling::Sequence& sequence : call.problem.sequences) {
+      chunks += core::CeilDiv(sequence.sk, tiling::kColumnKeys * call.workers);
+    }
+    blocks = core::SaturatedProduct(chunks, 2 * int64_t{call.ranks()}, call.problem.group());
+  }
+  if (pairs <= kMostPairs && blocks <= kMostBlocks) return Status::Ok();
   return Status::OutOfMemory("a schedule of " + std::to_string(sequences) + " sequences over " +
                              std::to_string(call.ranks()) + " ranks, which is too long");
 }
@@ -228,8 +239,8 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
     bound.strategy = cut->strategy;
     bound.heads_in_flight = cut->heads_in_flight;
     bound.packed = options.layout == Layout::kTND;
-    if (Status status = CheckLength(bound); !status.ok()) return status;
     UseMachines(machines, context, bound);
+    if (Status status = CheckLength(bound); !status.ok()) return status;
     RankPlan plan = MakeRankPlan(bound);
     const tiling::AttentionProblem& problem = bound.problem;
     const double flops_of_pair = bound.backward ? tiling::BackwardFlopsPerPair(problem)
