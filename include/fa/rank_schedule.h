@@ -27,7 +27,7 @@ struct RankMachines {
 
 /// One attention call over ranks before it runs, as data: who holds, sends, receives and computes what, and for how
 /// long that is predicted to take. Plan::Describe() of the call itself says the same.
-struct RankSchedule {
+struct RankSchedule {  /// What one rank holds, moves and computes.
   struct Rank {
     std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< that it holds, in this order
     int64_t sent_bytes = 0, received_bytes = 0;            ///< of one run
