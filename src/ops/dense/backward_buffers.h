@@ -59,9 +59,9 @@ class BackwardBuffers {
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
-  /// Where key `begin`, an even one, of a column starts in BackwardSlot::k.
+  /// Where key `begin`, an even one, starts in BackwardSlot::k, or in a copy of keys that the caller keeps itself.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
-    assert(begin >= 0 && begin <= paired_keys_ && (!pairs_ || begin % 2 == 0));
+    assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
     return (pairs_ ? begin / 2 : begin) * columns_qk_;
   }
 
