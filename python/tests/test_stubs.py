@@ -13,7 +13,9 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples/typed.py"
 def test_stubs_and_extension_have_the_same_names():
     stubs = ast.parse((Path(_fa.__file__).parent / "_fa.pyi").read_text())
     names = {node.name: node for node in stubs.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    assert set(names) == {name for name in vars(_fa) if not name.startswith("_")}
+    values = {node.target.id for node in stubs.body if isinstance(node, ast.AnnAssign)}
+    public = {name for name in values | set(names) if not name.startswith("_")}
+    assert public == {name for name in vars(_fa) if not name.startswith("_")}
     for name, node in names.items():
         members = {member.name for member in getattr(node, "body", []) if isinstance(member, ast.FunctionDef)}
         if isinstance(node, ast.ClassDef):
