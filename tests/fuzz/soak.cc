@@ -11,11 +11,13 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "core/context_impl.h"
 #include "fa/flash_attention.h"
 #include "fuzz/call_outputs.h"
 #include "fuzz/families.h"
@@ -51,6 +53,9 @@ class Caller {
       alone_.push_back(OutputsOf(calls_.back().get(), ContextOf(DetectIsa(), 1)));
     }
   }
+  void CallEveryOperatorOn(Context* context, Counts& counts) {
+    for (size_t at = 0; at < calls_.size(); ++at) Call(at, context, counts);
+  }
   void CallEveryOperator(Counts& counts) {
     for (size_t at = 0; at < calls_.size(); ++at)
       Call(at, ContextOf(DetectIsa(), 1 + static_cast<int>(at % kMostThreads)), counts);
@@ -80,8 +85,8 @@ class Caller {
   size_t turn_ = 0;
 };
 
-/// A call of at least so much work that all callers, started at once, are inside it at the same time on any machine,
-/// and of a workspace that no other call here exceeds. It brings the pools of a context to their full size.
+/// A call of at least so much work that all callers, started at once, are inside it at the same time on any machine.
+/// After it a context has as many executors and workspaces as the soak will ever need at once.
 class LongCall {
  public:
   explicit LongCall(Context* context) : context_(context) {}
@@ -99,20 +104,38 @@ class LongCall {
   Context* context_;
 };
 
+/// Makes all workspaces of a context as large as the largest of them, and resident.
+void EqualWorkspaces(Context* context) {
+  Context::Impl& impl = core::ImplOf(*context);
+  using Lease = Context::Impl::WorkspaceLease;
+  std::vector<std::unique_ptr<Lease>> all;
+  size_t largest = 0;
+  for (int caller = 0; caller < kThreads; ++caller) {
+    all.emplace_back(new Lease(impl.BorrowWorkspace()));  // which cannot be moved
+    largest = std::max(largest, (**all.back()).size());
+  }
+  for (const auto& workspace : all) {
+    if ((**workspace).Reserve(largest).ok()) std::memset((**workspace).data(), 0, (**workspace).size());
+  }
+}
+
 /// The pools of a context hold as many executors and workspaces as calls were ever inside it at once, each workspace as
-/// large as the largest call needed. Both would go on growing by chance for hours.
-void FillPools(Counts& counts) {
+/// large as the largest call that it was lent to. Chance would let both grow for hours.
+void FillPools(std::vector<Caller>& callers, Counts& counts) {
   for (int threads = 1; threads <= kMostThreads; ++threads) {
-    const LongCall call(ContextOf(DetectIsa(), threads));
+    Context* context = ContextOf(DetectIsa(), threads);
+    for (Caller& caller : callers) caller.CallEveryOperatorOn(context, counts);
+    const LongCall call(context);
     std::barrier start(kThreads);
-    std::vector<std::thread> callers;
+    std::vector<std::thread> long_callers;
     for (int caller = 0; caller < kThreads; ++caller) {
-      callers.emplace_back([&] {
+      long_callers.emplace_back([&] {
         start.arrive_and_wait();
         counts.wrong += call.Run().ok() ? 0 : 1;
       });
     }
-    for (std::thread& caller : callers) caller.join();
+    for (std::thread& caller : long_callers) caller.join();
+    EqualWorkspaces(context);
   }
 }
 
@@ -134,7 +157,7 @@ int Soak(int seconds) {
   std::vector<Caller> callers;
   for (int thread = 0; thread < kThreads; ++thread) callers.emplace_back(2001 + static_cast<uint64_t>(thread));
   Counts counts;
-  FillPools(counts);
+  FillPools(callers, counts);
   int64_t warm = 0, most = 0;
   const auto begin = Clock::now();
   for (int shift = 1; shift <= kShifts; ++shift) {
