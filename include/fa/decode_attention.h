@@ -23,8 +23,8 @@ enum class Antiquant : uint8_t {
 /// Tensors of a decode: few query rows against long keys. Shapes are written for BNSD; q and out have the shape of
 /// DecodeAttentionOptions::layout. Null data = absent.
 struct DecodeAttentionArgs {
-  TensorView q;  ///< [B, N, Sq, D]; f32, bf16 or f16
-  /// Keys and values, in one of three forms, each of the type of q or i8; N % Nkv == 0:
+  TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
+  /// Keys and values, in one of three forms, each of the type of q or i8 (q i8: i8); N % Nkv == 0:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor of pages of any size: [pages, page size, Nkv * D], and for BNSD also
@@ -39,16 +39,21 @@ struct DecodeAttentionArgs {
   /// i32 [B, n], n * page size >= the longest length: key j of element b is row j % page size of page
   /// block_table[b][j / page size]. Entries of pages without a key in use are ignored.
   TensorView block_table;
-  TensorView antiquant_scale;   ///< of i8 keys and values, f32, f16 or bf16: x stands for (x + offset) * scale;
-                                ///< entry 0 for keys, 1 for values, shapes as Antiquant says
+  TensorView antiquant_scale;   ///< of i8 keys and values with a q of another type, f32, f16 or bf16: x stands for (x +
+                                ///< offset) * scale; entry 0 for keys, 1 for values, shapes as Antiquant says
   TensorView antiquant_offset;  ///< optional, likewise; absent: 0
-  TensorView pse;               ///< optional bias, type of q or f32, [B|1, N, 1|Sq, >= S]: scale * QK + pse
+  TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]:
+                                ///< scale * QK + pse
   TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
   TensorView sink;           ///< optional, f32 [N]: a virtual key of that score and value 0
+  TensorView deq_scale1;     ///< q i8: one element, f32, or u64 whose low 32 bits are those of an f32: of Q K^T
+  TensorView quant_scale1;   ///< q i8: one element, f32, of any sign: of the probabilities
+  TensorView deq_scale2;     ///< q i8: as deq_scale1: of P V
   TensorView quant_scale2;   ///< of an i8 output: one element or N * Dv (any shape, any strides), f32, or bf16
                              ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
-  MutableTensorView out;     ///< [B, N, Sq, Dv], type of q, or i8: saturate(rint(O * quant_scale2 + quant_offset2))
+  MutableTensorView out;     ///< [B, N, Sq, Dv], type of q (q i8: f16), or i8:
+                             ///< saturate(rint(O * quant_scale2 + quant_offset2))
   MutableTensorView lse;     ///< optional, f32 [B, N, Sq]: max + ln(sum), -inf for a row without keys
 };
 
@@ -66,6 +71,9 @@ struct DecodeAttentionOptions {
 /// parts by Sq and the element's own length alone. A batch element gives the same bits in all three forms of keys, in
 /// any order of pages, alone or in any batch, with any number of threads. Inner products, softmax and output are
 /// accumulated in f32 and rounded once.
+///
+/// Queries of i8 are computed as PromptFlashAttention does, with the same bits: the scales of the products are
+/// required, softcap, sink and lse are refused, and a row's keys are one part.
 ///
 /// Rows and pages that no query looks at are not read. A row without keys gives out = 0.
 /// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)"), kOutOfMemory; then nothing was written.

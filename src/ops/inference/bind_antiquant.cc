@@ -39,7 +39,8 @@ Status BindAntiquant(DecodeBinding& call) {
                         : offset.data != nullptr ? "antiquant_offset"
                                                  : nullptr;
     if (given == nullptr) return Status::Ok();
-    return Status::InvalidArgument(Arg(given).Says("given, want none (") + Arg("k", ".dtype") + " is " +
+    return Status::InvalidArgument(Arg(given).Says("given, want none (") +
+                                   Arg(call.int8_products() ? "q" : "k", ".dtype") + " is " +
                                    Name(call.args.k[0].dtype) + ")");
   }
   if (scale.data == nullptr)

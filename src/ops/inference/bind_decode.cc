@@ -11,6 +11,7 @@
 #include "ops/bind/bind_parts.h"
 #include "ops/bind/check_pages.h"
 #include "ops/inference/bind_decode_parts.h"
+#include "ops/inference/product_scales.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -30,15 +31,20 @@ Status CheckCounts(const DecodeBinding& call) {
 }
 
 Status CheckTypes(const DecodeBinding& call) {
-  const DType first = call.args.k[0].dtype, query = call.args.q.dtype;
-  if (call.args.out.dtype != query && call.args.out.dtype != DType::kI8) {
-    return WrongType("out", call.args.out.dtype, TypeOf("q", query) + " or i8");
+  const DType first = call.args.k[0].dtype, query = call.args.q.dtype, out = call.args.out.dtype;
+  if (call.int8_products() && out != DType::kF16 && out != DType::kI8) {
+    return WrongType("out", out, "f16 or i8 (" + Arg("q", ".dtype") + "=i8)");
+  }
+  if (!call.int8_products() && out != query && out != DType::kI8) {
+    return WrongType("out", out, TypeOf("q", query) + " or i8");
   }
   for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const DType dtype = tensors[i].dtype;
       if (dtype != query && dtype != DType::kI8) {
-        return WrongType(NameInList(list, tensors, i).c_str(), dtype, TypeOf("q", query) + " or i8");
+        const ErrorText like_query = TypeOf("q", query);
+        return WrongType(NameInList(list, tensors, i).c_str(), dtype,
+                         call.int8_products() ? like_query : like_query + " or i8");
       }
       if (dtype != first) {
         return WrongType(NameInList(list, tensors, i).c_str(), dtype,
@@ -59,7 +65,8 @@ Status BindOneTensor(DecodeBinding& call) {
 void SetReadsOfKeys(DecodeBinding& call) {
   BoundAttention& attention = call.bound.attention;
   const KeyStorage& storage = call.bound.storage;
-  attention.decode = true;
+  attention.decode = !call.int8_products();
+  attention.problem.whole_rows = call.int8_products();
   attention.k.dtype = call.args.k[0].dtype;
   attention.v.dtype = call.args.v[0].dtype;
   if (storage.paged() || storage.quantized) {
@@ -78,6 +85,18 @@ TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   whole.shape = {mask.shape[0], heads, rows == 1 ? sq : rows, mask.shape[rank - 1]};
   whole.stride = {stride[0], rank == 4 ? stride[1] : 0, rows == 1 ? 0 : stride[rank - 2], stride[rank - 1]};
   return whole;
+}
+
+/// What only floats have: the tile program of int8 operands lacks it.
+Status CheckFloatsOnly(const DecodeBinding& call) {
+  if (!call.int8_products()) return Status::Ok();
+  const ErrorText reason = " (" + Arg("q", ".dtype") + "=i8)";
+  for (const auto& [name, data] : {std::pair<const char*, const void*>{"sink", call.args.sink.data},
+                                   std::pair<const char*, const void*>{"lse", call.args.lse.data}}) {
+    if (data != nullptr) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
+  }
+  if (call.options.softcap == 0) return Status::Ok();
+  return Status::InvalidArgument(Arg("softcap").Is(Text(call.options.softcap)) + ", want 0" + reason);
 }
 
 Status BindOutput(DecodeBinding& call) {
@@ -108,16 +127,21 @@ Status Bind(DecodeBinding& call) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND"));
   }
   // A query of another shape than the layout's is refused there.
-  if (call.args.q.shape.rank() != call.axes.rank || call.args.q.dtype > DType::kBF16) {
+  if (call.args.q.shape.rank() != call.axes.rank) {
     call.k = call.v = call.args.q;
     return BindDense(call, {});
   }
+  if (call.args.q.dtype > DType::kBF16 && !call.int8_products()) {
+    return WrongType("q", call.args.q.dtype, "f32, f16, bf16 or i8");
+  }
   if (Status status = CheckCounts(call); !status.ok()) return status;
   if (Status status = CheckTypes(call); !status.ok()) return status;
+  if (Status status = CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)); !status.ok()) return status;
+  if (Status status = CheckFloatsOnly(call); !status.ok()) return status;
   call.own_types = true;
   call.dense_mask = WithRows(call, call.args.dense_mask);
   if (call.args.pse.shape.rank() == 4) call.pse = WithRows(call, call.args.pse);
-  call.bound.storage.quantized = call.args.k[0].dtype == DType::kI8;
+  call.bound.storage.quantized = call.args.k[0].dtype == DType::kI8 && !call.int8_products();
   Status status = call.paged() ? BindKeyPages(call) : call.args.k.size() > 1 ? BindKeyList(call) : BindOneTensor(call);
   if (!status.ok()) return status;
   SetReadsOfKeys(call);

@@ -17,7 +17,7 @@ namespace fa::ops {
 struct KeyStorage {
   std::vector<layout::Rows> k, v;  ///< one tensor per batch element; empty: one tensor for all, or pages
   layout::BlockTable table;        ///< pages: all but its entries
-  bool quantized = false;          ///< i8
+  bool quantized = false;          ///< i8 for queries of a float type, with scales
   bool per_token = false;          ///< one scale and offset per key: f32 [2][B][S]; else one per column: [2][Nkv][D]
 
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }

@@ -21,6 +21,8 @@ struct DecodeBinding {
   TensorView k = {}, v = {}, pse = {}, dense_mask = {};
   bool own_types = false;  ///< the types of query, keys, values and out have been checked
 
+  /// The products of queries and keys are of bytes; else keys of i8 stand for numbers of the type of q.
+  [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
   [[nodiscard]] int64_t batch() const { return args.q.shape[axes.batch]; }
 };

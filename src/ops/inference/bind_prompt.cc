@@ -2,15 +2,13 @@
 // without keys if an offset would change the row's 0.
 #include "ops/inference/bind_prompt.h"
 
-#include <bit>
-#include <cmath>
 #include <string>
 #include <utility>
 
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
 #include "ops/bind/planned_tensors.h"
-#include "ops/inference/scale_tensor.h"
+#include "ops/inference/product_scales.h"
 
 namespace fa::ops {
 namespace {
@@ -29,30 +27,6 @@ Status CheckTypes(const PromptAttentionArgs& args) {
                                                    : WrongType("out", out, "f16 or i8 (" + Arg("q", ".dtype") + "=i8)");
   }
   return out == q || out == DType::kI8 ? Status::Ok() : WrongType("out", out, like_query + " or i8");
-}
-
-Status CheckOneElement(const WantedScale& want) {
-  if (want.tensor.data == nullptr) return Status::Ok();
-  if (Status status = CheckView(want.name, want.tensor); !status.ok()) return status;
-  if (ElementsOf(want.tensor) == 1) return Status::Ok();
-  return Status::InvalidArgument(Arg(want.name, ".shape").Is(Text(want.tensor.shape)) + ", want one element");
-}
-
-Status CheckProductScales(const PromptAttentionArgs& args) {
-  const bool wanted = args.q.dtype == DType::kI8;
-  const ErrorText reason = Arg("q", ".dtype").Is(Name(args.q.dtype));
-  const Need need = wanted ? Need::kRequired : Need::kForbidden;
-  const WantedScale scales[] = {{"deq_scale1", args.deq_scale1, need, reason},
-                                {"quant_scale1", args.quant_scale1, need, reason},
-                                {"deq_scale2", args.deq_scale2, need, reason}};
-  for (const WantedScale& scale : scales) {
-    if (Status status = CheckPresence(scale); !status.ok()) return status;
-    if (Status status = CheckOneElement(scale); !status.ok()) return status;
-    const bool packed = &scale != &scales[1];
-    if (!wanted || scale.tensor.dtype == DType::kF32 || (packed && scale.tensor.dtype == DType::kU64)) continue;
-    return WrongType(scale.name, scale.tensor.dtype, packed ? "f32 or u64" : "f32");
-  }
-  return Status::Ok();
 }
 
 Status CheckQuantizedRows(const PromptAttentionArgs& args, const Mask& mask, const BoundAttention& bound) {
@@ -133,17 +107,6 @@ AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
   return forward;
 }
 
-// Reads an f32, or a u64 whose low half holds the bits of an f32.
-float ReadScale(const TensorView& tensor) {
-  if (tensor.dtype == DType::kF32) return *static_cast<const float*>(tensor.data);
-  return std::bit_cast<float>(static_cast<uint32_t>(*static_cast<const uint64_t*>(tensor.data)));
-}
-
-Status CheckFinite(const char* name, float value) {
-  if (std::isfinite(value)) return Status::Ok();
-  return Status::InvalidArgument(Arg(name).Is(Text(value)) + ", want a finite number");
-}
-
 }  // namespace
 
 ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args) {
@@ -162,7 +125,7 @@ ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args)
 
 Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
   if (Status status = CheckTypes(args); !status.ok()) return status;
-  if (Status status = CheckProductScales(args); !status.ok()) return status;
+  if (Status status = CheckProductScales(args.q.dtype, ProductScalesOf(args)); !status.ok()) return status;
   if (Status status = CheckFloatsOnly(args, options); !status.ok()) return status;
   Result<BoundAttention> attention = BindInference(ForwardTensors(args), ForwardOptions(options),
                                                    {.lengths = {args.lengths_q, args.lengths_kv}, .own_types = true});
@@ -180,24 +143,6 @@ Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAtte
   problem.whole_rows = problem.dtype == DType::kI8;
   bound.attention.planned = KeepPlanned(TensorsOf(args));
   return bound;
-}
-
-Result<ProductScales> ReadProductScales(const PromptAttentionArgs& args, float scale) {
-  const float deq1 = ReadScale(args.deq_scale1), quant = ReadScale(args.quant_scale1);
-  const float deq2 = ReadScale(args.deq_scale2);
-  if (Status status = CheckFinite("deq_scale1", deq1); !status.ok()) return status;
-  if (Status status = CheckFinite("quant_scale1", quant); !status.ok()) return status;
-  if (Status status = CheckFinite("deq_scale2", deq2); !status.ok()) return status;
-  if (!std::isfinite(deq1 * scale)) {
-    return Status::InvalidArgument(Arg("deq_scale1").Is(Text(deq1)) + ", want one that is finite times " +
-                                   Arg("scale") + "=" + Text(scale));
-  }
-  // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
-  const bool negative = quant < 0;
-  return ProductScales{.scores = deq1 * scale,
-                       .quant = std::fabs(quant),
-                       .limit = negative ? 128.0f : 127.0f,
-                       .product = negative ? -deq2 : deq2};
 }
 
 Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args) {

@@ -23,17 +23,6 @@ struct BoundPrompt {
 /// The rows of checked arguments; they point into `bound`.
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args);
 
-/// The scales of an int8 product call, read in Run.
-struct ProductScales {
-  float scores = 1;   ///< of the exact inner products: deq_scale1 * scale
-  float quant = 1;    ///< of the probabilities, not negative: the sign is in `product`
-  float limit = 127;  ///< of the quantized probabilities
-  float product = 1;  ///< of the exact P8 V
-};
-
-/// @return kInvalidArgument for a scale that is not finite
-[[nodiscard]] Result<ProductScales> ReadProductScales(const PromptAttentionArgs& args, float scale);
-
 }  // namespace fa::ops
 
 #endif  // FA_OPS_BIND_PROMPT_H_

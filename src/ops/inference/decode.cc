@@ -1,18 +1,24 @@
-// DecodeAttention: bind -> plan -> run. The tile program is the forward's; only where it finds keys differs.
+// DecodeAttention: bind -> plan -> run. The tile program is the forward's, or that of int8 operands; only where it
+// finds keys differs.
 
+#include <type_traits>
 #include <utility>
 
 #include "fa/decode_attention.h"
 #include "ops/dense/forward_program.h"
 #include "ops/inference/antiquant.h"
 #include "ops/inference/bind_decode.h"
+#include "ops/inference/int8_program.h"
 #include "ops/inference/output_scales.h"
+#include "ops/inference/product_scales.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 
 namespace fa {
 namespace {
 
+/// `Program`: ForwardProgram or, for queries of i8, Int8Program.
+template <typename Program>
 class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
  public:
   DecodePlanImpl(Context& context, ops::BoundDecode bound)
@@ -27,21 +33,28 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
   [[nodiscard]] Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const override {
     if (Status status = ops::CheckDecodeRunArgs(bound_, args); !status.ok()) return status;
     ops::ForwardRows rows = ops::RowsOf(bound_, args);
-    if (bound_.storage.quantized) {
-      ops::ReadAntiquant(bound_, {args.antiquant_scale, args.antiquant_offset},
-                         reinterpret_cast<float*>(workspace + antiquant_at_), rows);
-    }
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {
       quantization = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2,
                                            core::kernels::Int8KernelsFor(context().isa()), workspace + scales_at_);
     }
-    return program_.Run(*this, rows, workspace, bound_.scales.quantized ? &quantization : nullptr);
+    const ops::OutputQuantization* quantized = bound_.scales.quantized ? &quantization : nullptr;
+    if constexpr (std::is_same_v<Program, ops::Int8Program>) {
+      const auto scales = ops::ReadProductScales(ops::ProductScalesOf(args), bound_.attention.scale);
+      if (!scales.ok()) return scales.status();
+      return program_.Run(*this, rows, *scales, quantized, workspace);
+    } else {
+      if (bound_.storage.quantized) {
+        ops::ReadAntiquant(bound_, {args.antiquant_scale, args.antiquant_offset},
+                           reinterpret_cast<float*>(workspace + antiquant_at_), rows);
+      }
+      return program_.Run(*this, rows, workspace, quantized);
+    }
   }
 
  private:
   ops::BoundDecode bound_;
-  ops::ForwardProgram program_;
+  Program program_;
   size_t antiquant_at_ = 0, scales_at_ = 0;
 };
 
@@ -49,7 +62,9 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
 
 Result<PlanFor<DecodeAttentionArgs>> PlanDecodeAttention(const DecodeAttentionArgs& args,
                                                          const DecodeAttentionOptions& options, Context* context) {
-  return ops::MakePlan<DecodePlanImpl>(context, [&] { return ops::BindDecode(args, options); });
+  const auto bind = [&] { return ops::BindDecode(args, options); };
+  if (args.q.dtype == DType::kI8) return ops::MakePlan<DecodePlanImpl<ops::Int8Program>>(context, bind);
+  return ops::MakePlan<DecodePlanImpl<ops::ForwardProgram>>(context, bind);
 }
 
 Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options, Context* context) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/kernels/int8/int8_kernel_types.h"
-#include "layout/rows_view.h"
+#include "layout/stored_rows.h"
 #include "tiling/forward/forward_plan.h"
 #include "tiling/problem.h"
 
@@ -17,7 +17,7 @@ class Int8Panels {
  public:
   /// What the panels are packed from, kept by the caller.
   struct Source {
-    const layout::RowsView &k, &v;
+    const layout::StoredRows &k, &v;
     int sign;  ///< of the scale: the starts of negated scores differ
   };
   Int8Panels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
@@ -26,8 +26,12 @@ class Int8Panels {
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::Int8Table& kernels);
 
+  /// Memory of a worker for kKeyStep rows each of K and V, which do not lie evenly apart where a page ends.
+  struct Staging {
+    std::byte *k, *v;
+  };
   /// Runs a pack task.
-  void Pack(const tiling::PackItem& item) const;
+  void Pack(const tiling::PackItem& item, const Staging& staging) const;
 
   /// The starts of the scores of the keys from `key` on, a multiple of a group.
   [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const {

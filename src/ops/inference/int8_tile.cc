@@ -116,17 +116,21 @@ Int8Tile::Int8Tile(const tiling::AttentionProblem& problem, const tiling::Forwar
       workspace_(workspace),
       score_tile_(problem, kernels.passes, rows.scores),
       panels_(problem, plan, kernels.words,
-              {rows.k.view, rows.v.view, static_cast<int>(score_tile_.passes().scale().q_multiplier)},
+              {rows.k, rows.v, static_cast<int>(score_tile_.passes().scale().q_multiplier)},
               workspace + buffers.slots) {}
 
 void Int8Tile::operator()(int32_t task, int worker) {
   const auto tiles = static_cast<int64_t>(plan_.items.size()), packs = static_cast<int64_t>(plan_.packs.size());
+  if (task >= tiles + packs) return;
+  std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
+  const Int8Scratch scratch =
+      Int8Scratch::Carve(memory, problem_, rows_.out.rows.dtype, plan_.slot_rows, kernels_.words);
   if (task < tiles) {
-    std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
-    RunTile(plan_.items[static_cast<size_t>(task)],
-            Int8Scratch::Carve(memory, problem_, rows_.out.rows.dtype, plan_.slot_rows, kernels_.words));
-  } else if (task < tiles + packs) {
-    panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
+    RunTile(plan_.items[static_cast<size_t>(task)], scratch);
+  } else {
+    assert(kernels_.words.strips[0].width >= kKeyStep);  // so that a column of scratch has room for rows of bytes
+    panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)],
+                 {reinterpret_cast<std::byte*>(scratch.panel), reinterpret_cast<std::byte*>(scratch.product)});
   }
 }
 

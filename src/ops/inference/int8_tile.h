@@ -6,8 +6,9 @@
 
 #include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
-#include "ops/inference/bind_prompt.h"
+#include "ops/bind/attention_rows.h"
 #include "ops/inference/int8_panels.h"
+#include "ops/inference/product_scales.h"
 #include "ops/tile/output_rows.h"
 #include "ops/tile/score_tile.h"
 #include "tiling/forward/forward_plan.h"

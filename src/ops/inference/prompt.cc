@@ -8,6 +8,7 @@
 #include "ops/inference/bind_prompt.h"
 #include "ops/inference/int8_program.h"
 #include "ops/inference/output_scales.h"
+#include "ops/inference/product_scales.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 
@@ -41,7 +42,8 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
     }
     const ops::OutputQuantization* quantized = bound_.scales.quantized ? &quantization : nullptr;
     if constexpr (std::is_same_v<Program, ops::Int8Program>) {
-      const Result<ops::ProductScales> scales = ops::ReadProductScales(args, program_.bound().scale);
+      const Result<ops::ProductScales> scales =
+          ops::ReadProductScales(ops::ProductScalesOf(args), program_.bound().scale);
       if (!scales.ok()) return scales.status();
       return program_.Run(*this, rows, *scales, quantized, workspace);
     } else {

@@ -70,7 +70,9 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        c->args.q.shape = {2, 4, 24};
      }},
-    {"QueryOfAnotherType", kOne, "q.dtype=i8, want f32, f16 or bf16", [](Call* c) { c->args.q.dtype = DType::kI8; }},
+    {"QueryOfAnotherType", kOne, "q.dtype=u8, want f32, f16, bf16 or i8",
+     [](Call* c) { c->args.q.dtype = DType::kU8; }},
+    {"QueryOfInt8", kOne, "k.dtype=f16, want i8 (q.dtype)", [](Call* c) { c->args.q.dtype = DType::kI8; }},
     {"KeyOfAnotherType", kOne, "k.dtype=bf16, want f16 (q.dtype) or i8", [](Call* c) { c->k[0].dtype = DType::kBF16; }},
     {"ValueOfTheOtherType", kList, "v[1].dtype=i8, want f16 (k[0].dtype)", [](Call* c) { c->v[1].dtype = DType::kI8; }},
     {"KeyOfAnotherHeadSize", kOne, "k.shape[3]=23, want 24 (q.shape[3])", [](Call* c) { c->k[0].shape[3] = 23; }},

@@ -1,0 +1,70 @@
+#include "ops/inference/product_scales.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
+#include "ops/inference/scale_tensor.h"
+
+namespace fa::ops {
+namespace {
+
+Status CheckOneElement(const WantedScale& want) {
+  if (want.tensor.data == nullptr) return Status::Ok();
+  if (Status status = CheckView(want.name, want.tensor); !status.ok()) return status;
+  if (ElementsOf(want.tensor) == 1) return Status::Ok();
+  return Status::InvalidArgument(Arg(want.name, ".shape").Is(Text(want.tensor.shape)) + ", want one element");
+}
+
+// Reads an f32, or a u64 whose low half holds the bits of an f32.
+float ReadScale(const TensorView& tensor) {
+  if (tensor.dtype == DType::kF32) return *static_cast<const float*>(tensor.data);
+  return std::bit_cast<float>(static_cast<uint32_t>(*static_cast<const uint64_t*>(tensor.data)));
+}
+
+Status CheckFinite(const char* name, float value) {
+  if (std::isfinite(value)) return Status::Ok();
+  return Status::InvalidArgument(Arg(name).Is(Text(value)) + ", want a finite number");
+}
+
+}  // namespace
+
+Status CheckProductScales(DType q, const ProductScaleTensors& tensors) {
+  const bool wanted = q == DType::kI8;
+  const ErrorText reason = Arg("q", ".dtype").Is(Name(q));
+  const Need need = wanted ? Need::kRequired : Need::kForbidden;
+  const WantedScale scales[] = {{"deq_scale1", tensors.deq_scale1, need, reason},
+                                {"quant_scale1", tensors.quant_scale1, need, reason},
+                                {"deq_scale2", tensors.deq_scale2, need, reason}};
+  for (const WantedScale& scale : scales) {
+    if (Status status = CheckPresence(scale); !status.ok()) return status;
+    if (Status status = CheckOneElement(scale); !status.ok()) return status;
+    const bool packed = &scale != &scales[1];
+    if (!wanted || scale.tensor.dtype == DType::kF32 || (packed && scale.tensor.dtype == DType::kU64)) continue;
+    return WrongType(scale.name, scale.tensor.dtype, packed ? "f32 or u64" : "f32");
+  }
+  return Status::Ok();
+}
+
+Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, float scale) {
+  const float deq1 = ReadScale(tensors.deq_scale1), quant = ReadScale(tensors.quant_scale1);
+  const float deq2 = ReadScale(tensors.deq_scale2);
+  if (Status status = CheckFinite("deq_scale1", deq1); !status.ok()) return status;
+  if (Status status = CheckFinite("quant_scale1", quant); !status.ok()) return status;
+  if (Status status = CheckFinite("deq_scale2", deq2); !status.ok()) return status;
+  if (!std::isfinite(deq1 * scale)) {
+    return Status::InvalidArgument(Arg("deq_scale1").Is(Text(deq1)) + ", want one that is finite times " +
+                                   Arg("scale") + "=" + Text(scale));
+  }
+  // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
+  const bool negative = quant < 0;
+  return ProductScales{.scores = deq1 * scale,
+                       .quant = std::fabs(quant),
+                       .limit = negative ? 128.0f : 127.0f,
+                       .product = negative ? -deq2 : deq2};
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,288 @@
+// Decode of int8 queries: against the formula in double where the keys are one tensor, and with the same bits in the
+// other forms of keys.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "fa/decode_attention.h"
+#include "ops/inference/prompt/prompt_case.h"
+#include "support/execution/contexts.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+PromptCase Int8Case(DType out, int64_t sq = 1) {
+  PromptCase c;
+  c.dtype = DType::kI8;
+  c.out_dtype = out;
+  c.heads = 4;
+  c.heads_kv = 2;
+  c.batch = 3;
+  c.sq = sq;
+  c.sk = 83;
+  c.d = c.dv = 32;
+  c.lengths_kv = {83, 0, 37};
+  c.lengths_q = {sq, sq, sq};
+  c.deq1 = 1.0F / 2000;
+  c.quant2 = 60;
+  return c;
+}
+
+/// The decode that a prompt call of the same tensors is.
+struct Decode {
+  explicit Decode(const PromptProblem& problem) : prompt(problem.args()), k{prompt.k}, v{prompt.v} {
+    args.q = prompt.q;
+    args.lengths_q = prompt.lengths_q;
+    args.lengths_kv = prompt.lengths_kv;
+    args.pse = prompt.pse;
+    args.dense_mask = prompt.dense_mask;
+    args.deq_scale1 = prompt.deq_scale1;
+    args.quant_scale1 = prompt.quant_scale1;
+    args.deq_scale2 = prompt.deq_scale2;
+    args.quant_scale2 = prompt.quant_scale2;
+    args.quant_offset2 = prompt.quant_offset2;
+    args.out = prompt.out;
+    const PromptAttentionOptions from = problem.options();
+    options.layout = from.layout;
+    options.heads = from.heads;
+    options.scale = from.scale;
+    options.mask = from.mask;
+  }
+  Status Run(Context* context) {
+    args.k = k;
+    args.v = v;
+    return DecodeAttention(args, options, context);
+  }
+
+  PromptAttentionArgs prompt;
+  std::vector<TensorView> k, v;
+  DecodeAttentionArgs args;
+  DecodeAttentionOptions options;
+};
+
+::testing::AssertionResult DecodesLikeTheReference(const PromptCase& c, Context* context) {
+  const PromptProblem problem(c);
+  Decode decode(problem);
+  const Snapshot before = problem.TakeSnapshot();
+  before.Forget();
+  const Status status = decode.Run(context);
+  if (!status.ok()) return ::testing::AssertionFailure() << status.message();
+  if (before.FirstChange() >= 0) return ::testing::AssertionFailure() << "a buffer was overwritten";
+  return MatchesExpected(problem, problem.MakeExpected());
+}
+
+class DecodeInt8 : public ::testing::TestWithParam<Isa> {
+ protected:
+  [[nodiscard]] static Context* context() { return ContextOf(GetParam()); }
+};
+
+TEST_P(DecodeInt8, EveryHeadSize) {
+  for (const int64_t d : {1, 2, 3, 5, 8, 17, 64, 65, 128, 257}) {
+    for (const DType out : {DType::kF16, DType::kI8}) {
+      PromptCase c = Int8Case(out);
+      c.d = d;
+      c.dv = d % 2 == 0 ? d : d + 3;
+      c.deq1 = 1.0F / (300 * std::sqrt(static_cast<float>(d)));
+      EXPECT_TRUE(DecodesLikeTheReference(c, context())) << "d " << d << ", " << Name(out);
+    }
+  }
+}
+
+TEST_P(DecodeInt8, EveryLayoutAndNumberOfRows) {
+  for (const Layout layout : {Layout::kBSH, Layout::kBSND, Layout::kBNSD, Layout::kBNSD_BSND}) {
+    for (const int64_t sq : {1, 2, 16, 17}) {
+      PromptCase c = Int8Case(DType::kF16, sq);
+      c.layout = layout;
+      c.lengths_q[2] = 1;
+      EXPECT_TRUE(DecodesLikeTheReference(c, context())) << Name(layout) << " Sq " << sq;
+    }
+  }
+}
+
+TEST_P(DecodeInt8, MasksBiasesAndScales) {
+  PromptCase c = Int8Case(DType::kI8, 3);
+  c.mask.mode = 3;
+  EXPECT_TRUE(DecodesLikeTheReference(c, context())) << "mask";
+  c = Int8Case(DType::kF16, 2);
+  c.dense_mask = PromptMask::kHeads;
+  c.pse = true;
+  EXPECT_TRUE(DecodesLikeTheReference(c, context())) << "dense mask and bias";
+  c = Int8Case(DType::kI8);
+  c.lengths_kv[1] = 5;  // an offset would move the 0 of a row without keys
+  c.with_offset = c.per_column = c.packed_deq = true;
+  c.offset2 = 5.25F;
+  c.quant1 = -127;
+  EXPECT_TRUE(DecodesLikeTheReference(c, context())) << "scales";
+}
+
+/// Keys or values of BNSD as one tensor per batch element, or as pages; rows past the lengths are not copied.
+class MovedKeys {
+ public:
+  MovedKeys(const TensorView& from, const std::vector<int64_t>& lengths) : from_(from), lengths_(lengths) {}
+
+  std::vector<TensorView> List() {
+    std::vector<TensorView> list;
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      const Dims shape{1, from_.shape[1], lengths_[b], from_.shape[3]};
+      int8_t* to = Memory(shape);
+      for (int64_t n = 0; n < shape[1]; ++n) {
+        for (int64_t j = 0; j < shape[2]; ++j) to = CopyRow(static_cast<int64_t>(b), n, j, to);
+      }
+      list.push_back({memory_.back().data(), DType::kI8, shape, {}});
+    }
+    return list;
+  }
+
+  /// Page p of element b is page `table[b][p]`, filled with -128 past the length.
+  std::vector<TensorView> Pages(int64_t page_rows, const std::vector<std::vector<int32_t>>& table, int64_t pages,
+                                bool heads_apart) {
+    const int64_t heads = from_.shape[1], size = from_.shape[3];
+    const Dims shape = heads_apart ? Dims{pages, heads, page_rows, size} : Dims{pages, page_rows, heads * size};
+    int8_t* data = Memory(shape);
+    std::fill_n(data, memory_.back().size(), int8_t{-128});
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      for (int64_t n = 0; n < heads; ++n) {
+        for (int64_t j = 0; j < lengths_[b]; ++j) {
+          const int64_t page = table[b][static_cast<size_t>(j / page_rows)], row = j % page_rows;
+          const int64_t at = heads_apart ? ((page * heads + n) * page_rows + row) * size
+                                         : ((page * page_rows + row) * heads + n) * size;
+          CopyRow(static_cast<int64_t>(b), n, j, data + at);
+        }
+      }
+    }
+    return {{data, DType::kI8, shape, {}}};
+  }
+
+ private:
+  int8_t* Memory(const Dims& shape) {
+    int64_t size = 1;
+    for (int i = 0; i < shape.rank(); ++i) size *= shape[i];
+    return memory_.emplace_back(std::max<int64_t>(size, 1)).data();
+  }
+  int8_t* CopyRow(int64_t b, int64_t n, int64_t j, int8_t* to) const {
+    const int64_t heads = from_.shape[1], rows = from_.shape[2], size = from_.shape[3];
+    const int64_t at = from_.stride.empty() ? ((b * heads + n) * rows + j) * size
+                                            : b * from_.stride[0] + n * from_.stride[1] + j * from_.stride[2];
+    std::memcpy(to, static_cast<const int8_t*>(from_.data) + at, static_cast<size_t>(size));
+    return to + size;
+  }
+
+  TensorView from_;
+  std::vector<int64_t> lengths_;
+  std::vector<std::vector<int8_t>> memory_;
+};
+
+TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
+  for (const int64_t sq : {1, 17}) {
+    PromptCase c = Int8Case(DType::kF16, sq);
+    c.d = 40;
+    c.dv = 24;
+    const PromptProblem problem(c);
+    Decode decode(problem);
+    ASSERT_TRUE(decode.Run(context()).ok());
+    const std::vector<double> want = problem.Outputs();
+    ASSERT_TRUE(MatchesExpected(problem, problem.MakeExpected()));
+    const auto same_bits = [&](const char* form) {
+      const Snapshot before = problem.TakeSnapshot();
+      before.Forget();
+      const Status status = decode.Run(context());
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(problem.Outputs(), want) << form << " Sq " << sq;
+    };
+    MovedKeys k(decode.prompt.k, c.lengths_kv), v(decode.prompt.v, c.lengths_kv);
+    decode.k = k.List();
+    decode.v = v.List();
+    same_bits("list");
+    for (const int64_t page_rows : {1, 3, 7, 8, 12, 16, 100}) {
+      std::vector<std::vector<int32_t>> table(c.lengths_kv.size());
+      const int64_t columns = (c.sk + page_rows - 1) / page_rows;
+      auto pages = static_cast<int32_t>(columns * c.batch);
+      const int64_t all = pages + 1;
+      std::vector<int32_t> entries;
+      for (auto& row : table) {
+        for (int64_t p = 0; p < columns; ++p) row.push_back(pages--);  // in descending order; page 0 is nobody's
+        entries.insert(entries.end(), row.begin(), row.end());
+      }
+      decode.args.block_table = {entries.data(), DType::kI32, {c.batch, columns}, {}};
+      for (const bool heads_apart : {false, true}) {
+        decode.k = k.Pages(page_rows, table, all, heads_apart);
+        decode.v = v.Pages(page_rows, table, all, heads_apart);
+        same_bits("pages");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, DecodeInt8, ::testing::ValuesIn(IsaLevels()),
+                         [](const auto& info) { return IsaName(info.param); });
+
+TEST(DecodeInt8Threads, BitsDoNotDependOnTheirNumber) {
+  PromptCase c = Int8Case(DType::kF16, 5);
+  c.sk = 700;
+  c.lengths_kv = {700, 0, 333};
+  const PromptProblem problem(c);
+  Decode decode(problem);
+  ASSERT_TRUE(decode.Run(ContextOf(DetectIsa(), 1)).ok());
+  const std::vector<double> want = problem.Outputs();
+  for (const int threads : {2, 3}) {
+    const Snapshot before = problem.TakeSnapshot();
+    before.Forget();
+    ASSERT_TRUE(decode.Run(ContextOf(DetectIsa(), threads)).ok());
+    EXPECT_EQ(problem.Outputs(), want) << threads;
+  }
+}
+
+TEST(DecodeInt8Errors, NameTheArgument) {
+  struct Mistake {
+    const char* message;
+    std::function<void(Decode*)> make;
+  };
+  static const float kOne = 1;
+  const TensorView scale{&kOne, DType::kF32, {1}, {}};
+  std::vector<float> floats(12);
+  const Mistake mistakes[] = {
+      {"deq_scale1: missing, want it (q.dtype=i8)", [](Decode* d) { d->args.deq_scale1 = {}; }},
+      {"quant_scale1: missing, want it (q.dtype=i8)", [](Decode* d) { d->args.quant_scale1 = {}; }},
+      {"deq_scale2: missing, want it (q.dtype=i8)", [](Decode* d) { d->args.deq_scale2 = {}; }},
+      {"quant_scale1.dtype=f16, want f32", [](Decode* d) { d->args.quant_scale1.dtype = DType::kF16; }},
+      {"quant_scale2: missing, want it", [](Decode* d) { d->args.out.dtype = DType::kI8; }},
+      {"out.dtype=f32, want f16 or i8 (q.dtype=i8)", [](Decode* d) { d->args.out.dtype = DType::kF32; }},
+      {"k.dtype=f16, want i8 (q.dtype)", [](Decode* d) { d->k[0].dtype = DType::kF16; }},
+      {"antiquant_scale: given, want none", [&](Decode* d) { d->args.antiquant_scale = scale; }},
+      {"sink: given, want none (q.dtype=i8)",
+       [&](Decode* d) {
+         d->args.sink = {floats.data(), DType::kF32, {4}, {}};
+       }},
+      {"lse: given, want none (q.dtype=i8)",
+       [&](Decode* d) {
+         d->args.lse = {floats.data(), DType::kF32, {3, 4, 1}, {}};
+       }},
+      {"softcap=2, want 0 (q.dtype=i8)", [](Decode* d) { d->options.softcap = 2; }},
+      {"q.dtype=u8, want f32, f16, bf16 or i8", [](Decode* d) { d->args.q.dtype = DType::kU8; }},
+  };
+  const PromptProblem problem(Int8Case(DType::kF16));
+  for (const Mistake& mistake : mistakes) {
+    Decode decode(problem);
+    mistake.make(&decode);
+    const Snapshot before = problem.TakeSnapshot();
+    const Status status = decode.Run(nullptr);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << mistake.message;
+    EXPECT_THAT(status.message(), HasSubstr(mistake.message));
+    EXPECT_LT(before.FirstChange(), 0) << mistake.message;
+  }
+  PromptCase infinite = Int8Case(DType::kF16);
+  infinite.deq2 = INFINITY;
+  const PromptProblem broken(infinite);
+  EXPECT_THAT(Decode(broken).Run(nullptr).message(), HasSubstr("deq_scale2=inf, want a finite number"));
+}
+
+}  // namespace
+}  // namespace fa::test
