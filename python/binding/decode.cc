@@ -46,6 +46,9 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*
   args.block_table = arrays.In("block_table");
   args.antiquant_scale = arrays.In("antiquant_scale");
   args.antiquant_offset = arrays.In("antiquant_offset");
+  args.deq_scale1 = arrays.In("deq_scale1");
+  args.quant_scale1 = arrays.In("quant_scale1");
+  args.deq_scale2 = arrays.In("deq_scale2");
   args.pse = arrays.In("pse");
   args.dense_mask = arrays.In("dense_mask");
   args.sink = arrays.In("sink");

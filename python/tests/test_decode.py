@@ -143,6 +143,29 @@ def test_int8_keys_and_output():
     assert not ((rounded - (out * 50)).abs().max() > 0.5 + 2**-12)
 
 
+def test_int8_queries_have_the_bits_of_a_prompt_in_every_form_of_keys():
+    q, k, v = (torch.randint(-20, 21, t.shape, dtype=torch.int8) for t in random_qkv())
+    scales = {"deq_scale1": torch.tensor([0.01]), "quant_scale1": torch.tensor([127.0]), "deq_scale2": torch.tensor([0.1])}
+    call = {"lengths_kv": LENGTHS, "scale": SCALE, **scales}
+    want = fa.prompt_flash_attention(q, k, v, **call)
+    assert want.dtype == torch.float16 and want.abs().max() > 0
+    order = torch.arange(B * (S // PAGE + 1), dtype=torch.int32).flip(0).view(B, -1)
+    pages = [torch.full((order.numel(), NKV, PAGE, D), -128, dtype=torch.int8) for _ in range(2)]
+    for to, tensor in zip(pages, (k, v), strict=True):
+        for b, length in enumerate(LENGTHS):
+            for j in range(length):
+                to[order[b, j // PAGE], :, j % PAGE] = tensor[b, :, j]
+    for decode in (fa.decode_attention, decode_attention):
+        assert torch.equal(decode(q, k, v, **call), want)
+        assert torch.equal(decode(q, [t for t in k[:, None]], [t for t in v[:, None]], **call), want)
+        assert torch.equal(decode(q, *pages, block_table=order, **call), want)
+        with pytest.raises(ValueError, match="deq_scale2: missing, want it"):
+            decode(q, k, v, **{**call, "deq_scale2": None})
+        with pytest.raises(ValueError, match="deq_scale1: given, want none"):
+            decode(q.float(), k.float(), v.float(), **call)
+    assert decode_attention(q, k, v, **call, quant_scale2=torch.tensor([50.0])).dtype == torch.int8
+
+
 def caches():
     """Views of larger memory, as caches are."""
     torch.manual_seed(5)

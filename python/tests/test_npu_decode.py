@@ -194,6 +194,13 @@ def test_int8_queries_are_a_prompt_s():
     want = fa.prompt_flash_attention(q, k, v, scale=SCALE, lengths_kv=LENGTHS, **scales)
     renamed = {name.replace("deq", "dequant"): value for name, value in scales.items()}
     assert torch.equal(fused(q, k, v, **renamed)[0], want)
+    one = fa.prompt_flash_attention(q[:, :, :1].contiguous(), k, v, scale=SCALE, lengths_kv=LENGTHS, **scales)
+    assert torch.equal(incre(q[:, :, :1].contiguous(), k, v, **renamed), one)
+    for call in (fused, incre):
+        with pytest.raises(ValueError, match="dequant_scale1: given, want none"):
+            call(*random_qkv(sq=1), **renamed)
+    with pytest.raises(ValueError, match="query_rope: given with int8 queries, want none"):
+        fused(q, k, v, query_rope=q.half(), key_rope=k.half(), **renamed)
 
 
 def test_paged_attention_writes_its_output():

@@ -14,6 +14,7 @@
 #include "aclnnop/aclnn_incre_flash_attention_v3.h"
 #include "aclnnop/aclnn_incre_flash_attention_v4.h"
 #include "ops/inference/decode/decode_case.h"
+#include "ops/inference/prompt/prompt_case.h"
 #include "ops/inference/strided_scales.h"
 
 namespace fa::test {
@@ -206,6 +207,48 @@ TEST(IncreBits, Int8Results) {
     face.p.out = face.handles().Tensor(got.data(), ACL_INT8, {2, 6, 1, 24});
     ASSERT_EQ(RunFace(version, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
     EXPECT_EQ(got, want);
+  }
+}
+
+// Int8 queries are those of prompt attention.
+TEST(IncreBits, Int8Queries) {
+  for (const DecodeVersion version : {DecodeVersion::kV2, DecodeVersion::kV3, DecodeVersion::kV4}) {
+    PromptCase c;
+    c.dtype = DType::kI8;
+    c.out_dtype = DType::kF16;
+    c.heads = 6;
+    c.heads_kv = 2;
+    c.batch = 2;
+    c.sq = 1;
+    c.sk = 70;
+    c.lengths_kv = {70, 33};
+    c.layout = version == DecodeVersion::kV4 ? Layout::kBSND : Layout::kBNSD;
+    const PromptProblem prompt(c);
+    ASSERT_TRUE(prompt.Run(nullptr).ok());
+    const std::vector<double> want = prompt.Outputs();
+    const PromptAttentionArgs args = prompt.args();
+    const Snapshot before = prompt.TakeSnapshot();
+    before.Forget();
+    const DecodeProblem other(Usual());
+    DecodeFace face(other);
+    Handles& handles = face.handles();
+    DecodeParameters p{.lengths = handles.Array({args.lengths_kv.begin(), args.lengths_kv.end()})};
+    p.query = handles.Tensor(args.q);
+    p.key = face.List({&args.k, 1});
+    p.value = face.List({&args.v, 1});
+    p.dequant1 = handles.Tensor(args.deq_scale1);
+    p.quant1 = handles.Tensor(args.quant_scale1);
+    p.dequant2 = handles.Tensor(args.deq_scale2);
+    p.out = handles.Tensor(args.out);
+    p.heads = c.heads;
+    p.heads_kv = c.heads_kv;
+    p.scale = static_cast<double>(prompt.options().scale.value_or(1.0F / std::sqrt(static_cast<float>(c.d))));
+    p.layout = Name(c.layout);
+    ASSERT_EQ(RunFace(version, p), ACL_SUCCESS) << aclGetRecentErrMsg();
+    EXPECT_EQ(prompt.Outputs(), want);
+    p.quant1 = nullptr;
+    EXPECT_EQ(RunFace(version, p), ACLNN_ERR_PARAM_INVALID);
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("quantScale1: missing, want it (query.dtype=i8)"));
   }
 }
 

@@ -18,10 +18,11 @@ namespace {
 constexpr uint64_t kCases = 12;       // of each family
 constexpr uint64_t kMostCases = 400;  // until every argument was given
 
-/// Fields of the operator that calls of the family never have: of int8 prompts, or of the others.
+/// Fields of the operator that calls of the family never have: of int8 queries, or of the others.
 std::set<std::string> NeverGiven(std::string_view family) {
-  if (family == "Prompt") return {"deq_scale1", "quant_scale1", "deq_scale2"};
+  if (family == "Prompt" || family == "Decode") return {"deq_scale1", "quant_scale1", "deq_scale2"};
   if (family == "PromptInt8") return {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"};
+  if (family == "DecodeInt8") return {"antiquant_scale", "antiquant_offset", "block_table", "sink", "lse"};
   return {};
 }
 

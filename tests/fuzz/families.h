@@ -21,6 +21,7 @@ namespace fa::test {
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomPromptCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomInt8PromptCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomDecodeCall(uint64_t seed);
+[[nodiscard]] std::unique_ptr<FuzzCall> RandomInt8DecodeCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomSparseForwardCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomSparseBackwardCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomIndexerCall(uint64_t seed);
@@ -44,6 +45,7 @@ inline constexpr Family kFamilies[] = {
     {"Prompt", RandomPromptCall},
     {"PromptInt8", RandomInt8PromptCall},
     {"Decode", RandomDecodeCall},
+    {"DecodeInt8", RandomInt8DecodeCall},
     {"SparseForward", RandomSparseForwardCall},
     {"SparseBackward", RandomSparseBackwardCall},
     {"Indexer", RandomIndexerCall},

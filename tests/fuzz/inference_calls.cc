@@ -1,5 +1,6 @@
 // Calls of prompt and decode attention.
 #include "fuzz/families.h"
+#include "ops/inference/decode/int8_decode.h"
 #include "ops/inference/decode/random_decode_case.h"
 #include "ops/inference/prompt/random_prompt_case.h"
 
@@ -18,27 +19,48 @@ class PromptCall : public PlannedCall<PromptProblem, PromptCase> {
   std::optional<PromptProblem::Expected> expected_;
 };
 
-class DecodeCall : public PlannedCall<DecodeProblem, DecodeCase> {
+template <typename Problem, typename Case>
+class AnyDecodeCall : public PlannedCall<Problem, Case> {
  public:
-  explicit DecodeCall(const DecodeCase& c) : PlannedCall(c, PlanDecodeAttention, DecodeAttention) {
-    DecodeCall::Restore();
+  explicit AnyDecodeCall(const Case& c) : PlannedCall<Problem, Case>(c, PlanDecodeAttention, DecodeAttention) {
+    AnyDecodeCall::Restore();
   }
   /// The arguments span views of their own, which may change.
   void Restore() override {
-    PlannedCall::Restore();
-    k_.assign(args_.k.begin(), args_.k.end());
-    v_.assign(args_.v.begin(), args_.v.end());
-    args_.k = k_;
-    args_.v = v_;
+    PlannedCall<Problem, Case>::Restore();
+    DecodeAttentionArgs& args = this->args_;
+    k_.assign(args.k.begin(), args.k.end());
+    v_.assign(args.v.begin(), args.v.end());
+    args.k = k_;
+    args.v = v_;
   }
+
+ private:
+  std::vector<TensorView> k_, v_;
+};
+
+class DecodeCall : public AnyDecodeCall<DecodeProblem, DecodeCase> {
+ public:
+  using AnyDecodeCall::AnyDecodeCall;
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (!want_) want_ = reference::Forward(problem_.values());
     return test::MatchesReference(problem_, *want_);
   }
 
  private:
-  std::vector<TensorView> k_, v_;
   std::optional<reference::ForwardResult> want_;
+};
+
+class Int8DecodeCall : public AnyDecodeCall<Int8DecodeProblem, PromptCase> {
+ public:
+  using AnyDecodeCall::AnyDecodeCall;
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (!expected_) expected_ = problem_.prompt().MakeExpected();
+    return MatchesExpected(problem_.prompt(), *expected_);
+  }
+
+ private:
+  std::optional<PromptProblem::Expected> expected_;
 };
 
 }  // namespace
@@ -53,6 +75,10 @@ std::unique_ptr<FuzzCall> RandomInt8PromptCall(uint64_t seed) {
 
 std::unique_ptr<FuzzCall> RandomDecodeCall(uint64_t seed) {
   return std::make_unique<DecodeCall>(RandomDecodeCase(seed));
+}
+
+std::unique_ptr<FuzzCall> RandomInt8DecodeCall(uint64_t seed) {
+  return std::make_unique<Int8DecodeCall>(RandomInt8DecodeCase(seed));
 }
 
 }  // namespace fa::test

@@ -100,6 +100,31 @@ TEST_F(CliDecode, ReadsPages) {
   }
 }
 
+TEST_F(CliDecode, TakesInt8QueriesAsPromptDoes) {
+  for (const char* file : {"q8.npy", "k8.npy", "v8.npy"}) {
+    const bool query = file[0] == 'q';
+    npy::Array bytes(ElementType::kI8, {kBatch, query ? kHeads : kHeadsKv, query ? 1 : kKeys, kD});
+    for (int64_t i = 0; i < bytes.size(); ++i) {
+      bytes.as<int8_t>()[i] = static_cast<int8_t>(RandomBits(3, Tag::kK, {file[0], i}) % 41 - 20);
+    }
+    npy::Save(Path(file), bytes);
+  }
+  std::string flags = "--layout BNSD --query " + Path("q8.npy") + " --key " + Path("k8.npy") + " --value " +
+                      Path("v8.npy") + " --actual-seq-lengths-kv 50,30";
+  for (const auto& [name, value] : {std::pair{"deq-scale1", 0.01F}, {"quant-scale1", 127.0F}, {"deq-scale2", 0.1F}}) {
+    npy::Array scale(ElementType::kF32, {1});
+    scale.as<float>()[0] = value;
+    npy::Save(Path(std::string(name) + ".npy"), scale);
+    flags += std::string(" --") + name + " " + Path(std::string(name) + ".npy");
+  }
+  const CliResult prompt = RunCli("run prompt " + flags + " --out " + Path("want.npy"));
+  ASSERT_EQ(prompt.exit_code, 0) << prompt.err;
+  const CliResult decode = RunCli("run decode " + flags + " --out " + Path("out.npy"));
+  ASSERT_EQ(decode.exit_code, 0) << decode.err;
+  EXPECT_EQ(npy::Load(Path("out.npy")).type(), ElementType::kF16);
+  EXPECT_EQ(scratch_.Read("out.npy"), scratch_.Read("want.npy"));
+}
+
 TEST_F(CliDecode, ReadsInt8Keys) {
   // A float file with the numbers that the int8 values stand for gives the same output.
   npy::Array scale(ElementType::kF32, {2}), offset(ElementType::kF32, {2});

@@ -47,6 +47,9 @@ def decode_attention(
     antiquant_scale: Any = None,
     antiquant_offset: Any = None,
     antiquant_per_token: bool = False,
+    deq_scale1: Any = None,
+    quant_scale1: Any = None,
+    deq_scale2: Any = None,
     quant_scale2: Any = None,
     quant_offset2: Any = None,
     return_lse: bool = False,
@@ -58,7 +61,7 @@ def decode_attention(
     at are not read. (What has an innermost stride that is not 1, or a negative one, is copied.)
 
     Args:
-        q: [B, N, Sq, D]; float32, bfloat16 or float16, in `layout` (any but TND; see `flash_attention`).
+        q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (any but TND; see `flash_attention`).
         k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists, one [1, Nkv, S_b, D] per batch element;
             or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
             [pages, page size, Nkv, D]. N is a multiple of Nkv.
@@ -75,11 +78,13 @@ def decode_attention(
         antiquant_scale, antiquant_offset: of int8 keys and values, float32, float16 or bfloat16: x stands for
             (x + offset) * scale; entry 0 for keys, 1 for values. [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or
             [2, Nkv * D]; with antiquant_per_token per key, [2, B, S].
+        deq_scale1, quant_scale1, deq_scale2: needed with an int8 q, refused with others; see `prompt_flash_attention`,
+            which has the same bits. Such a call has no antiquant_scale, sink, softcap and lse.
         quant_scale2, quant_offset2: one element or N * Dv, float32 (bfloat16 next to such a q): of an int8 output.
         return_lse: also the logarithm of the softmax's sum, float32 [B, N, Sq]; -inf for a row without keys.
 
     Returns:
-        The output, [B, N, Sq, Dv] of q's type, or int8 with quant_scale2; with return_lse (output, lse). A row without
+        The output, [B, N, Sq, Dv] of q's type (float16 of an int8 q), or int8 with quant_scale2; with return_lse (output, lse). A row without
         keys is 0. A batch element has the same bits in every form of keys, in any batch, with any number of threads.
 
     Raises:
@@ -95,6 +100,9 @@ def decode_attention(
         "block_table": block_table,
         "antiquant_scale": antiquant_scale,
         "antiquant_offset": antiquant_offset,
+        "deq_scale1": deq_scale1,
+        "quant_scale1": quant_scale1,
+        "deq_scale2": deq_scale2,
         "pse": pse,
         "dense_mask": dense_mask,
         "sink": sink,

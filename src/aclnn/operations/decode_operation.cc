@@ -23,7 +23,8 @@ namespace {
 using Slot = Operands::Slot;
 
 struct DecodeSlots {
-  Slot q, pse, mask, quant_scale, quant_offset, antiquant_scale, antiquant_offset, block_table, kv_padding, out;
+  Slot q, pse, mask, deq_scale1, quant_scale1, deq_scale2, quant_scale, quant_offset, antiquant_scale, antiquant_offset;
+  Slot block_table, kv_padding, out;
   std::vector<Slot> k, v;
 };
 
@@ -44,29 +45,7 @@ std::vector<Slot> AddList(const char* name, const aclTensorList* list, Operands&
   return slots;
 }
 
-// Only prompt attention takes int8 queries.
-Status RefuseScales(const DecodeTensors& tensors) {
-  struct Scale {
-    const char* name;
-    const aclTensor* tensor;
-  };
-  for (const Scale& scale : {Scale{"dequantScale1", tensors.dequant_scale1},
-                             {"quantScale1", tensors.quant_scale1},
-                             {"dequantScale2", tensors.dequant_scale2}}) {
-    if (scale.tensor == nullptr) continue;
-    const auto found = FindTensor(scale.tensor);
-    if (found == nullptr) return Status::InvalidArgument(std::string(scale.name) + ": not created, or destroyed");
-    bool empty = false;
-    for (const int64_t size : found->shape) empty = empty || size == 0;
-    if (!empty) {
-      return Status::InvalidArgument(std::string(scale.name) + ": given, want none (query is of a float type)");
-    }
-  }
-  return Status::Ok();
-}
-
 Result<DecodeSlots> AddOperands(const DecodeTensors& tensors, Operands& operands) {
-  if (Status status = RefuseScales(tensors); !status.ok()) return status;
   DecodeSlots slots{};
   Status status;
   slots.q = operands.Input("query", tensors.query);
@@ -74,6 +53,9 @@ Result<DecodeSlots> AddOperands(const DecodeTensors& tensors, Operands& operands
   slots.v = AddList("value", tensors.value, operands, &status);
   slots.pse = operands.OptionalInput("pseShift", tensors.pse_shift);
   slots.mask = operands.OptionalInput("attenMask", tensors.atten_mask);
+  slots.deq_scale1 = operands.OptionalInput("dequantScale1", tensors.dequant_scale1);
+  slots.quant_scale1 = operands.OptionalInput("quantScale1", tensors.quant_scale1);
+  slots.deq_scale2 = operands.OptionalInput("dequantScale2", tensors.dequant_scale2);
   slots.quant_scale = operands.OptionalInput("quantScale2", tensors.quant_scale2);
   slots.quant_offset = operands.OptionalInput("quantOffset2", tensors.quant_offset2);
   slots.antiquant_scale = operands.OptionalInput("antiquantScale", tensors.antiquant_scale);
@@ -278,6 +260,9 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     args.block_table = operands_.In(slots_.block_table, memory);
     args.antiquant_scale = operands_.In(slots_.antiquant_scale, memory);
     args.antiquant_offset = operands_.In(slots_.antiquant_offset, memory);
+    args.deq_scale1 = operands_.In(slots_.deq_scale1, memory);
+    args.quant_scale1 = operands_.In(slots_.quant_scale1, memory);
+    args.deq_scale2 = operands_.In(slots_.deq_scale2, memory);
     args.quant_scale2 = operands_.In(slots_.quant_scale, memory);
     args.quant_offset2 = operands_.In(slots_.quant_offset, memory);
     args.pse = operands_.In(slots_.pse, memory);

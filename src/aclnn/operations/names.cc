@@ -54,6 +54,9 @@ constexpr Rename kDecodeNames[] = {
     {"block_table", "blocktable"},
     {"antiquant_scale", "antiquantScale"},
     {"antiquant_offset", "antiquantOffset"},
+    {"deq_scale1", "dequantScale1"},
+    {"quant_scale1", "quantScale1"},
+    {"deq_scale2", "dequantScale2"},
     {"quant_scale2", "quantScale2"},
     {"quant_offset2", "quantOffset2"},
 };

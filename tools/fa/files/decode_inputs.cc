@@ -42,7 +42,11 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   command.add_option("--antiquant-mode", flags.antiquant_mode, "0 (default): as above; 1: one per key, [2,B,S]")
       ->type_name("N");
   file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
-  command.add_option("--out-dtype", flags.out_dtype, "int8: quantized by --quant-scale2; default: the query's type");
+  file("--deq-scale1", flags.deq_scale1, "int8 queries: scale of Q K^T, one float32 or uint64");
+  file("--quant-scale1", flags.quant_scale1, "int8 queries: scale of the probabilities, one float32");
+  file("--deq-scale2", flags.deq_scale2, "int8 queries: scale of P V, one float32 or uint64");
+  command.add_option("--out-dtype", flags.out_dtype,
+                     "int8: quantized by --quant-scale2; default: the query's type, f16 of int8 queries");
   file("--quant-scale2", flags.quant_scale2, "Scale of an int8 output: one value, or one per column [N,Dv]");
   file("--quant-offset2", flags.quant_offset2, "Offset of an int8 output, added after the scale, default 0");
 }
@@ -64,7 +68,7 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   }
   args.lengths_q = lengths_q_;
   args.lengths_kv = lengths_kv_;
-  args.q = files_.LoadFloats("--query", flags.query);
+  args.q = files_.LoadFloats("--query", flags.query, /*int8_too=*/true);
   k_ = files_.Load("--key", flags.key);
   v_ = files_.Load("--value", flags.value);
   args.k = {&k_, 1};
@@ -74,13 +78,17 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   args.antiquant_scale = files_.Load("--antiquant-scale", flags.antiquant_scale);
   args.antiquant_offset = files_.Load("--antiquant-offset", flags.antiquant_offset);
   args.sink = files_.Load("--sink", flags.sink);
+  args.deq_scale1 = files_.Load("--deq-scale1", flags.deq_scale1);
+  args.quant_scale1 = files_.Load("--quant-scale1", flags.quant_scale1);
+  args.deq_scale2 = files_.Load("--deq-scale2", flags.deq_scale2);
   args.quant_scale2 = files_.Load("--quant-scale2", flags.quant_scale2);
   args.quant_offset2 = files_.Load("--quant-offset2", flags.quant_offset2);
+  const DType usual = args.q.dtype == DType::kI8 ? DType::kF16 : args.q.dtype;
   const bool int8 = flags.out_dtype == "int8" || flags.out_dtype == Name(DType::kI8);
-  if (!flags.out_dtype.empty() && !int8 && flags.out_dtype != Name(args.q.dtype)) {
-    throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(args.q.dtype)));
+  if (!flags.out_dtype.empty() && !int8 && flags.out_dtype != Name(usual)) {
+    throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(usual)));
   }
-  out_dtype = int8 ? DType::kI8 : args.q.dtype;
+  out_dtype = int8 ? DType::kI8 : usual;
   MaskInputs mask = LoadMask(flags.mask);
   options.mask = std::move(mask.rule);
   if (mask.dense) args.dense_mask = files_.Keep(std::move(*mask.dense));

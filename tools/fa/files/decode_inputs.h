@@ -29,7 +29,7 @@ struct DecodeFlags {
   std::string antiquant_scale, antiquant_offset;
   int64_t antiquant_mode = 0;
   std::string sink;
-  std::string quant_scale2, quant_offset2, out_dtype;
+  std::string deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2, out_dtype;
 };
 
 void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);

@@ -76,14 +76,13 @@ def npu_incre_flash_attention(
         actual_seq_lengths: keys in use of each batch element, one entry for all; needed with block_table.
         antiquant_scale, antiquant_offset: of int8 keys: [2], or per column.
         quant_scale2, quant_offset2: of an int8 output.
-        dequant_scale1, quant_scale1, dequant_scale2, kv_padding_size: refused.
+        dequant_scale1, quant_scale1, dequant_scale2: of int8 queries, one element each, as
+            `npu_prompt_flash_attention`'s deq_scale1, quant_scale1, deq_scale2.
+        kv_padding_size: refused.
 
     Raises:
         ValueError: an argument is wrong, or one that is refused is given.
     """
-    refuse_given(
-        "queries are no int8", dequant_scale1=dequant_scale1, quant_scale1=quant_scale1, dequant_scale2=dequant_scale2
-    )
     refuse_given("keys begin in row 0", kv_padding_size=kv_padding_size)
     if input_layout.upper() not in ("BSH", "BSND", "BNSD"):
         raise ValueError(f'invalid argument: input_layout="{input_layout}", want BSH, BSND or BNSD')
@@ -103,6 +102,7 @@ def npu_incre_flash_attention(
         block_size=block_size,
         antiquant_scale=antiquant_scale,
         antiquant_offset=antiquant_offset,
+        product_scales=(dequant_scale1, quant_scale1, dequant_scale2),
         quant_scale2=quant_scale2,
         quant_offset2=quant_offset2,
     )

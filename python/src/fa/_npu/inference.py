@@ -99,9 +99,9 @@ def _attend(call: Inference) -> tuple[Tensor, Tensor]:
         call = _oriented_pages(call)
     if call.layout == "TND":
         out, lse = _packed_pages(call) if call.block_table is not None else _packed(call)
-    elif call.query.dtype == torch.int8:
-        out, lse = _prompt(call)
     else:
+        if call.query.dtype == torch.int8:
+            _check_int8(call)
         call = _with_ropes(call)
         rows = call.query.shape[_ROWS_AXIS[call.layout]]
         only_decode = (call.block_table, call.antiquant_scale, call.sink)
@@ -166,6 +166,14 @@ def _oriented_pages(call: Inference) -> Inference:
     if heads_first != (call.layout in ("BNSD", "BNSD_BSND")):
         return call._replace(key=call.key.transpose(1, 2), value=call.value.transpose(1, 2))
     return call
+
+
+def _check_int8(call: Inference) -> None:
+    """What only floats have."""
+    given = {"q_rope": call.query_rope is not None, "sink": call.sink is not None, "return_lse": call.return_lse}
+    for name in given:
+        if given[name]:
+            raise call.refuse(name, ": given with int8 queries, want none")
 
 
 def _with_ropes(call: Inference) -> Inference:
@@ -243,6 +251,9 @@ def _decode(call: Inference) -> tuple[Tensor, Tensor]:
         antiquant_scale=call.antiquant_scale,
         antiquant_offset=call.antiquant_offset,
         antiquant_per_token=call.antiquant_per_token,
+        deq_scale1=call.product_scales[0],
+        quant_scale1=call.product_scales[1],
+        deq_scale2=call.product_scales[2],
         pse=pse,
         dense_mask=masking.dense_mask,
         sink=None if call.sink is None else call.sink.float(),
@@ -262,9 +273,6 @@ def _decode(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _prompt(call: Inference) -> tuple[Tensor, Tensor]:
-    for name, given in (("sink", call.sink is not None), ("return_lse", call.return_lse)):
-        if given:
-            raise call.refuse(name, ": given with int8 queries, want none")
     prompt = PromptCall(
         pse=call.pse,
         dense_mask=call.dense_mask,

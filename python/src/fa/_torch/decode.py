@@ -30,6 +30,9 @@ class DecodeCall(NamedTuple):
     block_table: Optional[Tensor] = None
     antiquant_scale: Optional[Tensor] = None
     antiquant_offset: Optional[Tensor] = None
+    deq_scale1: Optional[Tensor] = None
+    quant_scale1: Optional[Tensor] = None
+    deq_scale2: Optional[Tensor] = None
     pse: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None
     sink: Optional[Tensor] = None
@@ -51,7 +54,7 @@ class DecodeCall(NamedTuple):
 
     def tensors(self) -> dict[str, Tensor | None]:
         """Those that the library reads."""
-        return {name: getattr(self, name) for name in DecodeCall._fields[2:10]}
+        return {name: getattr(self, name) for name in DecodeCall._fields[2:13]}
 
 
 def _shapes(query: Tensor, key: list[Tensor], value: list[Tensor], call: DecodeCall) -> tuple[tuple, tuple]:
@@ -68,8 +71,9 @@ def _results(query: Tensor, key: list[Tensor], value: list[Tensor], call: Decode
 
 @operator(
     "decode_attention(Tensor query, Tensor[] key, Tensor[] value, Tensor? lengths_q, Tensor? lengths_kv, "
-    "Tensor? block_table, Tensor? antiquant_scale, Tensor? antiquant_offset, Tensor? pse, Tensor? dense_mask, "
-    "Tensor? sink, Tensor? quant_scale2, Tensor? quant_offset2, str layout, SymInt heads, float? scale, str rule, "
+    "Tensor? block_table, Tensor? antiquant_scale, Tensor? antiquant_offset, Tensor? deq_scale1, "
+    "Tensor? quant_scale1, Tensor? deq_scale2, Tensor? pse, Tensor? dense_mask, Tensor? sink, "
+    " Tensor? quant_scale2, Tensor? quant_offset2, str layout, SymInt heads, float? scale, str rule, "
     "SymInt pre, SymInt next, float softcap, bool antiquant_per_token, bool return_lse) -> (Tensor, Tensor)"
 )
 def decode_operator(query, key, value, *arguments):
@@ -119,7 +123,7 @@ def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tup
     inputs = {"q": query, **call.tensors()}
     inputs["k"], inputs["v"] = (keys[0] if len(keys) == 1 else keys for keys in (key, value))
     arrays = arrays_of(inputs, {"out": out, "lse": lse} if call.return_lse else {"out": out})
-    _fa.decode(arrays, _options(*call[10:18]), lengths_q, lengths_kv, _context.chosen_context(None))
+    _fa.decode(arrays, _options(*call[13:21]), lengths_q, lengths_kv, _context.chosen_context(None))
     return out, lse
 
 
@@ -176,6 +180,9 @@ def decode_attention(
     antiquant_scale: Tensor | None = None,
     antiquant_offset: Tensor | None = None,
     antiquant_per_token: bool = False,
+    deq_scale1: Tensor | None = None,
+    quant_scale1: Tensor | None = None,
+    deq_scale2: Tensor | None = None,
     quant_scale2: Tensor | None = None,
     quant_offset2: Tensor | None = None,
     return_lse: bool = False,
@@ -196,7 +203,7 @@ def decode_attention(
         ValueError: an argument is wrong, or requires a gradient while gradients are recorded.
         TypeError: an argument is no tensor.
     """
-    quantized = antiquant_scale, antiquant_offset, quant_scale2, quant_offset2
+    quantized = antiquant_scale, antiquant_offset, deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2
     if all(tensor is None for tensor in quantized) and unwatched():
         tensors = query, key, value, block_table, dense_mask, pse, sink
         options = layout, head_num, scale, is_causal, window, softcap
@@ -209,6 +216,9 @@ def decode_attention(
         block_table=block_table,
         antiquant_scale=antiquant_scale,
         antiquant_offset=antiquant_offset,
+        deq_scale1=deq_scale1,
+        quant_scale1=quant_scale1,
+        deq_scale2=deq_scale2,
         pse=pse,
         dense_mask=dense_mask,
         sink=sink,

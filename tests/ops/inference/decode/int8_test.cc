@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "fa/decode_attention.h"
-#include "ops/inference/prompt/prompt_case.h"
+#include "ops/inference/decode/int8_decode.h"
 #include "support/execution/contexts.h"
+#include "support/sanitizer.h"
 
 namespace fa::test {
 namespace {
@@ -36,47 +37,33 @@ PromptCase Int8Case(DType out, int64_t sq = 1) {
   return c;
 }
 
-/// The decode that a prompt call of the same tensors is.
+/// Arguments that tests may change.
 struct Decode {
-  explicit Decode(const PromptProblem& problem) : prompt(problem.args()), k{prompt.k}, v{prompt.v} {
-    args.q = prompt.q;
-    args.lengths_q = prompt.lengths_q;
-    args.lengths_kv = prompt.lengths_kv;
-    args.pse = prompt.pse;
-    args.dense_mask = prompt.dense_mask;
-    args.deq_scale1 = prompt.deq_scale1;
-    args.quant_scale1 = prompt.quant_scale1;
-    args.deq_scale2 = prompt.deq_scale2;
-    args.quant_scale2 = prompt.quant_scale2;
-    args.quant_offset2 = prompt.quant_offset2;
-    args.out = prompt.out;
-    const PromptAttentionOptions from = problem.options();
-    options.layout = from.layout;
-    options.heads = from.heads;
-    options.scale = from.scale;
-    options.mask = from.mask;
-  }
+  explicit Decode(const Int8DecodeProblem& problem)
+      : k(problem.args().k.begin(), problem.args().k.end()),
+        v(problem.args().v.begin(), problem.args().v.end()),
+        args(problem.args()),
+        options(problem.options()) {}
   Status Run(Context* context) {
     args.k = k;
     args.v = v;
     return DecodeAttention(args, options, context);
   }
 
-  PromptAttentionArgs prompt;
   std::vector<TensorView> k, v;
   DecodeAttentionArgs args;
   DecodeAttentionOptions options;
 };
 
 ::testing::AssertionResult DecodesLikeTheReference(const PromptCase& c, Context* context) {
-  const PromptProblem problem(c);
+  const Int8DecodeProblem problem(c);
   Decode decode(problem);
   const Snapshot before = problem.TakeSnapshot();
   before.Forget();
   const Status status = decode.Run(context);
   if (!status.ok()) return ::testing::AssertionFailure() << status.message();
   if (before.FirstChange() >= 0) return ::testing::AssertionFailure() << "a buffer was overwritten";
-  return MatchesExpected(problem, problem.MakeExpected());
+  return MatchesExpected(problem.prompt(), problem.prompt().MakeExpected());
 }
 
 class DecodeInt8 : public ::testing::TestWithParam<Isa> {
@@ -121,6 +108,12 @@ TEST_P(DecodeInt8, MasksBiasesAndScales) {
   c.offset2 = 5.25F;
   c.quant1 = -127;
   EXPECT_TRUE(DecodesLikeTheReference(c, context())) << "scales";
+}
+
+TEST_P(DecodeInt8, RandomCases) {
+  for (uint64_t seed = 1; seed <= (kSanitized ? 15 : 60); ++seed) {
+    EXPECT_TRUE(DecodesLikeTheReference(RandomInt8DecodeCase(seed), context())) << "seed " << seed;
+  }
 }
 
 /// Keys or values of BNSD as one tensor per batch element, or as pages; rows past the lengths are not copied.
@@ -185,19 +178,19 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
     PromptCase c = Int8Case(DType::kF16, sq);
     c.d = 40;
     c.dv = 24;
-    const PromptProblem problem(c);
+    const Int8DecodeProblem problem(c);
     Decode decode(problem);
     ASSERT_TRUE(decode.Run(context()).ok());
-    const std::vector<double> want = problem.Outputs();
-    ASSERT_TRUE(MatchesExpected(problem, problem.MakeExpected()));
+    const std::vector<double> want = problem.prompt().Outputs();
+    ASSERT_TRUE(MatchesExpected(problem.prompt(), problem.prompt().MakeExpected()));
     const auto same_bits = [&](const char* form) {
       const Snapshot before = problem.TakeSnapshot();
       before.Forget();
       const Status status = decode.Run(context());
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_EQ(problem.Outputs(), want) << form << " Sq " << sq;
+      EXPECT_EQ(problem.prompt().Outputs(), want) << form << " Sq " << sq;
     };
-    MovedKeys k(decode.prompt.k, c.lengths_kv), v(decode.prompt.v, c.lengths_kv);
+    MovedKeys k(decode.k[0], c.lengths_kv), v(decode.v[0], c.lengths_kv);
     decode.k = k.List();
     decode.v = v.List();
     same_bits("list");
@@ -228,15 +221,15 @@ TEST(DecodeInt8Threads, BitsDoNotDependOnTheirNumber) {
   PromptCase c = Int8Case(DType::kF16, 5);
   c.sk = 700;
   c.lengths_kv = {700, 0, 333};
-  const PromptProblem problem(c);
+  const Int8DecodeProblem problem(c);
   Decode decode(problem);
   ASSERT_TRUE(decode.Run(ContextOf(DetectIsa(), 1)).ok());
-  const std::vector<double> want = problem.Outputs();
+  const std::vector<double> want = problem.prompt().Outputs();
   for (const int threads : {2, 3}) {
     const Snapshot before = problem.TakeSnapshot();
     before.Forget();
     ASSERT_TRUE(decode.Run(ContextOf(DetectIsa(), threads)).ok());
-    EXPECT_EQ(problem.Outputs(), want) << threads;
+    EXPECT_EQ(problem.prompt().Outputs(), want) << threads;
   }
 }
 
@@ -268,7 +261,7 @@ TEST(DecodeInt8Errors, NameTheArgument) {
       {"softcap=2, want 0 (q.dtype=i8)", [](Decode* d) { d->options.softcap = 2; }},
       {"q.dtype=u8, want f32, f16, bf16 or i8", [](Decode* d) { d->args.q.dtype = DType::kU8; }},
   };
-  const PromptProblem problem(Int8Case(DType::kF16));
+  const Int8DecodeProblem problem(Int8Case(DType::kF16));
   for (const Mistake& mistake : mistakes) {
     Decode decode(problem);
     mistake.make(&decode);
@@ -280,7 +273,7 @@ TEST(DecodeInt8Errors, NameTheArgument) {
   }
   PromptCase infinite = Int8Case(DType::kF16);
   infinite.deq2 = INFINITY;
-  const PromptProblem broken(infinite);
+  const Int8DecodeProblem broken(infinite);
   EXPECT_THAT(Decode(broken).Run(nullptr).message(), HasSubstr("deq_scale2=inf, want a finite number"));
 }
 
