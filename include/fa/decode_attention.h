@@ -31,6 +31,10 @@ struct DecodeAttentionArgs {
   ///   [pages, Nkv, page size, D], for BSND [pages, page size, Nkv, D].
   std::span<const TensorView> k;
   std::span<const TensorView> v;
+  /// Optional, for keys of the type of q: the second part of split heads, [B, N, Sq, Drope], and k_rope in the form of
+  /// k with as many rows and pages. Scores are Q K^T + Qr Kr^T.
+  TensorView q_rope;
+  std::span<const TensorView> k_rope;
   /// Number of keys in use of each batch element, from key 0 on; 1 entry: the same for all. Empty: S. Needed with
   /// block_table.
   std::span<const int64_t> lengths_kv;
@@ -61,7 +65,7 @@ struct DecodeAttentionArgs {
 struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;  ///< any but TND
   int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
-  std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
+  std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};                   ///< by the lengths in use: Causal() lets the last query see the last key
   float softcap = 0;                ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse; 0: off
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;

@@ -33,10 +33,12 @@ class AnyDecodeCall : public PlannedCall<Problem, Case> {
     v_.assign(args.v.begin(), args.v.end());
     args.k = k_;
     args.v = v_;
+    k_rope_.assign(args.k_rope.begin(), args.k_rope.end());
+    args.k_rope = k_rope_;
   }
 
  private:
-  std::vector<TensorView> k_, v_;
+  std::vector<TensorView> k_, k_rope_, v_;
 };
 
 class DecodeCall : public AnyDecodeCall<DecodeProblem, DecodeCase> {

@@ -104,6 +104,7 @@ CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Input(
 CallTensors TensorsOf(const DecodeAttentionArgs& args) {
   return std::array{
       Input("q", args.q),
+      Optional(Input("q_rope", args.q_rope)),
       Optional(Input("block_table", args.block_table)),
       Optional(Input("antiquant_scale", args.antiquant_scale)),
       Optional(Input("antiquant_offset", args.antiquant_offset)),

@@ -24,6 +24,10 @@ Status CheckCounts(const DecodeBinding& call) {
     return Status::InvalidArgument(Arg("v").Has(std::to_string(call.args.v.size())) + " tensors, want " +
                                    std::to_string(tensors) + " (" + Arg("k") + ")");
   }
+  if (!call.args.k_rope.empty() && call.args.k_rope.size() != tensors) {
+    return Status::InvalidArgument(Arg("k_rope").Has(std::to_string(call.args.k_rope.size())) + " tensors, want " +
+                                   std::to_string(tensors) + " (" + Arg("k") + ")");
+  }
   if (tensors == 1 || (!call.paged() && static_cast<int64_t>(tensors) == call.batch())) return Status::Ok();
   return Status::InvalidArgument(Arg("k").Has(std::to_string(tensors)) + " tensors, want 1" +
                                  (call.paged() ? " (with " + Arg("block_table") + ")"
@@ -55,9 +59,31 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
+// Split heads: keys of the type of the query only.
+Status CheckRope(const DecodeBinding& call) {
+  const bool has_q = call.args.q_rope.data != nullptr, has_k = !call.args.k_rope.empty();
+  if (!has_q && !has_k) return Status::Ok();
+  if (has_q != has_k) {
+    return Status::InvalidArgument(Arg(has_q ? "k_rope" : "q_rope").Says("missing (") +
+                                   Arg(has_q ? "q_rope" : "k_rope") + " is given)");
+  }
+  if (call.args.k[0].dtype == DType::kI8) {
+    return Status::InvalidArgument(Arg("k_rope").Says("given, want none (") + Arg("k", ".dtype") + " is i8)");
+  }
+  const DType query = call.args.q.dtype;
+  if (call.args.q_rope.dtype != query) return WrongType("q_rope", call.args.q_rope.dtype, TypeOf("q", query));
+  for (size_t i = 0; i < call.args.k_rope.size(); ++i) {
+    const DType dtype = call.args.k_rope[i].dtype;
+    if (dtype == query) continue;
+    return WrongType(NameInList("k_rope", call.args.k_rope, i).c_str(), dtype, TypeOf("q", query));
+  }
+  return Status::Ok();
+}
+
 Status BindOneTensor(DecodeBinding& call) {
   call.k = call.args.k[0];
   call.v = call.args.v[0];
+  if (call.has_rope()) call.k_rope = call.args.k_rope[0];
   call.k.dtype = call.v.dtype = call.args.q.dtype;
   return BindDense(call, call.args.lengths_kv);
 }
@@ -117,6 +143,7 @@ void KeepTensors(DecodeBinding& call) {
     return KeepPlanned(list);
   };
   call.bound.planned_k = keep("k", call.args.k);
+  call.bound.planned_k_rope = keep("k_rope", call.args.k_rope);
   call.bound.planned_v = keep("v", call.args.v);
   call.bound.lengths_q.assign(call.args.lengths_q.begin(), call.args.lengths_q.end());
   call.bound.lengths_kv.assign(call.args.lengths_kv.begin(), call.args.lengths_kv.end());
@@ -136,6 +163,7 @@ Status Bind(DecodeBinding& call) {
   }
   if (Status status = CheckCounts(call); !status.ok()) return status;
   if (Status status = CheckTypes(call); !status.ok()) return status;
+  if (Status status = CheckRope(call); !status.ok()) return status;
   if (Status status = CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)); !status.ok()) return status;
   if (Status status = CheckFloatsOnly(call); !status.ok()) return status;
   call.own_types = true;
@@ -165,9 +193,13 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   options.mask = call.options.mask;
   options.softcap = call.options.softcap;
   options.pse_type = PseType::kScaleThenAdd;
+  // It is there if the query's part is; addresses are those of a run.
+  if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   auto bound = BindInference({.q = call.args.q,
                               .k = call.k,
                               .v = call.v,
+                              .q_rope = call.args.q_rope,
+                              .k_rope = call.k_rope,
                               .pse = call.pse,
                               .dense_mask = call.dense_mask,
                               .sink = call.args.sink,
@@ -214,6 +246,9 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   for (size_t i = 0; i < args.k.size(); ++i) {
     if (Status status = check(KeyTensor("k", args.k[i]), bound.planned_k[i]); !status.ok()) return status;
     if (Status status = check(KeyTensor("v", args.v[i]), bound.planned_v[i]); !status.ok()) return status;
+    if (args.k_rope.empty()) continue;
+    if (Status status = check(KeyTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]); !status.ok())
+      return status;
   }
   return Status::Ok();
 }
@@ -246,6 +281,7 @@ Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& a
   if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
   if (Status status = CheckList("k", args.k, bound.planned_k); !status.ok()) return status;
   if (Status status = CheckList("v", args.v, bound.planned_v); !status.ok()) return status;
+  if (Status status = CheckList("k_rope", args.k_rope, bound.planned_k_rope); !status.ok()) return status;
   if (Status status = CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q); !status.ok()) return status;
   if (Status status = CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv); !status.ok()) return status;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -260,17 +296,22 @@ ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
       RowsOf(bound.attention, ForwardAddresses{.q = args.q.data,
                                                .k = args.k[0].data,
                                                .v = args.v[0].data,
+                                               .q_rope = args.q_rope.data,
+                                               .k_rope = args.k_rope.empty() ? nullptr : args.k_rope[0].data,
                                                .sink = args.sink.data,
                                                .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data},
                                                .out = args.out.data,
                                                .lse = args.lse.data});
   const KeyStorage& storage = bound.storage;
   if (storage.paged()) {
-    rows.k.table = rows.v.table = storage.table;
-    rows.k.table.entries = rows.v.table.entries = static_cast<const int32_t*>(args.block_table.data);
+    layout::BlockTable table = storage.table;
+    table.entries = static_cast<const int32_t*>(args.block_table.data);
+    rows.k.table = rows.k_rope.table = rows.v.table = table;
   } else if (!storage.k.empty()) {
     rows.k.list = args.k;
     rows.k.list_rows = storage.k;
+    rows.k_rope.list = args.k_rope;
+    rows.k_rope.list_rows = storage.k_rope;
     rows.v.list = args.v;
     rows.v.list_rows = storage.v;
   }

@@ -15,10 +15,10 @@ namespace fa::ops {
 
 /// How the keys and values of a decode lie.
 struct KeyStorage {
-  std::vector<layout::Rows> k, v;  ///< one tensor per batch element; empty: one tensor for all, or pages
-  layout::BlockTable table;        ///< pages: all but its entries
-  bool quantized = false;          ///< i8 for queries of a float type, with scales
-  bool per_token = false;          ///< one scale and offset per key: f32 [2][B][S]; else one per column: [2][Nkv][D]
+  std::vector<layout::Rows> k, k_rope, v;  ///< one tensor per batch element; empty: one tensor for all, or pages
+  layout::BlockTable table;                ///< pages: all but its entries
+  bool quantized = false;                  ///< i8 for queries of a float type, with scales
+  bool per_token = false;  ///< one scale and offset per key: f32 [2][B][S]; else one per column: [2][Nkv][D]
 
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }
 };
@@ -29,7 +29,7 @@ struct BoundDecode {
   KeyStorage storage;
   BoundOutputScales scales = {};
   std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
-  std::vector<PlannedTensor> planned_k, planned_v;
+  std::vector<PlannedTensor> planned_k, planned_k_rope, planned_v;
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as given
 };
 

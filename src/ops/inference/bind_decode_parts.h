@@ -17,12 +17,13 @@ struct DecodeBinding {
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
   layout::Axes axes;  ///< of the call's layout
-  // Tensors of the equivalent dense call that have another form there; k and v have no memory of their own.
-  TensorView k = {}, v = {}, pse = {}, dense_mask = {};
+  // Tensors of the equivalent dense call that have another form there; k, k_rope and v have no memory of their own.
+  TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
   bool own_types = false;  ///< the types of query, keys, values and out have been checked
 
   /// The products of queries and keys are of bytes; else keys of i8 stand for numbers of the type of q.
   [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }
+  [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
   [[nodiscard]] int64_t batch() const { return args.q.shape[axes.batch]; }
 };

@@ -39,6 +39,9 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
 Status BindKeyList(DecodeBinding& call) {
   if (Status status = CheckListed(call, "k", call.args.k); !status.ok()) return status;
   if (Status status = CheckListed(call, "v", call.args.v); !status.ok()) return status;
+  if (call.has_rope()) {
+    if (Status status = CheckListed(call, "k_rope", call.args.k_rope); !status.ok()) return status;
+  }
   const std::span<const int64_t> given = call.args.lengths_kv;
   std::vector<int64_t> lengths;
   for (size_t b = 0; b < call.args.k.size(); ++b) {
@@ -63,12 +66,15 @@ Status BindKeyList(DecodeBinding& call) {
   };
   call.k = as_one(call.args.k);
   call.v = as_one(call.args.v);
+  if (call.has_rope()) call.k_rope = as_one(call.args.k_rope);
   if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);  // refuses their number
   if (Status status = BindDense(call, lengths); !status.ok()) return status;
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   for (size_t b = 0; b < call.args.k.size(); ++b) {
     call.bound.storage.k.push_back(layout::RowsOf(call.args.k[b], call.axes, problem.d));
     call.bound.storage.v.push_back(layout::RowsOf(call.args.v[b], call.axes, problem.dv));
+    if (!call.has_rope()) continue;
+    call.bound.storage.k_rope.push_back(layout::RowsOf(call.args.k_rope[b], call.axes, problem.d_rope));
   }
   return Status::Ok();
 }

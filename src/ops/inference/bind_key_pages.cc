@@ -80,6 +80,23 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
   return tensor;
 }
 
+// The pages of the second part of split heads: as many as those of the keys, of as many rows and heads.
+Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t rows) {
+  const TensorView &k = call.args.k[0], &rope = call.args.k_rope[0];
+  if (Status status = CheckPages(call, "k_rope", rope, axes); !status.ok()) return status;
+  for (const int dim : {0, axes.seq}) {
+    if (Status status = CheckSize("k_rope", rope, dim, k.shape[dim], {"k", dim}); !status.ok()) return status;
+  }
+  if (axes.fused() && rope.shape[axes.dim] % heads != 0) {
+    return WrongSize("k_rope", axes.dim, rope.shape[axes.dim],
+                     "want a multiple of " + std::to_string(heads) + " (heads of " + Arg("k") + ")");
+  }
+  const int64_t rope_heads = axes.fused() ? heads : rope.shape[axes.head];
+  const int64_t size = axes.fused() ? rope.shape[axes.dim] / heads : rope.shape[axes.dim];
+  call.k_rope = PagesAsRows(call, rope, axes, rope_heads, size, rows);
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status BindKeyPages(DecodeBinding& call) {
@@ -115,12 +132,19 @@ Status BindKeyPages(DecodeBinding& call) {
   const int64_t v_size = axes.fused() ? v.shape[axes.dim] / heads : v.shape[axes.dim];
   call.k = PagesAsRows(call, k, axes, heads, axes.fused() ? size : k.shape[axes.dim], longest);
   call.v = PagesAsRows(call, v, axes, v_heads, v_size, longest);
+  if (call.has_rope()) {
+    if (Status status = MakeRope(call, axes, heads, longest); !status.ok()) return status;
+  }
   if (Status status = BindDense(call, lengths); !status.ok()) return status;
   const TensorView& table = call.args.block_table;
   call.bound.storage.table = {
       .row = layout::FilledStride(table.shape, table.stride)[0], .page_rows = page_rows, .pages = k.shape[0]};
   call.bound.attention.k.batch = layout::FilledStride(k.shape, k.stride)[0];
   call.bound.attention.v.batch = layout::FilledStride(v.shape, v.stride)[0];
+  if (call.has_rope()) {
+    const TensorView& rope = call.args.k_rope[0];
+    call.bound.attention.k_rope.batch = layout::FilledStride(rope.shape, rope.stride)[0];
+  }
   return Status::Ok();
 }
 

@@ -136,14 +136,14 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {
     rows.k = caller(K(), &rows.k_pages);
-    if (problem_.d_rope > 0) rows.k_rope = caller(KRope(), &rows.k_pages);
+    if (problem_.d_rope > 0) rows.k_rope = caller(KRope(), &rows.k_rope_pages);
     rows.v = paired(V(), slot_v, scratch.v_block);
     return rows;
   }
   const bool k_packed = packed && plan_.pack_k;
   rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, scratch.k_block, &rows.k_pages);
   if (problem_.d_rope > 0) {
-    rows.k_rope = pick(KRope(), k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block, &rows.k_pages);
+    rows.k_rope = pick(KRope(), k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block, &rows.k_rope_pages);
   }
   rows.v = pick(V(), slot_v, scratch.v_block, &rows.v_pages);
   return rows;

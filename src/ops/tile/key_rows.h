@@ -48,17 +48,20 @@ struct KeyRows {
   core::kernels::RowBlock k, k_rope, v;
   int64_t first = 0;
   bool rope_behind = false;  ///< each row of k_rope follows the one of k: one product may run over both
-  /// Keys and values in pages: k and v are then row 0 of page 0, and what they fetch ahead is counted in rows of the
-  /// head, which has `end` rows.
-  layout::HeadRows k_pages = {}, v_pages = {};
+  /// Keys and values in pages: k, k_rope and v are then row 0 of page 0, and what they fetch ahead is counted in rows
+  /// of the head, which has `end` rows.
+  layout::HeadRows k_pages = {}, k_rope_pages = {}, v_pages = {};
   int64_t end = 0;
 
   /// Evenly apart up to KRunEnd.
   [[nodiscard]] core::kernels::RowBlock K(int64_t key) const { return From(k, k_pages, key); }
-  [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return RowsFrom(k_rope, key - first); }
+  [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return From(k_rope, k_rope_pages, key); }
   [[nodiscard]] core::kernels::RowBlock V(int64_t key) const { return From(v, v_pages, key); }
   /// The first key, at most `to`, at which the rows from `key` on no longer lie evenly apart.
   [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t to) const { return k_pages.RunEnd(key, to, k.fetch_ahead); }
+  [[nodiscard]] int64_t KRopeRunEnd(int64_t key, int64_t to) const {
+    return k_rope_pages.RunEnd(key, to, k_rope.fetch_ahead);
+  }
   [[nodiscard]] int64_t VRunEnd(int64_t key, int64_t to) const { return v_pages.RunEnd(key, to, v.fetch_ahead); }
 
  private:

@@ -33,8 +33,12 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     key = end;
   }
   if (!rope) return;
-  kernels.scores(rows.KRope(keys.begin), keys.size(), strip.panel + kernels.PanelRows(d) * strip.lanes.width,
-                 problem_.d_rope, true, s, row_max);
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t end = rows.KRopeRunEnd(key, keys.end);
+    kernels.scores(rows.KRope(key), end - key, strip.panel + kernels.PanelRows(d) * strip.lanes.width, problem_.d_rope,
+                   true, s + (key - keys.begin) * strip.lanes.width, row_max);
+    key = end;
+  }
 }
 
 void ScoreTile::MarkMasked(const Strip& strip, Interval keys, float* x) const {

@@ -79,6 +79,7 @@ CallFields FieldsOf(PromptAttentionArgs* a) {
 
 CallFields FieldsOf(DecodeAttentionArgs* a) {
   CallFields fields{{{"q", &a->q},
+                     {"q_rope", &a->q_rope},
                      {"block_table", &a->block_table},
                      {"antiquant_scale", &a->antiquant_scale},
                      {"antiquant_offset", &a->antiquant_offset},
@@ -95,6 +96,7 @@ CallFields FieldsOf(DecodeAttentionArgs* a) {
                     {{"lengths_kv", &a->lengths_kv}, {"lengths_q", &a->lengths_q}}};
   AddList("k", a->k, &fields.tensors);
   AddList("v", a->v, &fields.tensors);
+  AddList("k_rope", a->k_rope, &fields.tensors);
   return fields;
 }
 

@@ -58,15 +58,17 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
     scale_ = Tensor(c.antiquant_dtype, shape, {}, d.placement);
     if (c.antiquant_offset) offset_ = Tensor(c.antiquant_dtype, shape, {}, d.placement);
   }
-  for (const bool values : {false, true}) {
-    MakeKeys(values);
+  for (const Part part : {Part::kKey, Part::kRope, Part::kValue}) {
+    if (part == Part::kRope && d.d_rope == 0) continue;
+    MakeKeys(part);
     if (c.quantization != Quantization::kNone) {
-      Quantize(values);
+      Quantize(part == Part::kValue);
     } else {
-      PlaceKeys(values);
+      PlaceKeys(part);
     }
   }
   for (const HeadTensor& k : k_) k_views_.push_back(k.tensor.view());
+  for (const HeadTensor& k : k_rope_) k_rope_views_.push_back(k.tensor.view());
   for (const HeadTensor& v : v_) v_views_.push_back(v.tensor.view());
   const int64_t rows = d.max_sq() + c.spare_q;
   const HeadSizes sizes{.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.d};
@@ -76,13 +78,21 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
   if (c.int8_out) output_scales_ = OutputScales(*c.int8_out, d.seed, d.heads, d.dv, d.placement);
   lse_ = {Tensor(DType::kF32, {d.batch(), d.heads, rows}, {}, d.placement),
           {.batch = d.heads * rows, .head = rows, .row = 1}};
-  size_t next = 0;
-  for (int64_t b = 0; b < d.batch(); ++b) {
-    for (int64_t n = 0; n < d.heads; ++n) {
-      for (int64_t i = 0; i < d.lengths.sq[b]; ++i) {
-        for (int64_t x = 0; x < d.d; ++x) q_.tensor.Set(q_.Offset(b, n, i) + x, values_.q[next++]);
+  const auto place_queries = [&](const HeadTensor& to, const std::vector<double>& from, int64_t columns) {
+    size_t next = 0;
+    for (int64_t b = 0; b < d.batch(); ++b) {
+      for (int64_t n = 0; n < d.heads; ++n) {
+        for (int64_t i = 0; i < d.lengths.sq[b]; ++i) {
+          for (int64_t x = 0; x < columns; ++x) to.tensor.Set(to.Offset(b, n, i) + x, from[next++]);
+        }
       }
     }
+  };
+  place_queries(q_, values_.q, d.d);
+  if (d.d_rope > 0) {
+    q_rope_ = MakeHeadTensor(d.dtype, d.layout, {.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.d_rope},
+                             d.padding, d.placement);
+    place_queries(q_rope_, values_.q_rope, d.d_rope);
   }
   if (d.dense_mask != MaskForm::kNone) PlaceMask();
   if (d.pse != PseForm::kNone) PlacePse();
@@ -122,11 +132,20 @@ void DecodeProblem::SetTableEntry(int64_t b, int64_t page, int32_t value) const 
   std::memcpy(table_.Address(b * table_.stride()[0] + page), &value, sizeof value);
 }
 
-void DecodeProblem::MakeKeys(bool values) {
+int64_t DecodeProblem::ColumnsOf(Part part) const {
+  const ForwardCase& d = case_.dense;
+  return part == Part::kKey ? d.d : part == Part::kRope ? d.d_rope : d.dv;
+}
+
+const std::vector<HeadTensor>& DecodeProblem::TensorsOf(Part part) const {
+  return part == Part::kKey ? k_ : part == Part::kRope ? k_rope_ : v_;
+}
+
+void DecodeProblem::MakeKeys(Part part) {
   const ForwardCase& d = case_.dense;
   const DType dtype = case_.quantization != Quantization::kNone ? DType::kI8 : d.dtype;
-  HeadSizes sizes{.heads = d.heads_kv, .size = values ? d.dv : d.d};
-  std::vector<HeadTensor>& tensors = values ? v_ : k_;
+  HeadSizes sizes{.heads = d.heads_kv, .size = ColumnsOf(part)};
+  std::vector<HeadTensor>& tensors = part == Part::kKey ? k_ : part == Part::kRope ? k_rope_ : v_;
   switch (case_.keys) {
     case KeyForm::kOneTensor:
       sizes.batch = d.batch();
@@ -147,13 +166,13 @@ void DecodeProblem::MakeKeys(bool values) {
                                     [](int64_t sum, const auto& pages) { return sum + std::ssize(pages); });
       sizes.rows = case_.page_rows;
       const Layout layout = case_.keys == KeyForm::kPages ? Layout::kBSH : d.layout;
-      tensors.push_back(MakeHeadTensor(dtype, layout, sizes, {.outer = values ? 5 : 0}, d.placement));
+      tensors.push_back(MakeHeadTensor(dtype, layout, sizes, {.outer = part == Part::kKey ? 0 : 5}, d.placement));
       return;
   }
 }
 
-DecodeProblem::Place DecodeProblem::PlaceOf(bool values, int64_t b, int64_t n, int64_t j) const {
-  const std::vector<HeadTensor>& tensors = values ? v_ : k_;
+DecodeProblem::Place DecodeProblem::PlaceOf(Part part, int64_t b, int64_t n, int64_t j) const {
+  const std::vector<HeadTensor>& tensors = TensorsOf(part);
   switch (case_.keys) {
     case KeyForm::kOneTensor: return {&tensors[0].tensor, tensors[0].Offset(b, n, j)};
     case KeyForm::kList: return {&tensors[b].tensor, tensors[b].Offset(0, n, j)};
@@ -163,15 +182,15 @@ DecodeProblem::Place DecodeProblem::PlaceOf(bool values, int64_t b, int64_t n, i
   return {&tensors[0].tensor, tensors[0].Offset(pages_[b][j / case_.page_rows], n, j % case_.page_rows)};
 }
 
-void DecodeProblem::PlaceKeys(bool values) {
+void DecodeProblem::PlaceKeys(Part part) {
   const ForwardCase& d = case_.dense;
-  const int64_t size = values ? d.dv : d.d;
-  const std::vector<double>& from = values ? values_.v : values_.k;
+  const int64_t size = ColumnsOf(part);
+  const std::vector<double>& from = part == Part::kKey ? values_.k : part == Part::kRope ? values_.k_rope : values_.v;
   size_t next = 0;
   for (int64_t b = 0; b < d.batch(); ++b) {
     for (int64_t n = 0; n < d.heads_kv; ++n) {
       for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
-        const Place place = PlaceOf(values, b, n, j);
+        const Place place = PlaceOf(part, b, n, j);
         for (int64_t x = 0; x < size; ++x) place.tensor->Set(place.offset + x, from[next++]);
       }
     }
@@ -190,7 +209,7 @@ void DecodeProblem::Quantize(bool values) {
   for (int64_t b = 0; b < d.batch(); ++b) {
     for (int64_t n = 0; n < d.heads_kv; ++n) {
       for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
-        const Place place = PlaceOf(values, b, n, j);
+        const Place place = PlaceOf(values ? Part::kValue : Part::kKey, b, n, j);
         for (int64_t x = 0; x < size; ++x) {
           const bool token = case_.quantization == Quantization::kPerToken;
           const bool channel = case_.quantization == Quantization::kPerChannel;
@@ -256,6 +275,8 @@ DecodeAttentionArgs DecodeProblem::args() const {
   args.q = q_.tensor.view();
   args.k = k_views_;
   args.v = v_views_;
+  args.q_rope = q_rope_.tensor.view();
+  args.k_rope = k_rope_views_;
   args.lengths_kv = case_.dense.lengths.sk;
   args.lengths_q = case_.dense.lengths.sq;
   args.block_table = table_.view();
@@ -302,11 +323,12 @@ ForwardOutputs DecodeProblem::Outputs() const {
 
 Snapshot DecodeProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  for (const Tensor* tensor : {&q_.tensor, &table_, &scale_, &offset_, &pse_, &mask_, &sink_, &output_scales_.scale(),
-                               &output_scales_.offset()}) {
+  for (const Tensor* tensor : {&q_.tensor, &q_rope_.tensor, &table_, &scale_, &offset_, &pse_, &mask_, &sink_,
+                               &output_scales_.scale(), &output_scales_.offset()}) {
     snapshot.Add(*tensor);
   }
   for (const HeadTensor& tensor : k_) snapshot.Add(tensor.tensor);
+  for (const HeadTensor& tensor : k_rope_) snapshot.Add(tensor.tensor);
   for (const HeadTensor& tensor : v_) snapshot.Add(tensor.tensor);
   snapshot.Allow(out_.tensor);
   snapshot.Allow(lse_.tensor);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -74,6 +75,37 @@ TEST(Decode, EveryHeadSize) {
       c.quantization = quantization;
       Check(c);
     }
+  }
+}
+
+TEST(Decode, SplitHeadsInEveryFormOfKeys) {
+  int n = 0;
+  for (const KeyForm form : kForms) {
+    for (const Layout layout : kLayouts) {
+      if (form == KeyForm::kPagesOfHeads && HeadsInOneDimension(layout)) continue;
+      for (const int64_t sq : {1, 5, 17}) {
+        DecodeCase c = MakeDecodeCase(8, 2, sq, {600, 0, 37, 1}, kDTypes[n % 3]);
+        c.dense.layout = layout;
+        c.dense.d_rope = std::array{8, 1, 20}[n % 3];
+        c.dense.dv = 40;
+        c.keys = form;
+        c.page_rows = std::array{16, 7, 128, 33}[n++ % 4];
+        c.spare_k = 9;
+        Check(c);
+      }
+    }
+  }
+}
+
+// One head of keys for all queries, as models with latent attention decode: pages of 512 + 64 columns.
+TEST(Decode, SplitHeadsOfLatentAttention) {
+  for (const DType dtype : kDTypes) {
+    DecodeCase c = MakeDecodeCase(32, 1, 1, {700, 129}, dtype);
+    c.dense.d = c.dense.dv = 512;
+    c.dense.d_rope = 64;
+    c.keys = KeyForm::kPages;
+    c.page_rows = 128;
+    Check(c);
   }
 }
 

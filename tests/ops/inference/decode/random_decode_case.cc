@@ -34,7 +34,10 @@ void PickKeys(RandomChoices* random, DecodeCase* c) {
   c->page_order = static_cast<uint64_t>(random->Pick(1, 100));
   c->spare_q = random->Pick(0, 2);
   c->spare_k = random->Pick(0, 2) * random->Pick(0, 9);
-  if (random->Pick(0, 1) == 0) return;
+  if (random->Pick(0, 1) == 0) {
+    if (random->Pick(0, 2) == 0) c->dense.d_rope = random->OneOf<int64_t>({1, 7, 32, 64});
+    return;
+  }
   c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken});
   if (c->quantization == Quantization::kPerChannel) c->dense.dv = c->dense.d;
   c->antiquant_offset = random->Pick(0, 1) == 0;
