@@ -30,7 +30,7 @@ DecodeAttentionOptions MakeOptions(const std::string& layout, int64_t heads, std
 
 /// With the lists that its spans point to, which move with it.
 struct DecodeArgs : DecodeAttentionArgs {
-  std::vector<TensorView> keys, values;
+  std::vector<TensorView> keys, values, rope_keys;
 };
 
 DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*/, const Lengths& lengths_q,
@@ -38,9 +38,12 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*
   DecodeArgs args;
   args.keys = arrays.List("k");
   args.values = arrays.List("v");
+  args.rope_keys = arrays.List("k_rope");
   args.q = arrays.In("q");
   args.k = args.keys;
   args.v = args.values;
+  args.q_rope = arrays.In("q_rope");
+  args.k_rope = args.rope_keys;
   args.lengths_kv = lengths_kv;
   args.lengths_q = lengths_q;
   args.block_table = arrays.In("block_table");

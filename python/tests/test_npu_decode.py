@@ -172,6 +172,53 @@ def test_split_heads_of_padded_layouts():
     assert_right(out, q, k, v)
 
 
+@pytest.mark.parametrize("pages", ["heads in one", "heads first", "rows first"])
+@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "TND"])
+def test_split_heads_in_pages(layout, pages):
+    q, k, v = random_qkv(sq=2)
+    want = incre(q, k, v)
+    *lists, table = paged_pair(k, v)  # [blocks, Nkv, block size, D]
+    change = {
+        "heads in one": lambda t: t.transpose(1, 2).flatten(2),
+        "heads first": lambda t: t,
+        "rows first": lambda t: t.transpose(1, 2).contiguous(),
+    }[pages]
+    parts = (lists[0][..., :16], lists[0][..., 16:])
+    key, key_rope, value = (change(part.contiguous()) for part in (*parts, lists[1]))
+    call = {"num_heads": N, "num_key_value_heads": NKV, "scale": SCALE, "block_table": table, "block_size": PAGE}
+    if layout == "TND":
+        whole = q.transpose(1, 2).flatten(0, 1)
+        call |= {"actual_seq_lengths": [2, 4, 6]}
+    else:
+        whole = None
+    query, query_rope = (
+        (whole[..., :16], whole[..., 16:]) if whole is not None else (to_layout(q[..., :16], layout), to_layout(q[..., 16:], layout))
+    )
+    out, _ = torch_npu.npu_fused_infer_attention_score(
+        query, key, value, query_rope=query_rope, key_rope=key_rope, input_layout=layout, actual_seq_lengths_kv=LENGTHS,
+        **call,
+    )
+    got = out.view(B, 2, N, D).transpose(1, 2) if layout == "TND" else bnsd(out, layout, N)
+    assert_right(got, q, k, v)
+    assert want.shape == got.shape
+
+
+def test_int8_queries_in_pages():
+    q, k, v = (torch.randint(-20, 21, t.shape, dtype=torch.int8) for t in random_qkv(sq=1))
+    scales = {"dequant_scale1": torch.tensor([0.01]), "quant_scale1": torch.tensor([127.0])}
+    scales["dequant_scale2"] = torch.tensor([0.1])
+    count = -(-S // PAGE)
+    order = torch.arange(B * count, dtype=torch.int32).flip(0).view(B, count)
+    lists = [torch.zeros(B * count, NKV, PAGE, D, dtype=torch.int8) for _ in range(2)]
+    for to, tensor in zip(lists, (k, v), strict=True):
+        for b in range(B):
+            for j in range(S):
+                to[order[b, j // PAGE], :, j % PAGE] = tensor[b, :, j]
+    want = incre(q, k, v, **scales)
+    assert torch.equal(incre(q, *lists, block_table=order, block_size=PAGE, **scales), want)
+    assert torch.equal(fused(q, *lists, block_table=order, block_size=PAGE, **scales)[0], want)
+
+
 def test_int8_keys_of_both_faces():
     q = random_qkv(sq=1)[0]
     k, v = (torch.randint(-128, 128, (B, NKV, S, D), dtype=torch.int8) for _ in range(2))
@@ -281,7 +328,7 @@ PAGES = {"block_table": torch.zeros(B, 5, dtype=torch.int32), "actual_seq_length
     ({"quant_scale2": torch.ones(7)}, "quant_scale2"),
     ({**PAGES, "block_size": 8}, r"key.shape=.*want pages of 2 heads and 8 rows"),
     ({**PAGES, "actual_seq_lengths_kv": None}, "actual_seq_lengths_kv: missing"),
-    ({**PAGES, "query_rope": ONES, "key_rope": ONES}, "query_rope: given with block_table"),
+    ({**PAGES, "query_rope": ONES, "key_rope": ONES}, "key_rope.shape"),
     ({"input_layout": "TND"}, "actual_seq_lengths: missing"),
 ])
 def test_refusals_name_the_argument(keywords, message):

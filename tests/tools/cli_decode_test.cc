@@ -100,6 +100,20 @@ TEST_F(CliDecode, ReadsPages) {
   }
 }
 
+TEST_F(CliDecode, TakesSplitHeads) {
+  Save("qr.npy", {kBatch, kHeads, 1, 4}, Tag::kQRope);
+  Save("kr.npy", {kBatch, kHeadsKv, kKeys, 4}, Tag::kKRope);
+  const std::string rope = "--query-rope " + Path("qr.npy") + " --key-rope " + Path("kr.npy");
+  const CliResult forward = Run("forward", "k.npy", "v.npy", rope + " --out " + Path("want.npy"));
+  ASSERT_EQ(forward.exit_code, 0) << forward.err;
+  const CliResult decode = Run("decode", "k.npy", "v.npy", rope + " --out " + Path("out.npy"));
+  ASSERT_EQ(decode.exit_code, 0) << decode.err;
+  EXPECT_EQ(scratch_.Read("out.npy"), scratch_.Read("want.npy"));
+  const CliResult one = Run("decode", "k.npy", "v.npy", "--query-rope " + Path("qr.npy") + " --out " + Path("out.npy"));
+  EXPECT_EQ(one.exit_code, 2);
+  EXPECT_THAT(one.err, HasSubstr("--key-rope: missing (--query-rope is given)"));
+}
+
 TEST_F(CliDecode, TakesInt8QueriesAsPromptDoes) {
   for (const char* file : {"q8.npy", "k8.npy", "v8.npy"}) {
     const bool query = file[0] == 'q';

@@ -22,10 +22,12 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--key", flags.key, "Keys, of the query's type or int8; with --block-table pages [pages, page size, Nkv*D]")
       ->required();
   file("--value", flags.value, "Values, likewise")->required();
+  file("--query-rope", flags.query_rope, "Second part of split heads: scores are Q K^T + Qr Kr^T");
+  file("--key-rope", flags.key_rope, "Likewise, in the form of --key");
   command.add_option("--layout", flags.layout, "BNSD, BSND, BSH, SBH or BNSD_BSND")->required();
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
   command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
-  command.add_option("--scale", flags.scale, "Default 1/sqrt(D)");
+  command.add_option("--scale", flags.scale, "Default 1/sqrt(D + Drope)");
   AddMaskFlags(command, flags.mask);
   command.get_option("--atten-mask")->description("bool, int8 or uint8, 1 = drop: [B,S], [B,Sq,S], [B,1|N,Sq,S]");
   file("--pse", flags.pse, "Bias [B|1,N,1|Sq,S], added after the scale");
@@ -71,6 +73,9 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   args.q = files_.LoadFloats("--query", flags.query, /*int8_too=*/true);
   k_ = files_.Load("--key", flags.key);
   v_ = files_.Load("--value", flags.value);
+  args.q_rope = files_.LoadFloats("--query-rope", flags.query_rope);
+  k_rope_ = files_.LoadFloats("--key-rope", flags.key_rope);
+  if (!flags.key_rope.empty()) args.k_rope = {&k_rope_, 1};
   args.k = {&k_, 1};
   args.v = {&v_, 1};
   args.pse = files_.Load("--pse", flags.pse);

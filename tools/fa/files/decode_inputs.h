@@ -16,7 +16,7 @@ namespace fa::tool {
 
 /// The flags that say what a decode reads.
 struct DecodeFlags {
-  std::string query, key, value;
+  std::string query, key, value, query_rope, key_rope;
   std::string layout, dtype;
   int64_t head_num = 0;
   std::optional<float> scale;
@@ -53,7 +53,7 @@ class DecodeInputs {
   void CheckBlockSize(const DecodeFlags& flags) const;
 
   InputFiles files_;
-  TensorView k_, v_;
+  TensorView k_, k_rope_, v_;
   std::vector<int64_t> lengths_q_, lengths_kv_;
 };
 

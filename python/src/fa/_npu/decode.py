@@ -194,8 +194,8 @@ def npu_fused_infer_attention_score(
             prefix sums, but for keys in pages, whose lengths are per batch element.
         antiquant_scale, antiquant_offset: of int8 keys and values; or apart key_antiquant_scale, ... . Modes: 0 per
             tensor or column, 1 per token.
-        query_rope, key_rope: scores are Q K^T + Qr Kr^T; not with block_table, nor in layout BSH. Keys are copied where
-            the layout is not TND.
+        query_rope, key_rope: the second parts of split heads, in the form of query and key, pages too; scores are
+            Q K^T + Qr Kr^T. Keys are read where they lie.
         query_padding_size, kv_padding_size, key_shared_prefix, value_shared_prefix, actual_shared_prefix_len,
             key_rope_antiquant_scale: refused.
 

@@ -4,7 +4,7 @@ and its lengths."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -94,17 +94,16 @@ class _WithoutGradient(torch.autograd.Function):
 def _attend(call: Inference) -> tuple[Tensor, Tensor]:
     if call.block_table is not None:
         if call.layout == "BSH" and call.key.dim() == 4 and call.query.shape[-1] % call.heads == 0:
-            out, lse = _attend(call._replace(layout="BSND", query=call.query.unflatten(-1, (call.heads, -1))))
+            out, lse = _attend(_of_queries(call, lambda rows: rows.unflatten(-1, (call.heads, -1)))._replace(layout="BSND"))
             return out.flatten(-2), lse
         call = _oriented_pages(call)
+    if call.query.dtype == torch.int8:
+        _check_int8(call)
     if call.layout == "TND":
         out, lse = _packed_pages(call) if call.block_table is not None else _packed(call)
     else:
-        if call.query.dtype == torch.int8:
-            _check_int8(call)
-        call = _with_ropes(call)
         rows = call.query.shape[_ROWS_AXIS[call.layout]]
-        only_decode = (call.block_table, call.antiquant_scale, call.sink)
+        only_decode = (call.block_table, call.antiquant_scale, call.sink, call.query_rope)
         few = rows <= _FEW_ROWS or call.return_lse or any(t is not None for t in only_decode)
         out, lse = _decode(call) if few else _prompt(call)
     return out, lse.unsqueeze(-1) if call.return_lse else lse
@@ -126,14 +125,10 @@ def _check(call: Inference) -> None:
     if call.block_table is None:
         _check_heads_kv(call)
         return
-    if call.query_rope is not None:
-        raise call.refuse("q_rope", ": given with block_table, want none: pages hold whole heads")
-    if call.query.dtype == torch.int8:
-        raise call.refuse("q", ".dtype=torch.int8 with block_table, want a float type")
     if call.lengths_kv is None:
         raise call.refuse("lengths_kv", ": missing, want the lengths of paged keys")
-    for name, pages in (("k", call.key), ("v", call.value)):
-        if pages.dim() not in (3, 4):
+    for name, pages in (("k", call.key), ("v", call.value), ("k_rope", call.key_rope)):
+        if pages is not None and pages.dim() not in (3, 4):
             raise call.refuse(name, f".shape={list(pages.shape)}, want pages of 3 or 4 dimensions")
 
 
@@ -164,8 +159,15 @@ def _oriented_pages(call: Inference) -> Inference:
         want = f"want pages of {heads} heads" + (f" and {call.block_size} rows" if call.block_size else "")
         raise call.refuse("k", f".shape={list(key)}, {want}")
     if heads_first != (call.layout in ("BNSD", "BNSD_BSND")):
-        return call._replace(key=call.key.transpose(1, 2), value=call.value.transpose(1, 2))
+        rope = None if call.key_rope is None else call.key_rope.transpose(1, 2)
+        return call._replace(key=call.key.transpose(1, 2), value=call.value.transpose(1, 2), key_rope=rope)
     return call
+
+
+def _of_queries(call: Inference, change: Callable[[Tensor], Tensor]) -> Inference:
+    """The call with both parts of its queries changed."""
+    rope = None if call.query_rope is None else change(call.query_rope)
+    return call._replace(query=change(call.query), query_rope=rope)
 
 
 def _check_int8(call: Inference) -> None:
@@ -174,17 +176,6 @@ def _check_int8(call: Inference) -> None:
     for name in given:
         if given[name]:
             raise call.refuse(name, ": given with int8 queries, want none")
-
-
-def _with_ropes(call: Inference) -> Inference:
-    """Split heads joined: scores are Q K^T + Qr Kr^T."""
-    if call.query_rope is None:
-        return call
-    if call.layout == "BSH":
-        raise call.refuse("q_rope", ": given in layout BSH, want heads in a dimension of their own")
-    joined = (torch.cat(pair, -1) for pair in ((call.query, call.query_rope), (call.key, call.key_rope)))
-    query, key = joined
-    return call._replace(query=query, key=key, query_rope=None, key_rope=None)
 
 
 _verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by address, shape and version
@@ -247,6 +238,8 @@ def _decode(call: Inference) -> tuple[Tensor, Tensor]:
     if pse is not None and pse.dim() == 4 and pse.shape[2] > rows:
         pse = pse[:, :, :rows]
     decode = DecodeCall(
+        q_rope=call.query_rope,
+        k_rope=() if call.key_rope is None else [call.key_rope],
         block_table=call.block_table,
         antiquant_scale=call.antiquant_scale,
         antiquant_offset=call.antiquant_offset,
@@ -351,11 +344,14 @@ def _packed_pages(call: Inference) -> tuple[Tensor, Tensor]:
     rows = max(lengths, default=0)
     padded = call._replace(layout="BSND", lengths_q=lengths)
     if lengths == [rows] * len(lengths) and rows * len(lengths) == tokens:
-        out, lse = _decode(padded._replace(query=call.query.unflatten(0, (len(lengths), rows))))
+        out, lse = _decode(_of_queries(padded, lambda packed: packed.unflatten(0, (len(lengths), rows))))
         return out.flatten(0, 1), lse.transpose(1, 2).flatten(0, 1) if call.return_lse else lse
-    pieces = call.query[: sum(lengths)].split(lengths)
-    query = torch.stack([pad(piece, (0, 0, 0, 0, 0, rows - piece.shape[0])) for piece in pieces])
-    out, lse = _decode(padded._replace(query=query))
+
+    def of_equal_rows(queries: Tensor) -> Tensor:
+        pieces = queries[: sum(lengths)].split(lengths)
+        return torch.stack([pad(piece, (0, 0, 0, 0, 0, rows - piece.shape[0])) for piece in pieces])
+
+    out, lse = _decode(_of_queries(padded, of_equal_rows))
 
     def packed(rows_of_all: Tensor) -> Tensor:
         used = torch.cat([sequence[:length] for sequence, length in zip(rows_of_all, lengths, strict=True)])

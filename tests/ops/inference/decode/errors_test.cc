@@ -215,6 +215,55 @@ TEST_P(RefusedDecode, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(All, RefusedDecode, ::testing::ValuesIn(kMistakes),
                          [](const auto& info) { return info.param.name; });
 
+TEST(RefusedSplitHeads, NameTheArgument) {
+  struct RopeMistake {
+    KeyForm keys;
+    const char* message;
+    std::function<void(DecodeAttentionArgs*, std::vector<TensorView>* k_rope)> make;
+  };
+  const RopeMistake mistakes[] = {
+      {kOne, "k_rope: missing (q_rope is given)", [](auto* a, auto*) { a->k_rope = {}; }},
+      {kOne, "q_rope: missing (k_rope is given)", [](auto* a, auto*) { a->q_rope = {}; }},
+      {kOne, "q_rope.dtype=bf16, want f16 (q.dtype)", [](auto* a, auto*) { a->q_rope.dtype = DType::kBF16; }},
+      {kList, "k_rope[1].dtype=i8, want f16 (q.dtype)", [](auto*, auto* r) { (*r)[1].dtype = DType::kI8; }},
+      {kOne, "k_rope: null data", [](auto*, auto* r) { (*r)[0].data = nullptr; }},
+      {kList, "k_rope has 1 tensors, want 2 (k)", [](auto* a, auto*) { a->k_rope = a->k_rope.subspan(0, 1); }},
+      {kOne, "k_rope.shape[3]=7, want 8 (q_rope.shape[3])", [](auto*, auto* r) { (*r)[0].shape[3] = 7; }},
+      {kOne, "k_rope.shape[2]=39, want 40 (k.shape[2])", [](auto*, auto* r) { (*r)[0].shape[2] = 39; }},
+      {kList, "k_rope[1].shape[2]=19, want 20 (k[1].shape[2])", [](auto*, auto* r) { (*r)[1].shape[2] = 19; }},
+      {kPages, "k_rope.shape[1]=15, want 16 (k.shape[1])", [](auto*, auto* r) { (*r)[0].shape[1] = 15; }},
+      {kPages, "k_rope.shape[2]=15, want a multiple of 2 (heads of k)", [](auto*, auto* r) { (*r)[0].shape[2] = 15; }},
+      {kHeads, "k_rope.shape[1]=1, want 2", [](auto*, auto* r) { (*r)[0].shape[1] = 1; }},
+  };
+  for (const RopeMistake& mistake : mistakes) {
+    DecodeCase c = Spoilt(mistake.keys);
+    c.dense.d_rope = 8;
+    const DecodeProblem problem(c);
+    DecodeAttentionArgs args = problem.args();
+    std::vector<TensorView> k_rope(args.k_rope.begin(), args.k_rope.end());
+    args.k_rope = k_rope;
+    mistake.make(&args, &k_rope);
+    const Snapshot before = problem.TakeSnapshot();
+    const ForwardOutputs untouched = problem.Outputs();
+    const Status status = DecodeAttention(args, problem.options());
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(mistake.message));
+    EXPECT_EQ(before.FirstChange(), -1);
+    EXPECT_TRUE(SameBits(problem.Outputs(), untouched));
+  }
+  DecodeCase quantized = Spoilt(kOne);
+  quantized.quantization = Quantization::kPerTensor;
+  DecodeCase split = Spoilt(kOne);
+  split.dense.d_rope = 8;
+  const DecodeProblem int8(quantized), ropes(split);
+  DecodeAttentionArgs args = int8.args();
+  const DecodeAttentionArgs other = ropes.args();
+  args.q_rope = other.q_rope;
+  args.k_rope = other.k_rope;
+  EXPECT_THAT(std::string(DecodeAttention(args, int8.options()).message()),
+              HasSubstr("k_rope: given, want none (k.dtype is i8)"));
+}
+
 struct Int8Mistake {
   const char* name;
   const char* message;
