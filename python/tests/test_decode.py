@@ -170,8 +170,8 @@ def test_split_heads_in_every_form_of_keys():
     q, k, v = random_qkv()
     parts = [[t[..., a:b].contiguous() for t in (q, k)] for a, b in ((0, 16), (16, D))]
     (q1, k1), (q2, k2) = parts
-    call = {"lengths_kv": LENGTHS, "scale": SCALE, "q_rope": q2}
-    want = fa.decode_attention(q1, k1, v, k_rope=k2, **call)
+    call = {"lengths_kv": LENGTHS, "scale": SCALE, "query_rope": q2}
+    want = fa.decode_attention(q1, k1, v, key_rope=k2, **call)
     assert_right(want, q, k, v)
     torch.manual_seed(3)  # one order of pages for all
     state = torch.get_rng_state()
@@ -181,17 +181,17 @@ def test_split_heads_in_every_form_of_keys():
         pages.append(paged(tensor))
     (pk, table), (pv, _), (pr, _) = pages
     for decode in (fa.decode_attention, decode_attention):
-        assert torch.equal(decode(q1, k1, v, k_rope=k2, **call), want)
+        assert torch.equal(decode(q1, k1, v, key_rope=k2, **call), want)
         lists = ([t for t in tensor[:, None]] for tensor in (k1, v, k2))
         key, value, rope = lists
-        assert torch.equal(decode(q1, key, value, k_rope=rope, **call), want)
-        assert torch.equal(decode(q1, pk, pv, k_rope=pr, block_table=table, **call), want)
-        with pytest.raises(ValueError, match="k_rope: missing .q_rope is given"):
+        assert torch.equal(decode(q1, key, value, key_rope=rope, **call), want)
+        assert torch.equal(decode(q1, pk, pv, key_rope=pr, block_table=table, **call), want)
+        with pytest.raises(ValueError, match="key_rope: missing .query_rope is given"):
             decode(q1, k1, v, **call)
-        with pytest.raises(ValueError, match=r"k_rope.shape\[0\]"):
-            decode(q1, pk, pv, k_rope=pr[1:], block_table=table, **call)
+        with pytest.raises(ValueError, match=r"key_rope.shape\[0\]"):
+            decode(q1, pk, pv, key_rope=pr[1:], block_table=table, **call)
     compiled = torch.compile(decode_attention, fullgraph=True)
-    assert torch.equal(compiled(q1, k1, v, k_rope=k2, **call), want)
+    assert torch.equal(compiled(q1, k1, v, key_rope=k2, **call), want)
 
 
 def caches():

@@ -33,8 +33,8 @@ def decode_attention(
     k: Any,
     v: Any,
     *,
-    q_rope: Any = None,
-    k_rope: Any = None,
+    query_rope: Any = None,
+    key_rope: Any = None,
     layout: str = "BNSD",
     head_num: int = 0,
     scale: float | None = None,
@@ -67,7 +67,7 @@ def decode_attention(
         k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists, one [1, Nkv, S_b, D] per batch element;
             or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
             [pages, page size, Nkv, D]. N is a multiple of Nkv.
-        q_rope, k_rope: the second parts of split heads, [B, N, Sq, Drope], and in the form of k; scores are
+        query_rope, key_rope: the second parts of split heads, [B, N, Sq, Drope], and in the form of k; scores are
             Q K^T + Qr Kr^T. Not with int8 keys.
         head_num: N; needed for BSH and SBH, checked elsewhere if > 0.
         scale: any finite number; None: 1 / sqrt(D + Drope).
@@ -94,16 +94,16 @@ def decode_attention(
     Raises:
         As `flash_attention`.
     """
-    check_arrays(q=q, optional={"sink": sink, "pse": pse, "q_rope": q_rope})
+    check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})
     k, v = listed("k", k), listed("v", v)
-    k_rope = None if k_rope is None else listed("k_rope", k_rope)
+    key_rope = None if key_rope is None else listed("key_rope", key_rope)
     empty = empty_like_of(q)
     arrays = {
         "q": q,
         "k": k,
         "v": v,
-        "q_rope": q_rope,
-        "k_rope": k_rope,
+        "q_rope": query_rope,
+        "k_rope": key_rope,
         "block_table": block_table,
         "antiquant_scale": antiquant_scale,
         "antiquant_offset": antiquant_offset,

@@ -238,8 +238,8 @@ def _decode(call: Inference) -> tuple[Tensor, Tensor]:
     if pse is not None and pse.dim() == 4 and pse.shape[2] > rows:
         pse = pse[:, :, :rows]
     decode = DecodeCall(
-        q_rope=call.query_rope,
-        k_rope=() if call.key_rope is None else [call.key_rope],
+        query_rope=call.query_rope,
+        key_rope=() if call.key_rope is None else [call.key_rope],
         block_table=call.block_table,
         antiquant_scale=call.antiquant_scale,
         antiquant_offset=call.antiquant_offset,

@@ -27,7 +27,7 @@ class DecodeCall(NamedTuple):
 
     lengths_q: Optional[Tensor] = None  # int32 or int64 [B] or [1]
     lengths_kv: Optional[Tensor] = None
-    q_rope: Optional[Tensor] = None
+    query_rope: Optional[Tensor] = None
     block_table: Optional[Tensor] = None
     antiquant_scale: Optional[Tensor] = None
     antiquant_offset: Optional[Tensor] = None
@@ -48,7 +48,7 @@ class DecodeCall(NamedTuple):
     softcap: float = 0.0
     antiquant_per_token: bool = False
     return_lse: bool = False
-    k_rope: Sequence[Tensor] = ()
+    key_rope: Sequence[Tensor] = ()
 
     def mask(self) -> Mask:
         make = getattr(Mask, self.rule)
@@ -77,11 +77,11 @@ def _one_or_all(tensors: Sequence[Tensor]) -> Tensor | list[Tensor] | None:
 
 @operator(
     "decode_attention(Tensor query, Tensor[] key, Tensor[] value, Tensor? lengths_q, Tensor? lengths_kv, "
-    "Tensor? q_rope, Tensor? block_table, Tensor? antiquant_scale, Tensor? antiquant_offset, Tensor? deq_scale1, "
+    "Tensor? query_rope, Tensor? block_table, Tensor? antiquant_scale, Tensor? antiquant_offset, Tensor? deq_scale1, "
     "Tensor? quant_scale1, Tensor? deq_scale2, Tensor? pse, Tensor? dense_mask, Tensor? sink, "
     " Tensor? quant_scale2, Tensor? quant_offset2, str layout, SymInt heads, float? scale, str rule, "
     "SymInt pre, SymInt next, float softcap, bool antiquant_per_token, bool return_lse, "
-    "Tensor[] k_rope) -> (Tensor, Tensor)"
+    "Tensor[] key_rope) -> (Tensor, Tensor)"
 )
 def decode_operator(query, key, value, *arguments):
     """The output and lse, which has no elements without return_lse. There is no gradient."""
@@ -90,7 +90,7 @@ def decode_operator(query, key, value, *arguments):
         query,
         _one_or_all(key),
         _one_or_all(value),
-        k_rope=_one_or_all(call.k_rope),
+        key_rope=_one_or_all(call.key_rope),
         layout=call.layout,
         head_num=call.heads,
         scale=call.scale,
@@ -129,7 +129,8 @@ def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tup
     """As the operator; lengths as the extension takes them."""
     out, lse = _results(query, key, value, call)
     inputs = {"q": query, **call.tensors()}
-    inputs["k"], inputs["v"], inputs["k_rope"] = (_one_or_all(keys) for keys in (key, value, call.k_rope))
+    inputs["q_rope"] = inputs.pop("query_rope")
+    inputs["k"], inputs["v"], inputs["k_rope"] = (_one_or_all(keys) for keys in (key, value, call.key_rope))
     arrays = arrays_of(inputs, {"out": out, "lse": lse} if call.return_lse else {"out": out})
     _fa.decode(arrays, _options(*call[14:22]), lengths_q, lengths_kv, _context.chosen_context(None))
     return out, lse
@@ -146,7 +147,7 @@ def attend_cached(
     """The output and lse of tensors that are known to be tensors; `call` has no lengths."""
     key, value = list(key), list(value)
     tensors = call.tensors().values()
-    if possible(query, *key, *value, *call.k_rope, *tensors):
+    if possible(query, *key, *value, *call.key_rope, *tensors):
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
         return _directly(query, key, value, *lengths, call)
     call = call._replace(lengths_q=_as_tensor(lengths_q), lengths_kv=_as_tensor(lengths_kv))
@@ -162,6 +163,8 @@ _NAMES = {
     "q": "query",
     "k": "key",
     "v": "value",
+    "q_rope": "query_rope",
+    "k_rope": "key_rope",
     "heads": "head_num",
     "mask.pre": "window",
     "mask.next": "window",
@@ -175,8 +178,8 @@ def decode_attention(
     *,
     lengths_kv: Tensor | Sequence[int] | None = None,
     lengths_q: Tensor | Sequence[int] | None = None,
-    q_rope: Tensor | None = None,
-    k_rope: Tensor | Sequence[Tensor] | None = None,
+    query_rope: Tensor | None = None,
+    key_rope: Tensor | Sequence[Tensor] | None = None,
     block_table: Tensor | None = None,
     layout: str = "BNSD",
     head_num: int = 0,
@@ -214,7 +217,7 @@ def decode_attention(
         TypeError: an argument is no tensor.
     """
     quantized = antiquant_scale, antiquant_offset, deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2
-    if all(tensor is None for tensor in (*quantized, q_rope, k_rope)) and unwatched():
+    if all(tensor is None for tensor in (*quantized, query_rope, key_rope)) and unwatched():
         tensors = query, key, value, block_table, dense_mask, pse, sink
         options = layout, head_num, scale, is_causal, window, softcap
         found = _plainly(tensors, options, lengths_q, lengths_kv, return_lse)
@@ -223,8 +226,8 @@ def decode_attention(
     keys, values = _tensors("key", key), _tensors("value", value)
     rule, pre, next_ = _rule(is_causal, window)
     call = DecodeCall(
-        q_rope=q_rope,
-        k_rope=() if k_rope is None else _tensors("k_rope", k_rope),
+        query_rope=query_rope,
+        key_rope=() if key_rope is None else _tensors("key_rope", key_rope),
         block_table=block_table,
         antiquant_scale=antiquant_scale,
         antiquant_offset=antiquant_offset,
@@ -301,7 +304,7 @@ def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, in
 def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: DecodeCall) -> None:
     """What is no question of shapes or types."""
     recorded = torch.is_grad_enabled()
-    lists = (("key", keys), ("value", values), ("k_rope", call.k_rope))
+    lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
     named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]
     for name, tensor in [("query", query), *named, *call.tensors().items()]:
         if tensor is None and name in DecodeCall._fields:
