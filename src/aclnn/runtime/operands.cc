@@ -1,4 +1,4 @@
-#include "aclnn/operations/operands.h"
+#include "aclnn/runtime/operands.h"
 
 #include <algorithm>
 #include <memory>
