@@ -3,8 +3,6 @@
 // attention, which are summed over its heads as they come. The row's softmax and loss follow. A second walk makes the
 // gradients from the kept products (IndexerGradient), so that no product is made twice.
 
-#include "fa/indexer_loss.h"
-
 #include <algorithm>
 #include <limits>
 #include <numbers>
@@ -14,9 +12,10 @@
 
 #include "core/integer.h"
 #include "core/run/executor.h"
-#include "ops/indexer/bind_indexer_loss.h"
+#include "fa/indexer_loss.h"
 #include "ops/indexer/indexer_gradient.h"
-#include "ops/indexer/loss_plan.h"
+#include "ops/indexer/loss/bind_indexer_loss.h"
+#include "ops/indexer/loss/loss_plan.h"
 #include "ops/indexer/loss_row.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
@@ -31,28 +30,28 @@ namespace fa {
 namespace {
 
 struct LossProgram {
-  LossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
+  LossProgram(const ops::LossProblem& problem_of_call, const core::kernels::KernelTable& kernels, int workers,
               tiling::WorkspacePlan& workspace);
   [[nodiscard]] tiling::PlanFacts Facts(const tiling::Machine& machine) const;
 
   [[nodiscard]] tiling::IndexerGradProblem Problem() const {
-    const ops::LossAttention& attention = bound.attention;
-    return {.sequences = bound.shape.sequences,
-            .dtype = bound.shape.dtype,
-            .heads = bound.shape.heads,
-            .d = bound.shape.d,
-            .entries = bound.lists.entries,
-            .attention_width = bound.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope)};
+    const ops::LossAttention& attention = problem.attention;
+    return {.sequences = problem.shape.sequences,
+            .dtype = problem.shape.dtype,
+            .heads = problem.shape.heads,
+            .d = problem.shape.d,
+            .entries = problem.lists.entries,
+            .attention_width = problem.has_mean ? 0 : attention.heads * (attention.d + attention.d_rope)};
   }
   [[nodiscard]] int64_t RowBlocks() const { return core::CeilDiv(row_keys, plan.block_k); }
 
-  const ops::BoundIndexerLoss& bound;
+  const ops::LossProblem& problem;
   const core::kernels::KernelTable& table;
   tiling::IndexerGradPlan plan;
   ops::IndexerGradient gradient;
-  ops::HeadStrips heads;  // of the attention
+  ops::HeadStrips heads;  // the attention's heads
   ops::GatherShape gather, gather_attention;
-  int64_t row_keys;         // selected by a token at most
+  int64_t row_keys;         // largest number of keys that a token selects
   size_t kept_block_bytes;  // gathered rows of one block
   ops::KeySumTasks tasks;
   size_t scratch_bytes;  // of one worker
@@ -66,8 +65,8 @@ struct Scratch {
   ops::KeySelection selection;
   ops::IndexerGradient::Token token;
   std::byte* kept;                  ///< gathered rows of the indexer's keys, block after block
-  core::kernels::RowBlock* blocks;  ///< the same of each block, as product takes them
-  float* products;                  ///< of the indexer, block after block
+  core::kernels::RowBlock* blocks;  ///< the gathered rows of each block, as product takes them
+  float* products;                  ///< the indexer's products, block after block
   float *scores, *p;
   float** targets;
 
@@ -77,7 +76,7 @@ struct Scratch {
 };
 
 Scratch::Scratch(ops::Carver& carver, const LossProgram& program)
-    : selection(carver, program.bound.lists, program.bound.shape.sequences.max_sk),
+    : selection(carver, program.problem.lists, program.problem.shape.sequences.max_sk),
       token(carver, program.gradient, program.plan.block_k),
       kept(carver.Array<std::byte>(program.RowBlocks() * static_cast<int64_t>(program.kept_block_bytes))),
       blocks(carver.Array<core::kernels::RowBlock>(program.RowBlocks())),
@@ -85,8 +84,8 @@ Scratch::Scratch(ops::Carver& carver, const LossProgram& program)
       scores(carver.Floats(program.row_keys)),
       p(carver.Floats(program.row_keys)),
       targets(carver.Array<float*>(program.plan.block_k)),
-      panel(carver.Floats(program.heads.PanelFloats(program.bound.attention.d))),
-      panel_rope(carver.Floats(program.heads.PanelFloats(program.bound.attention.d_rope))),
+      panel(carver.Floats(program.heads.PanelFloats(program.problem.attention.d))),
+      panel_rope(carver.Floats(program.heads.PanelFloats(program.problem.attention.d_rope))),
       shift(carver.Floats(program.heads.lanes())),
       shares(carver.Floats(program.heads.lanes())),
       tile(carver.Floats(program.plan.block_k, program.heads.lanes())),
@@ -104,47 +103,47 @@ size_t BlockBytes(const ops::GatherShape& shape) {
   return carver.used();
 }
 
-LossProgram::LossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels,
+LossProgram::LossProgram(const ops::LossProblem& problem_of_call, const core::kernels::KernelTable& kernels,
                          int workers, tiling::WorkspacePlan& workspace)
-    : bound(bound_call),
+    : problem(problem_of_call),
       table(kernels),
       plan(tiling::MakeSparseLossPlan(Problem())),
-      gradient(bound.shape, table),
-      heads(table, bound.attention.heads),
+      gradient(problem.shape, table),
+      heads(table, problem.attention.heads),
       gather(gradient.Gather(plan.block_k)),
-      gather_attention{.dtype = bound.shape.dtype,
+      gather_attention{.dtype = problem.shape.dtype,
                        .form = gather.form,
-                       .d = bound.attention.d,
-                       .d_rope = bound.attention.d_rope,
+                       .d = problem.attention.d,
+                       .d_rope = problem.attention.d_rope,
                        .shared_v = true,
-                       .block = bound.has_mean ? 0 : plan.block_k},
-      row_keys(bound.lists.MaxKeys(bound.shape.sequences.max_sk)),
+                       .block = problem.has_mean ? 0 : plan.block_k},
+      row_keys(problem.lists.MaxKeys(problem.shape.sequences.max_sk)),
       kept_block_bytes(BlockBytes(gather)),
-      tasks(bound.shape.sequences, bound.shape.d, plan.units, workers, workspace),
+      tasks(problem.shape.sequences, problem.shape.d, plan.units, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
       scratch(workspace.Book("token scratch", scratch_bytes, workers)),
-      losses(workspace.Book("loss of every token", sizeof(double), bound.shape.sequences.tokens)) {}
+      losses(workspace.Book("loss of every token", sizeof(double), problem.shape.sequences.tokens)) {}
 
 /// Runs any task. One per Run, shared by all workers.
 class LossTile {
  public:
   LossTile(const LossProgram& program, const ops::LossRows& rows, std::byte* workspace)
       : program_(program),
-        bound_(program.bound),
+        problem_(program.problem),
         rows_(rows),
         workspace_(workspace),
         losses_(reinterpret_cast<double*>(workspace + program.losses)),
         keys_(*program.table.rows, program.gather, {.k = rows.index.k}),
         attention_keys_(*program.table.rows, program.gather_attention,
                         {.k = {.view = rows.k}, .k_rope = {.view = rows.k_rope}}),
-        run_(program.tasks, bound_.shape.sequences, *program.table.rows,
-             {.rows = rows.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
+        run_(program.tasks, problem_.shape.sequences, *program.table.rows,
+             {.rows = rows.gradients.dk, .multiplier = problem_.multiplier}, workspace) {}
 
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
   }
   /// Call it after the tasks have run.
-  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, rows_.loss); }
+  void WriteLoss() const { ops::WriteLoss(losses_, problem_.shape.sequences.tokens, problem_.multiplier, rows_.loss); }
 
  private:
   void RunToken(int64_t number, int worker) const;
@@ -157,7 +156,7 @@ class LossTile {
   }
 
   const LossProgram& program_;
-  const ops::BoundIndexerLoss& bound_;
+  const ops::LossProblem& problem_;
   const ops::LossRows& rows_;
   std::byte* workspace_;
   double* losses_;
@@ -167,8 +166,8 @@ class LossTile {
 
 /// Packs queries and statistics of a token.
 void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch) const {
-  const ops::LossAttention& attention = bound_.attention;
-  const int64_t row = bound_.shape.sequences.Row(at);
+  const ops::LossAttention& attention = problem_.attention;
+  const int64_t row = problem_.shape.sequences.Row(at);
   program_.heads.Pack(ops::HeadsAt(rows_.q, at.sequence, 0, row), attention.d, scratch.panel);
   if (attention.d_rope > 0) {
     program_.heads.Pack(ops::HeadsAt(rows_.q_rope, at.sequence, 0, row), attention.d_rope, scratch.panel_rope);
@@ -184,7 +183,7 @@ void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch
 /// p[key] = the mean over the heads of the attention's probabilities.
 void LossTile::AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
                                 float* p) const {
-  const ops::LossAttention& attention = bound_.attention;
+  const ops::LossAttention& attention = problem_.attention;
   const ops::HeadStrips& heads = program_.heads;
   const auto& kernels = program_.gradient.kernels();
   const auto count = static_cast<int64_t>(keys.size());
@@ -204,7 +203,7 @@ void LossTile::AddProbabilities(const ops::KeyPlace& place, std::span<const int3
 void LossTile::RunToken(int64_t number, int worker) const {
   ops::Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
   const Scratch scratch(carver, program_);
-  const ops::IndexerShape& shape = bound_.shape;
+  const ops::IndexerShape& shape = problem_.shape;
   const ops::IndexerGradient& gradient = program_.gradient;
   const ops::SparseToken at = shape.sequences.Token(number);
   const int64_t row = shape.sequences.Row(at), lanes = gradient.strips().lanes();
@@ -212,7 +211,7 @@ void LossTile::RunToken(int64_t number, int worker) const {
   ops::OrderedCommit::Turn turn(run_.commit(), at.sequence,
                                 shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
   gradient.Begin(at, rows_.index, scratch.token);
-  if (!bound_.has_mean) BeginAttention(at, scratch);
+  if (!problem_.has_mean) BeginAttention(at, scratch);
   const ops::SelectedKeys selected =
       scratch.selection.Select(rows_.indices.At(at.sequence, 0, row), shape.sequences.Limit(at));
 
@@ -229,13 +228,13 @@ void LossTile::RunToken(int64_t number, int worker) const {
     scratch.blocks[first / block_k] = block.k_of_product;
     gradient.Products(block.rows.k, count, scratch.token, products);
     gradient.Scores(products, count, scratch.token, scratch.scores + first);
-    if (!bound_.has_mean) AddProbabilities(place, keys, scratch, scratch.p + first);
+    if (!problem_.has_mean) AddProbabilities(place, keys, scratch, scratch.p + first);
   });
-  if (bound_.has_mean) {
+  if (problem_.has_mean) {
     const auto* mean = reinterpret_cast<const float*>(rows_.mean.At(at.sequence, 0, row));
     for (int64_t i = 0; i < selected.count; ++i) scratch.p[i] = mean[selected.slots[i]];
   }
-  if (bound_.target == IndexerTarget::kL1) {
+  if (problem_.target == IndexerTarget::kL1) {
     ops::NormaliseRow(ops::RowSum(scratch.p, selected.count), selected.count, scratch.p);
   }
   ops::RowSoftmax(*program_.table.rows, scratch.scores, selected.count, scratch.scores);
@@ -252,12 +251,12 @@ void LossTile::RunToken(int64_t number, int worker) const {
                           .targets = scratch.targets},
                          scratch.token, run_, at.sequence, turn);
   });
-  gradient.Finish(at, rows_.gradients, bound_.multiplier, scratch.token);
+  gradient.Finish(at, rows_.gradients, problem_.multiplier, scratch.token);
 }
 
 tiling::PlanFacts LossProgram::Facts(const tiling::Machine& machine) const {
   std::vector<std::string> kernels = {gradient.strips().kernels().name, gradient.kernels().name};
-  if (!bound.has_mean) kernels.emplace_back(heads.kernels().name);
+  if (!problem.has_mean) kernels.emplace_back(heads.kernels().name);
   return FactsOf(Problem(), machine, plan, tasks.plan(), std::move(kernels));
 }
 

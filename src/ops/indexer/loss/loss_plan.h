@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/task_graph.h"
-#include "ops/indexer/bind_indexer_loss.h"
 #include "ops/indexer/indexer_gradient.h"
+#include "ops/indexer/loss/bind_indexer_loss.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "tiling/plan_facts.h"
@@ -23,8 +23,8 @@ class LossPlan final : public Plan::ImplFor<LossArgs> {
   LossPlan(Context& context, BoundIndexerLoss bound)
       : Plan::ImplFor<LossArgs>(context),
         bound_(std::move(bound)),
-        machine_(MachineOf(context, KernelsOf(context, bound_.shape.dtype))),
-        program_(bound_, KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
+        machine_(MachineOf(context, KernelsOf(context, bound_.problem.shape.dtype))),
+        program_(bound_.problem, KernelsOf(context, bound_.problem.shape.dtype), machine_.workers, workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(machine_); }
@@ -32,7 +32,7 @@ class LossPlan final : public Plan::ImplFor<LossArgs> {
   [[nodiscard]] Status Run(const LossArgs& args, std::byte* workspace) const override {
     if (Status status = CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
     const LossRows rows = RowsOf(bound_, args);
-    ClearUnusedGradients(bound_.shape, rows.gradients);
+    ClearUnusedGradients(bound_.problem.shape, rows.gradients);
     Tile tile(program_, rows, workspace);
     Status status =
         this->RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));

@@ -15,9 +15,9 @@
 
 #include "core/run/executor.h"
 #include "fa/indexer_loss.h"
-#include "ops/indexer/bind_indexer_loss.h"
 #include "ops/indexer/indexer_gradient.h"
-#include "ops/indexer/loss_plan.h"
+#include "ops/indexer/loss/bind_indexer_loss.h"
+#include "ops/indexer/loss/loss_plan.h"
 #include "ops/indexer/loss_row.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
@@ -38,22 +38,22 @@ using core::kernels::StripKernels;
 using Group = tiling::TokenGroup;
 
 struct DenseLossProgram {
-  DenseLossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels, int workers,
+  DenseLossProgram(const ops::LossProblem& problem_of_call, const core::kernels::KernelTable& kernels, int workers,
                    tiling::WorkspacePlan& workspace);
   [[nodiscard]] tiling::PlanFacts Facts(const tiling::Machine& machine) const;
 
   [[nodiscard]] tiling::IndexerGradProblem Problem() const {
-    const ops::LossAttention& attention = bound.attention;
-    return {.sequences = bound.shape.sequences,
-            .dtype = bound.shape.dtype,
-            .heads = bound.shape.heads,
-            .d = bound.shape.d,
+    const ops::LossAttention& attention = problem.attention;
+    return {.sequences = problem.shape.sequences,
+            .dtype = problem.shape.dtype,
+            .heads = problem.shape.heads,
+            .d = problem.shape.d,
             .attention_width = attention.heads * (attention.d + attention.d_rope),
-            .walks_twice = bound.target == IndexerTarget::kL1};
+            .walks_twice = problem.target == IndexerTarget::kL1};
   }
   [[nodiscard]] int64_t width() const { return lanes.width; }
 
-  const ops::BoundIndexerLoss& bound;
+  const ops::LossProblem& problem;
   const core::kernels::KernelTable& table;
   ops::IndexerGradient gradient;
   const StripKernels& lanes;  ///< of the attention; tokens lie along the lanes
@@ -69,21 +69,21 @@ struct Scratch {
   Scratch(ops::Carver& carver, const DenseLossProgram& program);
 
   ops::IndexerGradient::Token* tokens;
-  float *panels, *panels_rope;  ///< of the attention, head after head
-  float* shift;                 ///< likewise
+  float *panels, *panels_rope;  ///< the attention's queries, head after head
+  float* shift;                 ///< per row of the attention, head after head
   float *s, *p;                 ///< [key][token] of a block
   float *k, *k_rope;            ///< widened rows of a block
-  float *k_index, *k_pairs;     ///< likewise, of the indexer
-  float* products;              ///< of the indexer, of one token
-  float *scores, *p_row;        ///< of one token
-  double* p_sum;                ///< of each token
-  double* loss;                 ///< likewise
+  float *k_index, *k_pairs;     ///< widened or paired rows of the indexer
+  float* products;              ///< the indexer's products of one token
+  float *scores, *p_row;        ///< one token's scores and probabilities
+  double* p_sum;                ///< per token: the sum of its probabilities
+  double* loss;                 ///< per token
   float** targets;
 };
 
 Scratch::Scratch(ops::Carver& carver, const DenseLossProgram& program) {
-  const ops::LossAttention& attention = program.bound.attention;
-  const int64_t width = program.width(), d = program.bound.shape.d, block_k = program.plan.block_k;
+  const ops::LossAttention& attention = program.problem.attention;
+  const int64_t width = program.width(), d = program.problem.shape.d, block_k = program.plan.block_k;
   const bool widens = program.form == ops::KeyForm::kF32;
   tokens = carver.Array<ops::IndexerGradient::Token>(width);
   for (int64_t i = 0; i < width; ++i) {
@@ -113,36 +113,36 @@ size_t ScratchBytes(const DenseLossProgram& program) {
   return carver.used();
 }
 
-DenseLossProgram::DenseLossProgram(const ops::BoundIndexerLoss& bound_call, const core::kernels::KernelTable& kernels,
+DenseLossProgram::DenseLossProgram(const ops::LossProblem& problem_of_call, const core::kernels::KernelTable& kernels,
                                    int workers, tiling::WorkspacePlan& workspace)
-    : bound(bound_call),
+    : problem(problem_of_call),
       table(kernels),
-      gradient(bound.shape, table),
-      lanes(table.ForRows(tiling::TokensOfAGroup(bound.shape.sequences, workers))),
+      gradient(problem.shape, table),
+      lanes(table.ForRows(tiling::TokensOfAGroup(problem.shape.sequences, workers))),
       plan(tiling::MakeDenseLossPlan(Problem(), lanes.width)),
-      form(ops::KeyFormOf(lanes, bound.shape.dtype)),
-      tasks(bound.shape.sequences, bound.shape.d, plan.units, workers, workspace),
+      form(ops::KeyFormOf(lanes, problem.shape.dtype)),
+      tasks(problem.shape.sequences, problem.shape.d, plan.units, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
       scratch(workspace.Book("group scratch", scratch_bytes, workers)),
-      losses(workspace.Book("loss of every token", sizeof(double), bound.shape.sequences.tokens)) {}
+      losses(workspace.Book("loss of every token", sizeof(double), problem.shape.sequences.tokens)) {}
 
 /// Runs any task. One per Run, shared by all workers.
 class DenseLossTile {
  public:
   DenseLossTile(const DenseLossProgram& program, const ops::LossRows& rows, std::byte* workspace)
       : program_(program),
-        bound_(program.bound),
+        problem_(program.problem),
         rows_(rows),
         workspace_(workspace),
         losses_(reinterpret_cast<double*>(workspace + program.losses)),
-        run_(program.tasks, bound_.shape.sequences, *program.table.rows,
-             {.rows = rows.gradients.dk, .multiplier = bound_.multiplier}, workspace) {}
+        run_(program.tasks, problem_.shape.sequences, *program.table.rows,
+             {.rows = rows.gradients.dk, .multiplier = problem_.multiplier}, workspace) {}
 
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t group) { RunGroup(group, worker); });
   }
   /// Call it after the tasks have run.
-  void WriteLoss() const { ops::WriteLoss(losses_, bound_.shape.sequences.tokens, bound_.multiplier, rows_.loss); }
+  void WriteLoss() const { ops::WriteLoss(losses_, problem_.shape.sequences.tokens, problem_.multiplier, rows_.loss); }
 
  private:
   void RunGroup(int64_t number, int worker) const;
@@ -158,12 +158,12 @@ class DenseLossTile {
   [[nodiscard]] RowBlock KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head,
                                  tiling::Interval keys, int64_t d, float* to) const;
   [[nodiscard]] int64_t Limit(const Group& group, int64_t i) const {
-    return bound_.shape.sequences.Limit({group.sequence, group.rows.begin + i});
+    return problem_.shape.sequences.Limit({group.sequence, group.rows.begin + i});
   }
   [[nodiscard]] int64_t Tokens(const Group& group) const { return group.rows.end - group.rows.begin; }
 
   const DenseLossProgram& program_;
-  const ops::BoundIndexerLoss& bound_;
+  const ops::LossProblem& problem_;
   const ops::LossRows& rows_;
   std::byte* workspace_;
   double* losses_;
@@ -172,7 +172,7 @@ class DenseLossTile {
 
 RowBlock DenseLossTile::KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head, tiling::Interval keys,
                                 int64_t d, float* to) const {
-  const int64_t row = bound_.shape.sequences.list[static_cast<size_t>(group.sequence)].k_offset + keys.begin;
+  const int64_t row = problem_.shape.sequences.list[static_cast<size_t>(group.sequence)].k_offset + keys.begin;
   const RowBlock in_place = ops::BlockAt(tensor, group.sequence, head, row);
   if (program_.form != ops::KeyForm::kF32) return in_place;
   program_.table.rows->widen(in_place, keys.end - keys.begin, d, to, d);
@@ -181,11 +181,11 @@ RowBlock DenseLossTile::KeyRows(const layout::RowsView& tensor, const Group& gro
 
 /// Packs queries and statistics of every head, each for a strip of the group's tokens.
 void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) const {
-  const ops::LossAttention& attention = bound_.attention;
+  const ops::LossAttention& attention = problem_.attention;
   const StripKernels& kernels = program_.lanes;
-  const DType dtype = bound_.shape.dtype;
+  const DType dtype = problem_.shape.dtype;
   const int64_t tokens = Tokens(group);
-  const int64_t first = bound_.shape.sequences.Row({group.sequence, group.rows.begin});
+  const int64_t first = problem_.shape.sequences.Row({group.sequence, group.rows.begin});
   const auto pack = [&](const layout::RowsView& tensor, int64_t d, int64_t head, float* panels) {
     ops::LaneArray<const void*> lanes;
     for (int64_t i = 0; i < tokens; ++i) lanes[i] = tensor.At(group.sequence, head, first + i);
@@ -205,7 +205,7 @@ void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) c
 
 /// p[key][token] = the mean over the heads of the attention's probabilities.
 void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, const Scratch& scratch) const {
-  const ops::LossAttention& attention = bound_.attention;
+  const ops::LossAttention& attention = problem_.attention;
   const StripKernels& kernels = program_.lanes;
   const int64_t count = keys.end - keys.begin, width = kernels.width,
                 of_key_head = attention.heads / attention.heads_kv;
@@ -250,9 +250,9 @@ void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval key
   const ops::IndexerGradient& gradient = program_.gradient;
   const ops::IndexerGradient::Token& token = scratch.tokens[i];
   const int64_t count = keys.end - keys.begin, width = program_.width();
-  const int64_t row = bound_.shape.sequences.Row({group.sequence, group.rows.begin + i});
+  const int64_t row = problem_.shape.sequences.Row({group.sequence, group.rows.begin + i});
   for (int64_t key = 0; key < count; ++key) scratch.p_row[key] = scratch.p[key * width + i];
-  if (bound_.target == IndexerTarget::kL1) ops::NormaliseRow(scratch.p_sum[i], count, scratch.p_row);
+  if (problem_.target == IndexerTarget::kL1) ops::NormaliseRow(scratch.p_sum[i], count, scratch.p_row);
   gradient.Scores(scratch.products, count, token, scratch.scores);
   ops::RowSoftmax(*program_.table.rows, scratch.scores, count, rows_.max_index.At(group.sequence, 0, row),
                   rows_.sum_index.At(group.sequence, 0, row), scratch.scores);
@@ -262,7 +262,7 @@ void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval key
 
 void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const Scratch& scratch,
                              ops::OrderedCommit::Turn& turn) const {
-  const ops::IndexerShape& shape = bound_.shape;
+  const ops::IndexerShape& shape = problem_.shape;
   const ops::IndexerGradient& gradient = program_.gradient;
   Probabilities(group, keys, scratch);
   const RowBlock rows = KeyRows(rows_.index.k.view, group, 0, keys, shape.d, scratch.k_index);
@@ -300,15 +300,15 @@ void DenseLossTile::RunGroup(int64_t number, int worker) const {
     scratch.p_sum[i] = scratch.loss[i] = 0;
   }
   BeginAttention(group, scratch);
-  if (bound_.target == IndexerTarget::kL1) SumProbabilities(group, scratch);
+  if (problem_.target == IndexerTarget::kL1) SumProbabilities(group, scratch);
   run_.WaitUntilCleared();
   for (int64_t key = 0; key < end; key += program_.plan.block_k) {
     RunBlock(group, {key, std::min(key + program_.plan.block_k, end)}, scratch, turn);
   }
-  const auto& sequence = bound_.shape.sequences.list[static_cast<size_t>(group.sequence)];
+  const auto& sequence = problem_.shape.sequences.list[static_cast<size_t>(group.sequence)];
   for (int64_t i = 0; i < tokens; ++i) {
     losses_[sequence.first_token + at(i).row] = scratch.loss[i];
-    program_.gradient.Finish(at(i), rows_.gradients, bound_.multiplier, scratch.tokens[i]);
+    program_.gradient.Finish(at(i), rows_.gradients, problem_.multiplier, scratch.tokens[i]);
   }
 }
 

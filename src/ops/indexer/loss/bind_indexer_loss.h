@@ -26,18 +26,25 @@ struct LossAttention {
   }
 };
 
-/// A validated loss.
-struct BoundIndexerLoss {
+/// What a loss computes.
+struct LossProblem {
   IndexerShape shape;
   LossAttention attention;
-  IndexerGradRows gradients;
   IndexerTarget target = IndexerTarget::kHeadMean;
   float multiplier = 1;  ///< of loss and gradients
 
   // Sparse.
   KeyLists lists;
   bool has_mean = false;  ///< p_head_mean is given, and `attention` has no meaning
-  layout::Rows mean;      ///< the row of entries of (b, 0, s)
+};
+
+/// A validated loss.
+struct BoundIndexerLoss {
+  LossProblem problem;
+  IndexerGradRows gradients;
+
+  // Sparse.
+  layout::Rows mean;  ///< the row of entries of (b, 0, s)
   bool check_indices = true;
 
   // Dense.
@@ -46,7 +53,7 @@ struct BoundIndexerLoss {
   std::vector<PlannedTensor> planned;
 };
 
-/// The rows of a loss in a run; those of the attention and `mean` as BoundIndexerLoss says.
+/// The rows of a loss in a run; those of the attention and `mean` as LossProblem says.
 struct LossRows {
   IndexerRows index;
   layout::RowsView q, k, q_rope, k_rope;

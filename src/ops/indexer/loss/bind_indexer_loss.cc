@@ -1,4 +1,4 @@
-#include "ops/indexer/bind_indexer_loss.h"
+#include "ops/indexer/loss/bind_indexer_loss.h"
 
 #include <optional>
 #include <string>
@@ -95,8 +95,8 @@ Status BindIndexer(const Args& args, const Options& options, SparseTensors& tens
                                  .mask = options.mask},
                                 tensors);
   if (!shape.ok()) return shape.status();
-  bound.shape = std::move(*shape);
-  auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.shape);
+  bound.problem.shape = std::move(*shape);
+  auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.problem.shape);
   if (!gradients.ok()) return gradients.status();
   bound.gradients = *gradients;
   if (Status status = CheckLoss(args.loss); !status.ok()) return status;
@@ -108,9 +108,10 @@ Status BindIndexer(const Args& args, const Options& options, SparseTensors& tens
     return Status::InvalidArgument(Arg("target").Is(std::to_string(static_cast<int>(options.target))) +
                                    ", want head mean (0) or L1 (1)");
   }
-  bound.target = options.target;
-  const int64_t tokens = bound.shape.sequences.tokens;
-  if (options.reduction == LossReduction::kMean && tokens > 0) bound.multiplier = 1.0F / static_cast<float>(tokens);
+  bound.problem.target = options.target;
+  const int64_t tokens = bound.problem.shape.sequences.tokens;
+  if (options.reduction == LossReduction::kMean && tokens > 0)
+    bound.problem.multiplier = 1.0F / static_cast<float>(tokens);
   return Status::Ok();
 }
 
@@ -118,14 +119,14 @@ Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOpti
   SparseTensors tensors(options.layout);
   if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
   if (Status status = tensors.CheckIndices(args.sparse_indices); !status.ok()) return status;
-  bound.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
+  bound.problem.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
   bound.check_indices = options.check_indices;
-  bound.has_mean = args.p_head_mean.data != nullptr;
-  if (!bound.has_mean) {
-    return BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/true, bound.attention);
+  bound.problem.has_mean = args.p_head_mean.data != nullptr;
+  if (!bound.problem.has_mean) {
+    return BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/true, bound.problem.attention);
   }
   Status status = tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
-                                         {{bound.lists.entries, {"sparse_indices", tensors.leading() + 1}}});
+                                         {{bound.problem.lists.entries, {"sparse_indices", tensors.leading() + 1}}});
   if (!status.ok()) return status;
   bound.mean = SparseValuesOf(args.p_head_mean, tensors.packed());
   return Status::Ok();
@@ -134,7 +135,8 @@ Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOpti
 Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options, BoundIndexerLoss& bound) {
   SparseTensors tensors(options.layout);
   if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
-  Status status = BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/false, bound.attention);
+  Status status =
+      BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/false, bound.problem.attention);
   if (!status.ok()) return status;
   for (const auto& [name, tensor, stats] :
        {std::tuple{"softmax_max_index", &args.softmax_max_index, &bound.max_index},
@@ -149,8 +151,8 @@ Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions
 /// The rows that both losses have.
 template <typename Args>
 LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
-  const LossAttention& attention = bound.attention;
-  return {.index = bound.shape.RowsOf(args.q_index, args.k_index, args.weights),
+  const LossAttention& attention = bound.problem.attention;
+  return {.index = bound.problem.shape.RowsOf(args.q_index, args.k_index, args.weights),
           .q = {args.q.data, attention.q},
           .k = {args.k.data, attention.k},
           .q_rope = {args.q_rope.data, attention.q_rope},
@@ -164,7 +166,7 @@ LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
 template <typename Args>
 Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
   if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
-  return CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
+  return CheckSparseLengths(bound.problem.shape.sequences, args.lengths_q, args.lengths_kv);
 }
 
 }  // namespace
@@ -186,7 +188,7 @@ Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const
 Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   if (Status status = CheckRun(bound, args); !status.ok()) return status;
   if (!bound.check_indices) return Status::Ok();
-  return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.shape.sequences);
+  return CheckKeyLists(bound.problem.lists, args.sparse_indices.data, bound.problem.shape.sequences);
 }
 
 Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args) {
@@ -196,7 +198,7 @@ Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexer
 LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   LossRows rows = SharedRows(bound, args);
   rows.mean = {args.p_head_mean.data, bound.mean};
-  rows.indices = {args.sparse_indices.data, bound.lists.rows};
+  rows.indices = {args.sparse_indices.data, bound.problem.lists.rows};
   return rows;
 }
 
