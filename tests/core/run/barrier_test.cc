@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/random_graph.h"
 #include "core/run/flow_executor.h"
+#include "core/run/random_graph.h"
 
 namespace fa::core {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/random_graph.h"
 #include "core/run/executor.h"
+#include "core/run/random_graph.h"
 
 namespace fa::core {
 namespace {

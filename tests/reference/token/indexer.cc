@@ -1,4 +1,4 @@
-#include "reference/indexer.h"
+#include "reference/token/indexer.h"
 
 #include <algorithm>
 #include <cmath>

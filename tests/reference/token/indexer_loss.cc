@@ -1,4 +1,4 @@
-#include "reference/indexer_loss.h"
+#include "reference/token/indexer_loss.h"
 
 #include <algorithm>
 #include <cmath>

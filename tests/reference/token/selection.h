@@ -1,5 +1,5 @@
-#ifndef FA_TESTS_REFERENCE_SELECTION_H_
-#define FA_TESTS_REFERENCE_SELECTION_H_
+#ifndef FA_TESTS_REFERENCE_TOKEN_SELECTION_H_
+#define FA_TESTS_REFERENCE_TOKEN_SELECTION_H_
 
 #include <cstdint>
 #include <vector>
@@ -38,4 +38,4 @@ struct Selection {
 
 }  // namespace reference
 
-#endif  // FA_TESTS_REFERENCE_SELECTION_H_
+#endif  // FA_TESTS_REFERENCE_TOKEN_SELECTION_H_

@@ -1,4 +1,4 @@
-#include "core/random_graph.h"
+#include "core/run/random_graph.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,10 +1,10 @@
-#include "core/count_faults.h"
+#include "core/run/count_faults.h"
 
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
-#include "core/random_graph.h"
+#include "core/run/random_graph.h"
 
 namespace fa::test {
 namespace {

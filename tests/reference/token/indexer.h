@@ -1,11 +1,11 @@
-#ifndef FA_TESTS_REFERENCE_INDEXER_H_
-#define FA_TESTS_REFERENCE_INDEXER_H_
+#ifndef FA_TESTS_REFERENCE_TOKEN_INDEXER_H_
+#define FA_TESTS_REFERENCE_TOKEN_INDEXER_H_
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "reference/selection.h"
+#include "reference/token/selection.h"
 
 namespace reference {
 
@@ -53,4 +53,4 @@ void AddScoreGradient(const IndexerProblem& problem, int64_t token, int64_t key,
 
 }  // namespace reference
 
-#endif  // FA_TESTS_REFERENCE_INDEXER_H_
+#endif  // FA_TESTS_REFERENCE_TOKEN_INDEXER_H_

@@ -1,5 +1,5 @@
-#ifndef FA_TESTS_CORE_RANDOM_GRAPH_H_
-#define FA_TESTS_CORE_RANDOM_GRAPH_H_
+#ifndef FA_TESTS_CORE_RUN_RANDOM_GRAPH_H_
+#define FA_TESTS_CORE_RUN_RANDOM_GRAPH_H_
 
 #include <cstdint>
 #include <cstdlib>
@@ -38,4 +38,4 @@ class StateMemory {
 
 }  // namespace fa::test
 
-#endif  // FA_TESTS_CORE_RANDOM_GRAPH_H_
+#endif  // FA_TESTS_CORE_RUN_RANDOM_GRAPH_H_

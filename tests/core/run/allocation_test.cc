@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/context_impl.h"
-#include "core/random_graph.h"
 #include "core/run/flow_executor.h"
+#include "core/run/random_graph.h"
 
 // The C library's own entries, under the names that survive a replaced malloc.
 extern "C" {

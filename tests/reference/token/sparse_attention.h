@@ -1,10 +1,10 @@
-#ifndef FA_TESTS_REFERENCE_SPARSE_ATTENTION_H_
-#define FA_TESTS_REFERENCE_SPARSE_ATTENTION_H_
+#ifndef FA_TESTS_REFERENCE_TOKEN_SPARSE_ATTENTION_H_
+#define FA_TESTS_REFERENCE_TOKEN_SPARSE_ATTENTION_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "reference/selection.h"
+#include "reference/token/selection.h"
 
 namespace reference {
 
@@ -45,4 +45,4 @@ struct SparseGradients {
 
 }  // namespace reference
 
-#endif  // FA_TESTS_REFERENCE_SPARSE_ATTENTION_H_
+#endif  // FA_TESTS_REFERENCE_TOKEN_SPARSE_ATTENTION_H_

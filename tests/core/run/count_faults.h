@@ -1,5 +1,5 @@
-#ifndef FA_TESTS_CORE_COUNT_FAULTS_H_
-#define FA_TESTS_CORE_COUNT_FAULTS_H_
+#ifndef FA_TESTS_CORE_RUN_COUNT_FAULTS_H_
+#define FA_TESTS_CORE_RUN_COUNT_FAULTS_H_
 
 #include "core/run/executor.h"
 #include "core/task_graph.h"
@@ -13,4 +13,4 @@ namespace fa::test {
 
 }  // namespace fa::test
 
-#endif  // FA_TESTS_CORE_COUNT_FAULTS_H_
+#endif  // FA_TESTS_CORE_RUN_COUNT_FAULTS_H_

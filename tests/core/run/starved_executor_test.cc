@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/context_impl.h"
-#include "core/count_faults.h"
-#include "core/random_graph.h"
+#include "core/run/count_faults.h"
+#include "core/run/random_graph.h"
 
 namespace fa::core {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "reference/attention.h"
-#include "reference/indexer_loss.h"
+#include "reference/token/indexer_loss.h"
 
 namespace reference {
 namespace {

@@ -1,11 +1,11 @@
-#ifndef FA_TESTS_REFERENCE_INDEXER_LOSS_H_
-#define FA_TESTS_REFERENCE_INDEXER_LOSS_H_
+#ifndef FA_TESTS_REFERENCE_TOKEN_INDEXER_LOSS_H_
+#define FA_TESTS_REFERENCE_TOKEN_INDEXER_LOSS_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "reference/indexer.h"
-#include "reference/sparse_attention.h"
+#include "reference/token/indexer.h"
+#include "reference/token/sparse_attention.h"
 
 namespace reference {
 
@@ -42,4 +42,4 @@ struct LossRow {
 
 }  // namespace reference
 
-#endif  // FA_TESTS_REFERENCE_INDEXER_LOSS_H_
+#endif  // FA_TESTS_REFERENCE_TOKEN_INDEXER_LOSS_H_

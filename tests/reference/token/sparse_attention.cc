@@ -1,4 +1,4 @@
-#include "reference/sparse_attention.h"
+#include "reference/token/sparse_attention.h"
 
 #include <algorithm>
 #include <cmath>

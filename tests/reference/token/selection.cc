@@ -1,4 +1,4 @@
-#include "reference/selection.h"
+#include "reference/token/selection.h"
 
 #include <algorithm>
 #include <numeric>

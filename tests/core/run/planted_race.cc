@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/random_graph.h"
+#include "core/run/random_graph.h"
 #include "support/cases/operator_calls.h"
 #include "support/execution/context_on.h"
 #include "support/execution/thread_executor.h"

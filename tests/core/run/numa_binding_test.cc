@@ -10,7 +10,7 @@
 
 #include "core/context_impl.h"
 #include "core/machine/affinity.h"
-#include "core/random_graph.h"
+#include "core/run/random_graph.h"
 
 namespace fa::core {
 namespace {

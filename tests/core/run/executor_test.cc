@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/count_faults.h"
-#include "core/random_graph.h"
+#include "core/run/count_faults.h"
 #include "core/run/flow_executor.h"
+#include "core/run/random_graph.h"
 #include "core/run/serial_executor.h"
 #include "support/execution/shuffled_executor.h"
 #include "support/execution/thread_executor.h"
