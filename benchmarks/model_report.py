@@ -2,6 +2,8 @@
 
 from statistics import median
 
+from drawing import plt
+
 NAMES = {"fa": "fa", "sdpa": "sdpa", "eager": "eager", "flex_attention": "flex_attention"}
 COLORS = {"fa": "#0b6e4f", "sdpa": "#e4572e", "eager": "#b0b0b0", "flex_attention": "#4f86c6"}
 
@@ -68,13 +70,8 @@ def write(results, folder):
 
 def plot(results, path):
     """Ratios to fa, as bars. False without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
+    if plt is None:
         return False
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     entries = [entry for entry in results["entries"] if milliseconds(entry, "fa")]
     others = [name for name in NAMES if name != "fa" and any(ratio(entry, name) for entry in entries)]
     figure, axes = plt.subplots(figsize=(7, 0.8 + 0.32 * len(entries)))

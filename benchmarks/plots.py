@@ -2,13 +2,9 @@
 
 import os
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  # after the choice of backend
-
 import results as store
 from cases import DECODE, SHAPES
+from drawing import plt
 from results import NAMES, chosen, entries_of, fraction, peers_of
 
 COLORS = {"fa": "#0b6e4f", "torch": "#e4572e", "onnxruntime": "#4f86c6", "onednn": "#8e6bbf", "naive": "#b0b0b0"}

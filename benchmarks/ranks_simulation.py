@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 
+from drawing import plt
+
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 NETWORKS = (1.25, 5, 12.5, 50)  # GB/s: 10, 40, 100 and 400 Gbit/s
 CUTS = ("zigzag", "contiguous")
@@ -98,11 +100,6 @@ def report(facts, plots):
 
 def draw(facts, folder):
     """@return {(operation, scaling): file name}"""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     colors = dict(zip(NETWORKS, ("#e4572e", "#e69f00", "#4f86c6", "#0b6e4f")))
     plots = {}
     for operation in OPERATIONS:
@@ -131,6 +128,8 @@ def draw(facts, folder):
 def main(words):
     if len(words) != 2:
         raise SystemExit(__doc__)
+    if plt is None:
+        sys.exit("ranks_simulation: plots need matplotlib")
     fa, folder = words
     facts = simulate(fa)
     with open(os.path.join(folder, "ranks.md"), "w", encoding="utf-8") as file:

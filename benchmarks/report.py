@@ -11,8 +11,10 @@ import os
 import shutil
 import sys
 
+import plots
 import results as store
 from cases import DECODE, SHAPES, headline
+from drawing import plt
 from results import NAMES, chosen, entries_of, fraction, peers_of
 
 OTHERS = tuple(name for name in NAMES if name != "fa")
@@ -199,13 +201,13 @@ PLOTS = {
 }
 
 
-def document(results, plots):
-    """The text of the page. @param plots  names of the files that were drawn"""
+def document(results, drawn):
+    """The text of the page. @param drawn  names of the files of the plots"""
     parts = ["# fa and its peers",
              "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is "
              "measured and how to repeat it.",
              machine_text(results)]
-    parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in plots]
+    parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in drawn]
     for title, text in sections_of(results):
         parts += [f"## {title}", text]
     return "\n\n".join(parts) + "\n"
@@ -220,14 +222,12 @@ def main():
     results = store.load(args.results)
     if not results["cases"]:
         sys.exit(f"report: {args.results} has no cases")
+    if plt is None and not args.tables_only:
+        sys.exit("report: plots need matplotlib; --tables-only does without")
     os.makedirs(args.folder, exist_ok=True)
-    plots = []
-    if not args.tables_only:
-        import plots as drawing  # pylint: disable=import-outside-toplevel  # tables need no matplotlib
-
-        plots = drawing.draw_all(results, args.folder)
+    drawn = [] if args.tables_only else plots.draw_all(results, args.folder)
     with open(os.path.join(args.folder, "README.md"), "w", encoding="utf-8") as file:
-        file.write(document(results, plots))
+        file.write(document(results, drawn))
     copy = os.path.join(args.folder, "results.json")
     if os.path.abspath(copy) != os.path.abspath(args.results):
         shutil.copyfile(args.results, copy)

@@ -37,6 +37,8 @@ forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
 # Public headers stand on their own.
 forbid_in include '(core|layout|tiling|ops)/'
 # The faces, the tools and the examples know the public headers only.
+# The rooms of aclnn: runtime <- operations.
+forbid aclnn/runtime 'aclnn/operations/'
 for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'
 done

@@ -45,7 +45,7 @@ struct DecodeAttentionArgs {
   TensorView block_table;
   TensorView antiquant_scale;   ///< of i8 keys and values with a q of another type, f32, f16 or bf16: x stands for (x +
                                 ///< offset) * scale; entry 0 for keys, 1 for values, shapes as Antiquant says
-  TensorView antiquant_offset;  ///< optional, likewise; absent: 0
+  TensorView antiquant_offset;  ///< optional, shape and type of antiquant_scale; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]:
                                 ///< scale * QK + pse
   TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]

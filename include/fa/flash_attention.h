@@ -30,11 +30,11 @@ struct AttentionArgs {
   TensorView sink;        ///< f32 [N]: a virtual key of that score and value 0
   std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of the query lengths; a leading 0 is
                                    ///< an empty first sequence
-  std::span<const int64_t> cu_kv;  ///< TND: of the key lengths, same count
+  std::span<const int64_t> cu_kv;  ///< TND: inclusive prefix sums of the key lengths, as many
   MutableTensorView out;           ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;   ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
-  MutableTensorView softmax_sum;   ///< optional, f32, likewise; before dropout
-  MutableTensorView lse;           ///< optional, f32, likewise: max + ln(sum), -inf for a row without keys
+  MutableTensorView softmax_sum;   ///< optional, f32 of the same shape; before dropout
+  MutableTensorView lse;           ///< optional, f32 of the same shape: max + ln(sum), -inf for a row without keys
 };
 
 /// out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases of AttentionOptions.

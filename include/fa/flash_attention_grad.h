@@ -22,11 +22,11 @@ struct AttentionGradArgs {
   TensorView out;          ///< the forward's output, as rounded there
   TensorView d_out;        ///< gradient of out; its shape and type, any strides (0 included)
   TensorView softmax_max;  ///< the forward's, f32 [B, N, Sq] or [B, N, Sq, 8] (TND [T, N] or [T, N, 8])
-  TensorView softmax_sum;  ///< likewise
+  TensorView softmax_sum;  ///< the forward's, f32 in either of these shapes
 
   MutableTensorView dq;       ///< shape and type of q
-  MutableTensorView dk;       ///< of k; summed over the query heads of a group
-  MutableTensorView dv;       ///< of v; likewise
+  MutableTensorView dk;       ///< shape and type of k; summed over the query heads of a group
+  MutableTensorView dv;       ///< shape and type of v; summed as dk
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
   /// optional, pse types 0 and 1: shape and type of pse, broadcast dimensions (size 1) summed; not for the compressed

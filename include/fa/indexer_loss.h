@@ -35,13 +35,13 @@ struct SparseIndexerLossArgs {
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as SparseAttentionArgs, block size 1
   TensorView softmax_max;       ///< of SparseFlashAttention, f32 [B, 1, S1, N] (TND [1, T, N]); they may count sinks in
-  TensorView softmax_sum;       ///< likewise
+  TensorView softmax_sum;       ///< of SparseFlashAttention, f32 of the same shape
   TensorView p_head_mean;       ///< optional, of SparseFlashAttention: q, k and statistics are then not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< as SparseAttentionArgs
 
   MutableTensorView dq_index;  ///< shape and type of q_index
-  MutableTensorView dk_index;  ///< of k_index
-  MutableTensorView dweights;  ///< of weights
+  MutableTensorView dk_index;  ///< shape and type of k_index
+  MutableTensorView dweights;  ///< shape and type of weights
   MutableTensorView loss;      ///< f32, one element
 };
 
@@ -52,9 +52,9 @@ struct DenseIndexerLossArgs {
   TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;            ///< [B, S1, Nidx], type of q or f32
   TensorView softmax_max;        ///< of the attention, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T, N/Nkv])
-  TensorView softmax_sum;        ///< likewise
+  TensorView softmax_sum;        ///< of the attention, f32 of the same shape
   TensorView softmax_max_index;  ///< of the indexer's scores, f32 [B, 1, S1] (TND [1, T])
-  TensorView softmax_sum_index;  ///< likewise
+  TensorView softmax_sum_index;  ///< of the indexer's scores, f32 of the same shape
   std::span<const int64_t> lengths_q, lengths_kv;
 
   MutableTensorView dq_index, dk_index, dweights, loss;  ///< as SparseIndexerLossArgs

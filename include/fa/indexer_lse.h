@@ -23,7 +23,7 @@ struct DenseIndexerLseArgs {
   /// needs them).
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView softmax_max_index;  ///< f32 [B, 1, S1] (TND [1, T])
-  MutableTensorView softmax_sum_index;  ///< likewise
+  MutableTensorView softmax_sum_index;  ///< f32 of the same shape
 };
 
 /// Everything of such a call that is not a tensor.

@@ -22,8 +22,8 @@ struct LightningIndexerGradArgs {
   std::span<const int64_t> lengths_q, lengths_kv;
 
   MutableTensorView dq;        ///< shape and type of q
-  MutableTensorView dk;        ///< of k
-  MutableTensorView dweights;  ///< of weights
+  MutableTensorView dk;        ///< shape and type of k
+  MutableTensorView dweights;  ///< shape and type of weights
 };
 
 /// Everything of an indexer's backward that is not a tensor.

@@ -16,7 +16,7 @@ namespace fa {
 struct MergeArgs {
   TensorView prev_out, cur_out;                     ///< layout's shape; f32, bf16 or f16
   TensorView prev_max, cur_max;                     ///< f32 [B, N, S] (TND [T, N])
-  TensorView prev_sum, cur_sum;                     ///< likewise
+  TensorView prev_sum, cur_sum;                     ///< f32 of the same shape
   MutableTensorView out, softmax_max, softmax_sum;  ///< may be the very tensors of prev (same data, shape and strides)
 };
 

@@ -46,7 +46,7 @@ struct PromptAttentionArgs {
   std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
   MutableTensorView softmax_max;         ///< optional, f32 [B, N, Sq] (TND [T, N]), as FlashAttention
-  MutableTensorView softmax_sum, lse;    ///< likewise
+  MutableTensorView softmax_sum, lse;    ///< optional, f32 of the same shape
 };
 
 /// Everything of a prompt call that is not a tensor.

@@ -35,7 +35,7 @@ struct SparseAttentionArgs {
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView out;          ///< [B, S1, N, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): largest scaled score, natural log
-  MutableTensorView softmax_sum;  ///< optional, likewise: sum of exp(score - max)
+  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape: sum of exp(score - max)
   /// optional, f32 [B, S1, K] (TND [T, K]), block_size 1: the mean over the heads of each entry's probability, 0 where
   /// no key is. What SparseLightningIndexerGradKLLoss computes again without it.
   MutableTensorView p_head_mean;

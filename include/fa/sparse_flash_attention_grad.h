@@ -26,8 +26,8 @@ struct SparseAttentionGradArgs {
   TensorView softmax_sum;  ///< the forward's; a row of sum 0 is skipped
 
   MutableTensorView dq;       ///< shape and type of q
-  MutableTensorView dk;       ///< of k; without v it holds the gradient of v in its first Dv columns too
-  MutableTensorView dv;       ///< of v; with v only
+  MutableTensorView dk;       ///< shape and type of k; without v it holds the gradient of v in its first Dv columns too
+  MutableTensorView dv;       ///< shape and type of v; with v only
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
   MutableTensorView dsink;  ///< optional, with sink: f32 [N], -sum over rows exp(sink - max) / sum rowsum(d_out * out)

@@ -7,7 +7,7 @@ import torch
 from fa import _fa
 
 # Tests share reference.py and the modules of their folders; the package itself is the installed one.
-for _folder in (".", "flash", "models"):
+for _folder in (".", "flash", "models", "pytorch", "ranks"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "aclnn/operations/attention_call.h"
-#include "aclnn/operations/operands.h"
 #include "aclnn/operations/planned_operation.h"
 #include "aclnn/runtime/descriptors.h"
+#include "aclnn/runtime/operands.h"
 #include "aclnn/runtime/report.h"
 #include "aclnnop/aclnn_prompt_flash_attention.h"
 #include "aclnnop/aclnn_prompt_flash_attention_v2.h"

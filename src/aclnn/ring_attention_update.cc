@@ -10,9 +10,9 @@
 
 #include "aclnn/operations/attention_call.h"
 #include "aclnn/operations/names.h"
-#include "aclnn/operations/operands.h"
 #include "aclnn/operations/sequence_lengths.h"
 #include "aclnn/runtime/executor.h"
+#include "aclnn/runtime/operands.h"
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/strided_copy.h"
 #include "aclnnop/aclnn_ring_attention_update.h"

@@ -5,11 +5,16 @@
 
 namespace fa::core {
 
+// Always inlined, since kernels of every instruction-set level use them: a copy of its own could be one that only some
+// CPUs can run (scripts/check_isa_symbols.sh).
+
 /// a / b, rounded up, of a >= 0 and b > 0.
-[[nodiscard]] constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+[[nodiscard, gnu::always_inline]] constexpr int64_t CeilDiv(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
 
 /// The least multiple of `step` that is not less than x >= 0.
-[[nodiscard]] constexpr int64_t RoundUp(int64_t x, int64_t step) { return CeilDiv(x, step) * step; }
+[[nodiscard, gnu::always_inline]] constexpr int64_t RoundUp(int64_t x, int64_t step) { return CeilDiv(x, step) * step; }
 
 }  // namespace fa::core
 

@@ -12,6 +12,8 @@
 #include <arm_neon.h>
 #endif
 
+#include "core/integer.h"
+
 // Makes keep bits by the million: a block of Philox gives four words, hence four bits, for 20 multiplications. The
 // vector forms hold word w of 8 (4) consecutive blocks in the even 32-bit halves of a register, where vpmuludq wants
 // its factors; the odd halves of products and shifts are never read. A round is 2 multiplications, 2 shifts and 4 xors
@@ -182,7 +184,7 @@ uint64_t KeepThreshold(float keep_prob) {
 void FillKeepBits(const PhiloxState& state, uint64_t threshold, uint64_t first, int64_t bits, std::span<uint32_t> words,
                   Isa isa) {
   if (bits <= 0) return;
-  const size_t count = static_cast<size_t>((bits + 31) / 32);
+  const size_t count = static_cast<size_t>(CeilDiv(bits, 32));
   assert(words.size() >= count);
   const uint32_t tail = bits % 32 == 0 ? ~0u : (1u << bits % 32) - 1;
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/integer.h"
 #include "core/memory.h"
 #include "core/run/guarded_call.h"
 
@@ -45,7 +46,8 @@ Status Workspace::Reserve(size_t bytes) {
   const size_t alignment = huge ? kHugePageBytes : kLineBytes;
   void* block = nullptr;
   if (bytes <= static_cast<size_t>(core::kAddressSpaceBytes)) {  // so rounding up cannot overflow
-    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    const auto rounded =
+        static_cast<size_t>(core::RoundUp(static_cast<int64_t>(bytes), static_cast<int64_t>(alignment)));
     if (posix_memalign(&block, alignment, rounded) == 0) {
       if (huge) madvise(block, rounded, MADV_HUGEPAGE);  // a request; memory without huge pages works too
       data_ = static_cast<std::byte*>(block);

@@ -25,7 +25,7 @@ struct RowsView {
   }
 };
 
-/// The same of an output.
+/// The rows of an output in a run.
 struct MutableRowsView {
   MutableRowsView() = default;
   MutableRowsView(void* memory, const Rows& where) : data(static_cast<std::byte*>(memory)), rows(where) {}
@@ -54,7 +54,7 @@ struct StatsView {
   [[nodiscard]] float At(int64_t b, int64_t n, int64_t s) const { return data[where.Offset(b, n, s)]; }
 };
 
-/// The same of an output.
+/// The f32 values of an output in a run.
 struct MutableStatsView {
   MutableStatsView() = default;
   MutableStatsView(void* memory, const Stats& values) : data(static_cast<float*>(memory)), where(values) {}

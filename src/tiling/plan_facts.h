@@ -37,7 +37,7 @@ struct PlanFacts {
 /// The plan in words.
 [[nodiscard]] std::string Describe(const PlanFacts& facts, const WorkspacePlan& workspace);
 
-/// Of every task: the worker whose range it starts in.
+/// For every task, the worker in whose range it starts.
 [[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
 
 /// Mean of the workers' loads, which are fractions of the longest; 1 if there is nothing to do.

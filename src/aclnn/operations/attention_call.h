@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "acl/acl.h"
-#include "aclnn/operations/operands.h"
+#include "aclnn/runtime/operands.h"
 #include "fa/options.h"
 #include "fa/status.h"
 

@@ -2,7 +2,7 @@
 #define FA_ACLNN_ATTENTION_SLOTS_H_
 
 #include "aclnn/operations/attention_call.h"
-#include "aclnn/operations/operands.h"
+#include "aclnn/runtime/operands.h"
 
 namespace fa::aclnn {
 

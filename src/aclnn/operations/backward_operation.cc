@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "aclnn/operations/attention_slots.h"
-#include "aclnn/operations/operands.h"
 #include "aclnn/operations/planned_operation.h"
 #include "aclnn/operations/sequence_statistics.h"
+#include "aclnn/runtime/operands.h"
 #include "aclnn/runtime/report.h"
 #include "fa/flash_attention_grad.h"
 

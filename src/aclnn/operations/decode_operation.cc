@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "aclnn/operations/attention_call.h"
-#include "aclnn/operations/operands.h"
 #include "aclnn/operations/planned_operation.h"
 #include "aclnn/runtime/descriptors.h"
 #include "aclnn/runtime/executor.h"
+#include "aclnn/runtime/operands.h"
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/strided_copy.h"
 #include "fa/decode_attention.h"

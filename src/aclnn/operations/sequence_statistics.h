@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "aclnn/operations/operands.h"
+#include "aclnn/runtime/operands.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 

@@ -10,9 +10,9 @@
 
 #include "acl/acl.h"
 #include "aclnn/operations/attention_call.h"
-#include "aclnn/operations/operands.h"
 #include "aclnn/operations/planned_operation.h"
 #include "aclnn/operations/sequence_lengths.h"
+#include "aclnn/runtime/operands.h"
 #include "fa/plan.h"
 #include "fa/sparse_mask.h"
 #include "fa/status.h"

@@ -22,6 +22,8 @@ constexpr size_t kLargestBytes = size_t{1} << 46;
 // From here on huge pages save more TLB misses than rounding up costs.
 constexpr size_t kHugeFromBytes = 2 * kGranule;
 
+size_t WholeGranules(size_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
+
 /// The live mappings by address. Like a HandleTable it exists from the start and is never destroyed, since programs
 /// leak buffers and free them in their own destructors.
 class Mappings {
@@ -30,7 +32,7 @@ class Mappings {
 
   void* Map(size_t size, bool huge) {
     if (size > kLargestBytes) return nullptr;
-    const size_t bytes = (std::max(2 * size, kGranule) + kGranule - 1) / kGranule * kGranule;
+    const size_t bytes = WholeGranules(std::max(2 * size, kGranule));
     void* const memory =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return nullptr;

@@ -123,7 +123,7 @@ template <int64_t kLanes, int64_t kPairGroup = 2>
 constexpr RowKernels kRowsOfLanes = [] {
   RowKernels rows{};
   rows.pair_group = kPairGroup;
-  rows.panel_columns = [](int64_t columns) { return (columns + kLanes - 1) / kLanes * kLanes; };
+  rows.panel_columns = [](int64_t columns) { return RoundUp(columns, kLanes); };
   return rows;
 }();
 
@@ -158,7 +158,7 @@ KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
 KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
-/// Those of the tile unit.
+/// The strips of the tile unit.
 KernelTable TileTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, kRowsOfLanes<16, kMostPairGroup>); }
 
 Int8Table Int8TableOf(Isa isa, int64_t group, int64_t columns) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/integer.h"
 #include "fa/context.h"
 #include "fa/tensor.h"
 
@@ -193,7 +194,7 @@ struct StripKernels {
   bool state_by_row = false;  ///< the output state is [row][dv], with the bits of [dv][lane]
 
   /// Rows of `width` floats that a panel of d columns takes.
-  [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? (d + 1) / 2 : d; }
+  [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? CeilDiv(d, 2) : d; }
   /// Floats per key of a tile, as outer reads it.
   [[nodiscard]] int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
 };
@@ -237,7 +238,7 @@ struct RowKernels {
   int64_t (*panel_columns)(int64_t columns);
   /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
-  /// Pairs: [(rows + 1) / 2][columns of the group] words of two rows.
+  /// Pairs: [CeilDiv(rows, 2)][columns of the group] words of two rows.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
   /// Bit j: bytes[j] != 0, j < n <= 32.
   uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);
@@ -259,7 +260,7 @@ struct RowKernels {
   int64_t pair_group = 2;
 
   /// Rows up to a whole group.
-  [[nodiscard]] int64_t PairedRows(int64_t rows) const { return (rows + pair_group - 1) / pair_group * pair_group; }
+  [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
   /// Floats of `rows` rows laid by pair_rows.
   [[nodiscard]] int64_t PairedFloats(int64_t rows, int64_t columns) const { return PairedRows(rows) / 2 * columns; }
   /// Floats from the first column of a group to column `column`.
@@ -290,8 +291,8 @@ struct KernelTable {
   /// The strip for the first of `rows` rows: as few strips as the widest would need, of about equal width. 64 rows are
   /// two strips of 32 rather than one of 48 and one of 16, whose kernels are the slowest.
   [[nodiscard]] const StripKernels& ForRows(int64_t rows) const {
-    const int64_t strips_needed = (rows + widest().width - 1) / widest().width;
-    const int64_t share = strips_needed == 0 ? 0 : (rows + strips_needed - 1) / strips_needed;
+    const int64_t strips_needed = CeilDiv(rows, widest().width);
+    const int64_t share = strips_needed == 0 ? 0 : CeilDiv(rows, strips_needed);
     int i = strip_count - 1;
     while (i > 0 && strips[i].width < share) --i;
     return strips[i];

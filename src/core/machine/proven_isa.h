@@ -30,8 +30,8 @@ struct KernelSource {
 /// The highest level up to `wanted` of which every unproven level's kernels compute what those of the level below do.
 [[nodiscard]] ProvenIsa Prove(Isa wanted, const KernelSource& source);
 
-/// Of this CPU's kernels: tried once a process, the first time a level is wanted, in some milliseconds at most. Where
-/// that fails, stderr gets one line.
+/// What the trial of this CPU's kernels gave: they are tried once per process, when a level is first wanted, which
+/// takes some milliseconds. A kernel that fails gets one line on stderr.
 [[nodiscard]] const ProvenIsa& ProvenLevel(Isa wanted);
 
 }  // namespace fa::core

@@ -30,7 +30,7 @@ struct BoundAttentionGrad {
 struct GradRows {
   layout::RowsView q = {}, q_rope = {}, k = {}, k_rope = {}, v = {}, out = {}, d_out = {};
   layout::StatsView softmax_max = {}, softmax_sum = {};
-  const float* sink = nullptr;  ///< of each head
+  const float* sink = nullptr;  ///< per head
   ScoreInputs scores = {};
 
   layout::MutableRowsView dq = {}, dq_rope = {}, dk = {}, dk_rope = {}, dv = {};

@@ -24,8 +24,8 @@ struct BackwardSlot {
   float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
   float* delta = nullptr;     ///< rowsum(d_out * out)
   float* q = nullptr;         ///< one panel of pack_rows per tile of rows
-  float* q_rope = nullptr;    ///< likewise
-  float* d_out = nullptr;     ///< likewise
+  float* q_rope = nullptr;    ///< panels of pack_rows
+  float* d_out = nullptr;     ///< panels of pack_rows
   float* dk = nullptr;        ///< rows [d + d_rope]
   float* dv = nullptr;        ///< rows [dv]
   float* k = nullptr;  ///< rows [d + d_rope], where the caller's are not dense f32; pairs of rows for kernels of pairs
@@ -35,7 +35,7 @@ struct BackwardSlot {
 /// A worker's own memory for one tile.
 struct BackwardScratch {
   float* s = nullptr;       ///< strip after strip [block_k][width]: scores, then P
-  float* dp = nullptr;      ///< likewise: dP, then dS
+  float* dp = nullptr;      ///< strip after strip [block_k][width]: dP, then dS
   float* capped = nullptr;  ///< one strip's scores after the softcap
   float* bias = nullptr;    ///< staged rows of a compressed pse
   float* pairs = nullptr;   ///< one strip's dS in pairs of keys, for kernels of pairs

@@ -4,9 +4,7 @@
 #include "fa/merge.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +15,7 @@
 #include "ops/dense/bind_merge.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
+#include "ops/tile/row_probability.h"
 #include "tiling/plan_text.h"
 #include "tiling/rows_plan.h"
 #include "tiling/workspace_plan.h"
@@ -39,8 +38,6 @@ struct BF16 {
   static float Load(uint16_t x) { return layout::F32FromBf16(x); }
   static uint16_t Store(float x) { return layout::Bf16FromF32(x); }
 };
-
-bool Absent(float max, float sum) { return sum == 0 || (max == -FLT_MAX && sum == FLT_MAX); }
 
 class Merger {
  public:
@@ -74,11 +71,11 @@ class Merger {
       rows_.softmax_sum.Write(b, n, s, sum);
     };
 
-    const bool prev_absent = Absent(prev_max, prev_sum);
-    const bool cur_absent = Absent(cur_max, cur_sum);
+    const bool prev_absent = ops::IsEmptyRow(prev_max, prev_sum);
+    const bool cur_absent = ops::IsEmptyRow(cur_max, cur_sum);
     if (prev_absent && cur_absent) {
       std::fill_n(out, d, Type::Store(0.0f));
-      write_stats(-FLT_MAX, FLT_MAX);
+      write_stats(ops::kEmptyRowMax, ops::kEmptyRowSum);
     } else if (prev_absent) {
       std::copy_n(cur, d, out);
       write_stats(cur_max, cur_sum);

@@ -29,13 +29,13 @@ struct IndexerInputs {
   SparseMask mask;
 };
 
-/// The rows of the same in a run.
+/// The rows of these inputs in a run.
 struct IndexerRows {
   layout::RowsView q, weights;
   layout::StoredRows k;
 };
 
-/// The same, checked. The forward and the gradients share them.
+/// The checked inputs, without addresses. The forward and the gradients share them.
 struct IndexerShape {
   SparseSequences sequences;
   DType dtype = DType::kF32;
@@ -65,6 +65,12 @@ struct IndexerShape {
 /// Finds every user error of these inputs. `tensors` then checks what else the call has.
 [[nodiscard]] Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors);
 
+/// What a selection computes.
+struct SelectionProblem {
+  const SparseSequences& sequences;
+  int64_t entries;  ///< keys selected per token
+};
+
 /// A validated forward.
 struct BoundIndexer {
   IndexerShape shape;
@@ -74,6 +80,9 @@ struct BoundIndexer {
   bool paged = false;
   layout::BlockTable table;  ///< of pages: all but its entries
   std::vector<PlannedTensor> planned;
+
+  /// Refers to this object.
+  [[nodiscard]] SelectionProblem Problem() const { return {shape.sequences, entries}; }
 };
 
 /// The rows of a forward in a run.

@@ -14,6 +14,9 @@ struct BoundIndexerLse {
   IndexerShape shape;
   layout::Stats max, sum;
   std::vector<PlannedTensor> planned;
+
+  /// The sequences whose scores the statistics are of; part of this object.
+  [[nodiscard]] const SparseSequences& Problem() const { return shape.sequences; }
 };
 
 /// The rows of statistics in a run.

@@ -13,8 +13,8 @@
 
 namespace fa::ops {
 
-/// A call that scores tokens with keys, bound, planned and booked. Step: the TokenStep of a run, which also knows the
-/// call's name, its result in words and its scratch.
+/// A call that scores tokens with keys, bound, planned and booked. Step: the TokenStep of a run, made from Bound's
+/// Problem(), the kernels and the rows of the run; it also knows the call's name, its result in words and its scratch.
 template <typename Bound, typename Step, typename Args>
 class IndexerForwardPlan final : public Plan::ImplFor<Args> {
  public:
@@ -23,13 +23,13 @@ class IndexerForwardPlan final : public Plan::ImplFor<Args> {
         bound_(std::move(bound)),
         machine_(MachineOf(context, KernelsOf(context, bound_.shape.dtype))),
         program_(bound_.shape, KernelsOf(context, bound_.shape.dtype), machine_,
-                 Step::ScratchBytes(bound_, KernelsOf(context, bound_.shape.dtype)), workspace_) {}
+                 Step::ScratchBytes(bound_.Problem(), KernelsOf(context, bound_.shape.dtype)), workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     const IndexerShape& shape = bound_.shape;
     return FactsOf({.op = Step::kOp,
-                    .result = Step::ResultOf(bound_),
+                    .result = Step::ResultOf(bound_.Problem()),
                     .dtype = shape.dtype,
                     .heads = shape.heads,
                     .d = shape.d,
@@ -41,7 +41,7 @@ class IndexerForwardPlan final : public Plan::ImplFor<Args> {
   [[nodiscard]] Status Run(const Args& args, std::byte* workspace) const override {
     if (Status status = CheckIndexerRunArgs(bound_, args); !status.ok()) return status;
     const auto rows = RowsOf(bound_, args);
-    const Step step(bound_, program_.table, rows);
+    const Step step(bound_.Problem(), program_.table, rows);
     IndexerTile tile(program_, rows.in, step, workspace);
     step.WriteUnusedRows(tile.StepScratch(0));
     return this->RunGraph(program_.plan.graph, core::TaskFunction(tile), workspace + program_.run_state);

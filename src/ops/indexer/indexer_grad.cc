@@ -23,18 +23,19 @@ namespace fa {
 namespace {
 
 struct GradProgram {
-  GradProgram(const ops::BoundIndexerGrad& bound_call, const core::kernels::KernelTable& kernels, int workers,
-              tiling::WorkspacePlan& workspace);
+  GradProgram(const ops::IndexerShape& shape_of_call, const ops::KeyLists& lists_of_call,
+              const core::kernels::KernelTable& kernels, int workers, tiling::WorkspacePlan& workspace);
 
   [[nodiscard]] tiling::IndexerGradProblem Problem() const {
-    return {.sequences = bound.shape.sequences,
-            .dtype = bound.shape.dtype,
-            .heads = bound.shape.heads,
-            .d = bound.shape.d,
-            .entries = bound.lists.entries};
+    return {.sequences = shape.sequences,
+            .dtype = shape.dtype,
+            .heads = shape.heads,
+            .d = shape.d,
+            .entries = lists.entries};
   }
 
-  const ops::BoundIndexerGrad& bound;
+  const ops::IndexerShape& shape;
+  const ops::KeyLists& lists;
   const core::kernels::KernelTable& table;
   tiling::IndexerGradPlan plan;
   ops::IndexerGradient gradient;
@@ -47,11 +48,11 @@ struct GradProgram {
 /// One worker's memory.
 struct Scratch {
   Scratch(ops::Carver& carver, const GradProgram& program)
-      : selection(carver, program.bound.lists, program.bound.shape.sequences.max_sk),
+      : selection(carver, program.lists, program.shape.sequences.max_sk),
         gathered(carver, program.gather),
         token(carver, program.gradient, program.plan.block_k),
         s(carver.Floats(program.plan.block_k, program.gradient.strips().lanes())),
-        d_values(carver.Floats(program.bound.lists.Slots(program.bound.shape.sequences.max_sk))),
+        d_values(carver.Floats(program.lists.Slots(program.shape.sequences.max_sk))),
         d_block(carver.Floats(program.plan.block_k)),
         targets(carver.Array<float*>(program.plan.block_k)) {}
 
@@ -68,14 +69,15 @@ size_t ScratchBytes(const GradProgram& program) {
   return carver.used();
 }
 
-GradProgram::GradProgram(const ops::BoundIndexerGrad& bound_call, const core::kernels::KernelTable& kernels,
-                         int workers, tiling::WorkspacePlan& workspace)
-    : bound(bound_call),
+GradProgram::GradProgram(const ops::IndexerShape& shape_of_call, const ops::KeyLists& lists_of_call,
+                         const core::kernels::KernelTable& kernels, int workers, tiling::WorkspacePlan& workspace)
+    : shape(shape_of_call),
+      lists(lists_of_call),
       table(kernels),
       plan(tiling::MakeIndexerGradPlan(Problem())),
-      gradient(bound.shape, table),
+      gradient(shape, table),
       gather(gradient.Gather(plan.block_k)),
-      tasks(bound.shape.sequences, bound.shape.d, plan.units, workers, workspace),
+      tasks(shape.sequences, shape.d, plan.units, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),
       scratch(workspace.Book("token scratch", scratch_bytes, workers)) {}
 
@@ -84,11 +86,10 @@ class GradTile {
  public:
   GradTile(const GradProgram& program, const ops::SelectionGradRows& rows, std::byte* workspace)
       : program_(program),
-        bound_(program.bound),
         rows_(rows),
         workspace_(workspace),
         keys_(*program.table.rows, program.gather, {.k = rows.in.k}),
-        run_(program.tasks, bound_.shape.sequences, *program.table.rows, {.rows = rows.gradients.dk}, workspace) {}
+        run_(program.tasks, program.shape.sequences, *program.table.rows, {.rows = rows.gradients.dk}, workspace) {}
 
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
@@ -98,7 +99,6 @@ class GradTile {
   void RunToken(int64_t number, int worker) const;
 
   const GradProgram& program_;
-  const ops::BoundIndexerGrad& bound_;
   const ops::SelectionGradRows& rows_;
   std::byte* workspace_;
   ops::GatheredKeys keys_;
@@ -108,7 +108,7 @@ class GradTile {
 void GradTile::RunToken(int64_t number, int worker) const {
   ops::Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
   const Scratch scratch(carver, program_);
-  const ops::IndexerShape& shape = bound_.shape;
+  const ops::IndexerShape& shape = program_.shape;
   const ops::IndexerGradient& gradient = program_.gradient;
   const ops::SparseToken at = shape.sequences.Token(number);
   const int64_t row = shape.sequences.Row(at);
@@ -116,7 +116,7 @@ void GradTile::RunToken(int64_t number, int worker) const {
                                 shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
   gradient.Begin(at, rows_.in, scratch.token);
 
-  const int64_t entries = bound_.lists.Slots(shape.sequences.Limit(at));
+  const int64_t entries = program_.lists.Slots(shape.sequences.Limit(at));
   program_.table.rows->widen({rows_.d_values.At(at.sequence, 0, row), rows_.d_values.rows.dtype, entries}, 1, entries,
                              scratch.d_values, entries);
   const ops::SelectedKeys selected =
@@ -148,7 +148,8 @@ class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs>
       : ImplFor(context),
         bound_(std::move(bound)),
         machine_(ops::MachineOf(context, ops::KernelsOf(context, bound_.shape.dtype))),
-        program_(bound_, ops::KernelsOf(context, bound_.shape.dtype), machine_.workers, workspace_) {}
+        program_(bound_.shape, bound_.lists, ops::KernelsOf(context, bound_.shape.dtype), machine_.workers,
+                 workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {

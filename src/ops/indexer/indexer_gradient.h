@@ -23,13 +23,13 @@ struct IndexerGradients {
   const MutableTensorView &dq, &dk, &dweights;
 };
 
-/// Where they lie, checked; types are those of the inputs.
+/// Where these gradients lie, checked; types are those of the inputs.
 struct IndexerGradRows {
   layout::Rows dq, dk;
   layout::Rows dweights;  ///< the row of a token's values at (b, 0, s)
 };
 
-/// The same in a run.
+/// The rows of these gradients in a run.
 struct IndexerGradViews {
   layout::MutableRowsView dq, dk, dweights;
 };
@@ -76,16 +76,16 @@ class IndexerGradient {
   void AddQuerySide(const core::kernels::RowBlock& rows, int64_t keys, const float* d_scores, float* s,
                     const Token& token) const;
   /// dk(key) += E^T q for the keys [begin, end) of a block of `keys`, no two alike; e is what AddQuerySide left.
-  /// @param dk  the sum of each of them
+  /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
   /// Adds both sides of a block of a token's selected keys; the keys' side in the order of tokens.
   struct SelectedBlock {
     const SelectedKeys& selected;
-    int64_t first, count;          ///< of them
+    int64_t first, count;          ///< the keys [first, first + count) of the selected ones
     core::kernels::RowBlock rows;  ///< gathered, as product takes them
     const float* d_scores;
     float* s;         ///< products, a tile of all strips
-    float** targets;  ///< room for as many
+    float** targets;  ///< room for `count` addresses
   };
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,
                    OrderedCommit::Turn& turn) const;

@@ -25,6 +25,7 @@ constexpr int64_t kManyTokens = 3;
 
 // Keys of a tile whose lanes are heads: with 64 heads it takes 16 KB, half of L1.
 constexpr int64_t kBlockKeys = 64;
+static_assert(kBlockKeys % 2 == 0, "GatherShape::block is even: kernels of pairs take keys two by two");
 
 }  // namespace
 

@@ -40,7 +40,7 @@ struct IndexerProgram {
   bool widens;  ///< queries do not lie as the kernels take them
   GatherShape gather;
   tiling::IndexerPlan plan;
-  int64_t row_floats;                ///< from token to token of rows of scores
+  int64_t row_floats;                ///< floats from the scores of one token to those of the next
   size_t step_bytes, scratch_bytes;  ///< of one worker
 
   // Offsets in the workspace.
@@ -70,8 +70,8 @@ class IndexerTile {
     Scratch(Carver& carver, const IndexerProgram& program);
     float* scores;   ///< rows of the tokens of an item; those of cut keys lie in the workspace
     float* panel;    ///< a strip of keys, or a token's heads
-    float* queries;  ///< of the tokens, widened [token][head][d]
-    float* weights;  ///< of the tokens [token][head]
+    float* queries;  ///< widened queries [token][head][d]
+    float* weights;  ///< [token][head]
     float* tile;     ///< scores before their sum
     int32_t* block;  ///< numbers of the keys of a block
     GatherPanels gathered;

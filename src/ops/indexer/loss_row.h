@@ -10,7 +10,7 @@ namespace fa::ops {
 /// y = exp(scores - max) / sum of the first n. y may be scores.
 void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float max, double sum,
                 float* y);
-/// The same with their own maximum and sum.
+/// The softmax of n scores, with their own maximum and sum.
 void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float* y);
 
 /// Sum of the terms p' (ln p' - ln y') with p' = max(p, 1e-8), y' = max(y, 1e-8); y becomes the gradient of its score,
@@ -20,7 +20,7 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
 struct RowStatistics {
   float max = 0, sum = 0;
 };
-/// The maximum of n scores and the sum of exp(score - max); 0 and 0 of none. Overwrites the scores.
+/// The maximum of n scores and the sum of exp(score - max); 0 and 0 without scores. Overwrites the scores.
 [[nodiscard]] RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n, float* scores);
 
 [[nodiscard]] double RowSum(const float* p, int64_t n);

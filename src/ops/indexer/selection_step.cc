@@ -12,28 +12,29 @@ constexpr float kUnusedValue = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-SelectionStep::Scratch::Scratch(Carver& carver, const BoundIndexer& bound, const core::kernels::KernelTable& table)
-    : values(carver.Floats(bound.entries)),
-      top_k(core::kernels::IndexerKernelsFor(table.isa), carver, bound.shape.sequences.max_sk, bound.entries) {}
+SelectionStep::Scratch::Scratch(Carver& carver, const SelectionProblem& problem,
+                                const core::kernels::KernelTable& table)
+    : values(carver.Floats(problem.entries)),
+      top_k(core::kernels::IndexerKernelsFor(table.isa), carver, problem.sequences.max_sk, problem.entries) {}
 
-std::string SelectionStep::ResultOf(const BoundIndexer& bound) {
-  return "the " + std::to_string(bound.entries) + " best";
+std::string SelectionStep::ResultOf(const SelectionProblem& problem) {
+  return "the " + std::to_string(problem.entries) + " best";
 }
 
-size_t SelectionStep::ScratchBytes(const BoundIndexer& bound, const core::kernels::KernelTable& table) {
+size_t SelectionStep::ScratchBytes(const SelectionProblem& problem, const core::kernels::KernelTable& table) {
   Carver carver(nullptr);
-  static_cast<void>(Scratch(carver, bound, table));
+  static_cast<void>(Scratch(carver, problem, table));
   return carver.used();
 }
 
 SelectionStep::Scratch SelectionStep::ScratchAt(std::byte* memory) const {
   Carver carver(memory);
-  return {carver, bound_, table_};
+  return {carver, problem_, table_};
 }
 
 void SelectionStep::operator()(const SparseToken& token, float* scores, std::byte* memory) const {
   const Scratch scratch = ScratchAt(memory);
-  const SparseSequences& sequences = bound_.shape.sequences;
+  const SparseSequences& sequences = problem_.sequences;
   const int64_t row = sequences.Row(token);
   auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(token.sequence, 0, row));
   const int64_t used = scratch.top_k.Select(scores, sequences.Limit(token), indices);
@@ -44,10 +45,10 @@ void SelectionStep::operator()(const SparseToken& token, float* scores, std::byt
 
 /// Writes the entries after the used ones; `values` are those of all entries.
 void SelectionStep::WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const {
-  const int64_t entries = bound_.entries;
+  const int64_t entries = problem_.entries;
   auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(batch, 0, row));
   std::fill(indices + used, indices + entries, -1);
-  if (!bound_.has_values) return;
+  if (rows_.values.data == nullptr) return;
   std::fill(values + used, values + entries, kUnusedValue);
   table_.rows->narrow(values, entries, 1, entries, 1,
                       {rows_.values.At(batch, 0, row), rows_.values.rows.dtype, entries});
@@ -55,7 +56,7 @@ void SelectionStep::WriteEntries(int64_t batch, int64_t row, int64_t used, float
 
 void SelectionStep::WriteUnusedRows(std::byte* memory) const {
   const Scratch scratch = ScratchAt(memory);
-  bound_.shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval rows) {
+  problem_.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row) WriteEntries(batch, row, 0, scratch.values);
   });
 }

@@ -18,12 +18,12 @@ class SelectionStep final : public TokenStep {
  public:
   static constexpr const char* kOp = "indexer";
 
-  SelectionStep(const BoundIndexer& bound, const core::kernels::KernelTable& table, const SelectionRows& rows)
-      : bound_(bound), table_(table), rows_(rows) {}
+  SelectionStep(const SelectionProblem& problem, const core::kernels::KernelTable& table, const SelectionRows& rows)
+      : problem_(problem), table_(table), rows_(rows) {}
 
-  [[nodiscard]] static std::string ResultOf(const BoundIndexer& bound);
+  [[nodiscard]] static std::string ResultOf(const SelectionProblem& problem);
   /// Bytes of one worker's scratch.
-  [[nodiscard]] static size_t ScratchBytes(const BoundIndexer& bound, const core::kernels::KernelTable& table);
+  [[nodiscard]] static size_t ScratchBytes(const SelectionProblem& problem, const core::kernels::KernelTable& table);
 
   void operator()(const SparseToken& token, float* scores, std::byte* scratch) const override;
   /// Writes the rows of tokens that no sequence uses: no index, no value.
@@ -31,7 +31,7 @@ class SelectionStep final : public TokenStep {
 
  private:
   struct Scratch {
-    Scratch(Carver& carver, const BoundIndexer& bound, const core::kernels::KernelTable& table);
+    Scratch(Carver& carver, const SelectionProblem& problem, const core::kernels::KernelTable& table);
     float* values;  ///< of one token's entries
     TopK top_k;
   };
@@ -39,7 +39,7 @@ class SelectionStep final : public TokenStep {
   [[nodiscard]] Scratch ScratchAt(std::byte* memory) const;
   void WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const;
 
-  const BoundIndexer& bound_;
+  SelectionProblem problem_;
   const core::kernels::KernelTable& table_;
   const SelectionRows& rows_;
 };

@@ -3,12 +3,11 @@
 namespace fa::ops {
 
 void StatisticsStep::operator()(const SparseToken& token, float* scores, std::byte* /*scratch*/) const {
-  const SparseSequences& sequences = bound_.shape.sequences;
-  Write(token.sequence, sequences.Row(token), TakeStatistics(kernels_, sequences.Limit(token), scores));
+  Write(token.sequence, sequences_.Row(token), TakeStatistics(kernels_, sequences_.Limit(token), scores));
 }
 
 void StatisticsStep::WriteUnusedRows(std::byte* /*scratch*/) const {
-  bound_.shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval rows) {
+  sequences_.ForUnusedQueries([&](int64_t batch, tiling::Interval rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row) Write(batch, row, {});
   });
 }

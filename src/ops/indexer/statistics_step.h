@@ -17,12 +17,12 @@ class StatisticsStep final : public TokenStep {
  public:
   static constexpr const char* kOp = "dense indexer lse";
 
-  StatisticsStep(const BoundIndexerLse& bound, const core::kernels::KernelTable& table, const StatisticsRows& rows)
-      : bound_(bound), kernels_(*table.rows), rows_(rows) {}
+  StatisticsStep(const SparseSequences& sequences, const core::kernels::KernelTable& table, const StatisticsRows& rows)
+      : sequences_(sequences), kernels_(*table.rows), rows_(rows) {}
 
-  [[nodiscard]] static std::string ResultOf(const BoundIndexerLse& /*bound*/) { return "maximum and sum"; }
+  [[nodiscard]] static std::string ResultOf(const SparseSequences& /*sequences*/) { return "maximum and sum"; }
   /// None: exponentials take the place of the scores.
-  [[nodiscard]] static size_t ScratchBytes(const BoundIndexerLse& /*bound*/,
+  [[nodiscard]] static size_t ScratchBytes(const SparseSequences& /*sequences*/,
                                            const core::kernels::KernelTable& /*table*/) {
     return 0;
   }
@@ -34,7 +34,7 @@ class StatisticsStep final : public TokenStep {
  private:
   void Write(int64_t batch, int64_t row, const RowStatistics& statistics) const;
 
-  const BoundIndexerLse& bound_;
+  const SparseSequences& sequences_;
   const core::kernels::RowKernels& kernels_;
   const StatisticsRows& rows_;
 };

@@ -10,6 +10,8 @@
 #include <bit>
 #include <cmath>
 
+#include "core/integer.h"
+
 namespace fa::ops {
 
 using core::kernels::IndexerKernels;
@@ -55,7 +57,7 @@ class ScoreSample {
  public:
   ScoreSample(const IndexerKernels& kernels, const float* scores, int64_t count) : kernels_(kernels) {
     // An odd distance meets every residue of what repeats at powers of two.
-    const int64_t distance = (count + kSamples - 1) / kSamples | 1;
+    const int64_t distance = core::CeilDiv(count, kSamples) | 1;
     std::array<float, kSamples> values;
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());

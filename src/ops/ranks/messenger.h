@@ -2,6 +2,7 @@
 #define FA_OPS_RANKS_MESSENGER_H_
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,7 +16,10 @@ namespace fa::ops {
 template <typename Byte>
 class Pointers {
  public:
-  void Add(Byte* data) { data_[count_++] = data; }
+  void Add(Byte* data) {
+    assert(count_ < data_.size());
+    data_[count_++] = data;
+  }
   operator std::span<Byte* const>() const { return {data_.data(), count_}; }  // NOLINT(google-explicit-constructor)
 
  private:

@@ -13,7 +13,7 @@ namespace fa::ops {
 /// A tensor of one batch element whose rows travel: where they lie, but no pointer.
 struct RowTensor {
   tiling::RowAxis axis = tiling::RowAxis::kQuery;
-  int64_t heads_per_kv = 1;  ///< of its heads per kv head: the group for tensors of queries
+  int64_t heads_per_kv = 1;  ///< its heads per kv head: the group for tensors of queries
   int64_t columns = 0;
   layout::Rows rows = {};               ///< `batch` is not used
   int64_t copies = 1, copy_stride = 0;  ///< a statistic that is written so often (layout::Stats)

@@ -25,7 +25,7 @@ struct SparseBackwardScratch {
   KeySelection selection;
   GatherPanels panels;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]
-  float *shift, *delta;                        ///< of each lane
+  float *shift, *delta;                        ///< per lane
   float *q, *q_rope, *d_out;                   ///< as pack_rows lays them
   float *s, *dp;                               ///< strip after strip, [block_k][width]: P and dS
   float* pairs;                                ///< dS of one strip in pairs of keys

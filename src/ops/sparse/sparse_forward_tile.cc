@@ -54,7 +54,7 @@ struct SparseForwardTile::Scratch {
   std::span<FetchRuns::Run> runs;  ///< of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
-  float* sums = nullptr;        ///< of each key: probabilities of all heads
+  float* sums = nullptr;        ///< per key: the probabilities of all heads
 };
 
 /// Some heads of a token.

@@ -16,8 +16,6 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-constexpr float kMax = std::numeric_limits<float>::max();
-
 /// Writes a statistic that the call may not have.
 void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, int64_t row, float value) {
   if (to.data != nullptr) to.Write(b, n, row, value);
@@ -35,7 +33,7 @@ ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
   if (std::isnan(row_sum)) return kSpoiled;
   const bool empty = row_max == -kInf;
   if (sink == nullptr) {
-    if (empty) return {-kMax, kMax, -kInf, 0, true};
+    if (empty) return {kEmptyRowMax, kEmptyRowSum, -kInf, 0, true};
     const float max = row_max * unit;
     return {max, row_sum, with_lse ? max + std::log(row_sum) : 0, 1.0f / row_sum, false};
   }

@@ -98,7 +98,7 @@ class ForwardStrips {
   /// flight.
   void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                           BlocksInFlight& flight) const;
-  /// Ends them.
+  /// Ends the blocks in flight.
   static void EndFlight(BlocksInFlight& flight);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;

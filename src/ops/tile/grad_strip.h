@@ -14,8 +14,8 @@ namespace fa::ops {
 struct GradStrip : Strip {
   float* do_panel = nullptr;  ///< packed dO [dv][width]
   float* dq = nullptr;        ///< dQ^T [d + d_rope][width]
-  float* shift = nullptr;     ///< of each lane: RowShift of its statistics
-  float* delta = nullptr;     ///< of each lane: rowsum(dO * O)
+  float* shift = nullptr;     ///< per lane: RowShift of its statistics
+  float* delta = nullptr;     ///< per lane: rowsum(dO * O)
   float* s = nullptr;         ///< [key][width]: P
   float* dp = nullptr;        ///< [key][width]: dP, then dS
   int64_t first = 0;          ///< its first row in the tile

@@ -18,8 +18,8 @@ struct OutputQuantization {
 /// The output state of a finished strip.
 struct FinishedStrip {
   const float* state = nullptr;
-  const float* multiplier = nullptr;  ///< of each lane
-  const int32_t* zero = nullptr;      ///< of each lane: not 0: the row is 0
+  const float* multiplier = nullptr;  ///< per lane
+  const int32_t* zero = nullptr;      ///< per lane: not 0 where the row is 0
   float* staging = nullptr;           ///< kMaxStripWidth rows of dv floats, for an int8 output
 };
 

@@ -12,9 +12,7 @@ constexpr double kLog2E = 1.4426950408889634;
 }  // namespace
 
 float RowShift(float max, float sum) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  const bool empty = sum == 0 || (sum == kMax && max == -kMax);
-  if (empty) return std::numeric_limits<float>::infinity();
+  if (IsEmptyRow(max, sum)) return std::numeric_limits<float>::infinity();
   return static_cast<float>(max * kLog2E + std::log2(static_cast<double>(sum)));
 }
 

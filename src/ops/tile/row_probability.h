@@ -2,10 +2,18 @@
 #define FA_OPS_ROW_PROBABILITY_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "core/kernels/kernel_types.h"
 
 namespace fa::ops {
+
+/// The statistics of a row without keys: these two, or 0 and 0 if its sequence has no keys.
+inline constexpr float kEmptyRowMax = std::numeric_limits<float>::lowest();
+inline constexpr float kEmptyRowSum = std::numeric_limits<float>::max();
+[[nodiscard]] inline bool IsEmptyRow(float max, float sum) {
+  return sum == 0 || (sum == kEmptyRowSum && max == kEmptyRowMax);
+}
 
 /// log2 of a row's maximum and sum together, natural-log statistics, such that P = 2^(score log2(e) - shift); infinite
 /// for a row without keys, whose P is then 0 everywhere.

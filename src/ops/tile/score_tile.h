@@ -33,7 +33,7 @@ class ScoreTile {
   /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
   /// @param block_max  optional: the largest score of each lane
   /// @param capped     optional: with softcap, the capped score before any bias
-  /// @param beside     optional; done when it returns
+  /// @param beside     optional: work that is done when this returns
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
             float* capped, const BesideScores* beside = nullptr) const {

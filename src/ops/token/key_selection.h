@@ -22,7 +22,7 @@ struct KeyLists {
   KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call);
 
   layout::Rows rows{.dtype = DType::kI32};  ///< the list of token (b, 0, s); i32 or i64
-  int64_t entries = 0;                      ///< of a list
+  int64_t entries = 0;                      ///< length of a list
   int64_t block_size = 1;                   ///< keys an entry stands for
 
   /// Number of entries of a list that are read if `limit` keys may be selected.

@@ -51,8 +51,8 @@ class OrderedCommit {
   };
 
  private:
-  int64_t* finished_;  ///< of each sequence: so many of its first tokens are finished, at least
-  int32_t* progress_;  ///< of each token: keys below have been added to
+  int64_t* finished_;  ///< per sequence: at least so many of its first tokens are finished
+  int32_t* progress_;  ///< per token: it has added to all its keys below
 };
 
 /// A number of tasks that others wait for: phases of one list of tasks. No task waits for ever, for the same reason as

@@ -8,7 +8,7 @@
 
 namespace fa::tiling {
 
-/// Of every task: who runs it in the simulation behind `efficiency` (all claim from one list, so no plan can know).
+/// For every task, who runs it in the simulation behind `efficiency` (all claim from one list, so no plan can know).
 [[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
 
 /// @throws PlanTooLarge, std::bad_alloc

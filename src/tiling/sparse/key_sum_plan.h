@@ -13,8 +13,8 @@ namespace fa::tiling {
 struct KeySumPlan {
   int64_t columns = 0;  ///< floats of the sum of one key
   int64_t units = 0;    ///< tasks of tokens, in order; the tasks of one sequence take turns at its keys
-  std::vector<int64_t>
-      first_key;              ///< number of the first key of each sequence; the last entry is the number of all keys
+  /// Number of the first key of each sequence; the last entry is the number of all keys.
+  std::vector<int64_t> first_key;
   int64_t keys_per_task = 0;  ///< keys that one task clears or writes
   int64_t key_tasks = 0;      ///< tasks that clear; as many write
   core::TaskGraph graph;

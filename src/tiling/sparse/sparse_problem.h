@@ -12,7 +12,7 @@ namespace fa::tiling {
 struct SparseProblem {
   const AttentionProblem& attention;  ///< the dense call of one key head that it amounts to
   const SparseSequences& sequences;
-  int64_t entries = 0;        ///< of the list of a token
+  int64_t entries = 0;        ///< length of the list of a token
   int64_t block_size = 1;     ///< keys that an entry stands for
   bool has_v = false;         ///< else the values are the first columns of the keys
   bool paged = false;         ///< keys lie in pages

@@ -1,7 +1,7 @@
 // Every operator on an invented machine of two NUMA nodes with an arena each. A page lies on the node of the thread
 // that writes it first, so memory is recorded line by line: which worker, and so which node, wrote it first. Workers
 // keep to their own claims here, so that the record is the same in every run; that a worker's tasks run on its node is
-// what tests/core/numa_binding_test.cc shows.
+// what tests/core/run/numa_binding_test.cc shows.
 #include <gtest/gtest.h>
 
 #include <algorithm>

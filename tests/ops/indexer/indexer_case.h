@@ -10,7 +10,7 @@
 
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
-#include "reference/indexer.h"
+#include "reference/token/indexer.h"
 #include "support/cases/token_case.h"
 #include "support/cases/token_outputs.h"
 

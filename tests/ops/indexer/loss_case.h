@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fa/indexer_loss.h"
-#include "reference/indexer_loss.h"
+#include "reference/token/indexer_loss.h"
 #include "support/cases/token_case.h"
 #include "support/cases/token_outputs.h"
 

@@ -10,7 +10,7 @@
 
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
-#include "reference/sparse_attention.h"
+#include "reference/token/sparse_attention.h"
 #include "support/cases/token_case.h"
 #include "support/cases/token_outputs.h"
 

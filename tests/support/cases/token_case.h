@@ -8,7 +8,7 @@
 
 #include "fa/sparse_mask.h"
 #include "fa/tensor.h"
-#include "reference/selection.h"
+#include "reference/token/selection.h"
 #include "support/cases/random_values.h"
 #include "support/tensor.h"
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
 
@@ -63,8 +64,8 @@ struct Int8Table {
   /// y = saturate(rint(x * scale + offset)), a NaN -128.
   void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y);
 
-  [[nodiscard]] int64_t Words(int64_t elements) const { return (elements + group - 1) / group; }
-  [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return (dv + columns - 1) / columns; }
+  [[nodiscard]] int64_t Words(int64_t elements) const { return CeilDiv(elements, group); }
+  [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return CeilDiv(dv, columns); }
 };
 
 /// The kernels for a level; avx512 without VNNI has those of avx2. Described only for a level that this CPU lacks.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "core/kernels/tile_use.h"
 

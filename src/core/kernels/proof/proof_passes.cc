@@ -98,7 +98,7 @@ const Pass kPasses[] = {
      }},
 };
 
-/// Of lanes [0, width) of all, group after group, as one tile.
+/// The lanes [0, width) of all tiles, group after group, as one tile.
 Tile Run(const Pass& pass, const StripKernels& kernels, const Lanes& lanes, int64_t width) {
   Tile whole = TileOf(lanes, 0, width);
   for (int64_t first = 0; first < width; first += kernels.width) {

@@ -2,13 +2,14 @@
 
 #include <iterator>
 
+#include "core/integer.h"
 #include "core/kernels/proof/proof_values.h"
 
 namespace fa::core::kernels::proof {
 namespace {
 
 constexpr int64_t kCount = 27;
-// Of outer products: more than a block of the tile unit (32) in every dimension, and a tail.
+// Sizes of outer products: more than a block of the tile unit (32) in every dimension, and a tail.
 constexpr int64_t kRows = 69, kColumns = 43, kKeys = 37;
 constexpr float kInfinity = __builtin_inff();
 
@@ -63,7 +64,7 @@ Floats Facts(const RowKernels& rows) {
 Floats OuterProduct(const KernelTable& table, const StripKernels& kernels) {
   const bool pairs = table.pairs();
   const DType dtype = pairs ? DType::kBF16 : DType::kF32;
-  const int64_t strips = (kRows + kernels.width - 1) / kernels.width, strip_floats = kKeys * kernels.width;
+  const int64_t strips = CeilDiv(kRows, kernels.width), strip_floats = kKeys * kernels.width;
   Floats tiles = FloatsOf(strips * strip_floats), rounded = tiles;
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t key = 0; key < kKeys; ++key) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "core/integer.h"
 #include "core/kernels/proof/proof.h"
 #include "core/kernels/proof/proof_values.h"
 
@@ -48,7 +49,7 @@ RowBlock ValuesOf(const KernelTable& table, const StripKernels& kernels, const T
 /// A block of keys on its way from scores to the product.
 struct Block {
   Block(const StripKernels& kernels, int64_t keys)
-      : s(FloatsOf((keys + 1) / 2 * 2 * kernels.width)),
+      : s(FloatsOf(RoundUp(keys, 2) * kernels.width)),
         block_max(FloatsOf(kernels.width, kMaskedScore)),
         alpha(FloatsOf(kernels.width)) {}
   Floats s, block_max, alpha, words;

@@ -1,0 +1,212 @@
+#include "ops/indexer/loss/bind_indexer_loss.h"
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "layout/bind_layout.h"
+
+namespace fa::ops {
+namespace {
+
+/// The tensors of the attention that both losses have.
+struct AttentionTensors {
+  const TensorView &q, &k, &q_rope, &k_rope, &max, &sum;
+};
+
+template <typename Args>
+AttentionTensors AttentionOf(const Args& args) {
+  return {args.q, args.k, args.q_rope, args.k_rope, args.softmax_max, args.softmax_sum};
+}
+
+template <typename Args>
+IndexerGradients GradientsOf(const Args& args) {
+  return {.dq_name = "dq_index",
+          .dk_name = "dk_index",
+          .dq = args.dq_index,
+          .dk = args.dk_index,
+          .dweights = args.dweights};
+}
+
+int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
+
+/// @param one_key_head  sparse: keys of one head
+Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensors, std::optional<float> given_scale,
+                     bool one_key_head, LossAttention& attention) {
+  const int last = tensors.leading() + 1;
+  attention.heads = SizeAt(inputs.q, last - 1);
+  attention.d = SizeAt(inputs.q, last);
+  const WantedSize columns{attention.d, {"q", last}};
+  Status status = tensors.CheckQuerySide("q", inputs.q, tensors.dtype(), {{attention.heads, {"q", last - 1}}, columns});
+  if (!status.ok()) return status;
+  if (attention.heads < 1) return WrongSize("q", last - 1, attention.heads, "want >= 1");
+  if (Status size = CheckHeadSize("q", last, attention.d); !size.ok()) return size;
+  attention.heads_kv = one_key_head ? 1 : SizeAt(inputs.k, last - 1);
+  status = tensors.CheckKeySide("k", inputs.k, tensors.dtype(), {{attention.heads_kv, {"one key head"}}, columns});
+  if (!status.ok()) return status;
+  if (attention.heads_kv < 1 || attention.heads % attention.heads_kv != 0) {
+    return WrongSize(
+        "k", last - 1, attention.heads_kv,
+        "want a divisor of " + std::to_string(attention.heads) + " (" + Arg("q", ".shape", At(last - 1)) + ")");
+  }
+  status = tensors.CheckRope({inputs.q_rope, inputs.k_rope}, attention.heads, attention.heads_kv, &attention.d_rope);
+  if (!status.ok()) return status;
+  if (attention.d_rope > 0) {
+    attention.q_rope = SparseRowsOf(inputs.q_rope, tensors.packed());
+    attention.k_rope = SparseRowsOf(inputs.k_rope, tensors.packed());
+  }
+  const int64_t group = attention.heads / attention.heads_kv;
+  status = tensors.CheckStatistic("softmax_max", inputs.max, attention.heads_kv, group);
+  if (!status.ok()) return status;
+  status = tensors.CheckStatistic("softmax_sum", inputs.sum, attention.heads_kv, group);
+  if (!status.ok()) return status;
+  const auto scale = BindSparseScale(given_scale ? &*given_scale : nullptr, attention.d + attention.d_rope);
+  if (!scale.ok()) return scale.status();
+  attention.scale = *scale;
+  attention.q = SparseRowsOf(inputs.q, tensors.packed());
+  attention.k = SparseRowsOf(inputs.k, tensors.packed());
+  attention.max = SparseStatisticOf(inputs.max, tensors.packed());
+  attention.sum = SparseStatisticOf(inputs.sum, tensors.packed());
+  return Status::Ok();
+}
+
+Status CheckLoss(const MutableTensorView& loss) {
+  if (loss.dtype != DType::kF32) return WrongType("loss", loss.dtype, "f32");
+  if (Status status = CheckView("loss", loss, /*any_innermost=*/true); !status.ok()) return status;
+  int64_t elements = 1;
+  for (const int64_t size : loss.shape) elements *= size;
+  if (elements == 1) return Status::Ok();
+  return Status::InvalidArgument(Arg("loss", ".shape").Is(Text(loss.shape)) + ", want one element");
+}
+
+/// What both losses share, in the order of the checks: the indexer, its gradients, the options.
+template <typename Args, typename Options>
+Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
+  auto shape = BindIndexerShape({.q_name = "q_index",
+                                 .k_name = "k_index",
+                                 .q = args.q_index,
+                                 .k = args.k_index,
+                                 .weights = args.weights,
+                                 .block_table = {},
+                                 .lengths_q = args.lengths_q,
+                                 .lengths_kv = args.lengths_kv,
+                                 .layout = options.layout,
+                                 .mask = options.mask},
+                                tensors);
+  if (!shape.ok()) return shape.status();
+  bound.problem.shape = std::move(*shape);
+  auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.problem.shape);
+  if (!gradients.ok()) return gradients.status();
+  bound.gradients = *gradients;
+  if (Status status = CheckLoss(args.loss); !status.ok()) return status;
+  if (options.reduction > LossReduction::kMean) {
+    return Status::InvalidArgument(Arg("reduction").Is(std::to_string(static_cast<int>(options.reduction))) +
+                                   ", want sum (0) or mean (1)");
+  }
+  if (options.target > IndexerTarget::kL1) {
+    return Status::InvalidArgument(Arg("target").Is(std::to_string(static_cast<int>(options.target))) +
+                                   ", want head mean (0) or L1 (1)");
+  }
+  bound.problem.target = options.target;
+  const int64_t tokens = bound.problem.shape.sequences.tokens;
+  if (options.reduction == LossReduction::kMean && tokens > 0)
+    bound.problem.multiplier = 1.0F / static_cast<float>(tokens);
+  return Status::Ok();
+}
+
+Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, BoundIndexerLoss& bound) {
+  SparseTensors tensors(options.layout);
+  if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
+  if (Status status = tensors.CheckIndices(args.sparse_indices); !status.ok()) return status;
+  bound.problem.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
+  bound.check_indices = options.check_indices;
+  bound.problem.has_mean = args.p_head_mean.data != nullptr;
+  if (!bound.problem.has_mean) {
+    return BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/true, bound.problem.attention);
+  }
+  Status status = tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
+                                         {{bound.problem.lists.entries, {"sparse_indices", tensors.leading() + 1}}});
+  if (!status.ok()) return status;
+  bound.mean = SparseValuesOf(args.p_head_mean, tensors.packed());
+  return Status::Ok();
+}
+
+Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options, BoundIndexerLoss& bound) {
+  SparseTensors tensors(options.layout);
+  if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
+  Status status =
+      BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/false, bound.problem.attention);
+  if (!status.ok()) return status;
+  for (const auto& [name, tensor, stats] :
+       {std::tuple{"softmax_max_index", &args.softmax_max_index, &bound.max_index},
+        std::tuple{"softmax_sum_index", &args.softmax_sum_index, &bound.sum_index}}) {
+    status = tensors.CheckRowStatistic(name, *tensor);
+    if (!status.ok()) return status;
+    *stats = SparseRowStatisticOf(*tensor, tensors.packed());
+  }
+  return Status::Ok();
+}
+
+/// The rows that both losses have.
+template <typename Args>
+LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
+  const LossAttention& attention = bound.problem.attention;
+  return {.index = bound.problem.shape.RowsOf(args.q_index, args.k_index, args.weights),
+          .q = {args.q.data, attention.q},
+          .k = {args.k.data, attention.k},
+          .q_rope = {args.q_rope.data, attention.q_rope},
+          .k_rope = {args.k_rope.data, attention.k_rope},
+          .max = {args.softmax_max.data, attention.max},
+          .sum = {args.softmax_sum.data, attention.sum},
+          .gradients = ViewsOf(bound.gradients, GradientsOf(args)),
+          .loss = static_cast<float*>(args.loss.data)};
+}
+
+template <typename Args>
+Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
+  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
+  return CheckSparseLengths(bound.problem.shape.sequences, args.lengths_q, args.lengths_kv);
+}
+
+}  // namespace
+
+Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options) {
+  BoundIndexerLoss bound;
+  if (Status status = BindSparse(args, options, bound); !status.ok()) return status;
+  bound.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options) {
+  BoundIndexerLoss bound;
+  if (Status status = BindDense(args, options, bound); !status.ok()) return status;
+  bound.planned = KeepPlanned(TensorsOf(args));
+  return bound;
+}
+
+Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
+  if (Status status = CheckRun(bound, args); !status.ok()) return status;
+  if (!bound.check_indices) return Status::Ok();
+  return CheckKeyLists(bound.problem.lists, args.sparse_indices.data, bound.problem.shape.sequences);
+}
+
+Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args) {
+  return CheckRun(bound, args);
+}
+
+LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
+  LossRows rows = SharedRows(bound, args);
+  rows.mean = {args.p_head_mean.data, bound.mean};
+  rows.indices = {args.sparse_indices.data, bound.problem.lists.rows};
+  return rows;
+}
+
+LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args) {
+  LossRows rows = SharedRows(bound, args);
+  rows.max_index = {args.softmax_max_index.data, bound.max_index};
+  rows.sum_index = {args.softmax_sum_index.data, bound.sum_index};
+  return rows;
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,85 @@
+#ifndef FA_OPS_BIND_INDEXER_LOSS_H_
+#define FA_OPS_BIND_INDEXER_LOSS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fa/indexer_loss.h"
+#include "ops/indexer/bind_indexer.h"
+#include "ops/indexer/indexer_gradient.h"
+#include "ops/token/key_selection.h"
+
+namespace fa::ops {
+
+/// The attention whose probabilities the indexer learns.
+struct LossAttention {
+  int64_t heads = 0, heads_kv = 1;
+  int64_t d = 0, d_rope = 0;
+  layout::Rows q, k, q_rope, k_rope;
+  layout::Stats max, sum;  ///< as SparseStatisticOf
+  float scale = 1;
+
+  /// A head's statistic of a row.
+  [[nodiscard]] float Statistic(const layout::StatsView& of, int64_t batch, int64_t head, int64_t row) const {
+    const int64_t group = heads / heads_kv;
+    return of.data[of.where.Offset(batch, head % group, row) + head / group * of.where.copy_stride];
+  }
+};
+
+/// What a loss computes.
+struct LossProblem {
+  IndexerShape shape;
+  LossAttention attention;
+  IndexerTarget target = IndexerTarget::kHeadMean;
+  float multiplier = 1;  ///< of loss and gradients
+
+  // Sparse.
+  KeyLists lists;
+  bool has_mean = false;  ///< p_head_mean is given, and `attention` has no meaning
+};
+
+/// A validated loss.
+struct BoundIndexerLoss {
+  LossProblem problem;
+  IndexerGradRows gradients;
+
+  // Sparse.
+  layout::Rows mean;  ///< the row of entries of (b, 0, s)
+  bool check_indices = true;
+
+  // Dense.
+  layout::Stats max_index, sum_index;
+
+  std::vector<PlannedTensor> planned;
+};
+
+/// The rows of a loss in a run; those of the attention and `mean` as LossProblem says.
+struct LossRows {
+  IndexerRows index;
+  layout::RowsView q, k, q_rope, k_rope;
+  layout::StatsView max, sum;
+  layout::StatsView max_index = {}, sum_index = {};
+  layout::RowsView mean = {};
+  layout::RowsView indices = {};  ///< the list of token (b, 0, s)
+  IndexerGradViews gradients;
+  float* loss = nullptr;
+};
+
+/// The rows of checked arguments.
+[[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
+[[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
+
+/// Find every user error of the call that does not depend on addresses or contents.
+[[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args,
+                                                       const SparseIndexerLossOptions& options);
+[[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args,
+                                                       const DenseIndexerLossOptions& options);
+
+/// Check in Run: tensors and lengths are the planned ones, no output shares an element with another tensor and, where
+/// asked for, indices are keys.
+[[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
+[[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_INDEXER_LOSS_H_

@@ -1,0 +1,52 @@
+#ifndef FA_OPS_LOSS_PLAN_H_
+#define FA_OPS_LOSS_PLAN_H_
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "core/task_graph.h"
+#include "ops/indexer/indexer_gradient.h"
+#include "ops/indexer/loss/bind_indexer_loss.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "tiling/plan_facts.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// A KL loss, bound, planned and booked. Program: its tasks and where its buffers lie; Tile: its tile program, one per
+/// run.
+template <typename Program, typename Tile, typename LossArgs>
+class LossPlan final : public Plan::ImplFor<LossArgs> {
+ public:
+  LossPlan(Context& context, BoundIndexerLoss bound)
+      : Plan::ImplFor<LossArgs>(context),
+        bound_(std::move(bound)),
+        machine_(MachineOf(context, KernelsOf(context, bound_.problem.shape.dtype))),
+        program_(bound_.problem, KernelsOf(context, bound_.problem.shape.dtype), machine_.workers, workspace_) {}
+
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(machine_); }
+
+  [[nodiscard]] Status Run(const LossArgs& args, std::byte* workspace) const override {
+    if (Status status = CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
+    const LossRows rows = RowsOf(bound_, args);
+    ClearUnusedGradients(bound_.problem.shape, rows.gradients);
+    Tile tile(program_, rows, workspace);
+    Status status =
+        this->RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));
+    if (status.ok()) tile.WriteLoss();
+    return status;
+  }
+
+ private:
+  BoundIndexerLoss bound_;
+  tiling::Machine machine_;
+  tiling::WorkspacePlan workspace_;
+  Program program_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_LOSS_PLAN_H_

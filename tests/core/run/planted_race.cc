@@ -1,0 +1,108 @@
+// Programs with a race between tasks that no edge orders, for race_detection_test: "flow" runs one of two plain tasks
+// on oneTBB, "threads" on std::threads, "ordered" on both with the edge that the race lacks. "tile-flow",
+// "tile-threads" and "tile-ordered" do the same with the tiles of the backward pass, whose edges order the sums of dK
+// and dV.
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "core/run/random_graph.h"
+#include "support/cases/operator_calls.h"
+#include "support/execution/context_on.h"
+#include "support/execution/thread_executor.h"
+
+namespace {
+
+using fa::core::TaskFunction;
+using fa::core::TaskGraph;
+using fa::test::ExecutorKind;
+
+constexpr int kWorkers = 2;
+
+/// Two tasks add to a plain integer. Without an edge each first waits for the other to have started, so that they run
+/// on two threads; the relaxed counter orders nothing.
+bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
+  TaskGraph graph = fa::test::FlatGraph(2, 2);
+  if (ordered) fa::test::AddEdges(graph, {{0, 1}});
+  const fa::test::StateMemory state(graph);
+  std::atomic<int> started{0};
+  int sum = 0;
+  auto run_task = [&](int32_t task, int) {
+    started.fetch_add(1, std::memory_order_relaxed);
+    while (!ordered && started.load(std::memory_order_relaxed) < 2) std::this_thread::yield();
+    sum += task + 1;
+  };
+  const bool ok = executor.Run(graph, TaskFunction(run_task), state.get()).ok();
+  return ok && (sum == 3 || !ordered);
+}
+
+/// ThreadSanitizer compares an access with those that it has noted before. If two accesses come within the same few
+/// instructions, both may be noted before either is compared. This does not happen to all of a hundred pairs.
+bool RaceOften(fa::core::Executor& executor) {
+  bool ok = true;
+  for (int run = 0; run < 100; ++run) ok = RunTwoWriters(executor, /*ordered=*/false) && ok;
+  return ok;
+}
+
+/// Runs graphs without their edges. Tasks then follow the claim order, which starts those of one key block together.
+class WithoutEdges final : public fa::core::Executor {
+ public:
+  explicit WithoutEdges(std::unique_ptr<fa::core::Executor> inner) : inner_(std::move(inner)) {}
+  [[nodiscard]] fa::Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) override {
+    TaskGraph bare = graph;
+    bare.predecessor_count.clear();
+    bare.successor_begin.clear();
+    bare.successors.clear();
+    return graph.has_edges() ? inner_->Run(bare, run_task, state) : fa::Status::Internal("no edge to leave out");
+  }
+  [[nodiscard]] int workers() const override { return inner_->workers(); }
+
+ private:
+  std::unique_ptr<fa::core::Executor> inner_;
+};
+
+/// The portable level: ThreadSanitizer does not see what some intrinsics write.
+bool RunTiles(ExecutorKind kind, bool ordered) {
+  const auto make = [=]() -> std::unique_ptr<fa::core::Executor> {
+    auto executor = fa::test::MakeExecutor(kind, kWorkers);
+    if (ordered) return executor;
+    return std::make_unique<WithoutEdges>(std::move(executor));
+  };
+  const fa::test::OperatorCall call = fa::test::OperatorOf("Backward", fa::test::ValueKind::kNormal);
+  const auto context = fa::test::ContextOn(make, fa::Isa::kPortable, kWorkers);
+  for (int run = 0; run < 10; ++run) {
+    const fa::Status status = call.run(context.get());
+    if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
+    if (!status.ok()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const auto flow = fa::test::MakeExecutor(ExecutorKind::kFlow, kWorkers);
+  fa::test::ThreadExecutor threads(kWorkers);
+  if (mode == "flow") return RaceOften(*flow) ? 0 : 1;
+  if (mode == "threads") return RaceOften(threads) ? 0 : 1;
+  if (mode == "ordered") {
+    bool ok = true;
+    for (int run = 0; run < 100; ++run) {
+      const auto fresh = fa::test::MakeExecutor(ExecutorKind::kFlow, kWorkers);
+      ok = RunTwoWriters(*fresh, true) && RunTwoWriters(threads, true) && ok;
+    }
+    return ok ? 0 : 1;
+  }
+  if (mode == "tile-flow") return RunTiles(ExecutorKind::kFlow, /*ordered=*/false) ? 0 : 1;
+  if (mode == "tile-threads") return RunTiles(ExecutorKind::kThreads, /*ordered=*/false) ? 0 : 1;
+  if (mode == "tile-ordered") {
+    return RunTiles(ExecutorKind::kFlow, true) && RunTiles(ExecutorKind::kThreads, true) ? 0 : 1;
+  }
+  std::fprintf(stderr, "usage: planted_race [tile-]flow|[tile-]threads|[tile-]ordered\n");
+  return 2;
+}

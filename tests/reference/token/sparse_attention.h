@@ -1,0 +1,48 @@
+#ifndef FA_TESTS_REFERENCE_TOKEN_SPARSE_ATTENTION_H_
+#define FA_TESTS_REFERENCE_TOKEN_SPARSE_ATTENTION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/token/selection.h"
+
+namespace reference {
+
+/// Attention of every token to the keys of its list. Tensors are packed, [tokens, heads, size] and
+/// [keys, heads_kv, size], in double whatever the type under test is.
+struct SparseProblem {
+  int64_t heads = 1, d = 1, d_rope = 0, dv = 1;
+  int64_t heads_kv = 1;  ///< more than one only for the attention of a dense indexer loss
+  Selection selection = {};
+  double scale = 1;
+  bool merged = false;  ///< there is no v; values are the first dv columns of k
+  std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
+  std::vector<double> sink = {};  ///< [heads], or empty: one more key of that score and value 0
+
+  /// scale * (q . k + q_rope . k_rope) of packed rows; `magnitude`, if not null, gets the same with every term's
+  /// magnitude.
+  [[nodiscard]] double Score(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
+  [[nodiscard]] const double* Value(int64_t key) const { return merged ? &k[key * d] : &v[key * dv]; }
+};
+
+struct SparseResult {
+  std::vector<double> out;          ///< [tokens, heads, dv]
+  std::vector<double> max, sum;     ///< [tokens, heads]
+  std::vector<double> p_head_mean;  ///< [tokens, slots]; with block size 1
+};
+
+[[nodiscard]] SparseResult SparseForward(const SparseProblem& problem);
+
+struct SparseGradients {
+  std::vector<double> dq, dk, dv, dq_rope,
+      dk_rope;                ///< like q, k, v, q_rope, k_rope; merged: dk contains dv, which is empty
+  std::vector<double> dsink;  ///< like sink
+};
+
+/// Gradients of sum(out * d_out); `forward` gives out, max and sum.
+[[nodiscard]] SparseGradients SparseBackward(const SparseProblem& problem, const SparseResult& forward,
+                                             const std::vector<double>& d_out);
+
+}  // namespace reference
+
+#endif  // FA_TESTS_REFERENCE_TOKEN_SPARSE_ATTENTION_H_
