@@ -27,7 +27,8 @@ struct RankMachines {
 
 /// One attention call over ranks before it runs, as data: who holds, sends, receives and computes what, and for how
 /// long that is predicted to take. Plan::Describe() of the call itself says the same.
-struct RankSchedule {  /// What one rank holds, moves and computes.
+struct RankSchedule {
+  /// What one rank holds, moves and computes.
   struct Rank {
     std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< that it holds, in this order
     int64_t sent_bytes = 0, received_bytes = 0;            ///< of one run
@@ -46,7 +47,9 @@ struct RankSchedule {  /// What one rank holds, moves and computes.
   double efficiency = 1;  ///< of all ranks' time, the share in products
   double hidden = 1;      ///< of the time that messages take, the share that passes during products
   std::vector<Rank> ranks;
-  PlanInfo info;     ///< workers are ranks, tasks are units; tiles are rows of ranks with the keys that they see
+  /// Workers are ranks, tasks are units; tiles are rows of ranks with the keys that they see, the first million of
+  /// them.
+  PlanInfo info;
   std::string text;  ///< all of it in words
 };
 
@@ -54,7 +57,7 @@ struct RankSchedule {  /// What one rank holds, moves and computes.
 /// @param whole   the whole call, shapes only, as for PlanFlashAttention; data must not be null where a tensor is given
 /// @param shards  sq and sk are those of the whole call's tensors, whatever they say
 /// @return kInvalidArgument, as FlashAttention over ranks; a number of `machines` out of range. kOutOfMemory: more
-/// sequences and ranks than are looked at within some seconds
+/// sequences and ranks than are looked at within a minute
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

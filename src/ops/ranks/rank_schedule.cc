@@ -9,6 +9,7 @@
 
 #include "core/context_impl.h"
 #include "core/integer.h"
+#include "core/memory.h"
 #include "core/run/guarded_call.h"
 #include "core/saturating.h"
 #include "layout/bind_layout.h"
@@ -18,6 +19,7 @@
 #include "ops/ranks/cut_rows.h"
 #include "ops/ranks/whole_call.h"
 #include "tiling/backward/backward_tiles.h"
+#include "tiling/plan_limits.h"
 #include "tiling/ranks/rank_plan.h"
 
 namespace fa {
@@ -28,9 +30,12 @@ using tiling::RankCall;
 using tiling::RankPlan;
 using tiling::RankUnit;
 
-// A schedule looks at every pair of ranks: so many are looked at within some seconds.
+// A schedule looks at every pair of ranks, and at every block of the sums of a backward: so many are looked at within a
+// minute (4096 ranks and 8 sequences: 40 s on a busy core of 2 GHz).
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 25;
+// A sequence has two parts of rows per rank, and its sums two chunks per part.
+constexpr int64_t kPartsPerRank = 2, kChunksPerRank = 2 * kPartsPerRank;
 
 Status CheckMachines(const RankMachines& machines) {
   const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
@@ -61,8 +66,10 @@ std::vector<SequenceShards::Interval> RowsOf(const tiling::RowShards& shards, in
 /// Rows of one rank and unit as tiles, cut so that a picture shows how far their keys reach.
 void AddTiles(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<PlanTile>& tiles) {
   constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // what an eye can tell apart
+  constexpr int64_t kMostTiles = int64_t{1} << 20;     // behind which further units are left out
   const int64_t pieces = std::clamp(kPiecesOfAll / call.ranks(), 1, kMostPieces);
   const tiling::AttentionProblem& problem = call.problem;
+  if (std::ssize(tiles) > kMostTiles) return;
   for (int rank = 0; rank < call.ranks(); ++rank) {
     Interval heads = unit.heads[static_cast<size_t>(rank)];
     // Every unit of kSequence cuts the rows alike: one stands for all heads.
@@ -200,13 +207,16 @@ Status CheckLength(const RankCall& call) {
   if (call.backward) {
     int64_t chunks = 0;
     for (const tiling::Sequence& sequence : call.problem.sequences) {
-      chunks += core::CeilDiv(sequence.sk, tiling::kColumnKeys * call.workers);
+      chunks += std::min(core::CeilDiv(sequence.sk, tiling::kColumnKeys), kChunksPerRank * call.ranks());
     }
-    blocks = core::SaturatedProduct(chunks, 2 * int64_t{call.ranks()}, call.problem.group());
+    blocks = core::SaturatedProduct(chunks, kPartsPerRank * call.ranks(), call.problem.group());
   }
   if (pairs <= kMostPairs && blocks <= kMostBlocks) return Status::Ok();
-  return Status::OutOfMemory("a schedule of " + std::to_string(sequences) + " sequences over " +
-                             std::to_string(call.ranks()) + " ranks, which is too long");
+  const bool of_pairs = pairs > kMostPairs;
+  return Status::OutOfMemory("the schedule of " + std::to_string(sequences) + " sequences over " +
+                             std::to_string(call.ranks()) + " ranks: " + std::to_string(of_pairs ? pairs : blocks) +
+                             (of_pairs ? " pairs of ranks" : " blocks of sums") + ", want at most " +
+                             std::to_string(of_pairs ? kMostPairs : kMostBlocks));
 }
 
 double FullPairs(const tiling::AttentionProblem& problem) {
@@ -241,7 +251,13 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
     bound.packed = options.layout == Layout::kTND;
     UseMachines(machines, context, bound);
     if (Status status = CheckLength(bound); !status.ok()) return status;
-    RankPlan plan = MakeRankPlan(bound);
+    bound.memory_bytes = core::MemoryBytes();
+    RankPlan plan;
+    try {
+      plan = MakeRankPlan(bound);
+    } catch (const tiling::PlanTooLarge& error) {
+      return Status::OutOfMemory(error.what());
+    }
     const tiling::AttentionProblem& problem = bound.problem;
     const double flops_of_pair = bound.backward ? tiling::BackwardFlopsPerPair(problem)
                                                 : 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/context_impl.h"
+#include "core/memory.h"
 #include "core/run/guarded_call.h"
 #include "core/task_graph.h"
 #include "fa/context.h"
@@ -55,6 +56,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
 
     tiling::RankCall& call = CallOf(*bound);
     call.workers = agreed->workers;
+    call.memory_bytes = core::MemoryBytes();
     call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
     std::shared_ptr<const Impl> impl;
     const Status planned = core::GuardedCall("the plan", [&] {

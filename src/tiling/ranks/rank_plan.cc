@@ -6,6 +6,7 @@
 
 #include "core/integer.h"
 #include "tiling/backward/backward_tiles.h"
+#include "tiling/plan_limits.h"
 
 namespace fa::tiling {
 namespace {
@@ -15,6 +16,12 @@ using Strategy = SequenceShards::Strategy;
 // Units whose K and V are there at the same time: one is computed with, the next one arrives.
 constexpr int64_t kUnitsInFlight = 2;
 
+// What a unit takes on a rank: its part of the call, its messages and its plan.
+constexpr int64_t kUnitBytes = 4096;
+
+// All that travels is counted in 64 bits.
+constexpr double kMostBytes = 0x1p62;
+
 /// Kv heads of each rank where all heads are dealt out in ranges that are as equal as can be.
 Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
   return {heads_kv * rank / ranks, heads_kv * (rank + 1) / ranks};
@@ -22,9 +29,14 @@ Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
 
 std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy) {
   const int64_t sequences = std::ssize(call.problem.sequences), heads_kv = call.problem.heads_kv;
-  const int64_t step = std::max<int64_t>(call.heads_in_flight, 1);
+  const int64_t step = std::clamp<int64_t>(call.heads_in_flight, 1, std::max<int64_t>(heads_kv, 1));
   int64_t most_heads = heads_kv;
   if (strategy == Strategy::kHeads) most_heads = core::CeilDiv(heads_kv, call.ranks());
+  const double wanted = static_cast<double>(call.packed ? std::min<int64_t>(sequences, 1) : sequences) *
+                        static_cast<double>(core::CeilDiv(most_heads, step));
+  const int64_t unit_bytes = kUnitBytes + call.ranks() * static_cast<int64_t>(sizeof(Interval));
+  const auto most = static_cast<double>(call.memory_bytes / unit_bytes);
+  if (wanted > most) throw PlanTooLarge("units of a call over ranks", wanted, most);
   std::vector<RankUnit> units;
   const auto add = [&](Interval of) {
     for (int64_t first = 0; first < most_heads; first += step) {
@@ -73,6 +85,28 @@ RowBytes RowBytesOf(const RankCall& call) {
   return bytes;
 }
 
+/// Bytes of the sums of a key and a kv head.
+int64_t SumBytes(const AttentionProblem& problem) {
+  return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv);
+}
+
+/// @throws PlanTooLarge  if what a rank sends, receives or stages in a run could exceed 64 bits
+void CheckBytes(const RankCall& call) {
+  const RowBytes of = RowBytesOf(call);
+  const auto sums = call.backward ? static_cast<double>(SumBytes(call.problem)) : 0;
+  double rows = 0, keys = 0;
+  for (const Sequence& sequence : call.problem.sequences) {
+    rows += static_cast<double>(sequence.sq);
+    keys += static_cast<double>(sequence.sk);
+  }
+  const double of_rows = rows * (static_cast<double>(of.query) + static_cast<double>(of.query_back));
+  const double of_keys = keys * (static_cast<double>(of.key) + static_cast<double>(of.key_back) +
+                                 sums * 2 * static_cast<double>(call.ranks() * call.problem.group()));
+  const double wanted = static_cast<double>(kUnitsInFlight) * static_cast<double>(call.ranks()) *
+                        static_cast<double>(call.problem.heads_kv) * (of_rows + of_keys);
+  if (wanted > kMostBytes) throw PlanTooLarge("bytes that travel between ranks", wanted, kMostBytes);
+}
+
 /// FLOPs of a kept pair and head.
 double FlopsPerPair(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
@@ -88,11 +122,6 @@ struct UnitWork {
   int64_t staged = 0;
   double flops = 0;
 };
-
-/// Bytes of the sums of a key and a kv head.
-int64_t SumBytes(const AttentionProblem& problem) {
-  return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv);
-}
 
 /// Makes the schedules of sums of all units.
 void ScheduleSums(const RankCall& call, RankPlan& plan) {
@@ -116,7 +145,8 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
                          .workers = call.workers,
                          .pair_seconds = FlopsPerPair(call) / (call.flops_per_worker * call.workers),
                          .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
-                         .message_seconds = call.network.latency_s}));
+                         .message_seconds = call.network.latency_s,
+                         .memory_bytes = call.memory_bytes}));
     made = &unit;
   }
 }
@@ -342,6 +372,7 @@ std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, c
 }
 
 RankPlan MakeRankPlan(const RankCall& call) {
+  CheckBytes(call);
   if (call.strategy != Strategy::kAuto) return PlanStrategy(call, call.strategy);
   RankPlan sequence = PlanStrategy(call, Strategy::kSequence);
   if (call.problem.heads_kv < call.ranks()) return sequence;

@@ -41,6 +41,7 @@ struct RankCall {
   int workers = 1;                 ///< threads of a rank
   double flops_per_worker = 64e9;  ///< per second, in products
   Network network;
+  int64_t memory_bytes = int64_t{1} << 47;  ///< that a rank's plan may take
 
   [[nodiscard]] int ranks() const { return q.ranks(); }
 };
@@ -84,6 +85,7 @@ struct RankPlan {
                                                  int rank);
 
 /// `call.strategy` kHeads with fewer kv heads than ranks leaves ranks without work.
+/// @throws PlanTooLarge  units, sums or bytes that no plan can have
 [[nodiscard]] RankPlan MakeRankPlan(const RankCall& call);
 
 [[nodiscard]] const char* Name(SequenceShards::Strategy strategy);

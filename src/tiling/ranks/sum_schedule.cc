@@ -10,6 +10,7 @@
 #include "core/integer.h"
 #include "core/saturating.h"
 #include "tiling/backward/backward_tiles.h"
+#include "tiling/plan_limits.h"
 #include "tiling/ranks/sequence_part.h"
 
 namespace fa::tiling {
@@ -66,14 +67,25 @@ class Maker {
     return chunks;
   }
 
+  void CheckBlocks(int64_t chunks, int64_t parts, int64_t chains) const {
+    const double wanted = static_cast<double>(result_.blocks.size()) +
+                          static_cast<double>(chunks) * static_cast<double>(parts) * static_cast<double>(chains);
+    const auto most = static_cast<double>(MostTasks(call_.memory_bytes));
+    if (wanted > most) throw PlanTooLarge("blocks of sums of a call over ranks", wanted, most);
+  }
+
   void AddSequence(int64_t s) {
     const Sequence& sequence = call_.sequences[static_cast<size_t>(s)];
     if (sequence.sk == 0) return;
     const std::vector<RankPart> parts = PartsOfAllRanks(call_.sequences, s, call_.q);
     std::vector<Interval> cut = Cut(sequence.sk, std::ssize(parts));
     if (ColumnsDescend(sequence.rule)) std::reverse(cut.begin(), cut.end());
+    // One part has the whole chain. Without any, keys have sums of nothing.
+    const bool alone = parts.size() <= 1;
+    const int64_t chains = alone ? 1 : call_.group;
+    CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
     // Per (head of the group, part): its block in the chunk before.
-    std::vector<int32_t> before(static_cast<size_t>(call_.group) * parts.size(), kNone);
+    std::vector<int32_t> before(static_cast<size_t>(chains) * parts.size(), kNone);
     for (const Interval& keys : cut) {
       const auto chunk = static_cast<int32_t>(result_.chunks.size());
       result_.chunks.push_back({.sequence = s - call_.of.begin, .keys = keys, .at = result_.keys});
@@ -83,10 +95,8 @@ class Maker {
         const Interval& rows = part.placed.rows;
         return rows.begin < seeing.end && seeing.begin < rows.end && !sequence.rule.KeysOfRows(rows).empty();
       };
-      // One part has the whole chain.
-      const bool alone = parts.size() == 1;
       int32_t last = kNone;
-      for (int64_t head = 0; head < (alone ? 1 : call_.group); ++head) {
+      for (int64_t head = 0; head < chains; ++head) {
         for (size_t p = 0; p < parts.size(); ++p) {
           if (!sees(parts[p])) continue;
           const Interval heads = alone ? Interval{0, call_.group} : Interval{head, head + 1};

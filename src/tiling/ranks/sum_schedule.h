@@ -50,8 +50,10 @@ struct SumCall {
   double pair_seconds = 0;  ///< of one kept (query head, row, key)
   double key_seconds = 0;   ///< of sending the sums of one key of the unit
   double message_seconds = 0;
+  int64_t memory_bytes = int64_t{1} << 47;  ///< that blocks may take
 };
 
+/// @throws PlanTooLarge  more blocks than have a number, or than memory holds
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 
 }  // namespace fa::tiling

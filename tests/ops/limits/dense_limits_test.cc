@@ -1,5 +1,4 @@
-// Forward, backward, merge and dropout mask at absurd sizes. A size that alone would make a plan of many millions of
-// tasks, which a large machine can hold, starts beyond that.
+// Forward, backward, merge and dropout mask at absurd sizes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include "fa/flash_attention_grad.h"
 #include "fa/merge.h"
 #include "ops/limits/claimed_tensors.h"
+#include "ops/limits/dense_sizes.h"
 #include "support/hang_alarm.h"
 
 namespace fa::test {
@@ -18,69 +18,9 @@ namespace {
 
 constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
 
-struct Sizes {
-  int64_t b = 1, n = 2, n_kv = 1, sq = 16, sk = 16, d = 8, dv = 8;
-};
-
-std::string Text(const Sizes& s) {
-  std::string text;
-  for (const int64_t size : {s.b, s.n, s.n_kv, s.sq, s.sk, s.d, s.dv}) text += " " + std::to_string(size);
-  return text;
-}
-
-AttentionArgs ForwardArgs(const Sizes& s, DType dtype = DType::kF32) {
-  AttentionArgs args;
-  args.q = Claim({s.b, s.n, s.sq, s.d}, dtype);
-  args.k = Claim({s.b, s.n_kv, s.sk, s.d}, dtype);
-  args.v = Claim({s.b, s.n_kv, s.sk, s.dv}, dtype);
-  args.out = ClaimOutput({s.b, s.n, s.sq, s.dv}, dtype);
-  return args;
-}
-
-AttentionGradArgs BackwardArgs(const Sizes& s, DType dtype = DType::kF32) {
-  AttentionGradArgs args;
-  args.q = Claim({s.b, s.n, s.sq, s.d}, dtype);
-  args.k = Claim({s.b, s.n_kv, s.sk, s.d}, dtype);
-  args.v = Claim({s.b, s.n_kv, s.sk, s.dv}, dtype);
-  args.out = args.d_out = Claim({s.b, s.n, s.sq, s.dv}, dtype);
-  args.softmax_max = args.softmax_sum = Claim({s.b, s.n, s.sq});
-  args.dq = ClaimOutput(args.q.shape, dtype);
-  args.dk = ClaimOutput(args.k.shape, dtype);
-  args.dv = ClaimOutput(args.v.shape, dtype);
-  return args;
-}
-
-// One size at a time, then several at once, with and without rows and keys.
-std::vector<Sizes> AbsurdCases() {
-  std::vector<Sizes> cases;
-  for (const int64_t size : AbsurdSizes()) {
-    for (const int64_t rows : {0, 1, 16}) {
-      cases.push_back({.b = size, .sq = rows});
-      cases.push_back({.b = size, .sq = rows, .sk = 0});
-    }
-    cases.push_back({.n = size, .sq = 64});  // not folded
-    cases.push_back({.n = size, .n_kv = size});
-    cases.push_back({.n = size, .sq = 0});
-    cases.push_back({.d = size});
-    cases.push_back({.dv = size});
-    cases.push_back({.b = size, .n = size, .sq = size, .sk = size});
-  }
-  for (const int64_t size : AbsurdSizes(Power(40))) {
-    cases.push_back({.n = size, .sq = 1});  // folded
-    cases.push_back({.sq = size});
-    cases.push_back({.sq = size, .d = 1, .dv = 1});
-    cases.push_back({.sk = size});
-    cases.push_back({.sq = 1, .sk = size, .d = 1, .dv = 1});
-    cases.push_back({.sq = 4096, .sk = size});
-    cases.push_back({.n = Power(12), .n_kv = Power(12), .sq = 0, .sk = size});
-    cases.push_back({.n = Power(20), .n_kv = 1, .sq = 0, .sk = size});
-  }
-  return cases;
-}
-
 TEST(DenseLimits, ForwardRefusesAbsurdSizesOrPlansThem) {
   const HangAlarm alarm;
-  for (const Sizes& sizes : AbsurdCases()) {
+  for (const DenseSizes& sizes : AbsurdDenseSizes()) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
         const AttentionOptions options{.mask = mask};
@@ -92,7 +32,7 @@ TEST(DenseLimits, ForwardRefusesAbsurdSizesOrPlansThem) {
 
 TEST(DenseLimits, BackwardRefusesAbsurdSizesOrPlansThem) {
   const HangAlarm alarm;
-  for (const Sizes& sizes : AbsurdCases()) {
+  for (const DenseSizes& sizes : AbsurdDenseSizes()) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const Mask& mask : {Mask::None(), Mask::Causal(), Mask::Band(1000, 0)}) {
         const AttentionOptions options{.mask = mask};

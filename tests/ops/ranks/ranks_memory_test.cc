@@ -1,5 +1,5 @@
 // A call over ranks while memory is short: the allocations of all ranks fail in turn, once or from one on. Each rank
-// gets a status and none waits for ever, and the next call has the bits of one process.
+// gets a status and none waits for ever, nothing is lost, and the next call has the bits of one process.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,13 +7,15 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "fa/context.h"
 #include "fa/ranked_attention.h"
 #include "support/allocation_counter.h"
 #include "support/cases/rank_rows.h"
 #include "support/compare/compare.h"
-#include "support/execution/contexts.h"
+#include "support/compare/compare_gradients.h"
 #include "support/execution/thread_transport.h"
 #include "support/sanitizer.h"
 
@@ -23,8 +25,41 @@ namespace {
 using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 2;
-constexpr int64_t kRows = 60, kMostPlaces = 20000;
+// Both ranks have rows, cut where the bits are those of one process.
+constexpr int64_t kRows = 130, kCut = 128, kMostPlaces = 20000;
 constexpr unsigned kSecondsToDeadlock = 300;
+
+ForwardCase SmallCase() {
+  ForwardCase c;
+  c.heads = c.heads_kv = 2;
+  c.d = c.dv = 16;
+  c.lengths = EqualLengths(1, kRows, kRows);
+  return c;
+}
+
+struct Forward {
+  using Problem = ForwardProblem;
+  static ForwardCase Case() { return SmallCase(); }
+  static Layout LayoutOf(const ForwardCase& c) { return c.layout; }
+  static Status Call(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+                     const std::shared_ptr<Transport>& transport, Context* context) {
+    return FlashAttention(args, options, shards, transport, context);
+  }
+};
+
+struct Backward {
+  using Problem = BackwardProblem;
+  static BackwardCase Case() {
+    BackwardCase c;
+    c.forward = SmallCase();
+    return c;
+  }
+  static Layout LayoutOf(const BackwardCase& c) { return c.forward.layout; }
+  static Status Call(const AttentionGradArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+                     const std::shared_ptr<Transport>& transport, Context* context) {
+    return FlashAttentionGrad(args, options, shards, transport, context);
+  }
+};
 
 struct Ending {
   std::vector<Status> statuses = std::vector<Status>(kRanks);
@@ -33,64 +68,79 @@ struct Ending {
 
 class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> {
  protected:
-  RanksMemory() { alarm(kSecondsToDeadlock); }
+  RanksMemory() {
+    for (auto& context : contexts_) context = std::move(Context::Create({.threads = 1})).value();
+    alarm(kSecondsToDeadlock);
+  }
   ~RanksMemory() override { alarm(0); }
 
-  [[nodiscard]] static ForwardCase Case() {
-    ForwardCase c;
-    c.heads = c.heads_kv = 2;
-    c.d = c.dv = 16;
-    c.lengths = EqualLengths(1, kRows, kRows);
-    return c;
-  }
   /// Memory is short from the moment in which every rank is about to call until rank 0 has returned. @param place  0:
   /// it is not
-  [[nodiscard]] Ending CallShortOfMemory(int64_t place) const {
+  template <typename Direction>
+  [[nodiscard]] Ending CallShortOfMemory(const typename Direction::Problem& problem, int64_t place) const {
     const auto [strategy, all_later] = GetParam();
-    const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .strategy = strategy};
+    const SequenceShards shards = {.cut = SequenceShards::Cut::kIntervals,
+                                   .sq = kRows,
+                                   .sk = kRows,
+                                   .intervals = {{{0, kCut}}, {{kCut, kRows}}},
+                                   .strategy = strategy};
     Ending ending;
     ThreadRanks all(kRanks);
     std::barrier start(kRanks);
     all.Run([&, all_later = all_later](const std::shared_ptr<Transport>& transport) {
       const int rank = transport->rank();
       RankTensors tensors(RowsOfRank(shards, kRows, rank, kRanks), RowsOfRank(shards, kRows, rank, kRanks));
-      const AttentionArgs args = PartOf(problem_.args(), Case().layout, tensors);
-      const AttentionOptions options = problem_.options();
+      const auto args = PartOf(problem.args(), Direction::LayoutOf(Direction::Case()), tensors);
+      const AttentionOptions options = problem.options();
       Status& status = ending.statuses[static_cast<size_t>(rank)];
+      Context* const context = contexts_[static_cast<size_t>(rank)].get();
       start.arrive_and_wait();
       if (rank == 0 && place > 0) {
         const FailingAllocations failing(place, all_later);
-        status = FlashAttention(args, options, shards, transport, context_);
+        status = Direction::Call(args, options, shards, transport, context);
         ending.failed = failing.failed();
       } else {
-        status = FlashAttention(args, options, shards, transport, context_);
+        status = Direction::Call(args, options, shards, transport, context);
       }
       if (status.ok()) tensors.Return();
     });
     return ending;
   }
 
-  Context* context_ = ContextOf(DetectIsa(), 1);
-  ForwardProblem problem_{Case()};
+  template <typename Direction>
+  void EveryRankGetsAStatus() const {
+    const typename Direction::Problem problem(Direction::Case());
+    const auto want = OutputsOf(problem, contexts_[0].get());
+    int64_t shortages = 0;
+    for (int64_t place = 1;; place += 1 + place / (kSanitized ? 16 : 64)) {
+      ASSERT_LT(place, kMostPlaces);
+      const int64_t live = LiveAllocations();
+      int64_t failed = 0;
+      {
+        const Ending ending = CallShortOfMemory<Direction>(problem, place);
+        failed = ending.failed;
+        for (const Status& status : ending.statuses) {
+          shortages += status.code() == StatusCode::kOutOfMemory ? 1 : 0;
+          EXPECT_TRUE(status.ok() || failed > 0) << status.message();
+        }
+      }
+      problem.ForgetOutputs();
+      for (const Status& status : CallShortOfMemory<Direction>(problem, 0).statuses) {
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+      ASSERT_TRUE(SameBits(want, problem.Outputs())) << "after place " << place;
+      EXPECT_TRUE(place == 1 || LiveAllocations() == live) << LiveAllocations() - live << " lost after place " << place;
+      if (failed == 0) break;
+    }
+    EXPECT_GT(shortages, 10);
+  }
+
+  // One per rank, so that what a context keeps does not depend on which ranks work at the same time.
+  std::unique_ptr<Context> contexts_[kRanks];
 };
 
-TEST_P(RanksMemory, EveryRankGetsAStatus) {
-  const ForwardOutputs want = OutputsOf(problem_, context_);
-  int64_t shortages = 0;
-  for (int64_t place = 1;; place += kSanitized ? 1 + place / 16 : 1) {
-    ASSERT_LT(place, kMostPlaces);
-    const Ending ending = CallShortOfMemory(place);
-    for (const Status& status : ending.statuses) {
-      shortages += status.code() == StatusCode::kOutOfMemory ? 1 : 0;
-      EXPECT_TRUE(status.ok() || ending.failed > 0) << status.message();
-    }
-    problem_.ForgetOutputs();
-    for (const Status& status : CallShortOfMemory(0).statuses) ASSERT_TRUE(status.ok()) << status.message();
-    ASSERT_TRUE(SameBits(want, problem_.Outputs())) << "after place " << place;
-    if (ending.failed == 0) break;
-  }
-  EXPECT_GT(shortages, 10);
-}
+TEST_P(RanksMemory, EveryRankOfAForwardGetsAStatus) { EveryRankGetsAStatus<Forward>(); }
+TEST_P(RanksMemory, EveryRankOfABackwardGetsAStatus) { EveryRankGetsAStatus<Backward>(); }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, RanksMemory,
                          ::testing::Combine(::testing::Values(Strategy::kHeads, Strategy::kSequence),

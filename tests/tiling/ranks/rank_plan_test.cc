@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "tests/tiling/sample_problems.h"
+#include "tiling/plan_limits.h"
 
 namespace fa::tiling {
 namespace {
@@ -156,6 +159,45 @@ TEST(RankPlan, WeakScalingIsPredictedToKeepTheRanksBusy) {
     call.workers = 64;
     EXPECT_GE(MakeRankPlan(call).efficiency, 0.95) << ranks;
   }
+}
+
+std::string RefusalOf(const RankCall& call) {
+  try {
+    (void)MakeRankPlan(call);
+  } catch (const PlanTooLarge& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(RankPlan, RefusesWhatMemoryCannotHoldWithBothNumbers) {
+  const Sizes sizes{.lengths = {{1024, 1024}}, .heads = 1000, .heads_kv = 1000};
+  RankCall units = MakeCall(sizes, false, Cut::kZigzag, 2, Strategy::kSequence);
+  units.memory_bytes = 1 << 20;
+  EXPECT_THAT(RefusalOf(units),
+              testing::MatchesRegex("the plan: 1000 units of a call over ranks, want at most [0-9]+"));
+  units.heads_in_flight = 1000;
+  EXPECT_EQ(RefusalOf(units), "not refused");
+
+  RankCall blocks =
+      MakeCall({.lengths = {{1024, 1024}}, .heads = 1000, .heads_kv = 1}, false, Cut::kZigzag, 2, Strategy::kSequence);
+  blocks.backward = true;
+  blocks.memory_bytes = 1 << 20;
+  EXPECT_THAT(RefusalOf(blocks),
+              testing::MatchesRegex("the plan: [0-9]+ blocks of sums of a call over ranks, want at most 4096"));
+
+  const int64_t rows = int64_t{1} << 58;
+  EXPECT_THAT(RefusalOf(MakeCall({.lengths = {{rows, 16}}}, false, Cut::kZigzag, 2, Strategy::kHeads)),
+              testing::HasSubstr(" bytes that travel between ranks, want at most 4611686018427387904"));
+}
+
+TEST(RankPlan, AnyNumberOfHeadsInFlightIsAllOfThem) {
+  RankCall call =
+      MakeCall({.lengths = {{1024, 1024}}, .heads = 8, .heads_kv = 8}, false, Cut::kZigzag, 2, Strategy::kHeads);
+  call.heads_in_flight = std::numeric_limits<int64_t>::max();
+  const RankPlan plan = MakeRankPlan(call);
+  ASSERT_EQ(plan.units.size(), 1u);
+  EXPECT_EQ(plan.units[0].heads[1], (Interval{4, 8}));
 }
 
 TEST(RankPlan, SaysWhatTheBitsAre) {

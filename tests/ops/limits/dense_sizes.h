@@ -1,0 +1,31 @@
+#ifndef FA_TESTS_OPS_LIMITS_DENSE_SIZES_H_
+#define FA_TESTS_OPS_LIMITS_DENSE_SIZES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa/flash_attention.h"
+#include "fa/flash_attention_grad.h"
+#include "fa/tensor.h"
+
+namespace fa::test {
+
+/// The sizes of a dense call.
+struct DenseSizes {
+  int64_t b = 1, n = 2, n_kv = 1, sq = 16, sk = 16, d = 8, dv = 8;
+};
+
+[[nodiscard]] std::string Text(const DenseSizes& s);
+
+/// Claimed tensors of a call in BNSD.
+[[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
+[[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
+
+/// One absurd size at a time, then several at once, with and without rows and keys. A size that alone would make a plan
+/// of many millions of tasks, which a large machine can hold, starts beyond that.
+[[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_LIMITS_DENSE_SIZES_H_
