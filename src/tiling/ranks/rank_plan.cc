@@ -94,6 +94,19 @@ int64_t SumBytes(const AttentionProblem& problem) {
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv);
 }
 
+SumCall SumsOf(const RankCall& call, const RankUnit& unit) {
+  const int64_t heads = unit.heads.front().size();
+  return {.sequences = call.problem.sequences,
+          .of = unit.sequences,
+          .q = call.q,
+          .group = call.problem.group(),
+          .heads_kv = heads,
+          .workers = call.workers,
+          .pair_seconds = FlopsPerPair(call) / (kFlopsPerWorker * call.workers),
+          .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
+          .message_seconds = call.network.latency_s};
+}
+
 /// Makes the schedules of sums of all units.
 void ScheduleSums(const RankCall& call, RankPlan& plan) {
   const std::vector<Sequence>& sequences = call.problem.sequences;
@@ -107,16 +120,7 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
       unit.sums = made->sums;
       continue;
     }
-    unit.sums = std::make_shared<const SumSchedule>(
-        MakeSumSchedule({.sequences = sequences,
-                         .of = unit.sequences,
-                         .q = call.q,
-                         .group = call.problem.group(),
-                         .heads_kv = heads,
-                         .workers = call.workers,
-                         .pair_seconds = FlopsPerPair(call) / (call.flops_per_worker * call.workers),
-                         .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
-                         .message_seconds = call.network.latency_s}));
+    unit.sums = std::make_shared<const SumSchedule>(MakeSumSchedule(SumsOf(call, unit)));
     made = &unit;
   }
 }
@@ -280,9 +284,10 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Ranks wait for sums: the longest way through a unit, once; then units follow each other without a gap.
-    const SumSchedule& sums = *plan.units.front().sums;
-    plan.seconds += sums.seconds - *std::max_element(sums.busy.begin(), sums.busy.end());
+    // Ranks wait for sums. Units are as the first one, but for the last.
+    const RankUnit& unit = plan.units.front();
+    const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, unit), std::ssize(plan.units));
+    plan.seconds = std::max(plan.seconds, seconds);
   }
   if (plan.seconds > 0) plan.efficiency = products / (plan.seconds * static_cast<double>(ranks));
   if (messages > 0) plan.hidden = std::clamp(1 - waited / messages, 0.0, 1.0);

@@ -111,6 +111,7 @@ class Maker {
     result_.blocks.push_back({.chunk = chunk, .rank = part.rank, .rows = part.placed.rows, .heads = heads});
     Node& node = nodes_.emplace_back();
     node.pairs = (pairs + kBlockPairs) * static_cast<double>(heads.size() * call_.heads_kv);
+    result_.blocks.back().seconds = SecondsOf(node);
     if (before != kNone) {
       SumBlock& sender = result_.blocks[static_cast<size_t>(before)];
       sender.to = part.rank;
@@ -205,5 +206,20 @@ class Maker {
 }  // namespace
 
 SumSchedule MakeSumSchedule(const SumCall& call) { return Maker(call).Make(); }
+
+double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units) {
+  std::vector<double> free(static_cast<size_t>(call.q.ranks()), 0), arrived;
+  for (int64_t unit = 0; unit < units; ++unit) {
+    arrived.assign(schedule.chunks.size(), 0);
+    for (const SumBlock& block : schedule.blocks) {
+      double &rank = free[static_cast<size_t>(block.rank)], &sums = arrived[static_cast<size_t>(block.chunk)];
+      rank = sums = std::max(rank, sums) + block.seconds;
+      if (block.to < 0 || block.to == block.rank) continue;
+      const int64_t keys = schedule.chunks[static_cast<size_t>(block.chunk)].keys.size();
+      sums += call.message_seconds + call.key_seconds * static_cast<double>(keys);
+    }
+  }
+  return *std::max_element(free.begin(), free.end());
+}
 
 }  // namespace fa::tiling

@@ -26,6 +26,7 @@ struct SumBlock {
   int32_t rank = 0;
   Interval rows;           ///< of the sequence
   Interval heads;          ///< query heads of the group
+  double seconds = 0;      ///< predicted, of its products
   int from = -1, to = -1;  ///< the rank that the sums come from, and go to; -1: they begin, or end, here
 };
 
@@ -53,6 +54,10 @@ struct SumCall {
 };
 
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
+
+/// Predicted, of `units` units one after the other: every rank keeps to its order and begins a unit when it has ended
+/// the one before.
+[[nodiscard]] double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units);
 
 }  // namespace fa::tiling
 
