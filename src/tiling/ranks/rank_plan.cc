@@ -102,7 +102,7 @@ SumCall SumsOf(const RankCall& call, const RankUnit& unit) {
           .group = call.problem.group(),
           .heads_kv = heads,
           .workers = call.workers,
-          .pair_seconds = FlopsPerPair(call) / (kFlopsPerWorker * call.workers),
+          .pair_seconds = FlopsPerPair(call) / (call.flops_per_worker * call.workers),
           .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
           .message_seconds = call.network.latency_s};
 }
