@@ -33,7 +33,9 @@ struct SequenceShards {
   int64_t sq = 0, sk = 0;                        ///< rows of the whole sequence (TND: tokens of the whole pack)
   std::vector<std::vector<Interval>> intervals;  ///< kIntervals: a list per rank
   Strategy strategy = Strategy::kAuto;
-  /// kv heads that a rank works on at a time: its memory beyond its shards is K and V of twice so many. 0: one.
+  /// kv heads that a rank works on at a time: its memory beyond its shards is K and V of twice so many (with the sums
+  /// of dK and dV, backward). 0: one; backward: so many that ranks are predicted to wait little, within 512 MiB per
+  /// thread (docs/distributed.md).
   int64_t heads_in_flight = 0;
 };
 

@@ -96,7 +96,7 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   call.backward = true;
   call.parameter_sums = result->has_dsink || result->has_dslopes;
   call.strategy = shards.strategy;
-  call.heads_in_flight = shards.heads_in_flight > 0 ? shards.heads_in_flight : 1;
+  call.heads_in_flight = shards.heads_in_flight;
   return result;
 }
 

@@ -84,7 +84,7 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   call.q = std::move(*q);
   call.k = std::move(*k);
   call.strategy = shards.strategy;
-  call.heads_in_flight = shards.heads_in_flight > 0 ? shards.heads_in_flight : 1;
+  call.heads_in_flight = shards.heads_in_flight;
   call.statistics = int64_t{result->whole.has_max} + int64_t{result->whole.has_sum} + int64_t{result->whole.has_lse};
   return result;
 }

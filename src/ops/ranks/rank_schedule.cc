@@ -193,7 +193,7 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   call.q = std::move(*q);
   call.k = std::move(*k);
   call.strategy = shards.strategy;
-  call.heads_in_flight = shards.heads_in_flight > 0 ? shards.heads_in_flight : 1;
+  call.heads_in_flight = shards.heads_in_flight;
   return call;
 }
 

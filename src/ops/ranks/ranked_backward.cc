@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -42,7 +43,8 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
       requests = std::max(requests, unit.chain()->RequestCount() * sizeof(Transport::Request));
     }
     engine_ = workspace_.Book("backward of a unit", engine);
-    for (Travelling& travelling : travelling_) {
+    const size_t in_flight = std::min<size_t>(units_.size(), tiling::kUnitsInFlight);
+    for (Travelling& travelling : std::span(travelling_).first(in_flight)) {
       travelling.sums = workspace_.Book("sums of dK and dV of the heads in flight", sums);
       travelling.requests = workspace_.Book("requests of sums", requests);
     }
@@ -91,7 +93,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     };
     ForgetSends(workspace);
     if (Status status = runs_.Run(transport, args, workspace, compute); !status.ok()) return status;
-    for (size_t u = units_.size() - std::min<size_t>(units_.size(), 2); u < units_.size(); ++u) {
+    for (size_t u = units_.size() - std::min<size_t>(units_.size(), tiling::kUnitsInFlight); u < units_.size(); ++u) {
       if (Status status = FinishSends(u, workspace); !status.ok()) return status;
     }
     if (Status status = ops::AgreeOnStatus(transport, computed); !status.ok()) return status;
@@ -132,7 +134,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
   [[nodiscard]] bool rows_stay() const { return plan_.strategy == SequenceShards::Strategy::kSequence; }
 
   [[nodiscard]] ops::GradChain::Travelling TravellingOf(size_t u, std::byte* workspace) const {
-    const Travelling& of = travelling_[u % 2];
+    const Travelling& of = travelling_[u % tiling::kUnitsInFlight];
     return {reinterpret_cast<float*>(workspace + of.sums),
             reinterpret_cast<Transport::Request*>(workspace + of.requests)};
   }
@@ -149,8 +151,8 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
   [[nodiscard]] Status RunChain(size_t u, const AttentionGradArgs& args, std::byte* workspace, Status& computed) const {
     const GradUnit& unit = units_[u];
     unit.ClearUnseenKeys(args);
-    if (u >= 2) {
-      if (Status status = FinishSends(u - 2, workspace); !status.ok()) return status;
+    if (u >= tiling::kUnitsInFlight) {
+      if (Status status = FinishSends(u - tiling::kUnitsInFlight, workspace); !status.ok()) return status;
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
@@ -190,7 +192,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
   struct Travelling {
     size_t sums = 0, requests = 0;
   };
-  Travelling travelling_[2];
+  Travelling travelling_[tiling::kUnitsInFlight];
   ops::RowsOfSums rows_of_sums_;
 };
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <iterator>
+#include <span>
 
 #include "fa/status.h"
 #include "fa/transport.h"
@@ -38,7 +40,7 @@ class UnitRuns {
     results_travel_ = results_travel;
     for (const bool back : {false, true}) {
       if (back && !results_travel) break;
-      for (Booked& booked : booked_[back]) {
+      for (Booked& booked : std::span(booked_[back]).first(std::min(units_.size(), std::size(booked_[back])))) {
         booked.send = workspace.Book("rows to send", send[back]);
         booked.receive = workspace.Book("rows received", receive[back]);
         booked.requests = workspace.Book("requests", requests[back] * sizeof(Transport::Request));

@@ -13,8 +13,13 @@ namespace {
 
 using Strategy = SequenceShards::Strategy;
 
-// Units whose K and V are there at the same time: one is computed with, the next one arrives.
-constexpr int64_t kUnitsInFlight = 2;
+// What the plan looks for when it chooses the heads in flight of a backward: more of them leave less of the time to
+// waiting, since tiles of all of them run side by side, and chunks of keys can be finer. One that gains less than a
+// hundredth is not worth its memory.
+constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
+
+// Memory that a choice may book per thread of a rank: a quarter of the 2 GiB per core that servers have at least.
+constexpr int64_t kChosenBytesPerWorker = int64_t{512} << 20;
 
 // What a unit takes on a rank: its part of the call, its messages and its plan.
 constexpr int64_t kUnitBytes = 4096;
@@ -27,11 +32,15 @@ Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
   return {heads_kv * rank / ranks, heads_kv * (rank + 1) / ranks};
 }
 
-std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy) {
+/// Kv heads that a rank computes, at most.
+int64_t MostHeads(const RankCall& call, Strategy strategy) {
+  return strategy == Strategy::kHeads ? core::CeilDiv(call.problem.heads_kv, call.ranks()) : call.problem.heads_kv;
+}
+
+std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy, int64_t step) {
   const int64_t sequences = std::ssize(call.problem.sequences), heads_kv = call.problem.heads_kv;
-  const int64_t step = std::clamp<int64_t>(call.heads_in_flight, 1, std::max<int64_t>(heads_kv, 1));
-  int64_t most_heads = heads_kv;
-  if (strategy == Strategy::kHeads) most_heads = core::CeilDiv(heads_kv, call.ranks());
+  step = std::min(step, std::max<int64_t>(heads_kv, 1));
+  const int64_t most_heads = MostHeads(call, strategy);
   const double wanted = static_cast<double>(call.packed ? std::min<int64_t>(sequences, 1) : sequences) *
                         static_cast<double>(core::CeilDiv(most_heads, step));
   const int64_t unit_bytes = kUnitBytes + call.ranks() * static_cast<int64_t>(sizeof(Interval));
@@ -123,6 +132,20 @@ struct UnitWork {
   double flops = 0;
 };
 
+SumCall SumsOf(const RankCall& call, const RankUnit& unit) {
+  const int64_t heads = unit.heads.front().size();
+  return {.sequences = call.problem.sequences,
+          .of = unit.sequences,
+          .q = call.q,
+          .group = call.problem.group(),
+          .heads_kv = heads,
+          .workers = call.workers,
+          .pair_seconds = FlopsPerPair(call) / (call.flops_per_worker * call.workers),
+          .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
+          .message_seconds = call.network.latency_s,
+          .memory_bytes = call.memory_bytes};
+}
+
 /// Makes the schedules of sums of all units.
 void ScheduleSums(const RankCall& call, RankPlan& plan) {
   const std::vector<Sequence>& sequences = call.problem.sequences;
@@ -136,17 +159,7 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
       unit.sums = made->sums;
       continue;
     }
-    unit.sums = std::make_shared<const SumSchedule>(
-        MakeSumSchedule({.sequences = sequences,
-                         .of = unit.sequences,
-                         .q = call.q,
-                         .group = call.problem.group(),
-                         .heads_kv = heads,
-                         .workers = call.workers,
-                         .pair_seconds = FlopsPerPair(call) / (call.flops_per_worker * call.workers),
-                         .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
-                         .message_seconds = call.network.latency_s,
-                         .memory_bytes = call.memory_bytes}));
+    unit.sums = std::make_shared<const SumSchedule>(MakeSumSchedule(SumsOf(call, unit)));
     made = &unit;
   }
 }
@@ -273,10 +286,12 @@ void AddParameterSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
+RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_flight) {
   RankPlan plan;
   plan.strategy = strategy;
-  plan.units = MakeUnits(call, strategy);
+  plan.heads_in_flight = heads_in_flight;
+  plan.units = MakeUnits(call, strategy, heads_in_flight);
+  const int64_t in_flight = std::min<int64_t>(std::ssize(plan.units), kUnitsInFlight);
   plan.as_one_process = call.q.Aligned(kRowUnit);
   if (call.backward && strategy == Strategy::kSequence) ScheduleSums(call, plan);
   const auto ranks = static_cast<size_t>(call.ranks());
@@ -293,7 +308,7 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     for (size_t rank = 0; rank < ranks; ++rank) {
       plan.sent_bytes[rank] += work[rank].sent + work[rank].sent_back;
       plan.received_bytes[rank] += work[rank].received + work[rank].received_back;
-      plan.staged_bytes[rank] = std::max(plan.staged_bytes[rank], kUnitsInFlight * work[rank].staged);
+      plan.staged_bytes[rank] = std::max(plan.staged_bytes[rank], in_flight * work[rank].staged);
       plan.flops[rank] += work[rank].flops;
       lines[rank].Add(work[rank]);
     }
@@ -310,9 +325,10 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Ranks wait for sums: the longest way through a unit, once; then units follow each other without a gap.
-    const SumSchedule& sums = *plan.units.front().sums;
-    plan.seconds += sums.seconds - *std::max_element(sums.busy.begin(), sums.busy.end());
+    // Ranks wait for sums. Units are as the first one, but for the last.
+    const RankUnit& unit = plan.units.front();
+    const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, unit), std::ssize(plan.units));
+    plan.seconds = std::max(plan.seconds, seconds);
   }
   if (plan.seconds > 0) plan.efficiency = products / (plan.seconds * static_cast<double>(ranks));
   if (messages > 0) plan.hidden = std::clamp(1 - waited / messages, 0.0, 1.0);
@@ -371,6 +387,20 @@ std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, c
   return whole;
 }
 
+/// A forward takes one kv head at a time, if nothing is asked for: its ranks do not wait for each other's products.
+RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
+  RankPlan best = PlanHeads(call, strategy, std::max<int64_t>(call.heads_in_flight, 1));
+  if (!call.backward || call.heads_in_flight > 0) return best;
+  const int64_t most_heads = MostHeads(call, strategy), most_bytes = kChosenBytesPerWorker * call.workers;
+  for (int64_t heads = 1; heads < most_heads && best.efficiency < kGoodEfficiency;) {
+    heads = std::min(2 * heads, most_heads);
+    RankPlan more = PlanHeads(call, strategy, heads);
+    if (*std::max_element(more.staged_bytes.begin(), more.staged_bytes.end()) > most_bytes) break;
+    if (more.efficiency > kWorthwhile * best.efficiency) best = std::move(more);
+  }
+  return best;
+}
+
 RankPlan MakeRankPlan(const RankCall& call) {
   CheckBytes(call);
   if (call.strategy != Strategy::kAuto) return PlanStrategy(call, call.strategy);
@@ -404,10 +434,9 @@ std::string DescribeRanks(const RankCall& call, const RankPlan& plan) {
   char line[200];
   const auto most = [](const auto& of_ranks) { return *std::max_element(of_ranks.begin(), of_ranks.end()); };
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const int64_t own = call.heads_in_flight;
   std::snprintf(line, sizeof(line), "ranks: %d, strategy %s, %lld units of up to %lld kv heads per rank\n",
                 call.ranks(), Name(plan.strategy), static_cast<long long>(plan.units.size()),
-                static_cast<long long>(own));
+                static_cast<long long>(plan.heads_in_flight));
   text += line;
   std::snprintf(line, sizeof(line), "bits: %s (row unit %lld)\n",
                 plan.as_one_process ? "as one process" : "of this cut", static_cast<long long>(kRowUnit));

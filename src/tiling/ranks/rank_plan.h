@@ -37,7 +37,7 @@ struct RankCall {
   bool parameter_sums = false;  ///< of a backward: dsink or dslopes
   int64_t statistics = 0;       ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
-  int64_t heads_in_flight = 1;
+  int64_t heads_in_flight = 0;     ///< 0: chosen by the plan
   int workers = 1;                 ///< threads of a rank
   double flops_per_worker = 64e9;  ///< per second, in products
   Network network;
@@ -56,9 +56,13 @@ struct RankUnit {
   std::shared_ptr<const SumSchedule> sums = {};
 };
 
+/// Units whose rows and sums have room at the same time: one is computed with, the next one arrives.
+inline constexpr int kUnitsInFlight = 2;
+
 /// A call over ranks as plain data, the same on every rank: a pure function of the call.
 struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
+  int64_t heads_in_flight = 1;      ///< kv heads of a unit, per rank, at most
   std::vector<RankUnit> units;      ///< in their order
   bool as_one_process = true;       ///< the cut is at multiples of kRowUnit
   std::vector<int64_t> sent_bytes;  ///< per rank, of one run, without what a rank keeps for itself

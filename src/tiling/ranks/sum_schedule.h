@@ -24,8 +24,9 @@ struct SumChunk {
 struct SumBlock {
   int32_t chunk = 0;
   int32_t rank = 0;
-  Interval rows;           ///< of the sequence
-  Interval heads;          ///< query heads of the group
+  Interval rows = {};      ///< of the sequence
+  Interval heads = {};     ///< query heads of the group
+  double seconds = 0;      ///< predicted, from its first tile to its last
   int from = -1, to = -1;  ///< the rank that the sums come from, and go to; -1: they begin, or end, here
 };
 
@@ -35,8 +36,6 @@ struct SumSchedule {
   std::vector<SumChunk> chunks;
   std::vector<SumBlock> blocks;  ///< in one order of all ranks, each of which follows it: none waits for ever
   int64_t keys = 0;              ///< of all chunks
-  double seconds = 0;            ///< predicted, of one unit
-  std::vector<double> busy;      ///< per rank: of them, in products
 };
 
 /// What a schedule follows from. It is a pure function of this, the same on every rank.
@@ -47,7 +46,7 @@ struct SumCall {
   int64_t group = 1;        ///< query heads per kv head
   int64_t heads_kv = 1;     ///< of the unit
   int workers = 1;          ///< of a rank: a chunk has columns for all of them, if there are so many
-  double pair_seconds = 0;  ///< of one kept (query head, row, key)
+  double pair_seconds = 0;  ///< of one kept (query head, row, key), with all workers at it
   double key_seconds = 0;   ///< of sending the sums of one key of the unit
   double message_seconds = 0;
   int64_t memory_bytes = int64_t{1} << 47;  ///< that blocks may take
@@ -55,6 +54,10 @@ struct SumCall {
 
 /// @throws PlanTooLarge  more blocks than have a number, or than memory holds
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
+
+/// Predicted, of `units` units one after the other: every rank keeps to its order and begins a unit when it has ended
+/// the one before.
+[[nodiscard]] double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units);
 
 }  // namespace fa::tiling
 

@@ -99,5 +99,71 @@ TEST(SumSchedule, KeepsTheChainsOfOneProcess) {
   }
 }
 
+// Rank 0 begins and ends a unit, rank 1 has its middle: neither can do anything else while it waits, in no unit.
+TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
+  SumSchedule schedule;
+  schedule.chunks = {{.keys = {0, 128}}};
+  schedule.keys = 128;
+  schedule.blocks = {{.rank = 0, .seconds = 1, .to = 1},
+                     {.rank = 1, .seconds = 1, .from = 0, .to = 0},
+                     {.rank = 0, .seconds = 1, .from = 1}};
+  const std::vector<Sequence> sequences{MakeSequence(Mask::None(), 256, 128)};
+  const RowShards q = RowShards::Make(SequenceShards::Cut::kContiguous, 256, 2, 128);
+  SumCall call{.sequences = sequences, .of = {0, 1}, .q = q};
+  EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 1), 3);
+  EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 4), 12);
+  call.message_seconds = 0.25;
+  call.key_seconds = 0.5 / 128;
+  EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 4), 4 * (3 + 2 * 0.75));
+}
+
+SumSchedule CausalSchedule(int64_t rows, int ranks, int workers, int64_t heads_kv, double* seconds) {
+  const std::vector<Sequence> sequences{MakeSequence(Mask::Causal(), rows, rows)};
+  const RowShards q = RowShards::Make(SequenceShards::Cut::kZigzag, rows, ranks, 128);
+  const SumCall call{.sequences = sequences,
+                     .of = {0, 1},
+                     .q = q,
+                     .group = 4,
+                     .heads_kv = heads_kv,
+                     .workers = workers,
+                     .pair_seconds = 1.0 / workers};
+  SumSchedule schedule = MakeSumSchedule(call);
+  *seconds = PredictedSeconds(schedule, call, 1);
+  return schedule;
+}
+
+// Pairs of all query heads, shared out evenly.
+double Ideal(int64_t rows, int ranks, int workers, int64_t heads_kv) {
+  return static_cast<double>(4 * heads_kv * rows * (rows + 1) / 2) / ranks / workers;
+}
+
+TEST(SumSchedule, AnEvenCutOfACausalMaskKeepsRanksOfOneThreadBusy) {
+  for (const int ranks : {2, 4, 16}) {
+    double seconds = 0;
+    (void)CausalSchedule(int64_t{16384} * ranks, ranks, 1, 1, &seconds);
+    const double efficiency = Ideal(int64_t{16384} * ranks, ranks, 1, 1) / seconds;
+    EXPECT_GE(efficiency, 0.95) << ranks;
+    EXPECT_LT(efficiency, 1) << ranks;
+  }
+}
+
+TEST(SumSchedule, ChunksHaveColumnsForAllWorkers) {
+  for (const int64_t heads_kv : {1, 2, 8}) {
+    double seconds = 0;
+    const SumSchedule schedule = CausalSchedule(int64_t{1} << 17, 8, 16, heads_kv, &seconds);
+    ASSERT_GT(schedule.chunks.size(), 1u);
+    for (const SumChunk& chunk : schedule.chunks) EXPECT_EQ(chunk.keys.size() % (kColumnKeys * 16 / heads_kv), 0);
+  }
+}
+
+// With one head, 64 columns follow each other through the 32 tiles of a rank's rows.
+TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
+  double one = 0, eight = 0;
+  (void)CausalSchedule(int64_t{1} << 16, 8, 64, 1, &one);
+  (void)CausalSchedule(int64_t{1} << 16, 8, 64, 8, &eight);
+  EXPECT_GT(one, 2 * Ideal(int64_t{1} << 16, 8, 64, 1));
+  EXPECT_LT(eight, 8 * one / 2);
+}
+
 }  // namespace
 }  // namespace fa::tiling

@@ -49,7 +49,8 @@ void AddCutFlags(CLI::App& command, CutFlags& flags) {
                      "separated by ':'");
   command.add_option("--strategy", flags.strategy, "What travels: auto (default), heads or sequence");
   command
-      .add_option("--heads-in-flight", flags.heads_in_flight, "kv heads that a rank works on at a time; default: one")
+      .add_option("--heads-in-flight", flags.heads_in_flight,
+                  "kv heads that a rank works on at a time; default: one, backward: by plan")
       ->type_name("N");
 }
 
