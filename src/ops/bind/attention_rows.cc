@@ -10,9 +10,11 @@ ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& dat
                      .kv_start = bound.kv_start,
                      .dropout_offset = bound.dropout_offset,
                      .keep_prob = bound.keep_prob};
-  if (bound.has_pse) scores.pse = {static_cast<const std::byte*>(data.pse), &bound.pse};
-  if (bound.has_slopes) scores.slopes = {data.pse, {.batch = bound.slope_batch_stride, .head = 1}};
-  if (bound.has_dense_mask) scores.dense_mask = {data.dense_mask, bound.dense_mask};
+  const auto* pse = static_cast<const std::byte*>(data.pse);
+  if (bound.has_pse) scores.pse = {pse, &bound.pse};
+  scores.compressed_pse = bound.has_pse && bound.pse.compressed;
+  if (bound.has_slopes) scores.slopes = {pse, &bound.slopes};
+  if (bound.has_dense_mask) scores.dense_mask = {static_cast<const std::byte*>(data.dense_mask), &bound.dense_mask};
   if (bound.has_drop_mask) scores.keep_bits = static_cast<const uint8_t*>(data.drop_mask);
   if (bound.has_philox) scores.philox = &bound.philox;
   return scores;

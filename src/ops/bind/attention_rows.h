@@ -16,18 +16,17 @@ namespace fa::ops {
 // The tensors of a dense call in a run, as its tiles read and write them: what a plan keeps (BoundAttention) with the
 // addresses of the arguments. Argument structs end here. A tensor that the call does not have has null data.
 
-/// The position bias: row i of head n of sequence b at Of(b).At(0, n, i).
-struct PseView {
+/// A tensor of (row, key) pairs: row i of head n of sequence b at Of(b).At(0, n, i).
+struct PairView {
   const std::byte* data = nullptr;
-  const PseRows* where = nullptr;
+  const PairRows* where = nullptr;
 
-  [[nodiscard]] bool compressed() const { return data != nullptr && where->compressed; }
   [[nodiscard]] layout::RowsView Of(int64_t b) const {
     return {data + where->Offset(b) * static_cast<int64_t>(SizeOf(where->dtype)), where->Of(b)};
   }
 };
 
-/// The same of its gradient.
+/// The same of the gradient of a bias.
 struct MutablePseView {
   std::byte* data = nullptr;
   const PseRows* where = nullptr;
@@ -42,10 +41,11 @@ struct ScoreInputs {
   float scale = 1;
   float softcap = 0;
   PseType pse_type = PseType::kAddThenScale;
-  PseView pse = {};                                      ///< pse types 0 and 1
-  layout::StatsView slopes = {};                         ///< pse types 2 and 3: of (b, n, 0)
+  PairView pse = {};                                     ///< pse types 0 and 1
+  bool compressed_pse = false;                           ///< as PseRows
+  PairView slopes = {};                                  ///< pse types 2 and 3: of (b, n, 0), f32
   std::span<const int64_t> q_start = {}, kv_start = {};  ///< of each sequence; empty: all 0
-  layout::RowsView dense_mask = {};                      ///< strides 0 where broadcast
+  PairView dense_mask = {};                              ///< a byte per pair
   const uint8_t* keep_bits = nullptr;                    ///< of every pair, least significant bit first
   const PhiloxState* philox = nullptr;                   ///< draws the bits instead
   std::span<const int64_t> dropout_offset = {};          ///< of each sequence: the number of its first pair

@@ -13,19 +13,14 @@
 
 namespace fa::ops {
 
-/// Where the position bias of (sequence b, head n, row i) lies: data + offset[b] + n*head + i*row + j, strides in
-/// elements of pse's type. A broadcast row has row = 0.
-struct PseRows {
+/// Where what a tensor has for (sequence b, head n, row i, key j) lies: data + offset[b] + n*head + i*row + j, strides
+/// in elements. One row for all rows has row = 0, and so on.
+struct PairRows {
   struct PerSequence {
     int64_t offset = 0, head = 0, row = 0;
   };
   DType dtype = DType::kF32;
   std::vector<PerSequence> sequences;  ///< one per sequence
-  bool shared_batch = false;           ///< one bias for a batch of another size than 1: its gradient is a sum over b
-  bool shared_rows = false;            ///< one bias for all rows, unless there is one row: its gradient is a sum over i
-  /// The 1024-row form: the last 1024 rows are stored; row i < sq - 1024 reads row m = i mod 1024 shifted by
-  /// sk - 1024 + m - i columns (the value at the same distance from the diagonal).
-  bool compressed = false;
 
   /// Of sequence b: elements before row (head 0, row 0), and the rows from there on.
   [[nodiscard]] int64_t Offset(int64_t b) const { return sequences[static_cast<size_t>(b)].offset; }
@@ -33,6 +28,19 @@ struct PseRows {
     const PerSequence& of = sequences[static_cast<size_t>(b)];
     return {.dtype = dtype, .head = of.head, .row = of.row};
   }
+};
+
+/// The position bias, or its gradient.
+struct PseRows : PairRows {
+  bool shared_batch = false;  ///< one bias for a batch of another size than 1: its gradient is a sum over b
+  bool shared_rows = false;   ///< one bias for all rows, unless there is one row: its gradient is a sum over i
+  /// The 1024-row form: the last 1024 rows are stored; row i < sq - 1024 reads row m = i mod 1024 shifted by
+  /// sk - 1024 + m - i columns (the value at the same distance from the diagonal).
+  bool compressed = false;
+  bool sums = false;  ///< of a gradient: f32 sums to which tiles add, kept by the caller
+
+  /// Of a gradient: whether tiles add to what is there.
+  [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
 };
 
 /// A validated dense call: sizes, rules and strides; no pointer, no layout string. A plan keeps it.
@@ -44,8 +52,8 @@ struct BoundAttention {
   bool has_pse = false, has_slopes = false, has_dense_mask = false, has_drop_mask = false, has_philox = false;
 
   PseRows pse;                          ///< pse types 0 and 1
-  int64_t slope_batch_stride = 0;       ///< slopes [B,N]: N; [N]: 0
-  layout::Rows dense_mask;              ///< strides 0 where broadcast; row i of sequence b
+  PairRows slopes;                      ///< pse types 2 and 3: one per sequence and head
+  PairRows dense_mask;                  ///< strides 0 where broadcast
   std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
 
   float scale = 1;

@@ -10,9 +10,6 @@
 namespace fa::ops {
 namespace {
 
-// Sparse modes whose mask tensor, if given, is a compressed triangle that the rule replaces.
-bool CompressedMode(int64_t sparse_mode) { return sparse_mode >= 2 && sparse_mode <= 8 && sparse_mode != 5; }
-
 bool IsMaskType(DType dtype) { return dtype == DType::kU8 || dtype == DType::kBool || dtype == DType::kI8; }
 
 Status BindPackedDenseMask(Binding& call, const TensorView& mask) {
@@ -81,7 +78,7 @@ Status BindDenseMask(Binding& call) {
   }
   if (Status status = CheckView("dense_mask", call.args.dense_mask); !status.ok()) return status;
   const int64_t sparse_mode = call.options.mask.sparse_mode();
-  if (CompressedMode(sparse_mode)) {
+  if (IsCompressedMode(sparse_mode)) {
     bound.compressed_mask_mode = sparse_mode;
     return CheckCompressedMaskShape(call.args.dense_mask, sparse_mode);
   }
@@ -89,16 +86,9 @@ Status BindDenseMask(Binding& call) {
   if (Status status = call.packed() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask); !status.ok()) {
     return status;
   }
-  const Dims stride = layout::FilledStride(mask.shape, mask.stride);
-  const int rank = mask.shape.rank();
   bound.has_dense_mask = true;
   bound.problem.dense_mask = true;
-  bound.dense_mask.dtype = mask.dtype;
-  bound.dense_mask.row = stride[rank - 2];
-  if (rank == 4) {
-    bound.dense_mask.batch = mask.shape[0] > 1 ? stride[0] : 0;
-    bound.dense_mask.head = mask.shape[1] > 1 ? stride[1] : 0;
-  }
+  bound.dense_mask = DenseMaskRows(mask, call.sizes.sequences);
   return Status::Ok();
 }
 
@@ -168,6 +158,20 @@ Status FillListedRules(Binding& call) {
 }
 
 }  // namespace
+
+bool IsCompressedMode(int64_t sparse_mode) { return sparse_mode >= 2 && sparse_mode <= 8 && sparse_mode != 5; }
+
+PairRows DenseMaskRows(const TensorView& mask, int64_t sequences) {
+  const Dims stride = layout::FilledStride(mask.shape, mask.stride);
+  const int rank = mask.shape.rank();
+  const bool of_elements = rank == 4 && mask.shape[0] > 1, of_heads = rank == 4 && mask.shape[1] > 1;
+  PairRows rows{.dtype = mask.dtype, .sequences = {}};
+  for (int64_t b = 0; b < sequences; ++b) {
+    rows.sequences.push_back(
+        {.offset = of_elements ? b * stride[0] : 0, .head = of_heads ? stride[1] : 0, .row = stride[rank - 2]});
+  }
+  return rows;
+}
 
 Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim, int64_t want,
                      SizeSource source) {

@@ -73,6 +73,12 @@ struct Binding {
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 
+/// Whether the mask tensor of a sparse mode, if given, is a compressed triangle that the rule replaces.
+[[nodiscard]] bool IsCompressedMode(int64_t sparse_mode);
+
+/// Where a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk], lies.
+[[nodiscard]] PairRows DenseMaskRows(const TensorView& mask, int64_t sequences);
+
 /// Where dpse, a checked tensor of the shape of the bound `pse`, lies.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 

@@ -22,17 +22,21 @@ Status BindSlopes(Binding& call) {
   if (slopes.dtype != DType::kF32) return WrongType("pse", slopes.dtype, "f32 (slopes)");
   if (Status status = CheckView("pse", slopes); !status.ok()) return status;
   const int rank = slopes.shape.rank();
+  int64_t batch_stride = 0;
   if (rank != 1 && rank != 2) {
     return Status::InvalidArgument(Arg("pse", ".shape").Is(Text(slopes.shape)) + ", want [N] or [B,N] (slopes)");
   }
   if (rank == 2) {
     if (Status status = CheckSize("pse", slopes, 0, call.sizes.sequences, {"batch"}); !status.ok()) return status;
-    bound.slope_batch_stride = layout::FilledStride(slopes.shape, slopes.stride)[0];
+    batch_stride = layout::FilledStride(slopes.shape, slopes.stride)[0];
   }
   if (Status status = CheckSize("pse", slopes, rank - 1, bound.problem.heads, {"query heads"}); !status.ok()) {
     return status;
   }
   bound.has_slopes = true;
+  for (int64_t b = 0; b < call.sizes.sequences; ++b) {
+    bound.slopes.sequences.push_back({.offset = b * batch_stride, .head = 1, .row = 0});
+  }
   if (call.options.q_start == 0 && call.options.kv_start == 0) return Status::Ok();
   const auto sequences = static_cast<size_t>(call.sizes.sequences);
   const bool first_only = call.options.mask.sparse_mode() == 8;

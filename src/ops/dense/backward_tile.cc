@@ -180,7 +180,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   if (float* slopes = buffers_.RowSlope(workspace_); slopes != nullptr) {
     std::fill_n(slopes + buffers_.RowBase(item.sequence) + row_base, tile.rows(), 0.0f);
   }
-  if (has_dpse() && !rows_.dpse.where->shared_rows && !rows_.dpse.where->shared_batch) {
+  if (has_dpse() && !rows_.dpse.where->adds()) {
     const layout::MutableRowsView dpse = rows_.dpse.Of(item.sequence);
     for (int64_t row = item.row_begin; row < item.row_end; ++row) dpse.Clear(0, item.head, row, tile.sequence.sk);
   }
@@ -359,16 +359,16 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
     return;
   }
   LaneArray<void*> rows;
-  const layout::MutableRowsView dpse = where.shared_batch ? layout::MutableRowsView() : rows_.dpse.Of(b);
+  float* pairs = buffers_.PairBias(workspace_);
+  const layout::MutableRowsView dpse = pairs != nullptr ? layout::MutableRowsView() : rows_.dpse.Of(b);
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
     const int64_t row = strip.lanes.row[i];
-    rows[i] = where.shared_batch
-                  ? static_cast<void*>(buffers_.PairBias(workspace_) +
-                                       (head * tile.sequence.sq + row) * tile.sequence.sk + strip.keys.begin)
+    rows[i] = pairs != nullptr
+                  ? static_cast<void*>(pairs + (head * tile.sequence.sq + row) * tile.sequence.sk + strip.keys.begin)
                   : dpse.At(0, head, row, strip.keys.begin);
   }
-  strip.kernels->bias_gradient(ds, strip.keys.size(), factor, where.shared_batch, rows,
-                               where.shared_batch ? DType::kF32 : where.dtype, strip.lanes.count);
+  strip.kernels->bias_gradient(ds, strip.keys.size(), factor, where.adds(), rows,
+                               where.adds() ? DType::kF32 : where.dtype, strip.lanes.count);
 }
 
 /// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different keys. Between two neighbouring bounds of their

@@ -69,18 +69,6 @@ void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::
   }
 }
 
-/// Form [1, N, Sq, Sk].
-void WritePairBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
-                   const MutablePseView& dpse, const float* pairs) {
-  const tiling::Sequence& sequence = problem.sequences.front();
-  const layout::MutableRowsView first = dpse.Of(0);
-  for (int64_t n = 0; n < problem.heads; ++n) {
-    for (int64_t i = 0; i < sequence.sq; ++i) {
-      StoreBias(table, first, n, i, pairs + (n * sequence.sq + i) * sequence.sk, sequence.sk);
-    }
-  }
-}
-
 void ClearRows(const layout::MutableRowsView& tensor, int64_t heads, int64_t columns, tiling::Interval unused) {
   for (int64_t row = unused.begin; row < unused.end; ++row) {
     for (int64_t n = 0; n < heads; ++n) tensor.Clear(0, n, row, columns);
@@ -88,6 +76,15 @@ void ClearRows(const layout::MutableRowsView& tensor, int64_t heads, int64_t col
 }
 
 }  // namespace
+
+void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
+                   const layout::MutableRowsView& dpse) {
+  for (int64_t n = 0; n < sizes.heads; ++n) {
+    for (int64_t i = 0; i < sizes.rows; ++i) {
+      StoreBias(table, dpse, n, i, pairs + (n * sizes.rows + i) * sizes.keys, sizes.keys);
+    }
+  }
+}
 
 double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b, int64_t head,
                    const float* delta, double sum) {
@@ -124,7 +121,8 @@ void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kern
   if (rows.dslopes.data != nullptr) WriteSlopeGradient(problem, rows, buffers.RowSlope(workspace), buffers);
   if (float* keys = buffers.KeyBias(workspace); keys != nullptr) WriteKeyBias(problem, table, rows.dpse, keys, buffers);
   if (const float* pairs = buffers.PairBias(workspace); pairs != nullptr) {
-    WritePairBias(problem, table, rows.dpse, pairs);
+    const tiling::Sequence& sequence = problem.sequences.front();
+    WritePairBias(table, {.heads = problem.heads, .rows = sequence.sq, .keys = sequence.sk}, pairs, rows.dpse.Of(0));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/kernels/kernel_types.h"
 #include "fa/tensor.h"
+#include "layout/rows_view.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
 #include "tiling/problem.h"
@@ -18,6 +19,13 @@ namespace fa::ops {
                                  int64_t head, const float* delta, double sum);
 /// The same of its slope. @param slope_rows  of `count` rows
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
+
+struct PairSizes {
+  int64_t heads = 0, rows = 0, keys = 0;
+};
+/// Rounds sums over the batch, [heads][rows][keys], to a bias's gradient that the batch shares.
+void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
+                   const layout::MutableRowsView& dpse);
 
 /// Clears the sums that every tile of a run adds to. Call it before the graph runs.
 void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace);

@@ -16,7 +16,7 @@ struct Record {
   int32_t code = 0;
   int32_t isa = 0;
   int32_t workers = 0;
-  int32_t unused = 0;
+  uint32_t pse_forms = kAnyForm;
   uint64_t hash = 0;
 };
 
@@ -86,6 +86,14 @@ Status FirstError(Transport& transport, std::span<const Record> records, const S
   return Status::Ok();
 }
 
+/// pse of `rank` is not read as that of the ranks before.
+Status WrongForm(size_t rank, bool own_rows) {
+  const char* const forms[] = {"one row for all queries", "the rows of its queries"};
+  return Status::InvalidArgument("rank " + std::to_string(rank) + ": " +
+                                 ErrorText::Argument("pse").Says(std::string("has ") + forms[own_rows] + ", want ") +
+                                 forms[!own_rows] + " (rank 0)");
+}
+
 Status FirstDifference(Transport& transport, const std::string& mine) {
   std::vector<std::string> texts;
   if (Status status = GatherTexts(transport, mine, texts); !status.ok()) return status;
@@ -129,6 +137,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
   Record mine{.code = static_cast<int32_t>(facts.status.code()),
               .isa = static_cast<int32_t>(facts.isa),
               .workers = facts.workers,
+              .pse_forms = facts.pse_forms,
               .hash = Hash(facts.description)};
   std::vector<Record> records(ranks);
   if (Status status =
@@ -141,7 +150,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
   const auto differs = [&](const Record& record) { return record.hash != records[0].hash; };
   if (std::any_of(records.begin(), records.end(), differs)) return FirstDifference(transport, facts.description);
 
-  Agreed agreed{.isa = facts.isa, .isa_lowered = false, .workers = facts.workers};
+  Agreed agreed{.isa = facts.isa, .isa_lowered = false, .workers = facts.workers, .pse_forms = kAnyForm};
   for (size_t rank = 0; rank < ranks; ++rank) {
     const auto isa = static_cast<Isa>(records[rank].isa);
     if (isa != agreed.isa) agreed.isa_lowered = true;
@@ -151,6 +160,8 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
       agreed.isa = Isa::kPortable;  // two families
     }
     agreed.workers = std::min(agreed.workers, static_cast<int>(records[rank].workers));
+    agreed.pse_forms &= records[rank].pse_forms;
+    if (agreed.pse_forms == 0) return WrongForm(rank, (records[rank].pse_forms & kOwnRows) != 0);
   }
   return agreed;
 }

@@ -12,6 +12,7 @@
 #include "fa/status.h"
 #include "fa/transport.h"
 #include "ops/bind/bind_attention.h"
+#include "ops/ranks/score_rows.h"
 
 namespace fa::ops {
 
@@ -34,13 +35,15 @@ struct RankFacts {
   std::string description;  ///< CallDescription of them; empty after an error
   Isa isa = Isa::kPortable;
   int workers = 1;
+  uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
 };
 
 /// What all ranks agree about.
 struct Agreed {
-  Isa isa = Isa::kPortable;  ///< the lowest of all ranks
-  bool isa_lowered = false;  ///< for some rank
-  int workers = 1;           ///< the least of all ranks
+  Isa isa = Isa::kPortable;       ///< the lowest of all ranks
+  bool isa_lowered = false;       ///< for some rank
+  int workers = 1;                ///< the least of all ranks
+  uint32_t pse_forms = kAnyForm;  ///< that the sizes of all ranks allow
 };
 
 /// Every rank's facts against all others. Collective. @return the same status on every rank: the error of the lowest

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/saturating.h"
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/ranks/cut_rows.h"
@@ -9,6 +10,8 @@
 
 namespace fa::ops {
 namespace {
+
+using tiling::Interval;
 
 Status WidenAll(const WholeTensors& tensors, Layout layout, AttentionGradArgs& whole) {
   const layout::Axes axes = layout::AxesOf(layout), out_axes = layout::AxesOf(layout::OutputLayout(layout));
@@ -70,9 +73,13 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  if (Status status = CheckTaken({args.pse, args.dense_mask, args.drop_mask}, options); !status.ok()) return status;
+  if (Status status = CheckTaken(args.pse, args.drop_mask, options); !status.ok()) return status;
   AttentionGradArgs whole = args;
-  if (Status status = WidenAll(WholeTensors(*q, *k, rank), options.layout, whole); !status.ok()) return status;
+  const WholeTensors tensors(*q, *k, rank);
+  if (Status status = WidenAll(tensors, options.layout, whole); !status.ok()) return status;
+  const ScoreArguments of_scores{args.q, args.pse, args.dpse, args.dense_mask, args.cu_q, args.cu_kv, options};
+  auto scores = WidenScores(of_scores, tensors, &whole.pse, &whole.dpse, &whole.dense_mask);
+  if (!scores.ok()) return scores.status();
   auto bound = BindAttentionGrad(whole, options);
   if (!bound.ok()) return bound.status();
 
@@ -80,11 +87,14 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   BoundRanks& forward = result->forward;
   forward.whole = std::move(bound->forward);
   forward.rank = rank;
+  forward.scores = std::move(*scores);
   forward.tails = OwnRows(*q, rank, {forward.whole.tail_row_begin, forward.whole.tail_row_end});
   result->key_tails = OwnRows(*k, rank, bound->unused_keys);
   forward.whole.tail_row_begin = forward.whole.tail_row_end = 0;
   result->has_dsink = bound->has_dsink;
   result->has_dslopes = bound->has_dslopes;
+  result->has_dpse = bound->has_dpse;
+  forward.whole.problem.one_pair_at_a_time = false;  // units do so
   result->dslopes_batch_stride = bound->dslopes_batch_stride;
   result->dslopes_shared = bound->dslopes_shared;
   UseOwnStrides(args, options.layout, *result);
@@ -103,8 +113,34 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
 CallDescription Describe(const BoundGradRanks& bound, const AttentionOptions& options, const SequenceShards& shards) {
   CallDescription call = Describe(bound.forward, options, shards);
   call.Add("dslopes", bound.has_dslopes ? "given" : "none");
+  call.Add("dpse", bound.has_dpse ? "given" : "none");
   call.Add("dsink", bound.has_dsink ? "given" : "none");
   return call;
+}
+
+Status UseForms(uint32_t forms, BoundGradRanks& bound) {
+  BoundRanks& forward = bound.forward;
+  if (Status status = UseForms(forms, forward); !status.ok()) return status;
+  if (!bound.has_dpse) return Status::Ok();
+  if (Status status = CheckBiasGradient(forward.scores); !status.ok()) return status;
+  const BoundAttention& whole = forward.whole;
+  const WholeTensors shards(forward.call.q, forward.call.k, forward.rank);
+  bound.dpse = PseOfRank(forward.scores.dpse, whole.pse, kOwnRows, whole.problem, shards);
+  return Status::Ok();
+}
+
+int64_t FloatsOfBiasSums(const BoundGradRanks& bound) {
+  if (!bound.has_dpse || !bound.dpse.shared_batch) return 0;
+  const Dims& shape = bound.forward.scores.dpse.shape;
+  return core::SaturatedProduct(shape[1], shape[2], shape[3]);
+}
+
+PseRows SumsOfBias(const BoundGradRanks& bound) {
+  const Dims& shape = bound.forward.scores.dpse.shape;
+  PseRows sums;
+  sums.sums = true;
+  sums.sequences.assign(bound.dpse.sequences.size(), {.offset = 0, .head = shape[2] * shape[3], .row = shape[3]});
+  return sums;
 }
 
 BoundAttentionGrad BoundOfUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
@@ -124,6 +160,14 @@ BoundAttentionGrad BoundOfUnit(const BoundGradRanks& bound, const tiling::RankPl
     part.dq = bound.dq;
     part.dq_rope = bound.dq_rope;
     part.d_out.batch = part.dq.batch = part.dq_rope.batch = 0;
+  }
+  if (bound.has_dpse) {
+    part.has_dpse = true;
+    part.dpse = bound.dpse.shared_batch ? SumsOfBias(bound) : bound.dpse;
+    const tiling::RankCall& call = bound.forward.call;
+    const Interval heads = unit.heads[static_cast<size_t>(bound.forward.rank)];
+    part.dpse.sequences = PlacesOf(part.dpse, ComputedParts(call, plan, unit, bound.forward.rank),
+                                   heads.begin * call.problem.group(), call.packed);
   }
   part.has_dslopes = bound.has_dslopes;
   part.has_dsink = bound.has_dsink;

@@ -14,7 +14,8 @@ namespace fa::ops {
 struct BoundGradRanks {
   BoundRanks forward;  ///< the call that is differentiated; `planned`: the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;  ///< of this rank's tensors
-  bool has_dslopes = false, has_dsink = false;
+  bool has_dpse = false, has_dslopes = false, has_dsink = false;
+  PseRows dpse;                      ///< of own rows, in this rank's tensor
   int64_t dslopes_batch_stride = 0;  ///< as BoundAttentionGrad
   bool dslopes_shared = false;
   std::vector<tiling::Interval> key_tails;  ///< as BoundRanks::tails, of keys
@@ -29,6 +30,14 @@ struct BoundGradRanks {
                                        const SequenceShards& shards);
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundGradRanks& bound) { return bound.forward.call; }
+[[nodiscard]] inline uint32_t FormsOf(const BoundGradRanks& bound) { return FormsOf(bound.forward); }
+/// As of the forward.
+[[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
+
+/// Floats of the sums over the batch of a bias that is shared by it, [N,rows of this rank,Sk]; 0: there are none.
+[[nodiscard]] int64_t FloatsOfBiasSums(const BoundGradRanks& bound);
+/// Where these sums lie.
+[[nodiscard]] PseRows SumsOfBias(const BoundGradRanks& bound);
 
 /// As BoundOfUnit of the forward. dq, dk and dv lie as q, k and v do, but for dq of rows that stay, which is the
 /// rank's own. Null `queries`: rows stay.

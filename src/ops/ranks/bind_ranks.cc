@@ -9,6 +9,7 @@
 #include "fa/version.h"
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
+#include "ops/bind/bind_parts.h"
 #include "ops/ranks/cut_rows.h"
 #include "ops/ranks/whole_call.h"
 
@@ -66,9 +67,13 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  if (Status status = CheckTaken({args.pse, args.dense_mask, args.drop_mask}, options); !status.ok()) return status;
+  if (Status status = CheckTaken(args.pse, args.drop_mask, options); !status.ok()) return status;
   AttentionArgs whole = args;
-  if (Status status = WidenAll(WholeTensors(*q, *k, rank), options.layout, whole); !status.ok()) return status;
+  const WholeTensors tensors(*q, *k, rank);
+  if (Status status = WidenAll(tensors, options.layout, whole); !status.ok()) return status;
+  const ScoreArguments of_scores{args.q, args.pse, {}, args.dense_mask, args.cu_q, args.cu_kv, options};
+  auto scores = WidenScores(of_scores, tensors, &whole.pse, nullptr, &whole.dense_mask);
+  if (!scores.ok()) return scores.status();
   auto bound = BindAttention(whole, options);
   if (!bound.ok()) return bound.status();
 
@@ -76,6 +81,7 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   result->whole = std::move(*bound);
   UseOwnStrides(args, options.layout, result->whole);
   result->rank = rank;
+  result->scores = std::move(*scores);
   result->tails = OwnRows(*q, rank, {result->whole.tail_row_begin, result->whole.tail_row_end});
   result->whole.tail_row_begin = result->whole.tail_row_end = 0;
   tiling::RankCall& call = result->call;
@@ -87,6 +93,21 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   call.heads_in_flight = shards.heads_in_flight;
   call.statistics = int64_t{result->whole.has_max} + int64_t{result->whole.has_sum} + int64_t{result->whole.has_lse};
   return result;
+}
+
+Status UseForms(uint32_t forms, BoundRanks& bound) {
+  BoundAttention& whole = bound.whole;
+  ScoreRows& scores = bound.scores;
+  if (whole.has_pse) {
+    scores.pse_forms = (forms & kOwnRows) != 0 ? kOwnRows : kSharedRow;
+    const WholeTensors shards(bound.call.q, bound.call.k, bound.rank);
+    whole.pse = PseOfRank(scores.pse, whole.pse, scores.pse_forms, whole.problem, shards);
+  }
+  if (scores.own_mask_rows) whole.dense_mask = DenseMaskRows(scores.dense_mask, std::ssize(whole.problem.sequences));
+  const auto strategy = StrategyWith(scores, bound.call.strategy);
+  if (!strategy.ok()) return strategy.status();
+  bound.call.strategy = *strategy;
+  return Status::Ok();
 }
 
 CallDescription Describe(const BoundRanks& bound, const AttentionOptions& options, const SequenceShards& shards) {
@@ -125,7 +146,13 @@ CallDescription Describe(const BoundRanks& bound, const AttentionOptions& option
   call.Add("mask.row_begin", options.mask.row_begin());
   call.Add("mask.row_end", options.mask.row_end());
   call.Add("pse_type", static_cast<int64_t>(options.pse_type));
-  call.Add("pse", whole.has_slopes ? "given" : "none");
+  call.Add("pse", whole.has_slopes || whole.has_pse ? "given" : "none");
+  if (whole.has_pse) {
+    call.Add("pse.dtype", Name(whole.pse.dtype));
+    if (bound.scores.pse.shape.rank() == 4) call.Add("pse.shape[0]", bound.scores.pse.shape[0]);
+  }
+  if (whole.has_slopes) call.Add("pse.shape", Text(bound.scores.pse.shape));
+  call.Add("dense_mask", whole.has_dense_mask ? "given" : "none");
   call.Add("sink", whole.has_sink ? "given" : "none");
   call.Add("softmax_max", whole.has_max ? "given" : "none");
   call.Add("softmax_sum", whole.has_sum ? "given" : "none");
@@ -154,8 +181,14 @@ BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan
   part.q_start.clear();
   part.kv_start.clear();
   part.dropout_offset.clear();
-  part.slope_batch_stride = 0;
-  for (const tiling::RowPart& row_part : ComputedParts(bound.call, plan, unit, bound.rank)) {
+  const std::vector<tiling::RowPart> row_parts = ComputedParts(bound.call, plan, unit, bound.rank);
+  const int64_t head = heads.begin * group;
+  part.pse.sequences = PlacesOf(whole.pse, row_parts, head, bound.call.packed);
+  part.slopes.sequences = PlacesOf(whole.slopes, row_parts, head, bound.call.packed);
+  part.dense_mask.sequences = bound.scores.own_mask_rows
+                                  ? PlacesOf(whole.dense_mask, row_parts, head, bound.call.packed)
+                                  : PlacesInWhole(whole.dense_mask, row_parts, head);
+  for (const tiling::RowPart& row_part : row_parts) {
     const auto s = static_cast<size_t>(row_part.sequence);
     const tiling::Sequence& of_whole = whole.problem.sequences[s];
     const Interval rows = row_part.placed.rows;

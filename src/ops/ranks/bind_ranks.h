@@ -8,6 +8,7 @@
 #include "fa/sequence_shards.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/ranks/agreement.h"
+#include "ops/ranks/score_rows.h"
 #include "ops/ranks/unit_messages.h"
 #include "tiling/ranks/rank_plan.h"
 
@@ -20,6 +21,7 @@ struct BoundRanks {
   BoundAttention whole;
   tiling::RankCall call;
   int rank = 0;
+  ScoreRows scores;
   std::vector<tiling::Interval> tails;  ///< TND: own rows that no sequence owns, in this rank's tensors
 };
 
@@ -32,6 +34,9 @@ struct BoundRanks {
                                        const SequenceShards& shards);
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundRanks& bound) { return bound.call; }
+[[nodiscard]] inline uint32_t FormsOf(const BoundRanks& bound) { return bound.scores.pse_forms; }
+/// Settles how pse is read, and with it the strategy. @param forms  that the sizes of all ranks allow
+[[nodiscard]] Status UseForms(uint32_t forms, BoundRanks& bound);
 
 /// What `rank` computes in a unit, as a call of its own: sequences are parts of rows, heads those of the unit, and
 /// tensors those of one batch element. K and V lie where `keys` says, heads one after the other; so do Q and the

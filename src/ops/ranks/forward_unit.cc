@@ -122,9 +122,6 @@ AttentionArgs ForwardUnit::UnitArgs(const AttentionArgs& args, std::byte* staged
   behind_lead(part.v);
   if (whole.has_rope) behind_lead(part.k_rope);
   if (whole.has_sink) part.sink.data = Shifted(args.sink.data, head, DType::kF32);
-  if (whole.has_slopes) {
-    part.pse.data = Shifted(args.pse.data, batch_ * whole.slope_batch_stride + head, DType::kF32);
-  }
   if (staged_queries_) {
     part.q.data = staged + in_at_[input++];
     if (whole.has_rope) part.q_rope.data = staged + in_at_[input++];

@@ -179,7 +179,6 @@ Args GradUnit::UnitArgs(const Args& args, std::byte* staged) const {
   }
   const auto floats_on = [](const void* data, int64_t count) { return static_cast<const float*>(data) + count; };
   if (whole.has_sink) part.sink.data = floats_on(args.sink.data, head);
-  if (whole.has_slopes) part.pse.data = floats_on(args.pse.data, batch_ * whole.slope_batch_stride + head);
   part.dsink = {};
   if (staged_queries_) return part;
   const auto own = [&](auto& view, const layout::Rows& rows) {

@@ -17,6 +17,7 @@
 #include "ops/bind/bind_attention.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/ranks/cut_rows.h"
+#include "ops/ranks/score_rows.h"
 #include "ops/ranks/whole_call.h"
 #include "tiling/backward/backward_tiles.h"
 #include "tiling/plan_limits.h"
@@ -227,7 +228,15 @@ double FullPairs(const tiling::AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-/// @param bind  bind(call): binds the whole call and sets what of `call` follows from it, but not its cut
+/// Which tensors of the whole call have rows that stay with their rank.
+Status TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
+  if (Status status = ops::CheckFormTaken(bound.pse.compressed); !status.ok()) return status;
+  if (bound.has_pse) scores->pse_forms = bound.pse.shared_rows ? ops::kSharedRow : ops::kOwnRows;
+  scores->own_mask_rows = bound.has_dense_mask && options.layout != Layout::kTND;
+  return Status::Ok();
+}
+
+/// @param bind  bind(call, scores): binds the whole call and sets what of `call` follows from it, but not its cut
 template <typename Args, typename Bind>
 Result<RankSchedule> Schedule(const char* op, const Args& whole, const AttentionOptions& options,
                               const SequenceShards& shards, const RankMachines& machines, Context* own,
@@ -237,16 +246,17 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
     if (Status status = core::ImplOf(context).status(); !status.ok()) return status;
     if (Status status = CheckMachines(machines); !status.ok()) return status;
     RankCall bound;
-    if (Status status = bind(bound); !status.ok()) return status;
-    if (Status status = ops::CheckTaken({whole.pse, whole.dense_mask, whole.drop_mask}, options); !status.ok()) {
-      return status;
-    }
+    ops::ScoreRows scores;
+    if (Status status = bind(bound, scores); !status.ok()) return status;
+    if (Status status = ops::CheckTaken(whole.pse, whole.drop_mask, options); !status.ok()) return status;
     const int axis = layout::AxesOf(options.layout).seq;
     auto cut = CutCall(shards, whole.q.shape[axis], whole.k.shape[axis], machines.ranks);
     if (!cut.ok()) return cut.status();
+    const auto strategy = StrategyWith(scores, cut->strategy);
+    if (!strategy.ok()) return strategy.status();
     bound.q = std::move(cut->q);
     bound.k = std::move(cut->k);
-    bound.strategy = cut->strategy;
+    bound.strategy = *strategy;
     bound.heads_in_flight = cut->heads_in_flight;
     bound.packed = options.layout == Layout::kTND;
     UseMachines(machines, context, bound);
@@ -271,9 +281,10 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
 Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole, const AttentionOptions& options,
                                             const SequenceShards& shards, const RankMachines& machines,
                                             Context* context) {
-  return Schedule("forward", whole, options, shards, machines, context, [&](RankCall& call) {
+  return Schedule("forward", whole, options, shards, machines, context, [&](RankCall& call, ops::ScoreRows& scores) {
     auto bound = ops::BindAttention(whole, options);
     if (!bound.ok()) return bound.status();
+    if (Status status = TakeScores(*bound, options, &scores); !status.ok()) return status;
     call.statistics = int64_t{bound->has_max} + int64_t{bound->has_sum} + int64_t{bound->has_lse};
     call.problem = std::move(bound->problem);
     return Status::Ok();
@@ -283,9 +294,13 @@ Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole, const At
 Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole, const AttentionOptions& options,
                                                 const SequenceShards& shards, const RankMachines& machines,
                                                 Context* context) {
-  return Schedule("backward", whole, options, shards, machines, context, [&](RankCall& call) {
+  return Schedule("backward", whole, options, shards, machines, context, [&](RankCall& call, ops::ScoreRows& scores) {
     auto bound = ops::BindAttentionGrad(whole, options);
     if (!bound.ok()) return bound.status();
+    if (Status status = TakeScores(bound->forward, options, &scores); !status.ok()) return status;
+    if (bound->has_dpse) {
+      if (Status status = CheckBiasGradient(scores); !status.ok()) return status;
+    }
     call.backward = true;
     call.parameter_sums = bound->has_dsink || bound->has_dslopes;
     call.problem = std::move(bound->forward.problem);

@@ -48,6 +48,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
       travelling.sums = workspace_.Book("sums of dK and dV of the heads in flight", sums);
       travelling.requests = workspace_.Book("requests of sums", requests);
     }
+    bias_sums_ = workspace_.Book("bias gradient summed over the batch", sizeof(float), FloatsOfBiasSums(bound_));
     if (rows_stay()) rows_of_sums_ = ops::RowsOfSums(bound_, sums_, workspace_);
   }
 
@@ -85,6 +86,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     if (Status status = ops::AgreeOnStatus(transport, checked); !status.ok()) return status;
     ClearTails(args);
     sums_.Clear(workspace);
+    ClearBias(args, workspace);
     Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
     const auto compute = [&](size_t u) {
       if (rows_stay()) return RunChain(u, args, workspace, computed);
@@ -97,6 +99,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
       if (Status status = FinishSends(u, workspace); !status.ok()) return status;
     }
     if (Status status = ops::AgreeOnStatus(transport, computed); !status.ok()) return status;
+    WriteBias(args, workspace);
     if (!sums_.has_sums()) return Status::Ok();
     if (rows_stay()) return rows_of_sums_.AddAndShare(transport, args, sums_, workspace);
     const auto owner = [&](int64_t head) { return OwnerOf(head); };
@@ -157,7 +160,8 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
     std::byte* staged = runs_.Staged(workspace);
-    const AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
+    AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
+    if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
     const ops::GradRows rows = ops::RowsOf(chain.bound(), unit_args);
     if (Status status = chain.Run(*this, *session_.transport, rows, unit.FinishedRows(staged),
                                   TravellingOf(u, workspace), workspace + engine_, computed);
@@ -166,6 +170,21 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     }
     rows_of_sums_.Keep(chain, workspace + engine_, unit.first_sequence(), unit.heads(), workspace);
     return Status::Ok();
+  }
+
+  /// A bias that the batch shares.
+  [[nodiscard]] bool sums_bias() const { return bound_.has_dpse && bound_.dpse.shared_batch; }
+  [[nodiscard]] float* BiasSums(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + bias_sums_); }
+  void ClearBias(const AttentionGradArgs& args, std::byte* workspace) const {
+    if (bound_.has_dpse && plan_.units.empty()) ops::ClearBiasGradient(args.dpse);
+    if (sums_bias()) std::fill_n(BiasSums(workspace), FloatsOfBiasSums(bound_), 0.0f);
+  }
+  void WriteBias(const AttentionGradArgs& args, std::byte* workspace) const {
+    if (!sums_bias() || plan_.units.empty()) return;
+    const Dims& shape = bound_.forward.scores.dpse.shape;
+    const layout::MutableRowsView dpse(args.dpse.data, bound_.dpse.Of(0));
+    ops::WritePairBias(ops::KernelsOf(context(), bound_.forward.whole.problem.dtype),
+                       {.heads = shape[1], .rows = shape[2], .keys = shape[3]}, BiasSums(workspace), dpse);
   }
 
   /// The rank that computes the head: every kv head is one rank's.
@@ -188,7 +207,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
   tiling::WorkspacePlan workspace_;
   ops::ParameterSums sums_{bound_, workspace_};
   core::TaskGraph no_graph_;  ///< of a rank without work
-  size_t engine_ = 0;
+  size_t engine_ = 0, bias_sums_ = 0;
   struct Travelling {
     size_t sums = 0, requests = 0;
   };

@@ -14,6 +14,7 @@
 #include "fa/transport.h"
 #include "ops/plan/plan_machine.h"
 #include "ops/ranks/agreement.h"
+#include "ops/ranks/score_rows.h"
 #include "tiling/plan_facts.h"
 #include "tiling/plan_limits.h"
 #include "tiling/ranks/rank_plan.h"
@@ -50,7 +51,10 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
         .status = core::ImplOf(own).status(), .description = {}, .isa = own.isa(), .workers = own.threads()};
     if (facts.status.ok()) facts.status = core::ImplOf(own).CheckRuns();
     if (facts.status.ok()) facts.status = bound.status();
-    if (facts.status.ok()) facts.description = describe(*bound).text();
+    if (facts.status.ok()) {
+      facts.description = describe(*bound).text();
+      facts.pse_forms = FormsOf(*bound);
+    }
     auto agreed = AgreeOnCall(*transport, facts);
     if (!agreed.ok()) return agreed.status();
 
@@ -61,6 +65,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
     std::shared_ptr<const Impl> impl;
     const Status planned = core::GuardedCall("the plan", [&] {
       RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};
+      if (Status status = UseForms(agreed->pse_forms, *bound); !status.ok()) return status;
       if (Status status = UseAgreed(*agreed, own, session); !status.ok()) return status;
       try {
         impl = std::make_shared<const Impl>(std::move(session), std::move(*bound));

@@ -38,22 +38,23 @@ Status WholeTensors::WidenAxis(const char* name, const TensorView& tensor, const
   return Status::Ok();
 }
 
-Status CheckTaken(const ScoreTensors& tensors, const AttentionOptions& options) {
-  if (tensors.drop_mask.data != nullptr) {
+int64_t WholeTensors::OwnCount(Interval rows) const {
+  int64_t own = 0;
+  for (const tiling::PlacedRows& run : Within(q_.Of(rank_), {&rows, 1})) own += run.rows.size();
+  return own;
+}
+
+Status CheckTaken(const TensorView& pse, const TensorView& drop_mask, const AttentionOptions& options) {
+  if (drop_mask.data != nullptr) {
     return Status::InvalidArgument(Arg("drop_mask").Says("not taken over ranks, want ") + Arg("dropout") + " (a seed)");
   }
-  if (tensors.dense_mask.data != nullptr) {
-    return Status::InvalidArgument(Arg("dense_mask").Says("not taken over ranks, want ") + Arg("mask"));
-  }
-  if (tensors.pse.data == nullptr) return Status::Ok();
-  if (options.pse_type < PseType::kSlopes) {
-    return Status::InvalidArgument(Arg("pse").Says("not taken over ranks with ") + Arg("pse_type") + " " +
-                                   std::to_string(static_cast<int>(options.pse_type)));
-  }
-  if (options.layout == Layout::kTND && tensors.pse.shape.rank() == 2) {
-    return Status::InvalidArgument(Arg("pse").Says("not taken over ranks as [B,N] with ") + Arg("layout") + " TND");
-  }
-  return Status::Ok();
+  const bool of_heads = pse.data != nullptr && options.pse_type < PseType::kSlopes && pse.shape.rank() == 4;
+  return CheckFormTaken(options.layout == Layout::kTND && of_heads);
+}
+
+Status CheckFormTaken(bool compressed_pse) {
+  if (!compressed_pse) return Status::Ok();
+  return Status::InvalidArgument(Arg("pse").Says("the 1024-row form is not taken over ranks, want all rows"));
 }
 
 }  // namespace fa::ops

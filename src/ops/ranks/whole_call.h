@@ -17,24 +17,29 @@ namespace fa::ops {
 /// What of `rows` the rank holds, as rows of its own tensors.
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
-/// The tensors of the arguments from which scores are made.
-struct ScoreTensors {
-  const TensorView &pse, &dense_mask, &drop_mask;
-};
-
 /// Refuses what no call over ranks takes.
-[[nodiscard]] Status CheckTaken(const ScoreTensors& tensors, const AttentionOptions& options);
+[[nodiscard]] Status CheckTaken(const TensorView& pse, const TensorView& drop_mask, const AttentionOptions& options);
+/// The same of the bias's 1024-row form.
+[[nodiscard]] Status CheckFormTaken(bool compressed_pse);
 
 /// Tensors of one rank with the sizes that they have in the whole call; the caller's strides are checked and left out.
 class WholeTensors {
  public:
   WholeTensors(const tiling::RowShards& q, const tiling::RowShards& k, int rank) : q_(q), k_(k), rank_(rank) {}
 
+  [[nodiscard]] const tiling::RowShards& queries() const { return q_; }
+  /// How many of these query rows the rank holds.
+  [[nodiscard]] int64_t OwnCount(tiling::Interval rows) const;
+
   /// Tensors of a wrong rank are left to bind.
   template <typename View>
   [[nodiscard]] Status Widen(const char* name, View* tensor, const layout::Axes& axes, bool queries,
                              bool written = false) const {
     return WidenAxis(name, *tensor, {axes.rank, axes.seq, queries, false}, &tensor->shape, &tensor->stride, written);
+  }
+  /// Dimension `at` is rows of queries.
+  [[nodiscard]] Status WidenQueries(const char* name, TensorView* tensor, int at) const {
+    return WidenAxis(name, *tensor, {tensor->shape.rank(), at, true, false}, &tensor->shape, &tensor->stride, false);
   }
   /// A statistic of rows.
   template <typename View>

@@ -52,15 +52,15 @@ void ScorePasses::Fetch(const StripRows& strip, tiling::Interval keys) const {
   const auto fetch = [](const std::byte* row, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
   };
-  if (inputs_.has_pse() && !inputs_.pse.compressed()) {
+  if (inputs_.has_pse() && !inputs_.compressed_pse) {
     const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
     const int64_t bytes = keys.size() * static_cast<int64_t>(SizeOf(pse.rows.dtype));
     for (int64_t i = 0; i < strip.count; ++i) fetch(pse.At(0, strip.head[i], strip.row[i], keys.begin), bytes);
   }
   if (inputs_.has_dense_mask()) {
-    const layout::RowsView& mask = inputs_.dense_mask;
+    const layout::RowsView mask = inputs_.dense_mask.Of(strip.sequence);
     for (int64_t i = 0; i < strip.count; ++i) {
-      fetch(mask.At(strip.sequence, strip.head[i], strip.row[i], keys.begin), keys.size());
+      fetch(mask.At(0, strip.head[i], strip.row[i], keys.begin), keys.size());
     }
   }
 }
@@ -80,7 +80,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
-  const bool compressed = inputs_.pse.compressed();
+  const bool compressed = inputs_.compressed_pse;
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {
     const int64_t head = strip.head[i], row = strip.row[i];
@@ -117,7 +117,10 @@ void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const St
                             int64_t keys, float pre, float* s) const {
   LaneArray<float> slope = {};
   LaneArray<int32_t> distance = {};
-  for (int64_t i = 0; i < strip.count; ++i) slope[i] = inputs_.slopes.At(strip.sequence, strip.head[i], 0);
+  const layout::RowsView slopes = inputs_.slopes.Of(strip.sequence);
+  for (int64_t i = 0; i < strip.count; ++i) {
+    std::memcpy(&slope[i], slopes.At(0, strip.head[i], 0), sizeof(float));
+  }
   Distances(strip, key_begin, distance);
   kernels.add_slopes(s, keys, pre, slope, distance, inputs_.pse_type == PseType::kSlopesSqrt);
 }
@@ -138,12 +141,13 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
 
 void ScorePasses::MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
                             const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const {
+  const layout::RowsView rows = inputs_.dense_mask.Of(strip.sequence);
   LaneArray<uint32_t> drop = {};
   for (int64_t k = 0; k < keys; k += kBitsPerWord) {
     const int64_t n = std::min(kBitsPerWord, keys - k);
     uint32_t any = 0;
     for (int64_t i = 0; i < strip.count; ++i) {
-      const std::byte* mask = inputs_.dense_mask.At(strip.sequence, strip.head[i], strip.row[i], key_begin + k);
+      const std::byte* mask = rows.At(0, strip.head[i], strip.row[i], key_begin + k);
       drop[i] = table.rows->non_zero_bytes(reinterpret_cast<const uint8_t*>(mask), n);
       any |= drop[i];
     }

@@ -237,10 +237,9 @@ TEST_P(RankedBackward, WritesGradientsOfRowsWithoutKeysAndKeysWithoutRows) {
   }
 }
 
-bool Taken(const ForwardCase& c) {
-  const bool slopes_per_sequence = c.packed() && c.pse == PseForm::kSlopes && !c.pse_broadcast_batch;
-  return c.dense_mask == MaskForm::kNone && c.dropout != DropoutForm::kMask && !slopes_per_sequence &&
-         (c.pse == PseForm::kNone || c.pse == PseForm::kSlopes);
+/// The gradient of one row for all queries is not taken.
+bool Taken(const BackwardCase& c) {
+  return TakenOverRanks(c.forward) && !(c.wants_dpse() && c.forward.pse == PseForm::kRow);
 }
 
 TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
@@ -248,10 +247,11 @@ TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
   int taken = 0;
   for (uint64_t seed = 1; taken < wanted && seed < 10'000; ++seed) {
     const BackwardCase c = RandomBackwardCase(seed);
-    if (!Taken(c.forward)) continue;
+    if (!Taken(c)) continue;
     ++taken;
     // Random cases are short: intervals cut them all the same, 16-bit rows where no kernel takes two at a time.
-    SequenceShards shards = ShardsOf(c, Cut::kContiguous, seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads);
+    const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
+    SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c.forward, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
     const int64_t unit = c.forward.dtype == DType::kF32 ? 1 : 32;
     if (shards.sq == shards.sk && shards.sq > 0) {
@@ -285,6 +285,52 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
                               std::to_string(all.received_bytes(rank)) + " bytes received"));
       }
     }
+  }
+}
+
+/// A sum over the batch is one of f32 in the order of the batch, whatever the type of the bias.
+TEST_P(RankedBackward, WritesOwnRowsOfTheGradientOfABias) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const bool of_batch : {false, true}) {
+      BackwardCase c = LongCase(dtype, 3);
+      c.forward.lengths = EqualLengths(2, 300, 200);
+      c.forward.pse = PseForm::kFull;
+      c.forward.pse_type = reference::PseType::kScaleThenAdd;
+      c.forward.pse_broadcast_batch = of_batch;
+      c.forward.dense_mask = MaskForm::kPerHead;
+      const OneProcess one(c, GetParam());
+      one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
+      one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 6);  // ranks without rows
+    }
+  }
+}
+
+TEST_P(RankedBackward, TakesABiasOfOneRowForAllQueriesWithBothStrategies) {
+  BackwardCase c = LongCase(DType::kBF16, 0);
+  c.forward.lengths = EqualLengths(2, 300, 300);
+  c.forward.pse = PseForm::kRow;
+  c.forward.pse_type = reference::PseType::kScaleThenAdd;
+  c.optional_gradients = false;
+  const OneProcess one(c, GetParam());
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 2);
+  }
+}
+
+/// Biases lie sequence after sequence, each with the rank's own rows of it; masks of TND are whole.
+TEST_P(RankedBackward, TakesBiasMaskAndSlopesOfPackedSequences) {
+  for (const PseForm form : {PseForm::kFull, PseForm::kSlopes}) {
+    BackwardCase c = LongCase(DType::kF32, 3);
+    ForwardCase& f = c.forward;
+    f.layout = Layout::kTND;
+    f.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
+    f.pse = form;
+    f.pse_type = form == PseForm::kSlopes ? reference::PseType::kSlopes : reference::PseType::kAddThenScale;
+    f.dense_mask = MaskForm::kPlane;
+    const OneProcess one(c, GetParam());
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3);
+    if (form == PseForm::kSlopes) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kHeads), 2);
   }
 }
 
@@ -325,11 +371,44 @@ TEST_P(RankedBackward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
               HasSubstr("rank 2: scale=0.5, want 0.204"));
   EXPECT_THAT(run([](Args&, Options&, SequenceShards& own) { own.strategy = Strategy::kHeads; }),
               HasSubstr("rank 2: shards.strategy=heads, want sequence (rank 0)"));
-  static float value = 0;
-  EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) {
-                args.pse = {&value, DType::kF32, {1}, {}};
-              }),
-              HasSubstr("rank 2: pse: not taken over ranks with pse_type 1"));
+}
+
+TEST_P(RankedBackward, WrongGradientsOfABiasAreOneErrorOnAllRanks) {
+  BackwardCase c = LongCase(DType::kF32, 3);
+  c.forward.lengths = EqualLengths(2, 300, 300);
+  c.forward.pse = PseForm::kFull;
+  c.forward.pse_type = reference::PseType::kAddThenScale;
+  const BackwardProblem full(c);
+  c.forward.pse = PseForm::kRow;
+  const BackwardProblem row(c);
+  const SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kAuto);
+  constexpr int kRanks = 2;
+  const auto run = [&](const BackwardProblem& problem, const auto& spoil) {
+    std::vector<Status> statuses(kRanks);
+    ThreadRanks all(kRanks);
+    all.Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, kRanks), RowsOfRank(shards, shards.sk, rank, kRanks));
+      AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+      if (rank == 1) spoil(args);
+      const auto* dq = static_cast<const std::byte*>(args.dq.data);
+      statuses[static_cast<size_t>(rank)] =
+          FlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(GetParam(), 1));
+      EXPECT_EQ(*dq, std::byte{0xff});
+    });
+    EXPECT_EQ(statuses[0].message(), statuses[1].message());
+    return statuses[0].message();
+  };
+  using Args = AttentionGradArgs;
+  EXPECT_THAT(run(full, [](Args& args) { args.dpse.shape[2] -= 1; }),
+              HasSubstr("rank 1: dpse.shape[2]=171, want 172 (pse.shape[2])"));
+  EXPECT_THAT(run(full,
+                  [](Args& args) {
+                    args.dpse.stride = {0, 0, 300, 1};
+                  }),
+              HasSubstr("rank 1: dpse.stride=[0,0,300,1], want strides that keep its elements apart"));
+  EXPECT_THAT(run(full, [](Args& args) { args.dpse = {}; }), HasSubstr("rank 1: dpse=none, want given (rank 0)"));
+  EXPECT_THAT(run(row, [](Args&) {}), HasSubstr("dpse: not taken over ranks where pse has one row for all queries"));
 }
 
 TEST_P(RankedBackward, ARankThatDiesIsAnErrorOnAllAndNobodyHangs) {

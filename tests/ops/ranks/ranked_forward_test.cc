@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fa/ranked_attention.h"
@@ -162,21 +163,16 @@ TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   }
 }
 
-bool Taken(const ForwardCase& c) {
-  const bool slopes_per_sequence = c.packed() && c.pse == PseForm::kSlopes && !c.pse_broadcast_batch;
-  return c.dense_mask == MaskForm::kNone && c.dropout != DropoutForm::kMask && !slopes_per_sequence &&
-         (c.pse == PseForm::kNone || c.pse == PseForm::kSlopes);
-}
-
 TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
   const int wanted = RandomCases(40);
   int taken = 0;
   for (uint64_t seed = 1; taken < wanted && seed < 10'000; ++seed) {
     const ForwardCase c = RandomForwardCase(seed);
-    if (!Taken(c)) continue;
+    if (!TakenOverRanks(c)) continue;
     ++taken;
     // Random cases are short: intervals cut them all the same, with bits that are rows' own in the forward.
-    SequenceShards shards = ShardsOf(c, Cut::kContiguous, seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads);
+    const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
+    SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
     if (shards.sq == shards.sk && shards.sq > 0) {
       shards.cut = Cut::kIntervals;
@@ -189,6 +185,107 @@ TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
     ExpectBitsOfOneProcess(c, shards, ranks, GetParam());
   }
   EXPECT_EQ(taken, wanted);
+}
+
+ForwardCase BiasedCase(PseForm pse, MaskForm mask) {
+  ForwardCase c = LongCase(DType::kBF16, 3);
+  c.lengths = EqualLengths(2, 400, 300);
+  c.pse = pse;
+  if (pse != PseForm::kNone) c.pse_type = reference::PseType::kAddThenScale;
+  c.dense_mask = mask;
+  return c;
+}
+
+/// Every rank's bytes sent.
+std::vector<int64_t> BytesSent(const ForwardCase& c, const SequenceShards& shards, int ranks, Isa isa) {
+  const ForwardProblem problem(c);
+  ThreadRanks all(ranks);
+  for (const Status& status : RunRanks(problem, shards, all, ranks, isa)) EXPECT_TRUE(status.ok()) << status.message();
+  std::vector<int64_t> sent;
+  for (int rank = 0; rank < ranks; ++rank) sent.push_back(all.sent_bytes(rank));
+  return sent;
+}
+
+TEST_P(RankedForward, RowsOfBiasAndMaskStayWithTheirRank) {
+  for (const auto& [pse, mask] : {std::pair{PseForm::kNone, MaskForm::kPlane},
+                                  {PseForm::kNone, MaskForm::kPlane4d},
+                                  {PseForm::kFull, MaskForm::kPerBatch},
+                                  {PseForm::kFull, MaskForm::kPerHead}}) {
+    ForwardCase c = BiasedCase(pse, mask);
+    c.pse_broadcast_batch = mask == MaskForm::kPerBatch;
+    const OneProcess one(c, GetParam());
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 6);  // ranks without rows
+  }
+  const SequenceShards shards =
+      ShardsOf(BiasedCase(PseForm::kNone, MaskForm::kNone), Cut::kZigzag, Strategy::kSequence);
+  EXPECT_EQ(BytesSent(BiasedCase(PseForm::kFull, MaskForm::kPerHead), shards, 2, GetParam()),
+            BytesSent(BiasedCase(PseForm::kNone, MaskForm::kNone), shards, 2, GetParam()));
+}
+
+TEST_P(RankedForward, TakesOneRowOfABiasForAllQueriesWithBothStrategies) {
+  ForwardCase c = BiasedCase(PseForm::kRow, MaskForm::kNone);
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kZigzag, strategy), 2, GetParam());
+  }
+}
+
+// A rank with one row of its own passes a bias of one row, whatever the others pass.
+TEST_P(RankedForward, ReadsOneRowOfABiasAsTheOtherRanksDo) {
+  for (const PseForm pse : {PseForm::kFull, PseForm::kRow}) {
+    ForwardCase c = BiasedCase(pse, MaskForm::kNone);
+    c.lengths = EqualLengths(2, 129, 300);
+    ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kAuto), 2, GetParam());
+  }
+}
+
+TEST_P(RankedForward, TakesBiasMaskAndSlopesOfPackedSequences) {
+  for (const PseForm pse : {PseForm::kFull, PseForm::kRow, PseForm::kSlopes}) {
+    ForwardCase c = BiasedCase(pse, MaskForm::kPlane);
+    c.layout = Layout::kTND;
+    c.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
+    if (pse == PseForm::kSlopes) c.pse_type = reference::PseType::kSlopes;
+    const OneProcess one(c, GetParam());
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3);
+    if (pse != PseForm::kFull) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kHeads), 2);
+    // Intervals that a rank does not hold in their order.
+    c.lengths.sk = c.lengths.sq;
+    SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kAuto);
+    shards.intervals = {{{384, 512}, {0, 128}}, {{640, 725}, {128, 384}, {512, 640}}};
+    ExpectBitsOfOneProcess(c, shards, 2, GetParam());
+  }
+}
+
+TEST_P(RankedForward, WrongRowsOfBiasOrMaskAreOneErrorOnAllRanks) {
+  const ForwardCase c = BiasedCase(PseForm::kFull, MaskForm::kPlane);
+  const ForwardProblem problem(c);
+  const SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kAuto);
+  const auto run = [&](const auto& spoil) {
+    std::vector<Status> statuses(2);
+    ThreadRanks(2).Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 2), RowsOfRank(shards, shards.sk, rank, 2));
+      AttentionArgs args = PartOf(problem.args(), c.layout, tensors);
+      if (rank == 1) spoil(args);
+      const auto* out = static_cast<const std::byte*>(args.out.data);
+      statuses[static_cast<size_t>(rank)] =
+          FlashAttention(args, problem.options(), shards, transport, ContextOf(GetParam(), 1));
+      EXPECT_EQ(*out, std::byte{0xff});
+    });
+    EXPECT_EQ(statuses[0].message(), statuses[1].message());
+    return statuses[0].message();
+  };
+  using Args = AttentionArgs;
+  EXPECT_THAT(run([](Args& args) { args.pse.shape[2] += 1; }),
+              HasSubstr("rank 1: pse.shape[2]=145, want 144 (rows of this rank of 400) or 1"));
+  EXPECT_THAT(run([](Args& args) { args.pse.shape[2] = 1; }),
+              HasSubstr("rank 1: pse: has one row for all queries, want the rows of its queries (rank 0)"));
+  EXPECT_THAT(run([](Args& args) { args.pse = {}; }), HasSubstr("rank 1: pse=none, want given (rank 0)"));
+  EXPECT_THAT(run([](Args& args) { args.pse.shape[3] -= 1; }), HasSubstr("rank 1: pse.shape[3]=299, want 300"));
+  EXPECT_THAT(run([](Args& args) { args.dense_mask.shape[0] -= 1; }),
+              HasSubstr("rank 1: dense_mask.shape[0]=143, want 144 (rows of this rank of 400)"));
+  EXPECT_THAT(run([](Args& args) { args.dense_mask = {}; }), HasSubstr("rank 1: dense_mask=none, want given (rank 0)"));
 }
 
 TEST_P(RankedForward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
@@ -264,14 +361,26 @@ TEST_P(RankedForward, RefusesWhatItDoesNotTake) {
                 args.drop_mask = {&byte, DType::kU8, {1}, {}};
               }),
               HasSubstr("drop_mask: not taken over ranks, want dropout (a seed)"));
-  EXPECT_THAT(refused([](Args& args, Options&, SequenceShards&) {
-                args.dense_mask = {&byte, DType::kU8, {1}, {}};
+  EXPECT_THAT(refused([](Args& args, Options&, SequenceShards& own) {
+                args.dense_mask = {&byte, DType::kU8, {kRows, kRows}, {}};
+                own.strategy = Strategy::kHeads;
               }),
-              HasSubstr("dense_mask: not taken over ranks, want mask"));
-  EXPECT_THAT(refused([](Args& args, Options&, SequenceShards&) {
-                args.pse = {&byte, DType::kF32, {1}, {}};
+              HasSubstr("shards.strategy=heads, want auto or sequence: rows of dense_mask stay with their rank"));
+  EXPECT_THAT(refused([](Args& args, Options&, SequenceShards& own) {
+                args.pse = {&byte, DType::kF32, {1, 4, kRows, kRows}, {}};
+                own.strategy = Strategy::kHeads;
               }),
-              HasSubstr("pse: not taken over ranks with pse_type 1"));
+              HasSubstr("shards.strategy=heads, want auto or sequence: rows of pse stay with their rank"));
+  EXPECT_THAT(refused([](Args& args, Options&, SequenceShards&) {
+                args.pse = {&byte, DType::kF32, {1, 4, 1024, kRows}, {}};
+              }),
+              HasSubstr("pse.shape[2]=1024, want " + std::to_string(kRows) + " (rows of this rank of " +
+                        std::to_string(kRows) + ") or 1"));
+  EXPECT_THAT(refused([](Args& args, Options& options, SequenceShards&) {
+                args.pse = {&byte, DType::kF32, {1, 4, 1024, kRows}, {}};
+                options.layout = Layout::kTND;
+              }),
+              HasSubstr("pse: the 1024-row form is not taken over ranks, want all rows"));
   EXPECT_THAT(refused([](Args&, Options&, SequenceShards& own) {
                 own.cut = Cut::kIntervals;
                 own.intervals = {{{0, 100}, {50, kRows}}};

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <span>
+#include <utility>
 
 #include "support/tensor.h"
 
@@ -48,10 +51,10 @@ std::vector<int64_t> RowsOfRank(const SequenceShards& shards, int64_t rows, int 
   return of_rank;
 }
 
-RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, bool queries) {
-  Own& own = owned_.emplace_back(Own{whole, whole, axis, queries, {}});
+RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, std::vector<int64_t> indices) {
+  Own& own = owned_.emplace_back(Own{whole, whole, axis, std::move(indices), {}});
   if (own.whole.stride.empty()) own.whole.stride = DenseStride(whole.shape);
-  own.part.shape[axis] = std::ssize(queries ? q_rows_ : k_rows_);
+  own.part.shape[axis] = std::ssize(own.indices);
   own.part.stride = DenseStride(own.part.shape);
   size_t bytes = SizeOf(whole.dtype);
   for (int i = 0; i < whole.shape.rank(); ++i) bytes *= static_cast<size_t>(own.part.shape[i]);
@@ -62,7 +65,6 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, bo
 
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
-  const auto& rows = own.queries ? q_rows_ : k_rows_;
   const auto element = static_cast<int64_t>(SizeOf(own.part.dtype));
   int64_t count = 1;
   for (int i = 0; i < shape.rank(); ++i) count *= shape[i];
@@ -72,7 +74,7 @@ void RankTensors::Copy(const Own& own, bool back) const {
       const int64_t at = rest % shape[i];
       rest /= shape[i];
       to += at * own.part.stride[i];
-      from += (i == own.axis ? rows[static_cast<size_t>(at)] : at) * own.whole.stride[i];
+      from += (i == own.axis ? own.indices[static_cast<size_t>(at)] : at) * own.whole.stride[i];
     }
     auto* whole = static_cast<std::byte*>(own.whole.data) + from * element;
     auto* part = static_cast<std::byte*>(own.part.data) + to * element;
@@ -81,21 +83,81 @@ void RankTensors::Copy(const Own& own, bool back) const {
 }
 
 TensorView RankTensors::Part(const TensorView& whole, int axis, bool queries) {
+  return Part(whole, axis, queries ? q_rows_ : k_rows_);
+}
+
+MutableTensorView RankTensors::Part(const MutableTensorView& whole, int axis, bool queries) {
+  return Part(whole, axis, queries ? q_rows_ : k_rows_);
+}
+
+TensorView RankTensors::Part(const TensorView& whole, int axis, std::vector<int64_t> indices) {
   if (whole.data == nullptr) return whole;
-  const Own& own = Make({const_cast<void*>(whole.data), whole.dtype, whole.shape, whole.stride}, axis, queries);
+  const MutableTensorView writable{const_cast<void*>(whole.data), whole.dtype, whole.shape, whole.stride};
+  const Own& own = Make(writable, axis, std::move(indices));
   Copy(own, /*back=*/false);
   return own.part;
 }
 
-MutableTensorView RankTensors::Part(const MutableTensorView& whole, int axis, bool queries) {
+MutableTensorView RankTensors::Part(const MutableTensorView& whole, int axis, std::vector<int64_t> indices) {
   if (whole.data == nullptr) return whole;
-  const Own& own = Make(whole, axis, queries);
+  const Own& own = Make(whole, axis, std::move(indices));
   outputs_.push_back(&own);
   return own.part;
 }
 
 void RankTensors::Return() const {
   for (const Own* own : outputs_) Copy(*own, /*back=*/true);
+}
+
+namespace {
+
+/// The elements that a rank has of TND's [N*sum(Sq*Sk)]: its rows of sequence after sequence.
+std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads, std::span<const int64_t> cu_q,
+                              std::span<const int64_t> cu_kv) {
+  std::vector<int64_t> elements;
+  int64_t base = 0, first_row = 0, first_key = 0;
+  for (size_t b = 0; b < cu_q.size(); ++b) {
+    const int64_t sq = cu_q[b] - first_row, sk = cu_kv[b] - first_key;
+    for (int64_t n = 0; n < heads; ++n) {
+      for (const int64_t row : q_rows) {
+        if (row < first_row || row >= cu_q[b]) continue;
+        for (int64_t key = 0; key < sk; ++key) elements.push_back(base + (n * sq + row - first_row) * sk + key);
+      }
+    }
+    base += heads * sq * sk;
+    first_row = cu_q[b];
+    first_key = cu_kv[b];
+  }
+  return elements;
+}
+
+/// pse, or its gradient: own rows, or what holds for all queries.
+template <typename View, typename Args>
+View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors& tensors) {
+  if (whole.data == nullptr || whole.shape.rank() == 2) return whole;
+  if (whole.shape.rank() == 4) {
+    return whole.shape[2] == args.q.shape[AxisOf(layout)] ? tensors.Part(whole, 2, true) : whole;
+  }
+  if (args.cu_q.empty()) return whole;  // slopes
+  const int64_t heads = args.q.shape[1];
+  std::vector<int64_t> all(static_cast<size_t>(args.q.shape[0]));
+  std::iota(all.begin(), all.end(), 0);
+  if (whole.shape[0] != std::ssize(OwnPairs(all, heads, args.cu_q, args.cu_kv))) return whole;
+  return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));
+}
+
+/// Masks of TND are whole.
+TensorView PartOfMask(const TensorView& whole, Layout layout, RankTensors& tensors) {
+  return layout == Layout::kTND ? whole : tensors.Part(whole, whole.shape.rank() - 2, true);
+}
+
+}  // namespace
+
+bool TakenOverRanks(const ForwardCase& c) { return c.dropout != DropoutForm::kMask && c.pse != PseForm::kCompressed; }
+
+SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted) {
+  const bool mask_stays = c.dense_mask != MaskForm::kNone && !c.packed();
+  return mask_stays || c.pse == PseForm::kFull ? SequenceShards::Strategy::kAuto : wanted;
 }
 
 AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors) {
@@ -112,6 +174,8 @@ AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& ten
   part.softmax_max = tensors.Part(whole.softmax_max, statistic_axis, true);
   part.softmax_sum = tensors.Part(whole.softmax_sum, statistic_axis, true);
   part.lse = tensors.Part(whole.lse, statistic_axis, true);
+  part.pse = PartOfBias(whole.pse, whole, layout, tensors);
+  part.dense_mask = PartOfMask(whole.dense_mask, layout, tensors);
   return part;
 }
 
@@ -138,6 +202,9 @@ AttentionGradArgs PartOf(const AttentionGradArgs& whole, Layout layout, RankTens
   for (const auto of : {&AttentionGradArgs::dk, &AttentionGradArgs::dv, &AttentionGradArgs::dk_rope}) {
     part.*of = tensors.Part(whole.*of, axis, false);
   }
+  part.pse = PartOfBias(whole.pse, whole, layout, tensors);
+  part.dpse = PartOfBias(whole.dpse, whole, layout, tensors);
+  part.dense_mask = PartOfMask(whole.dense_mask, layout, tensors);
   part.dslopes = {};
   part.dsink = {};
   return part;

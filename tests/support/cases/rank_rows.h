@@ -9,6 +9,7 @@
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 #include "fa/sequence_shards.h"
+#include "support/cases/forward_case.h"
 
 namespace fa::test {
 
@@ -23,26 +24,36 @@ class RankTensors {
 
   /// The rows of `whole` along `axis`; null data stays so.
   TensorView Part(const TensorView& whole, int axis, bool queries);
+  /// The elements of `whole` at these indices of `axis`.
+  TensorView Part(const TensorView& whole, int axis, std::vector<int64_t> indices);
+  MutableTensorView Part(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);
   /// The same for an output; Return copies its rows back to `whole`.
   MutableTensorView Part(const MutableTensorView& whole, int axis, bool queries);
   /// Writes the outputs' rows into the whole tensors. Ranks write different bytes.
   void Return() const;
+
+  [[nodiscard]] const std::vector<int64_t>& q_rows() const { return q_rows_; }
 
  private:
   struct Own {
     MutableTensorView whole;
     MutableTensorView part;
     int axis;
-    bool queries;
+    std::vector<int64_t> indices;  ///< of the axis
     std::vector<std::byte> bytes;
   };
-  Own& Make(const MutableTensorView& whole, int axis, bool queries);
+  Own& Make(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);
   void Copy(const Own& own, bool back) const;
 
   std::vector<int64_t> q_rows_, k_rows_;
   std::list<Own> owned_;
   std::vector<const Own*> outputs_;
 };
+
+/// Whether a call over ranks takes the case's tensors.
+[[nodiscard]] bool TakenOverRanks(const ForwardCase& c);
+/// `wanted`, or what a call takes whose pse or dense mask has rows that stay with their rank.
+[[nodiscard]] SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted);
 
 /// The arguments of a rank's call.
 [[nodiscard]] AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors);
