@@ -216,7 +216,7 @@ def errors(rank, ranks):
     wrong(invalid + r"key.dtype=torch.bfloat16, want torch.float32", q, k.bfloat16() if here else k, v)
     wrong(at + "query: want a torch.Tensor, got int", 1 if here else q, k, v, kind=TypeError)
     wrong(invalid + "dropout_p=2", q, k, v, dropout_p=2.0 if here else 0.0)
-    wrong(invalid + "attn_mask: not taken over ranks, want is_causal", q, k, v, torch.ones(3, 3) if here else None)
+    wrong(invalid + r"attn_mask.shape=\[3, 3\], want one that broadcasts", q, k, v, torch.ones(3, 3) if here else None)
     wrong(invalid + "scale=nan, want a finite number", q, k, v, scale=float("nan") if here else 1.0)
     wrong(invalid + r"scale=0.5, want 0.25 \(rank 0\)", q, k, v, scale=0.5 if here else 0.25)
     wrong(invalid + r"is_causal=", q, k, v, is_causal=here)
@@ -290,6 +290,35 @@ def npu_gradients(rank, ranks):
         assert_bits(d_own_sink, d_sink, dtype)
 
 
+def masks_in_memory(rank, ranks):
+    """Of own rows against all keys: bool and float ones, with gradients, and a plane for all rows."""
+    sq, sk = 600, 500
+    tensors = [t.requires_grad_() for t in inputs(sq=sq, sk=sk, batch=2)]
+    d_out = torch.randn(2, N, sq, DV)
+    keep = torch.rand(2, 1, sq, sk) > 0.3
+    for mask in (keep, torch.randn(N, sq, sk, requires_grad=True), torch.randn(sk), keep[0, 0]):
+        wanted = [*tensors, mask] if mask.requires_grad else tensors
+        want = scaled_dot_product_attention(*tensors, mask, enable_gqa=True)
+        for cut in ("zigzag", "contiguous"):
+            own = [t.detach().requires_grad_() for t in shards(tensors, cut)]
+            own_mask = mask if mask.dim() == 1 else cp.shard(mask.detach(), -2, cut=cut)
+            if mask.requires_grad:
+                own.append(own_mask.requires_grad_())
+            got = cp.scaled_dot_product_attention(*own[:3], own_mask, enable_gqa=True, cut=cut)
+            assert_bits(got, cp.shard(want, 2, cut=cut), mask.shape, cut)
+            gradients = torch.autograd.grad(got, own, cp.shard(d_out, 2, cut=cut))
+            for gradient, whole in zip(gradients, torch.autograd.grad(want, wanted, d_out, retain_graph=True), strict=True):
+                assert_bits(gradient, cp.shard(whole, -2, cut=cut), mask.shape, cut)
+    own = shards(tensors, "zigzag")
+    call = cp.scaled_dot_product_attention
+    text = r"attn_mask.shape\[3\]=499, want 500"
+    raises_on_all(ValueError, text, call, *own, cp.shard(keep[..., 1:], 2), enable_gqa=True)
+    text = "strategy=heads, want auto or sequence: rows of attn_mask stay with their rank"
+    raises_on_all(ValueError, text, call, *own, cp.shard(keep, 2), enable_gqa=True, strategy="heads")
+    text = r"attn_mask.shape=\[500\], want \d+ rows"
+    raises_on_all(ValueError, text, call, *own, torch.randn(sk, requires_grad=True), enable_gqa=True)
+
+
 def npu_packed(rank, ranks):
     ends = [100, 100, 640, 1000]
     tensors = [torch.randn(1111, heads, D) for heads in (N, NKV, NKV)]
@@ -314,7 +343,8 @@ def npu_packed(rank, ranks):
     wrong = {**keywords, "actual_seq_qlen": [100, 90, 640, 1000] if last else ends}
     raises_on_all(ValueError, text, call, *own, N, "TND", **wrong)
     mask = torch.zeros(600, 600, dtype=torch.bool)
-    raises_on_all(ValueError, "atten_mask: not taken over ranks", call, *own, N, "TND", atten_mask=mask, **keywords)
+    text = r"atten_mask.shape\[0\]=600, want 540 \(longest query sequence\)"
+    raises_on_all(ValueError, text, call, *own, N, "TND", atten_mask=mask, **keywords)
     bad = {"sparse_mode": 2, "atten_mask": torch.zeros(2048, 2048, dtype=torch.bool)}
     raises_on_all(ValueError, r"rank 0: atten_mask\[0\]\[1\]=0, want 1", call, *own, N, "TND", **keywords, **bad)
 
@@ -415,5 +445,5 @@ def transformers_models(rank, ranks):
 ROWS = ["rows", "gradients_of_rows"]
 FORWARD = ["attention", "rules_of_other_lengths", "shapes_and_scales", "dropout", "rope", "npu", "npu_packed", "modules"]
 ERRORS = ["errors"]
-GRADIENTS = ["gradients", "npu_gradients"]
+GRADIENTS = ["gradients", "masks_in_memory", "npu_gradients"]
 MODELS = ["transformers_models"]

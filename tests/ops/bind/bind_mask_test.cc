@@ -23,9 +23,11 @@ TEST(BindMask, AcceptsEveryFormOfADenseMask) {
       EXPECT_TRUE(bound->has_dense_mask);
       EXPECT_TRUE(bound->problem.dense_mask);
       EXPECT_FALSE(bound->problem.score_passes);
-      EXPECT_EQ(bound->dense_mask.batch, form.batch);
-      EXPECT_EQ(bound->dense_mask.head, form.head);
-      EXPECT_EQ(bound->dense_mask.row, 9);
+      ASSERT_EQ(bound->dense_mask.sequences.size(), 2U);
+      EXPECT_EQ(bound->dense_mask.Offset(0), 0);
+      EXPECT_EQ(bound->dense_mask.Offset(1), form.batch);
+      EXPECT_EQ(bound->dense_mask.Of(1).head, form.head);
+      EXPECT_EQ(bound->dense_mask.Of(1).row, 9);
     }
   }
 }
@@ -55,8 +57,8 @@ TEST(BindMask, PackedDenseMaskHasTheLongestLengths) {
   call.args.dense_mask = BindCall::Tensor(DType::kU8, {9, 6});
   const auto bound = call.Bind();
   ASSERT_TRUE(bound.ok()) << bound.status().message();
-  EXPECT_EQ(bound->dense_mask.row, 6);
-  EXPECT_EQ(bound->dense_mask.batch, 0);
+  EXPECT_EQ(bound->dense_mask.Of(1).row, 6);
+  EXPECT_EQ(bound->dense_mask.Offset(1), 0);
   call.args.dense_mask.shape = {12, 6};
   EXPECT_TRUE(Refused(call, "dense_mask.shape[0]=12, want 9 (longest query sequence)"));
   call.args.dense_mask.shape = {9, 10};

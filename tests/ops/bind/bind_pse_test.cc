@@ -138,10 +138,10 @@ TEST(BindPse, Slopes) {
   EXPECT_TRUE(shared->has_slopes);
   EXPECT_FALSE(shared->has_pse);
   EXPECT_TRUE(shared->problem.score_passes);
-  EXPECT_EQ(shared->slope_batch_stride, 0);
+  EXPECT_EQ(shared->slopes.Offset(1), 0);
   const auto own = WithSlopes({}, {2, 6}, PseType::kSlopesSqrt).Bind();
   ASSERT_TRUE(own.ok()) << own.status().message();
-  EXPECT_EQ(own->slope_batch_stride, 6);
+  EXPECT_EQ(own->slopes.Offset(1), 6);
   EXPECT_EQ(own->pse_type, PseType::kSlopesSqrt);
 }
 

@@ -32,6 +32,10 @@ NAMES = {
 }
 
 
+# Sparse modes whose mask in memory only repeats their rule.
+_COMPRESSED = (2, 3, 4, 6, 7, 8)
+
+
 class Ranks(NamedTuple):
     """Who computes together, and who holds which rows."""
 
@@ -170,7 +174,8 @@ class _Ranked(torch.autograd.Function):
         results = run.forward.results
         ctx.mark_non_differentiable(*results[1:])
         call = attention.call
-        ctx.save_for_backward(*results, *tensors, call.dropout_state)
+        mask = None if call.sparse_mode in _COMPRESSED else call.dense_mask
+        ctx.save_for_backward(*results, *tensors, call.dropout_state, mask)
         nothing = dict.fromkeys(("query_rope", "key_rope", "pse", "sink", "dense_mask", "dropout_state"))
         plain = attention._replace(query=None, key=None, value=None, call=call._replace(**nothing), out=None)
         ctx.run = run._replace(forward=_Forward(plain, None, ()))
@@ -179,12 +184,12 @@ class _Ranked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, d_out, *_):
-        out, softmax_max, softmax_sum, *tensors, dropout_state = ctx.saved_tensors
+        out, softmax_max, softmax_sum, *tensors, dropout_state, mask = ctx.saved_tensors
         query, key, value, query_rope, key_rope, pse, sink = tensors
         run = ctx.run
         attention = run.forward.attention
         biases = {"query_rope": query_rope, "key_rope": key_rope, "pse": pse, "sink": sink}
-        call = attention.call._replace(**biases, dropout_state=dropout_state)
+        call = attention.call._replace(**biases, dropout_state=dropout_state, dense_mask=mask)
         attention = attention._replace(query=query, key=key, value=value, call=call)
         needs = ctx.needs_input_grad[1:]
 

@@ -34,7 +34,16 @@ from .._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
 from .._torch.ranked_models import enabled
 from .._torch.sdpa import autocast
-from .._torch.shapes import as_bnsd, as_given, broadcast_attention, check_types, own_arguments
+from .._torch.shapes import (
+    AttentionShapes,
+    as_bnls,
+    as_bnsd,
+    as_given,
+    broadcast_attention,
+    check_types,
+    inverted,
+    own_arguments,
+)
 from .._torch.shards import positions, shard, unshard
 from . import _check
 
@@ -61,8 +70,9 @@ def scaled_dot_product_attention(
         query: [..., N, L, E], this rank's rows; float32, bfloat16 or float16. The other sizes, types and arguments are
             the same on all ranks.
         key, value: [..., N, S, E] and [..., N, S, Ev], this rank's rows, cut alike.
-        attn_mask: of torch.nn.attention.bias, causal_upper_left and causal_lower_right, of the sizes of the whole
-            sequences. Masks in memory are not taken.
+        attn_mask: broadcasts to [..., N, L, S] with this rank's rows of query and all rows of key: bool, or float that is
+            added. A float one has a gradient if it has L rows. Rows stay with their rank: strategy "heads" is not taken.
+            Or of torch.nn.attention.bias, causal_upper_left and causal_lower_right, of the sizes of the whole sequences.
         dropout_p: in [0, 1); the seed comes from PyTorch's generator on rank 0.
         is_causal: row i of the whole query looks at keys j <= i of the whole key.
         scale, enable_gqa: as there.
@@ -87,10 +97,11 @@ def scaled_dot_product_attention(
         nonlocal shapes, rule_sizes
         ranks = ranks_of(group, cut, strategy)
         rule, rule_sizes = _rule(attn_mask, is_causal)
-        _check(query, key, value, None, dropout_p, is_causal)
-        q, k, v, _ = autocast(query, key, value, None)
+        in_memory = None if rule_sizes is not None else attn_mask
+        _check(query, key, value, in_memory, dropout_p, is_causal)
+        q, k, v, mask = autocast(query, key, value, in_memory)
         _check_plain(query=q, key=k, value=v)
-        check_types(query=q, key=k, value=v, attn_mask=None)
+        check_types(query=q, key=k, value=v, attn_mask=mask)
         shapes = broadcast_attention(q.shape, k.shape, v.shape, enable_gqa)
         own_scale = scale
         if q.shape[-1] == 0:  # every product is 0
@@ -98,7 +109,7 @@ def scaled_dot_product_attention(
         q = as_bnsd(q, shapes, shapes.heads)
         k, v = as_bnsd(k, shapes, shapes.heads_kv), as_bnsd(v, shapes, shapes.heads_kv)
         out = q.new_empty((shapes.batch, shapes.rows, shapes.heads, v.shape[-1])).transpose(1, 2)
-        others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p}
+        others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p, **_in_memory(mask, shapes)}
         return ranks, Attention(q, k, v, Call.of_rule(rule, "BNSD", own_scale, **others), out=out)
 
     def check(sq: int, sk: int) -> None:
@@ -137,12 +148,23 @@ def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]
     if attn_mask is None:
         return (CAUSAL_TOP_LEFT if is_causal else EVERY_KEY), None
     if not isinstance(attn_mask, CausalBias):
-        want = "want is_causal, or causal_upper_left or causal_lower_right of torch.nn.attention.bias"
-        raise ValueError(f"invalid argument: attn_mask: not taken over ranks, {want}")
+        return EVERY_KEY, None
     if is_causal:
         raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
     upper = attn_mask.variant == CausalVariant.UPPER_LEFT
     return (CAUSAL_TOP_LEFT if upper else CAUSAL_BOTTOM_RIGHT), (attn_mask.seq_len_q, attn_mask.seq_len_kv)
+
+
+def _in_memory(mask: Tensor | None, shapes: AttentionShapes) -> dict[str, Tensor]:
+    """The mask as dense_mask or pse, of own rows against the keys of all ranks."""
+    if mask is None:
+        return {}
+    _check_plain(attn_mask=mask)
+    if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):
+        rows = f"want {shapes.rows} rows (query.shape[-2]) for its gradient"
+        raise ValueError(f"invalid argument: attn_mask.shape={list(mask.shape)}, {rows}")
+    mask = as_bnls(mask, shapes._replace(keys=mask.shape[-1] if mask.dim() else 1))
+    return {"dense_mask": inverted(mask)} if mask.dtype == torch.bool else {"pse": mask}
 
 
 def enable(group: Any = None, cut: Cut = "zigzag", strategy: str = "auto") -> contextlib.AbstractContextManager[None]:
