@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,22 +22,30 @@ Status StatusOf(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
-  return Status::Internal(std::string(call) + ": " + std::string(text, static_cast<size_t>(length)));
+  try {
+    return Status::Internal(std::string(call) + ": " + std::string(text, static_cast<size_t>(length)));
+  } catch (const std::bad_alloc&) {
+    return Status::Internal(std::string_view(call));
+  }
 }
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(MPI_Comm own) : comm_(own) {
-    MPI_Comm_rank(comm_, &rank_);
-    MPI_Comm_size(comm_, &ranks_);
-  }
+  MpiTransport() = default;
   ~MpiTransport() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (finalized == 0) MPI_Comm_free(&comm_);
+    if (finalized == 0 && comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
   }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
+
+  /// Keeps the communicator.
+  void Use(MPI_Comm own) {
+    comm_ = own;
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &ranks_);
+  }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int ranks() const override { return ranks_; }
@@ -82,7 +92,7 @@ class MpiTransport final : public Transport {
     return Status::Ok();
   }
 
-  MPI_Comm comm_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   std::vector<std::vector<MPI_Request>> pending_;  ///< per request: its pieces
   std::vector<Request> free_;
@@ -96,7 +106,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   MPI_Finalized(&finalized);
   if (initialized == 0 || finalized != 0) {
     return Status::InvalidArgument(
-        std::string(initialized == 0 ? "MPI_Init has not been called" : "MPI_Finalize has been called"));
+        std::string_view(initialized == 0 ? "MPI_Init has not been called" : "MPI_Finalize has been called"));
   }
   int level = MPI_THREAD_SINGLE;
   if (Status status = StatusOf(MPI_Query_thread(&level), "MPI_Query_thread"); !status.ok()) return status;
@@ -105,10 +115,24 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
         "MPI has been initialised without threads, want MPI_Init_thread with "
         "MPI_THREAD_FUNNELED");
   }
+  std::shared_ptr<MpiTransport> transport;
+  try {
+    transport = std::make_shared<MpiTransport>();
+  } catch (const std::bad_alloc&) {  // told to all ranks below
+  }
   MPI_Comm own = MPI_COMM_NULL;
   if (Status status = StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"); !status.ok()) return status;
   MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
-  return std::shared_ptr<Transport>(std::make_shared<MpiTransport>(own));
+  const int made = transport != nullptr ? 1 : 0;
+  int all_made = 0;
+  Status status = StatusOf(MPI_Allreduce(&made, &all_made, 1, MPI_INT, MPI_MIN, own), "MPI_Allreduce");
+  if (status.ok() && all_made == 0) status = Status::OutOfMemory("the transport of a rank");
+  if (!status.ok()) {
+    MPI_Comm_free(&own);
+    return status;
+  }
+  transport->Use(own);
+  return std::shared_ptr<Transport>(std::move(transport));
 }
 
 Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,

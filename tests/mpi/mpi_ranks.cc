@@ -1,5 +1,6 @@
 // Forward and backward over the processes of mpirun against one process: every rank computes the whole call alone too
-// and compares the bytes of its own rows. The exit status says whether all were equal.
+// and compares the bytes of its own rows. Transports are made short of memory too. The exit status says whether all was
+// right.
 #include <mpi.h>
 
 #include <cstdio>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "fa/mpi.h"
+#include "support/allocation_counter.h"
 #include "support/cases/backward_problem.h"
 #include "support/cases/forward_problem.h"
 #include "support/cases/rank_rows.h"
@@ -100,6 +102,30 @@ void RunAll() {
   ExpectOneError(rank, ranks);
 }
 
+/// Each allocation of rank 0 fails in turn: all ranks hear of it, none waits for ever.
+void MakeTransportsWithoutMemory() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  bool short_of_memory = true;
+  for (int64_t place = 1; short_of_memory; ++place) {
+    StatusCode code = StatusCode::kOk;
+    int64_t failed = 0;
+    if (rank == 0) {
+      const FailingAllocations failing(place, /*all_later=*/true);
+      code = mpi::MakeTransport(MPI_COMM_WORLD).status().code();
+      failed = failing.failed();
+    } else {
+      code = mpi::MakeTransport(MPI_COMM_WORLD).status().code();
+    }
+    MPI_Bcast(&failed, sizeof(failed), MPI_BYTE, 0, MPI_COMM_WORLD);
+    short_of_memory = failed > 0;
+    Check(code == (short_of_memory ? StatusCode::kOutOfMemory : StatusCode::kOk),
+          "rank " + std::to_string(rank) + ": code " + std::to_string(static_cast<int>(code)) + " at place " +
+              std::to_string(place));
+    Check(place > 1 || short_of_memory, "nothing was allocated");
+  }
+}
+
 }  // namespace
 }  // namespace fa::test
 
@@ -107,6 +133,7 @@ int main(int argc, char** argv) {
   fa::test::Check(!fa::mpi::MakeTransport(MPI_COMM_WORLD).ok(), "a transport before MPI_Init");
   int level = MPI_THREAD_SINGLE;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+  fa::test::MakeTransportsWithoutMemory();
   fa::test::RunAll();
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
