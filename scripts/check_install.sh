@@ -2,7 +2,7 @@
 # Usage: check_install.sh BUILD_DIR
 # Installs a finished build into an empty prefix and moves the prefix. Then builds and runs against it:
 # examples/consumer (by find_package and by pkg-config), the programs in README.md and docs/quickstart.md, examples/mpi
-# and fa-mpi where MPI was found, and the programs of examples/aclnn.
+# and fa-mpi where MPI was found, and the programs of examples/cpp and examples/aclnn, which check their results.
 set -eu
 build=$1
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -46,11 +46,13 @@ if [ -e "$libdir/cmake/fa/fa_mpi_targets.cmake" ]; then
     mpiexec -n 2 "$scratch/prefix/bin/fa-mpi" bench forward --shape 1,2,2,256,256,32 --seconds 0.01
 fi
 
-echo "Programs for the device:"
-cmake -S "$source/examples/aclnn" -B "$scratch/aclnn" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" \
-  -DCMAKE_BUILD_TYPE=Release
-cmake --build "$scratch/aclnn"
-ctest --test-dir "$scratch/aclnn" --output-on-failure --no-tests=error
+for programs in cpp aclnn; do
+  echo "examples/$programs:"
+  cmake -S "$source/examples/$programs" -B "$scratch/$programs" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" \
+    -DCMAKE_BUILD_TYPE=Release
+  cmake --build "$scratch/$programs"
+  ctest --test-dir "$scratch/$programs" --output-on-failure --no-tests=error
+done
 if [ -e "$libdir/libfa_aclnn.so" ]; then
   # One library links a program, and C compiles the headers.
   program=$source/examples/aclnn/flash_attention_score

@@ -1,0 +1,125 @@
+// A layer of a transformer encoder over sentences of different lengths, without padding.
+//
+// The sentences lie behind each other in one matrix of tokens (layout TND); cu_q and cu_kv say where each ends. The
+// program compares the layer with one in double precision, and a sentence in the batch with the sentence alone.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <type_traits>
+#include <vector>
+
+#include "fa/fa.h"
+#include "matrix.h"
+
+namespace {
+
+constexpr size_t kHeads = 4, kHeadSize = 16, kModel = kHeads * kHeadSize, kHidden = 2 * kModel;
+
+using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the sentences' tokens
+
+template <typename T>
+struct Layer {
+  // Sums of so many products of numbers around 1 stay around 1.
+  static constexpr double kScale = 0.2;
+  Matrix<T> query = RandomMatrix<T>(kModel, kModel, kScale, 1), key = RandomMatrix<T>(kModel, kModel, kScale, 2);
+  Matrix<T> value = RandomMatrix<T>(kModel, kModel, kScale, 3), out = RandomMatrix<T>(kModel, kModel, kScale, 4);
+  Matrix<T> up = RandomMatrix<T>(kModel, kHidden, kScale, 5), down = RandomMatrix<T>(kHidden, kModel, kScale, 6);
+};
+
+template <typename T>
+Matrix<T> Normalised(Matrix<T> rows) {
+  for (size_t i = 0; i < rows.rows; ++i) {
+    T mean = 0, square = 0;
+    for (size_t j = 0; j < rows.columns; ++j) mean += rows(i, j) / static_cast<T>(rows.columns);
+    for (size_t j = 0; j < rows.columns; ++j) {
+      square += (rows(i, j) - mean) * (rows(i, j) - mean) / static_cast<T>(rows.columns);
+    }
+    for (size_t j = 0; j < rows.columns; ++j) rows(i, j) = (rows(i, j) - mean) / std::sqrt(square + T(1e-5));
+  }
+  return rows;
+}
+
+template <typename T>
+Matrix<T> Gelu(Matrix<T> rows) {
+  for (T& x : rows.values) x = x / 2 * (1 + std::erf(x / std::sqrt(T(2))));
+  return rows;
+}
+
+/// Attention of every token to the tokens of its own sentence, by libfa.
+Matrix<float> Attention(const Matrix<float>& q, const Matrix<float>& k, const Matrix<float>& v, const Lengths& ends) {
+  const fa::Dims shape = {static_cast<int64_t>(q.rows), static_cast<int64_t>(kHeads), static_cast<int64_t>(kHeadSize)};
+  Matrix<float> out(q.rows, q.columns);
+  fa::AttentionArgs args;
+  args.q = fa::View(q.data(), shape);
+  args.k = fa::View(k.data(), shape);
+  args.v = fa::View(v.data(), shape);
+  args.out = fa::View(out.data(), shape);
+  args.cu_q = args.cu_kv = ends;
+  fa::AttentionOptions options;
+  options.layout = fa::Layout::kTND;
+  Require(fa::FlashAttention(args, options));
+  return out;
+}
+
+/// The same by its definition.
+Matrix<double> Attention(const Matrix<double>& q, const Matrix<double>& k, const Matrix<double>& v,
+                         const Lengths& ends) {
+  Matrix<double> out(q.rows, q.columns);
+  size_t begin = 0;
+  for (const int64_t last : ends) {
+    const auto end = static_cast<size_t>(last);
+    for (size_t i = begin; i < end; ++i) {
+      for (size_t first = 0; first < kModel; first += kHeadSize) {
+        double sum = 0;
+        for (size_t j = begin; j < end; ++j) {
+          double score = 0;
+          for (size_t d = first; d < first + kHeadSize; ++d) score += q(i, d) * k(j, d);
+          const double weight = std::exp(score / std::sqrt(static_cast<double>(kHeadSize)));
+          sum += weight;
+          for (size_t d = first; d < first + kHeadSize; ++d) out(i, d) += weight * v(j, d);
+        }
+        for (size_t d = first; d < first + kHeadSize; ++d) out(i, d) /= sum;
+      }
+    }
+    begin = end;
+  }
+  return out;
+}
+
+template <typename T>
+Matrix<T> Run(const Layer<T>& layer, const Matrix<T>& tokens, const Lengths& ends) {
+  const Matrix<T> normal = Normalised(tokens);
+  const Matrix<T> seen =
+      Attention(Product(normal, layer.query), Product(normal, layer.key), Product(normal, layer.value), ends);
+  const Matrix<T> mixed = Sum(Product(seen, layer.out), tokens);
+  return Sum(Product(Gelu(Product(Normalised(mixed), layer.up)), layer.down), mixed);
+}
+
+}  // namespace
+
+int main() {
+  const Lengths ends = {5, 16, 17};  // three sentences of 5, 11 and 1 tokens
+  constexpr size_t kTokens = 17, kFirst = 5;
+  const Matrix<float> tokens = RandomMatrix<float>(kTokens, kModel, 1, 7);
+  const Matrix<float> got = Run(Layer<float>(), tokens, ends);
+  const Matrix<double> want = Run(Layer<double>(), RandomMatrix<double>(kTokens, kModel, 1, 7), ends);
+
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < got.values.size(); ++i) {
+    const double error = std::fabs(got.values[i] - want.values[i]);
+    worst = error > worst || std::isnan(error) ? error : worst;
+    largest = std::max(largest, std::fabs(want.values[i]));
+  }
+  std::printf("largest value %.3g, largest error %.2g\n", largest, worst);
+  // Five sums in a row of at most 128 products each: 640 roundings of 2^-24, of the largest value at most.
+  Require(worst < 640 * 0x1p-24 * largest, "the layer differs from double precision");
+
+  Matrix<float> sentence(kFirst, kModel);
+  std::copy_n(tokens.values.begin(), sentence.values.size(), sentence.values.begin());
+  const Matrix<float> alone = Run(Layer<float>(), sentence, {kFirst});
+  Require(std::equal(alone.values.begin(), alone.values.end(), got.values.begin()),
+          "a sentence alone has the bits of the sentence in the batch");
+  std::printf("a sentence alone has the bits of the sentence in the batch\n");
+  return 0;
+}

@@ -1,0 +1,154 @@
+// Training that ends in the same bits on any number of threads.
+//
+// The model is one layer of causal attention, out = attention(x Wq, x Wk, x Wv). Its task: say what the token before
+// said. Forward and backward are planned once and run in every step. The program trains on one thread and on three.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "fa/fa.h"
+#include "matrix.h"
+
+namespace {
+
+constexpr size_t kTokens = 48, kSize = 32;
+constexpr int kSteps = 150;
+
+using Weights = std::vector<Matrix<float>>;  // Wq, Wk, Wv
+
+/// Each token carries the position of its own and of the token before as waves, and a random word in the second half.
+Matrix<float> Tokens() {
+  Matrix<float> x = RandomMatrix<float>(kTokens, kSize, 1, 11);
+  for (size_t i = 0; i < kTokens; ++i) {
+    for (size_t j = 0; j < kSize / 4; ++j) {
+      const double frequency = 0.1 * static_cast<double>(j + 1);
+      x(i, j) = static_cast<float>(std::cos(frequency * static_cast<double>(i)));
+      x(i, j + kSize / 4) = static_cast<float>(std::sin(frequency * static_cast<double>(i)));
+    }
+  }
+  return x;
+}
+
+/// The tokens, each in the place of the next.
+Matrix<float> Targets(const Matrix<float>& x) {
+  Matrix<float> target(kTokens, kSize);
+  for (size_t i = 1; i < kTokens; ++i) {
+    for (size_t j = kSize / 2; j < kSize; ++j) target(i, j) = x(i - 1, j);
+  }
+  return target;
+}
+
+/// Forward and backward of the layer, planned for one context.
+class AttentionLayer {
+ public:
+  explicit AttentionLayer(fa::Context& context) {
+    options_.mask = fa::Mask::Causal();
+    fa::AttentionArgs& forward = forward_args_;
+    forward.q = View(q_);
+    forward.k = View(k_);
+    forward.v = View(v_);
+    forward.out = View(out_);
+    forward.softmax_max = fa::View(max_.data(), {1, 1, kTokens});
+    forward.softmax_sum = fa::View(sum_.data(), {1, 1, kTokens});
+    fa::AttentionGradArgs& backward = backward_args_;
+    backward.q = forward.q;
+    backward.k = forward.k;
+    backward.v = forward.v;
+    backward.out = View(out_);
+    backward.d_out = View(d_out_);
+    backward.softmax_max = fa::View(max_.data(), {1, 1, kTokens});
+    backward.softmax_sum = fa::View(sum_.data(), {1, 1, kTokens});
+    backward.dq = View(dq_);
+    backward.dk = View(dk_);
+    backward.dv = View(dv_);
+    auto forward_plan = fa::PlanFlashAttention(forward, options_, &context);
+    Require(forward_plan.status());
+    forward_.emplace(std::move(*forward_plan));
+    auto backward_plan = fa::PlanFlashAttentionGrad(backward, options_, &context);
+    Require(backward_plan.status());
+    backward_.emplace(std::move(*backward_plan));
+  }
+
+  /// One step of gradient descent. @return the mean squared error before it
+  double Train(const Matrix<float>& x, const Matrix<float>& target, Weights& weights, float rate) {
+    Fill(q_, Product(x, weights[0]));
+    Fill(k_, Product(x, weights[1]));
+    Fill(v_, Product(x, weights[2]));
+    Require(forward_->Run(forward_args_, workspace_));
+    double loss = 0;
+    for (size_t i = 0; i < out_.values.size(); ++i) {
+      const float error = out_.values[i] - target.values[i];
+      loss += static_cast<double>(error) * error / kTokens;
+      d_out_.values[i] = 2 * error / kTokens;
+    }
+    Require(backward_->Run(backward_args_, workspace_));
+    const Matrix<float> transposed = Transposed(x);
+    const Matrix<float>* gradients[] = {&dq_, &dk_, &dv_};
+    for (size_t w = 0; w < weights.size(); ++w) {
+      const Matrix<float> gradient = Product(transposed, *gradients[w]);
+      for (size_t i = 0; i < gradient.values.size(); ++i) weights[w].values[i] -= rate * gradient.values[i];
+    }
+    return loss;
+  }
+
+ private:
+  /// The plans' tensors stay where they are.
+  static void Fill(Matrix<float>& place, const Matrix<float>& from) {
+    std::copy(from.values.begin(), from.values.end(), place.values.begin());
+  }
+  static fa::MutableTensorView View(Matrix<float>& matrix) {
+    return fa::View(matrix.data(), {1, 1, static_cast<int64_t>(matrix.rows), static_cast<int64_t>(matrix.columns)});
+  }
+
+  fa::AttentionOptions options_;
+  Matrix<float> q_{kTokens, kSize}, k_{kTokens, kSize}, v_{kTokens, kSize}, out_{kTokens, kSize};
+  Matrix<float> d_out_{kTokens, kSize}, dq_{kTokens, kSize}, dk_{kTokens, kSize}, dv_{kTokens, kSize};
+  Matrix<float> max_{1, kTokens}, sum_{1, kTokens};
+  fa::AttentionArgs forward_args_;
+  fa::AttentionGradArgs backward_args_;
+  std::optional<fa::PlanFor<fa::AttentionArgs>> forward_;
+  std::optional<fa::PlanFor<fa::AttentionGradArgs>> backward_;
+  fa::Workspace workspace_;
+};
+
+struct Trained {
+  Weights weights;
+  double first_loss = 0, last_loss = 0;
+};
+
+Trained Train(int threads) {
+  auto context = fa::Context::Create({.threads = threads});
+  Require(context.status());
+  AttentionLayer layer(**context);
+  const Matrix<float> x = Tokens(), target = Targets(x);
+  Trained trained;
+  for (uint32_t seed = 1; seed <= 3; ++seed) trained.weights.push_back(RandomMatrix<float>(kSize, kSize, 0.3, seed));
+  constexpr float kRate = 0.3F;
+  for (int step = 0; step < kSteps; ++step) {
+    const double loss = layer.Train(x, target, trained.weights, kRate);
+    if (step == 0) trained.first_loss = loss;
+    trained.last_loss = loss;
+  }
+  std::printf("%d threads: mean squared error %.4f, after %d steps %.4f\n", threads, trained.first_loss, kSteps,
+              trained.last_loss);
+  return trained;
+}
+
+}  // namespace
+
+int main() {
+  const Trained one = Train(1), three = Train(3);
+  Require(one.last_loss < one.first_loss / 2, "the error at least halves");
+  for (size_t w = 0; w < one.weights.size(); ++w) {
+    const std::vector<float>&a = one.weights[w].values, &b = three.weights[w].values;
+    Require(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0, "weights do not depend on threads");
+  }
+  std::printf("the weights are the same bits\n");
+  return 0;
+}
