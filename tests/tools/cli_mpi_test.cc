@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npy/npy_file.h"
@@ -80,6 +81,52 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"FewRows", "BNSD_BSND", Sizes({60}, {900}), "--softcap 5", 2, ""}),
     [](const auto& info) { return std::string(info.param.name); });
 
+struct BiasedCall {
+  const char* layout;
+  reference::Problem problem;
+  std::vector<int64_t> bias, mask;  ///< shapes
+};
+
+class RowsOfFiles : public ::testing::TestWithParam<BiasedCall> {};
+
+/// Rows of --pse and --atten-mask are read, and those of --dpse written, by the rank that holds their queries.
+TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
+  ForwardCall call(GetParam().layout, GetParam().problem);
+  npy::Array bias(npy::ElementType::kF32, GetParam().bias), mask(npy::ElementType::kU8, GetParam().mask);
+  uint32_t state = 1;
+  const auto draw = [&state] { return (state = state * 1664525 + 1013904223) >> 16; };
+  for (float& x : bias.as<float>()) x = static_cast<float>(draw()) / 65536.0f;
+  for (uint8_t& dropped : mask.as<uint8_t>()) dropped = draw() % 3 == 0;
+  call.AddFile("--pse", bias);
+  call.AddFile("--atten-mask", mask);
+  const auto file = [&](const std::string& name) { return " '" + call.scratch().Path(name + ".npy") + "'"; };
+  const auto outputs = [&](const std::string& folder, const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += " --" + name + file(folder + "_" + name);
+    return text;
+  };
+  const std::vector<std::string> results = {"out", "softmax-max", "softmax-sum"},
+                                 gradients = {"dq", "dk", "dv", "dpse"};
+  const std::string backward = "run backward" + call.flags + outputs("one", results) + " --dout" + file("one_out");
+  for (const auto& [command, names] : {std::pair{"run forward" + call.flags, results}, {backward, gradients}}) {
+    const CliResult one = RunCli(command + outputs("one", names), "FA_NUM_THREADS=1");
+    ASSERT_EQ(one.exit_code, 0) << one.err;
+    const CliResult many = RunRanks(2, command + outputs("many", names));
+    ASSERT_EQ(many.exit_code, 0) << many.err;
+    for (const std::string& name : names) {
+      const std::string want = call.scratch().Read("one_" + name + ".npy");
+      EXPECT_GT(want.size(), 128U);
+      EXPECT_TRUE(call.scratch().Read("many_" + name + ".npy") == want) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, RowsOfFiles,
+    ::testing::Values(BiasedCall{"BSND", Sizes({300}, {260}), {1, 4, 300, 260}, {1, 4, 300, 260}},
+                      BiasedCall{"TND", Sizes({200, 130}, {90, 170}), {4 * (200 * 90 + 130 * 170)}, {200, 170}}),
+    [](const auto& info) { return std::string(info.param.layout); });
+
 /// A small call whose output is asked for.
 class RanksRefuse : public ::testing::Test {
  protected:
@@ -103,6 +150,7 @@ TEST_F(RanksRefuse, BadFlagsOnce) {
   Expect(RunRanks(3, Run() + " --frobnicate 3"), 2, "unknown option --frobnicate");
   Expect(RunRanks(2, Run() + " --strategy fast"), 2, "--strategy: 'fast'");
   Expect(RunRanks(2, Run() + " --softcap -1"), 2, "--softcap: -1");
+  Expect(RunRanks(2, Run() + " --heads-in-flight -1"), 2, "--heads-in-flight: -1, want");
 }
 
 TEST_F(RanksRefuse, WrongCuts) {
@@ -124,6 +172,11 @@ TEST_F(RanksRefuse, WhatRanksDoNotTake) {
   before_ = call_.scratch().Names();
   Expect(RunRanks(2, Run() + " --keep-prob 0.5 --drop-mask '" + bits + "'"), 2,
          "--drop-mask: not taken over ranks, want --seed");
+  const std::string mask = call_.scratch().Path("mask.npy");
+  npy::Save(mask, npy::Array(npy::ElementType::kU8, {300, 300}));
+  before_ = call_.scratch().Names();
+  Expect(RunRanks(2, Run() + " --strategy heads --atten-mask '" + mask + "'"), 2,
+         "--strategy: heads, want auto or sequence: rows of --atten-mask stay with their rank");
   ASSERT_EQ(mkfifo(call_.scratch().Path("pipe").c_str(), 0600), 0);
   before_ = call_.scratch().Names();
   Expect(RunRanks(2, "run forward" + call_.flags + " --out '" + call_.scratch().Path("pipe") + "'"), 2,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -21,6 +22,24 @@ std::vector<npy::RowRange> RangesOf(const std::vector<SequenceShards::Interval>&
 }  // namespace
 
 OwnRows::OwnRows(const RankSchedule::Rank& rank) : queries(RangesOf(rank.q_rows)), keys(RangesOf(rank.k_rows)) {}
+
+void OwnRows::SetPairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv) {
+  pairs.clear();
+  int64_t at = 0;
+  npy::RowRange rows, keys;
+  for (size_t b = 0; b < cu_q.size(); ++b) {
+    rows = {rows.end, cu_q[b]};
+    keys = {keys.end, cu_kv[b]};
+    const int64_t sk = keys.end - keys.begin;
+    for (int64_t head = 0; head < heads; ++head) {
+      for (const npy::RowRange& own : queries) {
+        const int64_t begin = std::max(own.begin, rows.begin), end = std::min(own.end, rows.end);
+        if (begin < end) pairs.push_back({at + (begin - rows.begin) * sk, at + (end - rows.begin) * sk});
+      }
+      at += (rows.end - rows.begin) * sk;
+    }
+  }
+}
 
 std::vector<int64_t> OwnRows::Part(std::vector<int64_t> shape, const RowAxis& axis) const {
   if (axis.axis < 0) return shape;
@@ -48,6 +67,12 @@ RankOutputs::RankOutputs(std::vector<OutputSpec> outputs, const RankSession& ses
       throw UsageError(
           fmt::format("{}: {}: not a regular file, and ranks write it together", output.flag, output.path));
     }
+  }
+}
+
+void RankOutputs::SetRows(const MutableTensorView& output, RowAxis rows) {
+  for (OutputSpec& of : outputs_) {
+    if (of.view == &output) of.rows = rows;
   }
 }
 

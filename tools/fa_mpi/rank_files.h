@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,13 @@ namespace fa::tool {
 /// The rows of queries and of keys that a rank holds.
 struct OwnRows {
   std::vector<npy::RowRange> queries, keys;
+  std::vector<npy::RowRange> pairs;  ///< of packed sequences; SetPairs
 
   explicit OwnRows(const RankSchedule::Rank& rank);
+  /// @param cu_q, cu_kv  prefix sums of a call that the library has found right
+  void SetPairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv);
   [[nodiscard]] const std::vector<npy::RowRange>& Of(const RowAxis& axis) const {
+    if (axis.pairs) return pairs;
     return axis.queries ? queries : keys;
   }
   /// The shape of this rank's part of a tensor.
@@ -43,6 +48,8 @@ class RankOutputs {
   /// Checks the destinations, on rank 0. Throws as OutputFiles::Add; on other ranks nothing.
   RankOutputs(std::vector<OutputSpec> outputs, const RankSession& session);
 
+  /// Says which rows of an output are a rank's own, where that depends on the call.
+  void SetRows(const MutableTensorView& output, RowAxis rows);
   /// The tensors of this rank's rows, in the views of the outputs.
   void Allocate(const OwnRows& rows);
   /// Collective.

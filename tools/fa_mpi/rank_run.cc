@@ -44,19 +44,46 @@ struct RankFiles {
     shards.sq = inputs->args.q.shape[axis];
     shards.sk = inputs->args.k.shape[axis];
     rows.emplace(schedule->ranks[static_cast<size_t>(session.rank())]);
+    const AttentionArgs& args = inputs->args;
+    if (inputs->options.layout == Layout::kTND) rows->SetPairs(args.q.shape[1], args.cu_q, args.cu_kv);
   }
 };
 
-std::vector<RankInput> ForwardInputs(Layout layout, AttentionArgs& args) {
+/// Which dimension of the position bias has rows of queries; slopes and one row for all queries are whole. A flat bias
+/// of one row per head is as long as one of all rows where every sequence has one row, which is then its own.
+template <typename Args>
+RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
+  const TensorView& pse = args.pse;
+  if (pse.data == nullptr || options.pse_type >= PseType::kSlopes) return {};
+  if (options.layout != Layout::kTND) {
+    const bool rows = pse.shape[2] == args.q.shape[SequenceAxis(options.layout)];
+    return rows ? RowAxis{.axis = 2} : RowAxis();
+  }
+  int64_t pairs = 0, rows = 0, keys = 0;
+  for (size_t b = 0; b < args.cu_q.size(); ++b) {
+    pairs += args.q.shape[1] * (args.cu_q[b] - rows) * (args.cu_kv[b] - keys);
+    rows = args.cu_q[b];
+    keys = args.cu_kv[b];
+  }
+  return pse.shape[0] == pairs ? RowAxis{.axis = 0, .pairs = true} : RowAxis();
+}
+
+RowAxis RowsOfMask(Layout layout, const TensorView& mask) {
+  return layout == Layout::kTND || mask.data == nullptr ? RowAxis() : RowAxis{.axis = mask.shape.rank() - 2};
+}
+
+std::vector<RankInput> ForwardInputs(const AttentionOptions& options, AttentionArgs& args) {
+  const Layout layout = options.layout;
   const int axis = SequenceAxis(layout);
   const RowAxis queries{.axis = axis}, keys{.axis = axis, .queries = false}, whole;
   return {{"--query", &args.q, queries},      {"--key", &args.k, keys},
           {"--value", &args.v, keys},         {"--query-rope", &args.q_rope, queries},
-          {"--key-rope", &args.k_rope, keys}, {"--pse", &args.pse, whole},
-          {"--sink", &args.sink, whole}};
+          {"--key-rope", &args.k_rope, keys}, {"--pse", &args.pse, RowsOfBias(options, args)},
+          {"--sink", &args.sink, whole},      {"--atten-mask", &args.dense_mask, RowsOfMask(layout, args.dense_mask)}};
 }
 
-std::vector<RankInput> BackwardInputs(Layout layout, AttentionGradArgs& args) {
+std::vector<RankInput> BackwardInputs(const AttentionOptions& options, AttentionGradArgs& args) {
+  const Layout layout = options.layout;
   const int axis = SequenceAxis(layout);
   const RowAxis queries{.axis = axis}, keys{.axis = axis, .queries = false}, whole,
       results{.axis = SequenceAxis(OutputLayout(layout))}, stats{.axis = StatsSequenceAxis(layout)};
@@ -65,8 +92,9 @@ std::vector<RankInput> BackwardInputs(Layout layout, AttentionGradArgs& args) {
           {"--value", &args.v, keys},
           {"--query-rope", &args.q_rope, queries},
           {"--key-rope", &args.k_rope, keys},
-          {"--pse", &args.pse, whole},
+          {"--pse", &args.pse, RowsOfBias(options, args)},
           {"--sink", &args.sink, whole},
+          {"--atten-mask", &args.dense_mask, RowsOfMask(layout, args.dense_mask)},
           {"--dout", &args.d_out, results},
           {"--out", &args.out, results},
           {"--softmax-max", &args.softmax_max, stats},
@@ -103,7 +131,7 @@ void RunForward(const ForwardRun& flags, const RankSession& session) {
     files.outputs.emplace(ForwardOutputs(flags.call, *files.inputs, args), session);
     files.Cut(ScheduleFlashAttention(args, options, files.shards, {.ranks = session.ranks()}, files.context.get()),
               session);
-    ReadOwnRows(ForwardInputs(options.layout, args), *files.rows, files.inputs->files());
+    ReadOwnRows(ForwardInputs(options, args), *files.rows, files.inputs->files());
     files.outputs->Allocate(*files.rows);
   });
   RunAndWrite("forward", files, *files.outputs, args,
@@ -123,7 +151,8 @@ void RunBackward(const BackwardRun& flags, const RankSession& session) {
     files.outputs.emplace(BackwardOutputs(flags.call, options.layout, args), session);
     files.Cut(ScheduleFlashAttentionGrad(args, options, files.shards, {.ranks = session.ranks()}, files.context.get()),
               session);
-    ReadOwnRows(BackwardInputs(options.layout, args), *files.rows, files.inputs->files());
+    files.outputs->SetRows(args.dpse, RowsOfBias(options, args));
+    ReadOwnRows(BackwardInputs(options, args), *files.rows, files.inputs->files());
     files.outputs->Allocate(*files.rows);
   });
   RunAndWrite(

@@ -1,5 +1,6 @@
 #include "ops/ranks/score_rows.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,12 @@ using tiling::Interval;
 constexpr int kPseRows = 2;  // the dimension of rows in [B|1,N,Sq,Sk]
 
 TensorView Shape(const TensorView& tensor) { return {nullptr, tensor.dtype, tensor.shape, tensor.stride}; }
+
+/// A tensor without elements needs no memory.
+bool Given(const TensorView& tensor) {
+  const auto is_empty = [](int64_t size) { return size == 0; };
+  return tensor.data != nullptr || std::any_of(tensor.shape.begin(), tensor.shape.end(), is_empty);
+}
 
 std::string OwnRowsText(int64_t own, const WholeTensors& shards) {
   return std::to_string(own) + " (rows of this rank of " + std::to_string(shards.queries().rows()) + ")";
@@ -86,7 +93,7 @@ Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorVi
   const bool packed = args.options.layout == Layout::kTND;
   const Dims& shape = args.pse.shape;
   if (shape.rank() != (packed ? 1 : 4)) return Status::Ok();
-  if (args.pse.data == nullptr && shape[packed ? 0 : kPseRows] != 0) return Status::Ok();
+  if (!Given(args.pse)) return Status::Ok();
   if (Status status = CheckView("pse", args.pse); !status.ok()) return status;
   const Status status = packed ? WidenFlat(args, shards, pse, scores) : WidenRows(args, shards, pse, scores);
   if (status.ok()) {
@@ -98,7 +105,7 @@ Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorVi
 
 /// dpse has the shape of pse, here and in the whole call.
 Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, MutableTensorView* dpse, ScoreRows* scores) {
-  if (args.dpse.data == nullptr || scores->pse.shape.empty()) return Status::Ok();
+  if (scores->pse.shape.empty() || !Given(args.dpse)) return Status::Ok();
   const Dims &shape = args.dpse.shape, &want = scores->pse.shape;
   if (shape.rank() != want.rank()) {
     return Status::InvalidArgument(Arg("dpse", ".shape").Is(Text(shape)) + ", want " + Text(want) + " (" +
@@ -115,6 +122,8 @@ Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, Mutabl
   scores->dpse = Shape(args.dpse);
   dpse->shape = whole_pse.shape;
   dpse->stride = {};
+  static char present;
+  if (dpse->data == nullptr) dpse->data = &present;
   return Status::Ok();
 }
 
@@ -123,7 +132,7 @@ Status WidenMask(const ScoreArguments& args, const WholeTensors& shards, TensorV
   const int rank = args.dense_mask.shape.rank();
   if (args.options.layout == Layout::kTND || IsCompressedMode(args.options.mask.sparse_mode())) return Status::Ok();
   if (rank != 2 && rank != 4) return Status::Ok();
-  if (args.dense_mask.data == nullptr && args.dense_mask.shape[rank - 2] != 0) return Status::Ok();
+  if (!Given(args.dense_mask)) return Status::Ok();
   if (Status status = shards.WidenQueries("dense_mask", mask, rank - 2); !status.ok()) return status;
   scores->dense_mask = Shape(args.dense_mask);
   scores->own_mask_rows = true;

@@ -57,6 +57,14 @@ struct RanksRun {
   std::vector<std::string> plans;
 };
 
+/// A tensor without elements needs no memory.
+template <typename View>
+void ForgetNothing(View& tensor) {
+  for (const int64_t size : tensor.shape) {
+    if (size == 0) tensor.data = nullptr;
+  }
+}
+
 /// Gradients of ranks that succeed go into those of `problem`.
 RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks, Isa isa,
                   int threads = 1) {
@@ -72,6 +80,9 @@ RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, 
     RankTensors tensors(RowsOfRank(shards, shards.sq, transport->rank(), ranks),
                         RowsOfRank(shards, shards.sk, transport->rank(), ranks));
     AttentionGradArgs args = PartOf(whole, problem.backward_case().forward.layout, tensors);
+    ForgetNothing(args.dpse);
+    ForgetNothing(args.pse);
+    ForgetNothing(args.dense_mask);
     args.dsink = run.dsink[rank].view();
     args.dslopes = run.dslopes[rank].view();
     const auto plan = PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(isa, threads));

@@ -77,9 +77,9 @@ void AttentionInputs::LoadTensors(const AttentionFlags& flags) {
   args.pse = Load("--pse", flags.pse);
   args.drop_mask = Load("--drop-mask", flags.drop_mask);
   args.sink = Load("--sink", flags.sink);
-  MaskInputs mask = LoadMask(flags.mask);
+  MaskInputs mask = LoadMask(flags.mask, &files_);
   options.mask = std::move(mask.rule);
-  if (mask.dense) args.dense_mask = files_.Keep(std::move(*mask.dense));
+  args.dense_mask = mask.view;
 }
 
 void AttentionInputs::ReadSizes(int64_t head_num) {

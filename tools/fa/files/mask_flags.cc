@@ -65,17 +65,22 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags) {
       ->type_name("N,N,...");
 }
 
-MaskInputs LoadMask(const MaskFlags& flags) {
+MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files) {
   CheckCombination(flags);
   MaskInputs inputs;
   inputs.text = Describe(flags);
-  if (!flags.atten_mask.empty()) inputs.dense = LoadTensor("--atten-mask", flags.atten_mask, std::nullopt);
+  const int64_t mode = flags.sparse_mode.value_or(0);
+  const bool given = !flags.atten_mask.empty(), full = flags.causal || !TakesCompressedMask(mode);
+  if (given && full && files != nullptr) {
+    inputs.view = files->Load("--atten-mask", flags.atten_mask);
+  } else if (given) {
+    inputs.dense = LoadTensor("--atten-mask", flags.atten_mask, std::nullopt);
+  }
   if (flags.causal) {
     inputs.rule = Mask::Causal();
     return inputs;
   }
-  const int64_t mode = flags.sparse_mode.value_or(0);
-  if (inputs.dense && TakesCompressedMask(mode)) {
+  if (inputs.dense && !full) {
     ThrowUnlessOk(VerifyCompressedMask(inputs.dense->View(), mode));
     inputs.dense.reset();
   }
@@ -83,7 +88,7 @@ MaskInputs LoadMask(const MaskFlags& flags) {
   if (!flags.prefix.empty()) prefix = ParseIntegers("--prefix", flags.prefix);
   Result<Mask> rule =
       Mask::FromSparseMode(mode, flags.pre_tokens.value_or(Mask::kUnlimited),
-                           flags.next_tokens.value_or(Mask::kUnlimited), std::move(prefix), inputs.dense.has_value());
+                           flags.next_tokens.value_or(Mask::kUnlimited), std::move(prefix), given && full);
   ThrowUnlessOk(rule.status());
   inputs.rule = std::move(*rule);
   return inputs;

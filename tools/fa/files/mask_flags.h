@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fa/mask.h"
+#include "files/input_files.h"
 #include "files/tensors.h"
 
 namespace fa::tool {
@@ -25,11 +26,13 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags);
 struct MaskInputs {
   Mask rule;
   std::optional<Tensor> dense;  ///< a full mask; a compressed mask is checked, and then only its rule is kept
+  TensorView view;              ///< the full mask where `files` have it
   std::string text;             ///< for people and JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
 };
 
+/// @param files  load the full mask, or open it; null: it becomes `dense`
 /// Throws UsageError, Failure.
-[[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags);
+[[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files = nullptr);
 
 }  // namespace fa::tool
 

@@ -17,6 +17,7 @@ namespace fa::tool {
 struct RowAxis {
   int axis = -1;        ///< -1: every rank has all of it
   bool queries = true;  ///< rows of queries; else of keys
+  bool pairs = false;   ///< of TND's [N*sum(Sq*Sk)]: what belongs to rows of queries
 };
 
 /// One tensor that a command writes.

@@ -26,6 +26,8 @@ constexpr FlagName kFlags[] = {
     {"dropout", "--seed"},
     {"d_out", "--dout"},
     {"shards.intervals", "--cut"},
+    {"shards.strategy", "--strategy"},
+    {"shards.heads_in_flight", "--heads-in-flight"},
     {"machines.ranks", "--ranks"},
 };
 
