@@ -88,7 +88,7 @@ std::vector<Operator> Operators() {
        "aclnnIncreFlashAttentionV4",
        Fields<DecodeAttentionArgs>(),
        {"layout", "heads", "scale", "k", "v"},
-       {"lse", "lengths_q", "sink"}},
+       {"lse", "lengths_q", "sink", "q_rope"}},
       {"sparse-forward",
        Names::kSparseForward,
        "aclnn_sparse_flash_attention.h",

@@ -41,12 +41,13 @@ std::string BackwardCall::PathOf(const std::string& flag) const { return forward
 
 void BackwardCall::Want(const std::string& flag) { outputs += " " + flag + " " + PathOf(flag); }
 
-CliResult BackwardCall::RunBackward(const std::string& more) const {
+std::string BackwardCall::InputWords() const {
   const ScratchFolder& scratch = forward.scratch();
-  return RunCli("run backward" + forward.flags + " --dout " + PathOf("--dout") + " --out " + scratch.Path("out.npy") +
-                " --softmax-max " + scratch.Path("max.npy") + " --softmax-sum " + scratch.Path("sum.npy") + outputs +
-                more);
+  return "run backward" + forward.flags + " --dout " + PathOf("--dout") + " --out " + scratch.Path("out.npy") +
+         " --softmax-max " + scratch.Path("max.npy") + " --softmax-sum " + scratch.Path("sum.npy");
 }
+
+CliResult BackwardCall::RunBackward(const std::string& more) const { return RunCli(InputWords() + outputs + more); }
 
 ::testing::AssertionResult BackwardCall::Matches() {
   for (const CliResult& result : {RunForward(), RunBackward()}) {

@@ -26,6 +26,8 @@ class BackwardCall {
   void Want(const std::string& flag);
   /// Runs `fa run forward`, which leaves the files that the backward reads.
   [[nodiscard]] CliResult RunForward() { return forward.Run(); }
+  /// `run backward` with its options and inputs, without outputs.
+  [[nodiscard]] std::string InputWords() const;
   [[nodiscard]] CliResult RunBackward(const std::string& more = "") const;
   /// Runs forward and backward and compares every gradient that was asked for with the reference.
   [[nodiscard]] ::testing::AssertionResult Matches();

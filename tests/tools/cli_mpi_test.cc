@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "npy/npy_file.h"
+#include "tools/backward_call.h"
 #include "tools/cli_run.h"
 #include "tools/forward_call.h"
 
@@ -127,6 +128,45 @@ INSTANTIATE_TEST_SUITE_P(
                       BiasedCall{"TND", Sizes({200, 130}, {90, 170}), {4 * (200 * 90 + 130 * 170)}, {200, 170}}),
     [](const auto& info) { return std::string(info.param.layout); });
 
+class GradientFilesOfRanks : public ::testing::TestWithParam<RankCase> {};
+
+TEST_P(GradientFilesOfRanks, AreThoseOfOneProcess) {
+  const RankCase& c = GetParam();
+  BackwardCall call(c.layout, c.problem, c.format);
+  call.forward.flags += " " + c.flags;
+  call.forward.AddFile("--sink", ArrayOf<float>(npy::ElementType::kF32, {c.problem.heads}, {0.5F, -1.0F, 0.0F, 2.0F}));
+  ASSERT_EQ(call.RunForward().exit_code, 0);
+  const std::vector<std::string> outputs = {"dq", "dk", "dv", "dsink"};
+  const auto words = [&](const std::string& folder) {
+    std::string text = call.InputWords();
+    for (const std::string& output : outputs) {
+      text += " --" + output + " '" + call.forward.scratch().Path(folder + "_" + output + ".npy") + "'";
+    }
+    return text;
+  };
+  const CliResult one = RunCli(words("one"), "FA_NUM_THREADS=1");
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  const CliResult many = RunRanks(c.ranks, words("many") + " " + c.cut);
+  ASSERT_EQ(many.exit_code, 0) << many.err;
+  for (const std::string& output : outputs) {
+    const std::string want = call.forward.scratch().Read("one_" + output + ".npy");
+    EXPECT_GT(want.size(), 128U);
+    EXPECT_TRUE(call.forward.scratch().Read("many_" + output + ".npy") == want) << output;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, GradientFilesOfRanks,
+                         ::testing::Values(RankCase{"ZigzagCausal", "BNSD", Sizes({700, 700}, {700, 700}), "--causal",
+                                                    2, "--strategy sequence"},
+                                           RankCase{"ContiguousBf16", "BSND", Sizes({520}, {520}), "", 3,
+                                                    "--cut contiguous", Format::kBF16},
+                                           RankCase{"IntervalsOfHeads", "SBH", Sizes({400, 400}, {400, 400}),
+                                                    "--sparse-mode 4 --pre-tokens 90 --next-tokens 5", 2,
+                                                    "--cut 128,256:0,128,256,400 --strategy heads --heads-in-flight 2"},
+                                           RankCase{"Packed", "TND", Sizes({200, 1, 330}, {200, 90, 300}),
+                                                    "--causal --seed 3 --keep-prob 0.75", 3, ""}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 /// A small call whose output is asked for.
 class RanksRefuse : public ::testing::Test {
  protected:
@@ -188,6 +228,19 @@ TEST_F(RanksRefuse, CommandLinesThatDiffer) {
   const CliResult result =
       RunCommand(FA_MPIEXEC, "-n 1 " + one + " : -n 1 " + one + " --causal", std::string(kEnvironment));
   Expect(result, 2, "rank 1: another command line than rank 0's");
+}
+
+TEST(RanksBench, ChecksAndReportsABackward) {
+  const CliResult result =
+      RunRanks(2, "bench backward --shape 1,4,2,512,512,32 --causal --dtype bf16 --seconds 0.05 --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json report = nlohmann::json::parse(result.out);
+  EXPECT_EQ(report["op"], "backward");
+  EXPECT_EQ(report["ranks"], 2);
+  EXPECT_EQ(report["cut"], "zigzag");
+  EXPECT_DOUBLE_EQ(report["flops"].get<double>(), 4 * (512.0 * 513 / 2) * 2 * (3 * 32 + 2 * 32));
+  EXPECT_GT(report["seconds"]["best"].get<double>(), 0);
+  EXPECT_GT(report["sent_bytes"].get<int64_t>(), 0);
 }
 
 TEST(RanksBench, ChecksAndReports) {

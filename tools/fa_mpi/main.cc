@@ -40,6 +40,7 @@ void AddCommands(CLI::App& app, fa::tool::RankCommand& chosen) {
   fa::tool::AddRankRunBackward(run, chosen);
   CLI::App& bench = group("bench", "Measure against the peak of all ranks");
   fa::tool::AddRankBenchForward(bench, chosen);
+  fa::tool::AddRankBenchBackward(bench, chosen);
 }
 
 void Main(int argc, char** argv, const fa::tool::RankSession& session) {

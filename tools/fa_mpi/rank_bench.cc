@@ -179,51 +179,100 @@ void MeasureAndPrint(const RankBench& bench) {
   Print(bench, measured);
 }
 
-void BenchForward(const RankBenchFlags& flags, const RankSession& session) {
+/// A case over the ranks, with the rows of this one.
+struct RankCase {
   std::unique_ptr<Context> context;
   std::optional<ForwardCase> forward;
-  std::optional<RankSchedule> schedule;
-  std::optional<OwnRows> rows;
-  std::optional<ForwardData> data;
-  std::optional<OwnTensors> own;
-  AttentionArgs args;
   SequenceShards shards;
-  std::vector<SequenceShards::Interval> q_rows;
-  session.Together([&] {
-    context = MakeContext(flags.bench.measure.context);
+  std::optional<RankSchedule> schedule;
+  RankSchedule::Rank mine;
+  std::optional<OwnRows> rows;
+  std::optional<OwnTensors> own;
+
+  explicit RankCase(const RankBenchFlags& flags)
+      : context(MakeContext(flags.bench.measure.context)), shards(ShardsOf(flags.cut)) {
     forward.emplace(flags.bench.forward);
-    shards = ShardsOf(flags.cut);
-    auto made =
-        ScheduleFlashAttention(forward->args, forward->options, shards, {.ranks = session.ranks()}, context.get());
+    shards.sq = forward->args.q.shape[axis()];
+    shards.sk = forward->args.k.shape[axis()];
+  }
+  void Cut(Result<RankSchedule> made, const RankSession& session) {
     ThrowUnlessOkFromShape(made.status());
-    const RankSchedule::Rank& mine = schedule.emplace(std::move(*made)).ranks[static_cast<size_t>(session.rank())];
-    q_rows = mine.q_rows;
+    schedule = std::move(*made);
+    mine = schedule->ranks[static_cast<size_t>(session.rank())];
     own.emplace(rows.emplace(mine));
-    args = data.emplace(*forward).Args();
-    const int axis = SequenceAxis(forward->options.layout);
-    shards.sq = args.q.shape[axis];
-    shards.sk = args.k.shape[axis];
-    own->Take(args.q, {.axis = axis});
-    own->Take(args.k, {.axis = axis, .queries = false});
-    own->Take(args.v, {.axis = axis, .queries = false});
-    own->Give(args.out, {.axis = SequenceAxis(OutputLayout(forward->options.layout))});
-  });
-  auto plan = PlanFlashAttention(args, forward->options, shards, session.transport(), context.get());
+  }
+  [[nodiscard]] int axis() const { return SequenceAxis(forward->options.layout); }
+  [[nodiscard]] RowAxis queries() const { return {.axis = axis()}; }
+  [[nodiscard]] RowAxis keys() const { return {.axis = axis(), .queries = false}; }
+  [[nodiscard]] RowAxis results() const { return {.axis = SequenceAxis(OutputLayout(forward->options.layout))}; }
+  [[nodiscard]] RowAxis statistics() const { return {.axis = StatsSequenceAxis(forward->options.layout)}; }
+};
+
+/// @param check  compares this rank's rows, which lie in the tensors of the whole call; throws Failure
+template <typename Args>
+void MeasurePlan(const char* op, const RankBenchFlags& flags, const RankSession& session, const RankCase& of,
+                 const Result<PlanFor<Args>>& plan, const Args& args, const std::function<void()>& check) {
   session.Together([&] { ThrowUnlessOk(plan.status()); });
   Workspace workspace;
-  MeasureAndPrint({.op = "forward",
+  MeasureAndPrint({.op = op,
                    .flags = flags,
                    .session = session,
-                   .forward = *forward,
-                   .context = *context,
-                   .schedule = std::move(*schedule),
+                   .forward = *of.forward,
+                   .context = *of.context,
+                   .schedule = *of.schedule,
                    .isa = plan->info().isa,
                    .call = [&] { ThrowUnlessOk(plan->Run(args, workspace)); },
                    .check =
                        [&] {
-                         own->Return();
-                         data->CheckRows(q_rows);
+                         of.own->Return();
+                         check();
                        }});
+}
+
+void BenchForward(const RankBenchFlags& flags, const RankSession& session) {
+  std::optional<RankCase> of;
+  std::optional<ForwardData> data;
+  AttentionArgs args;
+  session.Together([&] {
+    of.emplace(flags);
+    of->Cut(ScheduleFlashAttention(of->forward->args, of->forward->options, of->shards, {.ranks = session.ranks()},
+                                   of->context.get()),
+            session);
+    args = data.emplace(*of->forward).Args();
+    of->own->Take(args.q, of->queries());
+    of->own->Take(args.k, of->keys());
+    of->own->Take(args.v, of->keys());
+    of->own->Give(args.out, of->results());
+  });
+  const auto plan = PlanFlashAttention(args, of->forward->options, of->shards, session.transport(), of->context.get());
+  MeasurePlan("forward", flags, session, *of, plan, args, [&] { data->CheckRows(of->mine.q_rows); });
+}
+
+/// The time of the forward, which every rank computes whole, does not count.
+void BenchBackward(const RankBenchFlags& flags, const RankSession& session) {
+  std::optional<RankCase> of;
+  std::optional<BackwardData> data;
+  AttentionGradArgs args;
+  session.Together([&] {
+    of.emplace(flags);
+    of->Cut(ScheduleFlashAttentionGrad(of->forward->GradArgs(), of->forward->options, of->shards,
+                                       {.ranks = session.ranks()}, of->context.get()),
+            session);
+    args = data.emplace(*of->forward, *of->context).Args();
+    of->own->Take(args.q, of->queries());
+    of->own->Take(args.k, of->keys());
+    of->own->Take(args.v, of->keys());
+    of->own->Take(args.out, of->results());
+    of->own->Take(args.d_out, of->results());
+    of->own->Take(args.softmax_max, of->statistics());
+    of->own->Take(args.softmax_sum, of->statistics());
+    of->own->Give(args.dq, of->queries());
+    of->own->Give(args.dk, of->keys());
+    of->own->Give(args.dv, of->keys());
+  });
+  const auto plan =
+      PlanFlashAttentionGrad(args, of->forward->options, of->shards, session.transport(), of->context.get());
+  MeasurePlan("backward", flags, session, *of, plan, args, [&] { data->CheckRows(of->mine.q_rows, of->mine.k_rows); });
 }
 
 void AddRankBench(CLI::App& bench, const char* name, const char* text, RankCommand& chosen,
@@ -241,6 +290,11 @@ void AddRankBench(CLI::App& bench, const char* name, const char* text, RankComma
 
 void AddRankBenchForward(CLI::App& bench, RankCommand& chosen) {
   AddRankBench(bench, "forward", "Time the forward over all ranks; the result is checked first", chosen, BenchForward);
+}
+
+void AddRankBenchBackward(CLI::App& bench, RankCommand& chosen) {
+  AddRankBench(bench, "backward", "Time the backward over all ranks; the gradients are checked first", chosen,
+               BenchBackward);
 }
 
 }  // namespace fa::tool

@@ -15,6 +15,7 @@ using RankCommand = std::function<void(const RankSession&)>;
 void AddRankRunForward(CLI::App& run, RankCommand& chosen);
 void AddRankRunBackward(CLI::App& run, RankCommand& chosen);
 void AddRankBenchForward(CLI::App& bench, RankCommand& chosen);
+void AddRankBenchBackward(CLI::App& bench, RankCommand& chosen);
 
 }  // namespace fa::tool
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "cases/case_tensors.h"
+#include "cases/some_rows.h"
 #include "flags/failure.h"
 #include "flags/layout_shapes.h"
 
@@ -97,26 +97,21 @@ void BackwardData::CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) cons
            {.name = "dv" + place, .value = want.dv.value, .bound = want.dv.bound});
 }
 
-void BackwardData::CheckRows() const {
-  // The first and the last row, where masks and tails differ most, and some between.
+void BackwardData::CheckRows() const { CheckRows(AllRows(case_, case_.sq), AllRows(case_, case_.sk)); }
+
+void BackwardData::CheckRows(const std::vector<SequenceShards::Interval>& queries,
+                             const std::vector<SequenceShards::Interval>& keys) const {
   constexpr int kRandomRows = 4;
-  std::mt19937_64 random(5);
-  const auto below = [&random](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };
+  const bool packed = case_.options.layout == Layout::kTND;
   if (dq_.array.size() > 0) {
-    CheckQueryRow(0, 0, 0);
-    CheckQueryRow(case_.batch - 1, case_.heads - 1, case_.sq - 1);
-    for (int i = 0; i < kRandomRows; ++i) {
-      const int64_t batch = below(case_.batch), head = below(case_.heads), row = below(case_.sq);
-      CheckQueryRow(batch, head, row);
-    }
+    CheckSomeRows(
+        {.intervals = queries, .batch = case_.batch, .heads = case_.heads, .length = case_.sq, .packed = packed},
+        kRandomRows, [&](int64_t batch, int64_t head, int64_t row) { CheckQueryRow(batch, head, row); });
   }
   if (dk_.array.size() > 0) {
-    CheckKeyRow(0, 0, 0);
-    CheckKeyRow(case_.batch - 1, case_.heads_kv - 1, case_.sk - 1);
-    for (int i = 0; i < kRandomRows; ++i) {
-      const int64_t batch = below(case_.batch), head_kv = below(case_.heads_kv), key = below(case_.sk);
-      CheckKeyRow(batch, head_kv, key);
-    }
+    CheckSomeRows(
+        {.intervals = keys, .batch = case_.batch, .heads = case_.heads_kv, .length = case_.sk, .packed = packed},
+        kRandomRows, [&](int64_t batch, int64_t head_kv, int64_t key) { CheckKeyRow(batch, head_kv, key); });
   }
 }
 

@@ -2,10 +2,12 @@
 #define FA_TOOLS_FA_CASES_BACKWARD_DATA_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "cases/forward_data.h"
 #include "check/gradients.h"
 #include "fa/flash_attention_grad.h"
+#include "fa/sequence_shards.h"
 
 namespace fa::tool {
 
@@ -23,6 +25,9 @@ class BackwardData {
   /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure
   /// where a column is further from it than rounding explains.
   void CheckRows() const;
+  /// The same among rows of queries and of keys of the sequences (TND: of the pack) only.
+  void CheckRows(const std::vector<SequenceShards::Interval>& queries,
+                 const std::vector<SequenceShards::Interval>& keys) const;
 
  private:
   [[nodiscard]] check::BackwardHead Head(int64_t batch, int64_t head) const;

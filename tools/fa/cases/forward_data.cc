@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "cases/case_tensors.h"
+#include "cases/some_rows.h"
 #include "check/kept_rule.h"
 #include "flags/layout_shapes.h"
 
@@ -91,32 +91,21 @@ void ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
       {.name = fmt::format("out[batch {}, head {}, row {}", batch, head, row), .value = want.out, .bound = want.bound});
 }
 
-void ForwardData::CheckRows() const {
-  const int64_t sequences = case_.options.layout == Layout::kTND ? case_.batch : 1;
-  CheckRows({{0, sequences * case_.sq}});
+std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_t length) {
+  return {{0, (forward.options.layout == Layout::kTND ? forward.batch : 1) * length}};
 }
 
+void ForwardData::CheckRows() const { CheckRows(AllRows(case_, case_.sq)); }
+
 void ForwardData::CheckRows(const std::vector<SequenceShards::Interval>& rows) const {
-  int64_t count = 0;
-  for (const auto& [begin, end] : rows) count += end - begin;
-  if (out_.array.size() == 0 || count == 0) return;
-  const bool packed = case_.options.layout == Layout::kTND;
-  const auto check = [&](int64_t batch, int64_t head, int64_t at) {
-    size_t interval = 0;
-    for (; at >= rows[interval].end - rows[interval].begin; ++interval) at -= rows[interval].end - rows[interval].begin;
-    const int64_t row = rows[interval].begin + at;
-    CheckOutRow(packed ? row / case_.sq : batch, head, packed ? row % case_.sq : row);
-  };
-  // The first and the last row, where masks and tails differ most, and some between.
-  check(0, 0, 0);
-  check(case_.batch - 1, case_.heads - 1, count - 1);
+  if (out_.array.size() == 0) return;
   constexpr int kRandomRows = 6;
-  std::mt19937_64 random(4);
-  const auto below = [&random](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };
-  for (int i = 0; i < kRandomRows; ++i) {
-    const int64_t batch = below(case_.batch), head = below(case_.heads), row = below(count);
-    check(batch, head, row);
-  }
+  CheckSomeRows({.intervals = rows,
+                 .batch = case_.batch,
+                 .heads = case_.heads,
+                 .length = case_.sq,
+                 .packed = case_.options.layout == Layout::kTND},
+                kRandomRows, [&](int64_t batch, int64_t head, int64_t row) { CheckOutRow(batch, head, row); });
 }
 
 }  // namespace fa::tool

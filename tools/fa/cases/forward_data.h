@@ -45,6 +45,9 @@ class ForwardData {
   Tensor q_, k_, v_, out_;
 };
 
+/// All rows of an axis whose sequences have `length` rows (TND: of the pack).
+[[nodiscard]] std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_t length);
+
 /// Whether query row `row` of that case sees the key, by its rule and its dense mask.
 [[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
 

@@ -1,0 +1,27 @@
+#ifndef FA_TOOLS_FA_CASES_SOME_ROWS_H_
+#define FA_TOOLS_FA_CASES_SOME_ROWS_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "fa/sequence_shards.h"
+
+namespace fa::tool {
+
+/// Rows of a tensor of equally long sequences, as one rank holds them.
+struct HeldRows {
+  const std::vector<SequenceShards::Interval>& intervals;  ///< of each sequence; packed: of all, one behind the other
+  int64_t batch = 0, heads = 0;
+  int64_t length = 0;  ///< of a sequence
+  bool packed = false;
+};
+
+/// Calls check(batch, head, row) for the first and the last row, where masks and tails differ most, and `random` rows
+/// between; for none where there are none. The rows are the same in every run.
+void CheckSomeRows(const HeldRows& rows, int random,
+                   const std::function<void(int64_t batch, int64_t head, int64_t row)>& check);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_SOME_ROWS_H_
