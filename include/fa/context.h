@@ -64,7 +64,9 @@ enum class NumaPolicy : uint8_t {
 
 /// How a context is made. Every field has a default.
 struct ContextOptions {
-  int threads = 0;  ///< 0: environment FA_NUM_THREADS (1..65536), else one per core that the process may use
+  /// 0: environment FA_NUM_THREADS (1..65536), else every core of the process' affinity mask, at most what its control
+  /// groups grant (docs/reliability.md, Threads)
+  int threads = 0;
   std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else the fastest (docs/kernels.md)
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
