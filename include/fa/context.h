@@ -64,7 +64,7 @@ enum class NumaPolicy : uint8_t {
 
 /// How a context is made. Every field has a default.
 struct ContextOptions {
-  int threads = 0;  ///< 0: environment FA_NUM_THREADS (1..65536), else one per core that the process may use
+  int threads = 0;  ///< 0: environment FA_NUM_THREADS (1..65536), else every core of the process' affinity mask
   std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else the fastest (docs/kernels.md)
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
@@ -78,8 +78,8 @@ struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, each a thread
   int numa_nodes = 1;  ///< at most cores
-  /// L1 and L2 of one core. 0: the smallest of the level's servers, 32 KiB and 256 KiB (portable, avx2), 32 KiB and
-  /// 1 MiB (avx512), 64 KiB and 512 KiB (neon; Kunpeng 920).
+  /// Of one core. 0: the least of the level's servers, 32 KiB and 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512),
+  /// 64 KiB and 512 KiB (neon; Kunpeng 920).
   int64_t l1_bytes = 0, l2_bytes = 0;
   Accumulation accumulation = Accumulation::kDeterministic;
 };
