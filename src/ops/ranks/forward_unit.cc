@@ -46,7 +46,7 @@ void ForwardUnit::AddTensors(const BoundRanks& bound, const BoundAttention& part
   const auto book = [&](const RowTensor& staged) {
     const size_t at = staged_bytes_;
     const int64_t rows = staged.axis == RowAxis::kQuery ? queries_.rows : keys_.rows;
-    staged_bytes_ += (static_cast<size_t>(heads_.size() * staged.HeadBytes(rows)) + 63) / 64 * 64;
+    staged_bytes_ += AlignedBytes(heads_.size() * staged.HeadBytes(rows));
     return at;
   };
   const auto bring = [&](RowAxis axis, int64_t columns, const layout::Rows& from, const layout::Rows& to) {

@@ -98,7 +98,7 @@ void GradUnit::PlanChain(const tiling::RankPlan& plan, const tiling::RankUnit& u
 
 size_t GradUnit::Book(const RowTensor& staged, int64_t rows) {
   const size_t at = staged_bytes_;
-  staged_bytes_ += (static_cast<size_t>(heads_.size() * staged.HeadBytes(rows)) + 63) / 64 * 64;
+  staged_bytes_ += AlignedBytes(heads_.size() * staged.HeadBytes(rows));
   return at;
 }
 

@@ -30,7 +30,7 @@ size_t LayOut(std::span<const RowTensor> tensors, std::vector<PeerRows>& message
   for (PeerRows& message : messages) {
     Measure(tensors, message);
     message.offset = bytes;
-    bytes += (static_cast<size_t>(message.bytes) + 63) / 64 * 64;
+    bytes += AlignedBytes(message.bytes);
   }
   std::erase_if(messages, [](const PeerRows& message) { return message.bytes == 0; });
   return bytes;

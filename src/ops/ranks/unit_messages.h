@@ -6,10 +6,17 @@
 #include <span>
 #include <vector>
 
+#include "core/integer.h"
 #include "ops/ranks/row_tensor.h"
 #include "tiling/ranks/rank_plan.h"
+#include "tiling/workspace_plan.h"
 
 namespace fa::ops {
+
+/// What `bytes` take in a buffer in which something aligned follows.
+[[nodiscard]] inline size_t AlignedBytes(int64_t bytes) {
+  return static_cast<size_t>(core::RoundUp(bytes, static_cast<int64_t>(tiling::WorkspacePlan::kAlignment)));
+}
 
 /// Where rows that arrive are staged: needed intervals one after the other, each between rows that are 0. Kernels read
 /// keys in steps, so they may touch a masked key next to a kept one.
