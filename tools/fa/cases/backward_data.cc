@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -77,47 +78,51 @@ check::BackwardHead BackwardData::Head(int64_t batch, int64_t head) const {
               }};
 }
 
-void BackwardData::CheckQueryRow(int64_t batch, int64_t head, int64_t row) const {
+double BackwardData::CheckQueryRow(int64_t batch, int64_t head, int64_t row) const {
   const check::GradientRow dq = check::ComputeQueryGradient(Head(batch, head), row);
-  CheckRow(
+  return CheckRow(
       RowsOf(dq_, case_.options.layout, case_.QuerySizes(), batch, head), row,
       {.name = fmt::format("dq[batch {}, head {}, row {}", batch, head, row), .value = dq.value, .bound = dq.bound});
 }
 
-void BackwardData::CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const {
+double BackwardData::CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const {
   const Layout layout = case_.options.layout;
   const int64_t group_size = case_.heads / case_.heads_kv;
   std::vector<check::BackwardHead> group;
   for (int64_t g = 0; g < group_size; ++g) group.push_back(Head(batch, head_kv * group_size + g));
   const check::KeyGradients want = check::ComputeKeyGradients(group, key);
   const std::string place = fmt::format("[batch {}, kv head {}, key {}", batch, head_kv, key);
-  CheckRow(RowsOf(dk_, layout, case_.KeySizes(), batch, head_kv), key,
-           {.name = "dk" + place, .value = want.dk.value, .bound = want.dk.bound});
-  CheckRow(RowsOf(dv_, layout, case_.ValueSizes(), batch, head_kv), key,
-           {.name = "dv" + place, .value = want.dv.value, .bound = want.dv.bound});
+  const double dk = CheckRow(RowsOf(dk_, layout, case_.KeySizes(), batch, head_kv), key,
+                             {.name = "dk" + place, .value = want.dk.value, .bound = want.dk.bound});
+  const double dv = CheckRow(RowsOf(dv_, layout, case_.ValueSizes(), batch, head_kv), key,
+                             {.name = "dv" + place, .value = want.dv.value, .bound = want.dv.bound});
+  return std::max(dk, dv);
 }
 
-void BackwardData::CheckRows() const {
+double BackwardData::CheckRows() const {
   // The first and the last row, where masks and tails differ most, and some between.
   constexpr int kRandomRows = 4;
   std::mt19937_64 random(5);
   const auto below = [&random](int64_t limit) { return static_cast<int64_t>(random() % static_cast<uint64_t>(limit)); };
+  double worst = 0;
+  const auto note = [&worst](double error) { worst = std::max(worst, error); };
   if (dq_.array.size() > 0) {
-    CheckQueryRow(0, 0, 0);
-    CheckQueryRow(case_.batch - 1, case_.heads - 1, case_.sq - 1);
+    note(CheckQueryRow(0, 0, 0));
+    note(CheckQueryRow(case_.batch - 1, case_.heads - 1, case_.sq - 1));
     for (int i = 0; i < kRandomRows; ++i) {
       const int64_t batch = below(case_.batch), head = below(case_.heads), row = below(case_.sq);
-      CheckQueryRow(batch, head, row);
+      note(CheckQueryRow(batch, head, row));
     }
   }
   if (dk_.array.size() > 0) {
-    CheckKeyRow(0, 0, 0);
-    CheckKeyRow(case_.batch - 1, case_.heads_kv - 1, case_.sk - 1);
+    note(CheckKeyRow(0, 0, 0));
+    note(CheckKeyRow(case_.batch - 1, case_.heads_kv - 1, case_.sk - 1));
     for (int i = 0; i < kRandomRows; ++i) {
       const int64_t batch = below(case_.batch), head_kv = below(case_.heads_kv), key = below(case_.sk);
-      CheckKeyRow(batch, head_kv, key);
+      note(CheckKeyRow(batch, head_kv, key));
     }
   }
+  return worst;
 }
 
 }  // namespace fa::tool

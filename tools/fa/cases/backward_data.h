@@ -22,12 +22,13 @@ class BackwardData {
 
   /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure
   /// where a column is further from it than rounding explains.
-  void CheckRows() const;
+  /// @return the largest error, as a fraction of what rounding explains
+  double CheckRows() const;
 
  private:
   [[nodiscard]] check::BackwardHead Head(int64_t batch, int64_t head) const;
-  void CheckQueryRow(int64_t batch, int64_t head, int64_t row) const;
-  void CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const;
+  [[nodiscard]] double CheckQueryRow(int64_t batch, int64_t head, int64_t row) const;
+  [[nodiscard]] double CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const;
 
   const ForwardCase& case_;
   ForwardData forward_;

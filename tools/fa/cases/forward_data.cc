@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -77,7 +78,7 @@ check::HeadRows ForwardData::OutRows(int64_t batch, int64_t head) const {
   return RowsOf(out_, OutputLayout(case_.options.layout), case_.OutSizes(), batch, head);
 }
 
-void ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
+double ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
   const check::ForwardRow want =
       check::ComputeForwardRow({.q = QueryRows(batch, head),
                                 .k = KeyRows(batch, head),
@@ -86,26 +87,27 @@ void ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
                                 .sk = case_.sk,
                                 .scale = 1 / std::sqrt(static_cast<double>(case_.d)),
                                 .keeps = [&](int64_t key) { return Keeps(batch, head, row, key); }});
-  CheckRow(
+  return CheckRow(
       OutRows(batch, head), row,
       {.name = fmt::format("out[batch {}, head {}, row {}", batch, head, row), .value = want.out, .bound = want.bound});
 }
 
-void ForwardData::CheckRows() const {
+double ForwardData::CheckRows() const {
   const int64_t sequences = case_.options.layout == Layout::kTND ? case_.batch : 1;
-  CheckRows({{0, sequences * case_.sq}});
+  return CheckRows({{0, sequences * case_.sq}});
 }
 
-void ForwardData::CheckRows(const std::vector<SequenceShards::Interval>& rows) const {
+double ForwardData::CheckRows(const std::vector<SequenceShards::Interval>& rows) const {
   int64_t count = 0;
   for (const auto& [begin, end] : rows) count += end - begin;
-  if (out_.array.size() == 0 || count == 0) return;
+  double worst = 0;
+  if (out_.array.size() == 0 || count == 0) return worst;
   const bool packed = case_.options.layout == Layout::kTND;
   const auto check = [&](int64_t batch, int64_t head, int64_t at) {
     size_t interval = 0;
     for (; at >= rows[interval].end - rows[interval].begin; ++interval) at -= rows[interval].end - rows[interval].begin;
     const int64_t row = rows[interval].begin + at;
-    CheckOutRow(packed ? row / case_.sq : batch, head, packed ? row % case_.sq : row);
+    worst = std::max(worst, CheckOutRow(packed ? row / case_.sq : batch, head, packed ? row % case_.sq : row));
   };
   // The first and the last row, where masks and tails differ most, and some between.
   check(0, 0, 0);
@@ -117,6 +119,7 @@ void ForwardData::CheckRows(const std::vector<SequenceShards::Interval>& rows) c
     const int64_t batch = below(case_.batch), head = below(case_.heads), row = below(count);
     check(batch, head, row);
   }
+  return worst;
 }
 
 }  // namespace fa::tool

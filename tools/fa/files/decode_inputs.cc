@@ -22,9 +22,12 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--key", flags.key, "Keys, of the query's type or int8; with --block-table pages [pages, page size, Nkv*D]")
       ->required();
   file("--value", flags.value, "Values, likewise")->required();
-  command.add_option("--layout", flags.layout, "BNSD, BSND, BSH, SBH or BNSD_BSND")->required();
+  command.add_option("--layout", flags.layout, "Of queries and outputs")
+      ->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND")
+      ->required();
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
-  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
+  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
+      ->type_name("f32|f16|bf16");
   command.add_option("--scale", flags.scale, "Default 1/sqrt(D)");
   AddMaskFlags(command, flags.mask);
   command.get_option("--atten-mask")->description("bool, int8 or uint8, 1 = drop: [B,S], [B,Sq,S], [B,1|N,Sq,S]");
