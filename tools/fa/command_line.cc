@@ -43,6 +43,9 @@ void AddCommands(CLI::App& app) {
   FA_BENCHED_OPERATORS(FA_ADD)
 #undef FA_ADD
   AddInfo(app);
+  AddDoctor(app);
+  AddCompletion(app);
+  AddMan(app);
 }
 
 int RunCommandLine(int argc, char** argv) {

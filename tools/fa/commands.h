@@ -33,6 +33,11 @@ FA_BENCHED_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
 void AddInfo(CLI::App& app);
+/// In doctor/.
+void AddDoctor(CLI::App& app);
+/// Of the commands of `app`, which lives as long as they do; in pages/.
+void AddCompletion(CLI::App& app);
+void AddMan(CLI::App& app);
 
 }  // namespace fa::tool
 

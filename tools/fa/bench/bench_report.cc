@@ -116,8 +116,9 @@ void AddMeasureFlags(CLI::App& command, MeasureFlags& flags) {
     flags.seconds = seconds;
   };
   command
-      .add_option_function<double>("--seconds", set_seconds,
-                                   "How long to time calls, in at least three rounds; default: 2.5")
+      .add_option_function<double>(
+          "--seconds", set_seconds,
+          fmt::format("How long to time calls, in at least three rounds; default: {:g}", flags.seconds))
       ->type_name("S");
   command.add_flag("--json", flags.json, "Print one JSON object");
 }

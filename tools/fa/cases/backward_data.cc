@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -77,42 +78,46 @@ check::BackwardHead BackwardData::Head(int64_t batch, int64_t head) const {
               }};
 }
 
-void BackwardData::CheckQueryRow(int64_t batch, int64_t head, int64_t row) const {
+double BackwardData::CheckQueryRow(int64_t batch, int64_t head, int64_t row) const {
   const check::GradientRow dq = check::ComputeQueryGradient(Head(batch, head), row);
-  CheckRow(
+  return CheckRow(
       RowsOf(dq_, case_.options.layout, case_.QuerySizes(), batch, head), row,
       {.name = fmt::format("dq[batch {}, head {}, row {}", batch, head, row), .value = dq.value, .bound = dq.bound});
 }
 
-void BackwardData::CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const {
+double BackwardData::CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const {
   const Layout layout = case_.options.layout;
   const int64_t group_size = case_.heads / case_.heads_kv;
   std::vector<check::BackwardHead> group;
   for (int64_t g = 0; g < group_size; ++g) group.push_back(Head(batch, head_kv * group_size + g));
   const check::KeyGradients want = check::ComputeKeyGradients(group, key);
   const std::string place = fmt::format("[batch {}, kv head {}, key {}", batch, head_kv, key);
-  CheckRow(RowsOf(dk_, layout, case_.KeySizes(), batch, head_kv), key,
-           {.name = "dk" + place, .value = want.dk.value, .bound = want.dk.bound});
-  CheckRow(RowsOf(dv_, layout, case_.ValueSizes(), batch, head_kv), key,
-           {.name = "dv" + place, .value = want.dv.value, .bound = want.dv.bound});
+  const double dk = CheckRow(RowsOf(dk_, layout, case_.KeySizes(), batch, head_kv), key,
+                             {.name = "dk" + place, .value = want.dk.value, .bound = want.dk.bound});
+  const double dv = CheckRow(RowsOf(dv_, layout, case_.ValueSizes(), batch, head_kv), key,
+                             {.name = "dv" + place, .value = want.dv.value, .bound = want.dv.bound});
+  return std::max(dk, dv);
 }
 
-void BackwardData::CheckRows() const { CheckRows(AllRows(case_, case_.sq), AllRows(case_, case_.sk)); }
+double BackwardData::CheckRows() const { return CheckRows(AllRows(case_, case_.sq), AllRows(case_, case_.sk)); }
 
-void BackwardData::CheckRows(const std::vector<SequenceShards::Interval>& queries,
-                             const std::vector<SequenceShards::Interval>& keys) const {
+double BackwardData::CheckRows(const std::vector<SequenceShards::Interval>& queries,
+                               const std::vector<SequenceShards::Interval>& keys) const {
   constexpr int kRandomRows = 4;
+  double worst = 0;
   const bool packed = case_.options.layout == Layout::kTND;
   if (dq_.array.size() > 0) {
-    CheckSomeRows(
+    worst = CheckSomeRows(
         {.intervals = queries, .batch = case_.batch, .heads = case_.heads, .length = case_.sq, .packed = packed},
-        kRandomRows, [&](int64_t batch, int64_t head, int64_t row) { CheckQueryRow(batch, head, row); });
+        kRandomRows, [&](int64_t batch, int64_t head, int64_t row) { return CheckQueryRow(batch, head, row); });
   }
   if (dk_.array.size() > 0) {
-    CheckSomeRows(
+    const double of_keys = CheckSomeRows(
         {.intervals = keys, .batch = case_.batch, .heads = case_.heads_kv, .length = case_.sk, .packed = packed},
-        kRandomRows, [&](int64_t batch, int64_t head_kv, int64_t key) { CheckKeyRow(batch, head_kv, key); });
+        kRandomRows, [&](int64_t batch, int64_t head_kv, int64_t key) { return CheckKeyRow(batch, head_kv, key); });
+    worst = std::max(worst, of_keys);
   }
+  return worst;
 }
 
 }  // namespace fa::tool

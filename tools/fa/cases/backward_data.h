@@ -24,15 +24,16 @@ class BackwardData {
 
   /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure
   /// where a column is further from it than rounding explains.
-  void CheckRows() const;
+  /// @return the largest error, as a fraction of what rounding explains
+  double CheckRows() const;
   /// The same among rows of queries and of keys of the sequences (TND: of the pack) only.
-  void CheckRows(const std::vector<SequenceShards::Interval>& queries,
-                 const std::vector<SequenceShards::Interval>& keys) const;
+  double CheckRows(const std::vector<SequenceShards::Interval>& queries,
+                   const std::vector<SequenceShards::Interval>& keys) const;
 
  private:
   [[nodiscard]] check::BackwardHead Head(int64_t batch, int64_t head) const;
-  void CheckQueryRow(int64_t batch, int64_t head, int64_t row) const;
-  void CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const;
+  [[nodiscard]] double CheckQueryRow(int64_t batch, int64_t head, int64_t row) const;
+  [[nodiscard]] double CheckKeyRow(int64_t batch, int64_t head_kv, int64_t key) const;
 
   const ForwardCase& case_;
   ForwardData forward_;

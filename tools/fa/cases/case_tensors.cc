@@ -43,15 +43,19 @@ check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& s
           .columns = sizes.d};
 }
 
-void CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want) {
+double CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want) {
+  double worst = 0;
   for (size_t column = 0; column < want.value.size(); ++column) {
     const int64_t index = got.offset + row * got.row_stride + static_cast<int64_t>(column);
     const double value = check::LoadElement(got.data, got.dtype, index);
-    if (!(std::fabs(value - want.value[column]) <= want.bound[column])) {
+    const double error = std::fabs(value - want.value[column]);
+    if (!(error <= want.bound[column])) {
       throw Failure(fmt::format("wrong result, not timed: {}, column {}] = {}, want {} +- {}", want.name, column, value,
                                 want.value[column], want.bound[column]));
     }
+    if (error > 0) worst = std::max(worst, error / want.bound[column]);
   }
+  return worst;
 }
 
 }  // namespace fa::tool

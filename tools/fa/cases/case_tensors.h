@@ -28,7 +28,8 @@ struct ExpectedRow {
   const std::vector<double>& bound;
 };
 /// Throws Failure where a column is further from the expected value than its bound.
-void CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want);
+/// @return the largest distance, as a fraction of its bound
+double CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want);
 
 }  // namespace fa::tool
 

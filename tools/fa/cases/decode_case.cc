@@ -21,7 +21,10 @@ ForwardCaseFlags DenseFlags(const DecodeCaseFlags& flags) {
 
 void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags) {
   AddForwardCaseFlags(command, flags.forward);
-  command.get_option("--dtype")->description("f32 (default), f16, bf16, or int8: keys and values, with bf16 queries");
+  command.get_option("--dtype")
+      ->description("Default: f32; int8: keys and values, with bf16 queries")
+      ->type_name("f32|f16|bf16|int8");
+  command.get_option("--layout")->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND");
   command
       .add_option("--block-size", flags.block_size,
                   "Keys and values in pages of so many rows, in random order; 0 (default): none")

@@ -28,9 +28,9 @@ void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags) {
   command.add_option("--shape", flags.shape, "B,N,Nkv,Sq,Sk,D[,Dv]; TND: B sequences of Sq and Sk rows")
       ->type_name("N,N,...")
       ->required();
-  command.add_option("--dtype", flags.dtype,
-                     flags.takes_int8 ? "f32 (default), f16, bf16 or int8" : "f32 (default), f16 or bf16");
-  command.add_option("--layout", flags.layout, "BNSD (default), BSND, BSH, SBH, TND or BNSD_BSND");
+  command.add_option("--dtype", flags.dtype, "Of queries, keys and values; default: f32")
+      ->type_name(flags.takes_int8 ? "f32|f16|bf16|int8" : "f32|f16|bf16");
+  command.add_option("--layout", flags.layout, "Default: BNSD")->type_name("BNSD|BSND|BSH|SBH|TND|BNSD_BSND");
   AddMaskFlags(command, flags.mask);
 }
 

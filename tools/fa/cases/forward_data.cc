@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -77,7 +78,7 @@ check::HeadRows ForwardData::OutRows(int64_t batch, int64_t head) const {
   return RowsOf(out_, OutputLayout(case_.options.layout), case_.OutSizes(), batch, head);
 }
 
-void ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
+double ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
   const check::ForwardRow want =
       check::ComputeForwardRow({.q = QueryRows(batch, head),
                                 .k = KeyRows(batch, head),
@@ -86,7 +87,7 @@ void ForwardData::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
                                 .sk = case_.sk,
                                 .scale = 1 / std::sqrt(static_cast<double>(case_.d)),
                                 .keeps = [&](int64_t key) { return Keeps(batch, head, row, key); }});
-  CheckRow(
+  return CheckRow(
       OutRows(batch, head), row,
       {.name = fmt::format("out[batch {}, head {}, row {}", batch, head, row), .value = want.out, .bound = want.bound});
 }
@@ -95,17 +96,18 @@ std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_
   return {{0, (forward.options.layout == Layout::kTND ? forward.batch : 1) * length}};
 }
 
-void ForwardData::CheckRows() const { CheckRows(AllRows(case_, case_.sq)); }
+double ForwardData::CheckRows() const { return CheckRows(AllRows(case_, case_.sq)); }
 
-void ForwardData::CheckRows(const std::vector<SequenceShards::Interval>& rows) const {
-  if (out_.array.size() == 0) return;
+double ForwardData::CheckRows(const std::vector<SequenceShards::Interval>& rows) const {
+  if (out_.array.size() == 0) return 0;
   constexpr int kRandomRows = 6;
-  CheckSomeRows({.intervals = rows,
-                 .batch = case_.batch,
-                 .heads = case_.heads,
-                 .length = case_.sq,
-                 .packed = case_.options.layout == Layout::kTND},
-                kRandomRows, [&](int64_t batch, int64_t head, int64_t row) { CheckOutRow(batch, head, row); });
+  return CheckSomeRows({.intervals = rows,
+                        .batch = case_.batch,
+                        .heads = case_.heads,
+                        .length = case_.sq,
+                        .packed = case_.options.layout == Layout::kTND},
+                       kRandomRows,
+                       [&](int64_t batch, int64_t head, int64_t row) { return CheckOutRow(batch, head, row); });
 }
 
 }  // namespace fa::tool

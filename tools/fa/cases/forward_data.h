@@ -27,9 +27,10 @@ class ForwardData {
 
   /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further
   /// from it than rounding explains.
-  void CheckRows() const;
+  /// @return the largest error, as a fraction of what rounding explains
+  double CheckRows() const;
   /// The same among rows of the sequences (TND: of the pack) only.
-  void CheckRows(const std::vector<SequenceShards::Interval>& rows) const;
+  double CheckRows(const std::vector<SequenceShards::Interval>& rows) const;
 
   /// The rows that query head `head` works on.
   [[nodiscard]] check::HeadRows QueryRows(int64_t batch, int64_t head) const;
@@ -39,7 +40,7 @@ class ForwardData {
   [[nodiscard]] bool Keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const;
 
  private:
-  void CheckOutRow(int64_t batch, int64_t head, int64_t row) const;
+  [[nodiscard]] double CheckOutRow(int64_t batch, int64_t head, int64_t row) const;
 
   const ForwardCase& case_;
   Tensor q_, k_, v_, out_;

@@ -1,22 +1,25 @@
 #include "cases/some_rows.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <random>
 
 namespace fa::tool {
 
-void CheckSomeRows(const HeldRows& rows, int random,
-                   const std::function<void(int64_t batch, int64_t head, int64_t row)>& check) {
+double CheckSomeRows(const HeldRows& rows, int random,
+                     const std::function<double(int64_t batch, int64_t head, int64_t row)>& check) {
   int64_t count = 0;
   for (const auto& [begin, end] : rows.intervals) count += end - begin;
-  if (rows.batch == 0 || rows.heads == 0 || count == 0) return;
+  if (rows.batch == 0 || rows.heads == 0 || count == 0) return 0;
+  double worst = 0;
   const auto check_held = [&](int64_t batch, int64_t head, int64_t at) {
     size_t i = 0;
     for (; at >= rows.intervals[i].end - rows.intervals[i].begin; ++i) {
       at -= rows.intervals[i].end - rows.intervals[i].begin;
     }
     const int64_t row = rows.intervals[i].begin + at;
-    check(rows.packed ? row / rows.length : batch, head, rows.packed ? row % rows.length : row);
+    worst =
+        std::max(worst, check(rows.packed ? row / rows.length : batch, head, rows.packed ? row % rows.length : row));
   };
   check_held(0, 0, 0);
   check_held(rows.batch - 1, rows.heads - 1, count - 1);
@@ -26,6 +29,7 @@ void CheckSomeRows(const HeldRows& rows, int random,
     const int64_t batch = below(rows.batch), head = below(rows.heads), at = below(count);
     check_held(batch, head, at);
   }
+  return worst;
 }
 
 }  // namespace fa::tool

@@ -19,8 +19,9 @@ struct HeldRows {
 
 /// Calls check(batch, head, row) for the first and the last row, where masks and tails differ most, and `random` rows
 /// between; for none where there are none. The rows are the same in every run.
-void CheckSomeRows(const HeldRows& rows, int random,
-                   const std::function<void(int64_t batch, int64_t head, int64_t row)>& check);
+/// @return the largest error that a check gave; 0 without any
+double CheckSomeRows(const HeldRows& rows, int random,
+                     const std::function<double(int64_t batch, int64_t head, int64_t row)>& check);
 
 }  // namespace fa::tool
 

@@ -68,8 +68,8 @@ void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, Sp
     command.add_flag("--separate-value", flags.separate_value,
                      "Values in a tensor of their own; default: the keys' first columns");
   }
-  command.add_option("--dtype", flags.dtype, "bf16 (default), f16 or f32");
-  command.add_option("--layout", flags.layout, "BSND (default) or TND");
+  command.add_option("--dtype", flags.dtype, "Default: bf16")->type_name("bf16|f16|f32");
+  command.add_option("--layout", flags.layout, "Default: BSND")->type_name("BSND|TND");
   command.add_option("--sparse-mode", flags.sparse_mode, "3 (default): causal to the last key; 0: all keys")
       ->type_name("N");
 }

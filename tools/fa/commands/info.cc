@@ -27,10 +27,6 @@ const char* ForcedIsa(const ContextFlags& flags) {
 nlohmann::ordered_json ToJson(const Context& context, const char* forced_isa) {
   using Json = nlohmann::ordered_json;
   const MachineFacts machine = ReadMachineFacts();
-  Json caches = Json::array();
-  for (const CacheFacts& cache : machine.data_caches) {
-    caches.push_back({{"level", cache.level}, {"bytes", cache.bytes}, {"shared_by", cache.shared_by}});
-  }
   Json dependencies = Json::object();
   for (const auto& [name, version] : DependencyVersions()) dependencies[name] = version;
   return {{"version", FA_VERSION_STRING},
@@ -39,7 +35,7 @@ nlohmann::ordered_json ToJson(const Context& context, const char* forced_isa) {
           {"isa_detected", Name(DetectIsa())},
           {"isa_note", context.isa_note()},
           {"isa_forced", forced_isa != nullptr ? Json(forced_isa) : Json(nullptr)},
-          {"caches", caches},
+          {"caches", ToJson(machine.data_caches)},
           {"numa_nodes", machine.numa_nodes},
           {"numa_policy", context.numa() == NumaPolicy::kSpread ? "spread" : "ignore"},
           {"threads", context.threads()},

@@ -4,23 +4,17 @@
 #include <fmt/format.h>
 
 #include <CLI/Version.hpp>
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "commands/system_files.h"
+
 namespace fa::tool {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string FirstLine(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::string CpuName() {
   std::ifstream file("/proc/cpuinfo");
@@ -29,20 +23,6 @@ std::string CpuName() {
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "";
-}
-
-/// The number of elements of a list: 5 for "0-3,8".
-int64_t CountOfList(const std::string& list) {
-  int64_t count = 0;
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const std::string range = list.substr(begin, end - begin);
-    const size_t dash = range.find('-');
-    const int64_t first = std::atoll(range.c_str());
-    count += dash == std::string::npos ? 1 : std::atoll(range.c_str() + dash + 1) - first + 1;
-    begin = end + 1;
-  }
-  return count;
 }
 
 /// Bytes of "48K", "2048K", "32M".
@@ -88,6 +68,14 @@ std::string OpenBlasVersion() {
 }
 
 }  // namespace
+
+nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const CacheFacts& cache : caches) {
+    list.push_back({{"level", cache.level}, {"bytes", cache.bytes}, {"shared_by", cache.shared_by}});
+  }
+  return list;
+}
 
 MachineFacts ReadMachineFacts() {
   MachineFacts facts{.cpu = CpuName(), .data_caches = DataCaches(), .numa_nodes = 1};

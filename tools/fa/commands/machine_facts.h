@@ -2,6 +2,7 @@
 #define FA_TOOLS_FA_COMMANDS_MACHINE_FACTS_H_
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ struct CacheFacts {
   int64_t bytes = 0;
   int64_t shared_by = 0;  ///< hardware threads that share the cache
 };
+
+[[nodiscard]] nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches);
 
 /// What the operating system says about this machine; what it does not say is empty.
 struct MachineFacts {

@@ -59,7 +59,7 @@ void AddPlanMerge(CLI::App& plan) {
   CLI::App* command = plan.add_subcommand("merge", "Plan of a merge of two partial results");
   const auto flags = std::make_shared<Flags>();
   command->add_option("--shape", flags->shape, fmt::format("{}, default {}", kSizes, flags->shape))->type_name(kSizes);
-  command->add_option("--dtype", flags->dtype, "f32, f16 or bf16, default bf16");
+  command->add_option("--dtype", flags->dtype, "Default: bf16")->type_name("f32|f16|bf16");
   AddContextFlags(*command, flags->context);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { Run(*flags); });

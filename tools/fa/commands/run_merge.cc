@@ -92,10 +92,10 @@ void AddRunMerge(CLI::App& run) {
   const auto file = [command](const char* flag, std::string& path, const char* text) {
     command->add_option(flag, path, text)->type_name("NPY")->required();
   };
-  command->add_option("--layout", flags->layout, "SBH, BNSD, TND, BSND or BSH")->required();
+  command->add_option("--layout", flags->layout, "Of the outputs")->type_name("SBH|BNSD|TND|BSND|BSH")->required();
   command->add_option("--head-num", flags->head_num, "Heads, for SBH and BSH; default: from the statistics")
       ->type_name("N");
-  command->add_option("--dtype", flags->dtype, "bf16: uint16 files are bf16 bits");
+  command->add_option("--dtype", flags->dtype, "bf16: uint16 files are bf16 bits")->type_name("f32|f16|bf16");
   file("--prev-out", flags->prev_out, "First partial output");
   file("--prev-max", flags->prev_max, "Its row maximum, float32 [B,N,S], TND [T,N]");
   file("--prev-sum", flags->prev_sum, "Its row sum, likewise");

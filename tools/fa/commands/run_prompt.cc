@@ -135,7 +135,8 @@ void AddPromptFlags(CLI::App& command, Flags& flags) {
   file("--softmax-max", flags.softmax_max, "Row maximum, float32 [B,N,Sq], TND [T,N]; not of int8 inputs");
   file("--softmax-sum", flags.softmax_sum, "Row sum of exp(score - max), likewise");
   file("--lse", flags.lse, "max + ln(sum), likewise");
-  command.add_option("--out-dtype", flags.out_dtype, "f32, f16, bf16 or int8; default: the query's type, f16 for int8");
+  command.add_option("--out-dtype", flags.out_dtype, "Default: the query's type, f16 for int8")
+      ->type_name("f32|f16|bf16|int8");
 }
 
 }  // namespace

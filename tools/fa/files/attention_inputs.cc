@@ -21,9 +21,12 @@ void AddOperandFlags(CLI::App& command, AttentionFlags& flags) {
   file("--query", flags.query, "Queries, in the layout's own shape");
   file("--key", flags.key, "Keys");
   file("--value", flags.value, "Values");
-  command.add_option("--layout", flags.layout, "BNSD, BSND, BSH, SBH, TND or BNSD_BSND")->required();
+  command.add_option("--layout", flags.layout, "Of all tensors")
+      ->type_name("BNSD|BSND|BSH|SBH|TND|BNSD_BSND")
+      ->required();
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
-  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
+  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
+      ->type_name("f32|f16|bf16");
   command.add_option("--scale", flags.scale, "Default 1/sqrt(D + Drope)");
 }
 

@@ -24,9 +24,12 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--value", flags.value, "Values, likewise")->required();
   file("--query-rope", flags.query_rope, "Second part of split heads: scores are Q K^T + Qr Kr^T");
   file("--key-rope", flags.key_rope, "Likewise, in the form of --key");
-  command.add_option("--layout", flags.layout, "BNSD, BSND, BSH, SBH or BNSD_BSND")->required();
+  command.add_option("--layout", flags.layout, "Of queries and outputs")
+      ->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND")
+      ->required();
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
-  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
+  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
+      ->type_name("f32|f16|bf16");
   command.add_option("--scale", flags.scale, "Default 1/sqrt(D + Drope)");
   AddMaskFlags(command, flags.mask);
   command.get_option("--atten-mask")->description("bool, int8 or uint8, 1 = drop: [B,S], [B,Sq,S], [B,1|N,Sq,S]");

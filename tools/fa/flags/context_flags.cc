@@ -11,8 +11,11 @@ namespace fa::tool {
 
 void AddContextFlags(CLI::App& command, ContextFlags& flags) {
   command.add_option("--threads", flags.threads, "Threads; 0: FA_NUM_THREADS, else one per core")->type_name("N");
-  command.add_option("--isa", flags.isa, IsaNames() + "; default: the CPU's best")->type_name("LEVEL");
-  command.add_option("--accumulation", flags.accumulation, "deterministic (default) or atomic-free")->type_name("MODE");
+  std::string levels;
+  for (const Isa isa : AllIsas()) levels.append(levels.empty() ? "" : "|").append(Name(isa));
+  command.add_option("--isa", flags.isa, "Instruction-set level; default: the CPU's best")->type_name(levels);
+  command.add_option("--accumulation", flags.accumulation, "Order of sums; default: deterministic")
+      ->type_name("deterministic|atomic-free");
 }
 
 void AddContextFlags(CLI::App& command, PlanContextFlags& flags) {

@@ -47,7 +47,7 @@ void AddCutFlags(CLI::App& command, CutFlags& flags) {
   command.add_option("--cut", flags.cut,
                      "Rows of each rank: zigzag (default), contiguous, or begin,end,begin,end... per rank, ranks "
                      "separated by ':'");
-  command.add_option("--strategy", flags.strategy, "What travels: auto (default), heads or sequence");
+  command.add_option("--strategy", flags.strategy, "What travels; default: auto")->type_name("auto|heads|sequence");
   command
       .add_option("--heads-in-flight", flags.heads_in_flight,
                   "kv heads that a rank works on at a time; default: one, backward: by plan")

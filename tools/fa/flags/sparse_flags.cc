@@ -37,8 +37,9 @@ IndexerTarget TargetOf(const SparseFlags& flags) {
 }
 
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--layout", flags.layout, "BSND or TND")->required();
-  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file");
+  command.add_option("--layout", flags.layout, "Of all tensors")->type_name("BSND|TND")->required();
+  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
+      ->type_name("f32|f16|bf16");
   command.add_option("--sparse-mode", flags.sparse_mode, "3 (default): causal to the last key; 0: all keys")
       ->type_name("N");
   command
@@ -69,9 +70,11 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags) {
 }
 
 void AddLossFlags(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--reduction", flags.reduction, "sum (default) over the query tokens, or mean");
-  command.add_option("--target", flags.target,
-                     "head-mean (default) of the attention's probabilities, or l1: divided by its sum");
+  command.add_option("--reduction", flags.reduction, "Over the query tokens; default: sum")->type_name("sum|mean");
+  command
+      .add_option("--target", flags.target,
+                  "head-mean (default) of the attention's probabilities, or l1: divided by its sum")
+      ->type_name("head-mean|l1");
 }
 
 }  // namespace fa::tool

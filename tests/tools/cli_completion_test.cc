@@ -1,0 +1,213 @@
+// Completion and man pages say what the commands' own tables say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "command_line.h"
+#include "pages/command_tree.h"
+#include "tools/cli_run.h"
+#include "tools/scratch_folder.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+std::vector<std::string> WordsOf(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+tool::CommandEntry Tree() {
+  CLI::App app;
+  tool::AddCommands(app);
+  return tool::ReadCommandTree(app);
+}
+
+/// The script for the shell, in a file.
+class Completion {
+ public:
+  explicit Completion(const std::string& shell) {
+    const CliResult result = RunCli("completion " + shell);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    path_ = folder_.Write("fa", result.out);
+    text_ = result.out;
+    (void)folder_.Write("tensor.npy", "");
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] std::string folder() const { return folder_.Path(""); }
+
+ private:
+  ScratchFolder folder_;
+  std::string path_, text_;
+};
+
+/// What bash offers for the words, the last of which is not finished.
+std::vector<std::string> BashOffers(const Completion& completion, const std::string& words) {
+  const CliResult result = RunCommand("cd '" + completion.folder() + "' && bash",
+                                      "-c \"source '" + completion.path() + "'; COMP_WORDS=(" + words +
+                                          "); COMP_CWORD=\\$((\\${#COMP_WORDS[@]} - 1)); "
+                                          "_fa; echo \\${COMPREPLY[*]}\"",
+                                      "");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "") << words;
+  return WordsOf(result.out);
+}
+
+TEST(CliCompletion, BashOffersCommandsFlagsAndValues) {
+  const Completion bash("bash");
+  EXPECT_THAT(BashOffers(bash, "fa ''"), IsSupersetOf({"run", "plan", "bench", "info", "doctor", "completion", "man"}));
+  EXPECT_THAT(BashOffers(bash, "fa run sparse"), UnorderedElementsAre("sparse-forward", "sparse-backward"));
+  EXPECT_THAT(BashOffers(bash, "fa run forward --lay"), ElementsAre("--layout"));
+  EXPECT_THAT(BashOffers(bash, "fa run forward --query q --layout BS"), UnorderedElementsAre("BSND", "BSH"));
+  EXPECT_THAT(BashOffers(bash, "fa run sparse-forward --layout ''"), UnorderedElementsAre("BSND", "TND"));
+  EXPECT_THAT(BashOffers(bash, "fa plan forward --accumulation = at"), ElementsAre("atomic-free"));
+  EXPECT_THAT(BashOffers(bash, "fa plan forward --accumulation ="),
+              UnorderedElementsAre("deterministic", "atomic-free"));
+  EXPECT_THAT(BashOffers(bash, "fa run forward --query t"), ElementsAre("tensor.npy"));
+  EXPECT_THAT(BashOffers(bash, "fa run forward --threads ''"), IsEmpty());
+  EXPECT_THAT(BashOffers(bash, "fa completion ''"), IsSupersetOf({"bash", "zsh", "fish"}));
+  EXPECT_THAT(BashOffers(bash, "fa walk ''"), IsEmpty());
+}
+
+TEST(CliCompletion, FishOffersCommandsFlagsAndValues) {
+  if (RunCommand("command -v fish", "", "").exit_code != 0) GTEST_SKIP() << "no fish";
+  const Completion fish("fish");
+  const auto offers = [&](const std::string& line) {
+    const CliResult result =
+        RunCommand("HOME='" + fish.folder() + "' fish",
+                   "--no-config -c \"source '" + fish.path() + "'; complete -C '" + line + "' | cut -f1\"", "");
+    EXPECT_EQ(result.err, "") << line;
+    return WordsOf(result.out);
+  };
+  EXPECT_THAT(offers("fa ru"), ElementsAre("run"));
+  EXPECT_THAT(offers("fa run sparse-"), UnorderedElementsAre("sparse-forward", "sparse-backward"));
+  EXPECT_THAT(offers("fa run forward --lay"), ElementsAre("--layout"));
+  EXPECT_THAT(offers("fa run sparse-forward --layout T"), ElementsAre("TND"));
+  EXPECT_THAT(offers("fa completion z"), ElementsAre("zsh"));
+}
+
+TEST(CliCompletion, ZshReadsItsScript) {
+  if (RunCommand("command -v zsh", "", "").exit_code != 0) GTEST_SKIP() << "no zsh";
+  const Completion zsh("zsh");
+  // The builtins of the completion system print what they are told.
+  const auto offers = [&](const std::string& words, int current) {
+    const CliResult result =
+        RunCommand("zsh",
+                   "-fc \"compadd() { print -l -- \\$@ }; _files() { print files }; _message() { }; "
+                   "_describe() { print -l -- \\${(P)2%%:*} }; words=(" +
+                       words + "); CURRENT=" + std::to_string(current) + "; source '" + zsh.path() + "'\"",
+                   "");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err, "") << words;
+    return WordsOf(result.out);
+  };
+  EXPECT_THAT(offers("fa ''", 2), IsSupersetOf({"run", "plan", "bench", "info", "doctor", "completion", "man"}));
+  EXPECT_THAT(offers("fa run forward ''", 4), IsSupersetOf({"--layout", "--query"}));
+  EXPECT_THAT(offers("fa run sparse-forward --layout ''", 5), UnorderedElementsAre("BSND", "TND"));
+  EXPECT_THAT(offers("fa run forward --query ''", 5), ElementsAre("files"));
+  EXPECT_THAT(offers("fa run forward --threads ''", 5), IsEmpty());
+}
+
+TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
+  const std::string bash = Completion("bash").text(), zsh = Completion("zsh").text(), fish = Completion("fish").text();
+  size_t flags = 0;
+  tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {
+    const std::string at = command.Path();
+    for (const tool::OptionEntry& option : command.options) {
+      if (!option.is_flag()) continue;
+      ++flags;
+      const std::string fish_line = "'__fa_at " + at + "' -l " + option.name.substr(2) + " ";
+      EXPECT_THAT(fish, HasSubstr(fish_line));
+      if (option.value.empty()) continue;
+      const std::string pattern = "'" + at + ":" + option.name + "') ";
+      EXPECT_THAT(bash, HasSubstr(pattern));
+      EXPECT_THAT(zsh, HasSubstr(pattern));
+    }
+  });
+  EXPECT_GT(flags, 300u);
+}
+
+/// A value that a flag offers is one that its command takes: the error, if there is one, is about something else.
+TEST(CliCompletion, OfferedValuesAreAccepted) {
+  tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {
+    if (command.path.size() != 2 || command.path[0] != "plan") return;
+    for (const tool::OptionEntry& option : command.options) {
+      for (const std::string& choice : option.choices) {
+        std::string words = command.Path() + " " + option.name + " " + choice;
+        if (option.name == "--isa") words += " --cores 2";
+        if (option.name == "--strategy") words += " --ranks 2";
+        if (command.path[1].find("index") != std::string::npos || command.path[1].starts_with("sparse")) {
+          words += " --shape 1,8,40,90,64,32";
+        } else {
+          words += command.path[1] == "merge" ? "" : " --shape 1,2,2,8,8,16";
+        }
+        const CliResult result = RunCli(words);
+        EXPECT_THAT(result.err, Not(HasSubstr(option.name + ":"))) << words;
+      }
+    }
+  });
+}
+
+TEST(CliCompletion, BadWordsAreNamed) {
+  const CliResult shell = RunCli("completion tcsh"), page = RunCli("man fa-walk");
+  EXPECT_EQ(shell.exit_code, 2);
+  EXPECT_EQ(shell.err, "fa: SHELL: 'tcsh', want bash, zsh or fish\n");
+  EXPECT_EQ(page.exit_code, 2);
+  EXPECT_THAT(page.err, AllOf(HasSubstr("PAGE: 'fa-walk'"), HasSubstr("fa-plan")));
+  EXPECT_TRUE(page.HasOneLineOfError());
+}
+
+TEST(CliMan, PagesHaveEveryFlagAndGoodTroff) {
+  const ScratchFolder folder;
+  ASSERT_EQ(RunCli("man --out '" + folder.Path("") + "'").exit_code, 0);
+  const tool::CommandEntry fa = Tree();
+  std::vector<std::string> want = {"fa.1"};
+  for (const tool::CommandEntry& command : fa.commands) want.push_back("fa-" + command.path.back() + ".1");
+  std::sort(want.begin(), want.end());
+  EXPECT_EQ(folder.Names(), want);
+  tool::ForEachCommand(fa, [&](const tool::CommandEntry& command) {
+    const std::string page = folder.Read(command.path.empty() ? "fa.1" : "fa-" + command.path.front() + ".1");
+    for (const char* section : {".TH fa", ".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n", ".SH EXIT STATUS\n"}) {
+      EXPECT_THAT(page, HasSubstr(section)) << command.Path();
+    }
+    if (command.path.size() == 2) {
+      EXPECT_THAT(page, HasSubstr("\\fBfa " + command.path[0] + " "));
+    }
+    for (const tool::OptionEntry& option : command.options) {
+      std::string name;
+      for (const char letter : option.name) name += letter == '-' ? "\\-" : std::string(1, letter);
+      EXPECT_THAT(page, HasSubstr(name)) << command.Path();
+    }
+  });
+  if (RunCommand("command -v groff", "", "").exit_code != 0) GTEST_SKIP() << "no groff: the pages are not rendered";
+  for (const std::string& name : want) {
+    const CliResult rendered = RunCommand("groff", "-man -Tascii -P-cbou -ww '" + folder.Path(name) + "'", "");
+    EXPECT_EQ(rendered.exit_code, 0) << name;
+    EXPECT_EQ(rendered.err, "") << name;
+    EXPECT_THAT(rendered.out, HasSubstr("EXIT STATUS")) << name;
+  }
+}
+
+TEST(CliMan, OnePageIsPrinted) {
+  const CliResult all = RunCli("man"), run = RunCli("man fa-run");
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_THAT(all.out, HasSubstr(".TH fa 1"));
+  EXPECT_THAT(run.out, HasSubstr(".TH fa\\-run 1"));
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,75 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "fa/context.h"
+#include "tools/cli_run.h"
+
+namespace fa::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kShort = "doctor --seconds 0.01 --threads 1";
+
+TEST(CliDoctor, TestsEveryLevelOfThisCpu) {
+  const CliResult result = RunCli(std::string(kShort) + " --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["ok"], true);
+  std::set<std::string> want, got;
+  for (const Isa isa : AllIsas()) {
+    if (Includes(DetectIsa(), isa) && isa != Isa::kAmxEmulated) want.insert(Name(isa));
+  }
+  for (const json& test : report["self_test"]) {
+    got.insert(test["isa"]);
+    EXPECT_EQ(test["wrong"], json(nullptr)) << test;
+    EXPECT_LE(test["error"].get<double>(), 1) << test;
+    EXPECT_GT(test["gflops"].get<double>(), 0) << test;
+    EXPECT_DOUBLE_EQ(test["fraction"].get<double>(), test["gflops"].get<double>() / test["peak_gflops"].get<double>());
+  }
+  EXPECT_EQ(got, want);
+  // Random numbers are rounded somewhere: an error of exactly 0 everywhere would mean that nothing was compared.
+  EXPECT_GT(report["self_test"][0]["error"].get<double>(), 0);
+}
+
+TEST(CliDoctor, PageNamesVariablesThatHurt) {
+  const CliResult result = RunCli(kShort, "FA_FORCE_ISA=portable OMP_PROC_BIND=close");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* part : {"machine\n", "self-test\n", "findings\n", "  FA_FORCE_ISA=portable: ",
+                           "  OMP_PROC_BIND=close: ", "portable (highest here", "backward", "int8"}) {
+    EXPECT_THAT(result.out, HasSubstr(part));
+  }
+  EXPECT_THAT(result.out, Not(HasSubstr("wrong\n")));
+}
+
+TEST(CliDoctor, ColoursAreForTerminals) {
+  constexpr const char* kEscape = "\x1b[33m";
+  const std::string words = std::string(FA_CLI_COMMAND) + " " + kShort;
+  EXPECT_THAT(RunCli(kShort, "TERM=xterm FA_FORCE_ISA=portable").out, Not(HasSubstr(kEscape)));
+  const auto on_terminal = [&](const std::string& environment) {
+    return RunCommand("script -qec \"" + words + "\" /dev/null", "", environment + " FA_FORCE_ISA=portable");
+  };
+  const CliResult coloured = on_terminal("TERM=xterm NO_COLOR=");
+  ASSERT_EQ(coloured.exit_code, 0) << coloured.out;
+  EXPECT_THAT(coloured.out, HasSubstr(std::string(kEscape) + "FA_FORCE_ISA=portable"));
+  EXPECT_THAT(on_terminal("TERM=dumb NO_COLOR=").out, Not(HasSubstr(kEscape)));
+  EXPECT_THAT(on_terminal("TERM=xterm NO_COLOR=1").out, Not(HasSubstr(kEscape)));
+}
+
+TEST(CliDoctor, BadArgumentsNameTheFlag) {
+  for (const char* flags : {"--seconds 0", "--threads -1", "--isa avx3"}) {
+    const CliResult result = RunCli(std::string("doctor ") + flags);
+    EXPECT_EQ(result.exit_code, 2) << flags;
+    EXPECT_TRUE(result.HasOneLineOfError()) << flags;
+    EXPECT_EQ(result.out, "") << flags;
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

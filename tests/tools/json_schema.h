@@ -1,0 +1,32 @@
+#ifndef FA_TESTS_TOOLS_JSON_SCHEMA_H_
+#define FA_TESTS_TOOLS_JSON_SCHEMA_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace fa::test {
+
+/// A JSON schema of those words of draft 2020-12 that docs/schema uses. Any other word makes every value wrong, so that
+/// no schema says what is not looked at.
+class JsonSchema {
+ public:
+  explicit JsonSchema(nlohmann::json document) : document_(std::move(document)) {}
+
+  /// What is wrong with the value, line by line, by the schema `name` of $defs; empty: nothing.
+  [[nodiscard]] std::vector<std::string> Errors(const std::string& name, const nlohmann::json& value) const;
+  /// The names of $defs.
+  [[nodiscard]] std::vector<std::string> Names() const;
+
+ private:
+  void Check(const nlohmann::json& schema, const nlohmann::json& value, const std::string& place,
+             std::vector<std::string>& errors) const;
+  void CheckObject(const nlohmann::json& schema, const nlohmann::json& value, const std::string& place,
+                   std::vector<std::string>& errors) const;
+
+  nlohmann::json document_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_TOOLS_JSON_SCHEMA_H_

@@ -1,0 +1,37 @@
+#ifndef FA_TOOLS_FA_CASES_INT8_DATA_H_
+#define FA_TOOLS_FA_CASES_INT8_DATA_H_
+
+#include <cstdint>
+
+#include "cases/forward_case.h"
+#include "fa/prompt_flash_attention.h"
+#include "files/tensors.h"
+
+namespace fa::tool {
+
+/// Memory for an int8 case of prompt attention: random bytes, the same in every run.
+class Int8Data {
+ public:
+  explicit Int8Data(const ForwardCase& prompt);
+
+  /// The call on this memory.
+  [[nodiscard]] const PromptAttentionArgs& args() const { return args_; }
+  /// Bytes of the inputs and the output, each counted once.
+  [[nodiscard]] double bytes() const;
+
+  /// Compares the first row, the last row and some between with plain loops in double. Throws Failure where a column is
+  /// further from them than rounding explains.
+  /// @return the largest error, as a fraction of what rounding explains
+  double CheckRows() const;
+
+ private:
+  [[nodiscard]] double CheckOutRow(int64_t batch, int64_t head, int64_t row) const;
+
+  const ForwardCase& case_;
+  PromptAttentionArgs args_;
+  Tensor q_, k_, v_, out_;
+};
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_INT8_DATA_H_

@@ -1,0 +1,17 @@
+#ifndef FA_TOOLS_FA_COMMANDS_SYSTEM_FILES_H_
+#define FA_TOOLS_FA_COMMANDS_SYSTEM_FILES_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace fa::tool {
+
+/// The first line of a file of the kernel; empty where there is no such file.
+[[nodiscard]] std::string FirstLine(const std::filesystem::path& path);
+/// The number of elements of a list: 5 for "0-3,8".
+[[nodiscard]] int64_t CountOfList(const std::string& list);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_COMMANDS_SYSTEM_FILES_H_

@@ -1,0 +1,31 @@
+#ifndef FA_TOOLS_FA_DOCTOR_REPORT_H_
+#define FA_TOOLS_FA_DOCTOR_REPORT_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "commands/machine_facts.h"
+#include "doctor/findings.h"
+#include "doctor/self_test.h"
+#include "doctor/system_facts.h"
+#include "fa/context.h"
+
+namespace fa::tool {
+
+/// What the doctor has seen.
+struct DoctorReport {
+  const Context& context;
+  MachineFacts machine;
+  SystemFacts system;
+  std::vector<Finding> variables = {}, settings = {}, wrong = {};
+  std::vector<SelfTestResult> self_test = {};
+};
+
+[[nodiscard]] nlohmann::ordered_json ToJson(const DoctorReport& report);
+/// One page; where stdout is a terminal, in colours.
+[[nodiscard]] std::string ToText(const DoctorReport& report);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_DOCTOR_REPORT_H_

@@ -1,0 +1,120 @@
+#include "doctor/self_test.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "bench/timing.h"
+#include "cases/backward_data.h"
+#include "cases/forward_data.h"
+#include "cases/int8_data.h"
+#include "cases/prompt_case.h"
+#include "fa/plan.h"
+#include "flags/failure.h"
+#include "peak/fma_peak.h"
+
+namespace fa::tool {
+namespace {
+
+struct Subject {
+  const char* op;
+  const char* dtype;
+};
+constexpr Subject kSubjects[] = {
+    {"forward", "f32"}, {"forward", "f16"}, {"forward", "bf16"}, {"backward", "f32"}, {"prompt", "int8"}};
+
+/// A call with the check of its results.
+struct TestedCall {
+  std::function<void()> call;
+  std::function<double()> check;  ///< @return the error; throws Failure
+};
+
+/// Calls, checks and times.
+void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall& tested, DType dtype, double seconds,
+                 SelfTestResult& result) {
+  tested.call();
+  result.error = tested.check();
+  result.kernel = fmt::format("{}", fmt::join(info.kernels, "+"));
+  // Of a subject's time, calls get half and the yardstick, measured up to ten times, the other half.
+  constexpr double kCalls = 0.5, kPeak = 0.05, kRound = 1e-3;
+  const Timing timing = Measure({.seconds = kCalls * seconds,
+                                 .call = tested.call,
+                                 .between =
+                                     [&](double) {
+                                       const double peak = bench::MeasurePeakGflops(context.threads(), context.isa(),
+                                                                                    dtype, kPeak * seconds, kRound);
+                                       result.peak_gflops = std::max(result.peak_gflops, peak);
+                                     },
+                                 .progress = [](int) {}});
+  result.gflops = info.flops / timing.best * 1e-9;
+}
+
+void Test(const Subject& subject, Context& context, double seconds, SelfTestResult& result) {
+  // A head per thread, at least four, which take a portable thread some 10 ms; 250 rows and keys end in part of a tile.
+  const ForwardCase sizes({.shape = fmt::format("1,{0},{0},250,250,64", std::max(4, context.threads())),
+                           .dtype = subject.dtype,
+                           .takes_int8 = true,
+                           .mask = {}});
+  Workspace workspace;
+  if (std::string(subject.op) == "backward") {
+    auto plan = PlanFlashAttentionGrad(sizes.GradArgs(), sizes.options, &context);
+    ThrowUnlessOk(plan.status());
+    BackwardData data(sizes, context);
+    const AttentionGradArgs args = data.Args();
+    const TestedCall tested = {[&] { ThrowUnlessOk(plan->Run(args, workspace)); }, [&] { return data.CheckRows(); }};
+    return MeasureCall(context, plan->info(), tested, sizes.dtype, seconds, result);
+  }
+  if (std::string(subject.op) == "prompt") {
+    auto plan = PlanPromptFlashAttention(PromptArgsOf(sizes), PromptOptionsOf(sizes), &context);
+    ThrowUnlessOk(plan.status());
+    const Int8Data data(sizes);
+    const TestedCall tested = {[&] { ThrowUnlessOk(plan->Run(data.args(), workspace)); },
+                               [&] { return data.CheckRows(); }};
+    return MeasureCall(context, plan->info(), tested, sizes.dtype, seconds, result);
+  }
+  auto plan = PlanFlashAttention(sizes.args, sizes.options, &context);
+  ThrowUnlessOk(plan.status());
+  ForwardData data(sizes);
+  const AttentionArgs args = data.Args();
+  const TestedCall tested = {[&] { ThrowUnlessOk(plan->Run(args, workspace)); }, [&] { return data.CheckRows(); }};
+  MeasureCall(context, plan->info(), tested, sizes.dtype, seconds, result);
+}
+
+/// The levels of this CPU, without the one that only tests use.
+std::vector<Isa> LevelsHere() {
+  std::vector<Isa> levels;
+  for (const Isa isa : AllIsas()) {
+    if (isa != Isa::kAmxEmulated && Includes(DetectIsa(), isa)) levels.push_back(isa);
+  }
+  return levels;
+}
+
+}  // namespace
+
+std::vector<SelfTestResult> RunSelfTest(const ContextFlags& context, double seconds,
+                                        const std::function<void(const std::string& what)>& progress) {
+  const std::vector<Isa> levels = LevelsHere();
+  const double share = seconds / static_cast<double>(levels.size() * std::size(kSubjects));
+  std::vector<SelfTestResult> results;
+  for (const Isa level : levels) {
+    ContextFlags flags = context;
+    flags.isa = Name(level);
+    const std::unique_ptr<Context> of_level = MakeContext(flags);
+    for (const Subject& subject : kSubjects) {
+      SelfTestResult result = {.isa = flags.isa, .op = subject.op, .dtype = subject.dtype};
+      progress(fmt::format("{} {} {}", result.isa, result.op, result.dtype));
+      try {
+        if (of_level->isa() != level) throw Failure(of_level->isa_note());
+        Test(subject, *of_level, share, result);
+      } catch (const Failure& failure) {
+        result = {.isa = flags.isa, .op = subject.op, .dtype = subject.dtype, .wrong = failure.what()};
+      }
+      results.push_back(std::move(result));
+    }
+  }
+  return results;
+}
+
+}  // namespace fa::tool

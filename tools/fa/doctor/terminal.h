@@ -1,0 +1,17 @@
+#ifndef FA_TOOLS_FA_DOCTOR_TERMINAL_H_
+#define FA_TOOLS_FA_DOCTOR_TERMINAL_H_
+
+#include <string>
+#include <string_view>
+
+namespace fa::tool {
+
+enum class Colour { kGreen, kYellow, kRed };
+
+/// The text in that colour where standard output is a terminal that has colours and the variable NO_COLOR is not set;
+/// elsewhere the text as it is.
+[[nodiscard]] std::string Painted(Colour colour, std::string_view text);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_DOCTOR_TERMINAL_H_

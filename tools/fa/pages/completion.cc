@@ -1,0 +1,166 @@
+#include "pages/completion.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iterator>
+#include <string_view>
+
+namespace fa::tool {
+namespace {
+
+/// In single quotes, as all three shells read them.
+std::string Quoted(std::string_view text, const char* quote = "'\\''") {
+  std::string quoted = "'";
+  for (const char letter : text) quoted += letter == '\'' ? std::string(quote) : std::string(1, letter);
+  return quoted + "'";
+}
+
+/// The words that may follow the path of a command: those of its commands, its flags and its argument.
+std::vector<std::string> WordsAfter(const CommandEntry& command) {
+  std::vector<std::string> words;
+  for (const CommandEntry& below : command.commands) words.push_back(below.path.back());
+  for (const OptionEntry& option : command.options) {
+    if (option.is_flag()) {
+      words.push_back(option.name);
+    } else {
+      words.insert(words.end(), option.choices.begin(), option.choices.end());
+    }
+  }
+  return words;
+}
+
+/// A line per flag with a value: `line(pattern, option)`, where the pattern is "run forward:--layout".
+template <typename Line>
+std::string LinesOfValues(const CommandEntry& fa, Line line) {
+  std::string text;
+  ForEachCommand(fa, [&](const CommandEntry& command) {
+    for (const OptionEntry& option : command.options) {
+      if (option.is_flag() && !option.value.empty()) text += line(command.Path() + ":" + option.name, option);
+    }
+  });
+  return text;
+}
+
+constexpr const char* kBashHead = R"(# bash completion of fa, made by `fa completion bash`
+
+_fa() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command="" word i
+  if [[ $cur == "=" ]]; then
+    cur=""
+  elif [[ $prev == "=" ]]; then
+    prev=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    word=${COMP_WORDS[i]}
+    [[ $word == -* ]] && break
+    command+="${command:+ }$word"
+  done
+  COMPREPLY=()
+)";
+
+constexpr const char* kZshHead = R"(#compdef fa
+# zsh completion of fa, made by `fa completion zsh`
+
+_fa() {
+  local command="" word prev=${words[CURRENT-1]}
+  local -a entries
+  for word in ${words[2,CURRENT-1]}; do
+    [[ $word == -* ]] && break
+    command+="${command:+ }$word"
+  done
+)";
+
+constexpr const char* kFishHead = R"(# fish completion of fa, made by `fa completion fish`
+
+function __fa_at
+  set -l words (commandline -opc)
+  set -e words[1]
+  set -l command
+  for word in $words
+    string match -q -- '-*' $word; and break
+    set -a command $word
+  end
+  test "$command" = "$argv"
+end
+complete -c fa -f
+)";
+
+}  // namespace
+
+std::string BashCompletion(const CommandEntry& fa) {
+  std::string text = kBashHead;
+  text += "  case $command:$prev in\n";
+  text += LinesOfValues(fa, [](const std::string& at, const OptionEntry& option) {
+    const std::string reply = option.takes_file()
+                                  ? "compgen -f -- \"$cur\""
+                                  : fmt::format("compgen -W '{}' -- \"$cur\"", fmt::join(option.choices, " "));
+    if (!option.takes_file() && option.choices.empty()) return fmt::format("    '{}') return ;;\n", at);
+    return fmt::format("    '{}') mapfile -t COMPREPLY < <({}); return ;;\n", at, reply);
+  });
+  text += "  esac\n  local words=\"\"\n  case $command in\n";
+  ForEachCommand(fa, [&](const CommandEntry& command) {
+    text += fmt::format("    '{}') words='{}' ;;\n", command.Path(), fmt::join(WordsAfter(command), " "));
+  });
+  return text +
+         "  esac\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
+         "complete -o filenames -F _fa fa\n";
+}
+
+std::string ZshCompletion(const CommandEntry& fa) {
+  // _describe wants "word:text", with colons of the word escaped; no word of fa has one.
+  const auto described = [](const std::string& word, const std::string& help) { return Quoted(word + ":" + help); };
+  std::string text = kZshHead;
+  text += "  case $command:$prev in\n";
+  text += LinesOfValues(fa, [](const std::string& at, const OptionEntry& option) {
+    if (option.takes_file()) return fmt::format("    '{}') _files; return ;;\n", at);
+    if (option.choices.empty()) return fmt::format("    '{}') _message '{}'; return ;;\n", at, option.value);
+    return fmt::format("    '{}') compadd {}; return ;;\n", at, fmt::join(option.choices, " "));
+  });
+  text += "  esac\n  case $command in\n";
+  ForEachCommand(fa, [&](const CommandEntry& command) {
+    text += fmt::format("    '{}') entries=(\n", command.Path());
+    for (const CommandEntry& below : command.commands) {
+      text += "      " + described(below.path.back(), below.text) + "\n";
+    }
+    for (const OptionEntry& option : command.options) {
+      if (option.is_flag()) text += "      " + described(option.name, option.text) + "\n";
+      for (const std::string& choice : option.choices) {
+        if (!option.is_flag()) text += "      " + described(choice, option.text) + "\n";
+      }
+    }
+    text += "    ) ;;\n";
+  });
+  return text + "  esac\n  _describe fa entries\n}\n\n_fa \"$@\"\n";
+}
+
+std::string FishCompletion(const CommandEntry& fa) {
+  const auto quoted = [](std::string_view text) { return Quoted(text, "\\'"); };
+  std::string text = kFishHead;
+  ForEachCommand(fa, [&](const CommandEntry& command) {
+    const std::string at = fmt::format("complete -c fa -n {}", quoted(fmt::format("__fa_at {}", command.Path())));
+    for (const CommandEntry& below : command.commands) {
+      text += fmt::format("{} -a {} -d {}\n", at, below.path.back(), quoted(below.text));
+    }
+    for (const OptionEntry& option : command.options) {
+      if (!option.is_flag()) {
+        text += fmt::format("{} -a {} -d {}\n", at, quoted(fmt::format("{}", fmt::join(option.choices, " "))),
+                            quoted(option.text));
+        continue;
+      }
+      text += fmt::format("{} -l {}", at, option.name.substr(2));
+      if (!option.short_name.empty()) text += " -s " + option.short_name.substr(1);
+      if (option.takes_file()) {
+        text += " -r -F";
+      } else if (!option.choices.empty()) {
+        text += fmt::format(" -x -a '{}'", fmt::join(option.choices, " "));
+      } else if (!option.value.empty()) {
+        text += " -x";
+      }
+      text += fmt::format(" -d {}\n", quoted(option.text));
+    }
+  });
+  return text;
+}
+
+}  // namespace fa::tool

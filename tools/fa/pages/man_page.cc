@@ -1,0 +1,116 @@
+#include "pages/man_page.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "fa/version.h"
+
+namespace fa::tool {
+namespace {
+
+/// Text as troff prints it: a hyphen that can be searched and copied, no control line.
+std::string Escaped(std::string_view text) {
+  std::string escaped;
+  if (!text.empty() && (text.front() == '.' || text.front() == '\'')) escaped = "\\&";
+  for (const char letter : text) {
+    switch (letter) {
+      case '\\': escaped += "\\e"; break;
+      case '-': escaped += "\\-"; break;
+      case '\'': escaped += "\\(aq"; break;
+      case '^': escaped += "\\(ha"; break;
+      case '~': escaped += "\\(ti"; break;
+      case '|': escaped += "|\\:"; break;  // a line may break here
+      default: escaped += letter;
+    }
+  }
+  return escaped;
+}
+
+std::string Bold(std::string_view text) { return "\\fB" + Escaped(text) + "\\fR"; }
+std::string Italic(std::string_view text) { return "\\fI" + Escaped(text) + "\\fR"; }
+
+/// A word of a list with its text.
+std::string Item(const std::string& word, const std::string& text) { return ".TP\n" + word + "\n" + text + "\n"; }
+
+std::string OptionText(const OptionEntry& option) {
+  std::string word = option.short_name.empty() ? "" : Bold(option.short_name) + ", ";
+  word += option.is_flag() ? Bold(option.name) : Italic(option.name);
+  if (option.is_flag() && !option.value.empty()) word += " " + Italic(option.value);
+  std::string text = Escaped(option.text);
+  if (!option.is_flag()) text += ": " + Escaped(option.value);
+  if (option.required && option.is_flag()) text += " (required)";
+  return Item(word, text);
+}
+
+/// "fa run forward [OPTION]..."
+std::string Synopsis(const CommandEntry& command) {
+  std::string line = Bold(command.path.empty() ? "fa" : "fa " + command.Path());
+  if (!command.commands.empty()) line += " " + Italic(command.path.empty() ? "COMMAND" : "OPERATOR");
+  for (const OptionEntry& option : command.options) {
+    if (!option.is_flag()) line += option.required ? " " + Italic(option.name) : " [" + Italic(option.name) + "]";
+  }
+  return line + " [" + Italic("OPTION") + "]...\n";
+}
+
+std::string OptionList(const CommandEntry& command) {
+  std::string text;
+  for (const OptionEntry& option : command.options) text += OptionText(option);
+  return text;
+}
+
+std::string Tail(const CommandEntry& fa, const std::string& name) {
+  std::string text = ".SH EXIT STATUS\n";
+  text += Item("0", "Done.");
+  text += Item("1", "A file or the memory is at fault, or there is a defect; one line on stderr says which.");
+  text += Item("2", "An argument is at fault; one line on stderr names it.");
+  text += ".SH ENVIRONMENT\n";
+  text += Item(Bold("FA_NUM_THREADS"), "Threads where " + Bold("--threads") + " gives none.");
+  text += Item(Bold("FA_FORCE_ISA"), "The instruction\\-set level where " + Bold("--isa") + " gives none.");
+  text += Item(Bold("FA_ASSUME_ISA"), "A level that the CPU has although its hypervisor hides it.");
+  text += Item(Bold("FA_PORTABLE_BLAS"), "1: OpenBLAS computes the products of the portable level.");
+  text += Item(Bold("NO_COLOR"), "Not empty: no colours on a terminal either.");
+  text += ".SH SEE ALSO\n";
+  std::string others = name == "fa" ? "" : Bold("fa") + "(1)";
+  for (const CommandEntry& command : fa.commands) {
+    const std::string other = "fa-" + command.path.back();
+    if (other != name) others += (others.empty() ? "" : ",\n") + Bold(other) + "(1)";
+  }
+  return text + others + "\n";
+}
+
+ManPage PageOf(const CommandEntry& fa, const CommandEntry& command) {
+  const std::string name = command.path.empty() ? "fa" : "fa-" + command.path.back();
+  std::string text =
+      fmt::format(".TH {} 1 \"\" \"fa {}\" \"User Commands\"\n.ad l\n.nh\n", Escaped(name), FA_VERSION_STRING);
+  text += fmt::format(".SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}", Escaped(name), Escaped(command.text), Synopsis(command));
+  text += ".SH DESCRIPTION\n" + Escaped(command.text) + ".\n";
+  if (name == "fa-run") {
+    text +=
+        "Files are NumPy's .npy. float32 and float16 are known from the file; bfloat16 is a uint16 file of bits "
+        "with\n" +
+        Bold("--dtype bf16") + ". Output files are complete, or as they were before.\n";
+  }
+  if (command.path.empty()) {
+    text += ".SH COMMANDS\n";
+    for (const CommandEntry& below : command.commands) text += Item(Bold(below.path.back()), Escaped(below.text) + ".");
+  }
+  text += ".SH OPTIONS\n" + OptionList(command);
+  if (!command.path.empty()) {
+    for (const CommandEntry& below : command.commands) {
+      text += fmt::format(".SH {}\n{}.PP\n{}.\n{}", Escaped(below.path.back()), Synopsis(below), Escaped(below.text),
+                          OptionList(below));
+    }
+  }
+  return {name, text + Tail(fa, name)};
+}
+
+}  // namespace
+
+std::vector<ManPage> ManPages(const CommandEntry& fa) {
+  std::vector<ManPage> pages = {PageOf(fa, fa)};
+  for (const CommandEntry& command : fa.commands) pages.push_back(PageOf(fa, command));
+  return pages;
+}
+
+}  // namespace fa::tool

@@ -1,0 +1,22 @@
+#ifndef FA_TOOLS_FA_PAGES_MAN_PAGE_H_
+#define FA_TOOLS_FA_PAGES_MAN_PAGE_H_
+
+#include <string>
+#include <vector>
+
+#include "pages/command_tree.h"
+
+namespace fa::tool {
+
+/// A page of section 1 in troff's macros man(7).
+struct ManPage {
+  std::string name;  ///< "fa-run"
+  std::string text;
+};
+
+/// One page of fa, and one of each command below it with all operators.
+[[nodiscard]] std::vector<ManPage> ManPages(const CommandEntry& fa);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_PAGES_MAN_PAGE_H_
