@@ -1,6 +1,7 @@
 #include "core/machine/cpu.h"
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -45,11 +46,10 @@ bool ReportsTiles(const CpuFeatureWords& words) {
 }
 
 #if defined(__x86_64__)
-/// Whether Linux (5.16 or later) lets this process use tile data; asked for only once, since the answer is final.
+/// Whether Linux (5.16 or later) lets this process use tile data.
 bool PermitTiles() {
   constexpr long kRequestXcompPerm = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
-  static const bool permitted = syscall(SYS_arch_prctl, kRequestXcompPerm, kTileData) == 0;
-  return permitted;
+  return syscall(SYS_arch_prctl, kRequestXcompPerm, kTileData) == 0;
 }
 #endif
 
@@ -219,12 +219,16 @@ std::optional<Isa> ParseIsa(const std::string& name) {
 }
 
 Isa DetectIsa() {
-  static const Isa isa = [] {
-    const Isa reported = core::HighestIsa(core::ReadCpuFeatureWords());
-    const char* text = std::getenv("FA_ASSUME_ISA");
-    const std::optional<Isa> assumed = text == nullptr ? std::nullopt : ParseIsa(text);
-    return assumed && Includes(*assumed, reported) ? *assumed : reported;
-  }();
+  // No static variable of the function: the compiler's guard of it would be held for ever in a child that is forked
+  // while another thread is here. Threads that come together all find the same.
+  constexpr int kUnknown = -1;
+  static constinit std::atomic<int> known{kUnknown};
+  if (const int isa = known.load(std::memory_order_relaxed); isa != kUnknown) return static_cast<Isa>(isa);
+  const Isa reported = core::HighestIsa(core::ReadCpuFeatureWords());
+  const char* text = std::getenv("FA_ASSUME_ISA");
+  const std::optional<Isa> assumed = text == nullptr ? std::nullopt : ParseIsa(text);
+  const Isa isa = assumed && Includes(*assumed, reported) ? *assumed : reported;
+  known.store(static_cast<int>(isa), std::memory_order_relaxed);
   return isa;
 }
 
