@@ -90,7 +90,8 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
     }
   }
   // Of calls over ranks, whichever command they belong to.
-  for (const char* argument : {"shards.intervals", "machines.ranks"}) use(tool::SharedFlagNames(), argument);
+  for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
+    use(tool::SharedFlagNames(), argument);
   for (const auto names : {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames()}) {
     for (const FlagName& entry : names) EXPECT_TRUE(used.contains(&entry)) << entry.argument << " " << entry.flag;
   }
