@@ -12,7 +12,9 @@ namespace {
 /// Chunk c of `chunks`, in whole units but for the end of the axis.
 Interval Chunk(int64_t rows, int64_t unit, int64_t chunk, int64_t chunks) {
   const int64_t units = core::CeilDiv(rows, unit);
-  const auto end_of = [&](int64_t c) { return std::min(rows, core::ShareOf(units, c, chunks) * unit); };
+  const auto end_of = [&](int64_t c) {
+    return std::min(rows, core::SaturatedProduct(core::ShareOf(units, c, chunks), unit));
+  };
   return {end_of(chunk), end_of(chunk + 1)};
 }
 
