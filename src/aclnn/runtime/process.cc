@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "fa/status.h"
+
 namespace fa::aclnn {
 
 /// Holds every ForkSafeMutex while the process forks.
@@ -43,6 +45,9 @@ namespace {
 
 // When the library is loaded. It fails only for lack of memory, and then nothing else starts either.
 [[maybe_unused]] const int registered = pthread_atfork(ForkGuard::LockAll, ForkGuard::UnlockAll, ForkGuard::BeginChild);
+
+// The texts of a status that has none of its own are made with the library, as in libfa (core/run/fork_depth.cc).
+[[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace
 
