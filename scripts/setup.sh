@@ -14,6 +14,7 @@ packages="
   clang-format-14
   python3-dev python3-venv
   doxygen
+  fish zsh groff
 "
 # A test uses it from wherever python3 finds it.
 python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"

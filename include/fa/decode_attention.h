@@ -86,7 +86,7 @@ FA_API Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAtten
                               Context* context = nullptr);
 
 /// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present,
-/// never their contents. Tensors of k and v may have null data.
+/// never their contents. Tensors of k, v and k_rope may have null data.
 FA_API Result<PlanFor<DecodeAttentionArgs>> PlanDecodeAttention(const DecodeAttentionArgs& args,
                                                                 const DecodeAttentionOptions& options,
                                                                 Context* context = nullptr);

@@ -84,7 +84,7 @@ TEST(CliCompletion, BashOffersCommandsFlagsAndValues) {
 }
 
 TEST(CliCompletion, FishOffersCommandsFlagsAndValues) {
-  if (RunCommand("command -v fish", "", "").exit_code != 0) GTEST_SKIP() << "no fish";
+  ASSERT_EQ(RunCommand("command -v fish", "", "").exit_code, 0) << "scripts/setup.sh installs it";
   const Completion fish("fish");
   const auto offers = [&](const std::string& line) {
     const CliResult result =
@@ -101,7 +101,7 @@ TEST(CliCompletion, FishOffersCommandsFlagsAndValues) {
 }
 
 TEST(CliCompletion, ZshReadsItsScript) {
-  if (RunCommand("command -v zsh", "", "").exit_code != 0) GTEST_SKIP() << "no zsh";
+  ASSERT_EQ(RunCommand("command -v zsh", "", "").exit_code, 0) << "scripts/setup.sh installs it";
   const Completion zsh("zsh");
   // The builtins of the completion system print what they are told.
   const auto offers = [&](const std::string& words, int current) {
@@ -193,7 +193,7 @@ TEST(CliMan, PagesHaveEveryFlagAndGoodTroff) {
       EXPECT_THAT(page, HasSubstr(name)) << command.Path();
     }
   });
-  if (RunCommand("command -v groff", "", "").exit_code != 0) GTEST_SKIP() << "no groff: the pages are not rendered";
+  ASSERT_EQ(RunCommand("command -v groff", "", "").exit_code, 0) << "scripts/setup.sh installs it";
   for (const std::string& name : want) {
     const CliResult rendered = RunCommand("groff", "-man -Tascii -P-cbou -ww '" + folder.Path(name) + "'", "");
     EXPECT_EQ(rendered.exit_code, 0) << name;

@@ -1,7 +1,26 @@
+#include <pthread.h>
+
 #include "core/kernels/described_kernels.h"
+#include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/levels/kernel_level.h"
 
 namespace fa::core::kernels {
+namespace {
+
+void MakeEveryTable() {
+  for (const Isa isa : AllIsas()) {
+    (void)Kernels(isa, DType::kF32);
+    (void)Kernels(isa, DType::kBF16);
+    (void)Int8KernelsFor(isa);
+  }
+  (void)PortableBlasKernels();
+}
+
+// Some tables are put together by the thread that first asks for them, under a guard of the compiler's. In a child that
+// is forked meanwhile the guard would be held for ever; so all are there before a process forks.
+[[maybe_unused]] const int registered = pthread_atfork(MakeEveryTable, nullptr, nullptr);
+
+}  // namespace
 
 const KernelTable& Kernels(Isa isa, DType dtype) {
 #if defined(FA_AMX_EMULATED)

@@ -12,6 +12,8 @@
 namespace fa {
 namespace {
 
+constinit const std::vector<int64_t> kNoRows;
+
 constexpr int64_t kSide = 2048;        // of the compressed triangle
 constexpr int64_t kPrefixRows = 1024;  // below it in mode 6: left half kept, right half dropped
 
@@ -112,15 +114,9 @@ Mask Mask::Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end) {
   return mask;
 }
 
-const std::vector<int64_t>& Mask::row_begin() const {
-  static const std::vector<int64_t> kEmpty;
-  return rows_ != nullptr ? rows_->begin : kEmpty;
-}
+const std::vector<int64_t>& Mask::row_begin() const { return rows_ != nullptr ? rows_->begin : kNoRows; }
 
-const std::vector<int64_t>& Mask::row_end() const {
-  static const std::vector<int64_t> kEmpty;
-  return rows_ != nullptr ? rows_->end : kEmpty;
-}
+const std::vector<int64_t>& Mask::row_end() const { return rows_ != nullptr ? rows_->end : kNoRows; }
 
 Result<Mask> Mask::FromSparseMode(int64_t sparse_mode, int64_t pre, int64_t next, std::vector<int64_t> prefix,
                                   bool dense_mask_given) {

@@ -93,8 +93,8 @@ class _WithoutGradient(torch.autograd.Function):
 
 def _attend(call: Inference) -> tuple[Tensor, Tensor]:
     if call.block_table is not None:
-        if call.layout == "BSH" and call.key.dim() == 4 and call.query.shape[-1] % call.heads == 0:
-            out, lse = _attend(_of_queries(call, lambda rows: rows.unflatten(-1, (call.heads, -1)))._replace(layout="BSND"))
+        if call.layout == "BSH" and call.key.dim() == 4:
+            out, lse = _attend(_with_heads(call))
             return out.flatten(-2), lse
         call = _oriented_pages(call)
     if call.query.dtype == torch.int8:
@@ -162,6 +162,14 @@ def _oriented_pages(call: Inference) -> Inference:
         rope = None if call.key_rope is None else call.key_rope.transpose(1, 2)
         return call._replace(key=call.key.transpose(1, 2), value=call.value.transpose(1, 2), key_rope=rope)
     return call
+
+
+def _with_heads(call: Inference) -> Inference:
+    """The call of layout BSH in layout BSND."""
+    for name, part in (("q", call.query), ("q_rope", call.query_rope)):
+        if part is not None and (part.dim() != 3 or part.shape[-1] % call.heads != 0):
+            raise call.refuse(name, f".shape={list(part.shape)}, want [B, S, {call.heads} * D]")
+    return _of_queries(call, lambda rows: rows.unflatten(-1, (call.heads, -1)))._replace(layout="BSND")
 
 
 def _of_queries(call: Inference, change: Callable[[Tensor], Tensor]) -> Inference:
