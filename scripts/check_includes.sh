@@ -47,5 +47,7 @@ forbid_in tools/fa/flags '(files|cases|commands|bench|doctor)/'
 forbid_in tools/fa/files '(cases|commands|bench|doctor)/'
 forbid_in tools/fa/cases '(commands|bench|doctor)/'
 forbid_in tools/fa/commands '(bench|doctor)/'
+forbid_in tools/fa/commands/run 'commands/plan/'
+forbid_in tools/fa/commands/plan 'commands/run/'
 forbid_in tools/fa/bench 'doctor/'
 exit "$failed"

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "commands/backward_files.h"
-#include "commands/forward_files.h"
 #include "commands/progress.h"
+#include "commands/run/backward_files.h"
+#include "commands/run/forward_files.h"
 #include "fa/ranked_attention.h"
 #include "fa_mpi/rank_commands.h"
 #include "fa_mpi/rank_files.h"

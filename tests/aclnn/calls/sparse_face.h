@@ -16,8 +16,8 @@
 #include "fa/lightning_indexer_grad.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
-#include "support/cases/token_case.h"
-#include "support/cases/token_outputs.h"
+#include "support/cases/token/token_case.h"
+#include "support/cases/token/token_outputs.h"
 
 namespace fa::test {
 

@@ -11,8 +11,8 @@
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "reference/token/indexer.h"
-#include "support/cases/token_case.h"
-#include "support/cases/token_outputs.h"
+#include "support/cases/token/token_case.h"
+#include "support/cases/token/token_outputs.h"
 
 namespace fa::test {
 

@@ -10,8 +10,8 @@
 
 #include "fa/indexer_loss.h"
 #include "reference/token/indexer_loss.h"
-#include "support/cases/token_case.h"
-#include "support/cases/token_outputs.h"
+#include "support/cases/token/token_case.h"
+#include "support/cases/token/token_outputs.h"
 
 namespace fa::test {
 

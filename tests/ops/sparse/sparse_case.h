@@ -11,8 +11,8 @@
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 #include "reference/token/sparse_attention.h"
-#include "support/cases/token_case.h"
-#include "support/cases/token_outputs.h"
+#include "support/cases/token/token_case.h"
+#include "support/cases/token/token_outputs.h"
 
 namespace fa::test {
 

@@ -1,10 +1,10 @@
-#ifndef FA_TESTS_SUPPORT_RANDOM_TOKEN_CASE_H_
-#define FA_TESTS_SUPPORT_RANDOM_TOKEN_CASE_H_
+#ifndef FA_TESTS_SUPPORT_CASES_RANDOM_TOKEN_CASE_H_
+#define FA_TESTS_SUPPORT_CASES_RANDOM_TOKEN_CASE_H_
 
 #include <cstdint>
 #include <initializer_list>
 
-#include "support/cases/token_case.h"
+#include "support/cases/token/token_case.h"
 
 namespace fa::test {
 
@@ -31,4 +31,4 @@ class RandomChoices {
 
 }  // namespace fa::test
 
-#endif  // FA_TESTS_SUPPORT_RANDOM_TOKEN_CASE_H_
+#endif  // FA_TESTS_SUPPORT_CASES_RANDOM_TOKEN_CASE_H_

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "support/cases/token_outputs.h"
+#include "support/cases/token/token_outputs.h"
 #include "support/compare/compare.h"
 #include "support/compare/compare_gradients.h"
 #include "support/execution/contexts.h"

@@ -1,5 +1,5 @@
-#ifndef FA_TOOLS_FA_COMMANDS_FORWARD_FILES_H_
-#define FA_TOOLS_FA_COMMANDS_FORWARD_FILES_H_
+#ifndef FA_TOOLS_FA_COMMANDS_RUN_FORWARD_FILES_H_
+#define FA_TOOLS_FA_COMMANDS_RUN_FORWARD_FILES_H_
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -25,4 +25,4 @@ void AddForwardFlags(CLI::App& command, ForwardFlags& flags);
 
 }  // namespace fa::tool
 
-#endif  // FA_TOOLS_FA_COMMANDS_FORWARD_FILES_H_
+#endif  // FA_TOOLS_FA_COMMANDS_RUN_FORWARD_FILES_H_

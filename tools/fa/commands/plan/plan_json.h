@@ -1,5 +1,5 @@
-#ifndef FA_TOOLS_FA_COMMANDS_PLAN_JSON_H_
-#define FA_TOOLS_FA_COMMANDS_PLAN_JSON_H_
+#ifndef FA_TOOLS_FA_COMMANDS_PLAN_PLAN_JSON_H_
+#define FA_TOOLS_FA_COMMANDS_PLAN_PLAN_JSON_H_
 
 #include <nlohmann/json.hpp>
 
@@ -14,4 +14,4 @@ void PrintPlan(const Plan& plan, bool json);
 
 }  // namespace fa::tool
 
-#endif  // FA_TOOLS_FA_COMMANDS_PLAN_JSON_H_
+#endif  // FA_TOOLS_FA_COMMANDS_PLAN_PLAN_JSON_H_

@@ -1,4 +1,4 @@
-#include "commands/backward_files.h"
+#include "commands/run/backward_files.h"
 
 #include "cases/grad_args.h"
 #include "flags/layout_shapes.h"

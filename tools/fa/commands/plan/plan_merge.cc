@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "commands/plan_json.h"
+#include "commands/plan/plan_json.h"
 #include "fa/merge.h"
 #include "files/tensors.h"
 #include "flags/context_flags.h"

@@ -1,5 +1,5 @@
-#ifndef FA_TESTS_SUPPORT_TOKEN_CASE_H_
-#define FA_TESTS_SUPPORT_TOKEN_CASE_H_
+#ifndef FA_TESTS_SUPPORT_CASES_TOKEN_TOKEN_CASE_H_
+#define FA_TESTS_SUPPORT_CASES_TOKEN_TOKEN_CASE_H_
 
 #include <cstdint>
 #include <iosfwd>
@@ -123,4 +123,4 @@ class TokenTensors {
 
 }  // namespace fa::test
 
-#endif  // FA_TESTS_SUPPORT_TOKEN_CASE_H_
+#endif  // FA_TESTS_SUPPORT_CASES_TOKEN_TOKEN_CASE_H_

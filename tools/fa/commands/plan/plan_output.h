@@ -1,11 +1,11 @@
-#ifndef FA_TOOLS_FA_COMMANDS_PLAN_OUTPUT_H_
-#define FA_TOOLS_FA_COMMANDS_PLAN_OUTPUT_H_
+#ifndef FA_TOOLS_FA_COMMANDS_PLAN_PLAN_OUTPUT_H_
+#define FA_TOOLS_FA_COMMANDS_PLAN_PLAN_OUTPUT_H_
 
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 
-#include "commands/plan_svg.h"
+#include "commands/plan/plan_svg.h"
 #include "fa/plan.h"
 
 namespace fa::tool {
@@ -25,4 +25,4 @@ void WritePlan(const PlanOutputFlags& flags, const PlanPicture& picture, const s
 
 }  // namespace fa::tool
 
-#endif  // FA_TOOLS_FA_COMMANDS_PLAN_OUTPUT_H_
+#endif  // FA_TOOLS_FA_COMMANDS_PLAN_PLAN_OUTPUT_H_

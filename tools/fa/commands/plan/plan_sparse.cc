@@ -9,7 +9,7 @@
 
 #include "cases/sparse_case.h"
 #include "commands.h"
-#include "commands/plan_output.h"
+#include "commands/plan/plan_output.h"
 #include "flags/context_flags.h"
 #include "flags/failure.h"
 

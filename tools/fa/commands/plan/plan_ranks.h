@@ -1,7 +1,7 @@
-#ifndef FA_TOOLS_FA_COMMANDS_PLAN_RANKS_H_
-#define FA_TOOLS_FA_COMMANDS_PLAN_RANKS_H_
+#ifndef FA_TOOLS_FA_COMMANDS_PLAN_PLAN_RANKS_H_
+#define FA_TOOLS_FA_COMMANDS_PLAN_PLAN_RANKS_H_
 
-#include "commands/plan_output.h"
+#include "commands/plan/plan_output.h"
 #include "fa/rank_schedule.h"
 #include "flags/rank_flags.h"
 
@@ -14,4 +14,4 @@ void WriteRankSchedule(const PlanOutputFlags& output, const RankPlanFlags& flags
 
 }  // namespace fa::tool
 
-#endif  // FA_TOOLS_FA_COMMANDS_PLAN_RANKS_H_
+#endif  // FA_TOOLS_FA_COMMANDS_PLAN_PLAN_RANKS_H_

@@ -1,4 +1,4 @@
-#include "commands/forward_files.h"
+#include "commands/run/forward_files.h"
 
 namespace fa::tool {
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "commands.h"
-#include "commands/backward_files.h"
 #include "commands/progress.h"
+#include "commands/run/backward_files.h"
 #include "fa/flash_attention_grad.h"
 #include "flags/failure.h"
 

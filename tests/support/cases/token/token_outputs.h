@@ -1,12 +1,12 @@
-#ifndef FA_TESTS_SUPPORT_TOKEN_OUTPUTS_H_
-#define FA_TESTS_SUPPORT_TOKEN_OUTPUTS_H_
+#ifndef FA_TESTS_SUPPORT_CASES_TOKEN_TOKEN_OUTPUTS_H_
+#define FA_TESTS_SUPPORT_CASES_TOKEN_TOKEN_OUTPUTS_H_
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "support/cases/token_case.h"
+#include "support/cases/token/token_case.h"
 
 namespace fa::test {
 
@@ -46,4 +46,4 @@ struct ExpectedOutput {
 
 }  // namespace fa::test
 
-#endif  // FA_TESTS_SUPPORT_TOKEN_OUTPUTS_H_
+#endif  // FA_TESTS_SUPPORT_CASES_TOKEN_TOKEN_OUTPUTS_H_

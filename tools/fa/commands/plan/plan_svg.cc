@@ -1,4 +1,4 @@
-#include "commands/plan_svg.h"
+#include "commands/plan/plan_svg.h"
 
 #include <fmt/format.h>
 

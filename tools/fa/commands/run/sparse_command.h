@@ -1,5 +1,5 @@
-#ifndef FA_TOOLS_FA_COMMANDS_SPARSE_COMMAND_H_
-#define FA_TOOLS_FA_COMMANDS_SPARSE_COMMAND_H_
+#ifndef FA_TOOLS_FA_COMMANDS_RUN_SPARSE_COMMAND_H_
+#define FA_TOOLS_FA_COMMANDS_RUN_SPARSE_COMMAND_H_
 
 #include <fmt/format.h>
 
@@ -152,4 +152,4 @@ void AddSparseCommand(CLI::App& run, SparseCommand<Args, Options> command) {
 
 }  // namespace fa::tool
 
-#endif  // FA_TOOLS_FA_COMMANDS_SPARSE_COMMAND_H_
+#endif  // FA_TOOLS_FA_COMMANDS_RUN_SPARSE_COMMAND_H_

@@ -1,4 +1,4 @@
-#include "commands/plan_json.h"
+#include "commands/plan/plan_json.h"
 
 #include <fmt/format.h>
 

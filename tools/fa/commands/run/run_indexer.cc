@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "commands.h"
-#include "commands/sparse_command.h"
+#include "commands/run/sparse_command.h"
 #include "fa/indexer_loss.h"
 #include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"

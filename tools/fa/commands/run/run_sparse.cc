@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "commands.h"
-#include "commands/sparse_command.h"
+#include "commands/run/sparse_command.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 

@@ -1,5 +1,5 @@
-#ifndef FA_TOOLS_FA_COMMANDS_BACKWARD_FILES_H_
-#define FA_TOOLS_FA_COMMANDS_BACKWARD_FILES_H_
+#ifndef FA_TOOLS_FA_COMMANDS_RUN_BACKWARD_FILES_H_
+#define FA_TOOLS_FA_COMMANDS_RUN_BACKWARD_FILES_H_
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -29,4 +29,4 @@ void AddBackwardFlags(CLI::App& command, BackwardFlags& flags);
 
 }  // namespace fa::tool
 
-#endif  // FA_TOOLS_FA_COMMANDS_BACKWARD_FILES_H_
+#endif  // FA_TOOLS_FA_COMMANDS_RUN_BACKWARD_FILES_H_

@@ -1,11 +1,11 @@
-#include "commands/plan_ranks.h"
+#include "commands/plan/plan_ranks.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "commands/plan_json.h"
+#include "commands/plan/plan_json.h"
 #include "files/output_files.h"
 
 namespace fa::tool {

@@ -1,5 +1,5 @@
-#ifndef FA_TOOLS_FA_COMMANDS_PLAN_SVG_H_
-#define FA_TOOLS_FA_COMMANDS_PLAN_SVG_H_
+#ifndef FA_TOOLS_FA_COMMANDS_PLAN_PLAN_SVG_H_
+#define FA_TOOLS_FA_COMMANDS_PLAN_PLAN_SVG_H_
 
 #include <cstdint>
 #include <string>
@@ -24,4 +24,4 @@ struct PlanPicture {
 
 }  // namespace fa::tool
 
-#endif  // FA_TOOLS_FA_COMMANDS_PLAN_SVG_H_
+#endif  // FA_TOOLS_FA_COMMANDS_PLAN_PLAN_SVG_H_

@@ -1,4 +1,4 @@
-#include "support/cases/token_outputs.h"
+#include "support/cases/token/token_outputs.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
-#include "commands/plan_output.h"
+#include "commands/plan/plan_output.h"
 
-#include "commands/plan_json.h"
+#include "commands/plan/plan_json.h"
 #include "files/output_files.h"
 
 namespace fa::tool {

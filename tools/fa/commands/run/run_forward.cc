@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "commands.h"
-#include "commands/forward_files.h"
 #include "commands/progress.h"
+#include "commands/run/forward_files.h"
 #include "fa/flash_attention.h"
 #include "flags/failure.h"
 

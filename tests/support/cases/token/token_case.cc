@@ -1,4 +1,4 @@
-#include "support/cases/token_case.h"
+#include "support/cases/token/token_case.h"
 
 #include <algorithm>
 #include <numeric>
