@@ -25,6 +25,11 @@ template <typename... Sizes>
   return SaturatedProduct(product, static_cast<int64_t>(rest)...);
 }
 
+/// The least multiple of `step` that is not below `size`; the greatest one of 63 bits where that has more.
+[[nodiscard]] constexpr int64_t SaturatedRoundUp(int64_t size, int64_t step) {
+  return SaturatedSum(size, step - 1) / step * step;
+}
+
 /// value * part / whole, rounded down, for part <= whole: exact for any size.
 [[nodiscard]] constexpr int64_t ShareOf(int64_t value, int64_t part, int64_t whole) {
   __extension__ using Wide = __int128;

@@ -10,8 +10,7 @@ size_t WorkspacePlan::Book(std::string name, size_t bytes, int64_t count) {
   const size_t offset = total_;
   const int64_t booked = core::SaturatedProduct(static_cast<int64_t>(bytes), count);
   buffers_.push_back({std::move(name), offset, static_cast<size_t>(booked)});
-  constexpr auto kStep = static_cast<int64_t>(kAlignment);
-  const int64_t rounded = core::SaturatedSum(booked, kStep - 1) / kStep * kStep;
+  const int64_t rounded = core::SaturatedRoundUp(booked, static_cast<int64_t>(kAlignment));
   total_ = static_cast<size_t>(core::SaturatedSum(static_cast<int64_t>(total_), rounded));
   return offset;
 }

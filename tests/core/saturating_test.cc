@@ -25,6 +25,17 @@ TEST(Saturating, ANoughtAmongTheFactorsIsANought) {
   EXPECT_EQ(SaturatedProduct(0, kHuge, kHuge), 0);
 }
 
+TEST(Saturating, RoundsUpToTheGreatestMultiple) {
+  EXPECT_EQ(SaturatedRoundUp(0, 64), 0);
+  EXPECT_EQ(SaturatedRoundUp(1, 64), 64);
+  EXPECT_EQ(SaturatedRoundUp(64, 64), 64);
+  EXPECT_EQ(SaturatedRoundUp(65, 48), 96);
+  EXPECT_EQ(SaturatedRoundUp(kHuge, 64), kHuge);
+  EXPECT_EQ(SaturatedRoundUp(kSaturated - 63, 64), kSaturated - 63);
+  EXPECT_EQ(SaturatedRoundUp(kSaturated - 62, 64), kSaturated - 63);
+  EXPECT_EQ(SaturatedRoundUp(kSaturated, 64), kSaturated - 63);
+}
+
 TEST(Saturating, ShareIsExactWhateverItsTerms) {
   EXPECT_EQ(ShareOf(kHuge, kHuge / 4, kHuge), kHuge / 4);
   EXPECT_EQ(ShareOf(10, 1, 3), 3);

@@ -19,33 +19,12 @@ Status BindParts(Binding& call) {
   return Status::Ok();
 }
 
-namespace {
-
-DenseTensors TensorsToBind(const AttentionArgs& args) {
-  return {.q = args.q,
-          .k = args.k,
-          .v = args.v,
-          .q_rope = args.q_rope,
-          .k_rope = args.k_rope,
-          .pse = args.pse,
-          .dense_mask = args.dense_mask,
-          .drop_mask = args.drop_mask,
-          .sink = args.sink,
-          .cu_q = args.cu_q,
-          .cu_kv = args.cu_kv,
-          .out = args.out,
-          .softmax_max = args.softmax_max,
-          .softmax_sum = args.softmax_sum,
-          .lse = args.lse};
-}
-
 // Each result is built in place: it is large.
-
-}  // namespace
 
 Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
   Result<BoundAttention> result{BoundAttention{}};
-  const DenseTensors tensors = TensorsToBind(args);
+  DenseTensors tensors = ForwardTensors(args);
+  tensors.lse = args.lse;
   Binding call{.args = tensors, .options = options, .bound = *result};
   if (Status status = BindParts(call); !status.ok()) return status;
   result->planned = KeepPlanned(TensorsOf(args));

@@ -49,8 +49,9 @@ Status CheckWritten(const Gradient& gradient) {
 Status CheckRope(bool has_rope, const Gradient& gradient) {
   const bool given = gradient.tensor.data != nullptr;
   if (given != has_rope) {
-    return Status::InvalidArgument(Arg(gradient.name).Says(given ? "given without " : "missing, want that of ") +
-                                   Arg(gradient.source_name));
+    return Status::InvalidArgument(
+        Arg(gradient.name).Says(given ? "given without " : "missing, want the gradient of ") +
+        Arg(gradient.source_name));
   }
   return given ? CheckWritten(gradient) : Status::Ok();
 }
@@ -117,24 +118,6 @@ Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (!bound.forward.has_sink) return Status::InvalidArgument(Arg("dsink").Says("given without ") + Arg("sink"));
   bound.has_dsink = true;
   return CheckWritten({"dsink", args.dsink, "sink", args.sink});
-}
-
-/// The tensors of the forward that `args` differentiates, for the parts that both bind. Its outputs are inputs here.
-DenseTensors ForwardTensors(const AttentionGradArgs& args) {
-  return {.q = args.q,
-          .k = args.k,
-          .v = args.v,
-          .q_rope = args.q_rope,
-          .k_rope = args.k_rope,
-          .pse = args.pse,
-          .dense_mask = args.dense_mask,
-          .drop_mask = args.drop_mask,
-          .sink = args.sink,
-          .cu_q = args.cu_q,
-          .cu_kv = args.cu_kv,
-          .out = args.out,
-          .softmax_max = args.softmax_max,
-          .softmax_sum = args.softmax_sum};
 }
 
 Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& options, BoundAttentionGrad& bound) {

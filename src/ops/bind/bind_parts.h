@@ -41,6 +41,26 @@ struct DenseTensors {
   static constexpr TensorView kNoTensor{};
 };
 
+/// The tensors that a dense call and its gradients both have. For gradients they are those of the forward that is
+/// differentiated. Gradients have no lse, so it is left out.
+template <typename Args>
+[[nodiscard]] DenseTensors ForwardTensors(const Args& args) {
+  return {.q = args.q,
+          .k = args.k,
+          .v = args.v,
+          .q_rope = args.q_rope,
+          .k_rope = args.k_rope,
+          .pse = args.pse,
+          .dense_mask = args.dense_mask,
+          .drop_mask = args.drop_mask,
+          .sink = args.sink,
+          .cu_q = args.cu_q,
+          .cu_kv = args.cu_kv,
+          .out = args.out,
+          .softmax_max = args.softmax_max,
+          .softmax_sum = args.softmax_sum};
+}
+
 /// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.
 struct Binding {
   const DenseTensors& args;

@@ -25,7 +25,7 @@ size_t Int8Panels::SlotBytes(const tiling::AttentionProblem& problem, const tili
   const int64_t k = SaturatedProduct(plan.slot_rows, kernels.Words(problem.d) + 1);
   const int64_t v = SaturatedProduct(kernels.PanelBlocks(problem.dv), BlockWords(plan.slot_rows, kernels));
   const int64_t bytes = SaturatedProduct(core::SaturatedSum(k, v), static_cast<int64_t>(sizeof(uint32_t)));
-  return static_cast<size_t>(core::SaturatedSum(bytes, 63) / 64 * 64);
+  return static_cast<size_t>(core::SaturatedRoundUp(bytes, 64));
 }
 
 namespace {

@@ -23,7 +23,7 @@ class Carver {
   T* Array(Sizes... sizes) {
     const size_t offset = used_;
     const int64_t bytes = core::SaturatedProduct(static_cast<int64_t>(sizeof(T)), static_cast<int64_t>(sizes)...);
-    const int64_t rounded = core::SaturatedSum(bytes, 63) / 64 * 64;
+    const int64_t rounded = core::SaturatedRoundUp(bytes, 64);
     used_ = static_cast<size_t>(core::SaturatedSum(static_cast<int64_t>(used_), rounded));
     return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + offset);
   }

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <new>
-#include <thread>
 #include <vector>
 
 #include "core/context_impl.h"
+#include "core/run/context_calls.h"
 #include "core/run/flow_executor.h"
 #include "core/run/random_graph.h"
 
@@ -58,23 +58,11 @@ TEST(Allocation, TheCounterSeesNewAndAlignedBlocks) {
   EXPECT_EQ(allocations.load() - before, 2);
 }
 
-/// oneTBB and the C library allocate for a thread when it starts, which may be in any run. Here all threads start.
-void StartEveryThread(Context::Impl& context) {
-  const TaskGraph graph = test::FlatGraph(context.workers(), context.workers());
-  const test::StateMemory state(graph);
-  std::atomic<int> inside{0};
-  auto wait_for_all = [&](int32_t, int) {
-    ++inside;
-    while (inside.load() < context.workers()) std::this_thread::yield();
-  };
-  ASSERT_TRUE(context.BorrowExecutor()->Run(graph, TaskFunction(wait_for_all), state.get()).ok());
-}
-
 class AllocationTest : public testing::TestWithParam<int> {};
 
 TEST_P(AllocationTest, NoneFromTheSecondRunOn) {
   const TaskGraph graph = test::RandomGraph(11, 400, GetParam());
-  Context::Impl context({.workers = GetParam()}, *Topology::FromSynthetic("numa:1 core:4 pu:1"));
+  Context::Impl context({.workers = GetParam()}, test::FourCores());
   std::vector<int> runs(400, 0);
   auto run_task = [&](int32_t task, int) { ++runs[static_cast<size_t>(task)]; };
   auto run = [&] {
@@ -83,7 +71,8 @@ TEST_P(AllocationTest, NoneFromTheSecondRunOn) {
     return context.BorrowExecutor()->Run(graph, TaskFunction(run_task), workspace->data()).ok();
   };
   ASSERT_TRUE(run());
-  StartEveryThread(context);
+  // oneTBB and the C library allocate for a thread when it starts, which may be in any run. Here all threads start.
+  ASSERT_TRUE(test::EveryWorkerComes(context));
   const int64_t before = allocations.load();
   bool ok = true;
   for (int i = 0; i < 300; ++i) ok = run() && ok;

@@ -9,24 +9,16 @@
 #include <atomic>
 
 #include "core/context_impl.h"
-#include "core/run/count_faults.h"
-#include "core/run/random_graph.h"
+#include "core/run/context_calls.h"
 
 namespace fa::core {
 namespace {
 
-Topology FourCores() { return *Topology::FromSynthetic("numa:1 core:4 pu:1"); }
-
-int FaultsOfOneCall(Context::Impl& context, uint64_t seed) {
-  const TaskGraph graph = test::RandomGraph(seed, 60, context.workers());
-  return test::CountFaults(*context.BorrowExecutor(), graph);
-}
-
 TEST(Reentrancy, CallsFromInsideAParallelFor) {
-  Context::Impl context({.workers = 3}, FourCores());
+  Context::Impl context({.workers = 3}, test::FourCores());
   std::atomic<int> faults{0}, calls{0};
   tbb::parallel_for(0, 100, [&](int i) {
-    faults += FaultsOfOneCall(context, static_cast<uint64_t>(i));
+    faults += test::FaultsOfOneCall(context, static_cast<uint64_t>(i));
     ++calls;
   });
   EXPECT_EQ(faults.load(), 0);
@@ -34,17 +26,17 @@ TEST(Reentrancy, CallsFromInsideAParallelFor) {
 }
 
 TEST(Reentrancy, CallsFromInsideAnArenaOfOneThread) {
-  Context::Impl context({.workers = 3}, FourCores());
+  Context::Impl context({.workers = 3}, test::FourCores());
   tbb::task_arena arena(1);
-  EXPECT_EQ(arena.execute([&] { return FaultsOfOneCall(context, 1); }), 0);
+  EXPECT_EQ(arena.execute([&] { return test::FaultsOfOneCall(context, 1); }), 0);
 }
 
 TEST(Reentrancy, OutlivesTheTaskGroupOfItsFirstCall) {
-  Context::Impl context({.workers = 3}, FourCores());
+  Context::Impl context({.workers = 3}, test::FourCores());
   for (int round = 0; round < 5; ++round) {
     tbb::task_group group;
     std::atomic<int> faults{0};
-    group.run([&] { faults += FaultsOfOneCall(context, 7); });
+    group.run([&] { faults += test::FaultsOfOneCall(context, 7); });
     group.wait();
     EXPECT_EQ(faults.load(), 0);
     // Cancelling the program's own tasks must not reach into later calls.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/context_impl.h"
+#include "core/run/context_calls.h"
 #include "core/run/count_faults.h"
 #include "core/run/random_graph.h"
 
@@ -71,18 +72,6 @@ TEST_F(StarvedExecutor, FinishesWhereNoThreadIsAllowed) {
   EXPECT_EQ(FaultsOfCalls(context_, 200), 0);
 }
 
-/// Runs tasks that each wait until as many threads are inside as the context has workers.
-bool EveryWorkerComes(Context::Impl& context) {
-  const TaskGraph graph = test::FlatGraph(context.workers(), context.workers());
-  const test::StateMemory state(graph);
-  std::atomic<int> inside{0};
-  auto wait_for_all = [&](int32_t, int) {
-    ++inside;
-    while (inside.load() < context.workers()) std::this_thread::yield();
-  };
-  return context.BorrowExecutor()->Run(graph, TaskFunction(wait_for_all), state.get()).ok();
-}
-
 TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
   {
     const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
@@ -90,23 +79,23 @@ TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
   }
   EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
   // Messages for which no thread came must not keep later walkers away.
-  EXPECT_TRUE(EveryWorkerComes(context_));
+  EXPECT_TRUE(test::EveryWorkerComes(context_));
 }
 
 // Of all allowances of a process oneTBB takes the smallest.
 TEST(Allowance, OfASmallContextDoesNotBindALargeOne) {
   alarm(kSecondsToDeadlock);
-  const Topology machine = *Topology::FromSynthetic("numa:1 core:4 pu:1");
+  const Topology machine = test::FourCores();
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   Context::Impl small({.workers = cores + 1}, machine), large({.workers = cores + 4}, machine);
-  EXPECT_TRUE(EveryWorkerComes(small));
-  EXPECT_TRUE(EveryWorkerComes(large));
+  EXPECT_TRUE(test::EveryWorkerComes(small));
+  EXPECT_TRUE(test::EveryWorkerComes(large));
   {
     Context::Impl largest({.workers = cores + 6}, machine);
-    EXPECT_TRUE(EveryWorkerComes(largest));
+    EXPECT_TRUE(test::EveryWorkerComes(largest));
   }
-  EXPECT_TRUE(EveryWorkerComes(small));
-  EXPECT_TRUE(EveryWorkerComes(large));
+  EXPECT_TRUE(test::EveryWorkerComes(small));
+  EXPECT_TRUE(test::EveryWorkerComes(large));
   alarm(0);
 }
 

@@ -236,10 +236,10 @@ TEST(BindGrad, RopeGradientsComeWithTheirParts) {
   const GradCall good(forward);
   GradCall call = good;
   call.args.dq_rope = {};
-  EXPECT_TRUE(Refused(call, "dq_rope: missing, want that of q_rope"));
+  EXPECT_TRUE(Refused(call, "dq_rope: missing, want the gradient of q_rope"));
   call = good;
   call.args.dk_rope = {};
-  EXPECT_TRUE(Refused(call, "dk_rope: missing, want that of k_rope"));
+  EXPECT_TRUE(Refused(call, "dk_rope: missing, want the gradient of k_rope"));
   call = good;
   call.args.dk_rope.shape[3] = 16;
   EXPECT_TRUE(Refused(call, "dk_rope.shape[3]=16, want 4 (k_rope.shape[3])"));
