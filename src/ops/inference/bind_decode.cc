@@ -253,7 +253,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   return Status::Ok();
 }
 
-/// The pages that a tile or a pack of keys may read.
+/// The pages with rows that count. A pack of floats may begin some rows before them; these count for nothing, and
+/// HeadRows::Page keeps their pages in range.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

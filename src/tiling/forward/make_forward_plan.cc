@@ -23,7 +23,7 @@ using core::CeilDiv;
 // A head is packed when this many strips read it: conversion costs about one strip's products (see PackDuration), so
 // packing once instead of in every tile pays from a few tiles on.
 constexpr int64_t kPackStrips = 8;
-// Packs begin at a whole group of rows of every level (kMostPairGroup of the kernels).
+// Packs of floats begin at a whole group of rows of every level (kMostPairGroup of the kernels).
 constexpr int64_t kPackStep = 32;
 
 // Predicted times are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -93,7 +93,8 @@ class ItemMaker {
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
     const bool pays = strips >= kPackStrips && cut_.tiles() >= 2;
     if (dense || keys.empty() || !(pays || problem_.whole_rows)) return {};
-    return {keys.begin / kPackStep * kPackStep, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
+    const int64_t step = problem_.whole_rows ? kKeyStep : kPackStep;
+    return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
   // Packed values have at least a byte.

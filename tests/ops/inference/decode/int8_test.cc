@@ -13,6 +13,7 @@
 #include "fa/decode_attention.h"
 #include "ops/inference/decode/int8_decode.h"
 #include "support/execution/contexts.h"
+#include "support/guarded_buffer.h"
 #include "support/sanitizer.h"
 
 namespace fa::test {
@@ -212,6 +213,45 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
       }
     }
   }
+}
+
+// Page 0 is memory that cannot be read. Entries of pages before the window are 0: no row of them is read.
+TEST_P(DecodeInt8, PagesBeforeAWindowAreNotRead) {
+  PromptCase c = Int8Case(DType::kF16);
+  c.sk = 200;
+  c.lengths_kv = {200, 0, 190};
+  c.mask = {.mode = 4, .pre = 20, .next = 0};
+  const Int8DecodeProblem problem(c);
+  Decode decode(problem);
+  ASSERT_TRUE(decode.Run(context()).ok());
+  const std::vector<double> want = problem.prompt().Outputs();
+  constexpr int64_t kRows = 16, kPages = 7, kColumns = 13;
+  const int64_t page_bytes = c.heads_kv * kRows * c.d;
+  std::vector<std::vector<int32_t>> table(3, std::vector<int32_t>(kColumns, 0));
+  int32_t next = 1;
+  for (const size_t b : {0U, 2U}) {
+    const int64_t last = c.lengths_kv[b] - 1, first = last - c.mask.pre;
+    for (int64_t page = first / kRows; page <= last / kRows; ++page) table[b][static_cast<size_t>(page)] = next++;
+  }
+  ASSERT_LE(next, kPages);
+  GuardedBuffer keys(static_cast<size_t>((kPages - 1) * page_bytes), Place::kAtStart);
+  GuardedBuffer values(static_cast<size_t>((kPages - 1) * page_bytes), Place::kAtStart);
+  const auto pages_of = [&](const TensorView& from, const GuardedBuffer& to) {
+    MovedKeys moved(from, c.lengths_kv);
+    const TensorView pages = moved.Pages(kRows, table, kPages, true)[0];
+    std::memcpy(to.data(), static_cast<const std::byte*>(pages.data) + page_bytes, to.size());
+    return TensorView{to.data() - page_bytes, DType::kI8, pages.shape, {}};
+  };
+  decode.k = {pages_of(decode.k[0], keys)};
+  decode.v = {pages_of(decode.v[0], values)};
+  std::vector<int32_t> entries;
+  for (const auto& row : table) entries.insert(entries.end(), row.begin(), row.end());
+  decode.args.block_table = {entries.data(), DType::kI32, {3, kColumns}, {}};
+  const Snapshot before = problem.TakeSnapshot();
+  before.Forget();
+  const Status status = decode.Run(context());
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(problem.prompt().Outputs(), want);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, DecodeInt8, ::testing::ValuesIn(IsaLevels()),
