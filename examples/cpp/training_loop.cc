@@ -1,7 +1,8 @@
 // Training that ends in the same bits on any number of threads.
 //
 // The model is one layer of causal attention, out = attention(x Wq, x Wk, x Wv). Its task: say what the token before
-// said. Forward and backward are planned once and run in every step. The program trains on one thread and on three.
+// said, in each of 8 sentences. Forward and backward are planned once and run in every step. The program trains on one
+// thread and on three.
 
 #include <algorithm>
 #include <cmath>
@@ -17,28 +18,30 @@
 
 namespace {
 
-constexpr size_t kTokens = 48, kSize = 32;
+constexpr size_t kSentences = 8, kTokens = 48, kRows = kSentences * kTokens, kSize = 32;
 constexpr int kSteps = 150;
 
 using Weights = std::vector<Matrix<float>>;  // Wq, Wk, Wv
 
-/// Each token carries the position of its own and of the token before as waves, and a random word in the second half.
+/// Each token carries its position in its sentence as waves, and a random word in the second half.
 Matrix<float> Tokens() {
-  Matrix<float> x = RandomMatrix<float>(kTokens, kSize, 1, 11);
-  for (size_t i = 0; i < kTokens; ++i) {
+  Matrix<float> x = RandomMatrix<float>(kRows, kSize, 1, 11);
+  for (size_t i = 0; i < kRows; ++i) {
+    const auto position = static_cast<double>(i % kTokens);
     for (size_t j = 0; j < kSize / 4; ++j) {
       const double frequency = 0.1 * static_cast<double>(j + 1);
-      x(i, j) = static_cast<float>(std::cos(frequency * static_cast<double>(i)));
-      x(i, j + kSize / 4) = static_cast<float>(std::sin(frequency * static_cast<double>(i)));
+      x(i, j) = static_cast<float>(std::cos(frequency * position));
+      x(i, j + kSize / 4) = static_cast<float>(std::sin(frequency * position));
     }
   }
   return x;
 }
 
-/// The tokens, each in the place of the next.
+/// The tokens, each in the place of the next of its sentence.
 Matrix<float> Targets(const Matrix<float>& x) {
-  Matrix<float> target(kTokens, kSize);
-  for (size_t i = 1; i < kTokens; ++i) {
+  Matrix<float> target(kRows, kSize);
+  for (size_t i = 0; i < kRows; ++i) {
+    if (i % kTokens == 0) continue;
     for (size_t j = kSize / 2; j < kSize; ++j) target(i, j) = x(i - 1, j);
   }
   return target;
@@ -54,16 +57,16 @@ class AttentionLayer {
     forward.k = View(k_);
     forward.v = View(v_);
     forward.out = View(out_);
-    forward.softmax_max = fa::View(max_.data(), {1, 1, kTokens});
-    forward.softmax_sum = fa::View(sum_.data(), {1, 1, kTokens});
+    forward.softmax_max = fa::View(max_.data(), {kSentences, 1, kTokens});
+    forward.softmax_sum = fa::View(sum_.data(), {kSentences, 1, kTokens});
     fa::AttentionGradArgs& backward = backward_args_;
     backward.q = forward.q;
     backward.k = forward.k;
     backward.v = forward.v;
     backward.out = View(out_);
     backward.d_out = View(d_out_);
-    backward.softmax_max = fa::View(max_.data(), {1, 1, kTokens});
-    backward.softmax_sum = fa::View(sum_.data(), {1, 1, kTokens});
+    backward.softmax_max = fa::View(max_.data(), {kSentences, 1, kTokens});
+    backward.softmax_sum = fa::View(sum_.data(), {kSentences, 1, kTokens});
     backward.dq = View(dq_);
     backward.dk = View(dk_);
     backward.dv = View(dv_);
@@ -73,6 +76,7 @@ class AttentionLayer {
     auto backward_plan = fa::PlanFlashAttentionGrad(backward, options_, &context);
     Require(backward_plan.status());
     backward_.emplace(std::move(*backward_plan));
+    Require(forward_->info().tasks > 1 && backward_->info().tasks > 1, "there is work for several threads");
   }
 
   /// One step of gradient descent. @return the mean squared error before it
@@ -84,8 +88,8 @@ class AttentionLayer {
     double loss = 0;
     for (size_t i = 0; i < out_.values.size(); ++i) {
       const float error = out_.values[i] - target.values[i];
-      loss += static_cast<double>(error) * error / kTokens;
-      d_out_.values[i] = 2 * error / kTokens;
+      loss += static_cast<double>(error) * error / kRows;
+      d_out_.values[i] = 2 * error / kRows;
     }
     Require(backward_->Run(backward_args_, workspace_));
     const Matrix<float> transposed = Transposed(x);
@@ -103,13 +107,13 @@ class AttentionLayer {
     std::copy(from.values.begin(), from.values.end(), place.values.begin());
   }
   static fa::MutableTensorView View(Matrix<float>& matrix) {
-    return fa::View(matrix.data(), {1, 1, static_cast<int64_t>(matrix.rows), static_cast<int64_t>(matrix.columns)});
+    return fa::View(matrix.data(), {kSentences, 1, kTokens, kSize});
   }
 
   fa::AttentionOptions options_;
-  Matrix<float> q_{kTokens, kSize}, k_{kTokens, kSize}, v_{kTokens, kSize}, out_{kTokens, kSize};
-  Matrix<float> d_out_{kTokens, kSize}, dq_{kTokens, kSize}, dk_{kTokens, kSize}, dv_{kTokens, kSize};
-  Matrix<float> max_{1, kTokens}, sum_{1, kTokens};
+  Matrix<float> q_{kRows, kSize}, k_{kRows, kSize}, v_{kRows, kSize}, out_{kRows, kSize};
+  Matrix<float> d_out_{kRows, kSize}, dq_{kRows, kSize}, dk_{kRows, kSize}, dv_{kRows, kSize};
+  Matrix<float> max_{1, kRows}, sum_{1, kRows};
   fa::AttentionArgs forward_args_;
   fa::AttentionGradArgs backward_args_;
   std::optional<fa::PlanFor<fa::AttentionArgs>> forward_;

@@ -58,8 +58,24 @@ TEST(CliDoctor, ColoursAreForTerminals) {
   const CliResult coloured = on_terminal("TERM=xterm NO_COLOR=");
   ASSERT_EQ(coloured.exit_code, 0) << coloured.out;
   EXPECT_THAT(coloured.out, HasSubstr(std::string(kEscape) + "FA_FORCE_ISA=portable"));
-  EXPECT_THAT(on_terminal("TERM=dumb NO_COLOR=").out, Not(HasSubstr(kEscape)));
-  EXPECT_THAT(on_terminal("TERM=xterm NO_COLOR=1").out, Not(HasSubstr(kEscape)));
+  for (const char* environment : {"TERM=dumb NO_COLOR=", "TERM=xterm NO_COLOR=1"}) {
+    const CliResult plain = on_terminal(environment);
+    EXPECT_EQ(plain.exit_code, 0) << environment;
+    EXPECT_THAT(plain.out, HasSubstr("FA_FORCE_ISA=portable")) << environment;
+    EXPECT_THAT(plain.out, Not(HasSubstr(kEscape))) << environment;
+  }
+}
+
+// A level that the CPU lacks is named; where the CPU has it, or this process may not take it for granted, all is well.
+TEST(CliDoctor, ALevelTakenForGrantedIsNamed) {
+  const CliResult result = RunCli(kShort, "FA_ASSUME_ISA=avx512_bf16");
+  if (result.exit_code == 0) {
+    EXPECT_THAT(result.out, HasSubstr("FA_ASSUME_ISA=avx512_bf16"));
+    return;
+  }
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_TRUE(result.HasOneLineOfError()) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("FA_ASSUME_ISA"));
 }
 
 TEST(CliDoctor, BadArgumentsNameTheFlag) {

@@ -39,12 +39,26 @@ std::vector<std::string> AboutsOf(const std::map<std::string, std::string>& envi
 
 TEST(DoctorFindings, VariablesThatHurt) {
   EXPECT_THAT(AboutsOf({}), IsEmpty());
-  for (const char* variable :
-       {"FA_FORCE_ISA=portable", "FA_ASSUME_ISA=avx512_amx", "FA_NUM_THREADS=1", "FA_PORTABLE_BLAS=1",
-        "HWLOC_SYNTHETIC=core:4 pu:1", "HWLOC_XMLFILE=machine.xml", "OMP_PROC_BIND=close", "OMP_PROC_BIND=TRUE",
-        "OMP_PLACES=cores", "GOMP_CPU_AFFINITY=0-3", "KMP_AFFINITY=granularity=fine,compact", "OMP_WAIT_POLICY=ACTIVE",
-        "GOMP_SPINCOUNT=infinity", "KMP_BLOCKTIME=infinite", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1",
-        "ONEDNN_MAX_CPU_ISA=AVX2", "ATEN_CPU_CAPABILITY=default", "OPENBLAS_CORETYPE=Haswell"}) {
+  for (const char* variable : {"FA_FORCE_ISA=portable",
+                               "FA_ASSUME_ISA=avx512_amx",
+                               "FA_NUM_THREADS=1",
+                               "FA_PORTABLE_BLAS=1",
+                               "HWLOC_SYNTHETIC=core:4 pu:1",
+                               "HWLOC_XMLFILE=machine.xml",
+                               "OMP_PROC_BIND=close",
+                               "OMP_PROC_BIND=TRUE",
+                               "OMP_PLACES=cores",
+                               "GOMP_CPU_AFFINITY=0-3",
+                               "KMP_AFFINITY=granularity=fine,compact",
+                               "OMP_WAIT_POLICY=ACTIVE",
+                               "GOMP_SPINCOUNT=infinity",
+                               "KMP_BLOCKTIME=infinite",
+                               "OMP_NUM_THREADS=1",
+                               "MKL_NUM_THREADS=1",
+                               "MKL_ENABLE_INSTRUCTIONS=AVX2",
+                               "ONEDNN_MAX_CPU_ISA=AVX2",
+                               "ATEN_CPU_CAPABILITY=default",
+                               "OPENBLAS_CORETYPE=Haswell"}) {
     const std::string text = variable;
     const size_t equals = text.find('=');
     EXPECT_THAT(AboutsOf({{text.substr(0, equals), text.substr(equals + 1)}}), ElementsAre(text));
@@ -55,6 +69,7 @@ TEST(DoctorFindings, ValuesThatDoNotHurt) {
   EXPECT_THAT(AboutsOf({{"FA_FORCE_ISA", ""},
                         {"FA_PORTABLE_BLAS", "0"},
                         {"OMP_PROC_BIND", "false"},
+                        {"OMP_PLACES", "cores"},
                         {"KMP_AFFINITY", "verbose,none"},
                         {"OMP_WAIT_POLICY", "passive"},
                         {"KMP_BLOCKTIME", "200"},
@@ -135,7 +150,7 @@ TEST(DoctorSystem, ReadsTheKernelsFiles) {
   const InventedSystem system;
   system.Write("proc/meminfo", "MemTotal:  1024 kB\nMemAvailable: 512 kB\nHugePages_Total: 7\nHugepagesize: 2048 kB\n");
   system.Write("proc/self/status", "Name: x\nCpus_allowed_list:\t0-1,5\n");
-  system.Write("proc/sys/kernel/numa_balancing", "1\n");
+  system.Write("proc/sys/kernel/numa_balancing", "3\n");
   system.Write("sys/devices/system/cpu/online", "0-7\n");
   system.Write("sys/devices/system/node/online", "0-1\n");
   system.Write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");

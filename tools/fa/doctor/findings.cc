@@ -68,9 +68,13 @@ constexpr Variable kVariables[] = {
 
 std::vector<Finding> FindVariables(const std::function<const char*(const char* name)>& get) {
   std::vector<Finding> findings;
+  // It overrides the other variables that bind.
+  const char* bind = get("OMP_PROC_BIND");
+  const bool unbound = bind != nullptr && *bind != '\0' && !Binds(bind);
   for (const Variable& variable : kVariables) {
     const char* value = get(variable.name);
     if (value == nullptr || *value == '\0' || !variable.hurts(value)) continue;
+    if (unbound && variable.effect == kBound) continue;
     findings.push_back({fmt::format("{}={}", variable.name, value), variable.effect});
   }
   return findings;

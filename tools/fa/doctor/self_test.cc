@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 
 #include "bench/timing.h"
@@ -11,6 +12,7 @@
 #include "cases/forward_data.h"
 #include "cases/int8_data.h"
 #include "cases/prompt_case.h"
+#include "doctor/illegal_instruction.h"
 #include "fa/plan.h"
 #include "flags/failure.h"
 #include "peak/fma_peak.h"
@@ -101,6 +103,8 @@ std::vector<SelfTestResult> RunSelfTest(const ContextFlags& context, double seco
   for (const Isa level : levels) {
     ContextFlags flags = context;
     flags.isa = Name(level);
+    const IllegalInstructionNote note(fmt::format(
+        "fa: {}: this CPU lacks an instruction of the level; FA_ASSUME_ISA takes levels for granted", flags.isa));
     const std::unique_ptr<Context> of_level = MakeContext(flags);
     for (const Subject& subject : kSubjects) {
       SelfTestResult result = {.isa = flags.isa, .op = subject.op, .dtype = subject.dtype};
@@ -108,7 +112,7 @@ std::vector<SelfTestResult> RunSelfTest(const ContextFlags& context, double seco
       try {
         if (of_level->isa() != level) throw Failure(of_level->isa_note());
         Test(subject, *of_level, share, result);
-      } catch (const Failure& failure) {
+      } catch (const std::exception& failure) {
         result = {.isa = flags.isa, .op = subject.op, .dtype = subject.dtype, .wrong = failure.what()};
       }
       results.push_back(std::move(result));

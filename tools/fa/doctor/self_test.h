@@ -16,7 +16,7 @@ struct SelfTestResult {
   double error = 0;        ///< the largest, as a fraction of what rounding explains
   double gflops = 0;       ///< of the best call
   double peak_gflops = 0;  ///< of the level's multiply-adds on as many threads, measured between the calls
-  std::string wrong = {};  ///< what is wrong; error and rates are then 0
+  std::string wrong = {};  ///< what is wrong, or why it did not run; error and rates are then 0
 };
 
 /// Runs forward, backward and prompt at every level that this CPU has, compares rows of their results with

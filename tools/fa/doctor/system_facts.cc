@@ -127,7 +127,7 @@ SystemFacts ReadSystemFacts(const std::string& root) {
   facts.huge_page_bytes = KibOf(memory, "Hugepagesize");
   facts.governors = Governors(root);
   facts.numa_nodes = std::max<int64_t>(1, CountOfList(FirstLine(system + "/node/online")));
-  facts.numa_balancing = FirstLine(root + "/proc/sys/kernel/numa_balancing") == "1";
+  facts.numa_balancing = (std::atoi(FirstLine(root + "/proc/sys/kernel/numa_balancing").c_str()) & 1) != 0;
   return facts;
 }
 

@@ -71,8 +71,8 @@ def _results(query: Tensor, key: list[Tensor], value: list[Tensor], call: Decode
     return query.new_empty(out, dtype=output_dtype(query, call.quant_scale2)), query.new_empty(lse, dtype=torch.float32)
 
 
-def _one_or_all(tensors: Sequence[Tensor]) -> Tensor | list[Tensor] | None:
-    return list(tensors) if len(tensors) > 1 else tensors[0] if tensors else None
+def _one_or_all(tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
+    return tensors[0] if len(tensors) == 1 else list(tensors)
 
 
 @operator(
@@ -90,7 +90,7 @@ def decode_operator(query, key, value, *arguments):
         query,
         _one_or_all(key),
         _one_or_all(value),
-        key_rope=_one_or_all(call.key_rope),
+        key_rope=_one_or_all(call.key_rope) if call.key_rope else None,
         layout=call.layout,
         head_num=call.heads,
         scale=call.scale,
@@ -130,7 +130,8 @@ def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tup
     out, lse = _results(query, key, value, call)
     inputs = {"q": query, **call.tensors()}
     inputs["q_rope"] = inputs.pop("query_rope")
-    inputs["k"], inputs["v"], inputs["k_rope"] = (_one_or_all(keys) for keys in (key, value, call.key_rope))
+    inputs["k"], inputs["v"] = _one_or_all(key), _one_or_all(value)
+    inputs["k_rope"] = _one_or_all(call.key_rope) if call.key_rope else None
     arrays = arrays_of(inputs, {"out": out, "lse": lse} if call.return_lse else {"out": out})
     _fa.decode(arrays, _options(*call[14:22]), lengths_q, lengths_kv, _context.chosen_context(None))
     return out, lse
