@@ -82,11 +82,11 @@ def report(facts, plots):
     lines = ["# One call over ranks, predicted to 1024 of them", "",
              "Written by benchmarks/ranks_simulation.py; nothing here was measured. The schedule's model "
              "([distributed.md](../distributed.md)) is asked for a causal call in bf16 with "
-             f"{HEADS} heads on {HEADS_KV} of {D}; a rank has {CORES} cores of level {ISA} at half of the multiply-adds "
-             "of 2 GHz (64 GFLOP/s each), a message takes 5 us. Efficiency is the share of all ranks' time that passes "
-             f"in products; seconds, strategy and bytes are those of the zigzag cut at {USUAL} GB/s, bytes those of the "
-             "busiest rank. The contiguous cut is even as long as whole heads can travel: to as many ranks as there are "
-             "kv heads, where the plan chooses `heads`.", ""]
+             f"{HEADS} query heads on {HEADS_KV} kv heads of {D}; a rank has {CORES} cores of level {ISA} at half of "
+             "the multiply-adds of 2 GHz (64 GFLOP/s each), a message takes 5 us. Efficiency is the share of all ranks' "
+             f"time that passes in products; seconds, strategy and bytes are those of the zigzag cut at {USUAL} GB/s, "
+             "bytes those of the busiest rank. The contiguous cut is even as long as whole heads can travel: to as many "
+             "ranks as there are kv heads, where the plan chooses `heads`.", ""]
     for operation in OPERATIONS:
         for scaling, words in SCALINGS.items():
             if (operation, scaling, 1, CUTS[0], USUAL) not in facts:

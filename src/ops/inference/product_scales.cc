@@ -56,8 +56,9 @@ Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, floa
   if (Status status = CheckFinite("quant_scale1", quant); !status.ok()) return status;
   if (Status status = CheckFinite("deq_scale2", deq2); !status.ok()) return status;
   if (!std::isfinite(deq1 * scale)) {
-    return Status::InvalidArgument(Arg("deq_scale1").Is(Text(deq1)) + ", want one that is finite times " +
-                                   Arg("scale") + "=" + Text(scale));
+    return Status::InvalidArgument(Arg("deq_scale1").Is(Text(deq1)) +
+                                   ", want a value that stays finite when multiplied by " + Arg("scale") + "=" +
+                                   Text(scale));
   }
   // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
   const bool negative = quant < 0;

@@ -98,7 +98,8 @@ TEST(BindMask, RefusesListsOfOtherLengthsAndRowsThatGoBack) {
   call.options.mask = Mask::Rows({0, 3}, {4, 20, 5});
   EXPECT_TRUE(Refused(call, "mask.row_end has 3 entries, want 2 (mask.row_begin)"));
   call.options.mask = Mask::Rows({0, 0, 1, 0}, {4, 4, 4, 5});
-  EXPECT_TRUE(Refused(call, "mask.row_begin[3]=0, mask.row_end[3]=5, want neither before those of the rows above"));
+  EXPECT_TRUE(Refused(
+      call, "mask.row_begin[3]=0, mask.row_end[3]=5, want neither below that of an earlier row that keeps keys"));
   BindCall packed({.layout = Layout::kTND, .sq = 4, .sk = 10, .cu_q = {1, 3}, .cu_kv = {6, 10}});
   packed.options.mask = Mask::Rows({0, 0}, {1, 1});
   EXPECT_TRUE(Refused(packed, "mask.row_begin has 2 entries, want 4 (q.shape[0])"));

@@ -27,7 +27,7 @@ void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags) {
   command.get_option("--layout")->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND");
   command
       .add_option("--block-size", flags.block_size,
-                  "Keys and values in pages of so many rows, in random order; 0 (default): none")
+                  "Rows per page of keys and values, with pages in random order; 0 (default): no pages")
       ->type_name("N");
 }
 

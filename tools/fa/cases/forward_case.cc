@@ -28,7 +28,7 @@ void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags) {
   command.add_option("--shape", flags.shape, "B,N,Nkv,Sq,Sk,D[,Dv]; TND: B sequences of Sq and Sk rows")
       ->type_name("N,N,...")
       ->required();
-  command.add_option("--dtype", flags.dtype, "Of queries, keys and values; default: f32")
+  command.add_option("--dtype", flags.dtype, "Type of queries, keys and values; default: f32")
       ->type_name(flags.takes_int8 ? "f32|f16|bf16|int8" : "f32|f16|bf16");
   command.add_option("--layout", flags.layout, "Default: BNSD")->type_name("BNSD|BSND|BSH|SBH|TND|BNSD_BSND");
   AddMaskFlags(command, flags.mask);

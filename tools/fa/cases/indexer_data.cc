@@ -141,7 +141,7 @@ void IndexerData::CheckSelection(int64_t token) const {
     if (taken[key]) fail(i, "twice");
     taken[key] = true;
     const double score = row.score[key], bound = row.score_bound[key];
-    if (!(std::fabs(static_cast<double>(values[i]) - score) <= bound)) fail(i, "another score than its own");
+    if (!(std::fabs(static_cast<double>(values[i]) - score) <= bound)) fail(i, "its value is not its score");
     if (score - bound > last) fail(i, "not in descending order");
     last = std::min(last, score + bound);
   }

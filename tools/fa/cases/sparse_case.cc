@@ -77,7 +77,7 @@ void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, Sp
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags) {
   command
       .add_option("--block-size", flags.block_size,
-                  "Keys and values in pages of so many rows, in random order; 0 (default): none")
+                  "Rows per page of keys and values, with pages in random order; 0 (default): no pages")
       ->type_name("N");
 }
 

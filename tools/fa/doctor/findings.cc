@@ -44,7 +44,7 @@ constexpr const char* kInvented = "hwloc describes an invented machine, for whic
 constexpr Variable kVariables[] = {
     {"FA_FORCE_ISA", IsAny, "every call runs at this level and not at the CPU's best"},
     {"FA_ASSUME_ISA", IsAny, "the level is taken for granted: a CPU that lacks it ends the process by SIGILL"},
-    {"FA_NUM_THREADS", IsAny, "so many threads and not one per core"},
+    {"FA_NUM_THREADS", IsAny, "calls use this many threads instead of one per core"},
     {"FA_PORTABLE_BLAS", IsOne,
      "OpenBLAS computes the products of the portable level: outside the promise of equal bits"},
     {"HWLOC_SYNTHETIC", IsAny, kInvented},
@@ -58,9 +58,9 @@ constexpr Variable kVariables[] = {
     {"KMP_BLOCKTIME", IsInfinite, kSpins},
     {"OMP_NUM_THREADS", IsOne, "a program's other operators run on one thread; fa takes FA_NUM_THREADS"},
     {"MKL_NUM_THREADS", IsOne, "MKL runs on one thread; fa takes FA_NUM_THREADS"},
-    {"MKL_ENABLE_INSTRUCTIONS", IsAny, "MKL is held to a level of its own: comparisons with it are not fair"},
-    {"ONEDNN_MAX_CPU_ISA", IsAny, "oneDNN is held to a level of its own: comparisons with it are not fair"},
-    {"ATEN_CPU_CAPABILITY", IsAny, "PyTorch is held to a level of its own: comparisons with it are not fair"},
+    {"MKL_ENABLE_INSTRUCTIONS", IsAny, "MKL is held to this instruction-set level: comparisons with it are not fair"},
+    {"ONEDNN_MAX_CPU_ISA", IsAny, "oneDNN is held to this instruction-set level: comparisons with it are not fair"},
+    {"ATEN_CPU_CAPABILITY", IsAny, "PyTorch is held to this instruction-set level: comparisons with it are not fair"},
     {"OPENBLAS_CORETYPE", IsAny, "OpenBLAS is held to the kernels of one CPU type"},
 };
 
@@ -85,7 +85,7 @@ std::vector<Finding> FindSettings(const SystemFacts& facts) {
   const auto slow = std::find_if(facts.governors.begin(), facts.governors.end(),
                                  [](const std::string& name) { return name != "performance"; });
   if (slow != facts.governors.end()) {
-    findings.push_back({"governor", fmt::format("{}: the clock may follow the load late; performance does not",
+    findings.push_back({"governor", fmt::format("{}: the clock may follow the load late; with performance it does not",
                                                 fmt::join(facts.governors, ", "))});
   }
   if (facts.transparent_huge_pages == "never") {

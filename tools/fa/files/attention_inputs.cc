@@ -21,7 +21,7 @@ void AddOperandFlags(CLI::App& command, AttentionFlags& flags) {
   file("--query", flags.query, "Queries, in the layout's own shape");
   file("--key", flags.key, "Keys");
   file("--value", flags.value, "Values");
-  command.add_option("--layout", flags.layout, "Of all tensors")
+  command.add_option("--layout", flags.layout, "Layout of all tensors")
       ->type_name("BNSD|BSND|BSH|SBH|TND|BNSD_BSND")
       ->required();
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");

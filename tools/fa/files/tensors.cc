@@ -42,7 +42,7 @@ DType DTypeOf(const char* flag, ElementType type, std::optional<DType> dtype) {
     case ElementType::kU32:
     case ElementType::kF64: break;
   }
-  throw UsageError(fmt::format("{}: elements are {}, no operator takes them", flag, npy::Name(type)));
+  throw UsageError(fmt::format("{}: elements are {}, which no operator takes", flag, npy::Name(type)));
 }
 
 ElementType ElementTypeOf(DType dtype) {

@@ -23,7 +23,7 @@ void AddContextFlags(CLI::App& command, PlanContextFlags& flags) {
   command
       .add_option(
           "--cores", flags.cores,
-          "Plan for another machine: so many cores, --isa of any CPU (default: this one's), caches of its servers")
+          "Plan for another machine: this many cores, --isa of any CPU (default: this one's), caches of its servers")
       ->type_name("N");
 }
 

@@ -75,16 +75,16 @@ SequenceShards ShardsOf(const CutFlags& flags) {
 }
 
 void AddRankPlanFlags(CLI::App& command, RankPlanFlags& flags) {
-  command.add_option("--ranks", flags.ranks, "Plan over so many processes, each with --threads")->type_name("P");
+  command.add_option("--ranks", flags.ranks, "Plan over this many processes of --threads threads each")->type_name("P");
   AddCutFlags(command, flags.cut);
   command
-      .add_option("--network", flags.network_gbytes,
-                  "GB/s that a rank sends, and at the same time receives; default: 12.5")
+      .add_option("--network", flags.network_gbytes, "GB/s that a rank sends while it receives as many; default: 12.5")
       ->type_name("GB/S");
-  command.add_option("--latency", flags.latency_us, "Of one message, in microseconds; default: 5")->type_name("US");
+  command.add_option("--latency", flags.latency_us, "Latency of one message, in microseconds; default: 5")
+      ->type_name("US");
   command
       .add_option("--gflops", flags.gflops,
-                  "Of one thread, as fa bench measures them; default: half the multiply-adds of a core of 2 GHz of "
+                  "Rate of one thread, as fa bench measures it; default: half the multiply-adds of a core of 2 GHz of "
                   "the level")
       ->type_name("G");
 }

@@ -37,7 +37,7 @@ IndexerTarget TargetOf(const SparseFlags& flags) {
 }
 
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--layout", flags.layout, "Of all tensors")->type_name("BSND|TND")->required();
+  command.add_option("--layout", flags.layout, "Layout of all tensors")->type_name("BSND|TND")->required();
   command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
       ->type_name("f32|f16|bf16");
   command.add_option("--sparse-mode", flags.sparse_mode, "3 (default): causal to the last key; 0: all keys")
@@ -70,10 +70,12 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags) {
 }
 
 void AddLossFlags(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--reduction", flags.reduction, "Over the query tokens; default: sum")->type_name("sum|mean");
+  command.add_option("--reduction", flags.reduction, "Reduction over the query tokens; default: sum")
+      ->type_name("sum|mean");
   command
-      .add_option("--target", flags.target,
-                  "head-mean (default) of the attention's probabilities, or l1: divided by its sum")
+      .add_option(
+          "--target", flags.target,
+          "head-mean (default): mean of the attention's probabilities over its heads; l1: that divided by its sum")
       ->type_name("head-mean|l1");
 }
 

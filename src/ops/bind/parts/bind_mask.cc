@@ -128,7 +128,7 @@ Status WrongRow(const Mask& mask, size_t row) {
   const auto at = static_cast<int64_t>(row);
   return Status::InvalidArgument(Arg("mask.row_begin", {}, At(at)).Is(text(mask.row_begin(), row)) + ", " +
                                  Arg("mask.row_end", {}, At(at)).Is(text(mask.row_end(), row)) +
-                                 ", want neither before those of the rows above that keep keys");
+                                 ", want neither below that of an earlier row that keeps keys");
 }
 
 // Batch elements that share their rows and their length share the rule.
