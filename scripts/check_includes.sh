@@ -36,18 +36,20 @@ forbid ops/indexer 'ops/(dense|inference|sparse|ranks)/'
 forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
 # Public headers stand on their own.
 forbid_in include '(core|layout|tiling|ops)/'
-# The faces, the tools and the examples know the public headers only.
 # The rooms of aclnn: runtime <- operations.
 forbid aclnn/runtime 'aclnn/operations/'
+# The faces, the tools and the examples know the public headers only.
 for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'
 done
-# The folders of the command line tool: flags <- files <- cases <- commands <- bench <- doctor.
-forbid_in tools/fa/flags '(files|cases|commands|bench|doctor)/'
-forbid_in tools/fa/files '(cases|commands|bench|doctor)/'
-forbid_in tools/fa/cases '(commands|bench|doctor)/'
-forbid_in tools/fa/commands '(bench|doctor)/'
+# The folders of the command line tool: flags <- files <- cases <- commands <- bench <- doctor,
+# pages.
+forbid_in tools/fa/flags '(files|cases|commands|bench|doctor|pages)/'
+forbid_in tools/fa/files '(cases|commands|bench|doctor|pages)/'
+forbid_in tools/fa/cases '(commands|bench|doctor|pages)/'
+forbid_in tools/fa/commands '(bench|doctor|pages)/'
 forbid_in tools/fa/commands/run 'commands/plan/'
 forbid_in tools/fa/commands/plan 'commands/run/'
-forbid_in tools/fa/bench 'doctor/'
+forbid_in tools/fa/bench '(doctor|pages)/'
+forbid_in tools/fa/doctor 'pages/'
 exit "$failed"
