@@ -17,13 +17,17 @@ namespace fa::ops {
 /// @param delta  of the sequence's rows of the head, one after the other
 [[nodiscard]] double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
                                  int64_t head, const float* delta, double sum);
-/// The same of its slope. @param slope_rows  of `count` rows
+/// A head's gradient of its slope in a sequence: adds its rows in their order.
+/// @param slope_rows  of `count` rows
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
 
+/// Of a bias, per batch element.
 struct PairSizes {
   int64_t heads = 0, rows = 0, keys = 0;
 };
-/// Rounds sums over the batch, [heads][rows][keys], to a bias's gradient that the batch shares.
+/// Rounds sums over the batch to the gradient of a bias that the batch shares.
+/// @param pairs  [heads][rows][keys]
+/// @param dpse   of rows of batch element 0: all rows, or those that a rank holds
 void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
                    const layout::MutableRowsView& dpse);
 

@@ -35,13 +35,8 @@ Status CheckCounts(const DecodeBinding& call) {
 }
 
 Status CheckTypes(const DecodeBinding& call) {
-  const DType first = call.args.k[0].dtype, query = call.args.q.dtype, out = call.args.out.dtype;
-  if (call.int8_products() && out != DType::kF16 && out != DType::kI8) {
-    return WrongType("out", out, "f16 or i8 (" + Arg("q", ".dtype") + "=i8)");
-  }
-  if (!call.int8_products() && out != query && out != DType::kI8) {
-    return WrongType("out", out, TypeOf("q", query) + " or i8");
-  }
+  const DType first = call.args.k[0].dtype, query = call.args.q.dtype;
+  if (Status status = CheckOutputType(query, call.args.out.dtype); !status.ok()) return status;
   for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const DType dtype = tensors[i].dtype;
@@ -113,16 +108,11 @@ TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   return whole;
 }
 
-/// What only floats have: the tile program of int8 operands lacks it.
-Status CheckFloatsOnly(const DecodeBinding& call) {
+Status CheckInt8Products(const DecodeBinding& call) {
   if (!call.int8_products()) return Status::Ok();
-  const ErrorText reason = " (" + Arg("q", ".dtype") + "=i8)";
-  for (const auto& [name, data] : {std::pair<const char*, const void*>{"sink", call.args.sink.data},
-                                   std::pair<const char*, const void*>{"lse", call.args.lse.data}}) {
-    if (data != nullptr) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
-  }
-  if (call.options.softcap == 0) return Status::Ok();
-  return Status::InvalidArgument(Arg("softcap").Is(Text(call.options.softcap)) + ", want 0" + reason);
+  const std::pair<const char*, bool> given[] = {{"sink", call.args.sink.data != nullptr},
+                                                {"lse", call.args.lse.data != nullptr}};
+  return CheckFloatsOnly(given, call.options.softcap);
 }
 
 Status BindOutput(DecodeBinding& call) {
@@ -165,7 +155,7 @@ Status Bind(DecodeBinding& call) {
   if (Status status = CheckTypes(call); !status.ok()) return status;
   if (Status status = CheckRope(call); !status.ok()) return status;
   if (Status status = CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)); !status.ok()) return status;
-  if (Status status = CheckFloatsOnly(call); !status.ok()) return status;
+  if (Status status = CheckInt8Products(call); !status.ok()) return status;
   call.own_types = true;
   call.dense_mask = WithRows(call, call.args.dense_mask);
   if (call.args.pse.shape.rank() == 4) call.pse = WithRows(call, call.args.pse);

@@ -21,12 +21,7 @@ Status CheckTypes(const PromptAttentionArgs& args) {
   const ErrorText like_query = TypeOf("q", q);
   if (args.k.dtype != q) return WrongType("k", args.k.dtype, like_query);
   if (args.v.dtype != q) return WrongType("v", args.v.dtype, like_query);
-  const DType out = args.out.dtype;
-  if (q == DType::kI8) {
-    return out == DType::kI8 || out == DType::kF16 ? Status::Ok()
-                                                   : WrongType("out", out, "f16 or i8 (" + Arg("q", ".dtype") + "=i8)");
-  }
-  return out == q || out == DType::kI8 ? Status::Ok() : WrongType("out", out, like_query + " or i8");
+  return CheckOutputType(q, args.out.dtype);
 }
 
 Status CheckQuantizedRows(const PromptAttentionArgs& args, const Mask& mask, const BoundAttention& bound) {
@@ -53,8 +48,7 @@ Status CheckRopeTypes(const PromptAttentionArgs& args) {
   return Status::Ok();
 }
 
-/// What only floats have: the tile program of int8 operands lacks it.
-Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
+Status CheckInt8Products(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
   if (args.q.dtype != DType::kI8) return CheckRopeTypes(args);
   const std::pair<const char*, bool> given[] = {{"q_rope", args.q_rope.data != nullptr},
                                                 {"k_rope", args.k_rope.data != nullptr},
@@ -62,18 +56,10 @@ Status CheckFloatsOnly(const PromptAttentionArgs& args, const PromptAttentionOpt
                                                 {"softmax_max", args.softmax_max.data != nullptr},
                                                 {"softmax_sum", args.softmax_sum.data != nullptr},
                                                 {"lse", args.lse.data != nullptr}};
-  const ErrorText reason = " (" + Arg("q", ".dtype") + "=i8)";
-  for (const auto& [name, is_given] : given) {
-    if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
-  }
-  if (options.softcap != 0) {
-    return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want 0" + reason);
-  }
-  if (options.pse_type != PseType::kScaleThenAdd) {
-    const auto type = static_cast<int>(options.pse_type);
-    return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(type)) + ", want 0" + reason);
-  }
-  return Status::Ok();
+  if (Status status = CheckFloatsOnly(given, options.softcap); !status.ok()) return status;
+  if (options.pse_type == PseType::kScaleThenAdd) return Status::Ok();
+  const auto type = static_cast<int>(options.pse_type);
+  return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(type)) + ", want 0 (" + Arg("q", ".dtype") + "=i8)");
 }
 
 /// The tensors of the forward that the call amounts to.
@@ -126,7 +112,7 @@ ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args)
 Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
   if (Status status = CheckTypes(args); !status.ok()) return status;
   if (Status status = CheckProductScales(args.q.dtype, ProductScalesOf(args)); !status.ok()) return status;
-  if (Status status = CheckFloatsOnly(args, options); !status.ok()) return status;
+  if (Status status = CheckInt8Products(args, options); !status.ok()) return status;
   Result<BoundAttention> attention = BindInference(ForwardTensors(args), ForwardOptions(options),
                                                    {.lengths = {args.lengths_q, args.lengths_kv}, .own_types = true});
   if (!attention.ok()) return attention.status();

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <limits>
 #include <string_view>
 
@@ -51,10 +52,20 @@ constexpr bool HasPasses(std::string_view level, int64_t width) {
   return std::any_of(std::begin(kStripLines), std::end(kStripLines),
                      [&](const StripLine& line) { return line.level == f32 && line.width == width; });
 }
-#define FA_INT8_KERNELS(level, rows, width, vectors) static_assert(HasPasses(#level, width));
+constexpr StripLine kWordLines[] = {
+#define FA_INT8_KERNELS(level, rows, width, vectors) {#level, width},
 #include "core/kernels/int8/int8_kernels.inc"
 #undef FA_INT8_KERNELS
+};
 #undef FA_EVERY_LEVEL
+static_assert(std::all_of(std::begin(kWordLines), std::end(kWordLines),
+                          [](const StripLine& line) { return HasPasses(line.level, line.width); }));
+// A column of scratch, which is as wide as a level's widest strip, has room for kKeyStep bytes: a pack stages rows
+// there.
+static_assert(std::all_of(std::begin(kWordLines), std::end(kWordLines), [](const StripLine& of) {
+  return std::any_of(std::begin(kWordLines), std::end(kWordLines),
+                     [&](const StripLine& line) { return line.level == of.level && line.width >= kKeyStep; });
+}));
 
 Int8Scratch Layout(Carver& carver, const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
                    const core::kernels::Int8Table& kernels) {
@@ -128,7 +139,6 @@ void Int8Tile::operator()(int32_t task, int worker) {
   if (task < tiles) {
     RunTile(plan_.items[static_cast<size_t>(task)], scratch);
   } else {
-    assert(kernels_.words.strips[0].width >= kKeyStep);  // so that a column of scratch has room for rows of bytes
     panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)],
                  {reinterpret_cast<std::byte*>(scratch.panel), reinterpret_cast<std::byte*>(scratch.product)});
   }

@@ -32,6 +32,21 @@ Status CheckFinite(const char* name, float value) {
 
 }  // namespace
 
+Status CheckOutputType(DType q, DType out) {
+  if (out == DType::kI8 || out == (q == DType::kI8 ? DType::kF16 : q)) return Status::Ok();
+  return WrongType("out", out,
+                   q == DType::kI8 ? "f16 or i8 (" + Arg("q", ".dtype") + "=i8)" : TypeOf("q", q) + " or i8");
+}
+
+Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given, float softcap) {
+  const ErrorText reason = " (" + Arg("q", ".dtype") + "=i8)";
+  for (const auto& [name, is_given] : given) {
+    if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
+  }
+  if (softcap == 0) return Status::Ok();
+  return Status::InvalidArgument(Arg("softcap").Is(Text(softcap)) + ", want 0" + reason);
+}
+
 Status CheckProductScales(DType q, const ProductScaleTensors& tensors) {
   const bool wanted = q == DType::kI8;
   const ErrorText reason = Arg("q", ".dtype").Is(Name(q));
