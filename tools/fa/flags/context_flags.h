@@ -16,7 +16,7 @@ struct ContextFlags {
   std::string accumulation = "deterministic";
 };
 
-/// And --cores.
+/// Values of --threads, --isa, --accumulation, --cores.
 struct PlanContextFlags {
   ContextFlags here;
   int cores = 0;  ///< of another machine; 0: this one

@@ -19,7 +19,7 @@ void AddCutFlags(CLI::App& command, CutFlags& flags);
 /// Without the sizes of the sequences. Throws UsageError.
 [[nodiscard]] SequenceShards ShardsOf(const CutFlags& flags);
 
-/// And --ranks, --network, --latency, --gflops: a call over ranks that is only planned.
+/// Those of CutFlags, and of --ranks, --network, --latency, --gflops: a call over ranks that is only planned.
 struct RankPlanFlags {
   CutFlags cut;
   int ranks = 0;  ///< 0: one process
