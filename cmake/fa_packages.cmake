@@ -1,9 +1,10 @@
-# What cpack makes of the install components: the Debian packages libfa0, libfa-mpi0, libfa-dev and fa-tools, and one
-# tarball.
-# scripts/packages.sh makes and checks them.
+# What cpack makes of the install components: the Debian packages libfa0, libfa-mpi0, libfa-dev, fa-tools and
+# fa-tools-mpi, and one tarball. scripts/packages.sh makes and checks them.
 
 set(CPACK_PACKAGE_NAME fa)
-set(CPACK_PACKAGE_CONTACT "The fa authors <fa@packages.example.org>")
+set(FA_MAINTAINER "The fa authors <maintainer@example.org>"
+    CACHE STRING "Name and address that packages name as their maintainer; by default a placeholder")
+set(CPACK_PACKAGE_CONTACT ${FA_MAINTAINER})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
 set(CPACK_PACKAGE_FILE_NAME fa-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
@@ -11,7 +12,7 @@ set(CPACK_GENERATOR TGZ)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL runtime development tools)
 if(TARGET fa_mpi)
-  list(APPEND CPACK_COMPONENTS_ALL mpi)
+  list(APPEND CPACK_COMPONENTS_ALL mpi mpi_tools)
 endif()
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ
                                                 WORLD_EXECUTE)
@@ -34,8 +35,14 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS libopenblas0-pthread)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
     "Attention on CPUs: shared libraries\nFused attention, forward and backward, dense and sparse.")
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME libfa-mpi${PROJECT_VERSION_MAJOR})
-set(CPACK_COMPONENT_MPI_DESCRIPTION "Attention on CPUs: transport of MPI\nOne attention call over many processes, and the command line tool fa-mpi.")
+set(CPACK_COMPONENT_MPI_DESCRIPTION "Attention on CPUs: transport of MPI\nOne attention call over many processes.")
 set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "${soname_package} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_MPI_TOOLS_PACKAGE_NAME fa-tools-mpi)
+set(CPACK_DEBIAN_MPI_TOOLS_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_MPI_TOOLS_PACKAGE_DEPENDS
+    "${soname_package} (= ${PROJECT_VERSION}), libfa-mpi${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), mpi-default-bin")
+set(CPACK_COMPONENT_MPI_TOOLS_DESCRIPTION
+    "Attention on CPUs: command line tool over processes\nThe commands of fa over the processes of mpirun.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libfa-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 # Before 1.0 a minor version may change the binary interface, so the headers want the very version.
@@ -56,7 +63,8 @@ find_program(FA_GZIP gzip)
 if(FA_GZIP)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/debian_changelog.in ${PROJECT_BINARY_DIR}/debian/changelog @ONLY)
   execute_process(COMMAND ${FA_GZIP} -9nkf ${PROJECT_BINARY_DIR}/debian/changelog COMMAND_ERROR_IS_FATAL ANY)
-  foreach(pair runtime:${soname_package} mpi:libfa-mpi${PROJECT_VERSION_MAJOR} development:libfa-dev tools:fa-tools)
+  foreach(pair runtime:${soname_package} mpi:libfa-mpi${PROJECT_VERSION_MAJOR} mpi_tools:fa-tools-mpi development:libfa-dev
+               tools:fa-tools)
     string(REPLACE ":" ";" pair ${pair})
     list(GET pair 0 component)
     list(GET pair 1 package)

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Usage: packages.sh BUILD_DIR OUT_DIR
-# Makes libfa0, libfa-dev and fa-tools as Debian packages and a tarball of a finished build, and checks them: lintian
-# finds no errors; unpacked into an empty root they hold what examples/consumer needs by find_package and by pkg-config;
-# the tool runs there; the components hold what they should and nothing twice.
+# Makes libfa0, libfa-dev and fa-tools (with MPI also libfa-mpi0 and fa-tools-mpi) as Debian packages and a tarball of a
+# finished build, and checks them: lintian finds no errors; unpacked into an empty root they hold what
+# examples/consumer needs by find_package and by pkg-config; the tools run there and have man pages and completion; the
+# components hold what they should and nothing twice.
 # Wants dpkg-dev and lintian (scripts/setup.sh packages); without them it returns 77.
 set -eu
 for program in lintian dpkg-shlibdeps; do
@@ -42,6 +43,16 @@ twice=$(sort "$scratch/files" | uniq -d)
 libdir=$(dirname "$(find "$scratch/root" -name 'libfa.so')")
 echo "The tool:"
 LD_LIBRARY_PATH=$libdir "$scratch/root/usr/bin/fa" info | head -2
+if [ -e "$scratch/root/usr/bin/fa-mpi" ]; then
+  LD_LIBRARY_PATH=$libdir "$scratch/root/usr/bin/fa-mpi" man | head -1
+fi
+for program in "$scratch"/root/usr/bin/*; do
+  name=$(basename "$program")
+  for page in "man/man1/$name.1.gz" "bash-completion/completions/$name" "zsh/site-functions/_$name" \
+    "fish/vendor_completions.d/$name.fish"; do
+    [ -e "$scratch/root/usr/share/$page" ] || { echo "packages: no $page" >&2; exit 1; }
+  done
+done
 echo "By find_package:"
 cmake -S "$source/examples/consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/root/usr" \
   -DCMAKE_BUILD_TYPE=Release >"$scratch/consumer.log"

@@ -33,7 +33,7 @@ check_state() {
 
 build_release() {
   [ -e build/release/src/libfa.so ] && return
-  cmake --preset release
+  cmake --preset release -DFA_BUILD_TESTS=OFF -DFA_BUILD_BENCHMARKS=OFF
   cmake --build --preset release
 }
 

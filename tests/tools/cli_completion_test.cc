@@ -4,13 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "command_line.h"
 #include "pages/command_tree.h"
 #include "tools/cli_run.h"
+#include "tools/completion_script.h"
 #include "tools/scratch_folder.h"
 
 namespace fa::test {
@@ -25,105 +25,51 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-std::vector<std::string> WordsOf(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
 tool::CommandEntry Tree() {
   CLI::App app;
   tool::AddCommands(app);
   return tool::ReadCommandTree(app);
 }
 
-/// The script for the shell, in a file.
-class Completion {
- public:
-  explicit Completion(const std::string& shell) {
-    const CliResult result = RunCli("completion " + shell);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    path_ = folder_.Write("fa", result.out);
-    text_ = result.out;
-    (void)folder_.Write("tensor.npy", "");
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] const std::string& text() const { return text_; }
-  [[nodiscard]] std::string folder() const { return folder_.Path(""); }
-
- private:
-  ScratchFolder folder_;
-  std::string path_, text_;
-};
-
-/// What bash offers for the words, the last of which is not finished.
-std::vector<std::string> BashOffers(const Completion& completion, const std::string& words) {
-  const CliResult result = RunCommand("cd '" + completion.folder() + "' && bash",
-                                      "-c \"source '" + completion.path() + "'; COMP_WORDS=(" + words +
-                                          "); COMP_CWORD=\\$((\\${#COMP_WORDS[@]} - 1)); "
-                                          "_fa; echo \\${COMPREPLY[*]}\"",
-                                      "");
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "") << words;
-  return WordsOf(result.out);
-}
-
 TEST(CliCompletion, BashOffersCommandsFlagsAndValues) {
-  const Completion bash("bash");
-  EXPECT_THAT(BashOffers(bash, "fa ''"), IsSupersetOf({"run", "plan", "bench", "info", "doctor", "completion", "man"}));
-  EXPECT_THAT(BashOffers(bash, "fa run sparse"), UnorderedElementsAre("sparse-forward", "sparse-backward"));
-  EXPECT_THAT(BashOffers(bash, "fa run forward --lay"), ElementsAre("--layout"));
-  EXPECT_THAT(BashOffers(bash, "fa run forward --query q --layout BS"), UnorderedElementsAre("BSND", "BSH"));
-  EXPECT_THAT(BashOffers(bash, "fa run sparse-forward --layout ''"), UnorderedElementsAre("BSND", "TND"));
-  EXPECT_THAT(BashOffers(bash, "fa plan forward --accumulation = at"), ElementsAre("atomic-free"));
-  EXPECT_THAT(BashOffers(bash, "fa plan forward --accumulation ="),
+  const CompletionScript bash("fa", FA_CLI_COMMAND, "bash");
+  EXPECT_THAT(bash.BashOffers("fa ''"), IsSupersetOf({"run", "plan", "bench", "info", "doctor", "completion", "man"}));
+  EXPECT_THAT(bash.BashOffers("fa run sparse"), UnorderedElementsAre("sparse-forward", "sparse-backward"));
+  EXPECT_THAT(bash.BashOffers("fa run forward --lay"), ElementsAre("--layout"));
+  EXPECT_THAT(bash.BashOffers("fa run forward --query q --layout BS"), UnorderedElementsAre("BSND", "BSH"));
+  EXPECT_THAT(bash.BashOffers("fa run sparse-forward --layout ''"), UnorderedElementsAre("BSND", "TND"));
+  EXPECT_THAT(bash.BashOffers("fa plan forward --accumulation = at"), ElementsAre("atomic-free"));
+  EXPECT_THAT(bash.BashOffers("fa plan forward --accumulation ="),
               UnorderedElementsAre("deterministic", "atomic-free"));
-  EXPECT_THAT(BashOffers(bash, "fa run forward --query t"), ElementsAre("tensor.npy"));
-  EXPECT_THAT(BashOffers(bash, "fa run forward --threads ''"), IsEmpty());
-  EXPECT_THAT(BashOffers(bash, "fa completion ''"), IsSupersetOf({"bash", "zsh", "fish"}));
-  EXPECT_THAT(BashOffers(bash, "fa walk ''"), IsEmpty());
+  EXPECT_THAT(bash.BashOffers("fa run forward --query t"), ElementsAre("tensor.npy"));
+  EXPECT_THAT(bash.BashOffers("fa run forward --threads ''"), IsEmpty());
+  EXPECT_THAT(bash.BashOffers("fa completion ''"), IsSupersetOf({"bash", "zsh", "fish"}));
+  EXPECT_THAT(bash.BashOffers("fa walk ''"), IsEmpty());
 }
 
 TEST(CliCompletion, FishOffersCommandsFlagsAndValues) {
   ASSERT_EQ(RunCommand("command -v fish", "", "").exit_code, 0) << "scripts/setup.sh installs it";
-  const Completion fish("fish");
-  const auto offers = [&](const std::string& line) {
-    const CliResult result =
-        RunCommand("HOME='" + fish.folder() + "' fish",
-                   "--no-config -c \"source '" + fish.path() + "'; complete -C '" + line + "' | cut -f1\"", "");
-    EXPECT_EQ(result.err, "") << line;
-    return WordsOf(result.out);
-  };
-  EXPECT_THAT(offers("fa ru"), ElementsAre("run"));
-  EXPECT_THAT(offers("fa run sparse-"), UnorderedElementsAre("sparse-forward", "sparse-backward"));
-  EXPECT_THAT(offers("fa run forward --lay"), ElementsAre("--layout"));
-  EXPECT_THAT(offers("fa run sparse-forward --layout T"), ElementsAre("TND"));
-  EXPECT_THAT(offers("fa completion z"), ElementsAre("zsh"));
+  const CompletionScript fish("fa", FA_CLI_COMMAND, "fish");
+  EXPECT_THAT(fish.FishOffers("fa ru"), ElementsAre("run"));
+  EXPECT_THAT(fish.FishOffers("fa run sparse-"), UnorderedElementsAre("sparse-forward", "sparse-backward"));
+  EXPECT_THAT(fish.FishOffers("fa run forward --lay"), ElementsAre("--layout"));
+  EXPECT_THAT(fish.FishOffers("fa run sparse-forward --layout T"), ElementsAre("TND"));
+  EXPECT_THAT(fish.FishOffers("fa completion z"), ElementsAre("zsh"));
 }
 
 TEST(CliCompletion, ZshReadsItsScript) {
   ASSERT_EQ(RunCommand("command -v zsh", "", "").exit_code, 0) << "scripts/setup.sh installs it";
-  const Completion zsh("zsh");
-  // The builtins of the completion system print what they are told.
-  const auto offers = [&](const std::string& words, int current) {
-    const CliResult result =
-        RunCommand("zsh",
-                   "-fc \"compadd() { print -l -- \\$@ }; _files() { print files }; _message() { }; "
-                   "_describe() { print -l -- \\${(P)2%%:*} }; words=(" +
-                       words + "); CURRENT=" + std::to_string(current) + "; source '" + zsh.path() + "'\"",
-                   "");
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(result.err, "") << words;
-    return WordsOf(result.out);
-  };
-  EXPECT_THAT(offers("fa ''", 2), IsSupersetOf({"run", "plan", "bench", "info", "doctor", "completion", "man"}));
-  EXPECT_THAT(offers("fa run forward ''", 4), IsSupersetOf({"--layout", "--query"}));
-  EXPECT_THAT(offers("fa run sparse-forward --layout ''", 5), UnorderedElementsAre("BSND", "TND"));
-  EXPECT_THAT(offers("fa run forward --query ''", 5), ElementsAre("files"));
-  EXPECT_THAT(offers("fa run forward --threads ''", 5), IsEmpty());
+  const CompletionScript zsh("fa", FA_CLI_COMMAND, "zsh");
+  EXPECT_THAT(zsh.ZshOffers("fa ''", 2), IsSupersetOf({"run", "plan", "bench", "info", "doctor", "completion", "man"}));
+  EXPECT_THAT(zsh.ZshOffers("fa run forward ''", 4), IsSupersetOf({"--layout", "--query"}));
+  EXPECT_THAT(zsh.ZshOffers("fa run sparse-forward --layout ''", 5), UnorderedElementsAre("BSND", "TND"));
+  EXPECT_THAT(zsh.ZshOffers("fa run forward --query ''", 5), ElementsAre("files"));
+  EXPECT_THAT(zsh.ZshOffers("fa run forward --threads ''", 5), IsEmpty());
 }
 
 TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
-  const std::string bash = Completion("bash").text(), zsh = Completion("zsh").text(), fish = Completion("fish").text();
+  const auto text = [](const char* shell) { return CompletionScript("fa", FA_CLI_COMMAND, shell).text(); };
+  const std::string bash = text("bash"), zsh = text("zsh"), fish = text("fish");
   size_t flags = 0;
   tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {
     const std::string at = command.Path();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -12,12 +13,15 @@
 #include "tools/backward_call.h"
 #include "tools/cli_run.h"
 #include "tools/forward_call.h"
+#include "tools/json_schema.h"
 
 namespace fa::test {
 namespace {
 
 using reference::Format;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // More ranks than cores.
 constexpr const char* kEnvironment =
@@ -230,11 +234,29 @@ TEST_F(RanksRefuse, CommandLinesThatDiffer) {
   Expect(result, 2, "rank 1: another command line than rank 0's");
 }
 
+/// What the schema says against what fa-mpi bench has printed.
+std::vector<std::string> SchemaErrors(const nlohmann::json& report) {
+  return JsonSchema(nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA))).Errors("bench_ranks", report);
+}
+
+// The tests below run each of these.
+TEST(RanksBench, TheCommandsWithJsonAreThoseOfTheSchema) {
+  const nlohmann::json schema = nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA));
+  const nlohmann::json operators = {"forward", "backward"};
+  EXPECT_EQ(schema["$defs"]["bench_ranks"]["properties"]["op"]["enum"], operators);
+  const CliResult script = RunCommand(FA_MPI_CLI, "completion bash", "");
+  ASSERT_EQ(script.exit_code, 0) << script.err;
+  EXPECT_EQ(Occurrences(script.out, "--json"), operators.size());
+  for (const std::string op : operators)
+    EXPECT_THAT(script.out, ContainsRegex("'bench " + op + "'\\) words='.*--json"));
+}
+
 TEST(RanksBench, ChecksAndReportsABackward) {
   const CliResult result =
       RunRanks(2, "bench backward --shape 1,4,2,512,512,32 --causal --dtype bf16 --seconds 0.05 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const nlohmann::json report = nlohmann::json::parse(result.out);
+  EXPECT_THAT(SchemaErrors(report), IsEmpty());
   EXPECT_EQ(report["op"], "backward");
   EXPECT_EQ(report["ranks"], 2);
   EXPECT_EQ(report["cut"], "zigzag");
@@ -248,6 +270,8 @@ TEST(RanksBench, ChecksAndReports) {
       RunRanks(2, "bench forward --shape 1,2,2,512,512,32 --causal --seconds 0.05 --json --cut contiguous");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const nlohmann::json report = nlohmann::json::parse(result.out);
+  EXPECT_THAT(SchemaErrors(report), IsEmpty());
+  EXPECT_EQ(report["op"], "forward");
   EXPECT_EQ(report["ranks"], 2);
   EXPECT_EQ(report["cut"], "contiguous");
   EXPECT_DOUBLE_EQ(report["flops"].get<double>(), 2.0 * 2 * (512.0 * 513 / 2) * (32 + 32));

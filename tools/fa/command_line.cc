@@ -1,13 +1,10 @@
 #include "command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <exception>
-#include <new>
 
 #include "commands.h"
 #include "fa/version.h"
 #include "files/files_read.h"
-#include "flags/failure.h"
 #include "program.h"
 
 namespace fa::tool {
@@ -15,7 +12,6 @@ namespace {
 
 void Run(int argc, char** argv) {
   CLI::App app{"Attention on CPUs"};
-  app.name("fa");
   app.set_version_flag("--version", FA_VERSION_STRING);
   app.require_subcommand(1);
   AddCommands(app);
@@ -26,6 +22,7 @@ void Run(int argc, char** argv) {
 }  // namespace
 
 void AddCommands(CLI::App& app) {
+  app.name("fa");
   const auto group = [&app](const char* name, const char* text) -> CLI::App& {
     CLI::App* command = app.add_subcommand(name, text);
     command->require_subcommand(1);
@@ -50,16 +47,7 @@ void AddCommands(CLI::App& app) {
 
 int RunCommandLine(int argc, char** argv) {
   ForgetFilesRead();
-  try {
-    Run(argc, argv);
-    return 0;
-  } catch (const UsageError& error) {
-    return Report("fa", kBadArguments, error.what());
-  } catch (const std::bad_alloc&) {
-    return Report("fa", kFailure, "out of memory");
-  } catch (const std::exception& error) {
-    return Report("fa", kFailure, error.what());
-  }
+  return ExitCodeOf("fa", [&] { Run(argc, argv); });
 }
 
 }  // namespace fa::tool

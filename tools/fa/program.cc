@@ -86,6 +86,19 @@ int Report(const char* program, int exit_code, const char* message) noexcept {
   return exit_code;
 }
 
+int ExitCodeOf(const char* program, const std::function<void()>& run) {
+  try {
+    run();
+    return 0;
+  } catch (const UsageError& error) {
+    return Report(program, kBadArguments, error.what());
+  } catch (const std::bad_alloc&) {
+    return Report(program, kFailure, "out of memory");
+  } catch (const std::exception& error) {
+    return Report(program, kFailure, error.what());
+  }
+}
+
 void Parse(CLI::App& app, int argc, char** argv) {
   CheckOptionWords(CommandOf(app, argc, argv), argc, argv);
   try {

@@ -2,6 +2,7 @@
 #define FA_TOOLS_FA_PROGRAM_H_
 
 #include <CLI/CLI.hpp>
+#include <functional>
 
 namespace fa::tool {
 
@@ -12,6 +13,10 @@ inline constexpr int kBadArguments = 2;
 /// Prints "PROGRAM: message" in one line on stderr and returns the exit code. Allocates nothing, since it may say that
 /// there is no memory.
 int Report(const char* program, int exit_code, const char* message) noexcept;
+
+/// Runs it. What it throws is one line on stderr.
+/// @return 0; kFailure; kBadArguments
+int ExitCodeOf(const char* program, const std::function<void()>& run);
 
 /// Makes the app read the words: the callback of the command that they name is called. Help and version are printed.
 /// Throws UsageError for words that are wrong, and what the callback throws.

@@ -9,8 +9,10 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "commands.h"
 #include "fa/mpi.h"
 #include "fa/version.h"
 #include "fa_mpi/rank_commands.h"
@@ -41,10 +43,28 @@ void AddCommands(CLI::App& app, fa::tool::RankCommand& chosen) {
   CLI::App& bench = group("bench", "Measure against the peak of all ranks");
   fa::tool::AddRankBenchForward(bench, chosen);
   fa::tool::AddRankBenchBackward(bench, chosen);
+  fa::tool::AddCompletion(app);
+  fa::tool::AddMan(app);
+}
+
+constexpr const char* kText = "Attention on CPUs, one call over the processes of mpirun";
+
+/// Whether the words ask for a text about the program: MPI need not be there for it.
+bool AsksForPages(int argc, char** argv) {
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  return first == "completion" || first == "man";
+}
+
+void PrintPages(int argc, char** argv) {
+  CLI::App app{kText};
+  fa::tool::RankCommand none;
+  AddCommands(app, none);
+  fa::tool::Parse(app, argc, argv);
+  fa::tool::FinishOutput();
 }
 
 void Main(int argc, char** argv, const fa::tool::RankSession& session) {
-  CLI::App app{"Attention on CPUs, one call over the processes of mpirun"};
+  CLI::App app{kText};
   fa::tool::RankCommand chosen;
   AddCommands(app, chosen);
   session.Together([&] { fa::tool::Parse(app, argc, argv); });
@@ -90,6 +110,7 @@ int RunRank(int argc, char** argv) {
 int main(int argc, char** argv) {
   fa::tool::MakeFileSizeLimitAnError();
   fa::tool::EndCleanlyWithoutMemory(kProgram);
+  if (AsksForPages(argc, argv)) return fa::tool::ExitCodeOf(kProgram, [&] { PrintPages(argc, argv); });
   int level = MPI_THREAD_SINGLE;
   if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
     return Report(kProgram, kFailure, "MPI_Init_thread failed");

@@ -17,6 +17,8 @@ from ._layout import output_shape, statistics_shape
 
 
 class AttentionOutput(NamedTuple):
+    """What `flash_attention` returns, in the call's layout: out [B, N, Sq, Dv], statistics [B, N, Sq] of each softmax."""
+
     out: Any
     """The query's type, [B, N, Sq, Dv] in the call's layout."""
     softmax_max: Any
@@ -26,7 +28,10 @@ class AttentionOutput(NamedTuple):
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients, of the arguments' shapes and types; None if there is no such argument, or it was not asked for."""
+    """Gradients, of the arguments' shapes and types; None if there is no such argument, or it was not asked for.
+
+    dq: [B, N, Sq, D] in the call's layout; dk, dv: [B, Nkv, Sk, D | Dv]; dpse: as pse; dsink: float32 [N].
+    """
 
     dq: Any
     dk: Any

@@ -56,8 +56,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
     Args:
         op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
             "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss" or "merge".
-        arrays, keywords: those of the operator's function, arrays or their shapes as tuples. Of gradients what the
-            forward returns, and its gradient, may be left out.
+        arrays, keywords: those of the operator's function, arrays or their shapes as tuples: (1, 8, 512, 64) for q
+            [B, N, Sq, D]. Of gradients what the forward returns, and its gradient, may be left out.
         dtype: "f32", "bf16" or "f16", of shapes; "i8" too for a prompt. Statistics, scales and sinks are float32,
             masks bool, lists and tables int32, keys next to an antiquant_scale int8.
 

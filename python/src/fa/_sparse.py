@@ -12,6 +12,8 @@ from ._fa import Context
 
 
 class SparseAttentionOutput(NamedTuple):
+    """What `sparse_flash_attention` returns: out [B, S1, N, Dv], statistics [B, 1, S1, N], TND without B."""
+
     out: Any
     """The query's type, [B, S1, N, Dv], TND [T, N, Dv]."""
     softmax_max: Any
@@ -23,7 +25,10 @@ class SparseAttentionOutput(NamedTuple):
 
 
 class SparseAttentionGradients(NamedTuple):
-    """Gradients, of the shapes and types of the arguments; None if there is no such argument."""
+    """Gradients, of the shapes and types of the arguments; None if there is no such argument.
+
+    dq: [B, S1, N, D], TND [T, N, D]; dk, dv: [B, S2, 1, D | Dv]; the ropes likewise; dsink: float32 [N].
+    """
 
     dq: Any
     dk: Any
@@ -35,7 +40,10 @@ class SparseAttentionGradients(NamedTuple):
 
 
 class IndexerGradients(NamedTuple):
-    """Gradients, of the shapes and types of the arguments."""
+    """Gradients, of the shapes and types of the arguments.
+
+    dq: [B, S1, N, D], TND [T, N, D]; dk: [B, S2, 1, D]; dweights: [B, S1, N].
+    """
 
     dq: Any
     dk: Any
@@ -50,6 +58,8 @@ class IndexerStatistics(NamedTuple):
 
 
 class IndexerLoss(NamedTuple):
+    """A loss and its gradients, of the shapes and types of the indexer's q [B, S1, N, D], k [B, S2, 1, D] and weights."""
+
     dq_index: Any
     dk_index: Any
     dweights: Any
@@ -198,7 +208,7 @@ def sparse_flash_attention_grad(
 
     Args:
         out, softmax_max, softmax_sum: what the forward call returned.
-        d_out: gradient of out; its shape and type.
+        d_out: gradient of out: [B, S1, N, Dv], TND [T, N, Dv], type of out.
 
     Raises:
         As `flash_attention`.
@@ -353,7 +363,7 @@ def sparse_lightning_indexer_grad_kl_loss(
     Args:
         q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: of `sparse_flash_attention`,
             block_size 1.
-        query_index, key_index, weights: of `lightning_indexer`.
+        query_index, key_index, weights: of `lightning_indexer`: [B, S1, N, D], [B, S2, 1, D], [B, S1, N].
         p_head_mean: of `sparse_flash_attention`, whose scores are then not computed again.
         reduction: "sum" over tokens or "mean".
         target: "head-mean", the mean of the heads' probabilities, or "l1", this mean divided by its sum over the
@@ -403,7 +413,8 @@ def dense_lightning_indexer_softmax_lse(
     Rows without keys and past their length get 0 and 0, which add nothing to that loss.
 
     Args:
-        query_index, key_index, weights: as q, k and weights of `lightning_indexer`, without pages.
+        query_index, key_index, weights: as q [B, S1, N, D], k [B, S2, 1, D] and weights [B, S1, N] of
+            `lightning_indexer`, without pages.
         sparse_mode, lengths_q, lengths_kv: as in `sparse_flash_attention`.
 
     Raises:

@@ -235,7 +235,7 @@ def npu_fusion_attention_grad(
     """dq, dk, dv, dpse, dsink of `npu_fusion_attention`; the last two are None without pse and sink.
 
     Args:
-        dy: gradient of attention_out.
+        dy: gradient of attention_out, of its shape: [B, N, S, D] for input_layout "BNSD".
         softmax_max, softmax_sum, attention_in: what the forward returned; attention_in is its attention_out.
         seed, offset: what the forward returned, when keep_prob < 1.
     """
@@ -291,7 +291,10 @@ def npu_fusion_attention_grad_v2(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`; None without the argument."""
+    """dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`; None without the argument.
+
+    Args as of `npu_fusion_attention_grad`; query_rope and key_rope: [B, N, S, Drope], in the input layout.
+    """
     return backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
         head_num,
@@ -332,8 +335,8 @@ def npu_fusion_attention_v3(
     """`npu_fusion_attention` with lengths, seed and offset as tensors, so that graphs may hold dropout.
 
     Returns:
-        attention_out, softmax_max, softmax_sum, softmax_out (empty), seed, offset; the last two int64 [1], for
-        `npu_fusion_attention_grad_v3`.
+        attention_out [B, N, Sq, Dv] in the input layout, softmax_max, softmax_sum, softmax_out (empty), seed, offset;
+        the last two int64 [1], for `npu_fusion_attention_grad_v3`.
     """
     return forward_on_tensors(
         query,
@@ -380,7 +383,11 @@ def npu_fusion_attention_grad_v3(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`; the last two are None without pse and sink."""
+    """dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`; the last two are None without pse and sink.
+
+    Args as of `npu_fusion_attention_grad` (dy [B, N, S, D]), but seed and offset are int64 [1], as the forward returned
+    them.
+    """
     dq, dk, dv, dpse, _, _, dsink = backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
         head_num,

@@ -31,13 +31,14 @@ OptionEntry EntryOf(const CLI::Option& option) {
   return entry;
 }
 
-CommandEntry Read(const CLI::App& app, std::vector<std::string> path) {
-  CommandEntry entry = {.path = std::move(path), .text = app.get_description(), .options = {}, .commands = {}};
+CommandEntry Read(const CLI::App& app, const std::string& program, std::vector<std::string> path) {
+  CommandEntry entry = {
+      .program = program, .path = std::move(path), .text = app.get_description(), .options = {}, .commands = {}};
   for (const CLI::Option* option : app.get_options()) entry.options.push_back(EntryOf(*option));
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     std::vector<std::string> below = entry.path;
     below.push_back(command->get_name());
-    entry.commands.push_back(Read(*command, std::move(below)));
+    entry.commands.push_back(Read(*command, program, std::move(below)));
   }
   return entry;
 }
@@ -46,7 +47,7 @@ CommandEntry Read(const CLI::App& app, std::vector<std::string> path) {
 
 std::string CommandEntry::Path(const char* between) const { return fmt::format("{}", fmt::join(path, between)); }
 
-CommandEntry ReadCommandTree(const CLI::App& app) { return Read(app, {}); }
+CommandEntry ReadCommandTree(const CLI::App& app) { return Read(app, app.get_name(), {}); }
 
 void ForEachCommand(const CommandEntry& command, const std::function<void(const CommandEntry&)>& visit) {
   visit(command);

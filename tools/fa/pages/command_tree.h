@@ -23,7 +23,8 @@ struct OptionEntry {
 };
 
 struct CommandEntry {
-  std::vector<std::string> path;  ///< {"run", "forward"}; empty for fa itself
+  std::string program;            ///< "fa"
+  std::vector<std::string> path;  ///< {"run", "forward"}; empty for the program itself
   std::string text;
   std::vector<OptionEntry> options;
   std::vector<CommandEntry> commands;
@@ -32,6 +33,7 @@ struct CommandEntry {
   [[nodiscard]] std::string Path(const char* between = " ") const;
 };
 
+/// @param app  of a program: its name is the program's
 [[nodiscard]] CommandEntry ReadCommandTree(const CLI::App& app);
 /// The command, and then all below it.
 void ForEachCommand(const CommandEntry& command, const std::function<void(const CommandEntry&)>& visit);

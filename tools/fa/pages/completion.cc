@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <iterator>
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace fa::tool {
 namespace {
@@ -30,11 +31,21 @@ std::vector<std::string> WordsAfter(const CommandEntry& command) {
   return words;
 }
 
+/// A text in which `fa` is written as @fa@, and in names of functions as @fa_@, for the program.
+std::string TextOf(const CommandEntry& program, std::string text) {
+  std::string word = program.program;
+  std::replace(word.begin(), word.end(), '-', '_');
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"@fa@", program.program}, {"@fa_@", word}}) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from)) text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
 /// A line per flag with a value: `line(pattern, option)`, where the pattern is "run forward:--layout".
 template <typename Line>
-std::string LinesOfValues(const CommandEntry& fa, Line line) {
+std::string LinesOfValues(const CommandEntry& program, Line line) {
   std::string text;
-  ForEachCommand(fa, [&](const CommandEntry& command) {
+  ForEachCommand(program, [&](const CommandEntry& command) {
     for (const OptionEntry& option : command.options) {
       if (option.is_flag() && !option.value.empty()) text += line(command.Path() + ":" + option.name, option);
     }
@@ -42,9 +53,9 @@ std::string LinesOfValues(const CommandEntry& fa, Line line) {
   return text;
 }
 
-constexpr const char* kBashHead = R"(# bash completion of fa, made by `fa completion bash`
+constexpr const char* kBashHead = R"(# bash completion of @fa@, made by `@fa@ completion bash`
 
-_fa() {
+_@fa_@() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command="" word i
   if [[ $cur == "=" ]]; then
     cur=""
@@ -59,10 +70,10 @@ _fa() {
   COMPREPLY=()
 )";
 
-constexpr const char* kZshHead = R"(#compdef fa
-# zsh completion of fa, made by `fa completion zsh`
+constexpr const char* kZshHead = R"(#compdef @fa@
+# zsh completion of @fa@, made by `@fa@ completion zsh`
 
-_fa() {
+_@fa_@() {
   local command="" word prev=${words[CURRENT-1]}
   local -a entries
   for word in ${words[2,CURRENT-1]}; do
@@ -71,9 +82,9 @@ _fa() {
   done
 )";
 
-constexpr const char* kFishHead = R"(# fish completion of fa, made by `fa completion fish`
+constexpr const char* kFishHead = R"(# fish completion of @fa@, made by `@fa@ completion fish`
 
-function __fa_at
+function __@fa_@_at
   set -l words (commandline -opc)
   set -e words[1]
   set -l command
@@ -83,15 +94,15 @@ function __fa_at
   end
   test "$command" = "$argv"
 end
-complete -c fa -f
+complete -c @fa@ -f
 )";
 
 }  // namespace
 
-std::string BashCompletion(const CommandEntry& fa) {
+std::string BashCompletion(const CommandEntry& program) {
   std::string text = kBashHead;
   text += "  case $command:$prev in\n";
-  text += LinesOfValues(fa, [](const std::string& at, const OptionEntry& option) {
+  text += LinesOfValues(program, [](const std::string& at, const OptionEntry& option) {
     const std::string reply = option.takes_file()
                                   ? "compgen -f -- \"$cur\""
                                   : fmt::format("compgen -W '{}' -- \"$cur\"", fmt::join(option.choices, " "));
@@ -99,26 +110,27 @@ std::string BashCompletion(const CommandEntry& fa) {
     return fmt::format("    '{}') mapfile -t COMPREPLY < <({}); return ;;\n", at, reply);
   });
   text += "  esac\n  local words=\"\"\n  case $command in\n";
-  ForEachCommand(fa, [&](const CommandEntry& command) {
+  ForEachCommand(program, [&](const CommandEntry& command) {
     text += fmt::format("    '{}') words='{}' ;;\n", command.Path(), fmt::join(WordsAfter(command), " "));
   });
-  return text +
-         "  esac\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
-         "complete -o filenames -F _fa fa\n";
+  text +=
+      "  esac\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
+      "complete -o filenames -F _@fa_@ @fa@\n";
+  return TextOf(program, text);
 }
 
-std::string ZshCompletion(const CommandEntry& fa) {
-  // _describe wants "word:text", with colons of the word escaped; no word of fa has one.
+std::string ZshCompletion(const CommandEntry& program) {
+  // _describe wants "word:text", with colons of the word escaped; no word of the programs has one.
   const auto described = [](const std::string& word, const std::string& help) { return Quoted(word + ":" + help); };
   std::string text = kZshHead;
   text += "  case $command:$prev in\n";
-  text += LinesOfValues(fa, [](const std::string& at, const OptionEntry& option) {
+  text += LinesOfValues(program, [](const std::string& at, const OptionEntry& option) {
     if (option.takes_file()) return fmt::format("    '{}') _files; return ;;\n", at);
     if (option.choices.empty()) return fmt::format("    '{}') _message '{}'; return ;;\n", at, option.value);
     return fmt::format("    '{}') compadd {}; return ;;\n", at, fmt::join(option.choices, " "));
   });
   text += "  esac\n  case $command in\n";
-  ForEachCommand(fa, [&](const CommandEntry& command) {
+  ForEachCommand(program, [&](const CommandEntry& command) {
     text += fmt::format("    '{}') entries=(\n", command.Path());
     for (const CommandEntry& below : command.commands) {
       text += "      " + described(below.path.back(), below.text) + "\n";
@@ -131,14 +143,14 @@ std::string ZshCompletion(const CommandEntry& fa) {
     }
     text += "    ) ;;\n";
   });
-  return text + "  esac\n  _describe fa entries\n}\n\n_fa \"$@\"\n";
+  return TextOf(program, text + "  esac\n  _describe @fa@ entries\n}\n\n_@fa_@ \"$@\"\n");
 }
 
-std::string FishCompletion(const CommandEntry& fa) {
+std::string FishCompletion(const CommandEntry& program) {
   const auto quoted = [](std::string_view text) { return Quoted(text, "\\'"); };
   std::string text = kFishHead;
-  ForEachCommand(fa, [&](const CommandEntry& command) {
-    const std::string at = fmt::format("complete -c fa -n {}", quoted(fmt::format("__fa_at {}", command.Path())));
+  ForEachCommand(program, [&](const CommandEntry& command) {
+    const std::string at = fmt::format("complete -c @fa@ -n {}", quoted("__@fa_@_at " + command.Path()));
     for (const CommandEntry& below : command.commands) {
       text += fmt::format("{} -a {} -d {}\n", at, below.path.back(), quoted(below.text));
     }
@@ -160,7 +172,7 @@ std::string FishCompletion(const CommandEntry& fa) {
       text += fmt::format(" -d {}\n", quoted(option.text));
     }
   });
-  return text;
+  return TextOf(program, text);
 }
 
 }  // namespace fa::tool

@@ -7,12 +7,12 @@
 
 namespace fa::tool {
 
-// Scripts that complete the words of fa: commands, flags, and the values of flags that take a file or one of some
-// words.
+// Scripts that complete the words of a program: commands, flags, and the values of flags that take a file or one of
+// some words.
 
-[[nodiscard]] std::string BashCompletion(const CommandEntry& fa);
-[[nodiscard]] std::string ZshCompletion(const CommandEntry& fa);
-[[nodiscard]] std::string FishCompletion(const CommandEntry& fa);
+[[nodiscard]] std::string BashCompletion(const CommandEntry& program);
+[[nodiscard]] std::string ZshCompletion(const CommandEntry& program);
+[[nodiscard]] std::string FishCompletion(const CommandEntry& program);
 
 }  // namespace fa::tool
 

@@ -43,9 +43,14 @@ std::string OptionText(const OptionEntry& option) {
   return Item(word, text);
 }
 
+/// "fa-run" of fa run, and of what is below it.
+std::string PageName(const CommandEntry& command) {
+  return command.path.empty() ? command.program : command.program + "-" + command.path.front();
+}
+
 /// "fa run forward [OPTION]..."
 std::string Synopsis(const CommandEntry& command) {
-  std::string line = Bold(command.path.empty() ? "fa" : "fa " + command.Path());
+  std::string line = Bold(command.path.empty() ? command.program : command.program + " " + command.Path());
   if (!command.commands.empty()) line += " " + Italic(command.path.empty() ? "COMMAND" : "OPERATOR");
   for (const OptionEntry& option : command.options) {
     if (!option.is_flag()) line += option.required ? " " + Italic(option.name) : " [" + Italic(option.name) + "]";
@@ -59,7 +64,7 @@ std::string OptionList(const CommandEntry& command) {
   return text;
 }
 
-std::string Tail(const CommandEntry& fa, const std::string& name) {
+std::string Tail(const CommandEntry& program, const std::string& name) {
   std::string text = ".SH EXIT STATUS\n";
   text += Item("0", "Done.");
   text += Item("1", "A file or the memory is at fault, or there is a defect; one line on stderr says which.");
@@ -71,21 +76,22 @@ std::string Tail(const CommandEntry& fa, const std::string& name) {
   text += Item(Bold("FA_PORTABLE_BLAS"), "1: OpenBLAS computes the products of the portable level.");
   text += Item(Bold("NO_COLOR"), "Not empty: no colours on a terminal either.");
   text += ".SH SEE ALSO\n";
-  std::string others = name == "fa" ? "" : Bold("fa") + "(1)";
-  for (const CommandEntry& command : fa.commands) {
-    const std::string other = "fa-" + command.path.back();
-    if (other != name) others += (others.empty() ? "" : ",\n") + Bold(other) + "(1)";
+  std::vector<std::string> others = {"fa", program.program};
+  for (const CommandEntry& command : program.commands) others.push_back(PageName(command));
+  std::string list;
+  for (size_t i = program.program == "fa" ? 1 : 0; i < others.size(); ++i) {
+    if (others[i] != name) list += (list.empty() ? "" : ",\n") + Bold(others[i]) + "(1)";
   }
-  return text + others + "\n";
+  return text + list + "\n";
 }
 
-ManPage PageOf(const CommandEntry& fa, const CommandEntry& command) {
-  const std::string name = command.path.empty() ? "fa" : "fa-" + command.path.back();
+ManPage PageOf(const CommandEntry& program, const CommandEntry& command) {
+  const std::string name = PageName(command);
   std::string text =
       fmt::format(".TH {} 1 \"\" \"fa {}\" \"User Commands\"\n.ad l\n.nh\n", Escaped(name), FA_VERSION_STRING);
   text += fmt::format(".SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}", Escaped(name), Escaped(command.text), Synopsis(command));
   text += ".SH DESCRIPTION\n" + Escaped(command.text) + ".\n";
-  if (name == "fa-run") {
+  if (!command.path.empty() && command.path.front() == "run") {
     text +=
         "Files are NumPy's .npy. float32 and float16 are known from the file; bfloat16 is a uint16 file of bits "
         "with\n" +
@@ -102,14 +108,14 @@ ManPage PageOf(const CommandEntry& fa, const CommandEntry& command) {
                           OptionList(below));
     }
   }
-  return {name, text + Tail(fa, name)};
+  return {name, text + Tail(program, name)};
 }
 
 }  // namespace
 
-std::vector<ManPage> ManPages(const CommandEntry& fa) {
-  std::vector<ManPage> pages = {PageOf(fa, fa)};
-  for (const CommandEntry& command : fa.commands) pages.push_back(PageOf(fa, command));
+std::vector<ManPage> ManPages(const CommandEntry& program) {
+  std::vector<ManPage> pages = {PageOf(program, program)};
+  for (const CommandEntry& command : program.commands) pages.push_back(PageOf(program, command));
   return pages;
 }
 

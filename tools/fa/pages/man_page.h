@@ -14,8 +14,8 @@ struct ManPage {
   std::string text;
 };
 
-/// One page of fa, and one of each command below it with all operators.
-[[nodiscard]] std::vector<ManPage> ManPages(const CommandEntry& fa);
+/// One page of the program, and one of each command below it with all operators.
+[[nodiscard]] std::vector<ManPage> ManPages(const CommandEntry& program);
 
 }  // namespace fa::tool
 

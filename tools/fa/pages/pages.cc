@@ -1,8 +1,7 @@
-// fa completion and fa man: what the tables of the commands say, for shells and for man(1).
+// completion and man: what the tables of a program's commands say, for shells and for man(1).
 
 #include <fmt/format.h>
 
-#include <deque>
 #include <memory>
 #include <string>
 
@@ -18,7 +17,7 @@ namespace {
 
 struct Shell {
   const char* name;
-  std::string (*completion)(const CommandEntry& fa);
+  std::string (*completion)(const CommandEntry& program);
 };
 constexpr Shell kShells[] = {{"bash", BashCompletion}, {"zsh", ZshCompletion}, {"fish", FishCompletion}};
 
@@ -33,7 +32,7 @@ void PrintCompletion(const CLI::App& app, const std::string& name) {
 }
 
 struct ManFlags {
-  std::string page = "fa", folder;
+  std::string page, folder;
 };
 
 void WritePages(const std::vector<ManPage>& pages, const std::string& folder) {
@@ -59,7 +58,8 @@ void RunMan(const CLI::App& app, const ManFlags& flags) {
 }  // namespace
 
 void AddCompletion(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("completion", "Print a script by which a shell completes words of fa");
+  CLI::App* command = app.add_subcommand(
+      "completion", fmt::format("Print a script by which a shell completes words of {}", app.get_name()));
   const auto name = std::make_shared<std::string>();
   command->add_option("SHELL", *name, "The shell")->type_name("bash|zsh|fish")->required();
   command->callback([&app, name] { PrintCompletion(app, *name); });
@@ -68,7 +68,8 @@ void AddCompletion(CLI::App& app) {
 void AddMan(CLI::App& app) {
   CLI::App* command = app.add_subcommand("man", "Print a man page, or write all of them");
   const auto flags = std::make_shared<ManFlags>();
-  command->add_option("PAGE", flags->page, "The page, default fa")->type_name("NAME");
+  flags->page = app.get_name();
+  command->add_option("PAGE", flags->page, fmt::format("The page, default {}", app.get_name()))->type_name("NAME");
   command->add_option("--out", flags->folder, "Write all pages to this folder")->type_name("FOLDER");
   command->callback([&app, flags] { RunMan(app, *flags); });
 }

@@ -156,7 +156,7 @@ def npu_sparse_flash_attention_grad(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`; those without an argument are None. Without a
     value, dk holds the value's gradient too. Statistics that count sinks in give the gradients of a call with sinks;
-    the gradient of the sinks comes by autograd."""
+    the gradient of the sinks comes by autograd. d_out and out: [B, S1, N, Dv], TND [T, N, Dv]."""
     _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
@@ -380,7 +380,7 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
 
     Args:
         query, key, sparse_indices, softmax_max, softmax_sum, scale_value: of `npu_sparse_flash_attention`.
-        query_index, key_index, weights: of `npu_lightning_indexer`.
+        query_index, key_index, weights: of `npu_lightning_indexer`: [B, S1, N, D], [B, S2, 1, D], [B, S1, N].
         sinks: those of the attention, or None. The statistics count them in, so they are only checked.
 
     Raises:

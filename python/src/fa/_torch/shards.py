@@ -13,7 +13,7 @@ from .ranked import NAMES, Cut, Ranks, ranks_of
 
 
 def positions(rows: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """Which of a sequence's `rows` rows this rank holds: int64, in the order in which it holds them.
+    """Which of a sequence's `rows` rows this rank holds: int64 [rows held], in the order in which it holds them.
 
     They are the positions of its tokens: of rotary embeddings, for example.
     """
@@ -35,7 +35,8 @@ def _intervals(rows: int, group: Any, ranks: Ranks, rank: int | None = None) -> 
 def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
     """This rank's rows of a tensor that every rank has: those of `positions` along dimension `dim`.
 
-    Nothing travels, and not every rank needs to call it. The gradient of the rows of other ranks is 0.
+    Of [..., rows, ...] it is [..., rows held, ...]. Nothing travels, and not every rank needs to call it. The gradient
+    of the rows of other ranks is 0.
     """
     group = process_group(group)
     held = _intervals(whole.shape[dim], group, ranks_of(group, cut))
@@ -44,6 +45,8 @@ def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
 
 def unshard(own: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
     """The whole tensor, on every rank, of which `own` is this rank's rows: the reverse of `shard`.
+
+    Of [..., rows held, ...] it is [..., rows, ...].
 
     The gradient of `own` is that of its rows. It takes that every rank goes on alike with the whole tensor.
 
