@@ -3,6 +3,7 @@
 #include <tbb/global_control.h>
 
 #include <chrono>
+#include <cstdio>
 
 #include "fuzz/call_outputs.h"
 #include "fuzz/crash_note.h"
@@ -160,13 +161,16 @@ void Fuzz(const Family& family, int usual) {
   const int cases = FromEnvironment("FA_FUZZ_CASES", kSanitized ? usual / 4 : usual);
   const Clock::time_point end = Clock::now() + std::chrono::seconds(seconds);
   int64_t refused = 0;
-  for (int done = 0; seconds > 0 ? Clock::now() < end : done < cases; ++done) {
+  int done = 0;
+  for (; seconds > 0 ? Clock::now() < end : done < cases; ++done) {
     const auto seed = static_cast<uint64_t>(first + done);
     const std::unique_ptr<FuzzCall> call = family.make(seed);
     const std::string name = "FA_FUZZ_SEED=" + std::to_string(seed) + " " + call->Describe();
     NoteForACrash(name);
     ASSERT_TRUE(Survives(call.get(), seed, &refused)) << "\n " << name;
   }
+  std::printf("FA_FUZZ_SEED=%d FA_FUZZ_CASES=%d: %s, %lld mistakes refused\n", first, done, family.name,
+              static_cast<long long>(refused));
   if (cases >= 20 || seconds > 0) {
     EXPECT_GT(refused, 0) << "no mistake was one";
   }

@@ -6,7 +6,8 @@
 namespace fa::test {
 
 /// Calls of one family, from seed FA_FUZZ_SEED (default 1) on: FA_FUZZ_CASES of them (else `usual`, a quarter under a
-/// sanitizer), or as many as take FA_FUZZ_SECONDS. Stops at the first that fails and prints its seed.
+/// sanitizer), or as many as take FA_FUZZ_SECONDS. Stops at the first that fails and prints its seed; prints the first
+/// seed and the number of calls if none fails.
 ///
 /// Every call, on each level of this CPU:
 /// - runs on one thread and on two to four, from workspaces of different contents, with its tensors where the case has

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,6 +219,18 @@ TEST_P(StagedFiles, LeaveNothingWhenASignalComesBeforeTheyArePublished) {
               }),
               -signal);
     EXPECT_THAT(scratch_.Names(), IsEmpty()) << strsignal(signal);
+  }
+}
+
+TEST_P(StagedFiles, LeaveNothingWhenASignalComesWhileTheyAreMade) {
+  for (int trial = 0; trial < 60; ++trial) {
+    EXPECT_EQ(EndOfChild([&] {
+                const itimerval soon = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 200 + 37 * trial}};
+                setitimer(ITIMER_REAL, &soon, nullptr);
+                for (;;) const StagedFile file(Path("a"), GetParam());
+              }),
+              -SIGALRM);
+    ASSERT_THAT(scratch_.Names(), IsEmpty()) << trial;
   }
 }
 

@@ -87,6 +87,8 @@ StagedFile::StagedFile(std::string target, Naming naming) : target_(std::move(ta
 }
 
 void StagedFile::OpenNamed() {
+  // A signal between the making of the file and the note of its name would leave it behind.
+  const PublishedTogether until_noted;
   const int descriptor = UnderAFreshName(
       target_, [](const char* name) { return open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666); }, name_);
   if (descriptor < 0) ThrowErrno();

@@ -41,7 +41,8 @@ class StagedFile {
   std::FILE* stream_ = nullptr;
 };
 
-/// While it lives, signals that would end the process wait, so that all files of a command get their names or none.
+/// While it lives, signals that would end the process wait, so that all files of a command get their names or none. One
+/// at a time.
 class PublishedTogether {
  public:
   PublishedTogether();
