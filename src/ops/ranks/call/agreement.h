@@ -46,11 +46,13 @@ struct Agreed {
   uint32_t pse_forms = kAnyForm;  ///< that the sizes of all ranks allow
 };
 
-/// Every rank's facts against all others. Collective. @return the same status on every rank: the error of the lowest
+// Both are collective, and need no memory while all is well (2048 ranks; more: 24 bytes per rank).
+
+/// Every rank's facts against all others. @return the same status on every rank: the error of the lowest
 /// rank that has one; else, where descriptions differ, the first line that does, with both values
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
 
-/// The same for a status alone: one word per rank while all is well.
+/// Every rank's status against all others: one word per rank while all is well. @return as AgreeOnCall
 [[nodiscard]] Status AgreeOnStatus(Transport& transport, const Status& status);
 
 }  // namespace fa::ops

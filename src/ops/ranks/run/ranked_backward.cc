@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/run/guarded_call.h"
 #include "fa/ranked_attention.h"
 #include "ops/dense/gradient_sums.h"
 #include "ops/plan/plan_impl.h"
@@ -80,10 +81,13 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     return facts;
   }
 
+  [[nodiscard]] Status CannotRun(const Status& why) const override { return ops::TellRanks(session_, why); }
+
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
     Transport& transport = *session_.transport;
-    const Status checked =
-        CheckRunTensors(bound_.forward.whole, ops::TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+    const Status checked = core::GuardedCall("the run of a plan", [&] {
+      return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+    });
     if (Status status = ops::AgreeOnStatus(transport, checked); !status.ok()) return status;
     ClearTails(args);
     sums_.Clear(workspace);

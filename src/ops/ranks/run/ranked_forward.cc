@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/run/guarded_call.h"
 #include "fa/ranked_attention.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/plan/plan_impl.h"
@@ -63,9 +64,12 @@ class RankedForward final : public Plan::ImplFor<AttentionArgs> {
     return facts;
   }
 
+  [[nodiscard]] Status CannotRun(const Status& why) const override { return ops::TellRanks(session_, why); }
+
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     Transport& transport = *session_.transport;
-    if (Status status = ops::AgreeOnStatus(transport, CheckRunArgs(bound_.whole, args)); !status.ok()) return status;
+    const Status checked = core::GuardedCall("the run of a plan", [&] { return CheckRunArgs(bound_.whole, args); });
+    if (Status status = ops::AgreeOnStatus(transport, checked); !status.ok()) return status;
     for (const tiling::Interval& tail : bound_.tails) {
       ops::ForwardRows rows = ops::RowsOf(bound_.whole, args);
       rows.unused_rows = tail;

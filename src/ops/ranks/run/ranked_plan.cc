@@ -16,6 +16,10 @@ Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session) {
   return Status::Ok();
 }
 
+Status TellRanks(const RankSession& session, const Status& why) {
+  return core::GuardedCall("the run of a plan", [&] { return AgreeOnStatus(*session.transport, why); });
+}
+
 tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype, const core::TaskGraph& graph) {
   return {.op = op,
           .machine = MachineOf(context, KernelsOf(context, dtype)),

@@ -2,7 +2,9 @@
 #define FA_OPS_RANKS_RUN_RANKED_PLAN_H_
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "core/context_impl.h"
@@ -32,6 +34,9 @@ struct RankSession {
 /// Uses a context of the instruction set that the ranks have agreed on.
 [[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
 
+/// Instead of a run, which all other ranks begin.
+[[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
+
 /// What a plan tells of a rank that computes nothing. @param graph  without tasks
 [[nodiscard]] tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype,
                                                 const core::TaskGraph& graph);
@@ -44,31 +49,36 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
   using Planned = PlanFor<typename Impl::Args>;
   return core::GuardedCall("the plan", [&]() -> Result<Planned> {
     if (transport == nullptr) return Status::InvalidArgument(ErrorText::Argument("transport").Says("null"));
-    Context& own = context != nullptr ? *context : Context::Default();
     // No rank leaves before all have agreed.
-    auto bound = core::GuardedCall("the plan", [&] { return bind(*transport); });
-    RankFacts facts{
-        .status = core::ImplOf(own).status(), .description = {}, .isa = own.isa(), .workers = own.threads()};
-    if (facts.status.ok()) facts.status = core::ImplOf(own).CheckRuns();
-    if (facts.status.ok()) facts.status = bound.status();
-    if (facts.status.ok()) {
-      facts.description = describe(*bound).text();
-      facts.pse_forms = FormsOf(*bound);
-    }
+    Context* own = context;
+    std::optional<std::invoke_result_t<const Bind&, Transport&>> bound;
+    RankFacts facts;
+    facts.status = core::GuardedCall("the plan", [&] {
+      if (own == nullptr) own = &Context::Default();
+      if (Status status = core::ImplOf(*own).status(); !status.ok()) return status;
+      if (Status status = core::ImplOf(*own).CheckRuns(); !status.ok()) return status;
+      facts.isa = own->isa();
+      facts.workers = own->threads();
+      bound.emplace(bind(*transport));
+      if (!bound->ok()) return bound->status();
+      facts.description = describe(**bound).text();
+      facts.pse_forms = FormsOf(**bound);
+      return Status::Ok();
+    });
     auto agreed = AgreeOnCall(*transport, facts);
     if (!agreed.ok()) return agreed.status();
 
-    tiling::RankCall& call = CallOf(*bound);
-    call.workers = agreed->workers;
-    call.memory_bytes = core::MemoryBytes();
-    call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
     std::shared_ptr<const Impl> impl;
     const Status planned = core::GuardedCall("the plan", [&] {
+      tiling::RankCall& call = CallOf(**bound);
+      call.workers = agreed->workers;
+      call.memory_bytes = core::MemoryBytes();
+      call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
       RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};
-      if (Status status = UseForms(agreed->pse_forms, *bound); !status.ok()) return status;
-      if (Status status = UseAgreed(*agreed, own, session); !status.ok()) return status;
+      if (Status status = UseForms(agreed->pse_forms, **bound); !status.ok()) return status;
+      if (Status status = UseAgreed(*agreed, *own, session); !status.ok()) return status;
       try {
-        impl = std::make_shared<const Impl>(std::move(session), std::move(*bound));
+        impl = std::make_shared<const Impl>(std::move(session), std::move(**bound));
       } catch (const tiling::PlanTooLarge& error) {
         return Status::OutOfMemory(error.what());
       }

@@ -339,6 +339,47 @@ TEST_P(RankedForward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
               HasSubstr("rank 2: shards.strategy=heads, want sequence (rank 0)"));
 }
 
+// The last lines of what ranks say of a call arrive in a later piece where ranks are many.
+TEST_P(RankedForward, ManyRanksFindTheOneThatDiffers) {
+  ForwardCase c = LongCase(DType::kF32, 3);
+  c.lengths = EqualLengths(1, 16, 16);
+  const ForwardProblem problem(c);
+  const SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kSequence);
+  constexpr int kRanks = 100;
+  std::vector<std::string> messages(kRanks);
+  ThreadRanks(kRanks).Run([&](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank();
+    RankTensors tensors(RowsOfRank(shards, shards.sq, rank, kRanks), RowsOfRank(shards, shards.sk, rank, kRanks));
+    AttentionOptions options = problem.options();
+    if (rank >= 70) options.softcap = 30;
+    const AttentionArgs args = PartOf(problem.args(), c.layout, tensors);
+    messages[static_cast<size_t>(rank)] =
+        FlashAttention(args, options, shards, transport, ContextOf(GetParam(), 1)).message();
+  });
+  EXPECT_EQ(messages, std::vector<std::string>(kRanks, "invalid argument: rank 70: softcap=30, want 0 (rank 0)"));
+}
+
+// Rank 0 has one row: it can be read in both ways.
+TEST_P(RankedForward, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
+  ForwardCase c = BiasedCase(PseForm::kFull, MaskForm::kNone);
+  c.lengths = EqualLengths(1, 9, 9);
+  const ForwardProblem problem(c);
+  SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
+  shards.intervals = {{{0, 1}}, {{1, 5}}, {{5, 9}}};
+  std::vector<std::string> messages(3);
+  ThreadRanks(3).Run([&](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank();
+    RankTensors tensors(RowsOfRank(shards, 9, rank, 3), RowsOfRank(shards, 9, rank, 3));
+    AttentionArgs args = PartOf(problem.args(), c.layout, tensors);
+    if (rank == 2) args.pse.shape[2] = 1;
+    messages[static_cast<size_t>(rank)] =
+        FlashAttention(args, problem.options(), shards, transport, ContextOf(GetParam(), 1)).message();
+  });
+  EXPECT_EQ(messages, std::vector<std::string>(3,
+                                               "invalid argument: rank 2: pse: has one row for all queries, want "
+                                               "the rows of its queries (rank 1)"));
+}
+
 TEST_P(RankedForward, RefusesWhatItDoesNotTake) {
   const ForwardCase c = LongCase(DType::kF32, 3);
   const ForwardProblem problem(c);

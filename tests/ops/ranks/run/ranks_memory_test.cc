@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <barrier>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -107,6 +110,14 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
     return ending;
   }
 
+  static SequenceShards Uncut() {
+    return {.cut = SequenceShards::Cut::kContiguous,
+            .sq = kRows,
+            .sk = kRows,
+            .intervals = {},
+            .strategy = std::get<Strategy>(GetParam())};
+  }
+
   template <typename Direction>
   void EveryRankGetsAStatus() const {
     const typename Direction::Problem problem(Direction::Case());
@@ -141,6 +152,85 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
 
 TEST_P(RanksMemory, EveryRankOfAForwardGetsAStatus) { EveryRankGetsAStatus<Forward>(); }
 TEST_P(RanksMemory, EveryRankOfABackwardGetsAStatus) { EveryRankGetsAStatus<Backward>(); }
+
+/// The first of ranks that all say the same. Collectives take no memory.
+class Echo final : public Transport {
+ public:
+  explicit Echo(int ranks) : ranks_(ranks) {}
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int ranks() const override { return ranks_; }
+  Status Send(int /*to*/, int /*tag*/, std::span<const std::byte> /*bytes*/, Request* /*request*/) override {
+    return Status::Internal("nobody to send to");
+  }
+  Status Receive(int /*from*/, int /*tag*/, std::span<std::byte> /*bytes*/, Request* /*request*/) override {
+    return Status::Internal("nobody to receive from");
+  }
+  Status Wait(Request /*request*/) override { return Status::Ok(); }
+  Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    ++gathered_;
+    for (auto to = all.begin(); to != all.end();) to = std::copy(mine.begin(), mine.end(), to);
+    return Status::Ok();
+  }
+  [[nodiscard]] int TakeGathered() { return std::exchange(gathered_, 0); }
+
+ private:
+  int ranks_, gathered_ = 0;
+};
+
+// Ranks wait in collectives for one that has no memory, and under MPI for ever: it tells them before it returns.
+TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
+  const ForwardProblem problem(SmallCase());
+  const AttentionArgs args = problem.args();
+  const AttentionOptions options = problem.options();
+  const auto alone = std::make_shared<Echo>(1);
+  int told = 0;
+  for (int64_t place = 1, failed = 1; failed > 0; ++place) {
+    ASSERT_LT(place, kMostPlaces);
+    bool ok = false;
+    {
+      const FailingAllocations failing(place, std::get<bool>(GetParam()));
+      ok = PlanFlashAttention(args, options, Uncut(), alone, contexts_[0].get()).ok();
+      failed = failing.failed();
+    }
+    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;  // two statuses, or one and the text of an error
+    told += ok ? 0 : 1;
+  }
+  EXPECT_GT(told, 10);
+}
+
+TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
+  const ForwardProblem problem(SmallCase());
+  const AttentionArgs args = problem.args();
+  const AttentionOptions options = problem.options();
+  int errors = 0;
+  for (int64_t place = 1, failed = 1; failed > 0; ++place) {
+    ASSERT_LT(place, kMostPlaces);
+    const auto alone = std::make_shared<Echo>(1);
+    const auto context = std::move(Context::Create({.threads = 1})).value();  // without workspaces yet
+    const auto plan = PlanFlashAttention(args, options, Uncut(), alone, context.get());
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    (void)alone->TakeGathered();
+    bool ok = false;
+    {
+      const FailingAllocations failing(place, std::get<bool>(GetParam()));
+      ok = plan->Run(args).ok();
+      failed = failing.failed();
+    }
+    EXPECT_GE(alone->TakeGathered(), 1) << "place " << place;
+    errors += ok ? 0 : 1;
+  }
+  EXPECT_GT(errors, 0);
+}
+
+// The texts of more ranks than have room at once come in pieces.
+TEST(RanksAgreement, AnyNumberOfRanksHearsAnError) {
+  const ForwardProblem problem(SmallCase());
+  const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .heads_in_flight = -1};
+  for (const int ranks : {1, 13, 2048, 2049, 4000}) {
+    const Status status = FlashAttention(problem.args(), problem.options(), shards, std::make_shared<Echo>(ranks));
+    EXPECT_EQ(status.message(), "invalid argument: rank 0: shards.heads_in_flight=-1, want >= 0") << ranks;
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Strategies, RanksMemory,
                          ::testing::Combine(::testing::Values(Strategy::kHeads, Strategy::kSequence),
