@@ -17,6 +17,7 @@ Status WidenAll(const WholeTensors& tensors, Layout layout, AttentionGradArgs& w
   const layout::Axes axes = layout::AxesOf(layout), out_axes = layout::AxesOf(layout::OutputLayout(layout));
   Status first;
   const auto widen = [&](const char* name, auto* tensor, const layout::Axes& of, bool queries, bool written) {
+    MarkGivenWithoutRows(tensor, of.seq);
     const bool absent = tensor->data == nullptr && tensor->shape.empty();
     if (first.ok() && !absent) first = tensors.Widen(name, tensor, of, queries, written);
   };

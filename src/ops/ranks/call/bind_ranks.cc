@@ -23,6 +23,8 @@ Status WidenAll(const WholeTensors& tensors, Layout layout, AttentionArgs& whole
   if (Status status = tensors.Widen("q", &whole.q, axes, true); !status.ok()) return status;
   if (Status status = tensors.Widen("k", &whole.k, axes, false); !status.ok()) return status;
   if (Status status = tensors.Widen("v", &whole.v, axes, false); !status.ok()) return status;
+  MarkGivenWithoutRows(&whole.q_rope, axes.seq);
+  MarkGivenWithoutRows(&whole.k_rope, axes.seq);
   if (whole.q_rope.data != nullptr) {
     if (Status status = tensors.Widen("q_rope", &whole.q_rope, axes, true); !status.ok()) return status;
   }
@@ -32,6 +34,7 @@ Status WidenAll(const WholeTensors& tensors, Layout layout, AttentionArgs& whole
   if (Status status = tensors.Widen("out", &whole.out, out_axes, true, true); !status.ok()) return status;
   const bool packed = layout == Layout::kTND;
   const auto widen_statistic = [&](const char* name, MutableTensorView* tensor) {
+    MarkGivenWithoutRows(tensor, packed ? 0 : 2);
     if (tensor->data == nullptr) return Status::Ok();
     return tensors.WidenStatistic(name, tensor, packed, true);
   };
@@ -56,6 +59,13 @@ void UseOwnStrides(const AttentionArgs& args, Layout layout, BoundAttention& bou
   if (bound.has_sum) bound.softmax_sum = layout::StatsOf(args.softmax_sum, packed);
   if (bound.has_lse) bound.lse = layout::StatsOf(args.lse, packed);
   bound.planned = KeepPlanned(TensorsOf(args));
+}
+
+/// How many planes of own rows [B|1,N|1,Sq,Sk] a dense mask has along a dimension; 1: no such mask, or one of one
+/// plane.
+int64_t PlanesOf(const ScoreRows& scores, int dimension) {
+  const Dims& shape = scores.dense_mask.shape;
+  return scores.own_mask_rows && shape.rank() == 4 ? shape[dimension] : 1;
 }
 
 }  // namespace
@@ -153,6 +163,8 @@ CallDescription Describe(const BoundRanks& bound, const AttentionOptions& option
   }
   if (whole.has_slopes) call.Add("pse.shape", Text(bound.scores.pse.shape));
   call.Add("dense_mask", whole.has_dense_mask ? "given" : "none");
+  call.Add("batch of dense_mask", PlanesOf(bound.scores, 0));
+  call.Add("heads of dense_mask", PlanesOf(bound.scores, 1));
   call.Add("sink", whole.has_sink ? "given" : "none");
   call.Add("softmax_max", whole.has_max ? "given" : "none");
   call.Add("softmax_sum", whole.has_sum ? "given" : "none");

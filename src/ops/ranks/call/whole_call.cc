@@ -11,6 +11,29 @@ namespace fa::ops {
 using tiling::Interval;
 using tiling::RowShards;
 
+namespace {
+
+/// Whether memory is missing for want of rows alone.
+bool OnlyRowsMissing(const TensorView& tensor, int at) {
+  if (tensor.data != nullptr || tensor.shape.rank() <= at || tensor.shape[at] != 0) return false;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    if (i != at && tensor.shape[i] == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void MarkGivenWithoutRows(TensorView* tensor, int at) {
+  static constexpr char kPresent = 0;
+  if (OnlyRowsMissing(*tensor, at)) tensor->data = &kPresent;
+}
+
+void MarkGivenWithoutRows(MutableTensorView* tensor, int at) {
+  static char present;
+  if (OnlyRowsMissing(*tensor, at)) tensor->data = &present;
+}
+
 std::vector<Interval> OwnRows(const RowShards& shards, int rank, Interval rows) {
   std::vector<Interval> own;
   for (const tiling::PlacedRows& run : Within(shards.Of(rank), {&rows, 1})) {

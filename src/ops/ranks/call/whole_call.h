@@ -22,6 +22,12 @@ namespace fa::ops {
 /// The same of the bias's 1024-row form.
 [[nodiscard]] Status CheckFormTaken(bool compressed_pse);
 
+/// A tensor of a rank that has no rows needs no memory: bind sees it as what it is, given. Null data of tensors that
+/// have no elements for another reason stays as it is.
+/// @param at  the dimension of rows
+void MarkGivenWithoutRows(TensorView* tensor, int at);
+void MarkGivenWithoutRows(MutableTensorView* tensor, int at);
+
 /// Tensors of one rank with the sizes that they have in the whole call; the caller's strides are checked and left out.
 class WholeTensors {
  public:

@@ -57,14 +57,6 @@ struct RanksRun {
   std::vector<std::string> plans;
 };
 
-/// A tensor without elements needs no memory.
-template <typename View>
-void ForgetNothing(View& tensor) {
-  for (const int64_t size : tensor.shape) {
-    if (size == 0) tensor.data = nullptr;
-  }
-}
-
 /// Gradients of ranks that succeed go into those of `problem`.
 RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks, Isa isa,
                   int threads = 1) {
@@ -80,9 +72,6 @@ RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, 
     RankTensors tensors(RowsOfRank(shards, shards.sq, transport->rank(), ranks),
                         RowsOfRank(shards, shards.sk, transport->rank(), ranks));
     AttentionGradArgs args = PartOf(whole, problem.backward_case().forward.layout, tensors);
-    ForgetNothing(args.dpse);
-    ForgetNothing(args.pse);
-    ForgetNothing(args.dense_mask);
     args.dsink = run.dsink[rank].view();
     args.dslopes = run.dslopes[rank].view();
     const auto plan = PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(isa, threads));
@@ -193,6 +182,19 @@ TEST_P(RankedBackward, TakesIntervalsInAnyOrderAndRanksWithoutRows) {
       shards.strategy = strategy;
       shards.heads_in_flight = heads;
       one.ExpectSameBits(shards, 4);
+    }
+  }
+}
+
+TEST_P(RankedBackward, RanksWithoutRowsNeedNoMemory) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+    BackwardCase c = LongCase(DType::kF32, 3);
+    c.forward.layout = layout;
+    c.forward.d_rope = 8;
+    c.forward.lengths = EqualLengths(1, 140, 140);
+    const OneProcess one(c, GetParam());
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 3);
     }
   }
 }

@@ -135,6 +135,19 @@ TEST_P(RankedForward, TakesIntervalsInAnyOrderAndRanksWithoutRows) {
   }
 }
 
+TEST_P(RankedForward, RanksWithoutRowsNeedNoMemory) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+    ForwardCase c = LongCase(DType::kF32, 3);
+    c.layout = layout;
+    c.d_rope = 8;
+    c.lengths = EqualLengths(1, 140, 140);
+    const OneProcess one(c, GetParam());
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 3);
+    }
+  }
+}
+
 TEST_P(RankedForward, CutsThroughPackedSequencesAndTheirTail) {
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     ForwardCase c = LongCase(dtype, 3);
@@ -286,6 +299,12 @@ TEST_P(RankedForward, WrongRowsOfBiasOrMaskAreOneErrorOnAllRanks) {
   EXPECT_THAT(run([](Args& args) { args.dense_mask.shape[0] -= 1; }),
               HasSubstr("rank 1: dense_mask.shape[0]=143, want 144 (rows of this rank of 400)"));
   EXPECT_THAT(run([](Args& args) { args.dense_mask = {}; }), HasSubstr("rank 1: dense_mask=none, want given (rank 0)"));
+  EXPECT_THAT(run([](Args& args) {
+                const Dims plane = args.dense_mask.shape;
+                args.dense_mask.shape = {2, 1, plane[0], plane[1]};
+                args.dense_mask.stride = {0, 0, plane[1], 1};
+              }),
+              HasSubstr("rank 1: batch of dense_mask=2, want 1 (rank 0)"));
 }
 
 TEST_P(RankedForward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
