@@ -34,6 +34,9 @@ forbid ops/inference 'ops/(token|sparse|indexer|ranks)/'
 forbid ops/sparse 'ops/(dense|inference|indexer|ranks)/'
 forbid ops/indexer 'ops/(dense|inference|sparse|ranks)/'
 forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
+# The rooms of ranks: rows <- call <- run.
+forbid ops/ranks/rows 'ops/ranks/(call|run)/'
+forbid ops/ranks/call 'ops/ranks/run/'
 # Public headers stand on their own.
 forbid_in include '(core|layout|tiling|ops)/'
 # The rooms of aclnn: runtime <- operations.

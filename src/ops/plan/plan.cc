@@ -26,7 +26,7 @@ namespace {
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
 Status RunOn(const Plan::Impl& impl, const void* args, std::byte* workspace) {
-  if (Status status = core::ImplOf(impl.context()).CheckRuns(); !status.ok()) return status;
+  if (Status status = core::ImplOf(impl.context()).CheckRuns(); !status.ok()) return impl.CannotRun(status);
   return impl.RunAny(args, workspace);
 }
 
@@ -45,23 +45,28 @@ Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {
 
 Status Plan::RunAny(const void* args, Workspace& workspace) const {
   return core::GuardedCall("the run of a plan", [&] {
-    if (Status status = workspace.Reserve(workspace_bytes()); !status.ok()) return status;
+    if (Status status = workspace.Reserve(workspace_bytes()); !status.ok()) return impl_->CannotRun(status);
     return RunOn(*impl_, args, workspace.data());
   });
 }
 
 Status Plan::RunAny(const void* args, std::span<std::byte> workspace) const {
   return core::GuardedCall("the run of a plan", [&] {
-    if (Status status = CheckWorkspace(workspace, workspace_bytes()); !status.ok()) return status;
+    if (Status status = CheckWorkspace(workspace, workspace_bytes()); !status.ok()) {
+      return impl_->CannotRun(status);
+    }
     return RunOn(*impl_, args, workspace.data());
   });
 }
 
 Status Plan::RunAny(const void* args) const {
-  return core::GuardedCall("a workspace of the context", [&] {
+  bool borrowed = false;
+  const Status status = core::GuardedCall("a workspace of the context", [&] {
     auto workspace = core::ImplOf(impl_->context()).BorrowWorkspace();
+    borrowed = true;
     return RunAny(args, *workspace);
   });
+  return borrowed ? status : impl_->CannotRun(status);
 }
 
 size_t Plan::workspace_bytes() const { return impl_->workspace().total_bytes(); }

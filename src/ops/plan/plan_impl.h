@@ -26,6 +26,8 @@ class Plan::Impl {
 
   /// `args`: of the type that the plan is for. `workspace`: workspace().total_bytes(), 64-byte aligned.
   [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
+  /// What a run returns that cannot begin: where other ranks begin the same run, they are told.
+  [[nodiscard]] virtual Status CannotRun(const Status& why) const { return why; }
 
   [[nodiscard]] Context& context() const { return context_; }
   /// Runs on the caller for a graph of one task, else on an executor of the context.

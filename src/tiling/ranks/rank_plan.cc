@@ -1,8 +1,6 @@
 #include "tiling/ranks/rank_plan.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <numeric>
 
 #include "core/integer.h"
 #include "tiling/backward/backward_tiles.h"
@@ -417,43 +415,6 @@ const char* Name(Strategy strategy) {
     case Strategy::kSequence: return "sequence";
   }
   return "";
-}
-
-std::string DescribeRank(const RankPlan& plan, int rank) {
-  char line[200];
-  const auto of = [rank](const std::vector<int64_t>& bytes) {
-    return static_cast<long long>(bytes[static_cast<size_t>(rank)]);
-  };
-  std::snprintf(line, sizeof(line), "this rank: %lld bytes sent, %lld bytes received, %lld bytes staged\n",
-                of(plan.sent_bytes), of(plan.received_bytes), of(plan.staged_bytes));
-  return line;
-}
-
-std::string DescribeRanks(const RankCall& call, const RankPlan& plan) {
-  std::string text;
-  char line[200];
-  const auto most = [](const auto& of_ranks) { return *std::max_element(of_ranks.begin(), of_ranks.end()); };
-  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  std::snprintf(line, sizeof(line), "ranks: %d, strategy %s, %lld units of up to %lld kv heads per rank\n",
-                call.ranks(), Name(plan.strategy), static_cast<long long>(plan.units.size()),
-                static_cast<long long>(plan.heads_in_flight));
-  text += line;
-  std::snprintf(line, sizeof(line), "bits: %s (row unit %lld)\n",
-                plan.as_one_process ? "as one process" : "of this cut", static_cast<long long>(kRowUnit));
-  text += line;
-  const double total = std::accumulate(plan.flops.begin(), plan.flops.end(), 0.0);
-  std::snprintf(line, sizeof(line),
-                "most per rank: %.1f MiB sent, %.1f MiB received, %.1f MiB staged, %.3g of %.3g GFLOP\n",
-                mib(most(plan.sent_bytes)), mib(most(plan.received_bytes)), mib(most(plan.staged_bytes)),
-                most(plan.flops) / 1e9, total / 1e9);
-  text += line;
-  std::snprintf(line, sizeof(line),
-                "predicted: %.3g s with %d threads per rank at %.3g GFLOP/s each, network %.3g GB/s, %.3g us; "
-                "efficiency %.1f %%, messages hidden %.0f %%\n",
-                plan.seconds, call.workers, call.flops_per_worker / 1e9, call.network.bytes_per_s / 1e9,
-                call.network.latency_s * 1e6, 100 * plan.efficiency, 100 * plan.hidden);
-  text += line;
-  return text;
 }
 
 }  // namespace fa::tiling

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "fa/sequence_shards.h"
@@ -96,12 +95,6 @@ struct RankPlan {
 
 /// A head's sums of dsink and dslopes so far: with rows that stay, they pass from rank to rank.
 inline constexpr int64_t kParameterSumBytes = 3 * sizeof(double);
-
-/// What one rank moves and stages, in words.
-[[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
-
-/// The plan in words: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.
-[[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);
 
 }  // namespace fa::tiling
 

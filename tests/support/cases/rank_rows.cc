@@ -58,8 +58,8 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
   own.part.stride = DenseStride(own.part.shape);
   size_t bytes = SizeOf(whole.dtype);
   for (int i = 0; i < whole.shape.rank(); ++i) bytes *= static_cast<size_t>(own.part.shape[i]);
-  own.bytes.assign(bytes + 1, std::byte{0xff});  // never null
-  own.part.data = own.bytes.data();
+  own.bytes.assign(bytes, std::byte{0xff});
+  own.part.data = bytes > 0 ? own.bytes.data() : nullptr;
   return own;
 }
 

@@ -16,7 +16,7 @@ namespace fa::test {
 /// The rows that a rank holds, one by one, by the definition of the cut.
 [[nodiscard]] std::vector<int64_t> RowsOfRank(const SequenceShards& shards, int64_t rows, int rank, int ranks);
 
-/// A rank's own rows of tensors of the whole call, in memory of their own, dense.
+/// A rank's own rows of tensors of the whole call, in memory of their own, dense. What has no elements has no memory.
 class RankTensors {
  public:
   RankTensors(std::vector<int64_t> q_rows, std::vector<int64_t> k_rows)

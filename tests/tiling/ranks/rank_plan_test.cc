@@ -13,6 +13,7 @@
 
 #include "tests/tiling/sample_problems.h"
 #include "tiling/plan_limits.h"
+#include "tiling/ranks/rank_facts.h"
 
 namespace fa::tiling {
 namespace {

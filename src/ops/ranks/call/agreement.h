@@ -1,0 +1,60 @@
+#ifndef FA_OPS_RANKS_CALL_AGREEMENT_H_
+#define FA_OPS_RANKS_CALL_AGREEMENT_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "fa/context.h"
+#include "fa/options.h"
+#include "fa/sequence_shards.h"
+#include "fa/status.h"
+#include "fa/transport.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/ranks/call/score_rows.h"
+
+namespace fa::ops {
+
+/// A call in words, "name=value" line by line: what all ranks must agree about.
+class CallDescription {
+ public:
+  void Add(std::string_view name, std::string_view value);
+  void Add(std::string_view name, int64_t value) { Add(name, std::to_string(value)); }
+  /// The first numbers, how many there are, and a hash of all.
+  void Add(std::string_view name, std::span<const int64_t> values);
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// What a rank finds out by itself.
+struct RankFacts {
+  Status status;            ///< of its own arguments
+  std::string description;  ///< CallDescription of them; empty after an error
+  Isa isa = Isa::kPortable;
+  int workers = 1;
+  uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
+};
+
+/// What all ranks agree about.
+struct Agreed {
+  Isa isa = Isa::kPortable;       ///< the lowest of all ranks
+  bool isa_lowered = false;       ///< for some rank
+  int workers = 1;                ///< the least of all ranks
+  uint32_t pse_forms = kAnyForm;  ///< that the sizes of all ranks allow
+};
+
+// Both are collective, and need no memory while all is well (2048 ranks; more: 24 bytes per rank).
+
+/// Every rank's facts against all others. @return the same status on every rank: the error of the lowest
+/// rank that has one; else, where descriptions differ, the first line that does, with both values
+[[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
+
+/// Every rank's status against all others: one word per rank while all is well. @return as AgreeOnCall
+[[nodiscard]] Status AgreeOnStatus(Transport& transport, const Status& status);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_CALL_AGREEMENT_H_

@@ -1,0 +1,230 @@
+// A call over ranks that none of them runs: bind the whole call -> cut -> plan -> tell.
+#include "fa/rank_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "core/context_impl.h"
+#include "core/integer.h"
+#include "core/memory.h"
+#include "core/run/guarded_call.h"
+#include "core/saturating.h"
+#include "layout/bind_layout.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/ranks/call/cut_rows.h"
+#include "ops/ranks/call/score_rows.h"
+#include "ops/ranks/call/whole_call.h"
+#include "tiling/backward/backward_tiles.h"
+#include "tiling/plan_limits.h"
+#include "tiling/ranks/rank_facts.h"
+#include "tiling/ranks/rank_plan.h"
+
+namespace fa {
+namespace {
+
+using tiling::RankCall;
+using tiling::RankPlan;
+
+// A schedule looks at every pair of ranks, and at every block of the sums of a backward: so many are looked at within a
+// minute (4096 ranks and 8 sequences: 40 s on a busy core of 2 GHz).
+constexpr int kMostRanks = 4096;
+constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 25;
+// A sequence has two parts of rows per rank, and its sums two chunks per part.
+constexpr int64_t kPartsPerRank = 2, kChunksPerRank = 2 * kPartsPerRank;
+
+Status CheckMachines(const RankMachines& machines) {
+  const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
+  const auto wrong = [](const char* name, double got, const char* want) {
+    return Status::InvalidArgument(ops::Arg(std::string("machines.") + name).Is(ops::Text(static_cast<float>(got))) +
+                                   ", want " + want);
+  };
+  if (machines.ranks < 1 || machines.ranks > kMostRanks) return wrong("ranks", machines.ranks, "1 to 4096");
+  if (machines.threads < 0) return wrong("threads", machines.threads, "at least 0");
+  if (machines.flops_per_thread != 0 && !positive(machines.flops_per_thread)) {
+    return wrong("flops_per_thread", machines.flops_per_thread, "a positive number");
+  }
+  if (!positive(machines.network_bytes_per_s)) {
+    return wrong("network_bytes_per_s", machines.network_bytes_per_s, "a positive number");
+  }
+  if (!(machines.latency_s >= 0 && std::isfinite(machines.latency_s))) {
+    return wrong("latency_s", machines.latency_s, "at least 0");
+  }
+  return Status::Ok();
+}
+
+std::vector<SequenceShards::Interval> RowsOf(const tiling::RowShards& shards, int rank) {
+  std::vector<SequenceShards::Interval> rows;
+  for (const tiling::PlacedRows& run : shards.Of(rank)) rows.push_back({run.rows.begin, run.rows.end});
+  return rows;
+}
+
+RankSchedule Tell(const RankCall& call, const RankPlan& plan, const tiling::PlanFacts& facts) {
+  RankSchedule schedule;
+  schedule.strategy = plan.strategy;
+  schedule.as_one_process = plan.as_one_process;
+  schedule.row_unit = tiling::kRowUnit;
+  schedule.units = std::ssize(plan.units);
+  schedule.seconds = plan.seconds;
+  schedule.efficiency = plan.efficiency;
+  schedule.hidden = plan.hidden;
+  for (int rank = 0; rank < call.ranks(); ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    schedule.ranks.push_back({.q_rows = RowsOf(call.q, rank),
+                              .k_rows = RowsOf(call.k, rank),
+                              .sent_bytes = plan.sent_bytes[r],
+                              .received_bytes = plan.received_bytes[r],
+                              .staged_bytes = plan.staged_bytes[r],
+                              .flops = plan.flops[r],
+                              .product_seconds = plan.product_seconds[r],
+                              .message_seconds = plan.message_seconds[r],
+                              .end_seconds = plan.end_seconds[r]});
+  }
+  schedule.info = InfoOf(facts, {});
+  schedule.text = DescribeSchedule(facts.op.c_str(), facts.machine.isa, call, plan);
+  return schedule;
+}
+
+/// What the call is planned for, without its strategy.
+void UseMachines(const RankMachines& machines, const Context& context, RankCall& call) {
+  call.workers = machines.threads > 0 ? machines.threads : context.threads();
+  call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread
+                                                        : tiling::FlopsPerWorker(context.isa(), call.problem.dtype);
+  call.network = {.bytes_per_s = machines.network_bytes_per_s, .latency_s = machines.latency_s};
+}
+
+Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, int ranks) {
+  if (shards.cut == SequenceShards::Cut::kIntervals && q_rows != k_rows) {
+    return Status::InvalidArgument(ops::Arg("shards.intervals").Says("cut keys where they cut queries, want as many ") +
+                                   "keys (" + std::to_string(k_rows) + ") as queries (" + std::to_string(q_rows) + ")");
+  }
+  shards.sq = q_rows;
+  shards.sk = k_rows;
+  if (Status status = ops::CheckShards(shards, ranks); !status.ok()) return status;
+  auto q = ops::CutRows(shards, q_rows, ranks);
+  if (!q.ok()) return q.status();
+  auto k = ops::CutRows(shards, k_rows, ranks);
+  if (!k.ok()) return k.status();
+  RankCall call;
+  call.q = std::move(*q);
+  call.k = std::move(*k);
+  call.strategy = shards.strategy;
+  call.heads_in_flight = shards.heads_in_flight;
+  return call;
+}
+
+/// Refuses what would be looked at for minutes: pairs of ranks for every sequence, and the blocks of a backward's sums
+/// (chunks of keys, each with the rows of every rank and head of a group).
+Status CheckLength(const RankCall& call) {
+  const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
+  const int64_t pairs =
+      core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
+  int64_t blocks = 0;
+  if (call.backward) {
+    int64_t chunks = 0;
+    for (const tiling::Sequence& sequence : call.problem.sequences) {
+      chunks += std::min(core::CeilDiv(sequence.sk, tiling::kColumnKeys), kChunksPerRank * call.ranks());
+    }
+    blocks = core::SaturatedProduct(chunks, kPartsPerRank * call.ranks(), call.problem.group());
+  }
+  if (pairs <= kMostPairs && blocks <= kMostBlocks) return Status::Ok();
+  const bool of_pairs = pairs > kMostPairs;
+  return Status::OutOfMemory("the schedule of " + std::to_string(sequences) + " sequences over " +
+                             std::to_string(call.ranks()) + " ranks: " + std::to_string(of_pairs ? pairs : blocks) +
+                             (of_pairs ? " pairs of ranks" : " blocks of sums") + ", want at most " +
+                             std::to_string(of_pairs ? kMostPairs : kMostBlocks));
+}
+
+double FullPairs(const tiling::AttentionProblem& problem) {
+  double pairs = 0;
+  for (const tiling::Sequence& sequence : problem.sequences) {
+    pairs += static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
+  }
+  return pairs * static_cast<double>(problem.heads);
+}
+
+/// Which tensors of the whole call have rows that stay with their rank.
+Status TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
+  if (Status status = ops::CheckFormTaken(bound.pse.compressed); !status.ok()) return status;
+  if (bound.has_pse) scores->pse_forms = bound.pse.shared_rows ? ops::kSharedRow : ops::kOwnRows;
+  scores->own_mask_rows = bound.has_dense_mask && options.layout != Layout::kTND;
+  return Status::Ok();
+}
+
+/// @param bind  bind(call, scores): binds the whole call and sets what of `call` follows from it, but not its cut
+template <typename Args, typename Bind>
+Result<RankSchedule> Schedule(const char* op, const Args& whole, const AttentionOptions& options,
+                              const SequenceShards& shards, const RankMachines& machines, Context* own,
+                              const Bind& bind) {
+  return core::GuardedCall("the schedule", [&]() -> Result<RankSchedule> {
+    const Context& context = own != nullptr ? *own : Context::Default();
+    if (Status status = core::ImplOf(context).status(); !status.ok()) return status;
+    if (Status status = CheckMachines(machines); !status.ok()) return status;
+    RankCall bound;
+    ops::ScoreRows scores;
+    if (Status status = bind(bound, scores); !status.ok()) return status;
+    if (Status status = ops::CheckTaken(whole.pse, whole.drop_mask, options); !status.ok()) return status;
+    const int axis = layout::AxesOf(options.layout).seq;
+    auto cut = CutCall(shards, whole.q.shape[axis], whole.k.shape[axis], machines.ranks);
+    if (!cut.ok()) return cut.status();
+    const auto strategy = StrategyWith(scores, cut->strategy);
+    if (!strategy.ok()) return strategy.status();
+    bound.q = std::move(cut->q);
+    bound.k = std::move(cut->k);
+    bound.strategy = *strategy;
+    bound.heads_in_flight = cut->heads_in_flight;
+    bound.packed = options.layout == Layout::kTND;
+    UseMachines(machines, context, bound);
+    if (Status status = CheckLength(bound); !status.ok()) return status;
+    bound.memory_bytes = core::MemoryBytes();
+    RankPlan plan;
+    try {
+      plan = MakeRankPlan(bound);
+    } catch (const tiling::PlanTooLarge& error) {
+      return Status::OutOfMemory(error.what());
+    }
+    const tiling::AttentionProblem& problem = bound.problem;
+    const double flops_of_pair = bound.backward ? tiling::BackwardFlopsPerPair(problem)
+                                                : 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);
+    const core::TaskGraph graph = GraphOf(bound, plan);
+    return Tell(bound, plan,
+                FactsOf(op, {.isa = context.isa()}, bound, plan, graph, flops_of_pair * FullPairs(problem)));
+  });
+}
+
+}  // namespace
+
+Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole, const AttentionOptions& options,
+                                            const SequenceShards& shards, const RankMachines& machines,
+                                            Context* context) {
+  return Schedule("forward", whole, options, shards, machines, context, [&](RankCall& call, ops::ScoreRows& scores) {
+    auto bound = ops::BindAttention(whole, options);
+    if (!bound.ok()) return bound.status();
+    if (Status status = TakeScores(*bound, options, &scores); !status.ok()) return status;
+    call.statistics = int64_t{bound->has_max} + int64_t{bound->has_sum} + int64_t{bound->has_lse};
+    call.problem = std::move(bound->problem);
+    return Status::Ok();
+  });
+}
+
+Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole, const AttentionOptions& options,
+                                                const SequenceShards& shards, const RankMachines& machines,
+                                                Context* context) {
+  return Schedule("backward", whole, options, shards, machines, context, [&](RankCall& call, ops::ScoreRows& scores) {
+    auto bound = ops::BindAttentionGrad(whole, options);
+    if (!bound.ok()) return bound.status();
+    if (Status status = TakeScores(bound->forward, options, &scores); !status.ok()) return status;
+    if (bound->has_dpse) {
+      if (Status status = CheckBiasGradient(scores); !status.ok()) return status;
+    }
+    call.backward = true;
+    call.parameter_sums = bound->has_dsink || bound->has_dslopes;
+    call.problem = std::move(bound->forward.problem);
+    return Status::Ok();
+  });
+}
+
+}  // namespace fa

@@ -1,0 +1,58 @@
+#include "ops/ranks/rows/messenger.h"
+
+namespace fa::ops {
+
+Status Messenger::Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
+                        const ExchangeBuffers& buffers) const {
+  Transport::Request* request = buffers.requests;
+  for (const PeerRows& message : messages.receive) {
+    const std::span bytes(buffers.receive + message.offset, static_cast<size_t>(message.bytes));
+    if (Status status = transport_.Receive(message.peer, tag, bytes, request++); !status.ok()) return status;
+  }
+  for (const PeerRows& message : messages.send) {
+    std::byte* const begin = buffers.send + message.offset;
+    std::byte* at = begin;
+    for (size_t t = 0; t < from_.size(); ++t) {
+      at = PackRows(from_[t], data[t], message.heads, message.Of(from_[t].axis), at);
+    }
+    if (Status status = transport_.Send(message.peer, tag, {begin, at}, request++); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+void Messenger::Keep(const UnitMessages& messages, std::span<const std::byte* const> from,
+                     std::span<std::byte* const> to, const ExchangeBuffers& buffers) const {
+  // What a rank keeps passes through the buffer of what it sends, behind the messages.
+  std::byte* const kept = buffers.send + messages.send_bytes;
+  std::byte* packed = kept;
+  for (size_t t = 0; t < from_.size(); ++t) {
+    packed = PackRows(from_[t], from[t], messages.kept_from.heads, messages.kept_from.Of(from_[t].axis), packed);
+  }
+  const std::byte* at = kept;
+  for (size_t t = 0; t < to_.size(); ++t) {
+    at = UnpackRows(to_[t], to[t], messages.kept_to.heads, messages.kept_to.Of(to_[t].axis), at);
+  }
+}
+
+Status Messenger::Arrive(const UnitMessages& messages, std::span<std::byte* const> to,
+                         const ExchangeBuffers& buffers) const {
+  const Transport::Request* request = buffers.requests;
+  for (const PeerRows& message : messages.receive) {
+    if (Status status = transport_.Wait(*request++); !status.ok()) return status;
+    const std::byte* at = buffers.receive + message.offset;
+    for (size_t t = 0; t < to_.size(); ++t) {
+      at = UnpackRows(to_[t], to[t], message.heads, message.Of(to_[t].axis), at);
+    }
+  }
+  return Status::Ok();
+}
+
+Status Messenger::Leave(const UnitMessages& messages, const ExchangeBuffers& buffers) const {
+  const Transport::Request* request = buffers.requests + messages.receive.size();
+  for (size_t message = 0; message < messages.send.size(); ++message) {
+    if (Status status = transport_.Wait(*request++); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace fa::ops

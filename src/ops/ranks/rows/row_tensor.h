@@ -1,0 +1,37 @@
+#ifndef FA_OPS_RANKS_ROWS_ROW_TENSOR_H_
+#define FA_OPS_RANKS_ROWS_ROW_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "layout/rows.h"
+#include "tiling/ranks/rank_plan.h"
+
+namespace fa::ops {
+
+/// A tensor of one batch element whose rows travel: where they lie, but no pointer.
+struct RowTensor {
+  tiling::RowAxis axis = tiling::RowAxis::kQuery;
+  int64_t heads_per_kv = 1;  ///< its heads per kv head: the group for tensors of queries
+  int64_t columns = 0;
+  layout::Rows rows = {};               ///< `batch` is not used
+  int64_t copies = 1, copy_stride = 0;  ///< a statistic that is written so often (layout::Stats)
+
+  [[nodiscard]] int64_t RowBytes() const { return columns * static_cast<int64_t>(SizeOf(rows.dtype)); }
+  /// Bytes of `count` rows of a kv head.
+  [[nodiscard]] int64_t HeadBytes(int64_t count) const { return heads_per_kv * count * RowBytes(); }
+};
+
+/// Copies rows of the kv heads `heads` from the tensor to consecutive bytes: head after head, run after run.
+/// @param data  kv head 0
+/// @return past the last byte written
+std::byte* PackRows(const RowTensor& tensor, const std::byte* data, tiling::Interval heads,
+                    std::span<const tiling::PlacedRows> runs, std::byte* to);
+/// The other way. @return past the last byte read
+const std::byte* UnpackRows(const RowTensor& tensor, std::byte* data, tiling::Interval heads,
+                            std::span<const tiling::PlacedRows> runs, const std::byte* from);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_ROWS_ROW_TENSOR_H_

@@ -1,0 +1,98 @@
+#ifndef FA_OPS_RANKS_RUN_GRAD_CHAIN_H_
+#define FA_OPS_RANKS_RUN_GRAD_CHAIN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/context.h"
+#include "fa/transport.h"
+#include "layout/rows_view.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/dense/backward_buffers.h"
+#include "ops/dense/backward_tile.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/ranks/rows/unit_messages.h"
+#include "tiling/backward/backward_plan.h"
+#include "tiling/backward/backward_tiles.h"
+#include "tiling/plan_facts.h"
+#include "tiling/ranks/sum_schedule.h"
+
+namespace fa::ops {
+
+/// One rank's share of a unit of the backward whose rows stay: its blocks of the schedule, each a graph of tiles. The
+/// panels of its rows and their dQ stay in one slot per kv head from the first block to the last; sums of dK and dV
+/// come from the rank of the rows before, and go to that of the rows behind.
+class GradChain {
+ public:
+  /// @param part  the rank's parts of rows, as sequences of their own: `parts`
+  /// @param whole  the sequences of the call
+  GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,
+            const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
+            std::shared_ptr<const tiling::SumSchedule> schedule, int rank);
+
+  [[nodiscard]] const BoundAttentionGrad& bound() const { return bound_; }
+  [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const;
+  [[nodiscard]] double flops() const { return flops_; }
+
+  /// Bytes of all sums of the unit; they stay as they are until FinishSends.
+  [[nodiscard]] size_t SumBytes() const;
+  /// One per chunk.
+  [[nodiscard]] size_t RequestCount() const { return schedule_->chunks.size(); }
+
+  /// Memory that outlives a run: messages may leave later.
+  struct Travelling {
+    float* sums = nullptr;
+    Transport::Request* requests = nullptr;
+  };
+  /// Where dK and dV of finished chunks go, rounded: staged rows.
+  struct Finished {
+    layout::MutableRowsView dk, dk_rope, dv;
+    const StagedRows& rows;
+  };
+  /// `computed`: the first error of products, with which the messages go on.
+  [[nodiscard]] Status Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
+                           const Travelling& travelling, std::byte* workspace, Status& computed) const;
+  [[nodiscard]] Status FinishSends(Transport& transport, const Travelling& travelling) const;
+  void ForgetSends(const Travelling& travelling) const;
+
+ private:
+  struct Block {
+    tiling::SumBlock of;
+    tiling::BackwardPlan plan;
+  };
+
+  void MakeBlocks(const tiling::Machine& machine, const std::vector<tiling::RowPart>& parts,
+                  const std::vector<tiling::Sequence>& whole, int64_t first_sequence, int rank);
+  [[nodiscard]] tiling::BackwardPlan MakeGraph(int64_t part, tiling::Interval heads, const tiling::BackwardCut& cut,
+                                               int workers) const;
+  [[nodiscard]] tiling::BackwardPlan MakeLayout(const tiling::Machine& machine) const;
+  [[nodiscard]] Status RunGraph(const Plan::Impl& plan, const tiling::BackwardPlan& graph, const GradRows& rows,
+                                const TravellingSums* sums, std::byte* workspace) const;
+  [[nodiscard]] TravellingSums SumsOf(const tiling::SumChunk& chunk, float* sums, std::byte* workspace) const;
+  [[nodiscard]] std::span<float> Region(const tiling::SumChunk& chunk, float* sums) const;
+  void Finish(const tiling::SumChunk& chunk, const GradRows& rows, const Finished& finished, float* sums) const;
+
+  BoundAttentionGrad bound_;
+  std::shared_ptr<const tiling::SumSchedule> schedule_;
+  const core::kernels::KernelTable& table_;
+  tiling::Machine machine_;
+  int64_t columns_ = 0;                     ///< of dK: d + d_rope
+  std::vector<int64_t> key_offset_;         ///< per sequence of the unit: where its keys begin on the axis
+  tiling::BackwardPlan layout_;             ///< of the slots; no tiles
+  std::vector<tiling::BackwardPlan> idle_;  ///< rows that no key is kept of
+  std::vector<Block> blocks_;
+  double flops_ = 0;
+  tiling::WorkspacePlan workspace_;
+  BackwardBuffers buffers_;
+  int64_t copied_keys_ = 0;  ///< of the largest chunk
+  size_t run_state_ = 0, k_ = 0, v_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_RUN_GRAD_CHAIN_H_

@@ -1,0 +1,78 @@
+#ifndef FA_OPS_RANKS_RUN_GRAD_UNIT_H_
+#define FA_OPS_RANKS_RUN_GRAD_UNIT_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "fa/flash_attention_grad.h"
+#include "ops/dense/backward_program.h"
+#include "ops/ranks/call/bind_grad_ranks.h"
+#include "ops/ranks/rows/messenger.h"
+#include "ops/ranks/rows/row_tensor.h"
+#include "ops/ranks/rows/unit_messages.h"
+#include "ops/ranks/run/grad_chain.h"
+
+namespace fa::ops {
+
+/// One unit of a backward over ranks on one of them, as ForwardUnit.
+class GradUnit {
+ public:
+  GradUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
+           const Context& context);
+
+  [[nodiscard]] const UnitMessages& in() const { return in_; }
+  [[nodiscard]] const UnitMessages& back() const { return back_; }
+  [[nodiscard]] const std::vector<RowTensor>& in_from() const { return in_from_; }
+  [[nodiscard]] const std::vector<RowTensor>& in_to() const { return in_to_; }
+  [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }
+  [[nodiscard]] const std::vector<RowTensor>& back_to() const { return back_to_; }
+  [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
+  [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads
+  /// The first sequence of the unit, and its batch element.
+  [[nodiscard]] int64_t first_sequence() const { return first_sequence_; }
+  /// Null: this rank has nothing to compute.
+  [[nodiscard]] const BackwardProgram* program() const { return program_.get(); }
+  /// The same where rows stay.
+  [[nodiscard]] const GradChain* chain() const { return chain_.get(); }
+  [[nodiscard]] GradChain::Finished FinishedRows(std::byte* staged) const;
+  /// Writes 0 to the gradients of this rank's keys that no row keeps, where rows stay.
+  void ClearUnseenKeys(const AttentionGradArgs& args) const;
+
+  [[nodiscard]] UnitPlaces PlacesOf(const AttentionGradArgs& args, std::byte* staged) const;
+  void ClearSlack(std::byte* staged) const;
+  /// The arguments of the program. dsink is absent; dslopes only says whether it is wanted.
+  [[nodiscard]] AttentionGradArgs UnitArgs(const AttentionGradArgs& args, std::byte* staged) const;
+
+ private:
+  using Input = TensorView AttentionGradArgs::*;
+  using Output = MutableTensorView AttentionGradArgs::*;
+
+  void AddInputs(const BoundAttentionGrad& part);
+  void AddOutputs(const BoundAttentionGrad& part);
+  [[nodiscard]] size_t Book(const RowTensor& staged, int64_t rows);
+  void PlanChain(const tiling::RankPlan& plan, const tiling::RankUnit& unit, BoundAttentionGrad part,
+                 const Context& context);
+  void Bring(Input tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to);
+  void TakeBack(Output tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to);
+
+  const BoundGradRanks& bound_;
+  tiling::Interval heads_;
+  int64_t batch_ = 0, first_sequence_ = 0;
+  bool staged_queries_ = false;
+  StagedRows queries_, keys_;
+  StagedRows finished_;                     ///< keys whose gradients this rank rounds, where rows stay
+  std::vector<tiling::PlacedRows> unseen_;  ///< own keys that no row keeps, where rows stay
+  UnitMessages in_, back_;
+  std::vector<RowTensor> in_from_, in_to_, back_from_, back_to_;
+  std::vector<Input> inputs_;            ///< of in_from_
+  std::vector<Output> outputs_;          ///< of back_to_
+  std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
+  size_t staged_bytes_ = 0;
+  std::unique_ptr<const BackwardProgram> program_;
+  std::unique_ptr<const GradChain> chain_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_RUN_GRAD_UNIT_H_

@@ -1,0 +1,240 @@
+// The backward over ranks: bind -> agree -> plan -> run, as the forward.
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "core/run/guarded_call.h"
+#include "fa/ranked_attention.h"
+#include "ops/dense/gradient_sums.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/ranks/call/agreement.h"
+#include "ops/ranks/call/bind_grad_ranks.h"
+#include "ops/ranks/run/grad_unit.h"
+#include "ops/ranks/run/parameter_sums.h"
+#include "ops/ranks/run/ranked_plan.h"
+#include "ops/ranks/run/rows_of_sums.h"
+#include "ops/ranks/run/unit_runs.h"
+#include "tiling/ranks/rank_facts.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa {
+namespace {
+
+using ops::GradUnit;
+
+class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
+ public:
+  RankedBackward(ops::RankSession session, ops::BoundGradRanks bound)
+      : ImplFor(*session.context),
+        session_(std::move(session)),
+        bound_(std::move(bound)),
+        plan_(tiling::MakeRankPlan(bound_.forward.call)) {
+    no_graph_.range_begin = {0, 0};
+    for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, *session_.context);
+    runs_.Book(/*results_travel=*/true, workspace_);
+    size_t engine = 0, sums = 0, requests = 0;
+    for (const GradUnit& unit : units_) {
+      if (unit.program() != nullptr) engine = std::max(engine, unit.program()->workspace().total_bytes());
+      if (unit.chain() == nullptr) continue;
+      engine = std::max(engine, unit.chain()->workspace().total_bytes());
+      sums = std::max(sums, unit.chain()->SumBytes());
+      requests = std::max(requests, unit.chain()->RequestCount() * sizeof(Transport::Request));
+    }
+    engine_ = workspace_.Book("backward of a unit", engine);
+    const size_t in_flight = std::min<size_t>(units_.size(), tiling::kUnitsInFlight);
+    for (Travelling& travelling : std::span(travelling_).first(in_flight)) {
+      travelling.sums = workspace_.Book("sums of dK and dV of the heads in flight", sums);
+      travelling.requests = workspace_.Book("requests of sums", requests);
+    }
+    bias_sums_ = workspace_.Book("bias gradient summed over the batch", sizeof(float), FloatsOfBiasSums(bound_));
+    if (rows_stay()) rows_of_sums_ = ops::RowsOfSums(bound_, sums_, workspace_);
+  }
+
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+
+  /// Those of the first unit that this rank computes, but for FLOPs, which are of all of them.
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
+    const auto computes = [](const GradUnit& unit) { return unit.program() != nullptr || unit.chain() != nullptr; };
+    const auto facts_of = [](const GradUnit& unit) {
+      return unit.program() != nullptr ? unit.program()->Facts() : unit.chain()->Facts();
+    };
+    const auto first = std::find_if(units_.begin(), units_.end(), computes);
+    tiling::PlanFacts facts =
+        first != units_.end()
+            ? facts_of(*first)
+            : ops::FactsOfIdleRank("backward", context(), bound_.forward.whole.problem.dtype, no_graph_);
+    for (auto unit = first; unit != units_.end() && ++unit != units_.end();) {
+      if (!computes(*unit)) continue;
+      const tiling::PlanFacts of_unit = facts_of(*unit);
+      facts.flops += of_unit.flops;
+      facts.flops_full += of_unit.flops_full;
+      facts.flops_visited += of_unit.flops_visited;
+    }
+    const std::string ranks = tiling::DescribeRanks(bound_.forward.call, plan_);
+    facts.problem = "rank " + std::to_string(bound_.forward.rank) + " of " + ranks + session_.note +
+                    tiling::DescribeRank(plan_, bound_.forward.rank) + "the first unit of this rank:\n" + facts.problem;
+    facts.tiles = nullptr;
+    return facts;
+  }
+
+  [[nodiscard]] Status CannotRun(const Status& why) const override { return ops::TellRanks(session_, why); }
+
+  [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
+    Transport& transport = *session_.transport;
+    const Status checked = core::GuardedCall("the run of a plan", [&] {
+      return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+    });
+    if (Status status = ops::AgreeOnStatus(transport, checked); !status.ok()) return status;
+    ClearTails(args);
+    sums_.Clear(workspace);
+    ClearBias(args, workspace);
+    Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
+    const auto compute = [&](size_t u) {
+      if (rows_stay()) return RunChain(u, args, workspace, computed);
+      if (units_[u].program() != nullptr && computed.ok()) computed = RunProgram(units_[u], args, workspace);
+      return Status::Ok();
+    };
+    ForgetSends(workspace);
+    if (Status status = runs_.Run(transport, args, workspace, compute); !status.ok()) return status;
+    for (size_t u = units_.size() - std::min<size_t>(units_.size(), tiling::kUnitsInFlight); u < units_.size(); ++u) {
+      if (Status status = FinishSends(u, workspace); !status.ok()) return status;
+    }
+    if (Status status = ops::AgreeOnStatus(transport, computed); !status.ok()) return status;
+    WriteBias(args, workspace);
+    if (!sums_.has_sums()) return Status::Ok();
+    if (rows_stay()) return rows_of_sums_.AddAndShare(transport, args, sums_, workspace);
+    const auto owner = [&](int64_t head) { return OwnerOf(head); };
+    return sums_.Share(transport, args, workspace, owner, [&](int64_t /*b*/, int64_t head) { return OwnerOf(head); });
+  }
+
+ private:
+  void ClearTails(const AttentionGradArgs& args) const {
+    ops::GradRows rows{.dq = {args.dq.data, bound_.dq},
+                       .dq_rope = {args.dq_rope.data, bound_.dq_rope},
+                       .dk = {args.dk.data, bound_.dk},
+                       .dk_rope = {args.dk_rope.data, bound_.dk_rope},
+                       .dv = {args.dv.data, bound_.dv}};
+    for (const tiling::Interval& tail : bound_.forward.tails) {
+      rows.unused_queries = tail;
+      ops::WriteTailGradients(bound_.forward.whole.problem, rows);
+    }
+    rows.unused_queries = {};
+    for (const tiling::Interval& tail : bound_.key_tails) {
+      rows.unused_keys = tail;
+      ops::WriteTailGradients(bound_.forward.whole.problem, rows);
+    }
+  }
+
+  [[nodiscard]] Status RunProgram(const GradUnit& unit, const AttentionGradArgs& args, std::byte* workspace) const {
+    const ops::BackwardProgram& program = *unit.program();
+    const AttentionGradArgs unit_args = unit.UnitArgs(args, runs_.Staged(workspace));
+    const ops::GradRows rows = ops::RowsOf(program.bound(), unit_args);
+    if (Status status = program.Run(*this, rows, workspace + engine_); !status.ok()) return status;
+    const int64_t group = bound_.forward.whole.problem.group();
+    sums_.AddProgram(program, rows, workspace + engine_, unit.first_sequence(), unit.heads().begin * group, workspace);
+    return Status::Ok();
+  }
+
+  [[nodiscard]] bool rows_stay() const { return plan_.strategy == SequenceShards::Strategy::kSequence; }
+
+  [[nodiscard]] ops::GradChain::Travelling TravellingOf(size_t u, std::byte* workspace) const {
+    const Travelling& of = travelling_[u % tiling::kUnitsInFlight];
+    return {reinterpret_cast<float*>(workspace + of.sums),
+            reinterpret_cast<Transport::Request*>(workspace + of.requests)};
+  }
+  void ForgetSends(std::byte* workspace) const {
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (units_[u].chain() != nullptr) units_[u].chain()->ForgetSends(TravellingOf(u, workspace));
+    }
+  }
+  [[nodiscard]] Status FinishSends(size_t u, std::byte* workspace) const {
+    const ops::GradChain* chain = units_[u].chain();
+    return chain != nullptr ? chain->FinishSends(*session_.transport, TravellingOf(u, workspace)) : Status::Ok();
+  }
+
+  [[nodiscard]] Status RunChain(size_t u, const AttentionGradArgs& args, std::byte* workspace, Status& computed) const {
+    const GradUnit& unit = units_[u];
+    unit.ClearUnseenKeys(args);
+    if (u >= tiling::kUnitsInFlight) {
+      if (Status status = FinishSends(u - tiling::kUnitsInFlight, workspace); !status.ok()) return status;
+    }
+    if (unit.chain() == nullptr) return Status::Ok();
+    const ops::GradChain& chain = *unit.chain();
+    std::byte* staged = runs_.Staged(workspace);
+    AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
+    if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
+    const ops::GradRows rows = ops::RowsOf(chain.bound(), unit_args);
+    if (Status status = chain.Run(*this, *session_.transport, rows, unit.FinishedRows(staged),
+                                  TravellingOf(u, workspace), workspace + engine_, computed);
+        !status.ok()) {
+      return status;
+    }
+    rows_of_sums_.Keep(chain, workspace + engine_, unit.first_sequence(), unit.heads(), workspace);
+    return Status::Ok();
+  }
+
+  /// A bias that the batch shares.
+  [[nodiscard]] bool sums_bias() const { return bound_.has_dpse && bound_.dpse.shared_batch; }
+  [[nodiscard]] float* BiasSums(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + bias_sums_); }
+  void ClearBias(const AttentionGradArgs& args, std::byte* workspace) const {
+    if (bound_.has_dpse && plan_.units.empty()) ops::ClearBiasGradient(args.dpse);
+    if (sums_bias()) std::fill_n(BiasSums(workspace), FloatsOfBiasSums(bound_), 0.0f);
+  }
+  void WriteBias(const AttentionGradArgs& args, std::byte* workspace) const {
+    if (!sums_bias() || plan_.units.empty()) return;
+    const Dims& shape = bound_.forward.scores.dpse.shape;
+    const layout::MutableRowsView dpse(args.dpse.data, bound_.dpse.Of(0));
+    ops::WritePairBias(ops::KernelsOf(context(), bound_.forward.whole.problem.dtype),
+                       {.heads = shape[1], .rows = shape[2], .keys = shape[3]}, BiasSums(workspace), dpse);
+  }
+
+  /// The rank that computes the head: every kv head is one rank's.
+  [[nodiscard]] int OwnerOf(int64_t head) const {
+    const int64_t head_kv = head / bound_.forward.whole.problem.group();
+    for (const tiling::RankUnit& unit : plan_.units) {
+      for (int rank = 0; rank < bound_.forward.call.ranks(); ++rank) {
+        const tiling::Interval& heads = unit.heads[static_cast<size_t>(rank)];
+        if (heads.begin <= head_kv && head_kv < heads.end) return rank;
+      }
+    }
+    return 0;  // an empty batch: all have sums of nothing
+  }
+
+  ops::RankSession session_;
+  ops::BoundGradRanks bound_;
+  tiling::RankPlan plan_;
+  std::deque<GradUnit> units_;
+  ops::UnitRuns<GradUnit> runs_{units_};
+  tiling::WorkspacePlan workspace_;
+  ops::ParameterSums sums_{bound_, workspace_};
+  core::TaskGraph no_graph_;  ///< of a rank without work
+  size_t engine_ = 0, bias_sums_ = 0;
+  struct Travelling {
+    size_t sums = 0, requests = 0;
+  };
+  Travelling travelling_[tiling::kUnitsInFlight];
+  ops::RowsOfSums rows_of_sums_;
+};
+
+}  // namespace
+
+Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
+                                                          const AttentionOptions& options, const SequenceShards& shards,
+                                                          std::shared_ptr<Transport> transport, Context* context) {
+  return ops::MakeRankedPlan<RankedBackward>(
+      std::move(transport), context,
+      [&](const Transport& ranks) { return ops::BindGradRanks(args, options, shards, ranks.rank(), ranks.ranks()); },
+      [&](const ops::BoundGradRanks& bound) { return ops::Describe(bound, options, shards); });
+}
+
+Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+                          std::shared_ptr<Transport> transport, Context* context) {
+  auto plan = PlanFlashAttentionGrad(args, options, shards, std::move(transport), context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

@@ -1,0 +1,94 @@
+#ifndef FA_OPS_RANKS_RUN_RANKED_PLAN_H_
+#define FA_OPS_RANKS_RUN_RANKED_PLAN_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "core/context_impl.h"
+#include "core/memory.h"
+#include "core/run/guarded_call.h"
+#include "core/task_graph.h"
+#include "fa/context.h"
+#include "fa/plan.h"
+#include "fa/transport.h"
+#include "ops/plan/plan_machine.h"
+#include "ops/ranks/call/agreement.h"
+#include "ops/ranks/call/score_rows.h"
+#include "tiling/plan_facts.h"
+#include "tiling/plan_limits.h"
+#include "tiling/ranks/rank_plan.h"
+
+namespace fa::ops {
+
+/// What the ranks have agreed to run with, kept for as long as the plan.
+struct RankSession {
+  std::shared_ptr<Transport> transport;
+  std::shared_ptr<Context> lowered;  ///< where another rank has a lower instruction set
+  Context* context = nullptr;
+  std::string note;
+};
+
+/// Uses a context of the instruction set that the ranks have agreed on.
+[[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
+
+/// Instead of a run, which all other ranks begin.
+[[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
+
+/// What a plan tells of a rank that computes nothing. @param graph  without tasks
+[[nodiscard]] tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype,
+                                                const core::TaskGraph& graph);
+
+/// Bind -> agree -> plan: an `Impl` made from a session and what bind(transport) returns, or one error on all ranks.
+/// @param describe  describe(bound): the CallDescription of the call
+template <typename Impl, typename Bind, typename Describe>
+Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> transport, Context* context,
+                                                    const Bind& bind, const Describe& describe) {
+  using Planned = PlanFor<typename Impl::Args>;
+  return core::GuardedCall("the plan", [&]() -> Result<Planned> {
+    if (transport == nullptr) return Status::InvalidArgument(ErrorText::Argument("transport").Says("null"));
+    // No rank leaves before all have agreed.
+    Context* own = context;
+    std::optional<std::invoke_result_t<const Bind&, Transport&>> bound;
+    RankFacts facts;
+    facts.status = core::GuardedCall("the plan", [&] {
+      if (own == nullptr) own = &Context::Default();
+      if (Status status = core::ImplOf(*own).status(); !status.ok()) return status;
+      if (Status status = core::ImplOf(*own).CheckRuns(); !status.ok()) return status;
+      facts.isa = own->isa();
+      facts.workers = own->threads();
+      bound.emplace(bind(*transport));
+      if (!bound->ok()) return bound->status();
+      facts.description = describe(**bound).text();
+      facts.pse_forms = FormsOf(**bound);
+      return Status::Ok();
+    });
+    auto agreed = AgreeOnCall(*transport, facts);
+    if (!agreed.ok()) return agreed.status();
+
+    std::shared_ptr<const Impl> impl;
+    const Status planned = core::GuardedCall("the plan", [&] {
+      tiling::RankCall& call = CallOf(**bound);
+      call.workers = agreed->workers;
+      call.memory_bytes = core::MemoryBytes();
+      call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
+      RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};
+      if (Status status = UseForms(agreed->pse_forms, **bound); !status.ok()) return status;
+      if (Status status = UseAgreed(*agreed, *own, session); !status.ok()) return status;
+      try {
+        impl = std::make_shared<const Impl>(std::move(session), std::move(**bound));
+      } catch (const tiling::PlanTooLarge& error) {
+        return Status::OutOfMemory(error.what());
+      }
+      return CheckWorkspace(impl->workspace().total_bytes());
+    });
+    if (Status status = AgreeOnStatus(*transport, planned); !status.ok()) return status;
+    return Planned(std::move(impl));
+  });
+}
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_RUN_RANKED_PLAN_H_

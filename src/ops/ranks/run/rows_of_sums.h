@@ -1,0 +1,53 @@
+#ifndef FA_OPS_RANKS_RUN_ROWS_OF_SUMS_H_
+#define FA_OPS_RANKS_RUN_ROWS_OF_SUMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fa/flash_attention_grad.h"
+#include "fa/transport.h"
+#include "ops/ranks/call/bind_grad_ranks.h"
+#include "ops/ranks/run/grad_chain.h"
+#include "ops/ranks/run/parameter_sums.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// What every row of a rank adds to dsink and dslopes, where rows stay: kept until all units have run, since the chains
+/// of additions then pass from rank to rank in the order of the batch and its rows.
+class RowsOfSums {
+ public:
+  RowsOfSums() = default;
+  RowsOfSums(const BoundGradRanks& bound, const ParameterSums& sums, tiling::WorkspacePlan& workspace);
+
+  /// Keeps what a unit's tiles have left in its workspace.
+  void Keep(const GradChain& chain, std::byte* chain_workspace, int64_t first_sequence, tiling::Interval heads_kv,
+            std::byte* workspace) const;
+  /// Writes dsink and dslopes on every rank. Collective.
+  [[nodiscard]] Status AddAndShare(Transport& transport, const AttentionGradArgs& args, const ParameterSums& sums,
+                                   std::byte* workspace) const;
+
+ private:
+  /// Rows of a sequence that a rank holds, in the order of additions.
+  struct Step {
+    int rank = 0;
+    int64_t sequence = 0;
+    tiling::PlacedRows rows;
+    int64_t kept = 0;   ///< own rows: where they are kept, per head
+    bool ends = false;  ///< the sequence
+  };
+
+  void AddRows(const Step& step, const AttentionGradArgs& args, const ParameterSums& sums, std::byte* workspace) const;
+  [[nodiscard]] float* Kept(size_t at, std::byte* workspace) const { return reinterpret_cast<float*>(workspace + at); }
+
+  const BoundGradRanks* bound_ = nullptr;
+  std::vector<Step> steps_;
+  int64_t own_rows_ = 0;  ///< of all sequences
+  bool has_sink_ = false, has_slopes_ = false;
+  size_t delta_ = 0, slope_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_RUN_ROWS_OF_SUMS_H_

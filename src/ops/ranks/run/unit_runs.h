@@ -1,0 +1,135 @@
+#ifndef FA_OPS_RANKS_RUN_UNIT_RUNS_H_
+#define FA_OPS_RANKS_RUN_UNIT_RUNS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <iterator>
+#include <span>
+
+#include "fa/status.h"
+#include "fa/transport.h"
+#include "ops/ranks/rows/messenger.h"
+#include "ops/ranks/rows/unit_messages.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// The units of a call over ranks one after the other: while one is computed, what the next one needs is on its way,
+/// and so are the results of the one before.
+///
+/// No rank waits for ever: a rank waits for what others do earlier in the order of units and, in a unit, of the steps
+/// of Run; all ranks follow this order.
+template <typename Unit>
+class UnitRuns {
+ public:
+  explicit UnitRuns(const std::deque<Unit>& units) : units_(units) {}
+
+  /// @param results_travel  whether units have something to send back
+  void Book(bool results_travel, tiling::WorkspacePlan& workspace) {
+    size_t send[2] = {}, receive[2] = {}, requests[2] = {}, staged = 0;
+    for (const Unit& unit : units_) {
+      for (const bool back : {false, true}) {
+        const UnitMessages& messages = back ? unit.back() : unit.in();
+        send[back] = std::max(send[back], messages.send_bytes + static_cast<size_t>(messages.kept_from.bytes));
+        receive[back] = std::max(receive[back], messages.receive_bytes);
+        requests[back] = std::max(requests[back], messages.send.size() + messages.receive.size());
+      }
+      staged = std::max(staged, unit.staged_bytes());
+    }
+    results_travel_ = results_travel;
+    for (const bool back : {false, true}) {
+      if (back && !results_travel) break;
+      for (Booked& booked : std::span(booked_[back]).first(std::min(units_.size(), std::size(booked_[back])))) {
+        booked.send = workspace.Book("rows to send", send[back]);
+        booked.receive = workspace.Book("rows received", receive[back]);
+        booked.requests = workspace.Book("requests", requests[back] * sizeof(Transport::Request));
+      }
+    }
+    staged_ = workspace.Book("rows of the heads in flight", staged);
+  }
+
+  [[nodiscard]] std::byte* Staged(std::byte* workspace) const { return workspace + staged_; }
+
+  /// @param compute  compute(number of the unit) makes its products. It returns errors of the transport alone.
+  template <typename Args, typename Compute>
+  [[nodiscard]] Status Run(Transport& transport, const Args& args, std::byte* workspace, const Compute& compute) const {
+    Exchange<Args> exchange{*this, transport, args, workspace};
+    if (!units_.empty()) {
+      if (Status status = exchange.Bring(0); !status.ok()) return status;
+    }
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (u + 1 < units_.size()) {
+        if (Status status = exchange.Bring(u + 1); !status.ok()) return status;
+      }
+      if (Status status = exchange.Arrive(u); !status.ok()) return status;
+      if (Status status = compute(u); !status.ok()) return status;
+      if (Status status = exchange.Leave(u); !status.ok()) return status;
+      if (!results_travel_) continue;
+      if (Status status = exchange.SendBack(u); !status.ok()) return status;
+      if (u == 0) continue;
+      if (Status status = exchange.TakeBack(u - 1); !status.ok()) return status;
+    }
+    return results_travel_ && !units_.empty() ? exchange.TakeBack(units_.size() - 1) : Status::Ok();
+  }
+
+ private:
+  struct Booked {
+    size_t send = 0, receive = 0, requests = 0;
+  };
+
+  template <typename Args>
+  struct Exchange {
+    const UnitRuns& runs;
+    Transport& transport;
+    const Args& args;
+    std::byte* workspace;
+
+    [[nodiscard]] const Unit& Of(size_t u) const { return runs.units_[u]; }
+    [[nodiscard]] UnitPlaces Places(size_t u) const { return Of(u).PlacesOf(args, runs.Staged(workspace)); }
+    [[nodiscard]] ExchangeBuffers Buffers(size_t u, bool back) const {
+      const Booked& booked = runs.booked_[back][u % 2];
+      return {workspace + booked.send, workspace + booked.receive,
+              reinterpret_cast<Transport::Request*>(workspace + booked.requests)};
+    }
+    [[nodiscard]] Messenger In(size_t u) const { return {transport, Of(u).in_from(), Of(u).in_to()}; }
+    [[nodiscard]] Messenger Back(size_t u) const { return {transport, Of(u).back_from(), Of(u).back_to()}; }
+    static int TagOf(size_t u, bool back) { return static_cast<int>(u % 2) + (back ? 2 : 0); }
+
+    Status Bring(size_t u) const {
+      return In(u).Start(Of(u).in(), TagOf(u, false), Places(u).in_from, Buffers(u, false));
+    }
+    Status Arrive(size_t u) const {
+      const UnitPlaces places = Places(u);
+      In(u).Keep(Of(u).in(), places.in_from, places.in_to, Buffers(u, false));
+      if (Status status = In(u).Arrive(Of(u).in(), places.in_to, Buffers(u, false)); !status.ok()) return status;
+      Of(u).ClearSlack(runs.Staged(workspace));
+      return Status::Ok();
+    }
+    Status Leave(size_t u) const { return In(u).Leave(Of(u).in(), Buffers(u, false)); }
+
+    Status SendBack(size_t u) const {
+      const UnitPlaces places = Places(u);
+      const ExchangeBuffers buffers = Buffers(u, true);
+      if (Status status = Back(u).Start(Of(u).back(), TagOf(u, true), places.back_from, buffers); !status.ok()) {
+        return status;
+      }
+      Back(u).Keep(Of(u).back(), places.back_from, places.back_to, buffers);
+      return Status::Ok();
+    }
+    Status TakeBack(size_t u) const {
+      const UnitMessages& back = Of(u).back();
+      if (Status status = Back(u).Arrive(back, Places(u).back_to, Buffers(u, true)); !status.ok()) return status;
+      return Back(u).Leave(back, Buffers(u, true));
+    }
+  };
+
+  const std::deque<Unit>& units_;
+  bool results_travel_ = false;
+  Booked booked_[2][2];  ///< what comes, and what goes back: of units in turn
+  size_t staged_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_RUN_UNIT_RUNS_H_

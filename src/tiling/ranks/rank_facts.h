@@ -1,0 +1,33 @@
+#ifndef FA_TILING_RANKS_RANK_FACTS_H_
+#define FA_TILING_RANKS_RANK_FACTS_H_
+
+#include <string>
+
+#include "core/task_graph.h"
+#include "tiling/plan_facts.h"
+#include "tiling/problem.h"
+#include "tiling/ranks/rank_plan.h"
+
+namespace fa::tiling {
+
+/// A worker per rank and a task per unit, for the facts of a schedule that nobody runs.
+[[nodiscard]] core::TaskGraph GraphOf(const RankCall& call, const RankPlan& plan);
+
+/// What the schedule of a call tells of itself. Its tiles are rows of ranks with the keys that they see.
+/// @param graph  GraphOf(call, plan); it, `call` and `plan` outlive the facts
+/// @param flops_full  of the call without a mask
+[[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
+                                const core::TaskGraph& graph, double flops_full);
+
+/// What one rank moves and stages, in words.
+[[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
+
+/// The plan in words: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.
+[[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);
+
+/// The schedule in words: DescribeRanks, then what the first ranks hold, move and compute.
+[[nodiscard]] std::string DescribeSchedule(const char* op, Isa isa, const RankCall& call, const RankPlan& plan);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_RANKS_RANK_FACTS_H_

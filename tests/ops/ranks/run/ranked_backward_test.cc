@@ -1,0 +1,475 @@
+// The backward over ranks, which are threads, against the same call in one process: bit for bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "fa/ranked_attention.h"
+#include "support/cases/random_backward_case.h"
+#include "support/cases/random_forward_case.h"
+#include "support/cases/rank_rows.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
+#include "support/execution/thread_transport.h"
+#include "support/sanitizer.h"
+
+namespace fa::test {
+namespace {
+
+using Cut = SequenceShards::Cut;
+using Strategy = SequenceShards::Strategy;
+using testing::HasSubstr;
+
+SequenceShards ShardsOf(const BackwardCase& c, Cut cut, Strategy strategy) {
+  return {.cut = cut,
+          .sq = c.forward.tensor_rows_q(),
+          .sk = c.forward.tensor_rows_k(),
+          .intervals = {},
+          .strategy = strategy};
+}
+
+/// A gradient that all ranks write, in a rank's own memory.
+class OwnSum {
+ public:
+  explicit OwnSum(const MutableTensorView& whole) : view_(whole) {
+    if (whole.data == nullptr) return;
+    int64_t count = 1;
+    for (int i = 0; i < whole.shape.rank(); ++i) count *= whole.shape[i];
+    values_.assign(static_cast<size_t>(count) + 1, -1.0f);
+    view_.data = values_.data();
+    view_.stride = {};
+  }
+  [[nodiscard]] const MutableTensorView& view() const { return view_; }
+  [[nodiscard]] const std::vector<float>& values() const { return values_; }
+
+ private:
+  MutableTensorView view_;
+  std::vector<float> values_;
+};
+
+/// What ranks returned, and their bytes.
+struct RanksRun {
+  std::vector<Status> statuses;
+  std::vector<OwnSum> dsink, dslopes;
+  std::vector<std::string> plans;
+};
+
+/// Gradients of ranks that succeed go into those of `problem`.
+RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks, Isa isa,
+                  int threads = 1) {
+  const AttentionGradArgs whole = problem.args();
+  const auto count = static_cast<size_t>(ranks);
+  RanksRun run{std::vector<Status>(count), std::vector(count, OwnSum(whole.dsink)),
+               std::vector(count, OwnSum(whole.dslopes)), std::vector<std::string>(count)};
+  for (auto* sums : {&run.dsink, &run.dslopes}) {
+    for (OwnSum& sum : *sums) sum = OwnSum(sum.view());
+  }
+  all.Run([&](const std::shared_ptr<Transport>& transport) {
+    const auto rank = static_cast<size_t>(transport->rank());
+    RankTensors tensors(RowsOfRank(shards, shards.sq, transport->rank(), ranks),
+                        RowsOfRank(shards, shards.sk, transport->rank(), ranks));
+    AttentionGradArgs args = PartOf(whole, problem.backward_case().forward.layout, tensors);
+    args.dsink = run.dsink[rank].view();
+    args.dslopes = run.dslopes[rank].view();
+    const auto plan = PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(isa, threads));
+    Status& status = run.statuses[rank];
+    status = plan.ok() ? plan->Run(args) : plan.status();
+    if (!status.ok()) return;
+    tensors.Return();
+    run.plans[rank] = plan->Describe();
+  });
+  return run;
+}
+
+/// A case with what one process computes.
+class OneProcess {
+ public:
+  OneProcess(const BackwardCase& c, Isa isa) : problem_(c), isa_(isa), want_(OutputsOf(problem_, ContextOf(isa, 2))) {}
+
+  void ExpectSameBits(const SequenceShards& shards, int ranks) const {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks, cut " << static_cast<int>(shards.cut) << ", strategy "
+                                    << static_cast<int>(shards.strategy) << ' ' << problem_.backward_case());
+    problem_.ForgetOutputs();
+    ThreadRanks all(ranks);
+    const RanksRun run = RunRanks(problem_, shards, all, ranks, isa_);
+    for (const Status& status : run.statuses) ASSERT_TRUE(status.ok()) << status.message();
+    for (const auto* sums : {&run.dsink, &run.dslopes}) {
+      for (const OwnSum& sum : *sums) EXPECT_EQ(AsBytes(sum.values()), AsBytes(sums->front().values()));
+    }
+    PutSum(problem_.args().dsink, run.dsink.front());
+    PutSum(problem_.args().dslopes, run.dslopes.front());
+    EXPECT_TRUE(SameBits(want_, problem_.Outputs()));
+  }
+
+ private:
+  static std::string AsBytes(const std::vector<float>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+  }
+  static void PutSum(const MutableTensorView& whole, const OwnSum& sum) {
+    if (whole.data == nullptr) return;
+    const Dims stride = whole.stride.empty() ? DenseStride(whole.shape) : whole.stride;
+    const int64_t columns = whole.shape[whole.shape.rank() - 1];
+    const int64_t rows = whole.shape.rank() == 2 ? whole.shape[0] : 1;
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(static_cast<float*>(whole.data) + (whole.shape.rank() == 2 ? row * stride[0] : 0),
+                  sum.values().data() + row * columns, static_cast<size_t>(columns) * sizeof(float));
+    }
+  }
+
+  BackwardProblem problem_;
+  Isa isa_;
+  BackwardOutputs want_;
+};
+
+void ExpectBitsOfOneProcess(const BackwardCase& c, const SequenceShards& shards, int ranks, Isa isa) {
+  OneProcess(c, isa).ExpectSameBits(shards, ranks);
+}
+
+class RankedBackward : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    for (const Isa isa : IsaLevels()) static_cast<void>(ContextOf(isa, 1));  // made before threads ask for it
+  }
+};
+
+constexpr int64_t kRows = kSanitized ? 390 : 777;
+
+BackwardCase LongCase(DType dtype, int mode) {
+  BackwardCase c;
+  ForwardCase& f = c.forward;
+  f.dtype = dtype;
+  f.heads = 4;
+  f.heads_kv = 2;
+  f.d = 24;
+  f.dv = 16;
+  f.lengths = EqualLengths(1, kRows, kRows);
+  f.mask.mode = mode;
+  f.mask.pre = 150;
+  f.mask.next = 20;
+  if (mode == 5) f.mask.prefix = {300};
+  return c;
+}
+
+TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int mode : {0, 3, 4, 5}) {
+      BackwardCase c = LongCase(dtype, mode);
+      if (dtype == DType::kBF16 && mode > 3) continue;
+      if (mode == 0) c.forward.heads = c.forward.heads_kv;
+      const OneProcess one(c, GetParam());
+      const bool all = !kSanitized && GetParam() == DetectIsa();
+      for (const int ranks : all ? std::vector{1, 2, 3, 4, 6, 8} : std::vector{3}) {
+        one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
+        for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+          one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RankedBackward, TakesIntervalsInAnyOrderAndRanksWithoutRows) {
+  BackwardCase c = LongCase(DType::kF32, 3);
+  c.forward.lengths = EqualLengths(3, 640, 640);
+  SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
+  shards.intervals = {{{512, 640}, {0, 128}}, {}, {{128, 256}, {384, 512}}, {{256, 384}}};
+  const OneProcess one(c, GetParam());
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    for (const int64_t heads : {1, 2}) {
+      shards.strategy = strategy;
+      shards.heads_in_flight = heads;
+      one.ExpectSameBits(shards, 4);
+    }
+  }
+}
+
+TEST_P(RankedBackward, RanksWithoutRowsNeedNoMemory) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+    BackwardCase c = LongCase(DType::kF32, 3);
+    c.forward.layout = layout;
+    c.forward.d_rope = 8;
+    c.forward.lengths = EqualLengths(1, 140, 140);
+    const OneProcess one(c, GetParam());
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 3);
+    }
+  }
+}
+
+TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    BackwardCase c = LongCase(dtype, 3);
+    c.forward.layout = Layout::kTND;
+    c.forward.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
+    c.forward.tail_q = 150;
+    c.forward.tail_kv = 20;
+    c.forward.sink = true;
+    const OneProcess one(c, GetParam());
+    for (const int ranks : {2, 4}) {
+      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+        for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+          one.ExpectSameBits(ShardsOf(c, cut, strategy), ranks);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RankedBackward, SumsParametersOverRowsAndTheBatchAsOneProcess) {
+  for (const bool shared : {false, true}) {
+    BackwardCase c = LongCase(DType::kF32, 3);
+    c.forward.lengths = EqualLengths(3, 300, 300);
+    c.forward.pse = PseForm::kSlopes;
+    c.forward.pse_broadcast_batch = shared;
+    c.forward.pse_type = reference::PseType::kSlopes;
+    c.forward.sink = true;
+    const OneProcess one(c, GetParam());
+    for (const int ranks : {2, 3}) {
+      for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+        one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), ranks);
+      }
+    }
+  }
+}
+
+// Rows and keys of different number: rows without keys, keys without rows.
+TEST_P(RankedBackward, WritesGradientsOfRowsWithoutKeysAndKeysWithoutRows) {
+  for (const int64_t sk : {int64_t{200}, int64_t{1000}}) {
+    BackwardCase c = LongCase(DType::kBF16, 2);
+    c.forward.lengths = EqualLengths(2, 600, sk);
+    c.forward.mask.pre = -100;
+    c.forward.mask.next = 300;
+    c.forward.sink = true;
+    const OneProcess one(c, GetParam());
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, strategy), 3);
+    }
+  }
+}
+
+/// The gradient of one row for all queries is not taken.
+bool Taken(const BackwardCase& c) {
+  return TakenOverRanks(c.forward) && !(c.wants_dpse() && c.forward.pse == PseForm::kRow);
+}
+
+TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
+  const int wanted = RandomCases(30);
+  int taken = 0;
+  for (uint64_t seed = 1; taken < wanted && seed < 10'000; ++seed) {
+    const BackwardCase c = RandomBackwardCase(seed);
+    if (!Taken(c)) continue;
+    ++taken;
+    // Random cases are short: intervals cut them all the same, 16-bit rows where no kernel takes two at a time.
+    const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
+    SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c.forward, wanted));
+    const int ranks = 2 + static_cast<int>(seed % 3);
+    const int64_t unit = c.forward.dtype == DType::kF32 ? 1 : 32;
+    if (shards.sq == shards.sk && shards.sq > 0) {
+      shards.cut = Cut::kIntervals;
+      shards.intervals.resize(static_cast<size_t>(ranks));
+      const auto end_of = [&](int64_t rank) {
+        return rank == ranks ? shards.sq : shards.sq * rank / ranks / unit * unit;
+      };
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        shards.intervals[static_cast<size_t>(ranks - 1 - rank)] = {{end_of(rank), end_of(rank + 1)}};
+      }
+    }
+    ExpectBitsOfOneProcess(c, shards, ranks, GetParam());
+  }
+  EXPECT_EQ(taken, wanted);
+}
+
+TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
+  BackwardCase c = LongCase(DType::kBF16, 3);
+  c.forward.lengths = EqualLengths(2, 640, 640);
+  c.forward.sink = true;
+  const BackwardProblem problem(c);
+  for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      ThreadRanks all(3);
+      const RanksRun run = RunRanks(problem, ShardsOf(c, cut, strategy), all, 3, GetParam());
+      for (int rank = 0; rank < 3; ++rank) {
+        ASSERT_TRUE(run.statuses[static_cast<size_t>(rank)].ok());
+        EXPECT_THAT(run.plans[static_cast<size_t>(rank)],
+                    HasSubstr("this rank: " + std::to_string(all.sent_bytes(rank)) + " bytes sent, " +
+                              std::to_string(all.received_bytes(rank)) + " bytes received"));
+      }
+    }
+  }
+}
+
+/// A sum over the batch is one of f32 in the order of the batch, whatever the type of the bias.
+TEST_P(RankedBackward, WritesOwnRowsOfTheGradientOfABias) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const bool of_batch : {false, true}) {
+      BackwardCase c = LongCase(dtype, 3);
+      c.forward.lengths = EqualLengths(2, 300, 200);
+      c.forward.pse = PseForm::kFull;
+      c.forward.pse_type = reference::PseType::kScaleThenAdd;
+      c.forward.pse_broadcast_batch = of_batch;
+      c.forward.dense_mask = MaskForm::kPerHead;
+      const OneProcess one(c, GetParam());
+      one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
+      one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 6);  // ranks without rows
+    }
+  }
+}
+
+TEST_P(RankedBackward, TakesABiasOfOneRowForAllQueriesWithBothStrategies) {
+  BackwardCase c = LongCase(DType::kBF16, 0);
+  c.forward.lengths = EqualLengths(2, 300, 300);
+  c.forward.pse = PseForm::kRow;
+  c.forward.pse_type = reference::PseType::kScaleThenAdd;
+  c.optional_gradients = false;
+  const OneProcess one(c, GetParam());
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 2);
+  }
+}
+
+/// Biases lie sequence after sequence, each with the rank's own rows of it; masks of TND are whole.
+TEST_P(RankedBackward, TakesBiasMaskAndSlopesOfPackedSequences) {
+  for (const PseForm form : {PseForm::kFull, PseForm::kSlopes}) {
+    BackwardCase c = LongCase(DType::kF32, 3);
+    ForwardCase& f = c.forward;
+    f.layout = Layout::kTND;
+    f.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
+    f.pse = form;
+    f.pse_type = form == PseForm::kSlopes ? reference::PseType::kSlopes : reference::PseType::kAddThenScale;
+    f.dense_mask = MaskForm::kPlane;
+    const OneProcess one(c, GetParam());
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3);
+    if (form == PseForm::kSlopes) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kHeads), 2);
+  }
+}
+
+TEST_P(RankedBackward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
+  const BackwardCase c = LongCase(DType::kF32, 3);
+  const BackwardProblem problem(c);
+  const SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kSequence);
+  constexpr int kRanks = 3;
+  const auto run = [&](const auto& spoil) {
+    std::vector<Status> statuses(kRanks);
+    ThreadRanks all(kRanks);
+    all.Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, kRanks), RowsOfRank(shards, shards.sk, rank, kRanks));
+      AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+      AttentionOptions options = problem.options();
+      SequenceShards own = shards;
+      if (rank == 2) spoil(args, options, own);
+      const auto* dq = static_cast<const std::byte*>(args.dq.data);
+      statuses[static_cast<size_t>(rank)] = FlashAttentionGrad(args, options, own, transport, ContextOf(GetParam(), 1));
+      EXPECT_EQ(*dq, std::byte{0xff});
+    });
+    for (const Status& status : statuses) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(status.message(), statuses[0].message());
+    }
+    return statuses[0].message();
+  };
+  using Args = AttentionGradArgs;
+  using Options = AttentionOptions;
+  EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) { args.dq.shape[2] += 1; }),
+              HasSubstr("rank 2: dq.shape[2]="));
+  EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) { args.softmax_max.shape[2] += 1; }),
+              HasSubstr("rank 2: softmax_max.shape[2]="));
+  EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) { args.d_out.dtype = DType::kF16; }),
+              HasSubstr("rank 2: d_out.dtype=f16, want f32 (out.dtype)"));
+  EXPECT_THAT(run([](Args&, Options& options, SequenceShards&) { options.scale = 0.5f; }),
+              HasSubstr("rank 2: scale=0.5, want 0.204"));
+  EXPECT_THAT(run([](Args&, Options&, SequenceShards& own) { own.strategy = Strategy::kHeads; }),
+              HasSubstr("rank 2: shards.strategy=heads, want sequence (rank 0)"));
+}
+
+TEST_P(RankedBackward, WrongGradientsOfABiasAreOneErrorOnAllRanks) {
+  BackwardCase c = LongCase(DType::kF32, 3);
+  c.forward.lengths = EqualLengths(2, 300, 300);
+  c.forward.pse = PseForm::kFull;
+  c.forward.pse_type = reference::PseType::kAddThenScale;
+  const BackwardProblem full(c);
+  c.forward.pse = PseForm::kRow;
+  const BackwardProblem row(c);
+  const SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kAuto);
+  constexpr int kRanks = 2;
+  const auto run = [&](const BackwardProblem& problem, const auto& spoil) {
+    std::vector<Status> statuses(kRanks);
+    ThreadRanks all(kRanks);
+    all.Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, kRanks), RowsOfRank(shards, shards.sk, rank, kRanks));
+      AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+      if (rank == 1) spoil(args);
+      const auto* dq = static_cast<const std::byte*>(args.dq.data);
+      statuses[static_cast<size_t>(rank)] =
+          FlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(GetParam(), 1));
+      EXPECT_EQ(*dq, std::byte{0xff});
+    });
+    EXPECT_EQ(statuses[0].message(), statuses[1].message());
+    return statuses[0].message();
+  };
+  using Args = AttentionGradArgs;
+  EXPECT_THAT(run(full, [](Args& args) { args.dpse.shape[2] -= 1; }),
+              HasSubstr("rank 1: dpse.shape[2]=171, want 172 (pse.shape[2])"));
+  EXPECT_THAT(run(full,
+                  [](Args& args) {
+                    args.dpse.stride = {0, 0, 300, 1};
+                  }),
+              HasSubstr("rank 1: dpse.stride=[0,0,300,1], want strides that keep its elements apart"));
+  EXPECT_THAT(run(full, [](Args& args) { args.dpse = {}; }), HasSubstr("rank 1: dpse=none, want given (rank 0)"));
+  EXPECT_THAT(run(row, [](Args&) {}), HasSubstr("dpse: not taken over ranks where pse has one row for all queries"));
+}
+
+TEST_P(RankedBackward, ARankThatDiesIsAnErrorOnAllAndNobodyHangs) {
+  const BackwardCase c = LongCase(DType::kF32, 0);
+  const BackwardProblem problem(c);
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    for (const int64_t message : {0, 1, 3, 9}) {
+      if (message == 9 && strategy == Strategy::kHeads) continue;  // it sends fewer
+      ThreadRanks all(3);
+      all.DieAtMessage(1, message);
+      const RanksRun run = RunRanks(problem, ShardsOf(c, Cut::kZigzag, strategy), all, 3, GetParam());
+      for (const Status& status : run.statuses) EXPECT_THAT(status.message(), HasSubstr("has left"));
+    }
+  }
+}
+
+TEST_P(RankedBackward, PlansRunManyTimesWithAnyNumberOfThreads) {
+  const BackwardCase c = LongCase(DType::kBF16, 3);
+  const BackwardProblem problem(c);
+  const BackwardOutputs want = OutputsOf(problem, ContextOf(GetParam(), 2));
+  SequenceShards shards = ShardsOf(c, Cut::kZigzag, Strategy::kAuto);
+  shards.heads_in_flight = 2;
+  problem.ForgetOutputs();
+  ThreadRanks all(2);
+  std::vector<std::string> texts(2);
+  all.Run([&](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank();
+    RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 2), RowsOfRank(shards, shards.sk, rank, 2));
+    const AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+    const auto plan =
+        PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(GetParam(), 2 + rank));
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    Workspace workspace;
+    for (int run = 0; run < 3; ++run) {
+      const Status status = plan->Run(args, workspace);
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    tensors.Return();
+    texts[static_cast<size_t>(rank)] = plan->Describe();
+    EXPECT_GT(plan->info().flops, 0);
+  });
+  EXPECT_TRUE(SameBits(want, problem.Outputs()));
+  EXPECT_THAT(texts[1], HasSubstr("rank 1 of ranks: 2"));
+  EXPECT_THAT(texts[1], HasSubstr("bits: as one process (row unit 128)"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, RankedBackward, testing::ValuesIn(IsaLevels()),
+                         [](const auto& isa) { return IsaName(isa.param); });
+
+}  // namespace
+}  // namespace fa::test
