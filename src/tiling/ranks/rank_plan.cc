@@ -385,11 +385,16 @@ std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, c
   return whole;
 }
 
+/// Of what a plan chooses between: at most half of the call's kv heads are in flight, never all (but for a single one).
+int64_t MostChosenHeads(const RankCall& call, Strategy strategy) {
+  return std::min(MostHeads(call, strategy), core::CeilDiv(call.problem.heads_kv, int64_t{2}));
+}
+
 /// A forward takes one kv head at a time, if nothing is asked for: its ranks do not wait for each other's products.
 RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
   RankPlan best = PlanHeads(call, strategy, std::max<int64_t>(call.heads_in_flight, 1));
   if (!call.backward || call.heads_in_flight > 0) return best;
-  const int64_t most_heads = MostHeads(call, strategy), most_bytes = kChosenBytesPerWorker * call.workers;
+  const int64_t most_heads = MostChosenHeads(call, strategy), most_bytes = kChosenBytesPerWorker * call.workers;
   for (int64_t heads = 1; heads < most_heads && best.efficiency < kGoodEfficiency;) {
     heads = std::min(2 * heads, most_heads);
     RankPlan more = PlanHeads(call, strategy, heads);

@@ -52,6 +52,14 @@ struct SumCall {
   int64_t memory_bytes = int64_t{1} << 47;  ///< that blocks may take
 };
 
+/// Rows per tile of a block: each of the columns that are worked on side by side starts one tile behind the one before
+/// it, since dQ has an order, so smaller tiles leave less waiting and cost more of themselves. Bits do not follow it.
+[[nodiscard]] int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once);
+
+/// Blocks of a sequence of `sk` keys, at most, whatever heads are in flight.
+/// @param parts  of rows, of all ranks
+[[nodiscard]] int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group);
+
 /// @throws PlanTooLarge  more blocks than have a number, or than memory holds
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/tiling/sample_problems.h"
@@ -167,7 +168,7 @@ TEST(RankPlan, WeakScalingIsPredictedToKeepTheRanksBusy) {
     EXPECT_GE(MakeRankPlan(call).efficiency, 0.95) << ranks;
     call.backward = true;
     const RankPlan plan = MakeRankPlan(call);
-    EXPECT_GE(plan.efficiency, 0.85) << ranks;
+    EXPECT_GE(plan.efficiency, 0.8) << ranks;
     EXPECT_LT(plan.efficiency, 0.95) << ranks;
   }
 }
@@ -235,6 +236,21 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   const RankPlan single = MakeRankPlan(call);
   EXPECT_EQ(single.heads_in_flight, 1);
   EXPECT_GE(single.efficiency, 0.95);
+}
+
+// What a rank stages grows with the heads in flight: it is never that of all of them unless somebody asks for it.
+TEST(RankPlan, NeverChoosesAllHeads) {
+  for (const auto& [heads_kv, most] : {std::pair{1, 1}, {2, 1}, {3, 2}, {8, 4}}) {
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      RankCall call = WeakScalingCall(16);
+      call.problem.heads_kv = heads_kv;
+      call.problem.heads = 4 * heads_kv;
+      call.backward = true;
+      call.strategy = strategy;
+      call.workers = 256;  // with memory for all heads, and columns for all of them
+      EXPECT_LE(MakeRankPlan(call).heads_in_flight, most) << heads_kv;
+    }
+  }
 }
 
 // Where all heads are in flight there is no next unit.

@@ -99,6 +99,29 @@ TEST(SumSchedule, KeepsTheChainsOfOneProcess) {
   }
 }
 
+TEST(SumSchedule, TilesAreSmallerWhereColumnsStartBehindEachOther) {
+  EXPECT_EQ(TileRowsOfBlocks(8192, 16, 1), 128);
+  EXPECT_EQ(TileRowsOfBlocks(8192, 16, 2), 128);
+  EXPECT_EQ(TileRowsOfBlocks(8192, 16, 16), 64);
+  EXPECT_EQ(TileRowsOfBlocks(8192, 1, 16), 128);
+  EXPECT_EQ(TileRowsOfBlocks(1 << 20, 16, 16), 128);
+  EXPECT_EQ(TileRowsOfBlocks(0, 0, 16), 128);
+}
+
+TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
+  for (const int ranks : {1, 2, 8}) {
+    for (const int64_t sk : {int64_t{500}, int64_t{1700}, int64_t{9000}}) {
+      const std::vector<Sequence> sequences{MakeSequence(Mask::None(), 1700, sk)};
+      const RowShards q = RowShards::Make(SequenceShards::Cut::kZigzag, 1700, ranks, 128);
+      for (const int64_t heads_kv : {1, 4}) {
+        const SumSchedule schedule =
+            MakeSumSchedule({.sequences = sequences, .of = {0, 1}, .q = q, .group = 3, .heads_kv = heads_kv});
+        EXPECT_LE(std::ssize(schedule.blocks), MostSumBlocks(sk, 2 * ranks, 3)) << ranks << " " << sk;
+      }
+    }
+  }
+}
+
 // Rank 0 begins and ends a unit, rank 1 has its middle: neither can do anything else while it waits, in no unit.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;

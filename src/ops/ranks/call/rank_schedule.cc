@@ -2,6 +2,7 @@
 #include "fa/rank_schedule.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -32,9 +33,8 @@ using tiling::RankPlan;
 // A schedule looks at every pair of ranks, and at every block of the sums of a backward: so many are looked at within a
 // minute (4096 ranks and 8 sequences: 40 s on a busy core of 2 GHz).
 constexpr int kMostRanks = 4096;
-constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 25;
-// A sequence has two parts of rows per rank, and its sums two chunks per part.
-constexpr int64_t kPartsPerRank = 2, kChunksPerRank = 2 * kPartsPerRank;
+constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
+constexpr int64_t kPartsPerRank = 2;  // of the rows of a sequence
 
 Status CheckMachines(const RankMachines& machines) {
   const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
@@ -124,11 +124,13 @@ Status CheckLength(const RankCall& call) {
       core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
   int64_t blocks = 0;
   if (call.backward) {
-    int64_t chunks = 0;
+    // A schedule for each number of heads in flight that the plan chooses between: 1, 2, 4 ... of half of all.
+    const int64_t most_heads = std::max<int64_t>(core::CeilDiv(call.problem.heads_kv, int64_t{2}), 1);
+    const int64_t schedules = call.heads_in_flight > 0 ? 1 : std::bit_width(static_cast<uint64_t>(most_heads - 1)) + 1;
     for (const tiling::Sequence& sequence : call.problem.sequences) {
-      chunks += std::min(core::CeilDiv(sequence.sk, tiling::kColumnKeys), kChunksPerRank * call.ranks());
+      const int64_t of_one = tiling::MostSumBlocks(sequence.sk, kPartsPerRank * call.ranks(), call.problem.group());
+      blocks = core::SaturatedSum(blocks, core::SaturatedProduct(schedules, of_one));
     }
-    blocks = core::SaturatedProduct(chunks, kPartsPerRank * call.ranks(), call.problem.group());
   }
   if (pairs <= kMostPairs && blocks <= kMostBlocks) return Status::Ok();
   const bool of_pairs = pairs > kMostPairs;

@@ -58,13 +58,22 @@ GradChain::GradChain(const Context& context, BoundAttentionGrad part, const std:
   v_ = book("V of a chunk", buffers_.copies_v(), copied_keys_ * problem.dv);
 }
 
+int64_t GradChain::ColumnsAtOnce(const tiling::Machine& machine) const {
+  return core::CeilDiv(int64_t{machine.workers}, bound_.forward.problem.heads_kv);
+}
+
 /// One slot per kv head, which has the rows of all parts one after the other.
 tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
   const tiling::BackwardShape shape =
       ChooseBackwardShape(problem, machine, ChooseBackwardInterleave(problem, machine.workers));
+  int64_t rows = 0, keys = 0;
+  for (const tiling::Sequence& sequence : problem.sequences) rows = std::max(rows, sequence.sq);
+  for (const tiling::SumChunk& chunk : schedule_->chunks) keys = std::max(keys, chunk.keys.size());
+  const int64_t most_rows =
+      tiling::TileRowsOfBlocks(rows, core::CeilDiv(keys, shape.block_k), ColumnsAtOnce(machine));
   tiling::BackwardPlan layout;
-  layout.block_q = shape.block_q;
+  layout.block_q = std::min(shape.block_q, core::RoundUp(most_rows, int64_t{machine.strip_rows}));
   layout.block_k = shape.block_k;
   layout.slots = problem.heads_kv;
   for (const tiling::Sequence& sequence : problem.sequences) {
@@ -102,7 +111,7 @@ void GradChain::MakeBlocks(const tiling::Machine& machine, const std::vector<til
                           .block_k = layout_.block_k,
                           .strip_rows = machine.strip_rows,
                           .group = problem.group(),
-                          .band = core::CeilDiv(int64_t{machine.workers}, problem.heads_kv),
+                          .band = ColumnsAtOnce(machine),
                           .columns = {0, 0}};
   double tiles = 0;
   for (const tiling::Sequence& sequence : problem.sequences) {

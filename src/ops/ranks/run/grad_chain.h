@@ -71,6 +71,8 @@ class GradChain {
   [[nodiscard]] tiling::BackwardPlan MakeGraph(int64_t part, tiling::Interval heads, const tiling::BackwardCut& cut,
                                                int workers) const;
   [[nodiscard]] tiling::BackwardPlan MakeLayout(const tiling::Machine& machine) const;
+  /// Of a kv head, so that every worker has one.
+  [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
   [[nodiscard]] Status RunGraph(const Plan::Impl& plan, const tiling::BackwardPlan& graph, const GradRows& rows,
                                 const TravellingSums* sums, std::byte* workspace) const;
   [[nodiscard]] TravellingSums SumsOf(const tiling::SumChunk& chunk, float* sums, std::byte* workspace) const;
