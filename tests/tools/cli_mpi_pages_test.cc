@@ -32,14 +32,14 @@ TEST(MpiCompletion, BashOffersCommandsFlagsAndValues) {
 }
 
 TEST(MpiCompletion, FishOffersCommandsAndValues) {
-  if (RunCommand("command -v fish", "", "").exit_code != 0) GTEST_SKIP() << "no fish";
+  ASSERT_EQ(RunCommand("command -v fish", "", "").exit_code, 0) << "scripts/setup.sh installs it";
   const CompletionScript fish("fa-mpi", FA_MPI_CLI, "fish");
   EXPECT_THAT(fish.FishOffers("fa-mpi ru"), ElementsAre("run"));
   EXPECT_THAT(fish.FishOffers("fa-mpi bench forward --strategy h"), ElementsAre("heads"));
 }
 
 TEST(MpiCompletion, ZshOffersCommandsAndValues) {
-  if (RunCommand("command -v zsh", "", "").exit_code != 0) GTEST_SKIP() << "no zsh";
+  ASSERT_EQ(RunCommand("command -v zsh", "", "").exit_code, 0) << "scripts/setup.sh installs it";
   const CompletionScript zsh("fa-mpi", FA_MPI_CLI, "zsh");
   EXPECT_THAT(zsh.ZshOffers("fa-mpi run ''", 3), IsSupersetOf({"forward", "backward"}));
   EXPECT_THAT(zsh.ZshOffers("fa-mpi run forward --strategy ''", 5), UnorderedElementsAre("auto", "heads", "sequence"));
