@@ -2,13 +2,14 @@
 # with it: man pages, compressed where there is a gzip, and completion for bash, zsh and fish.
 find_program(FA_GZIP gzip)
 function(fa_program_pages target program component)
-  if(FA_SANITIZE)
+  # Cross-compiled without an emulator, the program does not run here.
+  if(FA_SANITIZE OR (CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR))
     return()
   endif()
   set(pages ${CMAKE_CURRENT_BINARY_DIR}/pages)
   set(compress "")
   if(FA_GZIP)
-    set(compress COMMAND sh -c "${FA_GZIP} -9nf ${pages}/man1/*.1")
+    set(compress COMMAND sh -c "'${FA_GZIP}' -9nf '${pages}'/man1/*.1")
   endif()
   add_custom_command(
     OUTPUT ${pages}/made

@@ -67,14 +67,25 @@ TEST(CliCompletion, ZshReadsItsScript) {
   EXPECT_THAT(zsh.ZshOffers("fa run forward --threads ''", 5), IsEmpty());
 }
 
+/// What stands in the text between `begin` and the next `end`; nothing where there is no such place.
+std::string Between(const std::string& text, const std::string& begin, const std::string& end) {
+  const size_t from = text.find(begin);
+  if (from == std::string::npos) return "";
+  return text.substr(from + begin.size(), text.find(end, from + begin.size()) - from - begin.size());
+}
+
 TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
   const auto text = [](const char* shell) { return CompletionScript("fa", FA_CLI_COMMAND, shell).text(); };
   const std::string bash = text("bash"), zsh = text("zsh"), fish = text("fish");
   size_t flags = 0;
   tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {
     const std::string at = command.Path();
+    const std::vector<std::string> bash_words = WordsOf(Between(bash, "\n    '" + at + "') words='", "'"));
+    const std::string zsh_entries = Between(zsh, "\n    '" + at + "') entries=(\n", "    ) ;;\n");
     for (const tool::OptionEntry& option : command.options) {
       if (!option.is_flag()) continue;
+      EXPECT_THAT(bash_words, Contains(option.name)) << at;
+      EXPECT_THAT(zsh_entries, HasSubstr("'" + option.name + ":")) << at;
       ++flags;
       const std::string fish_line = "'__fa_at " + at + "' -l " + option.name.substr(2) + " ";
       EXPECT_THAT(fish, HasSubstr(fish_line));
@@ -87,8 +98,10 @@ TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
   EXPECT_GT(flags, 300u);
 }
 
-/// A value that a flag offers is one that its command takes: the error, if there is one, is about something else.
-TEST(CliCompletion, OfferedValuesAreAccepted) {
+/// A value that a flag offers is one that its command takes: the error, if there is one, is about something else. The
+/// other commands share these flags.
+TEST(CliCompletion, OfferedValuesOfPlansAreAccepted) {
+  int tried = 0;
   tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {
     if (command.path.size() != 2 || command.path[0] != "plan") return;
     for (const tool::OptionEntry& option : command.options) {
@@ -103,9 +116,11 @@ TEST(CliCompletion, OfferedValuesAreAccepted) {
         }
         const CliResult result = RunCli(words);
         EXPECT_THAT(result.err, Not(HasSubstr(option.name + ":"))) << words;
+        ++tried;
       }
     }
   });
+  EXPECT_GT(tried, 100);
 }
 
 TEST(CliCompletion, BadWordsAreNamed) {
@@ -115,6 +130,9 @@ TEST(CliCompletion, BadWordsAreNamed) {
   EXPECT_EQ(page.exit_code, 2);
   EXPECT_THAT(page.err, AllOf(HasSubstr("PAGE: 'fa-walk'"), HasSubstr("fa-plan")));
   EXPECT_TRUE(page.HasOneLineOfError());
+  const CliResult both = RunCli("man fa-plan --out /nowhere");
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_EQ(both.err, "fa: PAGE: given with --out, which writes all pages\n");
 }
 
 TEST(CliMan, PagesHaveEveryFlagAndGoodTroff) {

@@ -10,12 +10,13 @@
 #include "tools/cli_run.h"
 
 namespace fa::test {
-namespace {
 
 std::vector<std::string> WordsOf(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
 }
+
+namespace {
 
 std::vector<std::string> Offers(const CliResult& result, const std::string& words) {
   EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -8,6 +8,9 @@
 
 namespace fa::test {
 
+/// The text's words, between white space.
+[[nodiscard]] std::vector<std::string> WordsOf(const std::string& text);
+
 /// What a program prints for `completion SHELL`, in a file next to a tensor.npy. The words of a line are as a shell
 /// reads them; the last one is not finished.
 class CompletionScript {

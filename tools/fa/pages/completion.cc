@@ -107,7 +107,9 @@ std::string BashCompletion(const CommandEntry& program) {
                                   ? "compgen -f -- \"$cur\""
                                   : fmt::format("compgen -W '{}' -- \"$cur\"", fmt::join(option.choices, " "));
     if (!option.takes_file() && option.choices.empty()) return fmt::format("    '{}') return ;;\n", at);
-    return fmt::format("    '{}') mapfile -t COMPREPLY < <({}); return ;;\n", at, reply);
+    // Else words of the program that are also names of folders here would be completed as folders.
+    const char* as_files = option.takes_file() ? "compopt -o filenames 2>/dev/null; " : "";
+    return fmt::format("    '{}') {}mapfile -t COMPREPLY < <({}); return ;;\n", at, as_files, reply);
   });
   text += "  esac\n  local words=\"\"\n  case $command in\n";
   ForEachCommand(program, [&](const CommandEntry& command) {
@@ -115,7 +117,7 @@ std::string BashCompletion(const CommandEntry& program) {
   });
   text +=
       "  esac\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n"
-      "complete -o filenames -F _@fa_@ @fa@\n";
+      "complete -F _@fa_@ @fa@\n";
   return TextOf(program, text);
 }
 

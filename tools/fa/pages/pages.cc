@@ -43,16 +43,20 @@ void WritePages(const std::vector<ManPage>& pages, const std::string& folder) {
 
 void RunMan(const CLI::App& app, const ManFlags& flags) {
   const std::vector<ManPage> pages = ManPages(ReadCommandTree(app));
-  if (!flags.folder.empty()) return WritePages(pages, flags.folder);
+  if (!flags.folder.empty()) {
+    if (!flags.page.empty()) throw UsageError("PAGE: given with --out, which writes all pages");
+    return WritePages(pages, flags.folder);
+  }
+  const std::string wanted = flags.page.empty() ? app.get_name() : flags.page;
   std::string names;
   for (const ManPage& page : pages) {
-    if (page.name == flags.page) {
+    if (page.name == wanted) {
       fmt::print("{}", page.text);
       return;
     }
     names += " " + page.name;
   }
-  throw UsageError(fmt::format("PAGE: '{}', want one of:{}", flags.page, names));
+  throw UsageError(fmt::format("PAGE: '{}', want one of:{}", wanted, names));
 }
 
 }  // namespace
@@ -68,7 +72,6 @@ void AddCompletion(CLI::App& app) {
 void AddMan(CLI::App& app) {
   CLI::App* command = app.add_subcommand("man", "Print a man page, or write all of them");
   const auto flags = std::make_shared<ManFlags>();
-  flags->page = app.get_name();
   command->add_option("PAGE", flags->page, fmt::format("The page, default {}", app.get_name()))->type_name("NAME");
   command->add_option("--out", flags->folder, "Write all pages to this folder")->type_name("FOLDER");
   command->callback([&app, flags] { RunMan(app, *flags); });
