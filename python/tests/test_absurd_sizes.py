@@ -32,13 +32,15 @@ def queries(make=rows, heads=N, size=D):
 CALLS = {
     "fa keys": lambda n: fa.flash_attention(queries(arrays), *[arrays(B, N, n, D)] * 2),
     "fa head size": lambda n: fa.flash_attention(*[queries(arrays, size=n)] * 3),
-    "fa lengths": lambda n: fa.flash_attention(*[np.zeros((S, N, D), np.float32)] * 3, layout="TND", cu_q=[S], cu_kv=[n]),
+    "fa lengths": lambda n: fa.flash_attention(
+        *[np.zeros((S, N, D), np.float32)] * 3, layout="TND", cu_q=[S], cu_kv=[n]
+    ),
     "fa prompt": lambda n: fa.prompt_flash_attention(queries(arrays), *[arrays(B, N, n, D)] * 2),
     "fa decode": lambda n: fa.decode_attention(arrays(B, N, 1, D), *[arrays(B, N, n, D)] * 2),
-    "fa decode lengths": lambda n: fa.decode_attention(
-        *[np.zeros((B, N, 1, D), np.float32)] * 3, lengths_kv=[n]
+    "fa decode lengths": lambda n: fa.decode_attention(*[np.zeros((B, N, 1, D), np.float32)] * 3, lengths_kv=[n]),
+    "fa indexer": lambda n: fa.lightning_indexer(
+        arrays(B, S, N, D), arrays(B, n, 1, D), arrays(B, S, N), sparse_count=2
     ),
-    "fa indexer": lambda n: fa.lightning_indexer(arrays(B, S, N, D), arrays(B, n, 1, D), arrays(B, S, N), sparse_count=2),
     "torch keys": lambda n: fa_torch.scaled_dot_product_attention(queries(), *[rows(B, N, n, D)] * 2),
     "torch causal": lambda n: fa_torch.scaled_dot_product_attention(
         queries(), *[rows(B, N, n, D)] * 2, is_causal=True, dropout_p=0.5
