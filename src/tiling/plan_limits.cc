@@ -21,6 +21,11 @@ void CheckTasks(double tasks, const Machine& machine) {
   if (tasks > most) throw PlanTooLarge("tasks", tasks, most);
 }
 
+void CheckWork(double flops, int workers) {
+  const double most = workers * kMostFlopsOfAWorker;
+  if (flops > most) throw PlanTooLarge("floating-point operations", flops, most);
+}
+
 void CheckWorkspace(double bytes, const Machine& machine) {
   const auto most = static_cast<double>(machine.memory_bytes);
   if (bytes > most) throw PlanTooLarge("bytes of workspace", bytes, most);

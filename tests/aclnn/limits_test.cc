@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aclnn/calls/face_call.h"
+#include "aclnn/calls/operator_call.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_incre_flash_attention_v4.h"
 #include "support/hang_alarm.h"
@@ -68,20 +69,51 @@ TEST(AclnnLimits, ABatchOfPaddedKeysIsNotWalkedBeforeItIsKnownToFit) {
 TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
   const HangAlarm alarm;
   Handles handles;
-  // Keys and values whose innermost stride is not 1 are copied into the workspace: twice 2^62 bytes, and queries.
-  const Dims keys{1, 1, int64_t{1} << 59, 2};
+  // Keys and values whose innermost stride is not 1 are copied into the workspace: twice 2^62 bytes. No row looks at
+  // them.
+  const int64_t heads = int64_t{1} << 20;
+  const Dims keys{1, heads, int64_t{1} << 30, 1024}, queries{1, heads, 0, 1024}, statistics{1, heads, 0, 8};
   aclOpExecutor* executor = nullptr;
   uint64_t size = 0;
   std::string layout = "BNSD";
   const aclnnStatus status = aclnnFlashAttentionScoreGetWorkspaceSize(
-      handles.Tensor(Claim({1, 1, 1, 2})), handles.Tensor(Claim(keys, DType::kF32, 0)),
+      handles.Tensor(Claim(queries)), handles.Tensor(Claim(keys, DType::kF32, 0)),
       handles.Tensor(Claim(keys, DType::kF32, 0)), nullptr, nullptr, nullptr, nullptr, nullptr, 1.0, 1.0, 2147483647,
-      2147483647, 1, layout.data(), 0, 0, handles.Tensor({memory, DType::kF32, {1, 1, 1, 8}, {}}),
-      handles.Tensor({memory, DType::kF32, {1, 1, 1, 8}, {}}), nullptr,
-      handles.Tensor({memory, DType::kF32, {1, 1, 1, 2}, {}}), &size, &executor);
+      2147483647, heads, layout.data(), 0, 0, handles.Tensor({memory, DType::kF32, statistics, {}}),
+      handles.Tensor({memory, DType::kF32, statistics, {}}), nullptr,
+      handles.Tensor({memory, DType::kF32, queries, {}}), &size, &executor);
   EXPECT_EQ(status, 361001);
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("workspace of more than"));
 }
+
+/// Work and memory grow with the outputs alone, for which the caller has memory.
+bool IsAsLongAsItsOutputs(Family family, int64_t size) {
+  constexpr int64_t kHeads = 2;
+  const bool sparse = family == Family::kSparseForward || family == Family::kSparseBackward;
+  return family == Family::kMerge || family == Family::kMergePacked || (sparse && size == kHeads);
+}
+
+class AclnnAbsurdSizes : public ::testing::TestWithParam<Family> {};
+
+TEST_P(AclnnAbsurdSizes, OfEachDimensionAreRefused) {
+  const HangAlarm alarm;
+  int asked = 0;
+  for (const int64_t size : {1, 2, 3, 4, 5, 6, 8}) {
+    for (const int exponent : {40, 50, 60, 62}) {
+      OperatorCall call(GetParam(), {.size = size, .claimed = int64_t{1} << exponent});
+      if (!call.has_claim()) continue;
+      ++asked;
+      const aclnnStatus status = call.GetWorkspaceSize();
+      if (status == ACLNN_SUCCESS && IsAsLongAsItsOutputs(GetParam(), size)) continue;
+      EXPECT_NE(status, ACLNN_SUCCESS) << "2^" << exponent << " for " << size;
+      EXPECT_THAT(aclGetRecentErrMsg(), ::testing::ContainsRegex("[0-9]")) << "2^" << exponent << " for " << size;
+    }
+  }
+  EXPECT_GE(asked, 16);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AclnnAbsurdSizes, ::testing::ValuesIn(AllFamilies()),
+                         [](const auto& info) { return std::string(Name(info.param)); });
 
 }  // namespace
 }  // namespace fa::test

@@ -136,7 +136,8 @@ TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
     const int64_t s = Power(exponent);
     // The keys are decoded in 32 parts, whose costs are within 64 bits.
     const HangAlarm alarm;
-    const ForwardPlan decode = MakeForwardPlan(MakeProblem({.lengths = {{1, s}}, .d = 1, .dv = 1}), MakeMachine(2));
+    const ForwardPlan decode = MakeForwardPlan(
+        MakeProblem({.lengths = {{1, s}}, .heads = 1, .heads_kv = 1, .d = 1, .dv = 1}), MakeMachine(32));
     ASSERT_EQ(decode.items.size(), 32U);
     for (const ForwardItem& item : decode.items) EXPECT_GT(item.cost, 0);
     EXPECT_GT(decode.efficiency, 0.9);
@@ -155,15 +156,15 @@ TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
 TEST(PlanLimits, ForwardIsRefusedForKeysThatCannotBePacked) {
   for (const int exponent : {44, 50}) {
     const Sizes sizes{.lengths = {{4096, Power(exponent)}}, .dense = false};
-    EXPECT_EQ(RefusedForward(sizes, MakeMachine(2)), "the plan: " + std::to_string(Power(exponent) * 128) +
-                                                         " bytes of workspace, want at most " +
-                                                         std::to_string(Power(47)));
+    EXPECT_EQ(RefusedForward(sizes, MakeMachine(4096)), "the plan: " + std::to_string(Power(exponent) * 128) +
+                                                            " bytes of workspace, want at most " +
+                                                            std::to_string(Power(47)));
   }
   Machine machine = MakeMachine(1);
   machine.memory_bytes = Power(60);
   EXPECT_EQ(
-      RefusedForward({.lengths = {{4096, Power(50)}}, .dense = false}, machine),
-      "the plan: " + std::to_string(32 + 2 + Power(50) / 2048) + " tasks, want at most " + std::to_string(Power(30)));
+      RefusedForward({.lengths = {{4096, Power(46)}}, .d = 1, .dv = 1, .dense = false}, machine),
+      "the plan: " + std::to_string(32 + 2 + Power(46) / 2048) + " tasks, want at most " + std::to_string(Power(30)));
 }
 
 TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
@@ -181,6 +182,18 @@ TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
     next += item.heads;
   }
   EXPECT_EQ(next, heads);
+}
+
+TEST(PlanLimits, WorkThatNoMachineEndsIsRefusedWithBothNumbers) {
+  // 2 * (64 + 64) operations forward for each of 2^20 * 2^31 pairs of a head: 2^59.
+  const auto sizes = [](int64_t heads) {
+    return Sizes{.lengths = {{Power(20), Power(31)}}, .heads = heads, .heads_kv = heads, .d = 64, .dv = 64};
+  };
+  EXPECT_EQ(RefusedForward(sizes(4), MakeMachine(2)), "not refused");
+  EXPECT_EQ(RefusedForward(sizes(8), MakeMachine(2)), "the plan: " + std::to_string(Power(62)) +
+                                                          " floating-point operations, want at most " +
+                                                          std::to_string(Power(61)));
+  EXPECT_EQ(RefusedForward(sizes(8), MakeMachine(4)), "not refused");
 }
 
 TEST(PlanLimits, NumbersBeyond63BitsAreSaid) {

@@ -314,7 +314,7 @@ TEST(CliUsage, SizesOfShapesAreNamedByTheirLetters) {
 }
 
 TEST(CliUsage, PlansOfAbsurdSizesAreRefusedWithWhatTheyWantAndWhatThereIs) {
-  const CliResult result = RunCli("plan backward --shape 1,1,1,1,1000000000000,64");
+  const CliResult result = RunCli("plan backward --shape 1,1,1,1000000000000,1,64");
   EXPECT_EQ(result.exit_code, kFailure);
   EXPECT_THAT(result.err, HasSubstr(" tasks, want at most "));
 }

@@ -74,7 +74,7 @@ GradProgram::GradProgram(const ops::IndexerShape& shape_of_call, const ops::KeyL
     : shape(shape_of_call),
       lists(lists_of_call),
       table(kernels),
-      plan(tiling::MakeIndexerGradPlan(Problem())),
+      plan(tiling::MakeIndexerGradPlan(Problem(), workers)),
       gradient(shape, table),
       gather(gradient.Gather(plan.block_k)),
       tasks(shape.sequences, shape.d, plan.units, workers, workspace),

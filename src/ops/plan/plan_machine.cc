@@ -43,4 +43,10 @@ Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks) {
                              (tasks > 1 ? " (each takes " + std::to_string(tasks) + " tasks or more)" : std::string()));
 }
 
+Status CheckKeyCount(const char* name, int64_t sequence, int64_t keys) {
+  if (keys <= tiling::kMostKeys) return Status::Ok();
+  return Status::InvalidArgument(ErrorText::Argument(name).Says("sequence ") + std::to_string(sequence) + " has " +
+                                 std::to_string(keys) + " keys, want at most " + std::to_string(tiling::kMostKeys));
+}
+
 }  // namespace fa::ops

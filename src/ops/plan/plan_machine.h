@@ -30,6 +30,9 @@ namespace fa::ops {
 /// more, before it is made. @param name  what says how many there are: "q.shape[0]"
 [[nodiscard]] Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks);
 
+/// Refuses a sequence of more keys than tiling::kMostKeys. @param name  the tensor of keys
+[[nodiscard]] Status CheckKeyCount(const char* name, int64_t sequence, int64_t keys);
+
 /// Bind -> plan: an `Impl` made from the context in use and what `bind` returns, or the first error.
 template <typename Impl, typename Bind>
 Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {

@@ -1,7 +1,6 @@
 #include "ops/token/sparse_sequences.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "core/saturating.h"
@@ -13,8 +12,6 @@
 namespace fa::ops {
 namespace {
 
-// Entries of a list of keys are sorted as 32-bit words.
-constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max();
 // Tokens and parts of tokens are tasks, numbered in 32 bits.
 constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
@@ -116,10 +113,7 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     sequence.sq = of(q, packed, &sequence.q_offset);
     sequence.sk = of(kv, sums, &sequence.k_offset);
     sequence.first_token = bound.tokens;
-    if (sequence.sk > kMaxKeys) {
-      return Status::InvalidArgument(Arg(lengths.k_name).Says("sequence ") + std::to_string(b) + " has " +
-                                     std::to_string(sequence.sk) + " keys, want at most " + std::to_string(kMaxKeys));
-    }
+    if (Status status = CheckKeyCount(lengths.k_name, b, sequence.sk); !status.ok()) return status;
     bound.tokens += sequence.sq;
     bound.max_sk = std::max(bound.max_sk, sequence.sk);
     bound.list.push_back(sequence);

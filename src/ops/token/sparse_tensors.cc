@@ -9,6 +9,7 @@
 #include "layout/bind_layout.h"
 #include "layout/overlap.h"
 #include "ops/bind/check_pages.h"
+#include "tiling/plan_limits.h"
 
 namespace fa::ops {
 namespace {
@@ -180,6 +181,10 @@ Status SparseTensors::CheckIndices(const TensorView& indices) const {
     return WrongType(kName, indices.dtype, "i32 or i64");
   const int last = leading() + 1;
   const int64_t entries = indices.shape.rank() == last + 1 ? indices.shape[last] : 0;
+  // Each is looked at, however few keys there are.
+  if (entries > tiling::kMostKeys) {
+    return WrongSize(kName, last, entries, "want at most " + std::to_string(tiling::kMostKeys));
+  }
   return CheckQuerySide(kName, indices, indices.dtype, {{1, {"one list per token"}}, {entries, {""}}});
 }
 

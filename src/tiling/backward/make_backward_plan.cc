@@ -49,17 +49,19 @@ class PairMaker {
  private:
   // Checks the number of all tiles, and the size of the largest pair's slot: f32 panels of Q, dO and dQ; dK and dV.
   void CheckSize() const {
-    double items = 0, slot_floats = 0;
+    double items = 0, slot_floats = 0, pairs = 0;
     const auto columns = static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
     const auto group = static_cast<double>(problem_.group());
     for (const Sequence& sequence : problem_.sequences) {
       const double tiles = CountPairTiles(sequence.rule, cut_);
       items += tiles * static_cast<double>(problem_.heads_kv);
       if (tiles == 0) continue;
+      pairs += static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
       const double rows = group * static_cast<double>(sequence.sq);
       slot_floats = std::max(slot_floats, (rows + static_cast<double>(sequence.sk)) * columns);
     }
     CheckTasks(items, machine_);
+    CheckWork(BackwardFlopsPerPair(problem_) * static_cast<double>(problem_.heads) * pairs, machine_.workers);
     CheckWorkspace(slot_floats * sizeof(float), machine_);
   }
 

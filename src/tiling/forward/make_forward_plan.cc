@@ -59,17 +59,23 @@ class ItemMaker {
     return problem_.whole_rows ? std::max<int64_t>(sequence.sk, 1) : KeysOfAPart(sequence.rule.sq, sequence.sk);
   }
 
+  [[nodiscard]] double FlopsPerPair() const {
+    return 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
+  }
+
   void Reserve() {
-    double items = 0;
+    double items = 0, pairs = 0;
     size_t sequences = 0;
     for (const Sequence& sequence : problem_.sequences) {
       if (sequence.sq == 0) continue;
       const int64_t parts = CeilDiv(sequence.sk, PartKeys(sequence));
       items += static_cast<double>(problem_.heads_kv) * static_cast<double>(Cut(sequence).tiles()) *
                static_cast<double>(std::max<int64_t>(parts, 1));
+      pairs += static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
       ++sequences;
     }
     CheckTasks(items, machine_);
+    CheckWork(FlopsPerPair() * static_cast<double>(problem_.heads) * pairs, machine_.workers);
     plan_.items.reserve(static_cast<size_t>(items));
     durations.reserve(static_cast<size_t>(items));
     heads.reserve(sequences * static_cast<size_t>(problem_.heads_kv));
@@ -120,14 +126,12 @@ class ItemMaker {
       head.item_end = std::ssize(plan_.items);
       heads.push_back(head);
     }
-    const double flops_per_pair = 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
-    const double flops_per_head_pair = flops_per_pair * static_cast<double>(problem_.heads);
+    const double flops_per_head_pair = FlopsPerPair() * static_cast<double>(problem_.heads);
     plan_.flops += flops_per_head_pair * static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
     plan_.flops_full += flops_per_head_pair * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
   }
 
   void AddRows(int64_t index, const Sequence& sequence, int64_t head_kv, int64_t chunk) {
-    const double flops_per_pair = 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
     const int64_t head_in_group = chunk * cut_.heads;
     const int64_t heads_here = std::min(cut_.heads, problem_.group() - head_in_group);
     for (size_t block = 0; block < blocks_.size(); ++block) {
@@ -147,7 +151,7 @@ class ItemMaker {
                 .keys = work.keys,
                 .cost = std::max<int64_t>(work.blocks, 1)},
                work.weight);
-      plan_.flops_visited += flops_per_pair * work.pairs;
+      plan_.flops_visited += FlopsPerPair() * work.pairs;
     }
   }
 

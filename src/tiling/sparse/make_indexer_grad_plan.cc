@@ -1,5 +1,7 @@
 #include "tiling/sparse/make_indexer_grad_plan.h"
 
+#include "tiling/plan_limits.h"
+
 namespace fa::tiling {
 namespace {
 
@@ -14,33 +16,35 @@ double FlopsOfPair(const IndexerGradProblem& problem) {
 }
 
 /// A task per token.
-IndexerGradPlan Begin(const char* op, const char* reason, const IndexerGradProblem& problem) {
+IndexerGradPlan Begin(const char* op, const char* reason, const IndexerGradProblem& problem, int workers) {
+  const double flops = FlopsOfPair(problem) * problem.sequences.SelectableKeys(problem.entries, /*block_size=*/1);
+  CheckWork(flops, workers);
   return {.op = op,
           .block_k = kBlockKeys,
           .groups = {},
           .units = problem.sequences.tokens,
-          .flops = FlopsOfPair(problem) * problem.sequences.SelectableKeys(problem.entries, /*block_size=*/1),
+          .flops = flops,
           .reason = reason};
 }
 
 }  // namespace
 
-IndexerGradPlan MakeIndexerGradPlan(const IndexerGradProblem& problem) {
-  return Begin("indexer backward", "gathered rows and their scores stay in L2 for three products", problem);
+IndexerGradPlan MakeIndexerGradPlan(const IndexerGradProblem& problem, int workers) {
+  return Begin("indexer backward", "gathered rows and their scores stay in L2 for three products", problem, workers);
 }
 
-IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem) {
+IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem, int workers) {
   return Begin("sparse KL loss",
                problem.attention_width == 0 ? "probabilities given; products of the indexer are kept for the gradients"
                                             : "products of the indexer are kept for the gradients",
-               problem);
+               problem, workers);
 }
 
-IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes) {
+IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes, int workers) {
   IndexerGradPlan plan = Begin(
       "dense KL loss",
       problem.walks_twice ? "a first walk sums the target's rows" : "a block's probabilities and products stay in L2",
-      problem);
+      problem, workers);
   plan.tokens_per_task = lanes;
   plan.groups = MakeTokenGroups(problem.sequences, lanes);
   plan.units = std::ssize(plan.groups);

@@ -8,11 +8,11 @@
 namespace fa::tiling {
 
 /// The gradients of scores whose own gradients are given.
-[[nodiscard]] IndexerGradPlan MakeIndexerGradPlan(const IndexerGradProblem& problem);
+[[nodiscard]] IndexerGradPlan MakeIndexerGradPlan(const IndexerGradProblem& problem, int workers);
 /// The KL loss on selected keys.
-[[nodiscard]] IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem);
+[[nodiscard]] IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem, int workers);
 /// The KL loss on every key. @param lanes  tokens that lie along a vector: those of a group
-[[nodiscard]] IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes);
+[[nodiscard]] IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes, int workers);
 
 }  // namespace fa::tiling
 

@@ -98,6 +98,9 @@ void Share(int64_t heads, int64_t workers, IndexerPlan& plan) {
 IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int64_t d, int64_t width,
                             const Machine& machine) {
   IndexerPlan plan;
+  const double pair = 2.0 * static_cast<double>(heads) * static_cast<double>(d);
+  plan.flops = pair * sequences.SelectableKeys(std::max<int64_t>(sequences.max_sk, 1), /*block_size=*/1);
+  CheckWork(plan.flops, machine.workers);
   const int64_t token_bytes = heads * d * static_cast<int64_t>(sizeof(float));
   const int64_t wanted = kTasksPerWorker * machine.workers;
   plan.group = std::clamp(machine.l2_bytes / 2 / token_bytes, kLeastGroup, kGroup);
@@ -113,11 +116,9 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   if (plan.cut) AddRows(sequences, plan);
   Share(heads, machine.workers, plan);
 
-  const double pair = 2.0 * static_cast<double>(heads) * static_cast<double>(d);
   for (const SparseSequence& sequence : sequences.list) {
     plan.flops_full += pair * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
   }
-  plan.flops = pair * sequences.SelectableKeys(std::max<int64_t>(sequences.max_sk, 1), /*block_size=*/1);
   plan.flops_visited = plan.flops;
   plan.reason = plan.cut ? "too few tokens for the workers: keys are cut, one task per token takes its row"
                          : "keys are packed once per group of tokens, whose queries stay in L2";

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/integer.h"
+#include "tiling/plan_limits.h"
 
 namespace fa::tiling {
 namespace {
@@ -15,9 +16,6 @@ constexpr int64_t kBlockK = 128;
 
 // Claiming a task takes a fraction of a microsecond; 1e6 flops are some ten.
 constexpr double kMinTaskFlops = 1e6;
-
-// Task ids are 32-bit.
-constexpr int64_t kMaxTasks = int64_t{1} << 30;
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
   graph.task_count = static_cast<int32_t>(tasks);
@@ -47,6 +45,7 @@ SparsePlan Begin(const char* op, const SparseProblem& sparse) {
 
 SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place) {
   SparsePlan plan = Begin("sparse forward", sparse);
+  CheckWork(plan.flops, machine.workers);
   const int64_t tokens = sparse.sequences.tokens, heads = sparse.attention.heads;
   if (in_place) plan.reason = "few heads read the rows of keys where they lie; " + std::to_string(tokens) + " tokens";
   if (tokens > 0) {
@@ -68,11 +67,12 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
   return plan;
 }
 
-SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse) {
+SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine) {
   SparsePlan plan = Begin("sparse backward", sparse);
   const AttentionProblem& problem = sparse.attention;
   // Q K^T, dO V^T, dS K, dS^T Q, P^T dO.
   plan.flops = 2 * sparse.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
+  CheckWork(plan.flops, machine.workers);
   // One token per task: a task of several tokens would hold up the tokens after it.
   plan.token_tasks = sparse.sequences.tokens;
   return plan;

@@ -1,6 +1,7 @@
 #include "aclnn/calls/operator_call.h"
 
 #include <cstring>
+#include <limits>
 
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
 #include "aclnnop/aclnn_dense_lightning_indexer_softmax_lse.h"
@@ -18,7 +19,7 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 4, kSelected = 3;
+constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 5, kSelected = 3;
 constexpr int64_t kSpread = 3, kOffset = 5;  // elements from one to the next, and before the first, of a spread tensor
 constexpr int64_t kNoLimit = 2147483647;
 constexpr double kScale = 0.3;  // no float holds it exactly
@@ -59,8 +60,10 @@ int64_t OperatorCall::Tensor::elements() const {
   return elements;
 }
 
-OperatorCall::OperatorCall(Family family, Spacing spacing) : family_(family), spacing_(spacing) {
-  const int64_t sums_q[] = {1, kQueries}, sums_kv[] = {2, kKeys};
+OperatorCall::OperatorCall(Family family, Spacing spacing, const ClaimedSize& claim)
+    : family_(family), spacing_(spacing), claim_(claim) {
+  const auto claimed = [&](int64_t size) { return size == claim.size ? claim.claimed : size; };
+  const int64_t sums_q[] = {1, claimed(kQueries)}, sums_kv[] = {2, claimed(kKeys)};
   lengths_q_ = aclCreateIntArray(sums_q, 2);
   lengths_kv_ = aclCreateIntArray(sums_kv, 2);
   AddTensors();
@@ -95,9 +98,23 @@ const aclTensor* OperatorCall::Add(const std::string& name, bool output, const s
     auto* values = static_cast<float*>(tensor.data());
     for (int64_t x = 0; x < offset + step; ++x) values[x] = 1 + 0.125F * static_cast<float>(x % 7);
   }
-  tensor.handle = aclCreateTensor(shape.data(), shape.size(), dtype, tensor.stride.data(), offset, ACL_FORMAT_ND,
-                                  shape.data(), shape.size(), tensor.data());
+  tensor.handle = claim_.size > 0 ? Claimed(tensor)
+                                  : aclCreateTensor(shape.data(), shape.size(), dtype, tensor.stride.data(), offset,
+                                                    ACL_FORMAT_ND, shape.data(), shape.size(), tensor.data());
   return tensor.handle;
+}
+
+const aclTensor* OperatorCall::Claimed(Tensor& tensor) {
+  std::vector<int64_t> shape = tensor.shape, stride(shape.size(), 0);
+  int64_t step = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    has_claim_ = has_claim_ || shape[i] == claim_.size;
+    if (shape[i] == claim_.size) shape[i] = claim_.claimed;
+    if (tensor.output || i + 1 == shape.size()) stride[i] = step;
+    if (__builtin_mul_overflow(step, shape[i], &step)) step = std::numeric_limits<int64_t>::max();
+  }
+  return aclCreateTensor(shape.data(), shape.size(), tensor.dtype, stride.data(), 0, ACL_FORMAT_ND, shape.data(),
+                         shape.size(), tensor.data());
 }
 
 // Every query has the keys 0, 1, 2.

@@ -37,6 +37,12 @@ std::ostream& operator<<(std::ostream& os, Family family);
 /// How the elements of a call's tensors lie: kSpread tensors go through the workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
+/// Every dimension of one size, of all tensors of a call, that is said to be of another: inputs have strides of 0, of
+/// outputs no memory exists. Such a call only asks the first phase.
+struct ClaimedSize {
+  int64_t size = 0, claimed = 0;
+};
+
 /// A small call that is right, on tensors of its own, made as a program makes it. It leaves nothing behind, whatever
 /// fails in between.
 class OperatorCall {
@@ -54,12 +60,15 @@ class OperatorCall {
   };
 
   /// Inputs are small values, outputs NaN. If memory is short, some handles are null, which the operator finds.
-  explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense);
+  explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense) : OperatorCall(family, spacing, {}) {}
+  OperatorCall(Family family, const ClaimedSize& claim) : OperatorCall(family, Spacing::kDense, claim) {}
   ~OperatorCall();
   OperatorCall(const OperatorCall&) = delete;
   OperatorCall& operator=(const OperatorCall&) = delete;
 
-  /// Runs the first phase.
+  /// The first phase.
+  [[nodiscard]] aclnnStatus GetWorkspaceSize();
+  /// Runs the first phase, and makes the workspace.
   [[nodiscard]] aclnnStatus Plan();
   /// Runs the second phase, in a workspace of this call.
   [[nodiscard]] aclnnStatus Start(aclrtStream stream);
@@ -68,6 +77,8 @@ class OperatorCall {
 
   /// Destroys the executor if it has not run.
   void Drop();
+  /// Whether a tensor has the size that is claimed to be another.
+  [[nodiscard]] bool has_claim() const { return has_claim_; }
 
   /// The tensors in the order in which aclSetTensorAddr counts them.
   [[nodiscard]] std::list<Tensor>& tensors() { return tensors_; }
@@ -78,6 +89,7 @@ class OperatorCall {
   [[nodiscard]] std::vector<std::byte>& workspace() { return workspace_; }
 
  private:
+  OperatorCall(Family family, Spacing spacing, const ClaimedSize& claim);
   const aclTensor* Add(const std::string& name, bool output, const std::vector<int64_t>& shape, aclDataType dtype);
   const aclTensor* In(const std::string& name, const std::vector<int64_t>& shape, aclDataType dtype = ACL_FLOAT) {
     return Add(name, false, shape, dtype);
@@ -94,10 +106,12 @@ class OperatorCall {
   void AddMerge(bool packed);
   void AddSparse();
   void AddLoss();
-  [[nodiscard]] aclnnStatus GetWorkspaceSize();
+  [[nodiscard]] const aclTensor* Claimed(Tensor& tensor);
 
   Family family_;
   Spacing spacing_;
+  ClaimedSize claim_;
+  bool has_claim_ = false;
   std::list<Tensor> tensors_;
   aclIntArray *lengths_q_ = nullptr, *lengths_kv_ = nullptr;
   aclTensorList *keys_ = nullptr, *values_ = nullptr;

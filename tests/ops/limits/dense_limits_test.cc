@@ -42,10 +42,22 @@ TEST(DenseLimits, BackwardRefusesAbsurdSizesOrPlansThem) {
   }
 }
 
-TEST(DenseLimits, BackwardOfOneRowSaysHowManyTasksAndHowManyThereCanBe) {
+TEST(DenseLimits, KeysBeyond31BitsAreRefusedByTheNameOfTheirTensor) {
+  const HangAlarm alarm;
+  for (const int exponent : {31, 40, 50}) {
+    const DenseSizes sizes{.sq = 1, .sk = Power(exponent)};
+    const std::string want =
+        "invalid argument: k.shape[2]=" + std::to_string(sizes.sk) + ", want at most " + std::to_string(Power(31) - 1);
+    EXPECT_EQ(PlanFlashAttention(ForwardArgs(sizes), {}).status().message(), want);
+    EXPECT_EQ(PlanFlashAttentionGrad(BackwardArgs(sizes), {}).status().message(), want);
+  }
+  EXPECT_TRUE(PlanFlashAttention(ForwardArgs({.sq = 1, .sk = Power(31) - 1}), {}).ok());
+}
+
+TEST(DenseLimits, BackwardOfOneKeySaysHowManyTasksAndHowManyThereCanBe) {
   const HangAlarm alarm;
   for (const int exponent : {38, 40}) {
-    const auto plan = PlanFlashAttentionGrad(BackwardArgs({.sq = 1, .sk = Power(exponent)}), {});
+    const auto plan = PlanFlashAttentionGrad(BackwardArgs({.sq = Power(exponent), .sk = 1}), {});
     ASSERT_FALSE(plan.ok());
     EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
     EXPECT_THAT(plan.status().message(), ::testing::HasSubstr(" tasks, want at most "));

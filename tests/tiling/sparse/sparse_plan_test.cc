@@ -52,15 +52,15 @@ TEST(IndexerGradPlan, CountsTheProductsOfEachPairOfATokenAndAKey) {
   sequences.mask = SparseMask::kNone;
   const IndexerGradProblem selected{.sequences = sequences, .heads = 4, .d = 32, .entries = 64};
   const double pairs = 49 * 64, products = 3 * 4 * 32;
-  EXPECT_EQ(MakeIndexerGradPlan(selected).flops, 2 * products * pairs);
-  EXPECT_EQ(MakeIndexerGradPlan(selected).units, 49);
-  EXPECT_EQ(MakeSparseLossPlan(selected).flops, 2 * products * pairs);
+  EXPECT_EQ(MakeIndexerGradPlan(selected, 2).flops, 2 * products * pairs);
+  EXPECT_EQ(MakeIndexerGradPlan(selected, 2).units, 49);
+  EXPECT_EQ(MakeSparseLossPlan(selected, 2).flops, 2 * products * pairs);
   IndexerGradProblem loss = selected;
   loss.attention_width = 8 * 80;
-  EXPECT_EQ(MakeSparseLossPlan(loss).flops, 2 * (products + 8 * 80) * pairs);
+  EXPECT_EQ(MakeSparseLossPlan(loss, 2).flops, 2 * (products + 8 * 80) * pairs);
   loss.entries = IndexerGradProblem::kEveryKey;
   loss.walks_twice = true;
-  const IndexerGradPlan dense = MakeDenseLossPlan(loss, 16);
+  const IndexerGradPlan dense = MakeDenseLossPlan(loss, 16, 2);
   EXPECT_EQ(dense.flops, 2 * (products + 2 * 8 * 80) * (40 * 700 + 9 * 300));
   EXPECT_EQ(dense.units, 4);  // groups of 16 of 40 tokens and of 9
   EXPECT_EQ(dense.tokens_per_task, 16);

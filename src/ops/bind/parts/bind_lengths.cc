@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
 #include "ops/bind/prefix_sums.h"
 #include "ops/plan/plan_machine.h"
+#include "tiling/plan_limits.h"
 
 namespace fa::ops {
 namespace {
@@ -97,9 +99,7 @@ Status RefuseLengths(const Binding& call, const char* name, std::span<const int6
                                  Name(call.options.layout) + ")");
 }
 
-}  // namespace
-
-Status BindLengths(Binding& call) {
+Status BindSequences(Binding& call) {
   const ActualLengths lengths = call.inference != nullptr ? call.inference->lengths : ActualLengths{};
   if (call.packed()) {
     if (Status status = RefuseLengths(call, "lengths_q", lengths.q); !status.ok()) return status;
@@ -111,11 +111,26 @@ Status BindLengths(Binding& call) {
   call.sizes.max_sq = call.sizes.q_rows;
   call.sizes.max_sk = call.sizes.k_rows;
   if (Status status = CheckBatch(call, lengths.q); !status.ok()) return status;
+  if (lengths.kv.empty() && call.sizes.k_rows > tiling::kMostKeys) {
+    return WrongSize("k", layout::AxesOf(call.options.layout).seq, call.sizes.k_rows,
+                     "want at most " + std::to_string(tiling::kMostKeys));
+  }
   tiling::Sequence sequence;
   sequence.sq = call.sizes.q_rows;
   sequence.sk = call.sizes.k_rows;
   call.bound.problem.sequences.assign(static_cast<size_t>(call.sizes.sequences), sequence);
   return BindActual(call, lengths);
+}
+
+}  // namespace
+
+Status BindLengths(Binding& call) {
+  if (Status status = BindSequences(call); !status.ok()) return status;
+  const std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
+  for (size_t b = 0; b < sequences.size(); ++b) {
+    if (Status status = CheckKeyCount("k", static_cast<int64_t>(b), sequences[b].sk); !status.ok()) return status;
+  }
+  return Status::Ok();
 }
 
 }  // namespace fa::ops

@@ -119,7 +119,7 @@ DenseLossProgram::DenseLossProgram(const ops::LossProblem& problem_of_call, cons
       table(kernels),
       gradient(problem.shape, table),
       lanes(table.ForRows(tiling::TokensOfAGroup(problem.shape.sequences, workers))),
-      plan(tiling::MakeDenseLossPlan(Problem(), lanes.width)),
+      plan(tiling::MakeDenseLossPlan(Problem(), lanes.width, workers)),
       form(ops::KeyFormOf(lanes, problem.shape.dtype)),
       tasks(problem.shape.sequences, problem.shape.d, plan.units, workers, workspace),
       scratch_bytes(ScratchBytes(*this)),

@@ -107,7 +107,7 @@ LossProgram::LossProgram(const ops::LossProblem& problem_of_call, const core::ke
                          int workers, tiling::WorkspacePlan& workspace)
     : problem(problem_of_call),
       table(kernels),
-      plan(tiling::MakeSparseLossPlan(Problem())),
+      plan(tiling::MakeSparseLossPlan(Problem(), workers)),
       gradient(problem.shape, table),
       heads(table, problem.attention.heads),
       gather(gradient.Gather(plan.block_k)),
