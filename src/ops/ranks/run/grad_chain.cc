@@ -70,8 +70,7 @@ tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const
   int64_t rows = 0, keys = 0;
   for (const tiling::Sequence& sequence : problem.sequences) rows = std::max(rows, sequence.sq);
   for (const tiling::SumChunk& chunk : schedule_->chunks) keys = std::max(keys, chunk.keys.size());
-  const int64_t most_rows =
-      tiling::TileRowsOfBlocks(rows, core::CeilDiv(keys, shape.block_k), ColumnsAtOnce(machine));
+  const int64_t most_rows = tiling::TileRowsOfBlocks(rows, core::CeilDiv(keys, shape.block_k), ColumnsAtOnce(machine));
   tiling::BackwardPlan layout;
   layout.block_q = std::min(shape.block_q, core::RoundUp(most_rows, int64_t{machine.strip_rows}));
   layout.block_k = shape.block_k;
