@@ -89,12 +89,12 @@ class OneProcess {
  public:
   OneProcess(const BackwardCase& c, Isa isa) : problem_(c), isa_(isa), want_(OutputsOf(problem_, ContextOf(isa, 2))) {}
 
-  void ExpectSameBits(const SequenceShards& shards, int ranks) const {
+  void ExpectSameBits(const SequenceShards& shards, int ranks, int threads = 1) const {
     SCOPED_TRACE(testing::Message() << ranks << " ranks, cut " << static_cast<int>(shards.cut) << ", strategy "
                                     << static_cast<int>(shards.strategy) << ' ' << problem_.backward_case());
     problem_.ForgetOutputs();
     ThreadRanks all(ranks);
-    const RanksRun run = RunRanks(problem_, shards, all, ranks, isa_);
+    const RanksRun run = RunRanks(problem_, shards, all, ranks, isa_, threads);
     for (const Status& status : run.statuses) ASSERT_TRUE(status.ok()) << status.message();
     for (const auto* sums : {&run.dsink, &run.dslopes}) {
       for (const OwnSum& sum : *sums) EXPECT_EQ(AsBytes(sum.values()), AsBytes(sums->front().values()));
@@ -168,6 +168,18 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
         }
       }
     }
+  }
+}
+
+// Columns of a block start behind each other, so that its tiles have fewer rows than those of one process.
+TEST_P(RankedBackward, SmallerTilesOfBlocksChangeNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    BackwardCase c = LongCase(dtype, 0);
+    c.forward.lengths = EqualLengths(1, 1024, 1024);
+    const OneProcess one(c, GetParam());
+    SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kSequence);
+    shards.heads_in_flight = 1;
+    one.ExpectSameBits(shards, 2, 4);
   }
 }
 
