@@ -15,7 +15,8 @@
 namespace fa::mpi {
 
 /// The ranks of a duplicate of `communicator`, which is freed with the transport: before MPI_Finalize. Collective.
-/// @return kInvalidArgument (MPI is not initialised, or has no MPI_THREAD_FUNNELED); kOutOfMemory, on all ranks
+/// @return kInvalidArgument (MPI is not initialised, or has no MPI_THREAD_FUNNELED); kOutOfMemory, on all ranks;
+/// kInternal (an error of MPI)
 FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
 
 /// Collective over `communicator`; as fa::FlashAttention over ranks (fa/ranked_attention.h).

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/integer.h"
+#include "core/saturating.h"
 #include "tiling/backward/backward_tiles.h"
 #include "tiling/plan_limits.h"
 
@@ -81,15 +82,16 @@ RowBytes RowBytesOf(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
   const int64_t scored = element * (problem.d + problem.d_rope), value = element * problem.dv;
-  RowBytes bytes{.key = scored + value, .query = scored * problem.group()};
-  if (call.backward) {  // with out, its gradient and two statistics; dq, dk and dv back
-    bytes.query += (2 * value + 2 * statistic) * problem.group();
-    bytes.query_back = scored * problem.group();
-    bytes.key_back = scored + value;
-  } else {
-    bytes.query_back = (value + call.statistics * statistic) * problem.group();
+  const auto of_group = [&](int64_t of_head) { return core::SaturatedProduct(of_head, problem.group()); };
+  if (!call.backward) {
+    return {
+        .key = scored + value, .query = of_group(scored), .query_back = of_group(value + call.statistics * statistic)};
   }
-  return bytes;
+  // With out, its gradient and two statistics; dq, dk and dv back.
+  return {.key = scored + value,
+          .query = of_group(scored + 2 * value + 2 * statistic),
+          .key_back = scored + value,
+          .query_back = of_group(scored)};
 }
 
 /// Bytes of the sums of a key and a kv head.
@@ -97,7 +99,8 @@ int64_t SumBytes(const AttentionProblem& problem) {
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv);
 }
 
-/// @throws PlanTooLarge  if what a rank sends, receives or stages in a run could exceed 64 bits
+/// What travels of rows and keys at most goes to every rank; sums of a key pass each part of rows, two per rank, for
+/// each head of a group. @throws PlanTooLarge  if what a rank sends, receives or stages in a run could exceed 64 bits
 void CheckBytes(const RankCall& call) {
   const RowBytes of = RowBytesOf(call);
   const auto sums = call.backward ? static_cast<double>(SumBytes(call.problem)) : 0;
@@ -107,10 +110,10 @@ void CheckBytes(const RankCall& call) {
     keys += static_cast<double>(sequence.sk);
   }
   const double of_rows = rows * (static_cast<double>(of.query) + static_cast<double>(of.query_back));
-  const double of_keys = keys * (static_cast<double>(of.key) + static_cast<double>(of.key_back) +
-                                 sums * 2 * static_cast<double>(call.ranks() * call.problem.group()));
-  const double wanted = static_cast<double>(kUnitsInFlight) * static_cast<double>(call.ranks()) *
-                        static_cast<double>(call.problem.heads_kv) * (of_rows + of_keys);
+  const double of_keys = keys * (static_cast<double>(of.key) + static_cast<double>(of.key_back));
+  const double of_sums = keys * sums * 2 * static_cast<double>(call.problem.group());
+  const double wanted = static_cast<double>(kUnitsInFlight) * static_cast<double>(call.problem.heads_kv) *
+                        static_cast<double>(call.ranks()) * (of_rows + of_keys + of_sums);
   if (wanted > kMostBytes) throw PlanTooLarge("bytes that travel between ranks", wanted, kMostBytes);
 }
 
@@ -287,7 +290,7 @@ void AddParameterSums(const RankCall& call, RankPlan& plan) {
 RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_flight) {
   RankPlan plan;
   plan.strategy = strategy;
-  plan.heads_in_flight = heads_in_flight;
+  plan.heads_in_flight = std::min(heads_in_flight, std::max<int64_t>(MostHeads(call, strategy), 1));
   plan.units = MakeUnits(call, strategy, heads_in_flight);
   const int64_t in_flight = std::min<int64_t>(std::ssize(plan.units), kUnitsInFlight);
   plan.as_one_process = call.q.Aligned(kRowUnit);
@@ -323,7 +326,8 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Ranks wait for sums. Units are as the first one, but for the last.
+    // Ranks wait for sums. All units are taken to be as the first one: the last may have fewer heads, and batch
+    // elements with rules of their own have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);
@@ -397,7 +401,12 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
   const int64_t most_heads = MostChosenHeads(call, strategy), most_bytes = kChosenBytesPerWorker * call.workers;
   for (int64_t heads = 1; heads < most_heads && best.efficiency < kGoodEfficiency;) {
     heads = std::min(2 * heads, most_heads);
-    RankPlan more = PlanHeads(call, strategy, heads);
+    RankPlan more;
+    try {
+      more = PlanHeads(call, strategy, heads);
+    } catch (const PlanTooLarge&) {  // on every rank: memory_bytes is that of all
+      break;
+    }
     if (*std::max_element(more.staged_bytes.begin(), more.staged_bytes.end()) > most_bytes) break;
     if (more.efficiency > kWorthwhile * best.efficiency) best = std::move(more);
   }

@@ -40,7 +40,7 @@ struct RankCall {
   int workers = 1;                 ///< threads of a rank
   double flops_per_worker = 64e9;  ///< per second, in products
   Network network;
-  int64_t memory_bytes = int64_t{1} << 47;  ///< that a rank's plan may take
+  int64_t memory_bytes = int64_t{1} << 47;  ///< that a rank's plan may take: the same on every rank
 
   [[nodiscard]] int ranks() const { return q.ranks(); }
 };

@@ -203,6 +203,36 @@ TEST(RankPlan, RefusesWhatMemoryCannotHoldWithBothNumbers) {
               testing::HasSubstr(" bytes that travel between ranks, want at most 4611686018427387904"));
 }
 
+TEST(RankPlan, RefusesNoSumsThatTravelInSixtyThreeBits) {
+  const int64_t rows = int64_t{1} << 24;
+  RankCall call = MakeCall({.lengths = {{rows, rows}}, .heads = 128, .heads_kv = 128, .d = 128, .dv = 128}, false,
+                           Cut::kContiguous, 1024, Strategy::kHeads);
+  call.problem.dtype = DType::kBF16;
+  call.backward = true;
+  EXPECT_EQ(RefusalOf(call), "not refused");
+}
+
+TEST(RankPlan, RefusesMoreHeadsOfAGroupThanSixtyThreeBitsOfBytes) {
+  RankCall call =
+      MakeCall({.lengths = {{1, 1}}, .heads_kv = 1, .d = 1024, .dv = 1024}, false, Cut::kZigzag, 2, Strategy::kHeads);
+  call.backward = true;
+  call.problem.heads = int64_t{1} << 50;
+  EXPECT_THAT(RefusalOf(call), testing::HasSubstr(" bytes that travel between ranks, want at most"));
+}
+
+// More heads in flight have finer chunks, whose blocks may be too many where those of one head are not.
+TEST(RankPlan, AChoiceThatMemoryCannotHoldIsNotTaken) {
+  RankCall call = WeakScalingCall(16);
+  call.backward = true;
+  EXPECT_GT(MakeRankPlan(call).heads_in_flight, 1);
+  call.heads_in_flight = 1;
+  const RankPlan one = MakeRankPlan(call);
+  constexpr int64_t kParts = 2 * 16, kGroup = 4;
+  call.memory_bytes = std::ssize(one.units[0].sums->chunks) * kParts * kGroup * kTaskBytes;
+  call.heads_in_flight = 0;
+  EXPECT_EQ(RefusalOf(call), "not refused");
+}
+
 TEST(RankPlan, AnyNumberOfHeadsInFlightIsAllOfThem) {
   RankCall call =
       MakeCall({.lengths = {{1024, 1024}}, .heads = 8, .heads_kv = 8}, false, Cut::kZigzag, 2, Strategy::kHeads);
@@ -210,6 +240,7 @@ TEST(RankPlan, AnyNumberOfHeadsInFlightIsAllOfThem) {
   const RankPlan plan = MakeRankPlan(call);
   ASSERT_EQ(plan.units.size(), 1u);
   EXPECT_EQ(plan.units[0].heads[1], (Interval{4, 8}));
+  EXPECT_EQ(plan.heads_in_flight, 4);
 }
 
 TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {

@@ -135,6 +135,8 @@ TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumCall call{.sequences = sequences, .of = {0, 1}, .q = q};
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 1), 3);
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 4), 12);
+  constexpr int64_t kMany = int64_t{1} << 60;  // not one by one
+  EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, kMany), 3 * static_cast<double>(kMany));
   call.message_seconds = 0.25;
   call.key_seconds = 0.5 / 128;
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 4), 4 * (3 + 2 * 0.75));

@@ -20,6 +20,7 @@ struct Record {
   int32_t workers = 0;
   uint32_t pse_forms = kAnyForm;
   uint64_t hash = 0;
+  int64_t memory_bytes = 0;
 };
 
 // Up to so many ranks agree without memory.
@@ -195,7 +196,8 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
                     .isa = static_cast<int32_t>(facts.isa),
                     .workers = facts.workers,
                     .pse_forms = facts.pse_forms,
-                    .hash = Hash(facts.description)};
+                    .hash = Hash(facts.description),
+                    .memory_bytes = facts.memory_bytes};
   if (Status status = all.Records(mine); !status.ok()) return status;
   const size_t failed = all.FirstRank(Failed);
   if (failed < all.ranks()) return ErrorOf(all, failed, facts.status);
@@ -203,7 +205,11 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
   const size_t differs = all.FirstRank([&](const Record& record) { return record.hash != want; });
   if (differs < all.ranks()) return Difference(all, differs, facts.description);
 
-  Agreed agreed{.isa = facts.isa, .isa_lowered = false, .workers = facts.workers, .pse_forms = kAnyForm};
+  Agreed agreed{.isa = facts.isa,
+                .isa_lowered = false,
+                .workers = facts.workers,
+                .memory_bytes = facts.memory_bytes,
+                .pse_forms = kAnyForm};
   for (size_t rank = 0; rank < all.ranks(); ++rank) {
     const Record record = all.RecordOf(rank);
     const auto isa = static_cast<Isa>(record.isa);
@@ -214,6 +220,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
       agreed.isa = Isa::kPortable;  // two families
     }
     agreed.workers = std::min(agreed.workers, static_cast<int>(record.workers));
+    agreed.memory_bytes = std::min(agreed.memory_bytes, record.memory_bytes);
     agreed.pse_forms &= record.pse_forms;
     if (agreed.pse_forms == 0) return WrongForm(all, rank);
   }

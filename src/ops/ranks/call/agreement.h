@@ -35,6 +35,7 @@ struct RankFacts {
   std::string description;  ///< CallDescription of them; empty after an error
   Isa isa = Isa::kPortable;
   int workers = 1;
+  int64_t memory_bytes = 0;       ///< that its plan may take
   uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
 };
 
@@ -43,10 +44,11 @@ struct Agreed {
   Isa isa = Isa::kPortable;       ///< the lowest of all ranks
   bool isa_lowered = false;       ///< for some rank
   int workers = 1;                ///< the least of all ranks
+  int64_t memory_bytes = 0;       ///< the least of all ranks
   uint32_t pse_forms = kAnyForm;  ///< that the sizes of all ranks allow
 };
 
-// Both are collective, and need no memory while all is well (2048 ranks; more: 24 bytes per rank).
+// Both are collective, and need no memory while all is well (2048 ranks; more: 32 bytes per rank).
 
 /// Every rank's facts against all others. @return the same status on every rank: the error of the lowest
 /// rank that has one; else, where descriptions differ, the first line that does, with both values

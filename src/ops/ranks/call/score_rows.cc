@@ -148,7 +148,8 @@ std::vector<PairRows::PerSequence> Places(const PairRows& rows, std::span<const 
   if (rows.sequences.empty()) return places;
   for (const tiling::RowPart& part : parts) {
     PairRows::PerSequence place = rows.sequences[static_cast<size_t>(part.sequence)];
-    place.offset += first_head * place.head + first_row(part) * place.row;
+    place.offset += first_head * place.head;
+    if (place.row != 0) place.offset += first_row(part) * place.row;
     places.push_back(place);
   }
   return places;
@@ -203,9 +204,11 @@ std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<cons
                                             int64_t first_head, bool packed) {
   return Places(rows, parts, first_head, [&](const tiling::RowPart& part) {
     if (!packed) return part.placed.at;
+    const auto of_sequence = std::equal_range(  // they stand side by side
+        parts.begin(), parts.end(), part, [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
     int64_t before = 0;
-    for (const tiling::RowPart& other : parts) {
-      if (other.sequence == part.sequence && other.placed.at < part.placed.at) before += other.placed.rows.size();
+    for (auto other = of_sequence.first; other != of_sequence.second; ++other) {
+      if (other->placed.at < part.placed.at) before += other->placed.rows.size();
     }
     return before;
   });

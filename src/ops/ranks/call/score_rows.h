@@ -40,11 +40,11 @@ struct ScoreArguments {
 };
 
 /// Checks the rows of the tensors, and gives them the sizes that they have in the whole call.
-/// @param tensors  of the whole call; null: absent
+/// @param dpse  null: the call has no gradients
 [[nodiscard]] Result<ScoreRows> WidenScores(const ScoreArguments& args, const WholeTensors& shards, TensorView* pse,
                                             MutableTensorView* dpse, TensorView* dense_mask);
 
-/// How a call of ranks runs whose tensors with rows of queries stay with them, or do not.
+/// The strategy of a call, given which tensors must stay with their rows.
 /// @return kInvalidArgument: a strategy that moves rows is forced
 [[nodiscard]] Result<SequenceShards::Strategy> StrategyWith(const ScoreRows& scores, SequenceShards::Strategy wanted);
 
@@ -58,12 +58,12 @@ struct ScoreArguments {
                                 const tiling::AttentionProblem& problem, const WholeTensors& shards);
 
 /// Where each part finds its rows, from the head `first_head` on, in a tensor that has the rows of the rank's queries,
-/// or none of its own.
-/// @param rows  per sequence of the call; @param parts  all that the rank computes of their sequences
+/// or one row for all of them.
+/// @param rows  per sequence of the call; @param parts  all that the rank computes of their sequences, which ascend
 /// @param packed  the tensor has the rows of sequence after sequence, each in the order in which the rank holds them
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<const tiling::RowPart> parts,
                                                           int64_t first_head, bool packed);
-/// The same in a tensor that has all rows of a sequence.
+/// PlacesOf in a tensor that has all rows of a sequence.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesInWhole(const PairRows& rows,
                                                                std::span<const tiling::RowPart> parts,
                                                                int64_t first_head);

@@ -19,7 +19,7 @@ namespace fa::ops {
 
 /// Refuses what no call over ranks takes.
 [[nodiscard]] Status CheckTaken(const TensorView& pse, const TensorView& drop_mask, const AttentionOptions& options);
-/// The same of the bias's 1024-row form.
+/// Refuses the bias's 1024-row form.
 [[nodiscard]] Status CheckFormTaken(bool compressed_pse);
 
 /// A tensor of a rank that has no rows needs no memory: bind sees it as what it is, given. Null data of tensors that

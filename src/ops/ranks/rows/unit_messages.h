@@ -13,6 +13,9 @@
 
 namespace fa::ops {
 
+/// Tags of what units bring and of what they send back, of the units in flight: 0 up to this. Others follow.
+inline constexpr int kUnitTags = 2 * tiling::kUnitsInFlight;
+
 /// What `bytes` take in a buffer in which something aligned follows.
 [[nodiscard]] inline size_t AlignedBytes(int64_t bytes) {
   return static_cast<size_t>(core::RoundUp(bytes, static_cast<int64_t>(tiling::WorkspacePlan::kAlignment)));

@@ -8,6 +8,7 @@
 #include "core/integer.h"
 #include "core/run/executor.h"
 #include "ops/plan/plan_machine.h"
+#include "ops/ranks/rows/unit_messages.h"
 #include "ops/tile/strip.h"
 #include "tiling/backward/backward_facts.h"
 #include "tiling/backward/backward_interleave.h"
@@ -19,9 +20,9 @@
 namespace fa::ops {
 namespace {
 
-// Tags of messages: those of units stand before, and no two chunks of a pair of ranks that overtake each other share
-// one.
-constexpr int kFirstTag = 8, kTags = 32'000;
+// Tags of messages: those of units and of parameter sums stand before, and no two chunks of a pair of ranks that
+// overtake each other share one.
+constexpr int kFirstTag = kUnitTags + 1, kTags = 32'000;
 constexpr Transport::Request kNoRequest = -1;
 
 /// The rule of a part's own rows alone: a part keeps the number of all rows.

@@ -59,6 +59,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
       if (Status status = core::ImplOf(*own).CheckRuns(); !status.ok()) return status;
       facts.isa = own->isa();
       facts.workers = own->threads();
+      facts.memory_bytes = core::MemoryBytes();
       bound.emplace(bind(*transport));
       if (!bound->ok()) return bound->status();
       facts.description = describe(**bound).text();
@@ -72,7 +73,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
     const Status planned = core::GuardedCall("the plan", [&] {
       tiling::RankCall& call = CallOf(**bound);
       call.workers = agreed->workers;
-      call.memory_bytes = core::MemoryBytes();
+      call.memory_bytes = agreed->memory_bytes;
       call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
       RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};
       if (Status status = UseForms(agreed->pse_forms, **bound); !status.ok()) return status;

@@ -4,12 +4,13 @@
 #include <cstring>
 #include <span>
 
+#include "ops/ranks/rows/unit_messages.h"
 #include "tiling/ranks/sequence_part.h"
 
 namespace fa::ops {
 namespace {
 
-constexpr int kTag = 4;  // units use those before
+constexpr int kTag = kUnitTags;
 
 }  // namespace
 
@@ -24,6 +25,7 @@ RowsOfSums::RowsOfSums(const BoundGradRanks& bound, const ParameterSums& sums, t
       steps_.push_back({.rank = part.rank, .sequence = s, .rows = part.placed});
     }
     if (std::ssize(steps_) > first) steps_.back().ends = true;
+    last_rank_.push_back(std::ssize(steps_) > first ? steps_.back().rank : 0);
   }
   for (Step& step : steps_) {
     if (step.rank != bound.forward.rank) continue;
@@ -107,11 +109,7 @@ Status RowsOfSums::AddAndShare(Transport& transport, const AttentionGradArgs& ar
     if (Status status = transport.Wait(request); !status.ok()) return status;
   }
   const int last = steps_.empty() ? 0 : steps_.back().rank;
-  const auto of_sequence = [&](int64_t b, int64_t /*head*/) {
-    const auto end =
-        std::find_if(steps_.begin(), steps_.end(), [&](const Step& step) { return step.sequence == b && step.ends; });
-    return end != steps_.end() ? end->rank : 0;
-  };
+  const auto of_sequence = [&](int64_t b, int64_t /*head*/) { return last_rank_[static_cast<size_t>(b)]; };
   return sums.Share(
       transport, args, workspace, [&](int64_t /*head*/) { return last; }, of_sequence);
 }

@@ -43,7 +43,8 @@ class RowsOfSums {
 
   const BoundGradRanks* bound_ = nullptr;
   std::vector<Step> steps_;
-  int64_t own_rows_ = 0;  ///< of all sequences
+  std::vector<int> last_rank_;  ///< per sequence: the one that ends it; 0: it has no rows
+  int64_t own_rows_ = 0;        ///< of all sequences
   bool has_sink_ = false, has_slopes_ = false;
   size_t delta_ = 0, slope_ = 0;
 };

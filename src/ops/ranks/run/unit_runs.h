@@ -88,13 +88,15 @@ class UnitRuns {
     [[nodiscard]] const Unit& Of(size_t u) const { return runs.units_[u]; }
     [[nodiscard]] UnitPlaces Places(size_t u) const { return Of(u).PlacesOf(args, runs.Staged(workspace)); }
     [[nodiscard]] ExchangeBuffers Buffers(size_t u, bool back) const {
-      const Booked& booked = runs.booked_[back][u % 2];
+      const Booked& booked = runs.booked_[back][u % tiling::kUnitsInFlight];
       return {workspace + booked.send, workspace + booked.receive,
               reinterpret_cast<Transport::Request*>(workspace + booked.requests)};
     }
     [[nodiscard]] Messenger In(size_t u) const { return {transport, Of(u).in_from(), Of(u).in_to()}; }
     [[nodiscard]] Messenger Back(size_t u) const { return {transport, Of(u).back_from(), Of(u).back_to()}; }
-    static int TagOf(size_t u, bool back) { return static_cast<int>(u % 2) + (back ? 2 : 0); }
+    static int TagOf(size_t u, bool back) {
+      return static_cast<int>(u % tiling::kUnitsInFlight) + (back ? tiling::kUnitsInFlight : 0);
+    }
 
     Status Bring(size_t u) const {
       return In(u).Start(Of(u).in(), TagOf(u, false), Places(u).in_from, Buffers(u, false));
@@ -126,7 +128,7 @@ class UnitRuns {
 
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
-  Booked booked_[2][2];  ///< what comes, and what goes back: of units in turn
+  Booked booked_[2][tiling::kUnitsInFlight];  ///< what comes, and what goes back: of units in turn
   size_t staged_ = 0;
 };
 
