@@ -429,6 +429,7 @@ def transformers_models(rank, ranks):
                 assert_bits(got, cp.shard(want, 1, cut=cut), name, cut)
             d_own = torch.autograd.grad(got.square().sum(), own)[0]
             assert_bits(d_own, cp.shard(d_want, 1, cut=cut), name, cut)
+    own_masks_of_a_model(llama, tokens, ranks)
     with cp.enable(), torch.no_grad():
         own, at = cp.shard(tokens, 1), cp.positions(700)[None]
         padding = torch.ones_like(own)
@@ -440,6 +441,27 @@ def transformers_models(rank, ranks):
         packed[:, -5:] = torch.arange(5, 10)
         raises_on_all(ValueError, text, llama, own, position_ids=packed, use_cache=False)
     assert before == [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]
+
+
+def own_masks_of_a_model(model, tokens, ranks):
+    """A mask of four dimensions that the caller made: bool, and float that is added."""
+    rows = tokens.shape[1]
+    kept = torch.rand(rows, rows, generator=torch.Generator().manual_seed(3)) < 0.7
+    kept = (kept.tril() | torch.eye(rows, dtype=torch.bool))[None, None]
+    for mask in (kept, torch.zeros(kept.shape).masked_fill(~kept, -torch.inf)):
+        for name, cut in (("sdpa", "zigzag"), ("fa", "contiguous")):
+            with torch.no_grad(), products_by_rank(rows, cut, ranks):
+                model.set_attn_implementation("fa")
+                want = model(tokens, attention_mask=mask, use_cache=False).logits
+            model.set_attn_implementation(name)
+            own, at = cp.shard(tokens, 1, cut=cut), cp.positions(rows, cut=cut)[None]
+            with cp.enable(cut=cut), torch.no_grad():
+                got = model(own, position_ids=at, attention_mask=cp.shard(mask, 2, cut=cut), use_cache=False).logits
+            assert_bits(got, cp.shard(want, 1, cut=cut), name, cut, mask.dtype)
+    with cp.enable(), torch.no_grad():
+        own, at = cp.shard(tokens, 1), cp.positions(rows)[None]
+        text = r"rank 0: attention_mask.dtype=torch.int32, want torch.bool"
+        raises_on_all(ValueError, text, model, own, position_ids=at, attention_mask=cp.shard(kept, 2).int())
 
 
 ROWS = ["rows", "gradients_of_rows"]

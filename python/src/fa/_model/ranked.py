@@ -1,7 +1,8 @@
 """Attention of transformers' models over the ranks of a process group: the functions that stand for "sdpa" and "fa".
 
 A mask that transformers describes is a rule of the whole sequence here, j - i within a band, and travels through the
-model as int64 [1, 1, 1, 2]: how far before and behind its row a key may stand.
+model as int64 [1, 1, 1, 2]: how far before and behind its row a key may stand. A mask of four dimensions that the
+caller made has own rows and the keys of all ranks.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .._torch.ops import EVERY_KEY, Call
 from .._torch.ranked import NAMES, Attention, Ranks, attend, ranks_of
 from .._torch.ranked_models import current
 from .._torch.sdpa import autocast
+from .._torch.shapes import broadcast_attention, check_types, rows_in_memory
 from .._torch.shards import rows_held
 from .masks import Unlisted, parts_of
 
@@ -64,13 +66,16 @@ def attention_forward(
             if given is not None:
                 raise ValueError(f"invalid argument: {name}: not taken over ranks")
         causal = module.is_causal if is_causal is None else is_causal
+        mask, rows = None, None
         if attention_mask is None:
             mask = Mask.causal_top_left() if causal else Mask.none()
         elif attention_mask.dtype == torch.int64 and attention_mask.shape == (1, 1, 1, 2):
             mask = _mask(*attention_mask.flatten().tolist())
         else:
-            raise ValueError("invalid argument: attention_mask: not taken over ranks in memory")
-        q, k, v, _ = autocast(query, key, value, None)
+            rows = attention_mask
+        q, k, v, rows = autocast(query, key, value, rows)
+        check_types(q, k, v, rows, "attention_mask")
+        shapes = broadcast_attention(q.shape, k.shape, v.shape, True)
         out = q.new_empty((q.shape[0], q.shape[2], q.shape[1], v.shape[-1])).transpose(1, 2)
         call = Call.of_rule(
             EVERY_KEY,
@@ -79,6 +84,7 @@ def attention_forward(
             sink=None if s_aux is None else s_aux.reshape(-1).float(),
             dropout_state=new_state(dropout),
             keep_prob=1.0 - dropout,
+            **rows_in_memory(rows, shapes, "attention_mask"),
         )
         return ranks, Attention(q, k, v, call, out=out, mask=mask, softcap=softcap or 0.0)
 

@@ -34,7 +34,7 @@ class AttentionShapes(NamedTuple):
         return (*self.leading, self.heads, self.rows, self.keys)[-self.rank :]
 
 
-def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
+def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, name_of_mask: str = "attn_mask") -> None:
     """Raises ValueError for a type or a device that the operator does not take."""
     if query.dtype not in _TYPES:
         raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_listed(_TYPES)}")
@@ -43,8 +43,8 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
             raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {query.dtype} (query.dtype)")
     if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
         want = _listed(dict.fromkeys((torch.bool, torch.float32, query.dtype)))
-        raise ValueError(f"invalid argument: attn_mask.dtype={attn_mask.dtype}, want {want}")
-    for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
+        raise ValueError(f"invalid argument: {name_of_mask}.dtype={attn_mask.dtype}, want {want}")
+    for name, tensor in (("query", query), ("key", key), ("value", value), (name_of_mask, attn_mask)):
         if tensor is not None and not (tensor.is_cpu or tensor.is_meta):
             raise ValueError(f"invalid argument: {name}.device={tensor.device}, want cpu")
 
@@ -117,7 +117,7 @@ def as_bnsd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
     return tensor.expand(*shapes.leading, heads, *size).reshape(shapes.batch, heads, *size)
 
 
-def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
+def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
     """A mask as [B, N, L, S], a float one as [B|1, N, L, S], without copies but where rows are all alike or leading
     dimensions many."""
     scores = shapes.scores
@@ -126,7 +126,7 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes) -> Tensor:
     )
     if not fits:
         raise ValueError(
-            f"invalid argument: attn_mask.shape={list(mask.shape)}, want one that broadcasts to {list(scores)}"
+            f"invalid argument: {name}.shape={list(mask.shape)}, want one that broadcasts to {list(scores)}"
         )
     mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
     if mask.shape[-1] != shapes.keys:
@@ -144,6 +144,18 @@ def inverted(mask: Tensor) -> Tensor:
     if all(step != 0 for step in steps):
         return ~mask
     return (~mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in steps)]).expand(mask.shape)
+
+
+def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> dict[str, Tensor]:
+    """A mask of own rows against the keys of all ranks as dense_mask or pse of a call over ranks. ValueError names it
+    `name`."""
+    if mask is None:
+        return {}
+    if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):
+        rows = f"want {shapes.rows} rows (query.shape[-2]) for its gradient"
+        raise ValueError(f"invalid argument: {name}.shape={list(mask.shape)}, {rows}")
+    mask = as_bnls(mask, shapes._replace(keys=mask.shape[-1] if mask.dim() else 1), name)
+    return {"dense_mask": inverted(mask)} if mask.dtype == torch.bool else {"pse": mask}
 
 
 def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:

@@ -35,14 +35,12 @@ from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
 from .._torch.ranked_models import enabled
 from .._torch.sdpa import autocast
 from .._torch.shapes import (
-    AttentionShapes,
-    as_bnls,
     as_bnsd,
     as_given,
     broadcast_attention,
     check_types,
-    inverted,
     own_arguments,
+    rows_in_memory,
 )
 from .._torch.shards import positions, shard, unshard
 from . import _check
@@ -102,6 +100,8 @@ def scaled_dot_product_attention(
         q, k, v, mask = autocast(query, key, value, in_memory)
         _check_plain(query=q, key=k, value=v)
         check_types(query=q, key=k, value=v, attn_mask=mask)
+        if mask is not None:
+            _check_plain(attn_mask=mask)
         shapes = broadcast_attention(q.shape, k.shape, v.shape, enable_gqa)
         own_scale = scale
         if q.shape[-1] == 0:  # every product is 0
@@ -109,7 +109,7 @@ def scaled_dot_product_attention(
         q = as_bnsd(q, shapes, shapes.heads)
         k, v = as_bnsd(k, shapes, shapes.heads_kv), as_bnsd(v, shapes, shapes.heads_kv)
         out = q.new_empty((shapes.batch, shapes.rows, shapes.heads, v.shape[-1])).transpose(1, 2)
-        others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p, **_in_memory(mask, shapes)}
+        others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p, **rows_in_memory(mask, shapes, "attn_mask")}
         return ranks, Attention(q, k, v, Call.of_rule(rule, "BNSD", own_scale, **others), out=out)
 
     def check(sq: int, sk: int) -> None:
@@ -155,26 +155,15 @@ def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]
     return (CAUSAL_TOP_LEFT if upper else CAUSAL_BOTTOM_RIGHT), (attn_mask.seq_len_q, attn_mask.seq_len_kv)
 
 
-def _in_memory(mask: Tensor | None, shapes: AttentionShapes) -> dict[str, Tensor]:
-    """The mask as dense_mask or pse, of own rows against the keys of all ranks."""
-    if mask is None:
-        return {}
-    _check_plain(attn_mask=mask)
-    if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):
-        rows = f"want {shapes.rows} rows (query.shape[-2]) for its gradient"
-        raise ValueError(f"invalid argument: attn_mask.shape={list(mask.shape)}, {rows}")
-    mask = as_bnls(mask, shapes._replace(keys=mask.shape[-1] if mask.dim() else 1))
-    return {"dense_mask": inverted(mask)} if mask.dtype == torch.bool else {"pse": mask}
-
-
 def enable(group: Any = None, cut: Cut = "zigzag", strategy: str = "auto") -> contextlib.AbstractContextManager[None]:
     """Within it, attention of whole models is that of all ranks of the group: `with cp.enable(group, cut): model(x)`.
 
     torch.nn.functional.scaled_dot_product_attention is the function above, in all threads, for code that looks it up
     there when it calls it. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served with
     need_weights=False. Models of transformers are served with attn_implementation "sdpa" and "fa": causal masks, windows
-    and both directions; `position_ids` are `positions(...)[None]`. Padding, packed sequences, caches of earlier tokens and
-    masks in memory raise ValueError.
+    and both directions; `position_ids` are `positions(...)[None]`. A mask of four dimensions that the caller passes to the
+    model has this rank's rows and all keys: `shard(mask, dim=-2)`. Padding masks, packed sequences and caches of earlier
+    tokens raise ValueError.
 
     Every attention in the model is over all ranks. Backward may run outside. Contexts nest; the innermost counts.
     """
