@@ -87,7 +87,7 @@ TEST(BindDropout, PackedBitsRunOverTheSequences) {
 
 TEST(BindDropout, MorePairsThanAnIndexCounts) {
   BindCall call(
-      {.batch = 1, .heads = 1, .heads_kv = 1, .sq = int64_t{1} << 40, .sk = int64_t{1} << 40, .d = 1, .dv = 1});
+      {.batch = 1, .heads = 1, .heads_kv = 1, .sq = int64_t{1} << 40, .sk = (int64_t{1} << 31) - 1, .d = 1, .dv = 1});
   EXPECT_TRUE(Binds(call));
   call.options.dropout = PhiloxState{};
   call.options.keep_prob = 0.5f;
