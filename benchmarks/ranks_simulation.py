@@ -86,7 +86,10 @@ def report(facts, plots):
              "the multiply-adds of 2 GHz (64 GFLOP/s each), a message takes 5 us. Efficiency is the share of all ranks' "
              f"time that passes in products; seconds, strategy and bytes are those of the zigzag cut at {USUAL} GB/s, "
              "bytes those of the busiest rank. The contiguous cut is even as long as whole heads can travel: to as many "
-             "ranks as there are kv heads, where the plan chooses `heads`.", ""]
+             "ranks as there are kv heads, where the plan chooses `heads`.", "",
+             "The sums of a backward travel ([distributed.md](../distributed.md#the-order-of-dk-and-dv)): the fewer kv heads "
+             "are in flight, the more ranks wait for them. What is staged may take 512 MiB per thread, so the plan takes "
+             "fewer heads where there are more rows.", ""]
     for operation in OPERATIONS:
         for scaling, words in SCALINGS.items():
             if (operation, scaling, 1, CUTS[0], USUAL) not in facts:

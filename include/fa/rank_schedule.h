@@ -57,14 +57,14 @@ struct RankSchedule {
 /// @param whole   the whole call, shapes only, as for PlanFlashAttention; data must not be null where a tensor is given
 /// @param shards  sq and sk are those of the whole call's tensors, whatever they say
 /// @return kInvalidArgument, as FlashAttention over ranks; a number of `machines` out of range. kOutOfMemory: more
-/// sequences and ranks than are looked at within a minute
+/// sequences and ranks than are looked at within a minute, or more units, blocks or bytes than a plan can have
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,
                                                                  const RankMachines& machines,
                                                                  Context* context = nullptr);
 
-/// The same of FlashAttentionGrad over ranks.
+/// The schedule of FlashAttentionGrad over ranks, likewise.
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole,
                                                                      const AttentionOptions& options,
                                                                      const SequenceShards& shards,

@@ -26,7 +26,7 @@ struct PairView {
   }
 };
 
-/// The same of the gradient of a bias.
+/// The gradient of a bias, likewise.
 struct MutablePseView {
   std::byte* data = nullptr;
   const PseRows* where = nullptr;

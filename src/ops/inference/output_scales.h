@@ -19,7 +19,7 @@ struct OutputScales {
   const TensorView &scale, &offset;
 };
 
-/// The same, bound.
+/// The scales of an output, bound.
 struct BoundOutputScales {
   bool quantized = false;  ///< int8 output
   int64_t values = 1;      ///< 1, or the number of columns of all heads
