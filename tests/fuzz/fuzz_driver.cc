@@ -5,10 +5,10 @@
 #include <chrono>
 #include <cstdio>
 
-#include "fuzz/call_outputs.h"
+#include "fuzz/calls/call_outputs.h"
+#include "fuzz/calls/moved_tensors.h"
 #include "fuzz/crash_note.h"
 #include "fuzz/mistakes.h"
-#include "fuzz/moved_tensors.h"
 #include "support/execution/contexts.h"
 #include "support/sanitizer.h"
 

@@ -1,7 +1,7 @@
 #ifndef FA_TESTS_FUZZ_FUZZ_DRIVER_H_
 #define FA_TESTS_FUZZ_FUZZ_DRIVER_H_
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 
 namespace fa::test {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/fuzz_call.h"
+#include "fuzz/calls/fuzz_call.h"
 #include "support/cases/random_token_case.h"
 
 namespace fa::test {

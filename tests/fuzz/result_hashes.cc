@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "fuzz/families.h"
-#include "fuzz/moved_tensors.h"
+#include "fuzz/calls/families.h"
+#include "fuzz/calls/moved_tensors.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {

@@ -19,8 +19,8 @@
 
 #include "core/context_impl.h"
 #include "fa/flash_attention.h"
-#include "fuzz/call_outputs.h"
-#include "fuzz/families.h"
+#include "fuzz/calls/call_outputs.h"
+#include "fuzz/calls/families.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {

@@ -1,7 +1,7 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "fuzz/targets/fuzzed_call.h"
 #include "fuzz/targets/targets.h"
 #include "support/execution/contexts.h"

@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
-#include "fuzz/call_outputs.h"
-#include "fuzz/families.h"
+#include "fuzz/calls/call_outputs.h"
+#include "fuzz/calls/families.h"
 #include "fuzz/targets/fuzzed_call.h"
 #include "fuzz/targets/targets.h"
 #include "support/execution/contexts.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 
 namespace fa::test {
 

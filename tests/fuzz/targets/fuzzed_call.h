@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "fuzz/fuzz_call.h"
+#include "fuzz/calls/fuzz_call.h"
 #include "fuzz/targets/targets.h"
 
 namespace fa::test {

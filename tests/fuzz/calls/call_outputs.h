@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/fuzz_call.h"
+#include "fuzz/calls/fuzz_call.h"
 
 namespace fa::test {
 

@@ -1,5 +1,5 @@
 // Calls of dense attention, forward and backward.
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "support/cases/random_backward_case.h"
 #include "support/cases/random_forward_case.h"
 #include "support/compare/compare.h"

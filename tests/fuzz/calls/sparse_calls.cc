@@ -1,5 +1,5 @@
 // Calls of sparse attention, forward and backward.
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "ops/sparse/random_sparse_case.h"
 #include "ops/sparse/sparse_expectation.h"
 

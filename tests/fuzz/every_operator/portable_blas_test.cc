@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {

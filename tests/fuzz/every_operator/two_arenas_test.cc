@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/call_outputs.h"
-#include "fuzz/families.h"
+#include "fuzz/calls/call_outputs.h"
+#include "fuzz/calls/families.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "ops/indexer/indexer_expectation.h"
 #include "ops/indexer/lse_case.h"
 #include "ops/indexer/random_indexer_case.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fa/operators.h"
-#include "fuzz/fuzz_call.h"
+#include "fuzz/calls/fuzz_call.h"
 
 namespace fa::test {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "fuzz/call_outputs.h"
-#include "fuzz/families.h"
+#include "fuzz/calls/call_outputs.h"
+#include "fuzz/calls/families.h"
 #include "support/execution/contexts.h"
 #include "support/execution/many_callers.h"
 

@@ -1,4 +1,4 @@
-#include "fuzz/moved_tensors.h"
+#include "fuzz/calls/moved_tensors.h"
 
 #include <algorithm>
 #include <cmath>

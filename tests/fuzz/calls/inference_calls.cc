@@ -1,5 +1,5 @@
 // Calls of prompt and decode attention.
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "ops/inference/decode/int8_decode.h"
 #include "ops/inference/decode/random_decode_case.h"
 #include "ops/inference/prompt/random_prompt_case.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {

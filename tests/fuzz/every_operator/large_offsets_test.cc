@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "fuzz/call_outputs.h"
-#include "fuzz/families.h"
+#include "fuzz/calls/call_outputs.h"
+#include "fuzz/calls/families.h"
 #include "support/cases/sparse_memory.h"
 #include "support/execution/contexts.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "ops/dense/merge_case.h"
 #include "reference/philox.h"
 #include "support/cases/random_token_case.h"

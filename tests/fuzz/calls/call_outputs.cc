@@ -1,6 +1,6 @@
-#include "fuzz/call_outputs.h"
+#include "fuzz/calls/call_outputs.h"
 
-#include "fuzz/moved_tensors.h"
+#include "fuzz/calls/moved_tensors.h"
 
 namespace fa::test {
 

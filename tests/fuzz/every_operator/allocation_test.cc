@@ -2,7 +2,7 @@
 // operator new.
 #include <gtest/gtest.h>
 
-#include "fuzz/families.h"
+#include "fuzz/calls/families.h"
 #include "support/allocation_counter.h"
 #include "support/execution/contexts.h"
 
