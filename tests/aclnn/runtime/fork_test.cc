@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,33 +14,13 @@
 #include "acl/acl.h"
 #include "aclnn/calls/face_call.h"
 #include "aclnn/calls/operator_call.h"
+#include "support/execution/child_process.h"
 
 namespace fa::test {
 namespace {
 
-constexpr unsigned kWatchdogSeconds = 60;
-
-enum class End : uint8_t { kAtOnce, kExit };
-
 // Says what is wrong in the child; the value is its exit code.
 int Check(bool right) { return right ? 0 : 1; }
-
-/// Forks; `child` returns 0 if all was right. The alarm of a child that hangs ends it.
-::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
-  const pid_t pid = fork();
-  if (pid == 0) {
-    alarm(kWatchdogSeconds);
-    const int code = child();
-    if (end == End::kExit) std::exit(code);
-    _exit(code);
-  }
-  int status = 0;
-  if (pid < 0 || waitpid(pid, &status, 0) != pid) return ::testing::AssertionFailure() << "fork or waitpid failed";
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return ::testing::AssertionFailure() << "the child hangs";
-  if (WIFSIGNALED(status)) return ::testing::AssertionFailure() << "the child ended by signal " << WTERMSIG(status);
-  if (WEXITSTATUS(status) == 0) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "the child's check " << WEXITSTATUS(status);
-}
 
 /// Attention over ones, with work for many threads: every output is 1.
 class LargeCall {
@@ -192,7 +170,6 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
     // 7: the event was passed before the fork after all.
     const pid_t pid = fork();
     if (pid == 0) {
-      alarm(kWatchdogSeconds);
       aclrtEventRecordedStatus status{};
       if (aclrtSynchronizeEvent(passed) != ACL_SUCCESS) _exit(1);
       if (aclrtSynchronizeEvent(queued) == ACL_SUCCESS) _exit(7);
@@ -202,7 +179,7 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
       _exit(aclrtSynchronizeEvent(queued) == ACL_SUCCESS ? 0 : 5);
     }
     int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_TRUE(WaitForChild(pid, &status));
     ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
     ASSERT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 7) << WEXITSTATUS(status);
     lost += WEXITSTATUS(status) == 0 ? 1 : 0;
@@ -272,13 +249,12 @@ TEST_F(Fork, AGrandchildWorksToo) {
     if (aclrtCreateStream(&own) != ACL_SUCCESS || RunEveryFamily(own) != 0) return 1;
     const pid_t pid = fork();
     if (pid == 0) {
-      alarm(kWatchdogSeconds);
       if (aclrtSynchronizeStream(own) != ACL_ERROR_INVALID_PARAM) _exit(1);
       if (aclrtSynchronizeStream(stream_) != ACL_ERROR_INVALID_PARAM) _exit(2);
       _exit(RunEveryFamily(nullptr));
     }
     int status = 0;
-    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 2;
+    if (!WaitForChild(pid, &status) || !WIFEXITED(status)) return 2;
     return WEXITSTATUS(status);
   }));
 }

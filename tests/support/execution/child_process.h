@@ -1,0 +1,56 @@
+#ifndef FA_TESTS_SUPPORT_CHILD_PROCESS_H_
+#define FA_TESTS_SUPPORT_CHILD_PROCESS_H_
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+namespace fa::test {
+
+/// After so many seconds a child hangs: far more than any machine needs, and no bound on speed.
+inline constexpr unsigned kWatchdogSeconds = 60;
+
+/// How a child ends: by _exit or by exit.
+enum class End : uint8_t { kAtOnce, kExit };
+
+/// waitpid, of a child that has kWatchdogSeconds to end; then it is killed, and counts as ended by SIGALRM.
+/// @return false: there is no such child
+inline bool WaitForChild(pid_t pid, int* status) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kWatchdogSeconds);
+  while (std::chrono::steady_clock::now() < deadline) {
+    const pid_t ended = waitpid(pid, status, WNOHANG);
+    if (ended != 0) return ended == pid;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  kill(pid, SIGKILL);
+  if (waitpid(pid, status, 0) != pid) return false;
+  *status = SIGALRM;
+  return true;
+}
+
+/// Forks; `child` returns 0 if all was right, else the number of what was wrong. A child that hangs is ended.
+inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const int code = child();
+    if (end == End::kExit) std::exit(code);
+    _exit(code);
+  }
+  int status = 0;
+  if (pid < 0 || !WaitForChild(pid, &status)) return ::testing::AssertionFailure() << "fork or waitpid failed";
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return ::testing::AssertionFailure() << "the child hangs";
+  if (WIFSIGNALED(status)) return ::testing::AssertionFailure() << "the child ended by signal " << WTERMSIG(status);
+  if (WEXITSTATUS(status) == 0) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "the child's check " << WEXITSTATUS(status);
+}
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_SUPPORT_CHILD_PROCESS_H_
