@@ -11,6 +11,7 @@
 
 #include "npy/npy_file.h"
 #include "tools/backward_call.h"
+#include "tools/cli_mpi_run.h"
 #include "tools/cli_run.h"
 #include "tools/forward_call.h"
 #include "tools/json_schema.h"
@@ -23,15 +24,8 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// More ranks than cores.
-constexpr const char* kEnvironment =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
-    "OMPI_MCA_btl_vader_single_copy_mechanism=none FA_NUM_THREADS=1";
-
-std::string MpiCommand(int ranks) { return std::string(FA_MPIEXEC) + " -n " + std::to_string(ranks) + " " FA_MPI_CLI; }
-
 CliResult RunRanks(int ranks, const std::string& arguments) {
-  return RunCommand(MpiCommand(ranks), arguments, kEnvironment);
+  return RunCommand(MpiCommand(ranks), arguments, kRanksEnvironment);
 }
 
 struct RankCase {
@@ -230,7 +224,7 @@ TEST_F(RanksRefuse, WhatRanksDoNotTake) {
 TEST_F(RanksRefuse, CommandLinesThatDiffer) {
   const std::string one = std::string(FA_MPI_CLI) + " " + Run();
   const CliResult result =
-      RunCommand(FA_MPIEXEC, "-n 1 " + one + " : -n 1 " + one + " --causal", std::string(kEnvironment));
+      RunCommand(FA_MPIEXEC, "-n 1 " + one + " : -n 1 " + one + " --causal", std::string(kRanksEnvironment));
   Expect(result, 2, "rank 1: another command line than rank 0's");
 }
 
