@@ -1,5 +1,5 @@
 // The fuzzers' targets without libFuzzer: every input of the corpus, then changed ones, from a printed seed, for
-// FA_FUZZ_SECONDS (default 1; under a sanitizer 12). scripts/fuzz.sh runs the targets with libFuzzer.
+// FA_FUZZ_SECONDS (default 1; under a sanitizer 15). scripts/fuzz.sh runs the targets with libFuzzer.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -81,7 +81,7 @@ TEST_P(FuzzCorpus, AndWhatIsLikeItBreaksNothing) {
   const int seed = FromEnvironment("FA_FUZZ_SEED", 1);
   std::printf("FA_FUZZ_SEED=%d\n", seed);
   RandomChoices random(static_cast<uint64_t>(seed));
-  const auto end = Clock::now() + std::chrono::seconds(FromEnvironment("FA_FUZZ_SECONDS", kSanitized ? 12 : 1));
+  const auto end = Clock::now() + std::chrono::seconds(FromEnvironment("FA_FUZZ_SECONDS", kSanitized ? 15 : 1));
   do {
     Input input = corpus[static_cast<size_t>(random.Pick(0, std::ssize(corpus) - 1))];
     for (int64_t changes = random.Pick(1, 6); changes > 0; --changes) Change(input, corpus, random);
