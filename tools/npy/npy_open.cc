@@ -69,6 +69,7 @@ Header ReadHeader(std::FILE* file) {
 // Walks the result in order, with an odometer over the source offsets.
 Array ToRowMajor(const Array& source) {
   Array result(source.type(), source.shape());
+  if (result.size() == 0) return result;  // strides of sizes next to a 0 have no bound
   const size_t element = SizeOf(source.type());
   const std::vector<int64_t>& shape = source.shape();
   std::vector<int64_t> stride(shape.size()), index(shape.size(), 0);

@@ -31,6 +31,8 @@ int64_t RowsIn(std::span<const RowRange> rows) {
 /// Calls move(byte in the file's data, byte in the rows' own array, bytes) for every run.
 template <typename Move>
 void ForEachRun(const RowsOfArray& where, size_t element, const Move& move) {
+  // Sizes next to a 0 have no bound.
+  if (std::find(where.shape.begin(), where.shape.end(), 0) != where.shape.end()) return;
   const int64_t outer = Product(where.shape.first(where.axis)), of_axis = where.shape[where.axis];
   const int64_t row_bytes = Product(where.shape.subspan(where.axis + 1)) * static_cast<int64_t>(element);
   int64_t own = 0;

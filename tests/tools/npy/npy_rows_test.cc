@@ -88,6 +88,15 @@ TEST_F(NpyRows, OfColumnMajorFilesAreReadRowMajor) {
   EXPECT_THAT(bytes(reader.All()), ElementsAre(0, 1, 2, 10, 11, 12));
 }
 
+TEST_F(NpyRows, OfNothingAreNothing) {
+  const std::vector<int64_t> shape = {int64_t{1} << 40, int64_t{1} << 40, 0};
+  Save(Path("a.npy"), Array(ElementType::kI32, shape));
+  const RowReader reader(Path("a.npy"));
+  EXPECT_EQ(reader.Rows(2, {}).shape(), shape);
+  const RowRange first{0, 1};
+  EXPECT_EQ(reader.Rows(0, {&first, 1}).shape(), (std::vector<int64_t>{1, int64_t{1} << 40, 0}));
+}
+
 TEST_F(NpyRows, WrittenByManyMakeTheFileOfOne) {
   const Array whole = Numbers();
   Save(Path("one.npy"), whole);

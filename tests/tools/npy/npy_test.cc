@@ -100,6 +100,15 @@ TEST_F(NpyFile, ReadsDictionariesAsPythonWouldWriteThem) {
   }
 }
 
+// Found by libFuzzer: strides of such an array have no bound.
+TEST_F(NpyFile, FortranOrderOfNothingIsNothing) {
+  const std::vector<int64_t> shape = {3, int64_t{1} << 40, int64_t{1} << 40, 0};
+  const std::string dictionary = "{'descr': '<i4', 'fortran_order': True, 'shape': " + ShapeText(shape) + ", }";
+  const Array array = Load(scratch_.Write("a.npy", FileBytes(1, dictionary, "")));
+  EXPECT_EQ(array.shape(), shape);
+  EXPECT_EQ(array.size(), 0);
+}
+
 TEST_F(NpyFile, FortranOrderBecomesRowMajor) {
   // a[i][j][k] = 100 i + 10 j + k; the first index runs fastest.
   std::vector<int32_t> column_major;
