@@ -89,12 +89,12 @@ TEST_F(NpyRows, OfColumnMajorFilesAreReadRowMajor) {
 }
 
 TEST_F(NpyRows, OfNothingAreNothing) {
-  const std::vector<int64_t> shape = {int64_t{1} << 40, int64_t{1} << 40, 0};
+  const std::vector<int64_t> shape = {int64_t{1} << 40, 5, 0};
   Save(Path("a.npy"), Array(ElementType::kI32, shape));
   const RowReader reader(Path("a.npy"));
   EXPECT_EQ(reader.Rows(2, {}).shape(), shape);
   const RowRange first{0, 1};
-  EXPECT_EQ(reader.Rows(0, {&first, 1}).shape(), (std::vector<int64_t>{1, int64_t{1} << 40, 0}));
+  EXPECT_EQ(reader.Rows(0, {&first, 1}).shape(), (std::vector<int64_t>{1, 5, 0}));
 }
 
 TEST_F(NpyRows, WrittenByManyMakeTheFileOfOne) {
