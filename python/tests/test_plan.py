@@ -97,3 +97,13 @@ def test_arguments_that_are_missing_or_unknown_are_named():
         fa.plan("decode", *DENSE[:2])
     with pytest.raises(TypeError, match="'colour'"):
         fa.plan("decode", *DENSE, colour=3)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda ends: np.array(ends, np.int32), torch.tensor])
+def test_lengths_may_be_arrays(kind):
+    q = np.zeros((6, 1, 8), np.float32)
+    ends = kind([2, 6])
+    plan = fa.plan("forward", q, q, q, layout="TND", cu_q=ends, cu_kv=ends)
+    assert plan.flops == fa.plan("forward", q, q, q, layout="TND", cu_q=[2, 6], cu_kv=[2, 6]).flops
+    decode = fa.plan("decode", (B, N, 1, D), (B, NKV, S2, D), (B, NKV, S2, D), lengths_kv=ends)
+    assert decode.flops == fa.plan("decode", (B, N, 1, D), (B, NKV, S2, D), (B, NKV, S2, D), lengths_kv=[2, 6]).flops

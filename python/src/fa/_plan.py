@@ -35,7 +35,7 @@ _OPERATORS: dict[str, Callable] = {
     "merge": ring_attention_update,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # tuples of these are no shapes
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # their values are looked at
 _DTYPES = {  # the library's names of types
     "f32": "float32",
     "bf16": "bfloat16",
@@ -114,11 +114,13 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
 
 
 def _described(name: str, value: Any, dtype: str) -> Any:
+    if name in _LENGTHS:
+        return value
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return DescribedArray(value.shape, value.dtype, value)
     if isinstance(value, (list, tuple)) and value and not all(isinstance(item, numbers.Integral) for item in value):
         return [_described(name, item, dtype) for item in value] if name in ("k", "v") else value
-    return DescribedArray(value, dtype) if isinstance(value, tuple) and name not in _LENGTHS else value
+    return DescribedArray(value, dtype) if isinstance(value, tuple) else value
 
 
 def _for_extension(array: Any) -> Any:
