@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -75,11 +76,13 @@ void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
 
 int Report(const char* program, int exit_code, const char* message) noexcept {
   char part[512];
+  // Words of the command line are quoted: none of their control characters may reach a terminal.
+  const auto shown = [](char letter) { return std::iscntrl(static_cast<unsigned char>(letter)) != 0 ? ' ' : letter; };
   std::fputs(program, stderr);
   std::fputs(": ", stderr);
   while (*message != '\0') {
     size_t size = 0;
-    for (; size < sizeof part && *message != '\0'; ++message) part[size++] = *message == '\n' ? ' ' : *message;
+    for (; size < sizeof part && *message != '\0'; ++message) part[size++] = shown(*message);
     std::fwrite(part, 1, size, stderr);
   }
   std::fputs("\n", stderr);
