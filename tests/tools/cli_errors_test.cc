@@ -50,6 +50,14 @@ class CliErrors : public ::testing::Test {
 
 TEST_F(CliErrors, TheCallItselfIsValid) { EXPECT_TRUE(call_.Matches()); }
 
+// Found by libFuzzer: a word that moves a terminal's cursor hid the message.
+TEST_F(CliErrors, ControlCharactersOfWordsAreNotShown) {
+  const CliResult result = RunCli("plan forward --shape \"$(printf '1,2\\r\\033[K\\n3')\"");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_TRUE(result.HasOneLineOfError()) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--shape: '2  [K 3' in '1,2  [K 3'"));
+}
+
 TEST_F(CliErrors, FlagsNameThemselves) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {"--bogus 1", "--bogus"},
