@@ -167,9 +167,7 @@ TEST(RankPlan, WeakScalingIsPredictedToKeepTheRanksBusy) {
     RankCall call = WeakScalingCall(ranks);
     EXPECT_GE(MakeRankPlan(call).efficiency, 0.95) << ranks;
     call.backward = true;
-    const RankPlan plan = MakeRankPlan(call);
-    EXPECT_GE(plan.efficiency, 0.8) << ranks;
-    EXPECT_LT(plan.efficiency, 0.95) << ranks;
+    EXPECT_GE(MakeRankPlan(call).efficiency, 0.8) << ranks;
   }
 }
 

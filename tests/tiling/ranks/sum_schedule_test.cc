@@ -190,5 +190,12 @@ TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
   EXPECT_LT(eight, 8 * one / 2);
 }
 
+// Ranks' blocks of 512 rows and 4 columns, as in RankedBackward.SmallerTilesOfBlocksChangeNoBit.
+TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
+  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/4), 64);
+  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/1), 128);
+  EXPECT_EQ(TileRowsOfBlocks(512, 1, /*columns_at_once=*/4), 128);
+}
+
 }  // namespace
 }  // namespace fa::tiling

@@ -150,6 +150,16 @@ Status WrongForm(Gathering& all, size_t rank) {
                                  forms[!own_rows] + " (rank " + std::to_string(other) + ")");
 }
 
+/// The mention of what a line is about: "pse.shape[0]" is a member of pse, "mask.pre" an argument.
+ErrorText ArgumentOf(std::string_view line_name) {
+  for (const std::string_view member : {".shape", ".dtype"}) {
+    const size_t at = line_name.find(member);
+    if (at == line_name.npos) continue;
+    return ErrorText::Argument(line_name.substr(0, at), member, line_name.substr(at + member.size()));
+  }
+  return ErrorText::Argument(line_name);
+}
+
 /// The first line of the description of `rank` that is not as rank 0's.
 Status Difference(Gathering& all, size_t rank, const std::string& mine) {
   const std::array<size_t, 2> wanted{0, rank};
@@ -162,9 +172,8 @@ Status Difference(Gathering& all, size_t rank, const std::string& mine) {
     if (line == want) continue;
     const std::string_view value = want.substr(std::min(want.find('=') + 1, want.size()));
     const size_t name_end = std::min(line.find('='), line.size());
-    return Status::InvalidArgument("rank " + std::to_string(rank) + ": " +
-                                   ErrorText::Argument(line.substr(0, name_end)) + line.substr(name_end) + ", want " +
-                                   value + " (rank 0)");
+    return Status::InvalidArgument("rank " + std::to_string(rank) + ": " + ArgumentOf(line.substr(0, name_end)) +
+                                   line.substr(name_end) + ", want " + value + " (rank 0)");
   }
   return Status::InvalidArgument("the ranks disagree about the call");
 }

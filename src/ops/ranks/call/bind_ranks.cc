@@ -163,8 +163,8 @@ CallDescription Describe(const BoundRanks& bound, const AttentionOptions& option
   }
   if (whole.has_slopes) call.Add("pse.shape", Text(bound.scores.pse.shape));
   call.Add("dense_mask", whole.has_dense_mask ? "given" : "none");
-  call.Add("batch of dense_mask", PlanesOf(bound.scores, 0));
-  call.Add("heads of dense_mask", PlanesOf(bound.scores, 1));
+  call.Add("dense_mask.shape[0]", PlanesOf(bound.scores, 0));
+  call.Add("dense_mask.shape[1]", PlanesOf(bound.scores, 1));
   call.Add("sink", whole.has_sink ? "given" : "none");
   call.Add("softmax_max", whole.has_max ? "given" : "none");
   call.Add("softmax_sum", whole.has_sum ? "given" : "none");

@@ -287,6 +287,7 @@ TEST_P(RankedForward, WrongRowsOfBiasOrMaskAreOneErrorOnAllRanks) {
       EXPECT_EQ(*out, std::byte{0xff});
     });
     EXPECT_EQ(statuses[0].message(), statuses[1].message());
+    EXPECT_THAT(statuses[0].argument(), AnyOf("pse", "dense_mask"));
     return statuses[0].message();
   };
   using Args = AttentionArgs;
@@ -304,7 +305,13 @@ TEST_P(RankedForward, WrongRowsOfBiasOrMaskAreOneErrorOnAllRanks) {
                 args.dense_mask.shape = {2, 1, plane[0], plane[1]};
                 args.dense_mask.stride = {0, 0, plane[1], 1};
               }),
-              HasSubstr("rank 1: batch of dense_mask=2, want 1 (rank 0)"));
+              HasSubstr("rank 1: dense_mask.shape[0]=2, want 1 (rank 0)"));
+  EXPECT_THAT(run([](Args& args) {
+                const Dims plane = args.dense_mask.shape;
+                args.dense_mask.shape = {1, args.q.shape[1], plane[0], plane[1]};
+                args.dense_mask.stride = {0, 0, plane[1], 1};
+              }),
+              HasSubstr("rank 1: dense_mask.shape[1]="));
 }
 
 TEST_P(RankedForward, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
