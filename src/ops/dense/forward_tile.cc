@@ -20,6 +20,7 @@
 
 #include "core/integer.h"
 #include "ops/tile/tile_fetch.h"
+#include "tiling/forward/key_cut.h"
 #include "tiling/tile_shape.h"
 
 namespace fa::ops {
@@ -41,7 +42,8 @@ const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, cons
 
 size_t PartStateFloats(int64_t rows, int64_t dv) {
   // A strip of few rows has 16 lanes or less.
-  const int64_t lanes = rows <= 16 ? 16 : MostLanes(rows);
+  constexpr int64_t kFew = tiling::kFewestStateLanes;
+  const int64_t lanes = rows <= kFew ? kFew : MostLanes(rows);
   return static_cast<size_t>(core::RoundUp(lanes * (dv + 2), 16));
 }
 

@@ -63,19 +63,32 @@ class ItemMaker {
     return 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
   }
 
+  // The fewest states of the tiles of one kv head: every part of the keys is visited by some row block of every chunk
+  // of heads, and of the row blocks only those without a second part have no state.
+  [[nodiscard]] int64_t FewestStates(const Sequence& sequence, const RowCut& cut) const {
+    const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
+    if (keys.empty()) return 0;
+    const int64_t part_keys = PartKeys(sequence);
+    const int64_t parts = CeilDiv(keys.end, part_keys) - keys.begin / part_keys;
+    return cut.head_chunks * std::max<int64_t>(parts - cut.row_blocks, 0);
+  }
+
   void Reserve() {
-    double items = 0, pairs = 0;
+    double items = 0, states = 0, pairs = 0;
     size_t sequences = 0;
+    const auto heads_kv = static_cast<double>(problem_.heads_kv);
     for (const Sequence& sequence : problem_.sequences) {
       if (sequence.sq == 0) continue;
+      const RowCut cut = Cut(sequence);
       const int64_t parts = CeilDiv(sequence.sk, PartKeys(sequence));
-      items += static_cast<double>(problem_.heads_kv) * static_cast<double>(Cut(sequence).tiles()) *
-               static_cast<double>(std::max<int64_t>(parts, 1));
+      items += heads_kv * static_cast<double>(cut.tiles()) * static_cast<double>(std::max<int64_t>(parts, 1));
+      states += heads_kv * static_cast<double>(FewestStates(sequence, cut));
       pairs += static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
       ++sequences;
     }
     CheckTasks(items, machine_);
     CheckWork(FlopsPerPair() * static_cast<double>(problem_.heads) * pairs, machine_.workers);
+    CheckWorkspace(states * static_cast<double>(kFewestStateLanes * problem_.dv) * sizeof(float), machine_);
     plan_.items.reserve(static_cast<size_t>(items));
     durations.reserve(static_cast<size_t>(items));
     heads.reserve(sequences * static_cast<size_t>(problem_.heads_kv));

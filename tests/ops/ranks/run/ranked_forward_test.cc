@@ -22,6 +22,7 @@ namespace {
 
 using Cut = SequenceShards::Cut;
 using Strategy = SequenceShards::Strategy;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 SequenceShards ShardsOf(const ForwardCase& c, Cut cut, Strategy strategy) {
