@@ -156,7 +156,7 @@ TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
 TEST(PlanLimits, ForwardIsRefusedForKeysThatCannotBePacked) {
   for (const int exponent : {44, 50}) {
     const Sizes sizes{.lengths = {{4096, Power(exponent)}}, .dense = false};
-    EXPECT_EQ(RefusedForward(sizes, MakeMachine(4096)), "the plan: " + std::to_string(Power(exponent) * 128) +
+    EXPECT_EQ(RefusedForward(sizes, MakeMachine(4096)), "the plan: " + std::to_string(Power(exponent) * 128 * 4) +
                                                             " bytes of workspace, want at most " +
                                                             std::to_string(Power(47)));
   }
@@ -165,6 +165,22 @@ TEST(PlanLimits, ForwardIsRefusedForKeysThatCannotBePacked) {
   EXPECT_EQ(
       RefusedForward({.lengths = {{4096, Power(46)}}, .d = 1, .dv = 1, .dense = false}, machine),
       "the plan: " + std::to_string(32 + 2 + Power(46) / 2048) + " tasks, want at most " + std::to_string(Power(30)));
+}
+
+TEST(PlanLimits, ForwardIsRefusedForTheStatesOfItsPartsBeforeItHasTasks) {
+  // 32 parts of each sequence; a state has 16 lanes of 64 floats or more.
+  Machine machine = MakeMachine(2);
+  const int64_t sequences = 4096;
+  Sizes sizes{.heads = 4, .heads_kv = 2, .d = 64, .dv = 64};
+  sizes.lengths.assign(sequences, {1, Power(31) - 1});
+  const int64_t states = sequences * sizes.heads_kv * 32;
+  machine.memory_bytes = states * 31 * 16 * 64 * 4 / 32 - 1;
+  EXPECT_EQ(RefusedForward(sizes, machine), "the plan: " + std::to_string(machine.memory_bytes + 1) +
+                                                " bytes of workspace, want at most " +
+                                                std::to_string(machine.memory_bytes));
+  ++machine.memory_bytes;
+  const ForwardPlan plan = MakeForwardPlan(MakeProblem(sizes), machine);
+  EXPECT_EQ(plan.states, states);
 }
 
 TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {

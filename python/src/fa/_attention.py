@@ -279,12 +279,13 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
         return []
     try:
         values = values.tolist() if hasattr(values, "tolist") else values
-        listed = [operator.index(value) for value in values]
+        listed = list(map(operator.index, values))
     except TypeError:
         raise argument_error(TypeError, name, f": want integers, got {values!r}") from None
-    for i, value in enumerate(listed):
+    for value in (min(listed), max(listed)) if listed else ():
         if not -(1 << 63) <= value < 1 << 63:
-            raise argument_error(ValueError, name, f"={value}, want an integer of 64 bits", index=f"[{i}]")
+            index = f"[{listed.index(value)}]"
+            raise argument_error(ValueError, name, f"={value}, want an integer of 64 bits", index=index)
     return listed
 
 

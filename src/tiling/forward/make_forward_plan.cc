@@ -116,10 +116,12 @@ class ItemMaker {
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  // Packed values have at least a byte.
+  // Values are packed as f32, those of int8 calls as words of at least a byte.
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
-    CheckWorkspace(static_cast<double>(plan_.slot_rows) * static_cast<double>(columns), machine_);
+    const size_t bytes = problem_.dtype == DType::kI8 ? 1 : sizeof(float);
+    CheckWorkspace(static_cast<double>(plan_.slot_rows) * static_cast<double>(columns) * static_cast<double>(bytes),
+                   machine_);
   }
 
   void AddSequence(int64_t index, const Sequence& sequence) {
