@@ -171,8 +171,7 @@ TEST(PlanLimits, ForwardIsRefusedForTheStatesOfItsPartsBeforeItHasTasks) {
   // 32 parts of each sequence; a state has 16 lanes of 64 floats or more.
   Machine machine = MakeMachine(2);
   const int64_t sequences = 4096;
-  Sizes sizes{.heads = 4, .heads_kv = 2, .d = 64, .dv = 64};
-  sizes.lengths.assign(sequences, {1, Power(31) - 1});
+  const Sizes sizes{.lengths = {sequences, {1, Power(31) - 1}}, .heads = 4, .heads_kv = 2, .d = 64, .dv = 64};
   const int64_t states = sequences * sizes.heads_kv * 32;
   machine.memory_bytes = states * 31 * 16 * 64 * 4 / 32 - 1;
   EXPECT_EQ(RefusedForward(sizes, machine), "the plan: " + std::to_string(machine.memory_bytes + 1) +
