@@ -289,8 +289,7 @@ TEST_P(RankedForward, WrongRowsOfBiasOrMaskAreOneErrorOnAllRanks) {
     });
     EXPECT_EQ(statuses[0].message(), statuses[1].message());
     const ErrorText& what = statuses[0].what();
-    const bool mentions_one = what.mentions().size() == 1;
-    EXPECT_THAT(mentions_one ? what.Name(what.mentions()[0]) : "", AnyOf("pse", "dense_mask"));
+    EXPECT_THAT(what.mentions().empty() ? "" : what.Name(what.mentions().front()), AnyOf("pse", "dense_mask"));
     return statuses[0].message();
   };
   const auto run = [&](const auto& spoil) { return run_with(MaskForm::kPlane, spoil); };
