@@ -136,7 +136,7 @@ def run(arguments):
     for name in arguments.models.split(","):
         for dtype in arguments.types.split(","):
             for work in model_cases.works(name, size):
-                if arguments.works and work.split()[0] not in arguments.works.split(","):
+                if arguments.works and not {work, work.split()[0]} & set(arguments.works.split(",")):
                     continue
                 entry = measure(name, work, dtype, size, implementations, clock, arguments.seconds)
                 results["entries"].append(entry)
@@ -151,7 +151,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny models, three rounds")
     parser.add_argument("--models", default=",".join(model_cases.CONFIGS))
-    parser.add_argument("--works", default="", help="of prefill, decode, train")
+    parser.add_argument("--works", default="", help="of prefill, decode, train, or with their tokens: prefill 2048")
     parser.add_argument("--types", default="f32,bf16")
     parser.add_argument("--by", default="fa,sdpa,eager", help="of " + ", ".join(IMPLEMENTATIONS))
     parser.add_argument("--seconds", type=float, default=20.0, help="per case; at least three rounds")
