@@ -1,9 +1,6 @@
 // The level of VDPBF16PS adds this to the vocabulary of AVX-512: words of two bf16. Included after vec_avx512.h.
 
 inline constexpr int64_t kWordBytes = 4;
-/// Words at the end of a product's depth that a register block takes row after row, storing each row as it ends. Zen 4,
-/// 8 x 3 vectors: 32 words of the depth take 779 cycles with two, 813 with the stores at the end (768 products).
-inline constexpr int kLastWords = 2;
 
 FA_INLINE I AsI(F x) { return _mm512_castps_si512(x); }
 FA_INLINE F AsF(I x) { return _mm512_castsi512_ps(x); }
@@ -42,6 +39,12 @@ FA_INLINE F RoundToPairs(F even, F odd) {
 }
 FA_INLINE void StoreRounded(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+/// StoreRounded of a to p and of b to q.
+FA_INLINE void StoreRoundedRows(uint16_t* p, uint16_t* q, F a, F b) {
+  const I halves = reinterpret_cast<I>(_mm512_cvtne2ps_pbh(b, a));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_castsi512_si256(halves));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm512_extracti64x4_epi64(halves, 1));
 }
 /// Words of lower[i], upper[i] for i < n; upper null: 0.
 FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) {

@@ -1,8 +1,6 @@
 // What the level of BFDOT adds to the vocabulary of NEON: words of two bf16. Included after vec_neon.h.
 
 inline constexpr int64_t kWordBytes = 4;
-/// Register blocks store their rows after the last word.
-inline constexpr int kLastWords = 0;
 
 FA_INLINE I AsI(F x) { return vreinterpretq_s32_f32(x); }
 FA_INLINE F AsF(I x) { return vreinterpretq_f32_s32(x); }
