@@ -35,9 +35,17 @@ StripKernels WithProducts(StripKernels strip) {
   return strip;
 }
 
+StripKernels WithScores(StripKernels row_state, const StripKernels& strip) {
+  row_state.scores = strip.scores;
+  return row_state;
+}
+
 KernelTable MakeF32Table(const KernelTable& f32) {
   static const StripKernels strips[] = {WithProducts<8, 3>(f32.strips[0]), WithProducts<8, 2>(f32.strips[1]),
                                         WithProducts<16, 1>(f32.strips[2])};
+  static const StripKernels row_state[] = {WithScores(f32.row_state[0], strips[0]),
+                                           WithScores(f32.row_state[1], strips[1]),
+                                           WithScores(f32.row_state[2], strips[2])};
   static const RowKernels rows = [&] {
     RowKernels kernels = *f32.rows;
     kernels.outer = f32::Outer;
@@ -45,6 +53,7 @@ KernelTable MakeF32Table(const KernelTable& f32) {
   }();
   KernelTable table = f32;
   table.strips = strips;
+  table.row_state = row_state;
   table.rows = &rows;
   return table;
 }
