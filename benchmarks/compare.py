@@ -216,7 +216,11 @@ def main():
     begin = time.monotonic()
     leave_out_missing(args)
     results = store.load(args.out)
-    results["machine"] = machine.describe()
+    described = machine.describe()
+    if results["cases"] and not machine.is_same(results["machine"], described):
+        raise SystemExit(f"compare: {args.out} has results of another machine ({results['machine']['cpu']}); "
+                         "name another file with --out")
+    results["machine"] = described
     chosen = [case for count in args.threads for case in select(args.sets, count, args.only)]
     chosen = list({case.key: case for case in chosen}.values())
     left = [case for case in chosen if args.again or not store.is_done(results, case, args.peers)]

@@ -52,6 +52,17 @@ def fraction(entry):
     return gflops(entry, "fa") / entry["peak_gflops"]
 
 
+def best_other(entry):
+    """GFLOP/s of the fastest peer, or None."""
+    return max((rate for name in NAMES if name != "fa" and (rate := gflops(entry, name))), default=None)
+
+
+def ratio_to_best(entry):
+    """How many times the rate of the fastest peer fa has, or None."""
+    other, own = best_other(entry), gflops(entry, "fa")
+    return own / other if other and own else None
+
+
 def entries_of(results):
     """All (case, entry) pairs, in the order of SHAPES."""
     pairs = [(Case(**entry["case"]), entry) for entry in results["cases"].values()]
