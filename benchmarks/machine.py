@@ -79,6 +79,7 @@ def describe():
     return {
         "cpu": fields.get("model name", platform.machine()),
         "microarchitecture": microarchitecture(fields),
+        "vendor": fields.get("vendor_id", ""),
         "cpus": len(os.sched_getaffinity(0)),
         "instructions": [flag for flag in wanted if flag in flags],
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),

@@ -7,7 +7,8 @@ from cases import DECODE, SHAPES
 from drawing import plt
 from results import NAMES, chosen, entries_of, fraction, peers_of
 
-COLORS = {"fa": "#0b6e4f", "torch": "#e4572e", "onnxruntime": "#4f86c6", "onednn": "#8e6bbf", "naive": "#b0b0b0"}
+COLORS = {"fa": "#0b6e4f", "torch": "#f2a88f", "torch_mkl": "#e4572e", "onnxruntime": "#4f86c6", "onednn": "#8e6bbf",
+          "naive": "#b0b0b0"}
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y",
          "grid.color": "#e6e6e6", "axes.axisbelow": True, "figure.dpi": 110, "legend.frameon": False}
 

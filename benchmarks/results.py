@@ -6,7 +6,8 @@ import os
 from cases import SHAPES, Case
 
 FORMAT = 1
-NAMES = {"fa": "fa", "torch": "PyTorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
+NAMES = {"fa": "fa", "torch": "PyTorch", "torch_mkl": "PyTorch, MKL unlocked", "onnxruntime": "ONNX Runtime",
+         "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
 
 
 def load(path):
