@@ -203,7 +203,8 @@ def parse_arguments():
 
 
 def leave_out_missing(args, vendor):
-    """Says which peers are not there, and removes them from args.peers."""
+    """Removes the peers that are not there from args.peers. @return why, by their names"""
+    left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
     if with_torch:
         offer_torch()
@@ -211,20 +212,23 @@ def leave_out_missing(args, vendor):
         if reason := (why_unusable() if name in with_torch else None) or why_missing(name, args.build, vendor):
             print(f"{name} is left out: {reason}", file=sys.stderr)
             args.peers.remove(name)
+            left_out[name] = reason.replace(sys.executable, "this Python").replace(os.getcwd() + os.sep, "")
     if "fa" not in args.peers:
         raise SystemExit("compare: build the target fa_peer first, see benchmarks/README.md")
+    return left_out
 
 
 def main():
     args = parse_arguments()
     begin = time.monotonic()
     described = machine.describe()
-    leave_out_missing(args, described["vendor"])
+    left_out = leave_out_missing(args, described["vendor"])
     results = store.load(args.out)
     if results["cases"] and not machine.is_same(results["machine"], described):
         raise SystemExit(f"compare: {args.out} has results of another machine ({results['machine']['cpu']}); "
                          "name another file with --out")
     results["machine"] = described
+    results["left_out"] = left_out
     chosen = [case for count in args.threads for case in select(args.sets, count, args.only)]
     chosen = list({case.key: case for case in chosen}.values())
     left = [case for case in chosen if args.again or not store.is_done(results, case, args.peers)]

@@ -14,6 +14,7 @@ import sys
 
 import index
 import machine
+import peer_facts
 import plots
 import results as store
 from cases import DECODE, SHAPES, headline
@@ -140,9 +141,7 @@ def machine_text(results):
     dates = sorted({entry["date"] for entry in results["cases"].values()})
     peers = [peer for entry in results["cases"].values() for peer in entry["peers"].values()]
     counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
-    known = [(NAMES[name], results["versions"][name]["version"]) for name in NAMES if name in results["versions"]]
-    # The version of OpenBLAS contains its name and its build options.
-    versions = ", ".join(f"{name} {version.split(' NO_')[0].removeprefix('OpenBLAS ')}" for name, version in known)
+    versions = ", ".join(peer_facts.build_text(name, about) for name in NAMES if (about := results["versions"].get(name)))
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return (f"{index.cpu_text(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, {of['system']}; "
             f"{', '.join(of['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
@@ -183,6 +182,8 @@ def sections_of(results):
         yield f"Cost against S: forward, f32, 2 heads of 128, {most} threads", milliseconds_table(lengths)
     if any(True for _ in scaling_rows(results)):
         yield "Threads", scaling_table(results)
+    if text := peer_facts.peers_text(results):
+        yield "Peers", text
     yield "Checks", checks_text(results)
     if text := missing_text(results, most):
         yield "Not measured", text

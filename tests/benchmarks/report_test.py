@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import cases
+import peer_facts
 import report
 import results as store
 from cases import SHAPES, make
@@ -80,6 +81,19 @@ class TableTest(unittest.TestCase):
         results = collection((case_of("B"), {"fa": peer(1), "torch": peer(2)}, 400))
         self.assertIn("6 rounds count, 2 were thrown away", report.machine_text(results))
 
+
+    def test_peers_are_told_with_their_builds_and_choices(self):
+        results = collection(*((case_of(shape), {"fa": peer(1), "onednn": {**peer(2), "note": note}}, 400)
+                               for shape, note in (("A", "whole"), ("B", "chunks of 128 rows"), ("C", "whole"))))
+        results["versions"]["onednn"] = {"version": "3.13.2", "runtime": "SYCL"}
+        results["left_out"] = {"onednn": "not now", "torch_mkl": "no library"}
+        text = peer_facts.peers_text(results)
+        self.assertIn("- **oneDNN 3.13.2 (SYCL)**: ", text)
+        self.assertIn("Cases: chunks of 128 rows 1, whole 2. This is PyPI's SYCL build", text)
+        self.assertIn("- **PyTorch, MKL unlocked** was not measured: no library.", text)
+        self.assertNotIn("not now", text)
+        results["versions"]["onednn"]["runtime"] = "libgomp"
+        self.assertNotIn("SYCL", peer_facts.peers_text(results))
 
     def test_what_is_missing_is_listed_until_all_is_there(self):
         some = collection((case_of("B"), {"fa": peer(1)}, 400))
