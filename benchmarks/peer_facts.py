@@ -8,6 +8,12 @@ CALLS = {
     "torch": "scaled_dot_product_attention restricted to its flash kernel; the backward is autograd's.",
     "torch_mkl": "the same with MKL's fast kernels, which MKL gives to CPUs of Intel only unless a preloaded library "
                  "answers its question.",
+    "flex": "flex_attention, compiled; a block mask spares it what a causal mask drops.",
+    "zentorch": "AMD's operator zentorch_sdpa, which zentorch's compiler puts in the place of PyTorch's; in causal cases keys and "
+                "values of groups are repeated before the timing.",
+    "openvino": "opset13's scaled_dot_product_attention with the precision hint f32 or bf16, as one operator.",
+    "ggml": "llama.cpp's ggml_flash_attn_ext, decoding only; queries and outputs are f32. In brackets the instructions that its "
+            "package was built for.",
     "onnxruntime": "MultiHeadAttention without a mask, GroupQueryAttention for causal cases and decoding.",
     "onednn": "the graph API's fused pattern, some query rows at a time.",
     "naive": "products of whole heads by OpenBLAS, softmax between them.",

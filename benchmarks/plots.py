@@ -7,8 +7,8 @@ from cases import DECODE, SHAPES
 from drawing import plt
 from results import NAMES, chosen, entries_of, fraction, peers_of
 
-COLORS = {"fa": "#0b6e4f", "torch": "#f2a88f", "torch_mkl": "#e4572e", "onnxruntime": "#4f86c6", "onednn": "#8e6bbf",
-          "naive": "#b0b0b0"}
+COLORS = {"fa": "#0b6e4f", "torch": "#f2a88f", "torch_mkl": "#e4572e", "flex": "#c9a227", "zentorch": "#8c3a1f",
+          "onnxruntime": "#4f86c6", "onednn": "#8e6bbf", "openvino": "#2f9fb5", "ggml": "#556b2f", "naive": "#b0b0b0"}
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y",
          "grid.color": "#e6e6e6", "axes.axisbelow": True, "figure.dpi": 110, "legend.frameon": False}
 

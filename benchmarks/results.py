@@ -6,8 +6,9 @@ import os
 from cases import SHAPES, Case
 
 FORMAT = 1
-NAMES = {"fa": "fa", "torch": "PyTorch", "torch_mkl": "PyTorch, MKL unlocked", "onnxruntime": "ONNX Runtime",
-         "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
+NAMES = {"fa": "fa", "torch": "PyTorch", "torch_mkl": "PyTorch, MKL unlocked", "flex": "flex_attention",
+         "zentorch": "zentorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "openvino": "OpenVINO",
+         "ggml": "ggml", "naive": "OpenBLAS, naive"}
 
 
 def load(path):

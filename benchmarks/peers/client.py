@@ -26,6 +26,10 @@ KINDS = {
     "naive": Kind("naive_peer"),
     "torch": Kind("torch_peer.py", modules=("torch",)),
     "torch_mkl": Kind("torch_peer.py", modules=("torch",), unlocks_mkl=True),
+    "flex": Kind("torch_peer.py", ("flex",), modules=("torch",)),
+    "zentorch": Kind("torch_peer.py", ("zentorch",), modules=("torch", "zentorch")),
+    "openvino": Kind("openvino_peer.py", modules=("openvino",)),
+    "ggml": Kind("ggml_peer.py", modules=("libggml",)),
     "onnxruntime": Kind("onnxruntime_peer.py", modules=("onnxruntime", "onnx")),
 }
 PEERS = tuple(KINDS)

@@ -198,8 +198,7 @@ class ChunkedAttention {
 /// In words, the threads that oneDNN was built for. Intel's and LLVM's OpenMP have a function that GNU's has not.
 std::string RuntimeName(const dnnl_version_t& version) {
   switch (version.cpu_runtime) {
-    case DNNL_RUNTIME_OMP:
-      return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";
+    case DNNL_RUNTIME_OMP: return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";
     case DNNL_RUNTIME_SEQ: return "sequential";
     case DNNL_RUNTIME_TBB: return "TBB";
     case DNNL_RUNTIME_THREADPOOL: return "threadpool";
@@ -212,8 +211,8 @@ class OneDnnPeer : public Peer {
  public:
   nlohmann::json About() override {
     const dnnl_version_t& version = *dnnl_version();
-    return {{"version", std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-                            std::to_string(version.patch)},
+    return {{"version",
+             std::to_string(version.major) + "." + std::to_string(version.minor) + "." + std::to_string(version.patch)},
             {"runtime", RuntimeName(version)}};
   }
 
