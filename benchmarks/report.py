@@ -121,6 +121,20 @@ def scaling_table(results):
     return table(["case", "threads", "fa against 1 thread", "peak against 1 thread", "ratio"], rows)
 
 
+def operators_table(operators):
+    """Rates of fa and of PyTorch in chunks."""
+    rows = []
+    for key, entry in operators.items():
+        name, dtype, threads = key.rsplit("/", 2)
+        if "by" not in entry:
+            rows.append([name, dtype, threads, "–", "wrong" if "wrong" in entry else "–", "–", "–"])
+            continue
+        rates = {by: [entry["work"] / entry["by"][by][which] * 1e-9 for which in ("best", "median")] for by in ("fa", "torch")}
+        texts = [f"{best:.{1 if best < 100 else 0}f} ({middle:.{1 if best < 100 else 0}f})" for best, middle in rates.values()]
+        rows.append([name, dtype, threads, entry["unit"], *texts, f"{rates['fa'][0] / rates['torch'][0]:.2f}"])
+    return table(["operator", "type", "threads", "unit", "fa", "PyTorch in chunks", "fa / PyTorch"], rows)
+
+
 def checks_text(results):
     """What the check against double found, peer by peer."""
     worst, wrong = {}, []
@@ -182,6 +196,10 @@ def sections_of(results):
         yield f"Cost against S: forward, f32, 2 heads of 128, {most} threads", milliseconds_table(lengths)
     if any(True for _ in scaling_rows(results)):
         yield "Threads", scaling_table(results)
+    if operators := results.get("operators"):
+        yield "Other operators", (
+            "Best (median). No library has these as one call; benchmarks/operator_cases.py has them in PyTorch, cut into chunks "
+            "of the size that was the fastest in a trial, with MKL unlocked on AMD.\n\n" + operators_table(operators))
     if text := peer_facts.peers_text(results):
         yield "Peers", text
     yield "Checks", checks_text(results)

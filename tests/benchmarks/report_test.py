@@ -82,6 +82,14 @@ class TableTest(unittest.TestCase):
         self.assertIn("6 rounds count, 2 were thrown away", report.machine_text(results))
 
 
+    def test_operators_are_held_against_chunks(self):
+        by = {"fa": {"best": 0.01, "median": 0.02}, "torch": {"best": 0.04, "median": 0.05}}
+        operators = {"paged decode/bf16/2": {"work": 4e9, "unit": "GB/s", "by": by},
+                     "indexer/f32/1": {"work": 1, "unit": "GFLOP/s", "wrong": "they differ"}}
+        text = report.operators_table(operators)
+        self.assertIn("| paged decode | bf16 | 2 | GB/s | 400 (200) | 100 (80) | 4.00 |", text)
+        self.assertIn("| indexer | f32 | 1 | – | wrong | – | – |", text)
+
     def test_peers_are_told_with_their_builds_and_choices(self):
         results = collection(*((case_of(shape), {"fa": peer(1), "onednn": {**peer(2), "note": note}}, 400)
                                for shape, note in (("A", "whole"), ("B", "chunks of 128 rows"), ("C", "whole"))))
