@@ -77,13 +77,14 @@ def why_missing(name, build, vendor):
 
 
 class Peer:
-    def __init__(self, name, build, threads, log, vendor=""):
-        """Starts the peer. @param log  a file for what the peer writes to standard error  @param vendor  of the CPU"""
+    def __init__(self, name, build, threads, log, vendor="", variables=None):
+        """Starts the peer. @param log  a file for what the peer writes to standard error  @param vendor  of the CPU
+        @param variables  for its environment"""
         self.name = name
         cpus = sorted(os.sched_getaffinity(0))[:threads]
         # Every library's thread pool gets this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        environment = {**os.environ, **{pool: str(threads) for pool in pools}}
+        environment = {**os.environ, **{pool: str(threads) for pool in pools}, **(variables or {})}
         # PyPI's oneDNN runs CPU code through an OpenCL driver that comes with it, but that it does not find by itself.
         libraries = os.path.join(sys.prefix, "lib")
         if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):

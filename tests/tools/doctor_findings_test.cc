@@ -43,6 +43,7 @@ TEST(DoctorFindings, VariablesThatHurt) {
                                "FA_ASSUME_ISA=avx512_amx",
                                "FA_NUM_THREADS=1",
                                "FA_PORTABLE_BLAS=1",
+                               "FA_TUNED_TILES=64x64",
                                "HWLOC_SYNTHETIC=core:4 pu:1",
                                "HWLOC_XMLFILE=machine.xml",
                                "OMP_PROC_BIND=close",
