@@ -281,7 +281,7 @@ Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byt
   if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
   if (nodes_.size() == 1 && nodes_.front().cpus.empty()) {
     GraphRun run(graph, run_task, state);
-    const auto walk = [&](int worker) { run.WalkToEnd(worker); };
+    auto walk = [&](int worker) { run.WalkToEnd(worker); };
     if (OpenMpTeam::Run(workers_, OpenMpTeam::Body(walk))) return run.TakeStatus();
   }
   if (!SchedulerStarts()) return RunInOrder(graph, run_task);

@@ -1,8 +1,8 @@
 #ifndef FA_CORE_OPENMP_TEAM_H_
 #define FA_CORE_OPENMP_TEAM_H_
 
-#include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "fa/status.h"
 
@@ -19,7 +19,8 @@ class OpenMpTeam {
   class Body {
    public:
     template <typename Callable>
-    explicit Body(Callable& callable)
+    requires(!std::is_same_v<std::remove_cv_t<Callable>, Body>)  // which is copied instead
+        explicit Body(Callable& callable)
         : self_(&callable), call_([](void* self, int worker) { (*static_cast<Callable*>(self))(worker); }) {}
     void operator()(int worker) const { call_(self_, worker); }
 
