@@ -25,6 +25,8 @@ namespace {
 constexpr int kThreads = 3;
 constexpr char kRuntime[] = "libgomp.so.1";
 
+std::vector<FlowExecutor::Node> OneNode(int workers) { return {{.workers = workers}}; }
+
 TEST(OpenMp, EveryThreadOfARegionMayCall) {
   Context::Impl context({.workers = 3}, test::FourCores());
   int faults = 0, threads = 0;
@@ -51,7 +53,7 @@ class SharedOpenMp : public testing::Test {
   /// Runs tasks that wait for one another, as many as workers, and returns how many of them found themselves inside a
   /// region of OpenMP.
   int TasksInARegion(int workers = kThreads) {
-    FlowExecutor executor({{.workers = workers}});
+    FlowExecutor executor(OneNode(workers));
     const TaskGraph graph = test::FlatGraph(workers, workers);
     const test::StateMemory state(graph);
     std::atomic<int> inside{0}, in_a_region{0};
@@ -72,7 +74,7 @@ class SharedOpenMp : public testing::Test {
 TEST_F(SharedOpenMp, TasksRunOnItsThreads) { EXPECT_EQ(TasksInARegion(), kThreads); }
 
 TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
-  FlowExecutor executor({{.workers = kThreads}});
+  FlowExecutor executor(OneNode(kThreads));
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const TaskGraph graph =
         test::RandomGraph(seed, 2 + static_cast<int32_t>(seed * seed % 400), 2 + static_cast<int>(seed % 5));
@@ -82,7 +84,7 @@ TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
 
 TEST_F(SharedOpenMp, AWorkerWithoutATaskWaitsForThoseThatOthersFree) {
   // One task frees two, which wait for each other: the second worker must still be there.
-  FlowExecutor executor({{.workers = kThreads}});
+  FlowExecutor executor(OneNode(kThreads));
   TaskGraph graph = test::FlatGraph(3, kThreads);
   test::AddEdges(graph, {{0, 1}, {0, 2}});
   const test::StateMemory state(graph);
@@ -97,7 +99,7 @@ TEST_F(SharedOpenMp, AWorkerWithoutATaskWaitsForThoseThatOthersFree) {
 }
 
 TEST_F(SharedOpenMp, AnExceptionOfATaskIsTheStatusAndTheNextRunIsRight) {
-  FlowExecutor executor({{.workers = kThreads}});
+  FlowExecutor executor(OneNode(kThreads));
   const TaskGraph graph = test::RandomGraph(7, 200, kThreads);
   const test::StateMemory state(graph);
   std::atomic<int> begun{0};
