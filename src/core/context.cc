@@ -8,6 +8,7 @@
 #include "core/machine/cpu.h"
 #include "core/machine/proven_isa.h"
 #include "core/run/guarded_call.h"
+#include "core/run/openmp_team.h"
 
 namespace fa {
 namespace {
@@ -150,5 +151,9 @@ Accumulation Context::accumulation() const { return impl_->settings().accumulati
 NumaPolicy Context::numa() const { return impl_->settings().numa; }
 const std::string& Context::isa_note() const { return impl_->settings().isa_note; }
 std::string Context::Describe() const { return impl_->Describe(); }
+
+Result<bool> ShareOpenMpThreads(std::string_view runtime) {
+  return core::GuardedCall("the name of the OpenMP runtime", [&] { return core::OpenMpTeam::Share(runtime); });
+}
 
 }  // namespace fa
