@@ -30,7 +30,7 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     return FactsOf(sparse_, machine_, plan_, buffers_.sums.graph(),
-                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*few=*/false));
+                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*forward=*/false));
   }
 
   [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {

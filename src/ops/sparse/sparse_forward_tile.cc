@@ -136,6 +136,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
   if (buffers_.gather.block == 0) {
     // A copy of the rows would take as long as their products.
     const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
+    gathered_.FetchFirst(rows, keys.count);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
     if (buffers_.few->scores_beside != nullptr) {
       // The scores of a block wait for its rows; the product of the previous block fills that time.
