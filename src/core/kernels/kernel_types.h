@@ -260,7 +260,8 @@ struct RowKernels {
   /// 2][column].
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
   int64_t pair_group = 2;
-  /// Optional: outer of one and then of the other, which differ in a and b alone, so that c is loaded and stored once.
+  /// Optional: outer of one and then of the other, which accumulate and differ in a and b alone: c is loaded and stored
+  /// once.
   void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;
 
   /// Rows up to a whole group.

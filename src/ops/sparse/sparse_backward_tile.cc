@@ -39,6 +39,10 @@ using tiling::Interval;
 /// Heads whose sinks' gradients are summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
+/// Two products at once keep two panels in L1, of 128 bytes per head and group of columns each: for more heads they
+/// would drive each other out, and c is a small part of what is loaded.
+constexpr int64_t kMostHeadsOfBoth = 64;
+
 }  // namespace
 
 struct SparseBackwardTile::TokenStrip : GradStrip {
@@ -331,7 +335,8 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
     dv.columns = problem.dv;
     dv.c_rows = scratch.dv_rows + keys.begin;
     // Without V, dK and dV are sums in the same places.
-    const bool both = !tile.skips && table_.rows->outer_both != nullptr && !sparse_.has_v && problem.d == problem.dv;
+    const bool both = !tile.skips && table_.rows->outer_both != nullptr && !sparse_.has_v && problem.d == problem.dv &&
+                      tile.heads <= kMostHeadsOfBoth;
     both ? table_.rows->outer_both(dk, dv) : outer(dk);
     if (problem.d_rope > 0) outer(dk_rope);
     if (!both) outer(dv);
