@@ -39,9 +39,9 @@ using tiling::Interval;
 /// Heads whose sinks' gradients are summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
-/// Two products at once keep two panels in L1, of 128 bytes per head and group of columns each: for more heads they
-/// would drive each other out, and c is a small part of what is loaded.
-constexpr int64_t kMostHeadsOfBoth = 64;
+/// Two products at once keep two panels in L1, of 128 bytes per head and group of columns each. With 64 heads they take
+/// as long as one after the other, measured; with more the panels drive each other out.
+constexpr int64_t kMostHeadsOfBoth = 32;
 
 }  // namespace
 
