@@ -46,8 +46,8 @@ struct SparseBackwardBuffers {
   KeySumTasks sums;
   const core::kernels::StripKernels* in_place;  ///< the kernels for tokens with few heads, or null
   GatherShape gather;                           ///< block: 0 where those read keys in place
-  size_t scratch, scratch_bytes;  ///< the latter of one worker
-  size_t row_delta = 0;           ///< f32 [tokens][heads]: Delta of every row for dsink, 0 of one without keys
+  size_t scratch, scratch_bytes;                ///< the latter of one worker
+  size_t row_delta = 0;  ///< f32 [tokens][heads]: Delta of every row for dsink, 0 of one without keys
 };
 
 }  // namespace fa::ops

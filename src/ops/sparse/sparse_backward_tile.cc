@@ -1,8 +1,8 @@
 // One query token of the sparse backward: all its heads, along the vector lanes, against the keys of its list.
 //
 //   the list's keys, ascending; Q^T, dO^T and their rows packed, Delta = rowsum(dO * O)
-//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it; with few heads and
-//   kernels of bf16 pairs read them in place
+//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it; with few heads
+//   and kernels of bf16 pairs read them in place
 //     for each strip of heads:
 //       S^T = K Q^T,  dP^T = V dO^T,  P^T = 2^(S^T - shift),  dS^T = P^T (dP^T - Delta)
 //       dQ^T += K^T dS^T
@@ -191,17 +191,21 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .softmax_max = rows_.softmax_max,
                           .softmax_sum = rows_.softmax_sum,
                           .delta_of_empty_rows = false};
-  CutGradStrips(problem, table_, rows, panels, tile.strips, [&](TokenStrip& strip) {
-    strip.hull = strip.full = {0, tile.keys.count};
-    PackQueries(problem, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
-    OpenGradStrip(problem, inputs, *table_.rows, tile.sequence.q_offset, strip);
-    for (int64_t i = 0; i < strip.lanes.count; ++i) {
-      if (strip.shift[i] != std::numeric_limits<float>::infinity()) continue;
-      strip.zero[i] = 1;
-      strip.skips = tile.skips = true;
-    }
-    if (rows_.dsink != nullptr) std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
-  }, buffers_.in_place);
+  CutGradStrips(
+      problem, table_, rows, panels, tile.strips,
+      [&](TokenStrip& strip) {
+        strip.hull = strip.full = {0, tile.keys.count};
+        PackQueries(problem, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
+        OpenGradStrip(problem, inputs, *table_.rows, tile.sequence.q_offset, strip);
+        for (int64_t i = 0; i < strip.lanes.count; ++i) {
+          if (strip.shift[i] != std::numeric_limits<float>::infinity()) continue;
+          strip.zero[i] = 1;
+          strip.skips = tile.skips = true;
+        }
+        if (rows_.dsink != nullptr)
+          std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
+      },
+      buffers_.in_place);
   const auto pack = [&](const layout::RowsView& tensor, int64_t size, float* panel) {
     table_.rows->pack_rows(HeadsAt(tensor, b, tile.head_begin, tile.q_row), tile.heads, size, panel);
   };

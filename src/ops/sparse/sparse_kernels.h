@@ -11,7 +11,8 @@
 namespace fa::ops {
 
 /// The kernels that take all of a token's heads at once, if heads are few: those of few rows, or the strip of pairs
-/// for few heads, which read keys in place, or the narrowest strip with its state by rows, whose product loads fewer operands; else null.
+/// for few heads, which read keys in place, or the narrowest strip with its state by rows, whose product loads fewer
+/// operands; else null.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
 /// The strip of pairs for few heads; null if they are more, or if the level has none.
 [[nodiscard]] const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads);

@@ -36,9 +36,8 @@ const KernelTable& EmulatedPairs() {
     of_pairs.outer_both = OuterBoth;
     return of_pairs;
   }();
-  static const KernelTable table = {Isa::kPortable, strips,        sizeof(strips) / sizeof(strips[0]),
-                                    f32.few,        f32.few_count, &rows,
-                                    nullptr,        &in_place};
+  static const KernelTable table = {
+      Isa::kPortable, strips, sizeof(strips) / sizeof(strips[0]), f32.few, f32.few_count, &rows, nullptr, &in_place};
   return table;
 }
 

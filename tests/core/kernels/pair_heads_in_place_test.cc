@@ -205,32 +205,32 @@ TEST_P(PairHeadsInPlaceTest, TwoOuterProductsAtOnceHaveTheBitsOfOneAfterTheOther
           return values;
         };
         const std::vector<float> a = tile_of(22), a_then = tile_of(23);
-          Matrix want(keys, columns, columns + 1, 24);
-          Matrix have = want;
-          OuterArgs args{.a = a.data(),
-                         .strip_stride = tile,
-                         .width = width(),
-                         .rows = count,
-                         .b = panel.data(),
-                         .b_rows = count,
-                         .keys = keys,
-                         .columns = columns,
-                         .c = want.data(),
-                         .c_stride = want.stride(),
-                         .accumulate = true};
-          OuterArgs then = args;
-          then.a = a_then.data();
-          then.b = panel_then.data();
-          rows.outer(args);
-          rows.outer(then);
-          args.c = then.c = have.data();
-          rows.outer_both(args, then);
-          for (int64_t key = 0; key < keys; ++key) {
-            for (int64_t c = 0; c < columns; ++c) {
-              ASSERT_TRUE(SameBits(have.at(key, c), want.at(key, c))) << key << " " << c << " of " << columns;
-            }
+        Matrix want(keys, columns, columns + 1, 24);
+        Matrix have = want;
+        OuterArgs args{.a = a.data(),
+                       .strip_stride = tile,
+                       .width = width(),
+                       .rows = count,
+                       .b = panel.data(),
+                       .b_rows = count,
+                       .keys = keys,
+                       .columns = columns,
+                       .c = want.data(),
+                       .c_stride = want.stride(),
+                       .accumulate = true};
+        OuterArgs then = args;
+        then.a = a_then.data();
+        then.b = panel_then.data();
+        rows.outer(args);
+        rows.outer(then);
+        args.c = then.c = have.data();
+        rows.outer_both(args, then);
+        for (int64_t key = 0; key < keys; ++key) {
+          for (int64_t c = 0; c < columns; ++c) {
+            ASSERT_TRUE(SameBits(have.at(key, c), want.at(key, c))) << key << " " << c << " of " << columns;
           }
-          ASSERT_TRUE(have.Intact());
+        }
+        ASSERT_TRUE(have.Intact());
       }
     }
   }

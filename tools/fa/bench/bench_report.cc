@@ -24,8 +24,8 @@ struct Measurement {
   double peak_gflops = 0;
   std::vector<double> read_gbps;  // read rates before, between and after the rounds of calls, if they are measured
 
-  /// Of `bytes` per call: the median over the rounds of its rate by the read rate around the round. A rate that only one
-  /// of both reached, because a neighbour was busy during the other, moves no median.
+  /// Of `bytes` per call: the median over the rounds of its rate by the read rate around the round. A rate that only
+  /// one of both reached, because a neighbour was busy during the other, moves no median.
   [[nodiscard]] double ReadFraction(double bytes) const {
     std::vector<double> fractions;
     for (size_t i = 0; i < seconds.round_best.size(); ++i) {

@@ -52,8 +52,8 @@ struct BenchCall {
   PlanInfo info;
   double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
-  /// Not empty: the memory of `bytes`. The rate at which as many threads read it is measured around every round of calls
-  /// and compared with `bytes` per second.
+  /// Not empty: the memory of `bytes`. The rate at which as many threads read it is measured around every round of
+  /// calls and compared with `bytes` per second.
   std::vector<std::span<const std::byte>> memory = {};
   std::string dtype = {};  ///< given where it is not the subject's
   int64_t block_size = 0;  ///< rows per page of keys in pages
