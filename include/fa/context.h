@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "fa/export.h"
 #include "fa/status.h"
@@ -124,6 +125,20 @@ class FA_API Context {
   explicit Context(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// Runs calls on the threads of the program's OpenMP runtime instead of the library's own, from now on and in all
+/// contexts. OpenMP's threads spin for some milliseconds after a parallel region (`OMP_WAIT_POLICY`), and the library's
+/// threads then find no core; a program whose other operators use OpenMP, as PyTorch's do, shares its threads. The bits
+/// of results stay the same. `fa.torch` calls this with PyTorch's runtime (docs/threads.md).
+///
+/// The library's own threads still run a call where its context has another number of threads than OpenMP has for the
+/// caller, or several NUMA nodes; inside a parallel region; while another call runs on OpenMP's threads; and in a
+/// forked child.
+/// @param runtime  the runtime's shared library, which the process must have loaded, by its soname or path:
+///                 "libgomp.so.1". Empty: the library's own threads again
+/// @return false if the process has not loaded that library, and then nothing changes; kInvalidArgument if it has no
+/// function GOMP_parallel (GNU's, LLVM's and Intel's runtimes have it)
+[[nodiscard]] FA_API Result<bool> ShareOpenMpThreads(std::string_view runtime);
 
 }  // namespace fa
 
