@@ -131,13 +131,13 @@ class FA_API Context {
 /// threads then find no core; a program whose other operators use OpenMP, as PyTorch's do, shares its threads. The bits
 /// of results stay the same. `fa.torch` calls this with PyTorch's runtime (docs/threads.md).
 ///
-/// The library's own threads still run a call where its context has another number of threads than OpenMP has for the
-/// caller, or several NUMA nodes; inside a parallel region; while another call runs on OpenMP's threads; and in a
-/// forked child.
+/// One thread of the program has them, the first that calls, until it ends. The library's own threads run all other
+/// calls: of another number of threads than OpenMP's, on several NUMA nodes, inside a parallel region, of a forked
+/// child, and for a while after OpenMP's threads came late because other processes have the cores.
 /// @param runtime  the runtime's shared library, which the process must have loaded, by its soname or path:
 ///                 "libgomp.so.1". Empty: the library's own threads again
-/// @return false if the process has not loaded that library, and then nothing changes; kInvalidArgument if it has no
-/// function GOMP_parallel (GNU's, LLVM's and Intel's runtimes have it)
+/// @return false, and nothing changes, if the process has not loaded that library, or was forked without exec;
+/// kInvalidArgument if it has no function GOMP_parallel (GNU's, LLVM's and Intel's runtimes have it)
 [[nodiscard]] FA_API Result<bool> ShareOpenMpThreads(std::string_view runtime);
 
 }  // namespace fa

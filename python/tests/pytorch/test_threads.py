@@ -22,6 +22,7 @@ TORCH = "/site/torch"
         (["/a b/libiomp5.so"], "/a b/libiomp5.so"),
         (["/site/torch.libs/libgomp-24e2ab19.so.1.0.0"], "/site/torch.libs/libgomp-24e2ab19.so.1.0.0"),
         (["/lib/libgomp.so.1", "/site/torch/lib/libgomp.so.1"], "/site/torch/lib/libgomp.so.1"),
+        (["/lib/libgomp.so.1", "/site/torch.libs/libgomp-24e2ab19.so.1"], "/site/torch.libs/libgomp-24e2ab19.so.1"),
         (["/lib/libgomp.so.1", "/other/libomp.so"], None),
         (["/lib/libompi.so"], None),
     ],
@@ -59,6 +60,44 @@ def threads_of_a_call(**environment):
 def test_a_call_starts_no_threads_beside_pytorchs():
     assert threads_of_a_call() == 0
     assert threads_of_a_call(FA_SHARE_OPENMP="0") > 0
+
+
+FORKED = """
+import os, signal, torch
+torch.set_num_threads(2)
+torch.special.expm1(torch.randn(1 << 20))  # the parent's threads of OpenMP
+q = torch.randn(1, 8, 512, 64)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    import fa.torch
+    out = fa.torch.scaled_dot_product_attention(q, q, q)
+    os._exit(0 if out.isfinite().all().item() else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_that_imports_fa_first_does_not_wait_for_its_parents_threads():
+    environment = {**os.environ, "FA_NUM_THREADS": "2"}
+    assert subprocess.run([sys.executable, "-c", FORKED], env=environment, timeout=120).returncode == 0
+
+
+MAPPED = """
+import mmap, os, sys, tempfile
+folder = tempfile.mkdtemp()
+path = os.fsencode(folder) + b"/mod\\xe8le.bin"
+with open(path, "wb+") as file:
+    file.write(b"x" * 4096)
+    file.flush()
+    mapped = mmap.mmap(file.fileno(), 4096)
+os.remove(path)
+os.rmdir(folder)
+import fa.torch
+"""
+
+
+def test_a_mapped_file_whose_name_is_no_text_does_not_matter():
+    assert subprocess.run([sys.executable, "-c", MAPPED], timeout=120).returncode == 0
 
 
 def test_a_runtime_that_is_none():

@@ -1,5 +1,6 @@
 #include "core/run/graph_run.h"
 
+#include <chrono>
 #include <thread>
 
 #include "core/run/guarded_call.h"
@@ -19,7 +20,14 @@ void GraphRun::WalkToEnd(int worker) noexcept {
     walking_.fetch_add(1, std::memory_order_seq_cst);
     Walk(worker, [](int /*queued*/) {});
     walking_.fetch_sub(1, std::memory_order_seq_cst);
-    while (!HasQueued() && walking_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
+    if (!claims_.has_edges()) return;  // nothing is ever queued
+    for (int looks = 0; !HasQueued() && walking_.load(std::memory_order_seq_cst) > 0; ++looks) {
+      if (looks < 500) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));  // long tasks, and no hurry
+      }
+    }
   } while (HasQueued());
 }
 

@@ -31,8 +31,9 @@ class OpenMpTeam {
 
   /// Calls `body`, which must not throw, on up to `workers` threads of the shared runtime, on the caller as worker 0,
   /// and returns true when all have returned. Returns false and calls nothing where no runtime is shared, where it has
-  /// another number of threads for this caller, where the caller is inside a parallel region, while another call uses
-  /// the team, and in a child of the process that named the runtime, where its threads are missing.
+  /// another number of threads for this caller, where the caller is inside a parallel region, where another thread of
+  /// the program has the team, after runs whose threads came too late, and in a forked child, where the threads are
+  /// missing.
   [[nodiscard]] static bool Run(int workers, Body body) noexcept;
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,6 +140,59 @@ TEST_F(SharedOpenMp, CallsFromARegionAndAllAtOnceAreRight) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(faults_of_threads.load(), 0);
+}
+
+TEST_F(SharedOpenMp, OneThreadOfTheProgramHasTheTeamUntilItEnds) {
+  const auto tasks_in_a_region = [&] {
+    int tasks = 0;
+    std::thread([&] {
+      omp_set_num_threads(kThreads);
+      tasks = TasksInARegion();
+    }).join();
+    return tasks;
+  };
+  EXPECT_EQ(tasks_in_a_region(), kThreads);
+  EXPECT_EQ(tasks_in_a_region(), kThreads);  // the thread before it has ended
+  EXPECT_EQ(TasksInARegion(), kThreads);
+  EXPECT_EQ(tasks_in_a_region(), 0);
+  EXPECT_EQ(TasksInARegion(), kThreads);
+}
+
+TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
+  // On one CPU the caller is done with its tasks before another thread comes.
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int in_a_region[40];
+  std::thread([&] {
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+      if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // of this thread, and of those that it starts
+    omp_set_num_threads(kThreads);
+    all_wait_ = false;
+    for (int& run : in_a_region) run = TasksInARegion();
+  }).join();
+  // Some run was late; then at least two in a row are not in a region.
+  int skipped = 0;
+  for (const int tasks : in_a_region) skipped += tasks == 0 ? 1 : 0;
+  EXPECT_GE(skipped, 2);
+  EXPECT_EQ(in_a_region[0], kThreads);
+}
+
+TEST_F(SharedOpenMp, AForkedChildThatNamesTheRuntimeAgainIsRefused) {
+  ASSERT_EQ(TasksInARegion(), kThreads);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);
+    const Result<bool> shared = ShareOpenMpThreads(kRuntime);
+    all_wait_ = false;
+    _exit(shared.ok() && !*shared && TasksInARegion() == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(SharedOpenMp, AForkedChildDoesNotWaitForThreadsThatItDoesNotHave) {
