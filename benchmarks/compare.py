@@ -233,6 +233,7 @@ def main():
     chosen = list({case.key: case for case in chosen}.values())
     left = [case for case in chosen if args.again or not store.is_done(results, case, args.peers)]
     print(f"{len(left)} of {len(chosen)} cases to measure")
+    os.makedirs(os.path.dirname(os.path.abspath(args.out)), exist_ok=True)
     with open(args.out + ".log", "a", encoding="utf-8") as log:
         for threads in sorted({case.threads for case in left}):
             driver = Driver(args, threads, log, described["vendor"])

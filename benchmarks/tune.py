@@ -3,10 +3,11 @@
 
     tune.py --threads 1 --isa avx2 --only 'backward/f32/*'
 
-First the keys of a tile are swept with the rules' rows, then the rows with the best keys. Every candidate is a process of
-its own, which has FA_TUNED_TILES set; candidates take turns, and a loss is the median over rounds of the rules' time over the
-candidate's, so that what else the machine does meets all alike. A loss of 2 % is a finding: the rules, which are functions of
-sizes and level alone, then want another constant. No results are stored.
+First the keys of a tile are swept with the rules' rows, then the rows with the best keys; what was the best is measured again
+with the rules' alone, in three times as many rounds, since the best of many is partly luck. Every candidate is a process of
+its own, which has FA_TUNED_TILES set; candidates take turns, and each has the best of all its calls, which are short: on a
+busy machine those that nothing disturbed. A loss of 2 % is a finding: the rules, which are functions of sizes and level alone,
+then want another constant. No results are stored.
 """
 
 import argparse
@@ -15,7 +16,6 @@ import shutil
 import sys
 import tempfile
 from fnmatch import fnmatch
-from statistics import median
 
 import cases
 import compare
@@ -61,22 +61,22 @@ def distinct(case, folder, candidates):
     return kept
 
 
-def ratios(by_tile, rule, args):
-    """Time of the rules' tile over that of each: the median over rounds of the rounds' best calls."""
-    best = {tile: [] for tile in by_tile}
+def ratios(by_tile, rule, seconds, round_count):
+    """Time of the rules' tile over that of each, both of the best call."""
+    best = dict.fromkeys(by_tile, float("inf"))
     for candidate in by_tile.values():
-        candidate.peer.ask("time", seconds=args.seconds)
-    for number in range(args.rounds):
+        candidate.peer.ask("time", seconds=seconds)
+    for number in range(round_count):
         for tile in rounds.order_of(list(by_tile), number):
-            best[tile].append(min(by_tile[tile].peer.ask("time", seconds=args.seconds)["seconds"]))
-    return {tile: median(r / own for r, own in zip(best[rule], best[tile])) for tile in by_tile}
+            best[tile] = min(best[tile], *by_tile[tile].peer.ask("time", seconds=seconds)["seconds"])
+    return {tile: best[rule] / best[tile] for tile in by_tile}
 
 
-def sweep(case, args, folder, log, rule, choices):
+def sweep(case, args, folder, log, rule, choices, again=1):
     """@return by tile, how many times as fast as the rules' it is"""
     by_tile = distinct(case, folder, [rule, *(Candidate(args, log, *choice) for choice in choices)])
     try:
-        return ratios(by_tile, next(iter(by_tile)), args)
+        return ratios(by_tile, next(iter(by_tile)), args.seconds, again * args.rounds)
     finally:
         for candidate in by_tile.values():
             if candidate is not rule:
@@ -94,7 +94,7 @@ def tune(case, args, log):
         keys = max(by_keys, key=by_keys.get)[1]
         by_both = sweep(case, args, folder, log, rule, [(rows, keys) for rows in ROWS])
         best = max(by_both, key=by_both.get)
-        return own, best, by_both[best]
+        return own, best, sweep(case, args, folder, log, rule, [best], again=3)[best]
     finally:
         rule.peer.close()
         shutil.rmtree(folder)
