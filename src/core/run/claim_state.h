@@ -37,6 +37,7 @@ class ClaimState {
   [[nodiscard]] Released Complete(int32_t task, int worker);
   /// Some task is queued: a worker that found nothing should look again.
   [[nodiscard]] bool HasQueued() const;
+  [[nodiscard]] bool has_edges() const { return has_edges_; }
 
  private:
   friend size_t RunStateBytes(const TaskGraph& graph);

@@ -56,6 +56,10 @@ class GraphRun {
     }
   }
 
+  /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until no
+  /// other worker walks.
+  void WalkToEnd(int worker) noexcept;
+
   [[nodiscard]] bool HasQueued() const { return !failure_.failed() && claims_.HasQueued(); }
   /// Call it when every walk has ended.
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
@@ -64,6 +68,7 @@ class GraphRun {
   ClaimState claims_;
   TaskFunction run_task_;
   FirstFailure failure_;
+  std::atomic<int> walking_{0};  ///< workers inside WalkToEnd that may still free tasks
 };
 
 }  // namespace fa::core
