@@ -54,12 +54,13 @@ struct Int8Table {
   int64_t group;    ///< elements of a word
   int64_t columns;  ///< of a block of the panel of V
 
-  /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8], of 8 rows at the end too,
-  /// as the level's `scores` wants it; start[row] = the value at which the score of that key starts. Rows of one panel
-  /// may be packed from multiples of 8.
+  /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8] or pairs of words of pairs
+  /// of rows, of 8 rows at the end too, as the level's `scores` wants it; start[row] = the value at which the score of
+  /// that key starts. Rows of one panel may be packed from multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start);
-  /// panel[block][group of keys][column]: the rows in groups along the keys, in blocks of `columns` columns, both
-  /// padded with 0. @param v_stride  words from one block to the next
+  /// panel[block][group of keys][column], or the same by pairs of groups, of two at the end too: the rows in groups
+  /// along the keys, in blocks of `columns` columns, both padded with 0. @param v_stride  words from one block to the
+  /// next
   void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel);
   /// y = saturate(rint(x * scale + offset)), a NaN -128.
   void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y);
