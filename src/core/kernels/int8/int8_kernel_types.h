@@ -30,7 +30,8 @@ struct Int8Kernels {
                  float* row_max);
 
   /// p = 2^(factor * (s - row_max)), row_sum = sum p, and in place of s, p8 = min(rint(quant * p), limit) in groups
-  /// along the keys, the last one padded with 0. quant >= 0, limit <= 128; a row_max of -inf counts as 0.
+  /// along the keys (or by pairs of groups), the last one padded with 0. quant >= 0, limit <= 128; a row_max of -inf
+  /// counts as 0.
   void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
 
   /// o[column][lane] = sum_key v[key][column] * p8[key][lane]; keys <= kInt8ProductKeys, from the panel's first on.
