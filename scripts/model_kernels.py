@@ -4,7 +4,7 @@
     model_kernels.py BUILD_DIR [--only PATTERN] [--min-share SHARE]
 
 From the objects of a finished build of the preset aarch64 it takes every innermost loop that multiplies, by
-disassembly: how many of its instructions are multiply-adds (`fmla`, `bfdot`, `sdot`, `smlal`), and what llvm-mca makes of
+disassembly: how many of its instructions are multiply-adds (`fmla`, `bfdot`, `sdot`, `smmla`, `smlal`), and what llvm-mca makes of
 it with the models of Neoverse N1, V1, N2, V2 and TSV110: the cycles that as many independent multiply-adds take, in per
 cent of the cycles of the loop. A Markdown table goes to stdout, the largest loop of each kernel a line. llvm-mca is that
 of Debian's llvm-19 (older ones have no models of these cores), or what LLVM_MCA names.
@@ -23,13 +23,15 @@ from pathlib import Path
 OBJDUMP = "aarch64-linux-gnu-objdump"
 LLVM_MCA = os.environ.get("LLVM_MCA", "llvm-mca-19")
 # The cores, and which instructions they have.
-CORES = {"neoverse-n1": {"fmla", "smlal", "sdot"}, "neoverse-v1": {"fmla", "smlal", "sdot", "bfdot"},
-         "neoverse-n2": {"fmla", "smlal", "sdot", "bfdot"}, "neoverse-v2": {"fmla", "smlal", "sdot", "bfdot"},
+CORES = {"neoverse-n1": {"fmla", "smlal", "sdot"}, "neoverse-v1": {"fmla", "smlal", "sdot", "bfdot", "smmla"},
+         "neoverse-n2": {"fmla", "smlal", "sdot", "bfdot", "smmla"}, "neoverse-v2": {"fmla", "smlal", "sdot", "bfdot", "smmla"},
          "tsv110": {"fmla", "smlal", "sdot"}}
-MULTIPLIES = {"fmla": "fmla", "bfdot": "bfdot", "sdot": "sdot", "smlal": "smlal", "smlal2": "smlal"}
+MULTIPLIES = {"fmla": "fmla", "bfdot": "bfdot", "sdot": "sdot", "smmla": "smmla", "smlal": "smlal",
+              "smlal2": "smlal"}
 # Independent ones, as a bound: more accumulators than any core has units times latency.
 INDEPENDENT = {"fmla": "fmla v{0}.4s, v30.4s, v31.s[0]", "bfdot": "bfdot v{0}.4s, v30.8h, v31.8h",
-               "sdot": "sdot v{0}.4s, v30.16b, v31.16b", "smlal": "smlal v{0}.4s, v30.4h, v31.4h"}
+               "sdot": "sdot v{0}.4s, v30.16b, v31.16b",
+               "smmla": "smmla v{0}.4s, v30.16b, v31.16b", "smlal": "smlal v{0}.4s, v30.4h, v31.4h"}
 ACCUMULATORS = 24
 LEAST_MULTIPLIES = 8  # in a loop that is worth a line
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
@@ -109,7 +111,7 @@ def innermost_loops(function, instructions):
 def modelled_cycles(assembly, core):
     """@return cycles of one turn of a loop, by llvm-mca"""
     turns = 400
-    done = subprocess.run([LLVM_MCA, "-march=aarch64", f"-mcpu={core}", "-mattr=+dotprod,+bf16,+fullfp16",
+    done = subprocess.run([LLVM_MCA, "-march=aarch64", f"-mcpu={core}", "-mattr=+dotprod,+bf16,+i8mm,+fullfp16",
                            f"-iterations={turns}"], input=assembly, capture_output=True, text=True, check=False)
     cycles = re.search(r"^Total Cycles:\s+(\d+)$", done.stdout, re.MULTILINE)
     if not cycles:

@@ -13,8 +13,8 @@ namespace fa::bench {
 [[nodiscard]] double MeasureFmaPeakGflops(int threads, Isa isa, double seconds = 0.1, double round_seconds = 1e-3);
 
 /// The peak with which a computation on `dtype` is compared: tile products for bf16 and int8 at avx512_amx, bf16 dot
-/// products for bf16 at avx512_bf16 and neon_bf16, int8 dot products for int8 from avx512_vnni and neon_dotprod on,
-/// otherwise f32 multiply-adds, because inputs of that type are widened.
+/// products for bf16 at avx512_bf16 and neon_bf16, int8 dot products for int8 from avx512_vnni and neon_dotprod on
+/// (products of int8 matrices at neon_bf16), otherwise f32 multiply-adds, because inputs of that type are widened.
 [[nodiscard]] double MeasurePeakGflops(int threads, Isa isa, DType dtype, double seconds = 0.1,
                                        double round_seconds = 1e-3);
 

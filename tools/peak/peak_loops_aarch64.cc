@@ -47,6 +47,15 @@ void RunSdot(int64_t iterations) {
                : FA_CLOBBERS);
 }
 
+#define FA_SMMLA(n) ".inst 0x4e98a700 + " #n "\n\t"  // smmla vN.4s, v24.16b, v24.16b
+void RunSmmla(int64_t iterations) {
+  constexpr uint32_t kFourBytes = 0x01020304;
+  asm volatile("dup v24.4s, %w[bytes]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_SMMLA)
+               : [n] "+r"(iterations)
+               : [bytes] "r"(kFourBytes)
+               : FA_CLOBBERS);
+}
+
 }  // namespace
 
 PeakLoop F32Loop(Isa /*isa*/) { return {RunFmla, kAccumulators * 4 * 2}; }
@@ -56,6 +65,7 @@ PeakLoop Bf16Loop(Isa isa) {
 }
 
 PeakLoop Int8Loop(Isa isa) {
+  if (Includes(isa, Isa::kNeonBf16)) return {RunSmmla, kAccumulators * 32 * 2};
   return Includes(isa, Isa::kNeonDotprod) ? PeakLoop{RunSdot, kAccumulators * 16 * 2} : F32Loop(isa);
 }
 

@@ -23,6 +23,7 @@
 #define FA_INT8_KERNELS_AVX2
 #define FA_INT8_KERNELS_NEON
 #define FA_INT8_KERNELS_NEON_DOTPROD
+#define FA_INT8_KERNELS_NEON_BF16
 #define FA_INT8_KERNELS_PORTABLE
 
 namespace fa::core::kernels {
@@ -213,11 +214,13 @@ const Int8Table& DescribedInt8Kernels(Isa isa) {
                          avx512_vnni = Int8TableOf(Isa::kAvx512Vnni, 4, 8),
                          avx512_amx = Int8TableOf(Isa::kAvx512Amx, 4, 1),
                          amx_emulated = Int8TableOf(Isa::kAmxEmulated, 4, 1), neon = Int8TableOf(Isa::kNeon, 2, 6),
-                         neon_dotprod = Int8TableOf(Isa::kNeonDotprod, 4, 6);
+                         neon_dotprod = Int8TableOf(Isa::kNeonDotprod, 4, 6),
+                         neon_bf16 = Int8TableOf(Isa::kNeonBf16, 4, 8);
   if (isa == Isa::kAmxEmulated) return amx_emulated;
   if (Includes(isa, Isa::kAvx512Amx)) return avx512_amx;
   if (Includes(isa, Isa::kAvx512Vnni)) return avx512_vnni;
   if (Includes(isa, Isa::kAvx2)) return avx2;
+  if (Includes(isa, Isa::kNeonBf16)) return neon_bf16;
   if (Includes(isa, Isa::kNeonDotprod)) return neon_dotprod;
   return Includes(isa, Isa::kNeon) ? neon : portable;
 }

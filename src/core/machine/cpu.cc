@@ -34,7 +34,7 @@ constexpr uint64_t kXcr0Tiles = 0x60000;                        // tile configur
 // Bits of Linux' asm/hwcap.h for aarch64.
 constexpr uint64_t kHwcapAsimd = 1u << 1;
 constexpr uint64_t kHwcapAsimdDotprod = 1u << 20;
-constexpr uint64_t kHwcap2Bf16 = 1u << 14;
+constexpr uint64_t kHwcap2I8mmBf16 = 1u << 13 | 1u << 14;
 #if defined(__aarch64__)
 constexpr uint64_t kHwcapCpuid = 1u << 11;  // the kernel answers reads of identification registers
 #endif
@@ -83,7 +83,7 @@ CpuFeatureWords ReadCpuFeatureWords() {
 Isa HighestIsa(const CpuFeatureWords& words) {
   if (Has(words.hwcap, kHwcapAsimd)) {
     if (!Has(words.hwcap, kHwcapAsimdDotprod)) return Isa::kNeon;
-    return Has(words.hwcap2, kHwcap2Bf16) ? Isa::kNeonBf16 : Isa::kNeonDotprod;
+    return Has(words.hwcap2, kHwcap2I8mmBf16) ? Isa::kNeonBf16 : Isa::kNeonDotprod;
   }
   const bool avx2 = Has(words.xcr0, kXcr0Ymm) && Has(words.leaf1_ecx, kLeaf1Fma | kLeaf1F16c | kLeaf1Osxsave) &&
                     Has(words.leaf7_ebx, kLeaf7Avx2);

@@ -46,9 +46,9 @@ constexpr StripLine kStripLines[] = {
 #undef FA_FEW_ROW_KERNELS
 };
 constexpr bool HasPasses(std::string_view level, int64_t width) {
-  const std::string_view f32 = level == "avx512_vnni" || level == "avx512_amx" ? "avx512"
-                               : level == "neon_dotprod"                       ? "neon"
-                                                                               : level;
+  const std::string_view f32 = level == "avx512_vnni" || level == "avx512_amx"   ? "avx512"
+                               : level == "neon_dotprod" || level == "neon_bf16" ? "neon"
+                                                                                 : level;
   return std::any_of(std::begin(kStripLines), std::end(kStripLines),
                      [&](const StripLine& line) { return line.level == f32 && line.width == width; });
 }

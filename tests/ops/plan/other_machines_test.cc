@@ -231,7 +231,7 @@ std::vector<Call> Calls() {
       {"prompt int8",
        [=](Context* c) { return Prompt(prompt, kI8, c); },
        {"i8_6x12_neon_dotprod", "i8_6x4_neon_dotprod"},
-       {"i8_6x12_neon_dotprod", "i8_6x4_neon_dotprod"},
+       {"i8_8x12_neon_bf16", "i8_8x4_neon_bf16"},
        {"i8_32x32_avx512_amx"},
        {"i8_8x32_avx512_vnni"}},
       {"decode f32, 4 heads per head of keys",

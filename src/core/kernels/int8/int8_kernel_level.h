@@ -28,6 +28,9 @@ const Int8Table& Int8();
 namespace neon_dotprod {
 const Int8Table& Int8();
 }
+namespace neon_bf16 {
+const Int8Table& Int8();
+}
 }  // namespace fa::core::kernels
 
 #endif  // FA_CORE_KERNELS_INT8_KERNEL_LEVEL_H_

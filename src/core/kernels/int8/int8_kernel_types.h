@@ -30,7 +30,8 @@ struct Int8Kernels {
                  float* row_max);
 
   /// p = 2^(factor * (s - row_max)), row_sum = sum p, and in place of s, p8 = min(rint(quant * p), limit) in groups
-  /// along the keys, the last one padded with 0. quant >= 0, limit <= 128; a row_max of -inf counts as 0.
+  /// along the keys (or by pairs of groups), the last one padded with 0. quant >= 0, limit <= 128; a row_max of -inf
+  /// counts as 0.
   void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
 
   /// o[column][lane] = sum_key v[key][column] * p8[key][lane]; keys <= kInt8ProductKeys, from the panel's first on.
@@ -54,12 +55,13 @@ struct Int8Table {
   int64_t group;    ///< elements of a word
   int64_t columns;  ///< of a block of the panel of V
 
-  /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8], of 8 rows at the end too,
-  /// as the level's `scores` wants it; start[row] = the value at which the score of that key starts. Rows of one panel
-  /// may be packed from multiples of 8.
+  /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8] or pairs of words of pairs
+  /// of rows, of 8 rows at the end too, as the level's `scores` wants it; start[row] = the value at which the score of
+  /// that key starts. Rows of one panel may be packed from multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start);
-  /// panel[block][group of keys][column]: the rows in groups along the keys, in blocks of `columns` columns, both
-  /// padded with 0. @param v_stride  words from one block to the next
+  /// panel[block][group of keys][column], or the same by pairs of groups, of two at the end too: the rows in groups
+  /// along the keys, in blocks of `columns` columns, both padded with 0. @param v_stride  words from one block to the
+  /// next
   void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel);
   /// y = saturate(rint(x * scale + offset)), a NaN -128.
   void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y);

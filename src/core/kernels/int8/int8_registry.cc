@@ -13,6 +13,7 @@ const Int8Table& Int8KernelsFor(Isa isa) {
   if (Includes(isa, Isa::kAvx512Vnni)) return avx512_vnni::Int8();
   if (Includes(isa, Isa::kAvx2)) return avx2::Int8();
 #elif defined(__aarch64__)
+  if (Includes(isa, Isa::kNeonBf16)) return neon_bf16::Int8();
   if (Includes(isa, Isa::kNeonDotprod)) return neon_dotprod::Int8();
   if (Includes(isa, Isa::kNeon)) return neon::Int8();
 #endif
