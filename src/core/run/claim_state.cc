@@ -64,24 +64,37 @@ int32_t ClaimState::Next(int worker) {
 ClaimState::Released ClaimState::Complete(int32_t task, int worker) {
   Released released;
   if (!has_edges_) return released;
-  int32_t first = kNone, last = kNone;
   const auto begin = graph_.successor_begin.begin() + task;
-  for (int64_t e = begin[0]; e < begin[1]; ++e) {
-    const int32_t successor = graph_.successors[static_cast<size_t>(e)];
-    if (!TakeToken(successor)) continue;
-    if (released.next == kNone) {
-      released.next = successor;
-    } else {
-      if (first == kNone) {
-        first = successor;
-      } else {
-        queued_after_[last].store(successor, std::memory_order_relaxed);
-      }
-      last = successor;
-      ++released.queued;
+  const auto count = static_cast<size_t>(begin[1] - begin[0]);
+  released.queued = Release({graph_.successors.data() + begin[0], count}, worker, &released.next);
+  return released;
+}
+
+int ClaimState::Open(int32_t gate, int worker) {
+  assert(gate >= 0 && gate < graph_.gates());
+  const auto begin = graph_.gate_begin.begin() + gate;
+  const auto count = static_cast<size_t>(begin[1] - begin[0]);
+  return Release({graph_.gate_tasks.data() + begin[0], count}, worker, nullptr);
+}
+
+int ClaimState::Release(std::span<const int32_t> tasks, int worker, int32_t* first_released) {
+  int queued = 0;
+  int32_t first = kNone, last = kNone;
+  for (const int32_t task : tasks) {
+    if (!TakeToken(task)) continue;
+    if (first_released != nullptr && *first_released == kNone) {
+      *first_released = task;
+      continue;
     }
+    if (first == kNone) {
+      first = task;
+    } else {
+      queued_after_[last].store(task, std::memory_order_relaxed);
+    }
+    last = task;
+    ++queued;
   }
-  if (first == kNone) return released;
+  if (first == kNone) return queued;
   std::atomic<int32_t>& queue = ranges_[Leader(worker)].queue;
   int32_t head = queue.load(std::memory_order_relaxed);
   do {
@@ -89,7 +102,7 @@ ClaimState::Released ClaimState::Complete(int32_t task, int worker) {
     // Sequentially consistent, as the load in HasQueued: a worker that leaves and a worker that queues must not miss
     // each other.
   } while (!queue.compare_exchange_weak(head, first, std::memory_order_seq_cst, std::memory_order_relaxed));
-  return released;
+  return queued;
 }
 
 bool ClaimState::HasQueued() const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/task_graph.h"
 
@@ -35,6 +36,8 @@ class ClaimState {
   [[nodiscard]] int32_t Next(int worker);
   /// Reports that `worker` has run `task`.
   [[nodiscard]] Released Complete(int32_t task, int worker);
+  /// Opens gate `gate`. Returns how many tasks became available to all workers.
+  [[nodiscard]] int Open(int32_t gate, int worker);
   /// Some task is queued: a worker that found nothing should look again.
   [[nodiscard]] bool HasQueued() const;
 
@@ -54,6 +57,9 @@ class ClaimState {
   [[nodiscard]] int64_t Steal(int worker, bool same_node);
   [[nodiscard]] int32_t PopQueued(int leader);
   [[nodiscard]] int32_t PopQueuedElsewhere(int leader);
+  /// Takes a token from each of the tasks and queues those whose last it was. Returns how many.
+  /// @param first_released  not null: gets the first of them, which is not queued
+  [[nodiscard]] int Release(std::span<const int32_t> tasks, int worker, int32_t* first_released);
   /// Takes one token from the task; true when it was the last.
   [[nodiscard]] bool TakeToken(int32_t task);
   [[nodiscard]] int Leader(int worker) const;
