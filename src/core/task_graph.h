@@ -28,6 +28,10 @@ struct TaskGraph {
   /// All workers claim from the front of one list: worker 0's range holds every position, the others are empty, and
   /// it is never cut. For graphs whose edges, not ranges, decide who can run (the backward).
   bool shared_claims = false;
+  /// Tasks that became ready behind the claims are taken in claim order, not the latest first: where others, outside,
+  /// wait for the earlier ones. Claim order is then that of the tasks' ids (`order` is empty).
+  bool earliest_first = false;
+
   /// Arrival gates: what tasks wait for that comes from outside, such as a message. The tasks gate_tasks[gate_begin[g]]
   /// up to gate_begin[g + 1] wait until gate g is opened (ArrivalGates, core/run/executor.h), once per run; it counts as
   /// one of their predecessors. A graph with gates has the three lists of edges, even if there is no edge.

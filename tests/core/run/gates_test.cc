@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <random>
@@ -97,6 +98,7 @@ TEST_P(GatesTest, RunTheirTasksOnceAfterTheyOpenInAnyOrder) {
       }
     }
     AddGates(graph, waiting);
+    graph.earliest_first = graph.order.empty() && seed % 2 == 0;
     std::vector<int32_t> order(waiting.size());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
@@ -240,6 +242,38 @@ TEST_P(GatesTest, PollsUntilWhatTasksMakeHasBeenSent) {
   gates.is_done = [&] { return sent_all; };
   EXPECT_TRUE(executor_->RunWithGates(graph, TaskFunction(run_task), state.get(), gates).ok());
   EXPECT_EQ(round, kRounds);
+}
+
+// All tasks wait for the gate, so all have been claimed before it opens.
+TEST_P(GatesTest, TakeTheEarliestTaskFirstIfAsked) {
+  TaskGraph graph = FlatGraph(50, 4);
+  graph.range_begin = {0, 50};  // one worker
+  graph.earliest_first = true;
+  std::vector<int32_t> all(50);
+  std::iota(all.begin(), all.end(), 0);
+  std::shuffle(all.begin(), all.end(), std::mt19937_64(7));
+  AddGates(graph, {{all.begin(), all.begin() + 20}, {all.begin() + 20, all.end()}});
+  const StateMemory state(graph);
+  std::vector<int32_t> ran;
+  std::mutex mutex;
+  auto run_task = [&](int32_t task, int) {
+    const std::lock_guard lock(mutex);
+    ran.push_back(task);
+  };
+  Gates gates;
+  gates.poll = [&](GateOpener& opener) {
+    if (gates.polls == 3) {
+      opener.Open(1);
+      opener.Open(0);
+    }
+    return Status::Ok();
+  };
+  gates.is_done = [&] { return gates.polls >= 3; };
+  EXPECT_TRUE(executor_->RunWithGates(graph, TaskFunction(run_task), state.get(), gates).ok());
+  EXPECT_EQ(ran.size(), 50u);
+  if (executor_->workers() == 1) {
+    EXPECT_TRUE(std::is_sorted(ran.begin(), ran.end()));
+  }
 }
 
 TEST_P(GatesTest, GraphsOfNoTaskAndOfOne) {
