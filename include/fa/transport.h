@@ -38,8 +38,8 @@ class FA_API Transport {
     *done = true;
     return Wait(request);
   }
-  /// Whether Test does not wait. If it waits, a call over ranks computes one step after the other and waits for messages
-  /// between them; else messages arrive while tasks run.
+  /// Whether Test does not wait. If it waits, a call over ranks computes one step after the other and waits for
+  /// messages between them; else messages arrive while tasks run.
   [[nodiscard]] virtual bool CanTest() const { return false; }
   /// all = `mine` of rank 0, then of rank 1 ...: `mine` is as long on every rank. Collective.
   [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;

@@ -33,8 +33,8 @@ struct TaskGraph {
   bool earliest_first = false;
 
   /// Arrival gates: what tasks wait for that comes from outside, such as a message. The tasks gate_tasks[gate_begin[g]]
-  /// up to gate_begin[g + 1] wait until gate g is opened (ArrivalGates, core/run/executor.h), once per run; it counts as
-  /// one of their predecessors. A graph with gates has the three lists of edges, even if there is no edge.
+  /// up to gate_begin[g + 1] wait until gate g is opened (ArrivalGates, core/run/executor.h), once per run; it counts
+  /// as one of their predecessors. A graph with gates has the three lists of edges, even if there is no edge.
   std::vector<int64_t> gate_begin;  ///< gates + 1 entries; empty: none
   std::vector<int32_t> gate_tasks;
 
@@ -42,9 +42,7 @@ struct TaskGraph {
   std::vector<int16_t> range_node;
 
   [[nodiscard]] bool has_edges() const { return !successors.empty() || !gate_tasks.empty(); }
-  [[nodiscard]] int32_t gates() const {
-    return gate_begin.empty() ? 0 : static_cast<int32_t>(gate_begin.size()) - 1;
-  }
+  [[nodiscard]] int32_t gates() const { return gate_begin.empty() ? 0 : static_cast<int32_t>(gate_begin.size()) - 1; }
   [[nodiscard]] int workers() const { return static_cast<int>(range_begin.size()) - 1; }
   [[nodiscard]] int32_t TaskAt(int64_t position) const {
     assert(position >= 0 && position < task_count);

@@ -2,6 +2,7 @@
 #define FA_CORE_GRAPH_RUN_H_
 
 #include <atomic>
+#include <chrono>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -67,6 +68,7 @@ class GraphRun {
     const kernels::TileScope tiles;
     try {
       int32_t task = ClaimState::kNone;
+      int64_t idle = 0;  // polls since the last task
       for (;;) {
         if (const int queued = Poll(worker, gates); queued > 0) on_queued(queued);
         if (failure_.failed()) return;
@@ -76,9 +78,10 @@ class GraphRun {
             if (opened_ != gates_) failure_.Keep(Status::Internal("a gate of the graph has stayed closed"));
             return;
           }
-          std::this_thread::yield();
+          WaitToPoll(idle++);
           continue;
         }
+        idle = 0;
         run_task_(task, worker);
         const ClaimState::Released released = claims_.Complete(task, worker);
         if (released.queued > 0) on_queued(released.queued);
@@ -95,6 +98,13 @@ class GraphRun {
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
 
  private:
+  /// Between polls of a thread without a task. After some time it sleeps: where ranks are more than cores, others need
+  /// the core to send what it waits for.
+  static void WaitToPoll(int64_t idle) {
+    constexpr int64_t kYields = 256;
+    if (idle < kYields) return std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   /// Returns how many tasks became available.
   int Poll(int worker, ArrivalGates& gates) {
     class Opener final : public GateOpener {

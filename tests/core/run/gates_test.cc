@@ -308,14 +308,13 @@ std::unique_ptr<Executor> MakeThreads() {
   return std::make_unique<test::ThreadExecutor>(kWorkers);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GatesTest,
-                         testing::Values(ExecutorCase{"Serial",
-                                                      [] { return std::unique_ptr<Executor>(new SerialExecutor); }},
-                                         ExecutorCase{"Flow1", MakeFlow<1>}, ExecutorCase{"Flow2", MakeFlow<2>},
-                                         ExecutorCase{"Flow4", MakeFlow<4>},
-                                         ExecutorCase{"FlowOnTwoNodes", MakeTwoNodes},
-                                         ExecutorCase{"Threads3", MakeThreads<3>}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, GatesTest,
+    testing::Values(ExecutorCase{"Serial", [] { return std::unique_ptr<Executor>(new SerialExecutor); }},
+                    ExecutorCase{"Flow1", MakeFlow<1>}, ExecutorCase{"Flow2", MakeFlow<2>},
+                    ExecutorCase{"Flow4", MakeFlow<4>}, ExecutorCase{"FlowOnTwoNodes", MakeTwoNodes},
+                    ExecutorCase{"Threads3", MakeThreads<3>}),
+    [](const auto& info) { return info.param.name; });
 
 // Nothing can run before the gate opens, so every worker has left by then.
 TEST(FlowExecutorGates, WakeEveryWorker) {

@@ -14,7 +14,8 @@
 namespace fa::test {
 
 struct ThreadRanks::Hub {
-  Hub(int count, bool can_test) : ranks(count), tests(can_test), gathered(static_cast<size_t>(count)), state(static_cast<size_t>(count)) {}
+  Hub(int count, bool can_test)
+      : ranks(count), tests(can_test), gathered(static_cast<size_t>(count)), state(static_cast<size_t>(count)) {}
 
   struct Parcel {
     std::span<const std::byte> bytes;
