@@ -23,7 +23,7 @@ import reference
 import results as store
 import rounds
 from cases import SETS, select
-from peers.client import PEERS, Peer, PeerError, why_missing
+from peers.client import KINDS, PEERS, Peer, PeerError, why_missing
 from torch_install import offer_torch, why_unusable
 
 # Pause between two peers: threads of the previous one may spin for some milliseconds.
@@ -32,9 +32,12 @@ ROUND_SECONDS = 0.25
 
 
 class Driver:
-    def __init__(self, args, threads, log):
-        self.args, self.threads, self.log = args, threads, log
-        self.peers = {name: Peer(name, args.build, threads, log) for name in args.peers}
+    def __init__(self, args, threads, log, vendor):
+        self.args, self.threads, self.log, self.vendor = args, threads, log, vendor
+        self.peers = {name: self.start(name) for name in args.peers}
+
+    def start(self, name):
+        return Peer(name, self.args.build, self.threads, self.log, self.vendor)
 
     def close(self):
         for peer in self.peers.values():
@@ -50,7 +53,7 @@ class Driver:
         """Starts a peer again after it died or failed."""
         print(f"  {error}", file=sys.stderr)
         self.peers[name].close()
-        self.peers[name] = Peer(name, self.args.build, self.threads, self.log)
+        self.peers[name] = self.start(name)
 
     def measure(self, case):
         """@return the entry of the case in the results"""
@@ -199,31 +202,41 @@ def parse_arguments():
     return args
 
 
-def leave_out_missing(args):
-    """Says which peers are not there, and removes them from args.peers."""
-    if "torch" in args.peers:
+def leave_out_missing(args, vendor):
+    """Removes the peers that are not there from args.peers. @return why, by their names"""
+    left_out = {}
+    with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
+    if with_torch:
         offer_torch()
     for name in list(args.peers):
-        if reason := why_unusable() if name == "torch" else why_missing(name, args.build):
+        if reason := (why_unusable() if name in with_torch else None) or why_missing(name, args.build, vendor):
             print(f"{name} is left out: {reason}", file=sys.stderr)
             args.peers.remove(name)
+            left_out[name] = reason.replace(sys.executable, "this Python").replace(os.getcwd() + os.sep, "")
     if "fa" not in args.peers:
         raise SystemExit("compare: build the target fa_peer first, see benchmarks/README.md")
+    return left_out
 
 
 def main():
     args = parse_arguments()
     begin = time.monotonic()
-    leave_out_missing(args)
+    described = machine.describe()
+    left_out = leave_out_missing(args, described["vendor"])
     results = store.load(args.out)
-    results["machine"] = machine.describe()
+    if results["cases"] and not machine.is_same(results["machine"], described):
+        raise SystemExit(f"compare: {args.out} has results of another machine ({results['machine']['cpu']}); "
+                         "name another file with --out")
+    results["machine"] = described
+    results.setdefault("left_out", {}).update(left_out)
     chosen = [case for count in args.threads for case in select(args.sets, count, args.only)]
     chosen = list({case.key: case for case in chosen}.values())
     left = [case for case in chosen if args.again or not store.is_done(results, case, args.peers)]
     print(f"{len(left)} of {len(chosen)} cases to measure")
+    os.makedirs(os.path.dirname(os.path.abspath(args.out)), exist_ok=True)
     with open(args.out + ".log", "a", encoding="utf-8") as log:
         for threads in sorted({case.threads for case in left}):
-            driver = Driver(args, threads, log)
+            driver = Driver(args, threads, log, described["vendor"])
             try:
                 if not run_cases(args, results, driver, [case for case in left if case.threads == threads], begin):
                     print("Budget spent; run again to go on.")

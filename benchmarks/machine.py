@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import time
 
 from rounds import CpuUse
@@ -34,19 +35,51 @@ def cpu_use(pids):
     return CpuUse(busy * TICK, own * TICK, time.monotonic())
 
 
-def cpu_name():
-    for line in read("/proc/cpuinfo").splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
+# Families and models of x86 by the name of their cores: clouds call all of AMD's CPUs "AMD EPYC".
+MICROARCHITECTURES = {
+    ("AuthenticAMD", 25): (((0x00, 0x0F), "Zen 3"), ((0x10, 0x1F), "Zen 4"), ((0x20, 0x5F), "Zen 3"),
+                           ((0x60, 0x7F), "Zen 4"), ((0xA0, 0xAF), "Zen 4")),
+    ("AuthenticAMD", 26): (((0x00, 0x7F), "Zen 5"),),
+    ("GenuineIntel", 6): (((85, 85), "Skylake-SP or Cascade Lake"), ((106, 106), "Ice Lake-SP"),
+                          ((143, 143), "Sapphire Rapids"), ((207, 207), "Emerald Rapids"),
+                          ((173, 174), "Granite Rapids")),
+}
+
+
+def parse_fields(cpuinfo):
+    """The fields of the first CPU in the text of /proc/cpuinfo."""
+    pairs = (line.split(":", 1) for line in cpuinfo.split("\n\n", 1)[0].splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def microarchitecture(fields):
+    """The name of the cores, or None for those that MICROARCHITECTURES does not know."""
+    try:
+        known, model = MICROARCHITECTURES[fields["vendor_id"], int(fields["cpu family"])], int(fields["model"])
+    except (KeyError, ValueError):
+        return None
+    return next((name for (first, last), name in known if first <= model <= last), None)
+
+
+def folder_of(description):
+    """The name of the folder for results of a CPU: "amd-epyc-zen-4"."""
+    words = " ".join(filter(None, (description["cpu"], description.get("microarchitecture"))))
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm|c)\)", " ", words.lower())).strip("-")
+
+
+def is_same(description, other):
+    """Whether figures of two machines may lie in one file: equal CPUs, as many of them, equal instructions."""
+    return all(description.get(name) == other.get(name) for name in ("cpu", "microarchitecture", "cpus", "instructions"))
 
 
 def describe():
-    lines = read("/proc/cpuinfo").splitlines()
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "").split()  # x86-64, aarch64
+    fields = parse_fields(read("/proc/cpuinfo"))
+    flags = (fields.get("flags") or fields.get("Features", "")).split()  # x86-64, aarch64
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm")
     return {
-        "cpu": cpu_name(),
+        "cpu": fields.get("model name", platform.machine()),
+        "microarchitecture": microarchitecture(fields),
+        "vendor": fields.get("vendor_id", ""),
         "cpus": len(os.sched_getaffinity(0)),
         "instructions": [flag for flag in wanted if flag in flags],
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),

@@ -7,9 +7,12 @@ from cases import DECODE, SHAPES
 from drawing import plt
 from results import NAMES, chosen, entries_of, fraction, peers_of
 
-COLORS = {"fa": "#0b6e4f", "torch": "#e4572e", "onnxruntime": "#4f86c6", "onednn": "#8e6bbf", "naive": "#b0b0b0"}
+COLORS = {"fa": "#0b6e4f", "torch": "#f2a88f", "torch_mkl": "#e4572e", "flex": "#c9a227", "zentorch": "#8c3a1f",
+          "onnxruntime": "#4f86c6", "onednn": "#8e6bbf", "openvino": "#2f9fb5", "ggml": "#556b2f", "naive": "#b0b0b0"}
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y",
          "grid.color": "#e6e6e6", "axes.axisbelow": True, "figure.dpi": 110, "legend.frameon": False}
+
+MOST_IN_A_LINE = 7  # entries of a legend
 
 
 def bars(axes, pairs, title):
@@ -54,8 +57,9 @@ def by_shape(results, operation):
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in names]
     handles.append(plt.Line2D([], [], color="black", linewidth=1))
     labels = [*(NAMES[name] for name in names), "peak of multiply-adds, same run"]
-    figure.legend(handles, labels, loc="upper center", ncol=len(handles))
-    figure.tight_layout(rect=(0, 0, 1, 0.94 if lines > 1 else 0.88))
+    legend_lines = 1 + (len(handles) > MOST_IN_A_LINE)
+    figure.legend(handles, labels, loc="upper center", ncol=-(-len(handles) // legend_lines))
+    figure.tight_layout(rect=(0, 0, 1, 1 - legend_lines * (0.05 if lines > 1 else 0.1)))
     return figure
 
 

@@ -3,7 +3,8 @@
 
     report.py build/benchmarks/results.json docs/benchmarks
 
-Writes README.md and .png files into the folder, and a copy of the results. Plots need matplotlib.
+Writes README.md and .png files into a folder in docs/benchmarks that is named by the CPU, with a copy of the results, and
+the list of all CPUs, docs/benchmarks/README.md. Plots need matplotlib.
 """
 
 import argparse
@@ -11,24 +12,20 @@ import os
 import shutil
 import sys
 
+import index
+import machine
+import peer_facts
 import plots
 import results as store
 from cases import DECODE, SHAPES, headline
 from drawing import plt
 from results import NAMES, chosen, entries_of, fraction, peers_of
 
-OTHERS = tuple(name for name in NAMES if name != "fa")
-
 
 def table(header, rows):
     """A Markdown table: the first column is left-aligned, the others right."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-def best_other(entry):
-    """GFLOP/s of the fastest peer, or None."""
-    return max((rate for name in OTHERS if (rate := store.gflops(entry, name))), default=None)
 
 
 def rate_text(entry, name):
@@ -40,8 +37,8 @@ def rate_text(entry, name):
 
 
 def ratio_text(entry):
-    other, own = best_other(entry), store.gflops(entry, "fa")
-    return f"{own / other:.2f}" if other and own else "–"
+    ratio = store.ratio_to_best(entry)
+    return f"{ratio:.2f}" if ratio else "–"
 
 
 def shape_text(case):
@@ -124,6 +121,20 @@ def scaling_table(results):
     return table(["case", "threads", "fa against 1 thread", "peak against 1 thread", "ratio"], rows)
 
 
+def operators_table(operators):
+    """Rates of fa and of PyTorch in chunks."""
+    rows = []
+    for key, entry in operators.items():
+        name, dtype, threads = key.rsplit("/", 2)
+        if "by" not in entry:
+            rows.append([name, dtype, threads, "–", "wrong" if "wrong" in entry else "–", "–", "–"])
+            continue
+        rates = {by: [entry["work"] / entry["by"][by][which] * 1e-9 for which in ("best", "median")] for by in ("fa", "torch")}
+        texts = [f"{best:.{1 if best < 100 else 0}f} ({middle:.{1 if best < 100 else 0}f})" for best, middle in rates.values()]
+        rows.append([name, dtype, threads, entry["unit"], *texts, f"{rates['fa'][0] / rates['torch'][0]:.2f}"])
+    return table(["operator", "type", "threads", "unit", "fa", "PyTorch in chunks", "fa / PyTorch"], rows)
+
+
 def checks_text(results):
     """What the check against double found, peer by peer."""
     worst, wrong = {}, []
@@ -140,16 +151,14 @@ def checks_text(results):
 
 
 def machine_text(results):
-    machine = results["machine"]
+    of = results["machine"]
     dates = sorted({entry["date"] for entry in results["cases"].values()})
     peers = [peer for entry in results["cases"].values() for peer in entry["peers"].values()]
     counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
-    known = [(NAMES[name], results["versions"][name]["version"]) for name in NAMES if name in results["versions"]]
-    # The version of OpenBLAS contains its name and its build options.
-    versions = ", ".join(f"{name} {version.split(' NO_')[0].removeprefix('OpenBLAS ')}" for name, version in known)
+    versions = ", ".join(peer_facts.build_text(name, about) for name in NAMES if (about := results["versions"].get(name)))
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return (f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, {machine['system']}; "
-            f"{', '.join(machine['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
+    return (f"{index.cpu_text(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, {of['system']}; "
+            f"{', '.join(of['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
             "away because other programs were busy.")
 
 
@@ -187,6 +196,12 @@ def sections_of(results):
         yield f"Cost against S: forward, f32, 2 heads of 128, {most} threads", milliseconds_table(lengths)
     if any(True for _ in scaling_rows(results)):
         yield "Threads", scaling_table(results)
+    if operators := results.get("operators"):
+        yield "Other operators", (
+            "Best (median). No library has these as one call; benchmarks/operator_cases.py has them in PyTorch, cut into chunks "
+            "of the size that was the fastest in a trial, with MKL unlocked on AMD.\n\n" + operators_table(operators))
+    if text := peer_facts.peers_text(results):
+        yield "Peers", text
     yield "Checks", checks_text(results)
     if text := missing_text(results, most):
         yield "Not measured", text
@@ -203,8 +218,8 @@ PLOTS = {
 
 def document(results, drawn):
     """The text of the page. @param drawn  names of the files of the plots"""
-    parts = ["# fa and its peers",
-             "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is "
+    parts = [f"# fa and its peers: {index.cpu_text(results['machine'])}",
+             "Written by benchmarks/report.py; [benchmarks/README.md](../../../benchmarks/README.md) says how it is "
              "measured and how to repeat it.",
              machine_text(results)]
     parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in drawn]
@@ -216,7 +231,8 @@ def document(results, drawn):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results")
-    parser.add_argument("folder")
+    parser.add_argument("folder", help="that of all CPUs")
+    parser.add_argument("--name", help="of the CPU's folder, where two machines with CPUs of one name are kept apart")
     parser.add_argument("--tables-only", action="store_true", help="no plots, no matplotlib")
     args = parser.parse_args()
     results = store.load(args.results)
@@ -224,13 +240,18 @@ def main():
         sys.exit(f"report: {args.results} has no cases")
     if plt is None and not args.tables_only:
         sys.exit("report: plots need matplotlib; --tables-only does without")
-    os.makedirs(args.folder, exist_ok=True)
-    drawn = [] if args.tables_only else plots.draw_all(results, args.folder)
-    with open(os.path.join(args.folder, "README.md"), "w", encoding="utf-8") as file:
+    folder = os.path.join(args.folder, args.name or machine.folder_of(results["machine"]))
+    copy = os.path.join(folder, "results.json")
+    there = store.load(copy)
+    if there["cases"] and not machine.is_same(there["machine"], results["machine"]):
+        sys.exit(f"report: {copy} has results of another machine; choose a name with --name")
+    os.makedirs(folder, exist_ok=True)
+    drawn = [] if args.tables_only else plots.draw_all(results, folder)
+    with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(document(results, drawn))
-    copy = os.path.join(args.folder, "results.json")
     if os.path.abspath(copy) != os.path.abspath(args.results):
         shutil.copyfile(args.results, copy)
+    index.write(args.folder)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import os
 from cases import SHAPES, Case
 
 FORMAT = 1
-NAMES = {"fa": "fa", "torch": "PyTorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "naive": "OpenBLAS, naive"}
+NAMES = {"fa": "fa", "torch": "PyTorch", "torch_mkl": "PyTorch, MKL unlocked", "flex": "flex_attention",
+         "zentorch": "zentorch", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "openvino": "OpenVINO",
+         "ggml": "ggml", "naive": "OpenBLAS, naive"}
 
 
 def load(path):
@@ -50,6 +52,17 @@ def gflops(entry, peer, which="best"):
 def fraction(entry):
     """Which part of the peak of the same run fa reaches."""
     return gflops(entry, "fa") / entry["peak_gflops"]
+
+
+def best_other(entry):
+    """GFLOP/s of the fastest peer, or None."""
+    return max((rate for name in NAMES if name != "fa" and (rate := gflops(entry, name))), default=None)
+
+
+def ratio_to_best(entry):
+    """How many times the rate of the fastest peer fa has, or None."""
+    other, own = best_other(entry), gflops(entry, "fa")
+    return own / other if other and own else None
 
 
 def entries_of(results):

@@ -6,47 +6,91 @@ import os
 import shutil
 import subprocess
 import sys
-
-PYTHON_PEERS = {"torch": "torch_peer.py", "onnxruntime": "onnxruntime_peer.py"}
-NATIVE_PEERS = {"fa": "fa_peer", "onednn": "onednn_peer", "naive": "naive_peer"}
-PEERS = (*NATIVE_PEERS, *PYTHON_PEERS)
+from dataclasses import dataclass
 
 
-REQUIRES = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnx")}
+
+@dataclass(frozen=True)
+class Kind:
+    """How a peer is started."""
+
+    program: str  # in this folder if it ends in .py, else in the build folder
+    arguments: tuple = ()
+    modules: tuple = ()  # that its Python imports
+    unlocks_mkl: bool = False  # whether it runs with MKL's fast kernels on a CPU that is not of Intel
+
+
+KINDS = {
+    "fa": Kind("fa_peer"),
+    "onednn": Kind("onednn_peer"),
+    "naive": Kind("naive_peer"),
+    "torch": Kind("torch_peer.py", modules=("torch",)),
+    "torch_mkl": Kind("torch_peer.py", modules=("torch",), unlocks_mkl=True),
+    "flex": Kind("torch_peer.py", ("flex",), modules=("torch",)),
+    "zentorch": Kind("torch_peer.py", ("zentorch",), modules=("torch", "zentorch")),
+    "openvino": Kind("openvino_peer.py", modules=("openvino",)),
+    "ggml": Kind("ggml_peer.py", modules=("libggml",)),
+    "onnxruntime": Kind("onnxruntime_peer.py", modules=("onnxruntime", "onnx")),
+}
+PEERS = tuple(KINDS)
+# Not started where MKL is not locked: they would measure another peer twice.
+ONLY_UNLOCKED = ("torch_mkl",)
+LOCKED_VENDOR = "AuthenticAMD"
 
 
 class PeerError(Exception):
     """A peer cannot be started, died, or answered with an error."""
 
 
+def is_python(kind):
+    return kind.program.endswith(".py")
+
+
 def command_of(name, build):
     """The command line that starts a peer. @param build  build folder of the C++ peers"""
-    if name in PYTHON_PEERS:
-        return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), PYTHON_PEERS[name])]
-    return [os.path.join(os.path.abspath(build), "benchmarks", NATIVE_PEERS[name])]
+    kind = KINDS[name]
+    if is_python(kind):
+        here = os.path.dirname(os.path.abspath(__file__))
+        return [sys.executable, os.path.join(here, kind.program), *kind.arguments]
+    return [os.path.join(os.path.abspath(build), "benchmarks", kind.program), *kind.arguments]
 
 
-def why_missing(name, build):
-    """What a peer lacks to be started, or None."""
-    if name in NATIVE_PEERS:
+def unlocking_library(build):
+    """What makes MKL take its fast kernels, to be preloaded."""
+    return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
+
+
+def why_missing(name, build, vendor):
+    """What a peer lacks to be started, or None. @param vendor  of the CPU, as /proc/cpuinfo has it"""
+    kind = KINDS[name]
+    if not is_python(kind):
         program = command_of(name, build)[0]
         return None if shutil.which(program) else f"{program} is not built"
-    missing = [module for module in REQUIRES[name] if importlib.util.find_spec(module) is None]
-    return f"no module {' and '.join(missing)} for {sys.executable}" if missing else None
+    missing = [module for module in kind.modules if importlib.util.find_spec(module) is None]
+    if missing:
+        return f"no module {' and '.join(missing)} for {sys.executable}"
+    if name in ONLY_UNLOCKED and vendor != LOCKED_VENDOR:
+        return "MKL takes its fast kernels on this CPU"
+    if kind.unlocks_mkl and vendor == LOCKED_VENDOR and not os.path.exists(unlocking_library(build)):
+        return f"{unlocking_library(build)} is not built"
+    return None
 
 
 class Peer:
-    def __init__(self, name, build, threads, log):
-        """Starts the peer. @param log  a file for what the peer writes to standard error"""
+    def __init__(self, name, build, threads, log, vendor="", variables=None):
+        """Starts the peer. @param log  a file for what the peer writes to standard error  @param vendor  of the CPU
+        @param variables  for its environment"""
         self.name = name
         cpus = sorted(os.sched_getaffinity(0))[:threads]
         # Every library's thread pool gets this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        environment = {**os.environ, **{pool: str(threads) for pool in pools}}
+        environment = {**os.environ, **{pool: str(threads) for pool in pools}, **(variables or {})}
         # PyPI's oneDNN runs CPU code through an OpenCL driver that comes with it, but that it does not find by itself.
         libraries = os.path.join(sys.prefix, "lib")
         if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):
             environment |= {"OCL_ICD_FILENAMES": driver, "LD_LIBRARY_PATH": libraries}
+        if KINDS[name].unlocks_mkl and vendor == LOCKED_VENDOR:
+            environment["LD_PRELOAD"] = unlocking_library(build)
         self.process = subprocess.Popen(command_of(name, build), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=log, env=environment, text=True,
                                         preexec_fn=lambda: os.sched_setaffinity(0, cpus))

@@ -76,7 +76,8 @@ class Problem {
     const Result<Plan> plan = bench_.backward ? AnyPlan(PlanFlashAttentionGrad(backward_, case_.options, &context_))
                                               : AnyPlan(PlanFlashAttention(forward_, case_.options, &context_));
     ThrowUnlessOk(plan.status());
-    return {{"kernels", plan->info().kernels}, {"flops", plan->info().flops}};
+    const PlanInfo& info = plan->info();
+    return {{"kernels", info.kernels}, {"flops", info.flops}, {"block_q", info.block_q}, {"block_k", info.block_k}};
   }
 
  private:
@@ -129,7 +130,7 @@ class FaPeer : public Peer {
   void Release() override { problem_.reset(); }
 
   /// "peak": GFLOP/s of the type's multiply-adds over `seconds`, in rounds of `round`. "bandwidth": GB/s read from
-  /// memory. "plan": kernels and kept FLOPs of the case.
+  /// memory. "plan": kernels, kept FLOPs and tile of the case.
   json Answer(const json& request) override {
     const std::string what = request.at("do");
     if (what == "plan") return problem_->Kernels();

@@ -1,8 +1,13 @@
-// oneDNN's graph API as a peer: the scaled-dot-product pattern, which it compiles into one fused kernel. The peer
-// passes 256 query rows at a time, which is as fast as all rows at once or faster; with a causal mask oneDNN then need
-// not compute the keys after a chunk, which it computes for all rows at once.
+// oneDNN's graph API as a peer: the scaled-dot-product pattern, which it compiles into one fused kernel. The peer cuts
+// the query rows into chunks, so that with a causal mask oneDNN need not compute the keys after a chunk, which it
+// computes for all rows at once. Which chunk is the fastest depends on the case: all of kChunkRows and the whole are
+// tried, and the fastest is what is measured.
+
+#include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,6 +16,7 @@
 #include <oneapi/dnnl/dnnl_graph.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check/element.h"
@@ -28,7 +34,10 @@ using Dim = logical_tensor::dim;
 using DimList = logical_tensor::dims;
 using Type = logical_tensor::data_type;
 
-constexpr int64_t kChunkRows = 256;
+constexpr std::array<int64_t, 3> kChunkRows = {128, 256, 512};
+// Each chunk size is tried so long after a first call, and at least kMinTries times.
+constexpr double kTrySeconds = 0.1;
+constexpr int kMinTries = 2;
 
 Type TypeOf(DType dtype) {
   switch (dtype) {
@@ -92,7 +101,6 @@ class ChunkKernel {
     op mask(2, op::kind::Add, {scaled, mask_}, {kept}, "mask");
     op softmax(3, op::kind::SoftMax, {masked_ ? kept : scaled}, {p}, "softmax");
     softmax.set_attr<int64_t>(op::attr::axis, -1);
-    softmax.set_attr<std::string>(op::attr::mode, "inf_as_zero");
     op product(4, op::kind::MatMul, {p, v_}, {out_}, "product");
     graph whole(engine.get_kind());
     whole.add_op(multiply);
@@ -109,10 +117,10 @@ class ChunkKernel {
     kernel_ = partitions[0].compile(inputs_, {out_}, engine);
   }
 
-  struct Operands {
+  struct Pointers {
     char *q, *k, *v, *scale, *mask, *out;
   };
-  void Run(dnnl::stream& stream, const Operands& at) {
+  void Run(dnnl::stream& stream, const Pointers& at) {
     std::vector<tensor> inputs = {{q_, engine_, at.q}, {k_, engine_, at.k}, {scale_, engine_, at.scale}};
     if (masked_) inputs.emplace_back(mask_, engine_, at.mask);
     inputs.emplace_back(v_, engine_, at.v);
@@ -129,48 +137,29 @@ class ChunkKernel {
   compiled_partition kernel_;
 };
 
-class OneDnnPeer : public Peer {
+/// Tensors of a case. A row of scores always keeps a key.
+struct Operands {
+  Memory q, k, v, out, scale;
+};
+
+/// The case in chunks of a number of query rows.
+class ChunkedAttention {
  public:
-  nlohmann::json About() override {
-    const dnnl_version_t& version = *dnnl_version();
-    return {{"version", std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-                            std::to_string(version.patch)}};
+  ChunkedAttention(const dnnl::engine& engine, const PeerCase& bench, const Sizes& sizes, int64_t chunk_rows)
+      : engine_(engine), bench_(bench), sizes_(sizes), chunk_rows_(chunk_rows) {
+    for (int64_t row = 0; row < bench.sq; row += chunk_rows) AddChunk(row, std::min(chunk_rows, bench.sq - row));
   }
 
-  void Prepare(const PeerCase& bench) override {
-    Release();
-    if (bench.backward) throw Unsupported("no fused backward");
-    if (bench.mask != "full" && bench.mask != "causal") throw Unsupported("mask " + bench.mask);
-    bench_.emplace(bench);
-    sizes_ = {bench.batch, bench.heads_kv, bench.heads / bench.heads_kv, bench.d};
-    const tool::Tensor q = bench.Load("q"), k = bench.Load("k"), v = bench.Load("v");
-    q_.emplace(engine_, q), k_.emplace(engine_, k), v_.emplace(engine_, v);
-    out_.emplace(engine_, q.array.size_bytes());
-    scale_.emplace(engine_, SizeOf(bench.dtype));
-    check::StoreElement(scale_->data(), bench.dtype, 0, 1 / std::sqrt(static_cast<float>(bench.d)));
-    for (int64_t row = 0; row < bench.sq; row += kChunkRows) AddChunk(row, std::min(kChunkRows, bench.sq - row));
-  }
-
-  void Call() override {
+  void Run(dnnl::stream& stream, const Operands& at) {
     for (const Chunk& chunk : chunks_) {
-      const int64_t offset = chunk.row * sizes_.d * static_cast<int64_t>(SizeOf(bench_->dtype));
-      chunk.kernel->Run(stream_, {q_->data() + offset, k_->data(), v_->data(), scale_->data(),
-                                  chunk.mask ? chunk.mask->data() : nullptr, out_->data() + offset});
+      const int64_t offset = chunk.row * sizes_.d * static_cast<int64_t>(SizeOf(bench_.dtype));
+      chunk.kernel->Run(stream, {at.q.data() + offset, at.k.data(), at.v.data(), at.scale.data(),
+                                 chunk.mask ? chunk.mask->data() : nullptr, at.out.data() + offset});
     }
-    stream_.wait();
+    stream.wait();
   }
 
-  void SaveResults() override {
-    tool::Tensor out = tool::NewTensor(bench_->dtype, {bench_->batch, bench_->heads, bench_->sq, bench_->d});
-    std::memcpy(out.array.bytes(), out_->data(), out_->bytes());
-    bench_->Save("out", out);
-  }
-
-  void Release() override {
-    chunks_.clear();
-    kernels_.clear();
-    for (auto* memory : {&q_, &k_, &v_, &out_, &scale_}) memory->reset();
-  }
+  [[nodiscard]] int64_t chunk_rows() const { return chunk_rows_; }
 
  private:
   struct Chunk {
@@ -180,17 +169,17 @@ class OneDnnPeer : public Peer {
   };
 
   void AddChunk(int64_t row, int64_t rows) {
-    const bool causal = bench_->mask == "causal";
-    const int64_t keys = causal ? bench_->sk - bench_->sq + row + rows : bench_->sk;
+    const bool causal = bench_.mask == "causal";
+    const int64_t keys = causal ? bench_.sk - bench_.sq + row + rows : bench_.sk;
     std::unique_ptr<ChunkKernel>& kernel = kernels_[{rows, keys}];
-    if (!kernel) kernel = std::make_unique<ChunkKernel>(engine_, *bench_, sizes_, rows, keys);
+    if (!kernel) kernel = std::make_unique<ChunkKernel>(engine_, bench_, sizes_, rows, keys);
     Chunk chunk = {row, kernel.get(), nullptr};
     if (causal) {
-      chunk.mask = std::make_unique<Memory>(engine_, static_cast<size_t>(rows * keys) * SizeOf(bench_->dtype));
+      chunk.mask = std::make_unique<Memory>(engine_, static_cast<size_t>(rows * keys) * SizeOf(bench_.dtype));
       for (int64_t i = 0; i < rows; ++i) {
         for (int64_t j = 0; j < keys; ++j) {
           const bool kept = j <= keys - rows + i;
-          check::StoreElement(chunk.mask->data(), bench_->dtype, i * keys + j,
+          check::StoreElement(chunk.mask->data(), bench_.dtype, i * keys + j,
                               kept ? 0.0f : -std::numeric_limits<float>::infinity());
         }
       }
@@ -198,13 +187,94 @@ class OneDnnPeer : public Peer {
     chunks_.push_back(std::move(chunk));
   }
 
+  dnnl::engine engine_;
+  const PeerCase bench_;
+  const Sizes sizes_;
+  int64_t chunk_rows_;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<ChunkKernel>> kernels_;
+  std::vector<Chunk> chunks_;
+};
+
+/// In words, the threads that oneDNN was built for. Intel's and LLVM's OpenMP have a function that GNU's has not.
+std::string RuntimeName(const dnnl_version_t& version) {
+  switch (version.cpu_runtime) {
+    case DNNL_RUNTIME_OMP: return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";
+    case DNNL_RUNTIME_SEQ: return "sequential";
+    case DNNL_RUNTIME_TBB: return "TBB";
+    case DNNL_RUNTIME_THREADPOOL: return "threadpool";
+    case DNNL_RUNTIME_SYCL: return "SYCL";
+    default: return "runtime " + std::to_string(version.cpu_runtime);
+  }
+}
+
+class OneDnnPeer : public Peer {
+ public:
+  nlohmann::json About() override {
+    const dnnl_version_t& version = *dnnl_version();
+    return {{"version",
+             std::to_string(version.major) + "." + std::to_string(version.minor) + "." + std::to_string(version.patch)},
+            {"runtime", RuntimeName(version)}};
+  }
+
+  void Prepare(const PeerCase& bench) override {
+    Release();
+    if (bench.backward) throw Unsupported("no fused backward");
+    if (bench.mask != "full" && bench.mask != "causal") throw Unsupported("mask " + bench.mask);
+    bench_.emplace(bench);
+    const Sizes sizes = {bench.batch, bench.heads_kv, bench.heads / bench.heads_kv, bench.d};
+    const tool::Tensor q = bench.Load("q"), k = bench.Load("k"), v = bench.Load("v");
+    operands_.emplace(Operands{
+        {engine_, q}, {engine_, k}, {engine_, v}, {engine_, q.array.size_bytes()}, {engine_, SizeOf(bench.dtype)}});
+    check::StoreElement(operands_->scale.data(), bench.dtype, 0, 1 / std::sqrt(static_cast<float>(bench.d)));
+    double least = std::numeric_limits<double>::infinity();
+    TryChunks(sizes, bench.sq, least);
+    for (const int64_t rows : kChunkRows) {
+      if (rows < bench.sq) TryChunks(sizes, rows, least);
+    }
+  }
+
+  void Call() override { attention_->Run(stream_, *operands_); }
+
+  std::string Note() override {
+    const int64_t rows = attention_->chunk_rows();
+    return rows == bench_->sq ? "whole" : "chunks of " + std::to_string(rows) + " rows";
+  }
+
+  void SaveResults() override {
+    tool::Tensor out = tool::NewTensor(bench_->dtype, {bench_->batch, bench_->heads, bench_->sq, bench_->d});
+    std::memcpy(out.array.bytes(), operands_->out.data(), operands_->out.bytes());
+    bench_->Save("out", out);
+  }
+
+  void Release() override {
+    attention_.reset();
+    operands_.reset();
+  }
+
+ private:
+  /// Keeps the chunks of `rows` rows if a call takes less than `least` seconds, which it then lowers.
+  void TryChunks(const Sizes& sizes, int64_t rows, double& least) {
+    using Clock = std::chrono::steady_clock;
+    auto attention = std::make_unique<ChunkedAttention>(engine_, *bench_, sizes, rows);
+    attention->Run(stream_, *operands_);
+    double spent = 0, best = std::numeric_limits<double>::infinity();
+    for (int tries = 0; tries < kMinTries || spent < kTrySeconds; ++tries) {
+      const Clock::time_point begin = Clock::now();
+      attention->Run(stream_, *operands_);
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      best = std::min(best, seconds);
+      spent += seconds;
+    }
+    if (best >= least) return;
+    least = best;
+    attention_ = std::move(attention);
+  }
+
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
   std::optional<PeerCase> bench_;
-  Sizes sizes_ = {};
-  std::optional<Memory> q_, k_, v_, out_, scale_;
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<ChunkKernel>> kernels_;
-  std::vector<Chunk> chunks_;
+  std::optional<Operands> operands_;
+  std::unique_ptr<ChunkedAttention> attention_;
 };
 
 }  // namespace

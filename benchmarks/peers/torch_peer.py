@@ -1,16 +1,71 @@
-"""PyTorch's scaled_dot_product_attention as a peer, restricted to its flash kernel; the backward is autograd's."""
+"""PyTorch's attention as a peer: torch_peer.py [KERNEL]. The kernels are flash (scaled_dot_product_attention restricted
+to its flash kernel; the default), flex (flex_attention, compiled) and zentorch (AMD's operator); the backward is
+autograd's."""
+
+import sys
 
 import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from worker import Unsupported, serve
 
+KERNEL = sys.argv[1] if len(sys.argv) > 1 else "flash"
+if KERNEL == "zentorch":
+    import zentorch  # the others must run without its changes to PyTorch
+
+
+def flash(case, q, k, v):
+    """@return a function of no arguments that is the call"""
+    # Older versions have the kernel but not this parameter.
+    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    if case["mask"] not in ("full", "causal"):
+        raise Unsupported(f"mask {case['mask']} in the flash kernel")
+
+    def call():
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return scaled_dot_product_attention(q, k, v, is_causal=case["mask"] == "causal", **grouped)
+
+    return call
+
+
+def flex(case, q, k, v):
+    if case["operation"] == "backward":
+        raise Unsupported("no backward on CPUs")
+    torch.compiler.reset()
+    compiled = torch.compile(flex_attention, dynamic=False)
+    if case["mask"] == "full":
+        return lambda: compiled(q, k, v)
+    offset = case["sk"] - case["sq"]
+    back = case["sk"] if case["mask"] == "causal" else int(case["mask"].removeprefix("window"))
+
+    def kept(_batch, _head, row, key):
+        return (key <= row + offset) & (key >= row + offset - back)
+
+    blocks = create_block_mask(kept, None, None, case["sq"], case["sk"], device="cpu")
+    return lambda: compiled(q, k, v, block_mask=blocks, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def zen(case, q, k, v):
+    if case["mask"] not in ("full", "causal"):
+        raise Unsupported(f"mask {case['mask']}")
+    if case["operation"] == "backward":
+        raise Unsupported("no backward")
+    if q.shape[1] != k.shape[1]:
+        k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))  # the operator takes equal heads
+    causal = case["mask"] == "causal"
+    return lambda: torch.ops.zentorch.zentorch_sdpa(q, k, v, 0.0, causal)[0]
+
+
+KERNELS = {"flash": flash, "flex": flex, "zentorch": zen}
+
 
 class TorchPeer:
     def about(self):
-        return {"version": torch.__version__, "isa": torch.backends.cpu.get_cpu_capability()}
+        facts = {"version": torch.__version__, "isa": torch.backends.cpu.get_cpu_capability()}
+        return facts | ({"version": zentorch.__version__} if KERNEL == "zentorch" else {})
 
     def load(self, name):
         array = np.load(f"{self.case['folder']}/{name}.npy")
@@ -21,33 +76,33 @@ class TorchPeer:
     def save(self, name, tensor):
         dense = tensor.detach().contiguous()
         array = dense.view(torch.int16).numpy().view(np.uint16) if self.case["dtype"] == "bf16" else dense.numpy()
-        np.save(f"{self.case['folder']}/{name}.npy", array)
+        heads, rows = ("heads_kv", "sk") if name in ("dk", "dv") else ("heads", "sq")
+        np.save(f"{self.case['folder']}/{name}.npy", array.reshape([self.case[size] for size in ("batch", heads, rows, "d")]))
+
+    def load_queries(self, name):
+        """Rows of query heads. Without a mask, those that share a key head are the rows of one: no operator then needs to
+        know of groups, and decoding multiplies matrices."""
+        rows = self.load(name)
+        return rows.flatten(1, 2).unflatten(1, (self.case["heads_kv"], -1)) if self.case["mask"] == "full" else rows
 
     def prepare(self, case):
         self.release()
-        if case["mask"] not in ("full", "causal"):
-            raise Unsupported(f"mask {case['mask']} in the flash kernel")
         torch.set_num_threads(case["threads"])
         self.case = case
         self.backward = case["operation"] == "backward"
-        self.inputs = [self.load(name).requires_grad_(self.backward) for name in ("q", "k", "v")]
-        self.causal = case["mask"] == "causal"
-        # Older versions have the kernel but not this parameter.
-        self.grouped = {"enable_gqa": True} if case["heads"] != case["heads_kv"] else {}
+        inputs = (self.load_queries("q"), self.load("k"), self.load("v"))
+        self.inputs = [tensor.requires_grad_(self.backward) for tensor in inputs]
+        self.forward = KERNELS[KERNEL](case, *self.inputs)
         if self.backward:
             self.out = self.forward()
-            self.d_out = self.load("d_out")
-
-    def forward(self):
-        q, k, v = self.inputs
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return scaled_dot_product_attention(q, k, v, is_causal=self.causal, **self.grouped)
+            self.d_out = self.load_queries("d_out")
 
     def call(self):
         if self.backward:
             self.gradients = torch.autograd.grad(self.out, self.inputs, self.d_out, retain_graph=True)
         else:
-            self.out = self.forward()
+            with torch.no_grad():
+                self.out = self.forward()
 
     def save_results(self):
         if self.backward:
@@ -57,7 +112,7 @@ class TorchPeer:
             self.save("out", self.out)
 
     def release(self):
-        self.inputs = self.out = self.d_out = self.gradients = None
+        self.inputs = self.forward = self.out = self.d_out = self.gradients = None
 
 
 if __name__ == "__main__":

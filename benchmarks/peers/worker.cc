@@ -44,6 +44,7 @@ json Reply(Peer& peer, const json& request) {
   if (what == "about") return peer.About();
   if (what == "prepare") {
     peer.Prepare(PeerCase(request));
+    if (const std::string note = peer.Note(); !note.empty()) return {{"ok", true}, {"note", note}};
   } else if (what == "check") {
     peer.Call();
     peer.SaveResults();

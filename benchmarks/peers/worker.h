@@ -40,6 +40,8 @@ class Peer {
   virtual nlohmann::json About() = 0;
   /// Reads the inputs and replaces the previous case. For a backward, runs the forward. Throws Unsupported.
   virtual void Prepare(const PeerCase& prepared) = 0;
+  /// What the peer chose for the case, in a few words; empty where there was no choice.
+  virtual std::string Note() { return {}; }
   /// The call that is timed.
   virtual void Call() = 0;
   /// Writes out.npy, or dq.npy, dk.npy and dv.npy.

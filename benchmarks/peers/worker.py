@@ -3,7 +3,8 @@ on standard output. peers/worker.cc is the same in C++.
 
     {"do": "about"}                         -> {"version": ...}
     {"do": "prepare", <case>, "folder": F}  -> {"ok": true} or {"unsupported": why}; reads F/q.npy and so on, replaces
-                                               the case before; for a backward it runs the forward
+                                               the case before; for a backward it runs the forward; may add
+                                               "note": what the peer chose for the case
     {"do": "check"}                         -> {"ok": true}; one call, whose results become F/out.npy, or dq, dk and dv
     {"do": "time", "seconds": S}            -> {"seconds": [one per call, ...]} for about S seconds, at least one call
     {"do": "release"}                       -> {"ok": true}

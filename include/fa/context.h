@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "fa/export.h"
 #include "fa/status.h"
@@ -124,6 +125,20 @@ class FA_API Context {
   explicit Context(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// Runs calls on the threads of the program's OpenMP runtime instead of the library's own, from now on and in all
+/// contexts. OpenMP's threads spin for some milliseconds after a parallel region (`OMP_WAIT_POLICY`), and the library's
+/// threads then find no core; a program whose other operators use OpenMP, as PyTorch's do, shares its threads. The bits
+/// of results stay the same. `fa.torch` calls this with PyTorch's runtime (docs/threads.md).
+///
+/// One thread of the program has them, the first that calls, until it ends. The library's own threads run all other
+/// calls: of another number of threads than OpenMP's, on several NUMA nodes, inside a parallel region, of a forked
+/// child, and for a while after OpenMP's threads came late because other processes have the cores.
+/// @param runtime  the runtime's shared library, which the process must have loaded, by its soname or path:
+///                 "libgomp.so.1". Empty: the library's own threads again
+/// @return false, and nothing changes, if the process has not loaded that library, or was forked without exec;
+/// kInvalidArgument if it has no function GOMP_parallel (GNU's, LLVM's and Intel's runtimes have it)
+[[nodiscard]] FA_API Result<bool> ShareOpenMpThreads(std::string_view runtime);
 
 }  // namespace fa
 

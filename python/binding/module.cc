@@ -74,6 +74,12 @@ nb::tuple Reduced(const nb::object& self) {
   return nb::make_tuple(partial(self.type(), **SettingsOf(nb::cast<const Context&>(self))), nb::make_tuple());
 }
 
+bool ShareOpenMpThreads(const std::string& runtime) {
+  const Result<bool> shared = fa::ShareOpenMpThreads(runtime);
+  Raise(shared.status());
+  return *shared;
+}
+
 void BindContext(nb::module_& module) {
   nb::class_<Context>(module, "Context", nb::is_weak_referenceable(),
                       "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
@@ -109,6 +115,7 @@ NB_MODULE(_fa, module) {
   for (const char* name : fa::kOperatorNames) operators.append(name);
   module.attr("OPERATORS") = nb::tuple(operators);
   fa::python::BindContext(module);
+  module.def("share_openmp_threads", &fa::python::ShareOpenMpThreads, "runtime"_a);
   fa::python::BindMask(module);
   fa::python::BindAttention(module);
   fa::python::BindDecode(module);

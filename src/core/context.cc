@@ -8,6 +8,7 @@
 #include "core/machine/cpu.h"
 #include "core/machine/proven_isa.h"
 #include "core/run/guarded_call.h"
+#include "core/run/openmp_team.h"
 
 namespace fa {
 namespace {
@@ -65,7 +66,7 @@ Status Context::Impl::CheckRuns() const {
 }
 
 std::string Context::Impl::Describe() const {
-  const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note] = settings_;
+  const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note, tuned_tiles] = settings_;
   std::string text = plans_only ? "cpu: another machine, for plans only\n" : "cpu: " + core::CpuName() + "\n";
   text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
 #if defined(__x86_64__)
@@ -85,6 +86,10 @@ std::string Context::Impl::Describe() const {
   text += std::string("accumulation: ") +
           (accumulation == Accumulation::kDeterministic ? "deterministic" : "atomic-free") + "\n";
   if (portable_blas) text += "portable products: OpenBLAS\n";
+  if (tuned_tiles.block_q > 0 || tuned_tiles.block_k > 0) {
+    text += "tiles by FA_TUNED_TILES: " + std::to_string(tuned_tiles.block_q) + " rows, " +
+            std::to_string(tuned_tiles.block_k) + " keys; 0: the planner's\n";
+  }
   if (!status_.ok()) text += "unusable: " + status_.message() + "\n";
   return text;
 }
@@ -146,5 +151,9 @@ Accumulation Context::accumulation() const { return impl_->settings().accumulati
 NumaPolicy Context::numa() const { return impl_->settings().numa; }
 const std::string& Context::isa_note() const { return impl_->settings().isa_note; }
 std::string Context::Describe() const { return impl_->Describe(); }
+
+Result<bool> ShareOpenMpThreads(std::string_view runtime) {
+  return core::GuardedCall("the name of the OpenMP runtime", [&] { return core::OpenMpTeam::Share(runtime); });
+}
 
 }  // namespace fa

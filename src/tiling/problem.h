@@ -46,6 +46,9 @@ struct Machine {
   int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
+  /// Rows and keys of a tile instead of those that the rules choose, for benchmarks/tune.py; 0: the rules'. They are
+  /// cut to what a rule could choose.
+  int64_t tuned_block_q = 0, tuned_block_k = 0;
 };
 
 }  // namespace fa::tiling

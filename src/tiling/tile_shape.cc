@@ -146,10 +146,19 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 }  // namespace
 
+int64_t TunedBlockQ(const Machine& machine) {
+  const int64_t strip = machine.strip_rows;
+  return std::clamp(machine.tuned_block_q / strip, int64_t{1}, (kFullBlockQ + strip - 1) / strip) * strip;
+}
+
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
   assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ where the machine is one of a level
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
+  if (machine.tuned_block_q > 0) shape.block_q = TunedBlockQ(machine);
+  if (machine.tuned_block_k > 0) {
+    shape.block_k = std::clamp(machine.tuned_block_k / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
+  }
 
   std::array<char, 160> reason{};
   const auto kib = [&](int64_t rows) { return static_cast<long long>(rows * RowBytes(problem) >> 10); };

@@ -28,6 +28,9 @@ struct TileShape {
   std::string reason;  ///< in words, for Describe()
 };
 
+/// machine.tuned_block_q in whole strips, at most what the rules choose.
+[[nodiscard]] int64_t TunedBlockQ(const Machine& machine);
+
 [[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling

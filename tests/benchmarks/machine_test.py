@@ -17,6 +17,27 @@ class ParseTest(unittest.TestCase):
         self.assertEqual(machine.parse_process_ticks(stat), 1122)
 
 
+    def test_cores_are_named_by_family_and_model(self):
+        text = "processor : 0\nvendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\n\nprocessor : 1\nmodel : 1\n"
+        fields = machine.parse_fields(text)
+        self.assertEqual(machine.microarchitecture(fields), "Zen 4")
+        self.assertEqual(machine.microarchitecture({**fields, "model": "1"}), "Zen 3")
+        self.assertIsNone(machine.microarchitecture({**fields, "vendor_id": "Another"}))
+        self.assertIsNone(machine.microarchitecture({"processor": "0"}))
+
+
+class FolderTest(unittest.TestCase):
+    def test_a_folder_has_the_name_of_the_cpu(self):
+        self.assertEqual(machine.folder_of({"cpu": "Intel(R) Xeon(R) Processor"}), "intel-xeon-processor")
+        self.assertEqual(machine.folder_of({"cpu": "AMD EPYC", "microarchitecture": "Zen 4"}), "amd-epyc-zen-4")
+
+    def test_machines_are_the_same_by_cpu_count_and_instructions(self):
+        one = {"cpu": "A", "microarchitecture": None, "cpus": 2, "instructions": ["avx2"], "memory_gb": 8}
+        self.assertTrue(machine.is_same(one, {**one, "memory_gb": 9}))
+        for name, value in (("cpu", "B"), ("microarchitecture", "Zen 4"), ("cpus", 4), ("instructions", [])):
+            self.assertFalse(machine.is_same(one, {**one, name: value}))
+
+
 class ReadTest(unittest.TestCase):
     def test_own_work_is_seen(self):
         before = machine.cpu_use([os.getpid()])

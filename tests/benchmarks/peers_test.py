@@ -5,11 +5,14 @@ import math
 import os
 import random
 import struct
+import subprocess
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from cases import make
-from peers.client import Peer, PeerError, why_missing
+from peers.client import Peer, PeerError, unlocking_library, why_missing
 
 BUILD = os.environ["FA_BUILD"]
 
@@ -115,8 +118,19 @@ class PeersTest(unittest.TestCase):
 
     def test_a_peer_that_is_not_built_is_told_of(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertIn("is not built", why_missing("fa", folder))
-        self.assertIsNone(why_missing("fa", BUILD))
+            self.assertIn("is not built", why_missing("fa", folder, ""))
+        self.assertIsNone(why_missing("fa", BUILD, ""))
+
+    def test_mkl_is_unlocked_where_it_is_locked_only(self):
+        answer = "import ctypes; print(ctypes.CDLL(None).mkl_serv_intel_cpu_true())"
+        environment = {**os.environ, "LD_PRELOAD": unlocking_library(BUILD)}
+        answered = subprocess.run([sys.executable, "-c", answer], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        self.assertEqual(answered.stdout.strip(), "1")
+        with mock.patch("importlib.util.find_spec"):  # as if PyTorch were there
+            self.assertIn("on this CPU", why_missing("torch_mkl", BUILD, "GenuineIntel"))
+            self.assertIsNone(why_missing("torch_mkl", BUILD, "AuthenticAMD"))
+            self.assertIn("is not built", why_missing("torch_mkl", "nowhere", "AuthenticAMD"))
+            self.assertIsNone(why_missing("torch", "nowhere", "AuthenticAMD"))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import cases
+import peer_facts
 import report
 import results as store
 from cases import SHAPES, make
@@ -81,6 +82,27 @@ class TableTest(unittest.TestCase):
         self.assertIn("6 rounds count, 2 were thrown away", report.machine_text(results))
 
 
+    def test_operators_are_held_against_chunks(self):
+        by = {"fa": {"best": 0.01, "median": 0.02}, "torch": {"best": 0.04, "median": 0.05}}
+        operators = {"paged decode/bf16/2": {"work": 4e9, "unit": "GB/s", "by": by},
+                     "indexer/f32/1": {"work": 1, "unit": "GFLOP/s", "wrong": "they differ"}}
+        text = report.operators_table(operators)
+        self.assertIn("| paged decode | bf16 | 2 | GB/s | 400 (200) | 100 (80) | 4.00 |", text)
+        self.assertIn("| indexer | f32 | 1 | – | wrong | – | – |", text)
+
+    def test_peers_are_told_with_their_builds_and_choices(self):
+        results = collection(*((case_of(shape), {"fa": peer(1), "onednn": {**peer(2), "note": note}}, 400)
+                               for shape, note in (("A", "whole"), ("B", "chunks of 128 rows"), ("C", "whole"))))
+        results["versions"]["onednn"] = {"version": "3.13.2", "runtime": "SYCL"}
+        results["left_out"] = {"onednn": "not now", "torch_mkl": "no library"}
+        text = peer_facts.peers_text(results)
+        self.assertIn("- **oneDNN 3.13.2 (SYCL)**: ", text)
+        self.assertIn("Cases: chunks of 128 rows 1, whole 2. This is PyPI's SYCL build", text)
+        self.assertIn("- **PyTorch, MKL unlocked** was not measured: no library.", text)
+        self.assertNotIn("not now", text)
+        results["versions"]["onednn"]["runtime"] = "libgomp"
+        self.assertNotIn("SYCL", peer_facts.peers_text(results))
+
     def test_what_is_missing_is_listed_until_all_is_there(self):
         some = collection((case_of("B"), {"fa": peer(1)}, 400))
         self.assertIn("- forward f32, full: A, C, D, E, F, G, H\n", report.missing_text(some, 2))
@@ -88,19 +110,52 @@ class TableTest(unittest.TestCase):
         self.assertIsNone(report.missing_text(every, 2))
 
 
+def save_some(path, **of_machine):
+    """Results of two cases on a machine."""
+    results = collection((case_of("B"), {"fa": peer(1)}, 400), (case_of("F"), {"fa": peer(1)}, 400))
+    results["machine"] |= of_machine
+    store.save(path, results)
+
+
 class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path, self.out = os.path.join(folder.name, "in.json"), os.path.join(folder.name, "out")
+
+    def run_report(self, *arguments):
+        command = [sys.executable, "-B", report.__file__, "--tables-only", self.path, self.out, *arguments]
+        return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+
+    def read(self, *names):
+        with open(os.path.join(self.out, *names), encoding="utf-8") as file:
+            return file.read()
+
     def test_tables_need_no_matplotlib(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "in.json")
-            store.save(path, collection((case_of("B"), {"fa": peer(1)}, 400), (case_of("F"), {"fa": peer(1)}, 400)))
-            out = os.path.join(folder, "out")
-            subprocess.run([sys.executable, "-B", report.__file__, "--tables-only", path, out], check=True)
-            with open(os.path.join(out, "README.md"), encoding="utf-8") as file:
-                page = file.read()
-            self.assertIn("## Forward, f32, 2 threads", page)
-            self.assertIn("## Decode", page)
-            self.assertNotIn("png", page)
-            self.assertEqual(store.load(os.path.join(out, "results.json")), store.load(path))
+        save_some(self.path)
+        self.assertEqual(self.run_report().returncode, 0)
+        page = self.read("a-cpu", "README.md")
+        self.assertIn("## Forward, f32, 2 threads", page)
+        self.assertIn("## Decode", page)
+        self.assertNotIn("png", page)
+        self.assertEqual(store.load(os.path.join(self.out, "a-cpu", "results.json")), store.load(self.path))
+
+    def test_every_cpu_has_a_folder_and_a_line_in_the_list(self):
+        for cores in (None, "Zen 4"):
+            save_some(self.path, microarchitecture=cores)
+            self.assertEqual(self.run_report().returncode, 0)
+        self.assertEqual(sorted(os.listdir(self.out)), ["README.md", "a-cpu", "a-cpu-zen-4"])
+        self.assertIn("| [A CPU](a-cpu/README.md), 2 CPUs; avx2 | 1 | 2026-01-02 |", self.read("README.md"))
+        self.assertIn("[A CPU (Zen 4)](a-cpu-zen-4/README.md)", self.read("README.md"))
+
+    def test_results_of_another_machine_are_not_overwritten(self):
+        save_some(self.path)
+        self.run_report()
+        save_some(self.path, cpus=16)
+        self.assertIn("another machine", self.run_report().stderr)
+        self.assertEqual(store.load(os.path.join(self.out, "a-cpu", "results.json"))["machine"]["cpus"], 2)
+        self.assertEqual(self.run_report("--name", "a-cpu-16").returncode, 0)
+        self.assertIn("(a-cpu-16/README.md), 16 CPUs", self.read("README.md"))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,27 @@ int64_t BlockQ(const Sizes& sizes, const Machine& machine) {
   return ChooseTileShape(MakeProblem(sizes), machine).block_q;
 }
 
+TEST(TileShape, TunedTilesAreCutToWhatARuleCouldChoose) {
+  const AttentionProblem problem = MakeProblem({.lengths = {{4096, 4096}}, .d = 64, .dv = 64});
+  Machine machine = MakeMachine(1);
+  machine.isa = Isa::kAvx512;
+  machine.strip_rows = 48;
+  const auto shape = [&](int64_t rows, int64_t keys) {
+    machine.tuned_block_q = rows;
+    machine.tuned_block_k = keys;
+    return ChooseTileShape(problem, machine);
+  };
+  const TileShape rules = shape(0, 0);
+  EXPECT_EQ(shape(0, 100).block_q, rules.block_q);
+  EXPECT_EQ(shape(0, 100).block_k, 96);
+  EXPECT_EQ(shape(100, 0).block_q, 96);
+  EXPECT_EQ(shape(100, 0).block_k, rules.block_k);
+  EXPECT_EQ(shape(1, 1).block_q, 48);
+  EXPECT_EQ(shape(1, 1).block_k, 32);
+  EXPECT_EQ(shape(4096, 4096).block_q, 144);
+  EXPECT_EQ(shape(4096, 4096).block_k, 256);
+}
+
 TEST(TileShape, KeyBlocksShrinkWithTheHeadSize) {
   EXPECT_EQ(BlockK(64, 64, Isa::kAvx512), 256);
   EXPECT_EQ(BlockK(128, 128, Isa::kAvx512), 256);

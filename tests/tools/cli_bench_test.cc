@@ -41,15 +41,15 @@ TEST(CliBench, JsonHasEveryKeyAndConsistentNumbers) {
   EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), bytes / best);
 }
 
-TEST(CliBench, DecodeIsHeldAgainstTheReadRateOfTheMachine) {
+TEST(CliBench, DecodeIsHeldAgainstTheRateAtWhichItsMemoryIsRead) {
   const CliResult result = RunShortBench("decode --shape 2,4,2,1,600,64 --dtype bf16 --threads 1 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json bench = json::parse(result.out);
   EXPECT_EQ(bench["op"], "decode");
-  const double best = bench["seconds"]["best"], rate = bench["read_bytes_per_second"];
-  EXPECT_GT(rate, 0);
+  const double best = bench["seconds"]["best"];
+  EXPECT_GT(bench["read_bytes_per_second"].get<double>(), 0);
+  EXPECT_GT(bench["read_fraction"].get<double>(), 0);
   EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), 2.0 * 2 * 2 * 600 * 2 * 64 / best);
-  EXPECT_DOUBLE_EQ(bench["read_fraction"].get<double>(), bench["bytes_per_second"].get<double>() / rate);
 }
 
 TEST(CliBench, ChecksEveryLayoutAndMaskBeforeTiming) {

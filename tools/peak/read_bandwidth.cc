@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <new>
+#include <vector>
 
 #include "fa/context.h"
 #include "peak/peak_loops.h"
@@ -55,6 +56,27 @@ double ReadBuffer::Measure(double seconds) const {
     ReadLines(isa, pages_->data() + part_ * static_cast<size_t>(thread), part_);
   });
   return static_cast<double>(part_) * threads_ / shortest * 1e-9;
+}
+
+double MeasureReadRate(int threads, std::span<const std::span<const std::byte>> blocks, double seconds) {
+  constexpr size_t kLine = 64;
+  const Isa isa = DetectIsa();
+  const auto count = static_cast<size_t>(threads);
+  std::vector<std::span<const std::byte>> parts;  // of thread 0; the other threads' follow each
+  size_t bytes = 0;
+  for (const std::span<const std::byte> block : blocks) {
+    const size_t skip = (kLine - reinterpret_cast<uintptr_t>(block.data()) % kLine) % kLine;
+    const size_t part = block.size() <= skip ? 0 : (block.size() - skip) / count / kStep * kStep;
+    if (part == 0) continue;
+    parts.push_back(block.subspan(skip, part));
+    bytes += part * count;
+  }
+  const double shortest = ShortestRound(threads, seconds, [&](int thread) {
+    for (const std::span<const std::byte> part : parts) {
+      ReadLines(isa, part.data() + part.size() * static_cast<size_t>(thread), part.size());
+    }
+  });
+  return static_cast<double>(bytes) / shortest * 1e-9;
 }
 
 double MeasureReadBandwidth(int threads, size_t buffer_bytes, double seconds) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 namespace fa::bench {
 
@@ -27,6 +28,10 @@ class ReadBuffer {
   size_t part_;  // bytes of one thread
   std::unique_ptr<const Pages> pages_;
 };
+
+/// The same rate over memory of the caller's: `threads` threads read at once, each its part of every block. Blocks that
+/// a cache holds are read from there.
+[[nodiscard]] double MeasureReadRate(int threads, std::span<const std::span<const std::byte>> blocks, double seconds);
 
 /// The rate of one measurement with a buffer of its own.
 [[nodiscard]] double MeasureReadBandwidth(int threads, size_t buffer_bytes = kReadBufferBytes, double seconds = 0.5);

@@ -84,6 +84,9 @@ class RankedBackward:
     ) -> None: ...
     def run(self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None) -> None: ...
 
+def share_openmp_threads(runtime: str) -> bool:
+    """Runs calls on the threads of that OpenMP runtime from now on; false if it is not loaded."""
+
 def ranked_call_tags() -> int:
     """Tags of messages that a call has for itself."""
 

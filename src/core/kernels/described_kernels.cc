@@ -54,6 +54,12 @@ constexpr StripKernels Pairs(const char* name, Isa isa, int64_t width) {
   return strip;
 }
 
+constexpr StripKernels InPlace(const char* name, Isa isa, int64_t width) {
+  StripKernels strip = Pairs(name, isa, width);
+  strip.state_by_row = strip.in_place = true;
+  return strip;
+}
+
 /// Their width is that of the level's narrowest strip, which F32Table sets.
 constexpr StripKernels FewRows(const char* name, Isa isa, int64_t rows) {
   StripKernels few = Strip(name, isa, 0);
@@ -89,6 +95,12 @@ constexpr StripKernels kRowState[] = {
 #define FA_PAIR_KERNELS(level, rows, width, vectors) \
   Pairs(FA_STRIP_NAME(level, bf16, rows, width), kIsa_##level, width),
 constexpr StripKernels kPairs[] = {
+#include "core/kernels/levels/kernels.inc"
+};
+#undef FA_PAIR_KERNELS
+#define FA_PAIR_KERNELS(level, rows, width, vectors) \
+  InPlace(FA_IN_PLACE_NAME(level, bf16, rows, width), kIsa_##level, width),
+constexpr StripKernels kInPlace[] = {
 #include "core/kernels/levels/kernels.inc"
 };
 #undef FA_PAIR_KERNELS
@@ -158,6 +170,12 @@ KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
 KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
+/// The same on a level that reads the keys of few heads in place.
+KernelTable InPlaceTable(Isa isa, const KernelTable& f32) {
+  KernelTable table = PairTable(isa, f32);
+  table.heads_in_place = &LinesOf<StripKernels>(kInPlace, isa).first[table.strip_count - 1];
+  return table;
+}
 /// The strips of the tile unit.
 KernelTable TileTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, kRowsOfLanes<16, kMostPairGroup>); }
 
@@ -177,7 +195,7 @@ constexpr IndexerKernels Indexer(const char* name, Isa isa) {
 
 const KernelTable& DescribedKernels(Isa isa, DType dtype) {
   static const F32Table portable(Isa::kPortable), avx2(Isa::kAvx2), avx512(Isa::kAvx512), neon(Isa::kNeon);
-  static const KernelTable avx512_bf16 = PairTable(Isa::kAvx512Bf16, avx512.table),
+  static const KernelTable avx512_bf16 = InPlaceTable(Isa::kAvx512Bf16, avx512.table),
                            avx512_amx = TileTable(Isa::kAvx512Amx, avx512.table),
                            amx_emulated = TileTable(Isa::kAmxEmulated, portable.table),
                            neon_bf16 = PairTable(Isa::kNeonBf16, neon.table);

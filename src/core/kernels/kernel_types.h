@@ -192,6 +192,8 @@ struct StripKernels {
   void (*overlapped)(const ProductArgs* product, const SoftmaxArgs* softmax, const ScoreArgs* scores) = nullptr;
 
   bool state_by_row = false;  ///< the output state is [row][dv], with the bits of [dv][lane]
+  /// Scores and product take rows of K and V by address (RowBlock::rows) as they are, pairs too.
+  bool in_place = false;
 
   /// Rows of `width` floats that a panel of d columns takes.
   [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? CeilDiv(d, 2) : d; }
@@ -258,6 +260,9 @@ struct RowKernels {
   /// 2][column].
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
   int64_t pair_group = 2;
+  /// Optional: outer of one and then of the other, which accumulate and differ in a and b alone: c is loaded and stored
+  /// once.
+  void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;
 
   /// Rows up to a whole group.
   [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
@@ -283,6 +288,8 @@ struct KernelTable {
   const RowKernels* rows;
   /// The strips in their order once more, with the output state by rows; null: none.
   const StripKernels* row_state = nullptr;
+  /// Pairs: the narrowest strip with its state by rows, which reads keys and values in place; null: none.
+  const StripKernels* heads_in_place = nullptr;
 
   /// Whether the strips multiply bf16 pairs.
   [[nodiscard]] bool pairs() const { return strips[0].operands == Operands::kBF16Pairs; }

@@ -41,6 +41,7 @@ class ClaimState {
   [[nodiscard]] int Open(int32_t gate, int worker);
   /// Some task is queued: a worker that found nothing should look again.
   [[nodiscard]] bool HasQueued() const;
+  [[nodiscard]] bool has_edges() const { return has_edges_; }
 
  private:
   friend size_t RunStateBytes(const TaskGraph& graph);

@@ -15,6 +15,7 @@
 #include "core/machine/affinity.h"
 #include "core/run/graph_run.h"
 #include "core/run/guarded_call.h"
+#include "core/run/openmp_team.h"
 #include "core/run/scheduler.h"
 #include "core/run/serial_executor.h"
 #include "core/run/thread_allowance.h"
@@ -278,10 +279,12 @@ FlowExecutor::~FlowExecutor() { StopFlows(flows_, allowance_); }
 
 Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) {
   if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
+  GraphRun run(graph, run_task, state);
+  auto walk = [&](int worker) { run.WalkToEnd(worker); };
+  if (nodes_.size() == 1 && OpenMpTeam::Run(workers_, OpenMpTeam::Body(walk))) return run.TakeStatus();
   if (!SchedulerStarts()) return RunInOrder(graph, run_task);
   return GuardedCall("thread arena", [&] {
     Start();
-    GraphRun run(graph, run_task, state);
     run_ = &run;
     RunParallel(graph);
     return run.TakeStatus();

@@ -15,6 +15,8 @@ class ThreadAllowance;
 /// its own. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
 /// caller without oneTBB. More workers than cores are started if asked for. Arenas start with the first Run that needs
 /// them; idle threads sleep. Run never waits for a thread to come: where oneTBB has none, the caller runs every task.
+/// With one node a run is on the program's OpenMP threads instead, where it shares them (OpenMpTeam), and then it does
+/// wait for them.
 class FlowExecutor final : public Executor {
  public:
   struct Node {

@@ -93,6 +93,11 @@ class GraphRun {
   }
 
   [[nodiscard]] bool failed() const { return failure_.failed(); }
+
+  /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until no
+  /// other worker walks.
+  void WalkToEnd(int worker) noexcept;
+
   [[nodiscard]] bool HasQueued() const { return !failure_.failed() && claims_.HasQueued(); }
   /// Call it when every walk has ended.
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
@@ -128,6 +133,7 @@ class GraphRun {
   TaskFunction run_task_;
   FirstFailure failure_;
   int32_t gates_ = 0, opened_ = 0;  ///< opened_: of the thread that polls
+  std::atomic<int> walking_{0};  ///< workers inside WalkToEnd that may still free tasks
 };
 
 }  // namespace fa::core

@@ -24,13 +24,14 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
         table_(ops::KernelsOf(context, bound_.forward.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
         sparse_(bound_.forward.Problem()),
-        plan_(tiling::MakeSparseBackwardPlan(sparse_, machine_)),
+        plan_(tiling::MakeSparseBackwardPlan(sparse_, machine_,
+                                             ops::HeadsInPlace(table_, sparse_.attention.heads) != nullptr)),
         buffers_(bound_, plan_, table_, machine_.workers, workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     return FactsOf(sparse_, machine_, plan_, buffers_.sums.graph(),
-                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*few=*/false));
+                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*forward=*/false));
   }
 
   [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {

@@ -2,6 +2,7 @@
 
 #include "core/integer.h"
 #include "core/saturating.h"
+#include "ops/sparse/sparse_kernels.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -34,7 +35,9 @@ int64_t SparseBackwardBuffers::DvColumn(const tiling::SparseProblem& sparse) {
 SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists,
                                              const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
                                              const GatherShape& gather)
-    : selection(carver, lists, sparse.sequences.max_sk), panels(carver, gather) {
+    : selection(carver, lists, sparse.sequences.max_sk),
+      panels(carver, gather),
+      addresses(carver, gather, gather.block == 0 ? lists.MaxKeys(sparse.sequences.max_sk) : 0) {
   const auto& problem = sparse.attention;
   const int64_t lanes = MostLanes(plan.tile_heads), rows = RoundUp(plan.tile_heads, 2);
   const int64_t columns = problem.d + problem.d_rope;
@@ -63,6 +66,7 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
            workspace) {
   const BoundSparse& forward = bound.forward;
   const auto& problem = forward.attention.problem;
+  in_place = HeadsInPlace(table, problem.heads);
   gather = {.dtype = problem.dtype,
             .form = KeyFormOf(table.widest(), problem.dtype),
             .d = problem.d,
@@ -71,7 +75,7 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
             .shared_v = !forward.has_v,
             .natural_v = true,
             .pair_k = true,
-            .block = plan.block_k};
+            .block = in_place != nullptr ? 0 : plan.block_k};
   Carver carver(nullptr);
   static_cast<void>(SparseBackwardScratch(carver, forward.Problem(), forward.lists, plan, table, gather));
   scratch_bytes = carver.used();

@@ -24,6 +24,7 @@ struct SparseBackwardScratch {
 
   KeySelection selection;
   GatherPanels panels;
+  KeyAddresses addresses;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]
   float *shift, *delta;                        ///< per lane
   float *q, *q_rope, *d_out;                   ///< as pack_rows lays them
@@ -43,9 +44,10 @@ struct SparseBackwardBuffers {
 
   int64_t dv_column;
   KeySumTasks sums;
-  GatherShape gather;
-  size_t scratch, scratch_bytes;  ///< the latter of one worker
-  size_t row_delta = 0;           ///< f32 [tokens][heads]: Delta of every row for dsink, 0 of one without keys
+  const core::kernels::StripKernels* in_place;  ///< the kernels for tokens with few heads, or null
+  GatherShape gather;                           ///< block: 0 where those read keys in place
+  size_t scratch, scratch_bytes;                ///< the latter of one worker
+  size_t row_delta = 0;  ///< f32 [tokens][heads]: Delta of every row for dsink, 0 of one without keys
 };
 
 }  // namespace fa::ops

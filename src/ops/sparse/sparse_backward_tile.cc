@@ -1,7 +1,8 @@
 // One query token of the sparse backward: all its heads, along the vector lanes, against the keys of its list.
 //
 //   the list's keys, ascending; Q^T, dO^T and their rows packed, Delta = rowsum(dO * O)
-//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it
+//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it; with few heads
+//   and kernels of bf16 pairs read them in place
 //     for each strip of heads:
 //       S^T = K Q^T,  dP^T = V dO^T,  P^T = 2^(S^T - shift),  dS^T = P^T (dP^T - Delta)
 //       dQ^T += K^T dS^T
@@ -38,6 +39,10 @@ using tiling::Interval;
 /// Heads whose sinks' gradients are summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
+/// Two products at once keep two panels in L1, of 128 bytes per head and group of columns each. With 64 heads they take
+/// as long as one after the other, measured; with more the panels drive each other out.
+constexpr int64_t kMostHeadsOfBoth = 32;
+
 }  // namespace
 
 struct SparseBackwardTile::TokenStrip : GradStrip {
@@ -52,6 +57,7 @@ struct SparseBackwardTile::Tile {
   const SparseBackwardScratch& scratch;
   KeyPlace place;
   SelectedKeys keys;
+  KeyRows rows = {};  ///< of all keys, where they are read in place
   int64_t head_begin = 0, heads = 0;
   int64_t q_row = 0;  ///< of the tensors
   OrderedCommit::Turn& turn;
@@ -133,9 +139,14 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
               .q_row = row,
               .turn = turn,
               .last_heads = head + plan_.tile_heads >= heads};
-    FetchRuns first(scratch.runs);
-    gathered_.AddRows(tile.place, keys.span(0, plan_.block_k), first);
-    first.Fetch();
+    if (buffers_.in_place != nullptr) {
+      tile.rows = gathered_.InPlace(tile.place, keys.span(0, keys.count), scratch.addresses);
+      gathered_.FetchFirst(tile.rows, keys.count);
+    } else {
+      FetchRuns first(scratch.runs);
+      gathered_.AddRows(tile.place, keys.span(0, plan_.block_k), first);
+      first.Fetch();
+    }
     Open(tile);
     for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) Accumulate(tile, begin);
     WriteQueries(tile);
@@ -180,17 +191,21 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .softmax_max = rows_.softmax_max,
                           .softmax_sum = rows_.softmax_sum,
                           .delta_of_empty_rows = false};
-  CutGradStrips(problem, table_, rows, panels, tile.strips, [&](TokenStrip& strip) {
-    strip.hull = strip.full = {0, tile.keys.count};
-    PackQueries(problem, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
-    OpenGradStrip(problem, inputs, *table_.rows, tile.sequence.q_offset, strip);
-    for (int64_t i = 0; i < strip.lanes.count; ++i) {
-      if (strip.shift[i] != std::numeric_limits<float>::infinity()) continue;
-      strip.zero[i] = 1;
-      strip.skips = tile.skips = true;
-    }
-    if (rows_.dsink != nullptr) std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
-  });
+  CutGradStrips(
+      problem, table_, rows, panels, tile.strips,
+      [&](TokenStrip& strip) {
+        strip.hull = strip.full = {0, tile.keys.count};
+        PackQueries(problem, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
+        OpenGradStrip(problem, inputs, *table_.rows, tile.sequence.q_offset, strip);
+        for (int64_t i = 0; i < strip.lanes.count; ++i) {
+          if (strip.shift[i] != std::numeric_limits<float>::infinity()) continue;
+          strip.zero[i] = 1;
+          strip.skips = tile.skips = true;
+        }
+        if (rows_.dsink != nullptr)
+          std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
+      },
+      buffers_.in_place);
   const auto pack = [&](const layout::RowsView& tensor, int64_t size, float* panel) {
     table_.rows->pack_rows(HeadsAt(tensor, b, tile.head_begin, tile.q_row), tile.heads, size, panel);
   };
@@ -204,7 +219,6 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const int64_t columns = problem.d + problem.d_rope;
   const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
-  const GatheredBlock rows = gathered_.Gather(tile.place, block, tile.scratch.panels);
   AimAt(tile, block);
   // The sums are needed first, then the next block's rows.
   FetchRuns next(tile.scratch.runs);
@@ -213,24 +227,36 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   };
   sums(tile.scratch.dk_rows, columns);
   if (sparse_.has_v) sums(tile.scratch.dv_rows, problem.dv);
-  gathered_.AddRows(tile.place, tile.keys.span(begin + plan_.block_k, begin + 2 * plan_.block_k), next);
-  core::kernels::FetchList list = next.list();
-  RowBlock k = rows.k_of_product;
-  k.fetch = &list;
-  k.fetch_lines = next.lines() / tile.strips.size() + 1;
-  for (int64_t s = 0; s < tile.strips.size(); ++s) {
-    TokenStrip& strip = tile.strips[s];
-    StripGradients(tile, strip, rows, count);
-    const StripKernels& kernels = *strip.kernels;
-    const float* ds = strip.dp;
-    if (table_.pairs()) {
-      kernels.pair_keys(strip.dp, count, tile.scratch.pairs);
-      ds = tile.scratch.pairs;
+  const Interval keys{begin, begin + count};
+  if (buffers_.in_place != nullptr) {
+    core::kernels::FetchList list = next.list();
+    KeyRows rows = tile.rows;
+    rows.v.fetch = &list;
+    rows.v.fetch_lines = next.lines();
+    TokenStrip& strip = tile.strips[0];
+    StripGradients(tile, strip, rows, keys);
+    strip.kernels->pair_keys(strip.dp, count, tile.scratch.pairs);
+    QueryGradients(strip, rows, keys, tile.scratch.pairs);
+    RoundLanes(strip, count);
+  } else {
+    GatheredBlock gathered = gathered_.Gather(tile.place, block, tile.scratch.panels);
+    gathered.rows.first = begin;
+    gathered_.AddRows(tile.place, tile.keys.span(begin + plan_.block_k, begin + 2 * plan_.block_k), next);
+    core::kernels::FetchList list = next.list();
+    RowBlock k = gathered.k_of_product;
+    k.fetch = &list;
+    k.fetch_lines = next.lines() / tile.strips.size() + 1;
+    for (int64_t s = 0; s < tile.strips.size(); ++s) {
+      TokenStrip& strip = tile.strips[s];
+      StripGradients(tile, strip, gathered.rows, keys);
+      const float* ds = strip.dp;
+      if (table_.pairs()) {
+        strip.kernels->pair_keys(strip.dp, count, tile.scratch.pairs);
+        ds = tile.scratch.pairs;
+      }
+      strip.kernels->product(k, count, ds, columns, kUnitAlpha.data(), strip.dq);
+      if (table_.pairs()) RoundLanes(strip, count);
     }
-    kernels.product(k, count, ds, columns, kUnitAlpha.data(), strip.dq);
-    if (!table_.pairs()) continue;
-    kernels.pair_lanes(strip.s, count, strip.s);
-    kernels.pair_lanes(strip.dp, count, strip.dp);
   }
   if (begin == 0) sums_.WaitUntilCleared();
   const int32_t last = block.back();
@@ -242,12 +268,30 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);
 }
 
+/// dQ += dS K of one strip whose keys are read in place.
+void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& rows, Interval keys,
+                                        const float* ds) const {
+  const auto& problem = sparse_.attention;
+  const StripKernels& kernels = *strip.kernels;
+  kernels.product(rows.K(keys.begin), keys.size(), ds, problem.d, kUnitAlpha.data(), strip.dq);
+  if (problem.d_rope == 0) return;
+  kernels.product(rows.KRope(keys.begin), keys.size(), ds, problem.d_rope, kUnitAlpha.data(),
+                  strip.dq + problem.d * strip.lanes.width);
+}
+
+/// P and dS as the products over the heads take them.
+void SparseBackwardTile::RoundLanes(const TokenStrip& strip, int64_t count) {
+  strip.kernels->pair_lanes(strip.s, count, strip.s);
+  strip.kernels->pair_lanes(strip.dp, count, strip.dp);
+}
+
 /// Computes P and dS of one strip.
-void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const GatheredBlock& rows, int64_t count) const {
+void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const KeyRows& rows, Interval keys) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
-  score_tile_.Fill(strip, {0, count}, rows.rows, nullptr, strip.s, nullptr, nullptr);
-  kernels.scores(rows.rows.v, count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
+  const int64_t count = keys.size();
+  score_tile_.Fill(strip, keys, rows, nullptr, strip.s, nullptr, nullptr);
+  kernels.scores(rows.V(keys.begin), count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
   kernels.backward_softmax(strip.s, strip.dp, count, passes.scale().exp2_factor, strip.shift, strip.delta);
   if (!sparse_.has_v) kernels.scale_scores(strip.dp, count, rows_.scores.scale, 0);
   if (!tile.skips) return;
@@ -282,22 +326,24 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
     OuterArgs args = OverStrips(strip, tile.strips[end - 1], plan_.block_k);
     args.b_rows = tile.heads;
     args.keys = keys.size();
-    args.a = strip.dp + at;
-    args.b = scratch.q;
-    args.columns = problem.d;
-    args.c_rows = scratch.dk_rows + keys.begin;
-    outer(args);
-    if (problem.d_rope > 0) {
-      args.b = scratch.q_rope;
-      args.columns = problem.d_rope;
-      args.c_rows = scratch.dk_rope_rows + keys.begin;
-      outer(args);
-    }
-    args.a = strip.s + at;
-    args.b = scratch.d_out;
-    args.columns = problem.dv;
-    args.c_rows = scratch.dv_rows + keys.begin;
-    outer(args);
+    OuterArgs dk = args, dk_rope = args, dv = args;
+    dk.a = dk_rope.a = strip.dp + at;
+    dk.b = scratch.q;
+    dk.columns = problem.d;
+    dk.c_rows = scratch.dk_rows + keys.begin;
+    dk_rope.b = scratch.q_rope;
+    dk_rope.columns = problem.d_rope;
+    dk_rope.c_rows = scratch.dk_rope_rows + keys.begin;
+    dv.a = strip.s + at;
+    dv.b = scratch.d_out;
+    dv.columns = problem.dv;
+    dv.c_rows = scratch.dv_rows + keys.begin;
+    // Without V, dK and dV are sums in the same places.
+    const bool both = !tile.skips && table_.rows->outer_both != nullptr && !sparse_.has_v && problem.d == problem.dv &&
+                      tile.heads <= kMostHeadsOfBoth;
+    both ? table_.rows->outer_both(dk, dv) : outer(dk);
+    if (problem.d_rope > 0) outer(dk_rope);
+    if (!both) outer(dv);
   };
   for (int64_t key = 0; key < count;) {
     int64_t end = key + 1;

@@ -30,7 +30,7 @@ class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     return FactsOf(sparse_, machine_, plan_, plan_.graph,
-                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*few=*/true));
+                   ops::SparseKernelNames(table_, plan_, sparse_.attention.heads, /*forward=*/true));
   }
 
   [[nodiscard]] Status Run(const SparseAttentionArgs& args, std::byte* workspace) const override {

@@ -9,7 +9,8 @@
 //
 // Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times per
 // head. The next block's rows are fetched into L2 while this one's are multiplied. Up to eight heads take the kernels
-// of few rows: reading takes all the time, so nothing is gathered and the rows are read where they lie.
+// of few rows: reading takes all the time, so nothing is gathered and the rows are read where they lie. So they are by
+// bf16 pairs of up to 16 heads: a copy is a large part of so few products.
 
 #include "ops/sparse/sparse_forward_tile.h"
 
@@ -136,6 +137,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
   if (buffers_.gather.block == 0) {
     // A copy of the rows would take as long as their products.
     const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
+    gathered_.FetchFirst(rows, keys.count);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
     if (buffers_.few->scores_beside != nullptr) {
       // The scores of a block wait for its rows; the product of the previous block fills that time.

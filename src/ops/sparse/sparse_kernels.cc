@@ -6,18 +6,24 @@ namespace fa::ops {
 
 const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads) {
   if (const core::kernels::StripKernels* few = table.ForFewRows(heads); few != nullptr) return few;
+  if (const core::kernels::StripKernels* in_place = HeadsInPlace(table, heads); in_place != nullptr) return in_place;
   if (table.row_state == nullptr || heads > table.narrowest().width) return nullptr;
   return &table.WithRowState(table.narrowest());
 }
 
+const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads) {
+  return table.heads_in_place != nullptr && heads <= table.heads_in_place->width ? table.heads_in_place : nullptr;
+}
+
 bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads) {
   const core::kernels::StripKernels* few = FewHeads(table, heads);
-  return few != nullptr && few->any_dtype;
+  return few != nullptr && (few->any_dtype || few->in_place);
 }
 
 std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table, const tiling::SparsePlan& plan,
-                                           int64_t heads, bool few) {
-  if (few && FewHeads(table, heads) != nullptr) return {FewHeads(table, heads)->name};
+                                           int64_t heads, bool forward) {
+  const core::kernels::StripKernels* few = forward ? FewHeads(table, heads) : HeadsInPlace(table, heads);
+  if (few != nullptr) return {few->name};
   std::vector<std::string> names;
   for (int64_t left = std::min(plan.tile_heads, plan.heads_per_task); left > 0;) {
     const core::kernels::StripKernels& strip = table.ForRows(left);

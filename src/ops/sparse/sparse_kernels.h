@@ -10,14 +10,18 @@
 
 namespace fa::ops {
 
-/// The kernels that take all of a token's heads at once, if heads are few: those of few rows, which read keys in place,
-/// or the narrowest strip with its state by rows, whose product loads fewer operands; else null.
+/// The kernels that take all of a token's heads at once, if heads are few: those of few rows, or the strip of pairs
+/// for few heads, which read keys in place, or the narrowest strip with its state by rows, whose product loads fewer
+/// operands; else null.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
+/// The strip of pairs for few heads; null if they are more, or if the level has none.
+[[nodiscard]] const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads);
+/// Whether the forward does.
 [[nodiscard]] bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads);
 
 /// The names of the strips' kernels, in order of use.
 [[nodiscard]] std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table,
-                                                         const tiling::SparsePlan& plan, int64_t heads, bool few);
+                                                         const tiling::SparsePlan& plan, int64_t heads, bool forward);
 
 }  // namespace fa::ops
 

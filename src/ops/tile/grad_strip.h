@@ -36,11 +36,14 @@ struct GradPanels {
 
 /// Cuts the rows of a tile into strips, as few as the level's widest kernels would need, and calls open(strip) for
 /// each.
+/// @param few  kernels that take all rows in one strip, instead
 template <typename Strips, typename Open>
 void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
-                   const FoldedRows& rows, const GradPanels& panels, Strips& strips, const Open& open) {
+                   const FoldedRows& rows, const GradPanels& panels, Strips& strips, const Open& open,
+                   const core::kernels::StripKernels* few = nullptr) {
   for (int64_t first = 0; first < rows.size();) {
-    auto& strip = strips.Add({MakeGradStrip(problem, table.ForRows(rows.size() - first), rows, first, panels)});
+    const core::kernels::StripKernels& kernels = few != nullptr ? *few : table.ForRows(rows.size() - first);
+    auto& strip = strips.Add({MakeGradStrip(problem, kernels, rows, first, panels)});
     open(strip);
     first += strip.lanes.width;
   }

@@ -136,6 +136,19 @@ KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> ke
   return block;
 }
 
+void GatheredKeys::FetchFirst(const KeyRows& rows, int64_t count) const {
+  const auto fetch = [](const RowBlock& of, int64_t columns, int64_t row) {
+    const auto* at = static_cast<const std::byte*>(of.rows[row]);
+    const int64_t bytes = columns * static_cast<int64_t>(SizeOf(of.dtype));
+    for (int64_t byte = 0; byte < bytes; byte += kLineBytes) __builtin_prefetch(at + byte, 0, 2);
+  };
+  for (int64_t row = 0; row < std::min(count, kFetchAhead); ++row) {
+    fetch(rows.k, shape_.d, row);
+    if (shape_.d_rope > 0) fetch(rows.k_rope, shape_.d_rope, row);
+    if (!shape_.shared_v) fetch(rows.v, shape_.dv, row);
+  }
+}
+
 void GatheredKeys::AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const {
   const layout::HeadRows k = place.RowsOf(sources_.k), k_rope = place.RowsOf(sources_.k_rope);
   const layout::HeadRows v = place.RowsOf(sources_.v);

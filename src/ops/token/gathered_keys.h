@@ -94,6 +94,8 @@ class GatheredKeys {
   /// The rows of all of a token's keys where they are, for kernels of few rows.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
+  /// Fetches the rows that come before those that kernels fetch ahead.
+  void FetchFirst(const KeyRows& rows, int64_t count) const;
   /// At most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;
 

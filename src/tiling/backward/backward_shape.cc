@@ -39,6 +39,12 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   return block_k;
 }
 
+int64_t TunedBlockK(const Machine& machine) {
+  int64_t block_k = kMaxBlockK;
+  while (block_k > kMinBlockK && block_k > machine.tuned_block_k) block_k /= 2;
+  return block_k;
+}
+
 // Predicted share of the workers' time that goes into products when `workers` walk a pair together whose rows add their
 // columns in ascending order: each worker starts one row group after the previous one.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
@@ -86,8 +92,9 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
 BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine& machine,
                                   const BackwardInterleave& interleave) {
   BackwardShape shape;
-  shape.block_k = ChooseBlockK(problem, machine.isa);
-  shape.block_q = ChooseBlockQ(problem, machine, interleave, shape.block_k);
+  shape.block_k = machine.tuned_block_k > 0 ? TunedBlockK(machine) : ChooseBlockK(problem, machine.isa);
+  shape.block_q =
+      machine.tuned_block_q > 0 ? TunedBlockQ(machine) : ChooseBlockQ(problem, machine, interleave, shape.block_k);
   assert(shape.block_q < kFullBlockQ + machine.strip_rows);
 
   std::array<char, 200> reason{};

@@ -41,13 +41,17 @@ SparsePlan Begin(const char* op, const SparseProblem& sparse) {
   return plan;
 }
 
+std::string InPlace(const SparseProblem& sparse) {
+  return "few heads read the rows of keys where they lie; " + std::to_string(sparse.sequences.tokens) + " tokens";
+}
+
 }  // namespace
 
 SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place) {
   SparsePlan plan = Begin("sparse forward", sparse);
   CheckWork(plan.flops, machine.workers);
   const int64_t tokens = sparse.sequences.tokens, heads = sparse.attention.heads;
-  if (in_place) plan.reason = "few heads read the rows of keys where they lie; " + std::to_string(tokens) + " tokens";
+  if (in_place) plan.reason = InPlace(sparse);
   if (tokens > 0) {
     const double flops_of_token = plan.flops / static_cast<double>(tokens);
     // Twenty tasks per worker balance the load.
@@ -67,8 +71,9 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
   return plan;
 }
 
-SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine) {
+SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place) {
   SparsePlan plan = Begin("sparse backward", sparse);
+  if (in_place) plan.reason = InPlace(sparse);
   const AttentionProblem& problem = sparse.attention;
   // Q K^T, dO V^T, dS K, dS^T Q, P^T dO.
   plan.flops = 2 * sparse.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);

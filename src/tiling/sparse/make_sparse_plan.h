@@ -9,7 +9,8 @@ namespace fa::tiling {
 
 /// @param in_place  the kernels read the rows of keys where they lie
 [[nodiscard]] SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place);
-[[nodiscard]] SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine);
+[[nodiscard]] SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine,
+                                                bool in_place = false);
 
 }  // namespace fa::tiling
 

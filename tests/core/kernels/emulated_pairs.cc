@@ -18,6 +18,10 @@ namespace {
 #include "core/kernels/pair_words.inc"
 // The products come last.
 #include "core/kernels/pair_kernels.inc"
+// Two of them at once,
+#include "core/kernels/pair_outer_both.inc"
+// The strip in place shares their words.
+#include "core/kernels/pair_heads_in_place.inc"
 
 }  // namespace
 
@@ -25,9 +29,15 @@ const KernelTable& EmulatedPairs() {
   static const KernelTable& f32 = Kernels(Isa::kPortable);
   static const StripKernels strips[] = {PairStrip<6, 2>::Table("emulated_bf16_6x8", f32.ForRows(8)),
                                         PairStrip<12, 1>::Table("emulated_bf16_12x4", f32.ForRows(4))};
-  static const RowKernels rows = PairRowKernels(*f32.rows);
-  static const KernelTable table = {Isa::kPortable, strips,        sizeof(strips) / sizeof(strips[0]),
-                                    f32.few,        f32.few_count, &rows};
+  static const StripKernels in_place =
+      PairHeadsInPlace<1>::Table("emulated_bf16_12x4_in_place", strips[1], f32.WithRowState(f32.narrowest()));
+  static const RowKernels rows = [] {
+    RowKernels of_pairs = PairRowKernels(*f32.rows);
+    of_pairs.outer_both = OuterBoth;
+    return of_pairs;
+  }();
+  static const KernelTable table = {
+      Isa::kPortable, strips, sizeof(strips) / sizeof(strips[0]), f32.few, f32.few_count, &rows, nullptr, &in_place};
   return table;
 }
 

@@ -1,13 +1,32 @@
-// Built with -fopenmp: calls from inside a parallel region of OpenMP, whose threads oneTBB does not know.
+// Built with -fopenmp: calls from inside a parallel region of OpenMP, whose threads oneTBB does not know, and calls
+// that run on OpenMP's threads.
 
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "core/context_impl.h"
 #include "core/run/context_calls.h"
+#include "core/run/flow_executor.h"
+#include "core/run/openmp_team.h"
+#include "fa/context.h"
 
 namespace fa::core {
 namespace {
+
+constexpr int kThreads = 3;
+constexpr char kRuntime[] = "libgomp.so.1";
+
+std::vector<FlowExecutor::Node> OneNode(int workers) { return {{.workers = workers}}; }
 
 TEST(OpenMp, EveryThreadOfARegionMayCall) {
   Context::Impl context({.workers = 3}, test::FourCores());
@@ -19,6 +38,190 @@ TEST(OpenMp, EveryThreadOfARegionMayCall) {
   }
   EXPECT_EQ(faults, 0);
   EXPECT_EQ(threads, 4);  // the region was parallel
+}
+
+/// OpenMP has as many threads as the executor, and is shared.
+class SharedOpenMp : public testing::Test {
+ protected:
+  void SetUp() override {
+    omp_set_num_threads(kThreads);
+    const Result<bool> shared = ShareOpenMpThreads(kRuntime);
+    ASSERT_TRUE(shared.ok()) << shared.status().message();
+    ASSERT_TRUE(*shared);
+  }
+  void TearDown() override { EXPECT_TRUE(ShareOpenMpThreads("").ok()); }
+
+  /// Runs tasks that wait for one another, as many as workers, and returns how many of them found themselves inside a
+  /// region of OpenMP.
+  int TasksInARegion(int workers = kThreads) {
+    FlowExecutor executor(OneNode(workers));
+    const TaskGraph graph = test::FlatGraph(workers, workers);
+    const test::StateMemory state(graph);
+    std::atomic<int> inside{0}, in_a_region{0};
+    auto task = [&](int32_t, int) {
+      in_a_region += omp_in_parallel() != 0 ? 1 : 0;
+      ++inside;
+      while (all_wait_ && inside.load() < workers) std::this_thread::yield();
+    };
+    const Status status = executor.Run(graph, TaskFunction(task), state.get());
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(inside.load(), workers);
+    return in_a_region.load();
+  }
+
+  bool all_wait_ = true;
+};
+
+TEST_F(SharedOpenMp, TasksRunOnItsThreads) { EXPECT_EQ(TasksInARegion(), kThreads); }
+
+TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
+  FlowExecutor executor(OneNode(kThreads));
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const TaskGraph graph =
+        test::RandomGraph(seed, 2 + static_cast<int32_t>(seed * seed % 400), 2 + static_cast<int>(seed % 5));
+    ASSERT_EQ(test::CountFaults(executor, graph), 0) << "seed " << seed;
+  }
+}
+
+TEST_F(SharedOpenMp, AWorkerWithoutATaskWaitsForThoseThatOthersFree) {
+  // One task frees two, which wait for each other: the second worker must still be there.
+  FlowExecutor executor(OneNode(kThreads));
+  TaskGraph graph = test::FlatGraph(3, kThreads);
+  test::AddEdges(graph, {{0, 1}, {0, 2}});
+  const test::StateMemory state(graph);
+  std::atomic<int> inside{0};
+  auto task = [&](int32_t id, int) {
+    if (id == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (id == 0) return;
+    ++inside;
+    while (inside.load() < 2) std::this_thread::yield();
+  };
+  EXPECT_TRUE(executor.Run(graph, TaskFunction(task), state.get()).ok());
+}
+
+TEST_F(SharedOpenMp, AnExceptionOfATaskIsTheStatusAndTheNextRunIsRight) {
+  FlowExecutor executor(OneNode(kThreads));
+  const TaskGraph graph = test::RandomGraph(7, 200, kThreads);
+  const test::StateMemory state(graph);
+  std::atomic<int> begun{0};
+  auto task = [&](int32_t, int) {
+    if (++begun == 50) throw std::runtime_error("the fiftieth");
+  };
+  const Status status = executor.Run(graph, TaskFunction(task), state.get());
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_NE(status.message().find("the fiftieth"), std::string::npos) << status.message();
+  EXPECT_LT(begun.load(), 200);
+  EXPECT_EQ(test::CountFaults(executor, graph), 0);
+}
+
+TEST_F(SharedOpenMp, AnotherNumberOfThreadsRunsOnTheLibrarysOwn) {
+  EXPECT_EQ(TasksInARegion(2), 0);
+  omp_set_num_threads(2);
+  EXPECT_EQ(TasksInARegion(), 0);
+  EXPECT_EQ(TasksInARegion(2), 2);
+}
+
+TEST_F(SharedOpenMp, CallsFromARegionAndAllAtOnceAreRight) {
+  Context::Impl context({.workers = kThreads}, test::FourCores());
+  int faults = 0;
+#pragma omp parallel for num_threads(4) schedule(static) reduction(+ : faults)
+  for (int call = 0; call < 40; ++call) faults += test::FaultsOfOneCall(context, static_cast<uint64_t>(call));
+  EXPECT_EQ(faults, 0);
+
+  std::atomic<int> faults_of_threads{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      omp_set_num_threads(kThreads);
+      for (int call = 0; call < 30; ++call) {
+        faults_of_threads += test::FaultsOfOneCall(context, static_cast<uint64_t>(100 * caller + call));
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(faults_of_threads.load(), 0);
+}
+
+TEST_F(SharedOpenMp, OneThreadOfTheProgramHasTheTeamUntilItEnds) {
+  const auto tasks_in_a_region = [&] {
+    int tasks = 0;
+    std::thread([&] {
+      omp_set_num_threads(kThreads);
+      tasks = TasksInARegion();
+    }).join();
+    return tasks;
+  };
+  EXPECT_EQ(tasks_in_a_region(), kThreads);
+  EXPECT_EQ(tasks_in_a_region(), kThreads);  // the thread before it has ended
+  EXPECT_EQ(TasksInARegion(), kThreads);
+  EXPECT_EQ(tasks_in_a_region(), 0);
+  EXPECT_EQ(TasksInARegion(), kThreads);
+}
+
+TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
+  // On one CPU the caller is done with its tasks before another thread comes.
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int in_a_region[40];
+  std::thread([&] {
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+      if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // of this thread, and of those that it starts
+    omp_set_num_threads(kThreads);
+    all_wait_ = false;
+    for (int& run : in_a_region) run = TasksInARegion();
+  }).join();
+  // Some run was late; then at least two in a row are not in a region.
+  int skipped = 0;
+  for (const int tasks : in_a_region) skipped += tasks == 0 ? 1 : 0;
+  EXPECT_GE(skipped, 2);
+  EXPECT_EQ(in_a_region[0], kThreads);
+}
+
+TEST_F(SharedOpenMp, AForkedChildThatNamesTheRuntimeAgainIsRefused) {
+  ASSERT_EQ(TasksInARegion(), kThreads);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);
+    const Result<bool> shared = ShareOpenMpThreads(kRuntime);
+    all_wait_ = false;
+    _exit(shared.ok() && !*shared && TasksInARegion() == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(SharedOpenMp, AForkedChildDoesNotWaitForThreadsThatItDoesNotHave) {
+  ASSERT_EQ(TasksInARegion(), kThreads);  // the runtime's threads have started
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);
+    all_wait_ = false;
+    _exit(TasksInARegion() == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(SharedOpenMp, NothingIsSharedWhereTheRuntimeIsNotLoaded) {
+  const Result<bool> absent = ShareOpenMpThreads("libno_such_runtime.so.9");
+  ASSERT_TRUE(absent.ok());
+  EXPECT_FALSE(*absent);
+  EXPECT_EQ(TasksInARegion(), kThreads);  // as before
+
+  const Result<bool> other = ShareOpenMpThreads("libc.so.6");
+  EXPECT_EQ(other.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(other.status().argument(), "runtime");
+  EXPECT_EQ(TasksInARegion(), kThreads);
+
+  ASSERT_TRUE(*ShareOpenMpThreads(""));
+  EXPECT_EQ(TasksInARegion(), 0);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void Run(const Flags& flags) {
                     .info = plan->info(),
                     .bytes = data.key_value_bytes(),
                     .bytes_of = "keys and values",
-                    .against_memory = true,
+                    .memory = data.key_value_memory(),
                     .dtype = flags.decode.forward.dtype,
                     .block_size = decode.block_size,
                     .call = [&] { ThrowUnlessOk(plan->Run(args, workspace)); },

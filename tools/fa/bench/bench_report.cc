@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "bench/timing.h"
 #include "commands/progress.h"
@@ -22,7 +22,19 @@ constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a cloc
 struct Measurement {
   Timing seconds;
   double peak_gflops = 0;
-  double read_gbps = 0;  // read rate of the machine; 0: not measured
+  std::vector<double> read_gbps;  // read rates before, between and after the rounds of calls, if they are measured
+
+  /// Of `bytes` per call: the median over the rounds of its rate by the read rate around the round. A rate that only
+  /// one of both reached, because a neighbour was busy during the other, moves no median.
+  [[nodiscard]] double ReadFraction(double bytes) const {
+    std::vector<double> fractions;
+    for (size_t i = 0; i < seconds.round_best.size(); ++i) {
+      fractions.push_back(bytes / seconds.round_best[i] * 1e-9 / std::max(read_gbps[i], read_gbps[i + 1]));
+    }
+    const auto middle = fractions.begin() + static_cast<std::ptrdiff_t>(fractions.size() / 2);
+    std::nth_element(fractions.begin(), middle, fractions.end());
+    return *middle;
+  }
 };
 
 Measurement MeasureCall(const BenchCall& bench) {
@@ -33,11 +45,9 @@ Measurement MeasureCall(const BenchCall& bench) {
   // A round of the yardstick is as long as a call, but at least 1 ms, which is long against its start, and at most 0.1
   // s, beyond which no rate changes.
   constexpr double kShortestRound = 1e-3, kLongestRound = 0.1;
-  // The share of --seconds that a yardstick gets before each of the ten rounds of calls: 50 ms of the default for the
-  // peak and, since one pass over the buffer takes some 30 ms, 100 ms for reading.
+  // The share of --seconds that a yardstick gets before each of the ten rounds of calls and after the last: 50 ms of
+  // the default for the peak, 100 ms for reading, which is several passes over the memory of a call.
   constexpr double kPeakShare = 0.02, kReadShare = 0.04;
-  std::optional<bench::ReadBuffer> memory;
-  if (bench.against_memory) memory.emplace(bench.context.threads());
   Measurement measured;
   measured.seconds =
       Measure({.seconds = bench.flags.seconds,
@@ -49,9 +59,9 @@ Measurement MeasureCall(const BenchCall& bench) {
                          bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.subject.dtype,
                                                   std::max(kPeakShare * bench.flags.seconds, 2 * round), round);
                      measured.peak_gflops = std::max(measured.peak_gflops, peak);
-                     if (!memory) return;
-                     measured.read_gbps =
-                         std::max(measured.read_gbps, memory->Measure(kReadShare * bench.flags.seconds));
+                     if (bench.memory.empty()) return;
+                     measured.read_gbps.push_back(bench::MeasureReadRate(bench.context.threads(), bench.memory,
+                                                                         kReadShare * bench.flags.seconds));
                    },
                .progress = [&](int percent) { progress.Update(fmt::format("{}{} %", title, percent)); }});
   return measured;
@@ -75,9 +85,9 @@ nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measure
                                  {"fraction", gflops / measured.peak_gflops},
                                  {"bytes_per_second", bytes_per_second}};
   if (bench.block_size > 0) json["block_size"] = bench.block_size;
-  if (bench.against_memory) {
-    json["read_bytes_per_second"] = measured.read_gbps * 1e9;
-    json["read_fraction"] = bytes_per_second / (measured.read_gbps * 1e9);
+  if (!bench.memory.empty()) {
+    json["read_bytes_per_second"] = *std::max_element(measured.read_gbps.begin(), measured.read_gbps.end()) * 1e9;
+    json["read_fraction"] = measured.ReadFraction(bench.bytes);
   }
   return json;
 }
@@ -96,8 +106,9 @@ void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
     fmt::print("memory   {:.2f} GB/s of {}\n", number("bytes_per_second") * 1e-9, bytes_of);
     return;
   }
-  fmt::print("memory   {:.2f} GB/s of {}, {:.1f} % of the read rate of {:.2f}\n", number("bytes_per_second") * 1e-9,
-             bytes_of, 100 * number("read_fraction"), number("read_bytes_per_second") * 1e-9);
+  fmt::print("memory   {:.2f} GB/s of {}, read at up to {:.2f}; {:.1f} % of that rate in the median round\n",
+             number("bytes_per_second") * 1e-9, bytes_of, number("read_bytes_per_second") * 1e-9,
+             100 * number("read_fraction"));
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 #define FA_TOOLS_FA_BENCH_BENCH_REPORT_H_
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,9 +52,11 @@ struct BenchCall {
   PlanInfo info;
   double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
-  bool against_memory = false;  ///< also measure the machine's read rate and compare `bytes` per second with it
-  std::string dtype = {};       ///< given where it is not the subject's
-  int64_t block_size = 0;       ///< rows per page of keys in pages
+  /// Not empty: the memory of `bytes`. The rate at which as many threads read it is measured around every round of
+  /// calls and compared with `bytes` per second.
+  std::vector<std::span<const std::byte>> memory = {};
+  std::string dtype = {};  ///< given where it is not the subject's
+  int64_t block_size = 0;  ///< rows per page of keys in pages
   std::function<void()> call;
   std::function<void()> check;  ///< checks the results of a call, before any is timed; throws Failure
 };

@@ -85,4 +85,13 @@ double DecodeData::key_value_bytes() const {
   return case_.int8 ? bytes / static_cast<double>(fa::SizeOf(case_.forward.dtype)) : bytes;
 }
 
+std::vector<std::span<const std::byte>> DecodeData::key_value_memory() {
+  const bool own = case_.paged() || case_.int8;
+  std::vector<std::span<const std::byte>> memory;
+  for (Tensor* tensor : {own ? &k_ : &dense_.key(), own ? &v_ : &dense_.value()}) {
+    memory.emplace_back(tensor->array.bytes(), tensor->array.size_bytes());
+  }
+  return memory;
+}
+
 }  // namespace fa::tool

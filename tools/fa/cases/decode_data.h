@@ -1,7 +1,10 @@
 #ifndef FA_TOOLS_FA_CASES_DECODE_DATA_H_
 #define FA_TOOLS_FA_CASES_DECODE_DATA_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "cases/decode_case.h"
 #include "cases/forward_data.h"
@@ -20,6 +23,8 @@ class DecodeData {
   [[nodiscard]] DecodeAttentionArgs Args();
   /// Bytes of keys and values in use.
   [[nodiscard]] double key_value_bytes() const;
+  /// The memory in which keys and values lie.
+  [[nodiscard]] std::vector<std::span<const std::byte>> key_value_memory();
   /// As ForwardData::CheckRows.
   void CheckRows() const { dense_.CheckRows(); }
 

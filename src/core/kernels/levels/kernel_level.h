@@ -18,6 +18,7 @@
 #define FA_FEW_ROW_NAME(level, rows) "few_" #rows "_" #level
 #define FA_STRIP_NAME(level, type, rows, width) #type "_" #rows "x" #width "_" #level
 #define FA_ROW_STATE_NAME(level, type, rows, width) #type "_" #rows "x" #width "_row_state_" #level
+#define FA_IN_PLACE_NAME(level, type, rows, width) #type "_" #rows "x" #width "_in_place_" #level
 
 namespace fa::core::kernels {
 namespace portable {

@@ -39,6 +39,17 @@ FA_INLINE F RoundToPairs(F even, F odd) {
 FA_INLINE void StoreRounded(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
+/// Words of lower[i], upper[i] for i < n: the first 16 and the 16 after them; upper null: 0.
+FA_INLINE void InterleaveRows(const uint16_t* lower, const uint16_t* upper, int64_t n, F& first, F& second) {
+  alignas(64) static constexpr uint16_t kFirst[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const I of_first = _mm512_load_si512(kFirst), of_second = _mm512_add_epi16(of_first, _mm512_set1_epi16(16));
+  const I low = AsI(n >= 32 ? Load(reinterpret_cast<const float*>(lower)) : LoadWords(lower, n));
+  I high = _mm512_setzero_si512();
+  if (upper != nullptr) high = AsI(n >= 32 ? Load(reinterpret_cast<const float*>(upper)) : LoadWords(upper, n));
+  first = AsF(_mm512_permutex2var_epi16(low, of_first, high));
+  second = AsF(_mm512_permutex2var_epi16(low, of_second, high));
+}
 /// Words of lower[i], upper[i] for i < n; upper null: 0.
 FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) {
   const __mmask16 lanes = FirstLanes(n);

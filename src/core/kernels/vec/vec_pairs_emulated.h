@@ -60,3 +60,8 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
   }
   return AsF(words);
 }
+FA_INLINE void InterleaveRows(const uint16_t* lower, const uint16_t* upper, int64_t n, F& first, F& second) {
+  first = Interleave(lower, upper, n);
+  const bool more = n > kLanes;
+  second = more ? Interleave(lower + kLanes, upper != nullptr ? upper + kLanes : nullptr, n - kLanes) : Zero();
+}

@@ -1,0 +1,58 @@
+"""The list of the CPUs of which there are results: README.md of the folder that has a folder for each."""
+
+import os
+
+import results as store
+from cases import SHAPES
+
+SHAPE = "B"
+OPERATIONS = (("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
+              ("backward", "f32", "full"), ("backward", "bf16", "full"))
+OTHER_PAGES = (("ranks.md", "one call over up to 1024 ranks, predicted"),)
+
+
+def cpu_text(machine):
+    """The name of a CPU and, where it is known, of its cores."""
+    cores = machine.get("microarchitecture")
+    return machine["cpu"] + (f" ({cores})" if cores else "")
+
+
+def cell(results, operation, dtype, mask):
+    """What fa reaches of the peak in a case, and its ratio to the best peer."""
+    most = max(case.threads for case, _ in store.entries_of(results))
+    pairs = store.chosen(results, operation=operation, dtype=dtype, mask=mask, shape=(SHAPE,), threads=most)
+    if not pairs:
+        return "–"
+    entry = pairs[0][1]
+    ratio = store.ratio_to_best(entry)
+    return f"{100 * store.fraction(entry):.0f} %" + (f", {ratio:.2f}" if ratio else "")
+
+
+def row(folder, results):
+    machine = results["machine"]
+    last = max(entry["date"] for entry in results["cases"].values())
+    cells = [f"[{cpu_text(machine)}]({folder}/README.md), {machine['cpus']} CPUs; {', '.join(machine['instructions'])}",
+             results["versions"]["fa"]["version"], last, *(cell(results, *of) for of in OPERATIONS)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def document(folder):
+    """@param folder  its folders with a results.json are listed"""
+    paths = {name: os.path.join(folder, name, "results.json") for name in sorted(os.listdir(folder))}
+    rows = [row(name, store.load(path)) for name, path in paths.items() if os.path.exists(path)]
+    batch, heads, _, s, _, d = SHAPES[SHAPE]
+    header = ["CPU", "fa", "measured", *(f"{operation} {dtype}, {mask}" for operation, dtype, mask in OPERATIONS)]
+    parts = ["# fa and its peers, by CPU",
+             "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is "
+             "measured and how to repeat it. A run on another CPU makes a page of its own.",
+             f"Shape {SHAPE} (B {batch}, N {heads}, S {s}, D {d}) on all CPUs of the machine: what fa reaches of the peak of "
+             "multiply-adds of its type in the same run, and how many times the rate of the fastest peer.",
+             "\n".join(["| " + " | ".join(header) + " |", "|---|---|---|" + "---:|" * len(OPERATIONS), *rows])]
+    parts += [f"[{text[0].upper()}{text[1:]}]({page})." for page, text in OTHER_PAGES
+              if os.path.exists(os.path.join(folder, page))]
+    return "\n\n".join(parts) + "\n"
+
+
+def write(folder):
+    with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
+        file.write(document(folder))

@@ -1,0 +1,132 @@
+"""Prompt, paged decode, sparse attention, indexer and losses: fa and a careful implementation in PyTorch, in turn.
+
+    operators.py --threads 2 --only 'sparse*' --out build/benchmarks/results.json
+
+Results are compared before they are timed. On a CPU of AMD, PyTorch runs with MKL unlocked. PyTorch's chunks are chosen by a
+trial. report.py writes the table.
+"""
+
+import argparse
+import datetime
+import os
+import sys
+import time
+from fnmatch import fnmatch
+
+import torch
+
+import fa
+import machine
+import results as store
+import rounds
+from operator_cases import CASES, TYPES, bound
+from peers.client import LOCKED_VENDOR, unlocking_library
+
+PRELOAD = "LD_PRELOAD"
+
+
+def restart_unlocked(build):
+    """MKL asks its question when it is first used: the answer is preloaded by a start of its own."""
+    library = unlocking_library(build)
+    if machine.describe()["vendor"] == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
+        if not os.path.exists(library):
+            sys.exit(f"operators: build the target mkl_unlock: {library} is not there")
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, PRELOAD: library})
+
+
+def seconds_of(call):
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def distance(got, want):
+    """The largest distance of two lists of tensors, in norms of what is wanted."""
+    got, want = ([tensor for tensor in tensors if tensor is not None] for tensors in (got, want))
+    if len(got) != len(want):
+        raise ValueError(f"{len(got)} results, want {len(want)}")
+    apart = [((a.double() - b.double().reshape(a.shape)).norm() / b.double().norm()).item() for a, b in zip(got, want)]
+    return max(float("inf") if value != value else value for value in apart)
+
+
+def best_chunk(problem):
+    """The chunk with which PyTorch's call is the fastest of three."""
+    if len(problem.chunks) == 1:
+        return problem.chunks[0]
+    return min(problem.chunks, key=lambda chunk: min(seconds_of(lambda: problem.peer(chunk)) for _ in range(3)))
+
+
+def measure(problem, dtype, args, limit):
+    """@return the entry of a case in the results"""
+    chunk = best_chunk(problem)
+    error = distance(problem.own(), problem.peer(chunk))
+    entry = {"work": problem.work, "unit": problem.unit, "chunk": chunk, "error": error, "dtype": dtype,
+             "threads": args.threads, "date": datetime.date.today().isoformat()}
+    if not error <= limit:
+        return entry | {"wrong": f"they differ by {error:.3g}, want at most {limit:.3g}"}
+    calls = {"fa": problem.own, "torch": lambda: problem.peer(chunk)}
+    samples, rejected = {name: [] for name in calls}, dict.fromkeys(calls, 0)
+    for number in range(args.rounds):
+        for name in rounds.order_of(list(calls), number):
+            for _ in range(args.tries):
+                time.sleep(0.03)
+                before = machine.cpu_use([os.getpid()])
+                taken = [seconds_of(calls[name])]
+                while sum(taken) < args.seconds:
+                    taken.append(seconds_of(calls[name]))
+                if rounds.is_quiet(before, machine.cpu_use([os.getpid()]), args.foreign):
+                    samples[name].append(taken)
+                    break
+                rejected[name] += 1
+            else:
+                return entry | {"busy": "no quiet round"}
+    entry["by"] = {name: rounds.summarize(samples[name]) | {"rejected": rejected[name]} for name in calls}
+    return entry
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/release", help="build folder of mkl_unlock")
+    parser.add_argument("--only", default="*", help="a pattern of names")
+    parser.add_argument("--types", default="f32,bf16")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=0.25, help="of a round")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each that count")
+    parser.add_argument("--tries", type=int, default=8, help="rounds until one counts, before a case is given up")
+    parser.add_argument("--foreign", type=float, default=0.1, help="share of one CPU that others may use in a round")
+    parser.add_argument("--again", action="store_true", help="measure what was measured already")
+    parser.add_argument("--out", default="build/benchmarks/results.json")
+    args = parser.parse_args()
+    restart_unlocked(args.build)
+    run(args)
+
+
+def run(args):
+    torch.set_num_threads(args.threads)
+    fa.set_default_context(fa.Context(threads=args.threads))
+    results = store.load(args.out)
+    described = machine.describe()
+    if not machine.is_same(results["machine"] or described, described):
+        sys.exit(f"operators: {args.out} has results of another machine; name another file with --out")
+    results["machine"] = described
+    measured = results.setdefault("operators", {})
+    for name, make in CASES.items():
+        for dtype in args.types.split(","):
+            key = f"{name}/{dtype}/{args.threads}"
+            if not fnmatch(name, args.only) or (key in measured and not args.again):
+                continue
+            problem = make(TYPES[dtype])
+            measured[key] = measure(problem, dtype, args, bound(dtype, problem.depth))
+            store.save(args.out, results)
+            print(f"{key}: {text_of(measured[key])}", flush=True)
+
+
+def text_of(entry):
+    if "by" not in entry:
+        return entry.get("wrong") or entry["busy"]
+    rates = {name: entry["work"] / by["best"] * 1e-9 for name, by in entry["by"].items()}
+    return f"fa {rates['fa']:.1f}, PyTorch {rates['torch']:.1f} {entry['unit']}, chunk {entry['chunk']}, error {entry['error']:.1e}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""ggml's flash attention (llama.cpp's) as a peer, for decoding: the package libggml-python has the libraries. The
+operator takes keys and values in f32, bf16 or f16, queries in f32, and writes f32; queries are widened before the timing."""
+
+import ctypes
+import importlib.metadata
+import os
+
+import libggml
+import numpy as np
+
+from worker import Unsupported, serve
+
+TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # of enum ggml_type
+DESCRIPTION_BYTES = 1 << 20  # of tensors and graph, more than they take
+HERE = os.path.dirname(libggml.__file__)
+FOLDER = next(path for path in (os.path.join(HERE, name) for name in ("lib", "lib64")) if os.path.isdir(path))
+
+
+class InitParams(ctypes.Structure):
+    _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+
+class Plan(ctypes.Structure):
+    """struct ggml_cplan, with room for fields of later versions."""
+
+    _fields_ = [("work_size", ctypes.c_size_t), ("work_data", ctypes.c_void_p), ("n_threads", ctypes.c_int),
+                ("threadpool", ctypes.c_void_p), ("abort_callback", ctypes.c_void_p), ("abort_data", ctypes.c_void_p),
+                ("use_ref", ctypes.c_bool)]
+
+
+def load(name):
+    return ctypes.CDLL(os.path.join(FOLDER, name), mode=ctypes.RTLD_GLOBAL)
+
+
+base, cpu = load("libggml-base.so"), load("libggml-cpu.so")
+base.ggml_init.argtypes, base.ggml_init.restype = [InitParams], ctypes.c_void_p
+base.ggml_free.argtypes, base.ggml_free.restype = [ctypes.c_void_p], None
+base.ggml_new_tensor_4d.argtypes = [ctypes.c_void_p, ctypes.c_int, *[ctypes.c_int64] * 4]
+base.ggml_new_tensor_4d.restype = ctypes.c_void_p
+base.ggml_flash_attn_ext.argtypes = [*[ctypes.c_void_p] * 5, *[ctypes.c_float] * 3]
+base.ggml_flash_attn_ext.restype = ctypes.c_void_p
+base.ggml_new_graph.argtypes, base.ggml_new_graph.restype = [ctypes.c_void_p], ctypes.c_void_p
+base.ggml_build_forward_expand.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+base.ggml_get_data.argtypes, base.ggml_get_data.restype = [ctypes.c_void_p], ctypes.c_void_p
+cpu.ggml_cpu_init.argtypes = []
+cpu.ggml_graph_plan.argtypes, cpu.ggml_graph_plan.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p], Plan
+cpu.ggml_graph_compute.argtypes = [ctypes.c_void_p, ctypes.POINTER(Plan)]
+
+
+def instructions():
+    """The vector instructions that the library was built for."""
+    names = ("avx2", "avx512", "avx512_bf16")
+    return ", ".join(name for name in names if getattr(cpu, f"ggml_cpu_has_{name}")()) or "none"
+
+
+class GgmlPeer:
+    context = None
+
+    def about(self):
+        cpu.ggml_cpu_init()
+        return {"version": importlib.metadata.version("libggml-python"), "runtime": instructions()}
+
+    def prepare(self, case):
+        self.release()
+        if case["operation"] == "backward" or case["sq"] != 1 or case["mask"] != "full":
+            raise Unsupported("decoding only")
+        self.case = case
+        q, k, v = (np.load(f"{case['folder']}/{name}.npy") for name in ("q", "k", "v"))
+        wide = (q.astype(np.uint32) << 16).view(np.float32) if case["dtype"] == "bf16" else q.astype(np.float32)
+        size = DESCRIPTION_BYTES + 2 * wide.nbytes + k.nbytes + v.nbytes
+        self.context = base.ggml_init(InitParams(size, None, False))
+        tensors = [self.tensor(wide, "f32"), self.tensor(k, case["dtype"]), self.tensor(v, case["dtype"])]
+        self.out = base.ggml_flash_attn_ext(self.context, *tensors, None, case["d"] ** -0.5, 0, 0)
+        self.graph = base.ggml_new_graph(self.context)
+        base.ggml_build_forward_expand(self.graph, self.out)
+        self.plan = cpu.ggml_graph_plan(self.graph, case["threads"], None)
+        self.work = np.empty(self.plan.work_size, np.uint8)
+        self.plan.work_data = self.work.ctypes.data
+
+    def tensor(self, array, dtype):
+        """A tensor with the array's elements; ggml counts dimensions from the innermost."""
+        tensor = base.ggml_new_tensor_4d(self.context, TYPES[dtype], *reversed(array.shape))
+        ctypes.memmove(base.ggml_get_data(tensor), array.ctypes.data, array.nbytes)
+        return tensor
+
+    def call(self):
+        if cpu.ggml_graph_compute(self.graph, ctypes.byref(self.plan)) != 0:
+            raise RuntimeError("ggml_graph_compute failed")
+
+    def save_results(self):
+        case = self.case
+        count = case["batch"] * case["sq"] * case["heads"] * case["d"]
+        flat = np.ctypeslib.as_array(ctypes.cast(base.ggml_get_data(self.out), ctypes.POINTER(ctypes.c_float)), (count,))
+        out = flat.reshape(case["batch"], case["sq"], case["heads"], case["d"]).transpose(0, 2, 1, 3).copy()
+        if case["dtype"] == "bf16":
+            bits = out.view(np.uint32)
+            out = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        np.save(f"{case['folder']}/out.npy", out.astype(np.float16) if case["dtype"] == "f16" else out)
+
+    def release(self):
+        if self.context:
+            base.ggml_free(self.context)
+        self.context = self.work = None
+
+
+if __name__ == "__main__":
+    serve(GgmlPeer())

@@ -1,0 +1,43 @@
+"""Calls run on the threads of PyTorch's OpenMP runtime, which spin after each of its operators and would leave the
+library's own threads no core."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from .. import _fa
+
+_RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*")
+
+
+def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
+    """The OpenMP runtime that PyTorch uses, of the files that the process has mapped; None where that is not certain."""
+    runtimes = {file for file in files if _RUNTIME.fullmatch(os.path.basename(file))}
+    if len(runtimes) > 1:
+        # Other packages may have brought theirs.
+        own = (torch_folder + os.sep, torch_folder + ".libs" + os.sep)
+        runtimes = {file for file in runtimes if file.startswith(own)}
+    return runtimes.pop() if len(runtimes) == 1 else None
+
+
+def share_openmp_threads() -> None:
+    """Does nothing where FA_SHARE_OPENMP=0, where PyTorch has no OpenMP, or no runtime is found."""
+    if os.environ.get("FA_SHARE_OPENMP") == "0" or not torch.backends.openmp.is_available():
+        return
+    try:
+        maps = os.fsdecode(Path("/proc/self/maps").read_bytes())
+    except OSError:
+        return
+    # The sixth column, which may contain spaces, is the file.
+    files = (fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
+    runtime = openmp_runtime(files, os.path.realpath(Path(torch.__file__).parent))
+    if runtime is not None:
+        # A name that is no text, or a runtime without GNU's interface: the library's own threads do as well.
+        with contextlib.suppress(ValueError):
+            _fa.share_openmp_threads(runtime)
