@@ -29,8 +29,18 @@ class FA_API Transport {
   [[nodiscard]] virtual Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) = 0;
   /// Starts to receive exactly `bytes.size()` bytes, which are there after Wait.
   [[nodiscard]] virtual Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) = 0;
-  /// Returns when the message has left or arrived. Every request is waited for once.
+  /// Returns when the message has left or arrived. Every request is waited for once, by
+  /// Wait or by Test.
   [[nodiscard]] virtual Status Wait(Request request) = 0;
+  /// Without waiting: whether the message has left or arrived. If so, Test has done what Wait does, and the request is
+  /// not waited for. A transport that can only wait has the Test of this class, which waits.
+  [[nodiscard]] virtual Status Test(Request request, bool* done) {
+    *done = true;
+    return Wait(request);
+  }
+  /// Whether Test does not wait. If it waits, a call over ranks computes one step after the other and waits for
+  /// messages between them; else messages arrive while tasks run.
+  [[nodiscard]] virtual bool CanTest() const { return false; }
   /// all = `mine` of rank 0, then of rank 1 ...: `mine` is as long on every rank. Collective.
   [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 };

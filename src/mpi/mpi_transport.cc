@@ -70,6 +70,19 @@ class MpiTransport final : public Transport {
     return StatusOf(code, "MPI_Waitall");
   }
 
+  Status Test(Request request, bool* done) override {
+    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(request)];
+    int flag = 0;
+    const int code = MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &flag, MPI_STATUSES_IGNORE);
+    *done = code == MPI_SUCCESS && flag != 0;
+    if (*done) {
+      pieces.clear();
+      free_.push_back(request);
+    }
+    return StatusOf(code, "MPI_Testall");
+  }
+  [[nodiscard]] bool CanTest() const override { return true; }
+
   Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     const auto count = static_cast<int>(mine.size());
     return StatusOf(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_), "MPI_Allgather");

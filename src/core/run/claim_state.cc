@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <new>
+#include <thread>
 
 #include "core/run/executor.h"
 
@@ -40,9 +42,14 @@ ClaimState::ClaimState(const TaskGraph& graph, std::byte* memory)
   if (!has_edges_) return;
   tokens_ = reinterpret_cast<std::atomic<int32_t>*>(ranges_ + range_count_);
   queued_after_ = tokens_ + graph.task_count;
+  if (graph.earliest_first) {
+    assert(graph.order.empty());
+    static_assert(sizeof(std::atomic<int32_t>) == sizeof(int32_t));
+    heap_ = reinterpret_cast<int32_t*>(queued_after_);
+  }
   for (int32_t task = 0; task < graph.task_count; ++task) {
     new (&tokens_[task]) std::atomic<int32_t>(graph.predecessor_count[static_cast<size_t>(task)] + 1);
-    new (&queued_after_[task]) std::atomic<int32_t>(kNone);
+    if (heap_ == nullptr) new (&queued_after_[task]) std::atomic<int32_t>(kNone);
   }
 }
 
@@ -64,24 +71,42 @@ int32_t ClaimState::Next(int worker) {
 ClaimState::Released ClaimState::Complete(int32_t task, int worker) {
   Released released;
   if (!has_edges_) return released;
-  int32_t first = kNone, last = kNone;
   const auto begin = graph_.successor_begin.begin() + task;
-  for (int64_t e = begin[0]; e < begin[1]; ++e) {
-    const int32_t successor = graph_.successors[static_cast<size_t>(e)];
-    if (!TakeToken(successor)) continue;
-    if (released.next == kNone) {
-      released.next = successor;
-    } else {
-      if (first == kNone) {
-        first = successor;
-      } else {
-        queued_after_[last].store(successor, std::memory_order_relaxed);
-      }
-      last = successor;
-      ++released.queued;
+  const auto count = static_cast<size_t>(begin[1] - begin[0]);
+  released.queued = Release({graph_.successors.data() + begin[0], count}, worker, &released.next);
+  return released;
+}
+
+int ClaimState::Open(int32_t gate, int worker) {
+  assert(gate >= 0 && gate < graph_.gates());
+  const auto begin = graph_.gate_begin.begin() + gate;
+  const auto count = static_cast<size_t>(begin[1] - begin[0]);
+  return Release({graph_.gate_tasks.data() + begin[0], count}, worker, nullptr);
+}
+
+int ClaimState::Release(std::span<const int32_t> tasks, int worker, int32_t* first_released) {
+  int queued = 0;
+  int32_t first = kNone, last = kNone;
+  for (const int32_t task : tasks) {
+    if (!TakeToken(task)) continue;
+    if (first_released != nullptr && *first_released == kNone) {
+      *first_released = task;
+      continue;
     }
+    if (heap_ != nullptr) {
+      Queue(task);
+      ++queued;
+      continue;
+    }
+    if (first == kNone) {
+      first = task;
+    } else {
+      queued_after_[last].store(task, std::memory_order_relaxed);
+    }
+    last = task;
+    ++queued;
   }
-  if (first == kNone) return released;
+  if (first == kNone) return queued;
   std::atomic<int32_t>& queue = ranges_[Leader(worker)].queue;
   int32_t head = queue.load(std::memory_order_relaxed);
   do {
@@ -89,7 +114,7 @@ ClaimState::Released ClaimState::Complete(int32_t task, int worker) {
     // Sequentially consistent, as the load in HasQueued: a worker that leaves and a worker that queues must not miss
     // each other.
   } while (!queue.compare_exchange_weak(head, first, std::memory_order_seq_cst, std::memory_order_relaxed));
-  return released;
+  return queued;
 }
 
 bool ClaimState::HasQueued() const {
@@ -149,7 +174,43 @@ int64_t ClaimState::Steal(int worker, bool same_node) {
   }
 }
 
+namespace {
+
+/// A lock that is held for some dozen steps.
+class SpinLock {
+ public:
+  explicit SpinLock(std::atomic<bool>& locked) : locked_(locked) {
+    while (locked_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  }
+  ~SpinLock() { locked_.store(false, std::memory_order_release); }
+  SpinLock(const SpinLock&) = delete;
+  SpinLock& operator=(const SpinLock&) = delete;
+
+ private:
+  std::atomic<bool>& locked_;
+};
+
+}  // namespace
+
+void ClaimState::Queue(int32_t task) {
+  const SpinLock lock(heap_locked_);
+  heap_[heap_size_++] = task;
+  std::push_heap(heap_, heap_ + heap_size_, std::greater<>());
+  ranges_[0].queue.store(heap_[0], std::memory_order_seq_cst);  // as in Release
+}
+
+int32_t ClaimState::PopEarliest() {
+  if (ranges_[0].queue.load(std::memory_order_acquire) == kNone) return kNone;
+  const SpinLock lock(heap_locked_);
+  if (heap_size_ == 0) return kNone;
+  std::pop_heap(heap_, heap_ + heap_size_, std::greater<>());
+  const int32_t task = heap_[--heap_size_];
+  ranges_[0].queue.store(heap_size_ > 0 ? heap_[0] : kNone, std::memory_order_seq_cst);
+  return task;
+}
+
 int32_t ClaimState::PopQueued(int leader) {
+  if (heap_ != nullptr) return PopEarliest();
   std::atomic<int32_t>& queue = ranges_[leader].queue;
   int32_t head = queue.load(std::memory_order_acquire);
   // A task is queued at most once in a run, so its link is final and a head seen twice is the same queue.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/task_graph.h"
 
@@ -16,7 +17,8 @@ namespace fa::core {
 /// claiming or by completing a predecessor, runs it. A completed task that frees several successors hands the first of
 /// its successor list back to be run next (it finds its data in cache) and queues the others; queued tasks go before
 /// new claims, because others wait for them. There is one queue per NUMA node; a worker serves the queues of other
-/// nodes last.
+/// nodes last. With TaskGraph::earliest_first there is one for all nodes, from which the earliest task is taken: a heap
+/// under a lock, for graphs of long tasks.
 class ClaimState {
  public:
   static constexpr int32_t kNone = -1;
@@ -35,6 +37,8 @@ class ClaimState {
   [[nodiscard]] int32_t Next(int worker);
   /// Reports that `worker` has run `task`.
   [[nodiscard]] Released Complete(int32_t task, int worker);
+  /// Opens gate `gate`. Returns how many tasks became available to all workers.
+  [[nodiscard]] int Open(int32_t gate, int worker);
   /// Some task is queued: a worker that found nothing should look again.
   [[nodiscard]] bool HasQueued() const;
   [[nodiscard]] bool has_edges() const { return has_edges_; }
@@ -53,8 +57,13 @@ class ClaimState {
   [[nodiscard]] int64_t ClaimPosition(int worker);
   [[nodiscard]] int64_t PopFront(Range& range);
   [[nodiscard]] int64_t Steal(int worker, bool same_node);
+  void Queue(int32_t task);
+  [[nodiscard]] int32_t PopEarliest();
   [[nodiscard]] int32_t PopQueued(int leader);
   [[nodiscard]] int32_t PopQueuedElsewhere(int leader);
+  /// Takes a token from each of the tasks and queues those whose last it was. Returns how many.
+  /// @param first_released  not null: gets the first of them, which is not queued
+  [[nodiscard]] int Release(std::span<const int32_t> tasks, int worker, int32_t* first_released);
   /// Takes one token from the task; true when it was the last.
   [[nodiscard]] bool TakeToken(int32_t task);
   [[nodiscard]] int Leader(int worker) const;
@@ -65,6 +74,10 @@ class ClaimState {
   Range* ranges_;
   std::atomic<int32_t>* tokens_ = nullptr;        ///< per task; only with edges
   std::atomic<int32_t>* queued_after_ = nullptr;  ///< per task: link of the queue it is in
+  // With earliest_first; the first range's queue then holds the first task of the heap.
+  int32_t* heap_ = nullptr;  ///< in the place of queued_after_
+  int32_t heap_size_ = 0;
+  std::atomic<bool> heap_locked_{false};
 };
 
 }  // namespace fa::core

@@ -26,6 +26,29 @@ class TaskFunction {
   void (*call_)(void*, int32_t, int);
 };
 
+/// Opens a gate of the graph that runs.
+class GateOpener {
+ public:
+  /// Each gate is opened once.
+  virtual void Open(int32_t gate) = 0;
+
+ protected:
+  ~GateOpener() = default;
+};
+
+/// What opens the gates of a graph while it runs. Its functions are called on the thread that called Run, between the
+/// tasks that this thread runs, and over and over where it finds none to run.
+class ArrivalGates {
+ public:
+  virtual ~ArrivalGates() = default;
+  /// Opens the gates whose time has come, and does whatever else that thread has to do during the run. It does not wait
+  /// for anything that a task of the graph has yet to do. After an error no task is started any more, and the run ends
+  /// with it.
+  [[nodiscard]] virtual Status Poll(GateOpener& opener) = 0;
+  /// Every gate has been opened, and nothing else is left to poll for.
+  [[nodiscard]] virtual bool done() const = 0;
+};
+
 /// Runs a TaskGraph. All run state lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so one graph may be
 /// run by many executors at once.
 ///
@@ -37,6 +60,10 @@ class Executor {
  public:
   virtual ~Executor() = default;
   [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
+  /// Runs a graph with gates, or one during which the calling thread has something to poll for. Tasks of closed gates
+  /// have not started when the run ends with an error.
+  [[nodiscard]] virtual Status RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                            ArrivalGates& gates);
   /// Worker slots that run_task can see.
   [[nodiscard]] virtual int workers() const = 0;
 };

@@ -291,6 +291,23 @@ Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byt
   });
 }
 
+Status FlowExecutor::RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                  ArrivalGates& gates) {
+  if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1 || !SchedulerStarts()) {
+    return Executor::RunWithGates(graph, run_task, state, gates);
+  }
+  gates_ = &gates;
+  Status status = GuardedCall("thread arena", [&] {
+    Start();
+    GraphRun run(graph, run_task, state);
+    run_ = &run;
+    RunParallel(graph);
+    return run.TakeStatus();
+  });
+  gates_ = nullptr;
+  return status;
+}
+
 void FlowExecutor::Start() {
   if (!flows_.empty()) return;
   allowance_ = std::make_unique<ThreadAllowance>(workers_);
@@ -314,6 +331,7 @@ void FlowExecutor::RunParallel(const TaskGraph& graph) {
   const auto call = [&] {
     home.Join();
     for (const auto& flow : flows_) flow->Invite(graph.task_count - (flow.get() == &home ? 1 : 0));
+    if (gates_ != nullptr) WalkWithGates(home);
     Walk(home);
     if (SchedulerGivenUp()) {
       home.WaitForGuests();
@@ -341,6 +359,14 @@ void FlowExecutor::Walk(NodeFlow& flow) noexcept {
     if (!run_->HasQueued() || !flow.Join()) break;
     Wake(flow, taken_back);
   }
+  TsanRelease(this);
+}
+
+/// The caller's walk while gates are closed. It keeps its place meanwhile; Walk, which follows, leaves it.
+void FlowExecutor::WalkWithGates(NodeFlow& home) noexcept {
+  TsanAcquire(this);
+  const BoundThread on_node(home.cpus());
+  run_->WalkWithGates(home.Worker(), *gates_, [&](int queued) { Wake(home, queued); });
   TsanRelease(this);
 }
 

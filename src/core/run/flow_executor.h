@@ -32,6 +32,8 @@ class FlowExecutor final : public Executor {
   ~FlowExecutor() override;
 
   [[nodiscard]] Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) override;
+  [[nodiscard]] Status RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                    ArrivalGates& gates) override;
   [[nodiscard]] int workers() const override { return workers_; }
 
  private:
@@ -40,6 +42,7 @@ class FlowExecutor final : public Executor {
   void Start();
   void RunParallel(const TaskGraph& graph);
   void Walk(NodeFlow& flow) noexcept;
+  void WalkWithGates(NodeFlow& home) noexcept;
   void Wake(NodeFlow& from, int tasks) noexcept;
 
   std::vector<Node> nodes_;
@@ -47,6 +50,7 @@ class FlowExecutor final : public Executor {
   std::unique_ptr<ThreadAllowance> allowance_;
   std::vector<std::unique_ptr<NodeFlow>> flows_;
   GraphRun* run_ = nullptr;
+  ArrivalGates* gates_ = nullptr;  ///< of a run with gates
 };
 
 }  // namespace fa::core

@@ -2,7 +2,9 @@
 #define FA_CORE_GRAPH_RUN_H_
 
 #include <atomic>
+#include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "core/fp_environment.h"
@@ -21,6 +23,7 @@ class FirstFailure {
  public:
   /// Call it from a catch block.
   void KeepCurrentException() noexcept;
+  void Keep(Status status) noexcept;
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
   /// Call it only when no thread can be inside KeepCurrentException any more.
   [[nodiscard]] Status TakeStatus() { return std::move(status_); }
@@ -34,7 +37,7 @@ class FirstFailure {
 class GraphRun {
  public:
   GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state)
-      : claims_(graph, state), run_task_(run_task) {}
+      : claims_(graph, state), run_task_(run_task), gates_(graph.gates()) {}
 
   /// Runs tasks as `worker`, in the library's floating-point environment and a scope of tiles, until there is none left
   /// for it. `on_queued(n)` is called when n tasks became available to others. After a failure nothing is started any
@@ -56,6 +59,41 @@ class GraphRun {
     }
   }
 
+  /// As Walk, on the thread that opens the gates: it polls before every task, and does not return before the gates are
+  /// done or the run has failed. A gate that stays closed then is a failure: its tasks have not run. No more than one
+  /// thread of a run.
+  template <typename OnQueued>
+  void WalkWithGates(int worker, ArrivalGates& gates, OnQueued&& on_queued) noexcept {
+    const FpEnvironment environment;
+    const kernels::TileScope tiles;
+    try {
+      int32_t task = ClaimState::kNone;
+      int64_t idle = 0;  // polls since the last task
+      for (;;) {
+        if (const int queued = Poll(worker, gates); queued > 0) on_queued(queued);
+        if (failure_.failed()) return;
+        if (task == ClaimState::kNone) task = claims_.Next(worker);
+        if (task == ClaimState::kNone) {
+          if (gates.done()) {
+            if (opened_ != gates_) failure_.Keep(Status::Internal("a gate of the graph has stayed closed"));
+            return;
+          }
+          WaitToPoll(idle++);
+          continue;
+        }
+        idle = 0;
+        run_task_(task, worker);
+        const ClaimState::Released released = claims_.Complete(task, worker);
+        if (released.queued > 0) on_queued(released.queued);
+        task = released.next;
+      }
+    } catch (...) {
+      failure_.KeepCurrentException();
+    }
+  }
+
+  [[nodiscard]] bool failed() const { return failure_.failed(); }
+
   /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until no
   /// other worker walks.
   void WalkToEnd(int worker) noexcept;
@@ -65,9 +103,36 @@ class GraphRun {
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
 
  private:
+  /// Between polls of a thread without a task. After some time it sleeps: where ranks are more than cores, others need
+  /// the core to send what it waits for.
+  static void WaitToPoll(int64_t idle) {
+    constexpr int64_t kYields = 256;
+    if (idle < kYields) return std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  /// Returns how many tasks became available.
+  int Poll(int worker, ArrivalGates& gates) {
+    class Opener final : public GateOpener {
+     public:
+      Opener(GraphRun& run, int worker) : run_(run), worker_(worker) {}
+      void Open(int32_t gate) override {
+        ++run_.opened_;
+        queued += run_.claims_.Open(gate, worker_);
+      }
+      int queued = 0;
+
+     private:
+      GraphRun& run_;
+      int worker_;
+    } opener(*this, worker);
+    if (Status status = gates.Poll(opener); !status.ok()) failure_.Keep(std::move(status));
+    return opener.queued;
+  }
+
   ClaimState claims_;
   TaskFunction run_task_;
   FirstFailure failure_;
+  int32_t gates_ = 0, opened_ = 0;  ///< opened_: of the thread that polls
   std::atomic<int> walking_{0};  ///< workers inside WalkToEnd that may still free tasks
 };
 

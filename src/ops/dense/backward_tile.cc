@@ -104,11 +104,12 @@ void BackwardTile::operator()(int32_t task, int worker) {
             .column = {item.key_begin, item.key_end}};
   tile.slot_row = SlotRow(item);
   if (sums_ != nullptr) {
-    tile.slot.dk = sums_->dk + item.head_kv * sums_->dk_head;
-    tile.slot.dv = sums_->dv + item.head_kv * sums_->dv_head;
-    tile.slot.k = sums_->k + item.head_kv * sums_->k_head;
-    tile.slot.v = sums_->v + item.head_kv * sums_->v_head;
-    tile.first_key = sums_->first_key;
+    const TravellingSums& sums = sums_[item.block];
+    tile.slot.dk = sums.dk + item.head_kv * sums.dk_head;
+    tile.slot.dv = sums.dv + item.head_kv * sums.dv_head;
+    tile.slot.k = sums.k + item.head_kv * sums.k_head;
+    tile.slot.v = sums.v + item.head_kv * sums.v_head;
+    tile.first_key = sums.first_key;
   }
   tile.next = NextOf(task);
   if (tile.rows() > 0) OpenRows(tile);

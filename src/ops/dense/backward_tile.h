@@ -25,6 +25,7 @@ struct TravellingSums {
 class BackwardTile {
  public:
   /// All arguments are kept by the caller.
+  /// @param sums  of each BackwardItem::block
   BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
                const core::kernels::KernelTable& table, const GradRows& rows, const BackwardBuffers& buffers,
                std::byte* workspace, const TravellingSums* sums = nullptr);
@@ -60,7 +61,7 @@ class BackwardTile {
   const GradRows& rows_;
   const BackwardBuffers& buffers_;
   std::byte* workspace_;
-  const TravellingSums* sums_;  ///< null: dK and dV of a column are those of its slot
+  const TravellingSums* sums_;  ///< per block; null: dK and dV of a column are those of its slot
   ScoreTile score_tile_;
 };
 

@@ -21,6 +21,14 @@ Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run
   });
 }
 
+Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                            core::ArrivalGates& gates) const {
+  return core::GuardedCall("threads to run the plan", [&] {
+    auto executor = core::ImplOf(context_).BorrowExecutor();
+    return executor->RunWithGates(graph, run_task, state, gates);
+  });
+}
+
 namespace {
 
 constexpr uintptr_t kWorkspaceAlignment = 64;

@@ -32,6 +32,9 @@ class Plan::Impl {
   [[nodiscard]] Context& context() const { return context_; }
   /// Runs on the caller for a graph of one task, else on an executor of the context.
   [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const;
+  /// Opens gates on the caller meanwhile.
+  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                core::ArrivalGates& gates) const;
 
  private:
   Context& context_;

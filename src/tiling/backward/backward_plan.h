@@ -17,6 +17,7 @@ struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< query head
+  int32_t block = 0;                   ///< whose sums of its columns these are, where they outlive the graph
   int32_t slot = 0;                    ///< whose buffers its (sequence, kv head) uses
   int64_t row_begin = 0, row_end = 0;  ///< empty: a column that no row visits; its dK and dV are written 0
   int64_t key_begin = 0, key_end = 0;  ///< empty: rows without keys; their dQ is written 0

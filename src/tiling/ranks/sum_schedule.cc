@@ -24,9 +24,14 @@ namespace {
 
 using core::CeilDiv;
 
-// Chunks per part of rows. On paper, ranks are busy for 70 % of the time with one chunk per part, 88 % with 2, 96 %
-// with 4 and no more with 6 (64 ranks of 16K causal rows).
-constexpr int64_t kChunksPerPart = 4;
+// Chunks per part of rows, at most. On paper, ranks of 64 threads with 4 kv heads in flight are busy for 82 % of the
+// time with 2 chunks per part and 95 % with 4, which have a column for every thread; with 8 heads for 94 % with 4, 96 %
+// with 6 and no more with 8 (64 ranks of 16K causal rows).
+constexpr int64_t kChunksPerPart = 6;
+
+// With fewer chunks per part, chains wait for the last column of a block: tiles of 64 rows make 57 % of 49 %
+// with one chunk per part and 83 % of 81 % with two, but 93 % of 95 % with four.
+constexpr int64_t kFewChunksPerPart = 3;
 
 // A longer schedule takes more than some seconds and a GB. One chunk per part it has at any length.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
@@ -55,11 +60,24 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
+/// From when a block's workers are free until the next one of its chunk may begin. Where the sums stay, its columns
+/// begin as those before them end.
+double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
+  if (sender.to == sender.rank || sender.to < 0) return 0;
+  const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
+  return sender.late + call.message_seconds + call.key_seconds * static_cast<double>(keys);
+}
+
 class Maker {
  public:
   explicit Maker(const SumCall& call) : call_(call) {}
 
   SumSchedule Make() {
+    for (int64_t s = call_.of.begin; s < call_.of.end; ++s) {
+      const int64_t parts = std::ssize(PartsOfAllRanks(call_.sequences, s, call_.q));
+      const int64_t chunks = std::ssize(Cut(call_.sequences[static_cast<size_t>(s)].sk, parts));
+      result_.few_chunks |= parts > 1 && chunks < kFewChunksPerPart * parts;
+    }
     for (int64_t s = call_.of.begin; s < call_.of.end; ++s) AddSequence(s);
     Schedule();
     return std::move(result_);
@@ -145,23 +163,25 @@ class Maker {
   /// order; columns that a mask cuts start together, and end one behind the other. (Within 10 % of Simulate of the
   /// graphs of such blocks, with 8 and 64 workers, 1 to 8 heads and 8 to 64 columns; small causal blocks are up to 15 %
   /// off.)
-  [[nodiscard]] double SecondsOf(double pairs, int64_t rows, int64_t heads) const {
+  void Predict(double pairs, SumBlock& block) const {
+    const int64_t rows = block.rows.size(), heads = block.heads.size();
     const int64_t keys = result_.chunks.back().keys.size(), columns = CeilDiv(keys, kColumnKeys);
     const int64_t at_once = std::min(columns, ColumnsAtOnce());
     const bool full = pairs >= static_cast<double>(rows) * static_cast<double>(keys);
     const auto late = static_cast<double>(at_once - 1) * (full ? static_cast<double>(CeilDiv(columns, at_once)) : 0.5);
-    const int64_t tile_rows = TileRowsOfBlocks(rows, columns, at_once);
+    const int64_t tile_rows = TileRowsOfBlocks(rows, columns, at_once, result_.few_chunks);
     const double more = (1 + TileOverhead(tile_rows)) / (1 + TileOverhead(kFullBlockQ));
     const double all = (pairs + kBlockPairs) * more * static_cast<double>(heads * call_.heads_kv);
     const auto busy = static_cast<double>(std::min<int64_t>(at_once * call_.heads_kv, call_.workers));
-    return (all / busy + late * static_cast<double>(tile_rows * kColumnKeys)) * call_.pair_seconds * call_.workers;
+    block.seconds = all / busy * call_.pair_seconds * call_.workers;
+    block.late = late * static_cast<double>(tile_rows * kColumnKeys) * call_.pair_seconds * call_.workers;
   }
 
   int32_t AddBlock(int32_t chunk, const RankPart& part, Interval heads, int32_t before, double pairs) {
     const auto block = static_cast<int32_t>(result_.blocks.size());
     result_.blocks.push_back({.chunk = chunk, .rank = part.rank, .rows = part.placed.rows, .heads = heads});
     Node& node = nodes_.emplace_back();
-    result_.blocks.back().seconds = SecondsOf(pairs, part.placed.rows.size(), heads.size());
+    Predict(pairs, result_.blocks.back());
     if (before != kNone) {
       SumBlock& sender = result_.blocks[static_cast<size_t>(before)];
       sender.to = part.rank;
@@ -172,12 +192,8 @@ class Maker {
     return block;
   }
 
-  /// From the end of a block until the next one of its chunk may begin.
   [[nodiscard]] double OnTheWay(int32_t block) const {
-    const SumBlock& sender = result_.blocks[static_cast<size_t>(block)];
-    if (sender.to == sender.rank || sender.to < 0) return 0;
-    const int64_t keys = result_.chunks[static_cast<size_t>(sender.chunk)].keys.size();
-    return call_.message_seconds + call_.key_seconds * static_cast<double>(keys);
+    return tiling::OnTheWay(result_, call_, result_.blocks[static_cast<size_t>(block)]);
   }
 
   // Blocks were added chunk after chunk: what waits for a block stands behind it.
@@ -253,7 +269,8 @@ class Maker {
 
 // A quarter of the rows gains no more on paper: 64 threads, 4 heads, 16 columns side by side and parts of 8192 rows are
 // busy for 81 % of a block with tiles of 128 rows, 87 % with 64 and 87 % with 32.
-int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once) {
+int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
+  if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));
   const auto use = [&](int64_t tile_rows) {
     const double steps = static_cast<double>(columns * CeilDiv(rows, tile_rows)) / at_once;
@@ -272,18 +289,20 @@ SumSchedule MakeSumSchedule(const SumCall& call) { return Maker(call).Make(); }
 double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units) {
   // Waiting settles within some units: what the later half of so many takes, all others do.
   constexpr int64_t kReplayed = 64;
-  std::vector<double> free(static_cast<size_t>(call.q.ranks()), 0), arrived;
-  const auto end = [&] { return *std::max_element(free.begin(), free.end()); };
+  const auto ranks = static_cast<size_t>(call.q.ranks());
+  std::vector<double> free(ranks, 0), ends(ranks, 0), arrived;
+  const auto end = [&] { return *std::max_element(ends.begin(), ends.end()); };
   double at_half = 0;
   for (int64_t unit = 0; unit < std::min(units, kReplayed); ++unit) {
     if (unit == kReplayed / 2) at_half = end();
     arrived.assign(schedule.chunks.size(), 0);
+    free = ends;  // a unit is a graph
     for (const SumBlock& block : schedule.blocks) {
       double &rank = free[static_cast<size_t>(block.rank)], &sums = arrived[static_cast<size_t>(block.chunk)];
       rank = sums = std::max(rank, sums) + block.seconds;
-      if (block.to < 0 || block.to == block.rank) continue;
-      const int64_t keys = schedule.chunks[static_cast<size_t>(block.chunk)].keys.size();
-      sums += call.message_seconds + call.key_seconds * static_cast<double>(keys);
+      sums += OnTheWay(schedule, call, block);
+      double& rank_ends = ends[static_cast<size_t>(block.rank)];
+      rank_ends = std::max(rank_ends, rank + block.late);
     }
   }
   if (units <= kReplayed) return end();

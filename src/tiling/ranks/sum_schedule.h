@@ -26,7 +26,8 @@ struct SumBlock {
   int32_t rank = 0;
   Interval rows = {};      ///< of the sequence
   Interval heads = {};     ///< query heads of the group
-  double seconds = 0;      ///< predicted, from its first tile to its last
+  double seconds = 0;      ///< predicted: for so long it keeps the rank's workers busy; then the next block may start
+  double late = 0;         ///< predicted: so much later its last column ends, while tiles of the next blocks run
   int from = -1, to = -1;  ///< the rank that the sums come from, and go to; -1: they begin, or end, here
 };
 
@@ -36,6 +37,7 @@ struct SumSchedule {
   std::vector<SumChunk> chunks;
   std::vector<SumBlock> blocks;  ///< in one order of all ranks, each of which follows it: none waits for ever
   int64_t keys = 0;              ///< of all chunks
+  bool few_chunks = false;       ///< so few per part of rows that ranks wait for the last column of each
 };
 
 /// What a schedule follows from. It is a pure function of this, the same on every rank.
@@ -53,8 +55,9 @@ struct SumCall {
 };
 
 /// Rows per tile of a block: each of the columns that are worked on side by side starts one tile behind the one before
-/// it, since dQ has an order, so smaller tiles leave less waiting and cost more of themselves. Bits do not follow it.
-[[nodiscard]] int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once);
+/// it, since dQ has an order, so with smaller tiles the sums leave earlier, and tiles cost more of themselves. That
+/// helps where chunks are few; else other blocks' tiles run meanwhile. Bits do not follow it.
+[[nodiscard]] int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks);
 
 /// Blocks of a sequence of `sk` keys, at most, whatever heads are in flight.
 /// @param parts  of rows, of all ranks

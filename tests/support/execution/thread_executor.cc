@@ -9,6 +9,16 @@
 namespace fa::test {
 
 Status ThreadExecutor::Run(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) {
+  return RunOnThreads(graph, run_task, state, nullptr);
+}
+
+Status ThreadExecutor::RunWithGates(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                    core::ArrivalGates& gates) {
+  return RunOnThreads(graph, run_task, state, &gates);
+}
+
+Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                    core::ArrivalGates* gates) {
   // Relaxed counters: they must not order tasks that the graph leaves unordered, or races would hide.
   std::atomic<int32_t> finished{0};
   std::atomic<bool> failed{false};
@@ -31,6 +41,10 @@ Status ThreadExecutor::Run(const core::TaskGraph& graph, core::TaskFunction run_
   };
   std::vector<std::thread> threads;
   for (int worker = 1; worker < workers_; ++worker) threads.emplace_back(walk, worker);
+  if (gates != nullptr) {
+    run.WalkWithGates(0, *gates, [](int) {});
+    if (run.failed()) failed.store(true, std::memory_order_relaxed);
+  }
   walk(0);
   for (std::thread& thread : threads) thread.join();
   return run.TakeStatus();

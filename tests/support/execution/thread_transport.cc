@@ -14,7 +14,8 @@
 namespace fa::test {
 
 struct ThreadRanks::Hub {
-  explicit Hub(int count) : ranks(count), gathered(static_cast<size_t>(count)), state(static_cast<size_t>(count)) {}
+  Hub(int count, bool can_test)
+      : ranks(count), tests(can_test), gathered(static_cast<size_t>(count)), state(static_cast<size_t>(count)) {}
 
   struct Parcel {
     std::span<const std::byte> bytes;
@@ -44,6 +45,7 @@ struct ThreadRanks::Hub {
   }
 
   const int ranks;
+  const bool tests;
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;  // from, to, tag
@@ -80,23 +82,23 @@ class ThreadRanks::Rank final : public Transport {
 
   Status Wait(Request request) override {
     std::unique_lock lock(hub_->mutex);
-    const Pending pending = pending_[static_cast<size_t>(request)];
-    if (pending.parcel != nullptr) {
-      return hub_->WaitFor(lock, pending.to, [&] { return pending.parcel->taken; });
-    }
-    auto& queue = hub_->parcels[{pending.from, rank_, pending.tag}];
-    if (Status status = hub_->WaitFor(lock, pending.from, [&] { return !queue.empty(); }); !status.ok()) {
+    const Pending& pending = pending_[static_cast<size_t>(request)];
+    if (Status status = hub_->WaitFor(lock, PeerOf(pending), [&] { return IsDone(pending); }); !status.ok()) {
       return status;
     }
-    const std::shared_ptr<Hub::Parcel> parcel = queue.front();
-    queue.pop_front();
-    if (parcel->bytes.size() != pending.bytes.size()) return Status::Internal("a message of another length");
-    std::copy(parcel->bytes.begin(), parcel->bytes.end(), pending.bytes.begin());
-    hub_->state[static_cast<size_t>(rank_)].received += static_cast<int64_t>(parcel->bytes.size());
-    parcel->taken = true;
-    hub_->changed.notify_all();
-    return Status::Ok();
+    return Take(pending);
   }
+
+  Status Test(Request request, bool* done) override {
+    if (!hub_->tests) return Transport::Test(request, done);
+    const std::unique_lock lock(hub_->mutex);
+    const Pending& pending = pending_[static_cast<size_t>(request)];
+    *done = IsDone(pending);
+    if (*done) return Take(pending);
+    const int peer = PeerOf(pending);
+    return hub_->state[static_cast<size_t>(peer)].left ? Hub::HasLeft(peer) : Status::Ok();
+  }
+  [[nodiscard]] bool CanTest() const override { return hub_->tests; }
 
   Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     Hub& hub = *hub_;
@@ -134,6 +136,25 @@ class ThreadRanks::Rank final : public Transport {
     std::shared_ptr<Hub::Parcel> parcel = {};  // of a message that is sent
   };
 
+  static int PeerOf(const Pending& pending) { return pending.parcel != nullptr ? pending.to : pending.from; }
+  auto& QueueOf(const Pending& pending) { return hub_->parcels[{pending.from, rank_, pending.tag}]; }
+  bool IsDone(const Pending& pending) {
+    return pending.parcel != nullptr ? pending.parcel->taken : !QueueOf(pending).empty();
+  }
+  /// With the lock held, of a message that is done: copies one that is received.
+  Status Take(const Pending& pending) {
+    if (pending.parcel != nullptr) return Status::Ok();
+    auto& queue = QueueOf(pending);
+    const std::shared_ptr<Hub::Parcel> parcel = queue.front();
+    queue.pop_front();
+    if (parcel->bytes.size() != pending.bytes.size()) return Status::Internal("a message of another length");
+    std::copy(parcel->bytes.begin(), parcel->bytes.end(), pending.bytes.begin());
+    hub_->state[static_cast<size_t>(rank_)].received += static_cast<int64_t>(parcel->bytes.size());
+    parcel->taken = true;
+    hub_->changed.notify_all();
+    return Status::Ok();
+  }
+
   // What it has sent and nobody has taken lies in memory that is gone too.
   void Gone() {
     hub_->state[static_cast<size_t>(rank_)].left = true;
@@ -158,7 +179,7 @@ class ThreadRanks::Rank final : public Transport {
   std::deque<Pending> pending_;
 };
 
-ThreadRanks::ThreadRanks(int ranks) : hub_(std::make_shared<Hub>(ranks)) {}
+ThreadRanks::ThreadRanks(int ranks, bool can_test) : hub_(std::make_shared<Hub>(ranks, can_test)) {}
 ThreadRanks::~ThreadRanks() = default;
 
 void ThreadRanks::Run(const std::function<void(const std::shared_ptr<Transport>&)>& body) {

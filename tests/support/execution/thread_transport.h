@@ -11,10 +11,11 @@
 namespace fa::test {
 
 /// Ranks as threads of one process. A message is copied from the sender's memory into the receiver's when the receiver
-/// waits for it, and the sender's wait ends only then: memory that is used again too early shows.
+/// waits for it or finds it by Test, and the sender's wait ends only then: memory that is used again too early shows.
 class ThreadRanks {
  public:
-  explicit ThreadRanks(int ranks);
+  /// @param can_test  false: transports that can only wait
+  explicit ThreadRanks(int ranks, bool can_test = true);
   ~ThreadRanks();
 
   /// Calls body(transport) on one thread per rank, and returns when all have ended. A rank whose body has returned has

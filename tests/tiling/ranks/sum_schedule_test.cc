@@ -99,13 +99,17 @@ TEST(SumSchedule, KeepsTheChainsOfOneProcess) {
   }
 }
 
-TEST(SumSchedule, TilesAreSmallerWhereColumnsStartBehindEachOther) {
-  EXPECT_EQ(TileRowsOfBlocks(8192, 16, 1), 128);
-  EXPECT_EQ(TileRowsOfBlocks(8192, 16, 2), 128);
-  EXPECT_EQ(TileRowsOfBlocks(8192, 16, 16), 64);
-  EXPECT_EQ(TileRowsOfBlocks(8192, 1, 16), 128);
-  EXPECT_EQ(TileRowsOfBlocks(1 << 20, 16, 16), 128);
-  EXPECT_EQ(TileRowsOfBlocks(0, 0, 16), 128);
+TEST(SumSchedule, TilesAreSmallerWhereChainsWaitForColumnsBehindEachOther) {
+  const auto rows = [](int64_t rows_of_block, int64_t columns, int64_t at_once) {
+    EXPECT_EQ(TileRowsOfBlocks(rows_of_block, columns, at_once, /*few_chunks=*/false), 128);
+    return TileRowsOfBlocks(rows_of_block, columns, at_once, /*few_chunks=*/true);
+  };
+  EXPECT_EQ(rows(8192, 16, 1), 128);
+  EXPECT_EQ(rows(8192, 16, 2), 128);
+  EXPECT_EQ(rows(8192, 16, 16), 64);
+  EXPECT_EQ(rows(8192, 1, 16), 128);
+  EXPECT_EQ(rows(1 << 20, 16, 16), 128);
+  EXPECT_EQ(rows(0, 0, 16), 128);
 }
 
 TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
@@ -192,9 +196,9 @@ TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
 
 // Ranks' blocks of 512 rows and 4 columns, as in RankedBackward.SmallerTilesOfBlocksChangeNoBit.
 TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
-  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/4), 64);
-  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/1), 128);
-  EXPECT_EQ(TileRowsOfBlocks(512, 1, /*columns_at_once=*/4), 128);
+  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/4, /*few_chunks=*/true), 64);
+  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/1, /*few_chunks=*/true), 128);
+  EXPECT_EQ(TileRowsOfBlocks(512, 1, /*columns_at_once=*/4, /*few_chunks=*/true), 128);
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 #include "ops/ranks/run/grad_chain.h"
 
 #include <algorithm>
-#include <cstring>
-#include <span>
+#include <new>
 #include <utility>
 
 #include "core/integer.h"
@@ -12,30 +11,11 @@
 #include "ops/tile/strip.h"
 #include "tiling/backward/backward_facts.h"
 #include "tiling/backward/backward_interleave.h"
-#include "tiling/backward/backward_order.h"
 #include "tiling/backward/backward_shape.h"
+#include "tiling/backward/backward_tiles.h"
 #include "tiling/plan_limits.h"
-#include "tiling/ranks/sequence_part.h"
 
 namespace fa::ops {
-namespace {
-
-// Tags of messages: those of units and of parameter sums stand before, and no two chunks of a pair of ranks that
-// overtake each other share one.
-constexpr int kFirstTag = kUnitTags + 1, kTags = 32'000;
-constexpr Transport::Request kNoRequest = -1;
-
-/// The rule of a part's own rows alone: a part keeps the number of all rows.
-tiling::RowRule OwnRule(const tiling::Sequence& part) {
-  tiling::RowRule rule = part.rule;
-  rule.sq = part.sq;
-  return rule;
-}
-
-int TagOf(int64_t chunk) { return kFirstTag + static_cast<int>(chunk % kTags); }
-
-}  // namespace
-
 GradChain::GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,
                      const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                      std::shared_ptr<const tiling::SumSchedule> schedule, int rank)
@@ -45,15 +25,23 @@ GradChain::GradChain(const Context& context, BoundAttentionGrad part, const std:
       machine_(MachineOf(context, table_)),
       columns_(bound_.forward.problem.d + bound_.forward.problem.d_rope),
       layout_(MakeLayout(machine_)),
-      buffers_(bound_, layout_, table_, workspace_) {
-  MakeBlocks(machine_, parts, whole, first_sequence, rank);
-  size_t run_state = 0;
-  for (const tiling::BackwardPlan& idle : idle_) run_state = std::max(run_state, core::RunStateBytes(idle.graph));
-  for (const Block& block : blocks_) run_state = std::max(run_state, core::RunStateBytes(block.plan.graph));
-  run_state_ = workspace_.Book("run state of a block", run_state);
+      buffers_(bound_, layout_, table_, workspace_),
+      graph_(MakeGraph(parts, whole, first_sequence, rank)),
+      copied_keys_(table_.rows->PairedRows(graph_.copied_keys)) {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
+  for (const tiling::Sequence& sequence : problem.sequences) {
+    flops_ += BackwardFlopsPerPair(problem) * static_cast<double>(problem.heads) *
+              static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
+  }
+  for (int64_t s = 0; s < std::ssize(whole) - first_sequence; ++s) {
+    key_offset_.push_back(whole[static_cast<size_t>(first_sequence + s)].k_offset);
+  }
+  run_state_ = workspace_.Book("run state of a unit", core::RunStateBytes(graph_.plan.graph));
+  states_ = workspace_.Book("states of blocks", graph_.blocks.size() * sizeof(ChainMessages::BlockState));
+  sums_ = workspace_.Book("places of sums", (graph_.blocks.size() + 1) * sizeof(TravellingSums));
   const auto book = [&](const char* name, bool copies, int64_t floats) {
-    return workspace_.Book(name, copies ? static_cast<size_t>(floats) * sizeof(float) : 0, problem.heads_kv);
+    const size_t bytes = copies ? static_cast<size_t>(floats * problem.heads_kv) * sizeof(float) : 0;
+    return workspace_.Book(name, AlignedBytes(static_cast<int64_t>(bytes)), graph_.copies);
   };
   k_ = book("K of a chunk", buffers_.copies_k(), buffers_.KeyOffset(copied_keys_));
   v_ = book("V of a chunk", buffers_.copies_v(), copied_keys_ * problem.dv);
@@ -71,7 +59,8 @@ tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const
   int64_t rows = 0, keys = 0;
   for (const tiling::Sequence& sequence : problem.sequences) rows = std::max(rows, sequence.sq);
   for (const tiling::SumChunk& chunk : schedule_->chunks) keys = std::max(keys, chunk.keys.size());
-  const int64_t most_rows = tiling::TileRowsOfBlocks(rows, core::CeilDiv(keys, shape.block_k), ColumnsAtOnce(machine));
+  const int64_t most_rows =
+      tiling::TileRowsOfBlocks(rows, core::CeilDiv(keys, shape.block_k), ColumnsAtOnce(machine), schedule_->few_chunks);
   tiling::BackwardPlan layout;
   layout.block_q = std::min(shape.block_q, core::RoundUp(most_rows, int64_t{machine.strip_rows}));
   layout.block_k = shape.block_k;
@@ -84,165 +73,130 @@ tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const
   return layout;
 }
 
-tiling::BackwardPlan GradChain::MakeGraph(int64_t part, tiling::Interval heads, const tiling::BackwardCut& cut,
-                                          int workers) const {
+tiling::ChainGraph GradChain::MakeGraph(const std::vector<tiling::RowPart>& parts,
+                                        const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
+                                        int rank) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
-  const tiling::PairTiles tiles = MakePairTiles(OwnRule(problem.sequences[static_cast<size_t>(part)]), cut);
-  std::vector<tiling::HeadPair> pairs;
-  if (!tiles.tiles.empty()) {
-    for (int64_t head = 0; head < problem.heads_kv; ++head) pairs.push_back({part, head, &tiles});
+  const tiling::BackwardCut cut{.block_q = layout_.block_q,
+                                .block_k = layout_.block_k,
+                                .strip_rows = machine_.strip_rows,
+                                .group = problem.group()};
+  double tiles = 0;
+  for (const tiling::Sequence& sequence : problem.sequences) {
+    tiles += CountPairTiles(tiling::OwnRule(sequence), cut) * static_cast<double>(problem.heads_kv);
   }
-  tiling::BackwardPlan graph;
-  graph.block_q = layout_.block_q;
-  graph.block_k = layout_.block_k;
-  graph.slot_row_of = layout_.slot_row_of;
-  OrderPairs(pairs, {.pairs = problem.heads_kv, .band = cut.band}, problem.group(), workers, graph);
-  for (tiling::BackwardItem& item : graph.items) {
-    item.head += heads.begin;
-    item.slot = static_cast<int32_t>(item.head_kv);
-  }
+  tiling::CheckTasks(tiles, machine_);
+  tiling::ChainGraph graph = MakeChainGraph(*schedule_, {.own = problem.sequences,
+                                                         .parts = parts,
+                                                         .whole = whole,
+                                                         .first_sequence = first_sequence,
+                                                         .group = problem.group(),
+                                                         .heads_kv = problem.heads_kv,
+                                                         .block_q = layout_.block_q,
+                                                         .block_k = layout_.block_k,
+                                                         .strip_rows = machine_.strip_rows,
+                                                         .slot_row_of = layout_.slot_row_of,
+                                                         .copies_keys = buffers_.copies_k() || buffers_.copies_v(),
+                                                         .workers = machine_.workers,
+                                                         .rank = rank});
+  graph.plan.slots = layout_.slots;
+  graph.plan.slot_rows = layout_.slot_rows;
   return graph;
 }
 
-void GradChain::MakeBlocks(const tiling::Machine& machine, const std::vector<tiling::RowPart>& parts,
-                           const std::vector<tiling::Sequence>& whole, int64_t first_sequence, int rank) {
-  const tiling::AttentionProblem& problem = bound_.forward.problem;
-  tiling::BackwardCut cut{.block_q = layout_.block_q,
-                          .block_k = layout_.block_k,
-                          .strip_rows = machine.strip_rows,
-                          .group = problem.group(),
-                          .band = ColumnsAtOnce(machine),
-                          .columns = {0, 0}};
-  double tiles = 0;
-  for (const tiling::Sequence& sequence : problem.sequences) {
-    tiles += CountPairTiles(OwnRule(sequence), cut) * static_cast<double>(problem.heads_kv);
-    flops_ += BackwardFlopsPerPair(problem) * static_cast<double>(problem.heads) *
-              static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
-  }
-  tiling::CheckTasks(tiles, machine);
-  for (int64_t part = 0; part < std::ssize(parts); ++part) {
-    tiling::BackwardPlan idle = MakeGraph(part, {0, problem.group()}, cut, machine.workers);
-    if (!idle.items.empty()) idle_.push_back(std::move(idle));
-  }
-  cut.rows_without_keys = false;
-  for (const tiling::SumBlock& block : schedule_->blocks) {
-    if (block.rank != rank) continue;
-    const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.chunk)];
-    const int64_t sequence = first_sequence + chunk.sequence;
-    const auto found = std::find_if(parts.begin(), parts.end(), [&](const tiling::RowPart& part) {
-      return part.sequence == sequence && part.placed.rows == block.rows;
-    });
-    cut.group = block.heads.size();
-    cut.columns = {chunk.keys.begin / cut.block_k, core::CeilDiv(chunk.keys.end, cut.block_k)};
-    cut.order = ColumnsDescend(whole[static_cast<size_t>(sequence)].rule) ? tiling::ColumnOrder::kDescending
-                                                                          : tiling::ColumnOrder::kAscending;
-    copied_keys_ = std::max(copied_keys_, table_.rows->PairedRows(core::RoundUp(chunk.keys.size(), cut.block_k)));
-    blocks_.push_back({block, MakeGraph(found - parts.begin(), block.heads, cut, machine.workers)});
-  }
-  for (int64_t s = 0; s < std::ssize(whole) - first_sequence; ++s) {
-    key_offset_.push_back(whole[static_cast<size_t>(first_sequence + s)].k_offset);
-  }
-}
-
 tiling::PlanFacts GradChain::Facts() const {
-  return FactsOf(bound_.forward.problem, machine_, blocks_.empty() ? layout_ : blocks_.front().plan,
-                 {table_.widest().name});
+  return FactsOf(bound_.forward.problem, machine_, graph_.plan, {table_.widest().name});
 }
 
-size_t GradChain::SumBytes() const {
+size_t GradChain::SumBytes() const { return static_cast<size_t>(schedule_->keys * floats_per_key()) * sizeof(float); }
+
+TravellingSums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
-  return static_cast<size_t>(schedule_->keys * problem.heads_kv * (columns_ + problem.dv)) * sizeof(float);
-}
-
-std::span<float> GradChain::Region(const tiling::SumChunk& chunk, float* sums) const {
-  const int64_t floats_per_key = bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv);
-  return {sums + chunk.at * floats_per_key, static_cast<size_t>(chunk.keys.size() * floats_per_key)};
-}
-
-TravellingSums GradChain::SumsOf(const tiling::SumChunk& chunk, float* sums, std::byte* workspace) const {
-  const tiling::AttentionProblem& problem = bound_.forward.problem;
+  const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.of.chunk)];
   const int64_t keys = chunk.keys.size();
-  TravellingSums of{.dk = Region(chunk, sums).data(),
+  TravellingSums of{.dk = AllSums(sums).Of(block.of.chunk).data(),
                     .dk_head = keys * columns_,
                     .dv_head = keys * problem.dv,
-                    .k = reinterpret_cast<float*>(workspace + k_),
-                    .v = reinterpret_cast<float*>(workspace + v_),
                     .k_head = buffers_.KeyOffset(copied_keys_),
                     .v_head = copied_keys_ * problem.dv,
                     .first_key = chunk.keys.begin};
   of.dv = of.dk + problem.heads_kv * of.dk_head;
+  const auto copy = [&](size_t at, int64_t head_floats) {
+    const int64_t bytes = problem.heads_kv * head_floats * static_cast<int64_t>(sizeof(float));
+    return reinterpret_cast<float*>(workspace + at + static_cast<size_t>(block.copy) * AlignedBytes(bytes));
+  };
+  if (buffers_.copies_k()) of.k = copy(k_, of.k_head);
+  if (buffers_.copies_v()) of.v = copy(v_, of.v_head);
   return of;
-}
-
-Status GradChain::RunGraph(const Plan::Impl& plan, const tiling::BackwardPlan& graph, const GradRows& rows,
-                           const TravellingSums* sums, std::byte* workspace) const {
-  BackwardTile tile(bound_.forward.problem, graph, table_, rows, buffers_, workspace, sums);
-  return plan.RunGraph(graph.graph, core::TaskFunction(tile), workspace + run_state_);
 }
 
 Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
                       const Travelling& travelling, std::byte* workspace, Status& computed) const {
-  for (const tiling::BackwardPlan& idle : idle_) {
-    if (computed.ok()) computed = RunGraph(plan, idle, rows, nullptr, workspace);
+  auto* states = reinterpret_cast<ChainMessages::BlockState*>(workspace + states_);
+  auto* sums = reinterpret_cast<TravellingSums*>(workspace + sums_);
+  new (sums) TravellingSums;
+  for (size_t b = 0; b < graph_.blocks.size(); ++b) {
+    new (&states[b]) ChainMessages::BlockState;
+    new (&sums[b]) TravellingSums(SumsOf(graph_.blocks[b], travelling.sums, workspace));
   }
-  for (const Block& block : blocks_) {
-    const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.of.chunk)];
-    const std::span<float> region = Region(chunk, travelling.sums);
-    Transport::Request& sent = travelling.requests[block.of.chunk];
-    if (block.of.from < 0) {
-      std::memset(region.data(), 0, region.size_bytes());
-    } else if (block.of.from != block.of.rank) {
-      // What has come back has left.
-      if (sent != kNoRequest) {
-        if (Status status = transport.Wait(std::exchange(sent, kNoRequest)); !status.ok()) return status;
-      }
-      Transport::Request request = kNoRequest;
-      const auto bytes = std::as_writable_bytes(region);
-      if (Status status = transport.Receive(block.of.from, TagOf(block.of.chunk), bytes, &request); !status.ok()) {
-        return status;
-      }
-      if (Status status = transport.Wait(request); !status.ok()) return status;
-    }
-    const TravellingSums sums = SumsOf(chunk, travelling.sums, workspace);
-    if (computed.ok()) computed = RunGraph(plan, block.plan, rows, &sums, workspace);
-    if (block.of.to < 0) {
-      Finish(chunk, rows, finished, travelling.sums);
-    } else if (block.of.to != block.of.rank) {
-      if (Status status = transport.Send(block.of.to, TagOf(block.of.chunk), std::as_bytes(region), &sent);
-          !status.ok()) {
-        return status;
-      }
-    }
+  ChainMessages messages(transport, graph_.blocks, {states, graph_.blocks.size()}, AllSums(travelling.sums),
+                         {travelling.requests, RequestCount()});
+  if (computed.ok()) {
+    BackwardTile tile(bound_.forward.problem, graph_.plan, table_, rows, buffers_, workspace, sums);
+    auto run_task = [&](int32_t task, int worker) {
+      const tiling::BackwardItem& item = graph_.plan.items[static_cast<size_t>(task)];
+      if (item.key_begin == item.key_end) return tile(task, worker);  // rows without keys, of no block
+      const tiling::SumBlock& of = graph_.blocks[static_cast<size_t>(item.block)].of;
+      if (item.first_of_column && of.from < 0) OpenSums(item, sums[item.block]);
+      tile(task, worker);
+      if (item.last_of_column && of.to < 0) Finish(item, sums[item.block], rows, finished);
+      messages.TileHasRun(item.block);
+    };
+    computed = plan.RunGraph(graph_.plan.graph, core::TaskFunction(run_task), workspace + run_state_, messages);
+    if (!messages.failed().ok()) return messages.failed();
   }
-  return Status::Ok();
+  return messages.done() ? Status::Ok() : messages.PassOn();
 }
 
-void GradChain::Finish(const tiling::SumChunk& chunk, const GradRows& rows, const Finished& finished,
-                       float* sums) const {
+/// The first tile of the chain of a column's sums begins with 0.
+void GradChain::OpenSums(const tiling::BackwardItem& item, const TravellingSums& sums) const {
+  const auto clear = [&](float* of_heads, int64_t head_floats, int64_t width) {
+    std::fill_n(of_heads + item.head_kv * head_floats + (item.key_begin - sums.first_key) * width,
+                (item.key_end - item.key_begin) * width, 0.0f);
+  };
+  clear(sums.dk, sums.dk_head, columns_);
+  clear(sums.dv, sums.dv_head, bound_.forward.problem.dv);
+}
+
+/// The last one rounds them.
+void GradChain::Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
+                       const Finished& finished) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
-  const TravellingSums of = SumsOf(chunk, sums, nullptr);
-  const int64_t first = finished.rows.Place(key_offset_[static_cast<size_t>(chunk.sequence)] + chunk.keys.begin);
-  for (int64_t head = 0; head < problem.heads_kv; ++head) {
-    const auto write = [&](const layout::MutableRowsView& to, const float* from, int64_t stride, int64_t width,
-                           float multiplier) {
-      table_.rows->narrow(from, stride, chunk.keys.size(), width, multiplier, TargetAt(to, 0, head, first));
-    };
-    const float* dk = of.dk + head * of.dk_head;
-    write(finished.dk, dk, columns_, problem.d, rows.scores.scale);
-    if (problem.d_rope > 0) write(finished.dk_rope, dk + problem.d, columns_, problem.d_rope, rows.scores.scale);
-    write(finished.dv, of.dv + head * of.dv_head, problem.dv, problem.dv, 1.0f);
-  }
+  const tiling::SumBlock& block = graph_.blocks[static_cast<size_t>(item.block)].of;
+  const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.chunk)];
+  const int64_t offset = key_offset_[static_cast<size_t>(chunk.sequence)], key = item.key_begin - sums.first_key;
+  // The rows of a chunk are staged together.
+  const int64_t first = finished.rows.Place(offset + chunk.keys.begin) + key;
+  const auto write = [&](const layout::MutableRowsView& to, const float* from, int64_t stride, int64_t width,
+                         float multiplier) {
+    table_.rows->narrow(from, stride, item.key_end - item.key_begin, width, multiplier,
+                        TargetAt(to, 0, item.head_kv, first));
+  };
+  const float* dk = sums.dk + item.head_kv * sums.dk_head + key * columns_;
+  write(finished.dk, dk, columns_, problem.d, rows.scores.scale);
+  if (problem.d_rope > 0) write(finished.dk_rope, dk + problem.d, columns_, problem.d_rope, rows.scores.scale);
+  write(finished.dv, sums.dv + item.head_kv * sums.dv_head + key * problem.dv, problem.dv, problem.dv, 1.0f);
 }
 
 void GradChain::ForgetSends(const Travelling& travelling) const {
-  std::fill_n(travelling.requests, RequestCount(), kNoRequest);
+  std::fill_n(travelling.requests, RequestCount(), ChainMessages::kNoRequest);
 }
 
 Status GradChain::FinishSends(Transport& transport, const Travelling& travelling) const {
   for (size_t chunk = 0; chunk < RequestCount(); ++chunk) {
     Transport::Request& sent = travelling.requests[chunk];
-    if (sent == kNoRequest) continue;
-    if (Status status = transport.Wait(std::exchange(sent, kNoRequest)); !status.ok()) return status;
+    if (sent == ChainMessages::kNoRequest) continue;
+    if (Status status = transport.Wait(std::exchange(sent, ChainMessages::kNoRequest)); !status.ok()) return status;
   }
   return Status::Ok();
 }

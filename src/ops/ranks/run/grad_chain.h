@@ -15,16 +15,17 @@
 #include "ops/dense/backward_tile.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/ranks/rows/unit_messages.h"
+#include "ops/ranks/run/chain_messages.h"
 #include "tiling/backward/backward_plan.h"
-#include "tiling/backward/backward_tiles.h"
 #include "tiling/plan_facts.h"
+#include "tiling/ranks/chain_graph.h"
 #include "tiling/ranks/sum_schedule.h"
 
 namespace fa::ops {
 
-/// One rank's share of a unit of the backward whose rows stay: its blocks of the schedule, each a graph of tiles. The
+/// One rank's share of a unit of the backward whose rows stay: its blocks of the schedule as one graph of tiles. The
 /// panels of its rows and their dQ stay in one slot per kv head from the first block to the last; sums of dK and dV
-/// come from the rank of the rows before, and go to that of the rows behind.
+/// come from the rank of the rows before, and go to that of the rows behind, while other blocks' tiles run.
 class GradChain {
  public:
   /// @param part  the rank's parts of rows, as sequences of their own: `parts`
@@ -61,38 +62,34 @@ class GradChain {
   void ForgetSends(const Travelling& travelling) const;
 
  private:
-  struct Block {
-    tiling::SumBlock of;
-    tiling::BackwardPlan plan;
-  };
-
-  void MakeBlocks(const tiling::Machine& machine, const std::vector<tiling::RowPart>& parts,
-                  const std::vector<tiling::Sequence>& whole, int64_t first_sequence, int rank);
-  [[nodiscard]] tiling::BackwardPlan MakeGraph(int64_t part, tiling::Interval heads, const tiling::BackwardCut& cut,
-                                               int workers) const;
   [[nodiscard]] tiling::BackwardPlan MakeLayout(const tiling::Machine& machine) const;
+  [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
+                                             const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
+                                             int rank) const;
   /// Of a kv head, so that every worker has one.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
-  [[nodiscard]] Status RunGraph(const Plan::Impl& plan, const tiling::BackwardPlan& graph, const GradRows& rows,
-                                const TravellingSums* sums, std::byte* workspace) const;
-  [[nodiscard]] TravellingSums SumsOf(const tiling::SumChunk& chunk, float* sums, std::byte* workspace) const;
-  [[nodiscard]] std::span<float> Region(const tiling::SumChunk& chunk, float* sums) const;
-  void Finish(const tiling::SumChunk& chunk, const GradRows& rows, const Finished& finished, float* sums) const;
+  [[nodiscard]] TravellingSums SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const;
+  [[nodiscard]] ChainMessages::Sums AllSums(float* sums) const { return {sums, floats_per_key(), schedule_->chunks}; }
+  [[nodiscard]] int64_t floats_per_key() const {
+    return bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv);
+  }
+  void OpenSums(const tiling::BackwardItem& item, const TravellingSums& sums) const;
+  void Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
+              const Finished& finished) const;
 
   BoundAttentionGrad bound_;
   std::shared_ptr<const tiling::SumSchedule> schedule_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
-  int64_t columns_ = 0;                     ///< of dK: d + d_rope
-  std::vector<int64_t> key_offset_;         ///< per sequence of the unit: where its keys begin on the axis
-  tiling::BackwardPlan layout_;             ///< of the slots; no tiles
-  std::vector<tiling::BackwardPlan> idle_;  ///< rows that no key is kept of
-  std::vector<Block> blocks_;
-  double flops_ = 0;
+  int64_t columns_ = 0;              ///< of dK: d + d_rope
+  std::vector<int64_t> key_offset_;  ///< per sequence of the unit: where its keys begin on the axis
+  tiling::BackwardPlan layout_;      ///< of the slots; no tiles
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
-  int64_t copied_keys_ = 0;  ///< of the largest chunk
-  size_t run_state_ = 0, k_ = 0, v_ = 0;
+  tiling::ChainGraph graph_;
+  double flops_ = 0;
+  int64_t copied_keys_ = 0;  ///< of the largest chunk, as the kernels pair them
+  size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
 };
 
 }  // namespace fa::ops

@@ -1,0 +1,108 @@
+#include "ops/ranks/run/chain_messages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/run/guarded_call.h"
+#include "ops/ranks/rows/unit_messages.h"
+
+namespace fa::ops {
+namespace {
+
+// Tags of messages: those of units and of parameter sums stand before. Where chunks are more, messages are sent and
+// received in the order of blocks.
+constexpr int kFirstTag = kUnitTags + 1, kTags = 32'000;
+
+// Blocks that are looked at together: those that may run at the same time, and as many whose sums may come meanwhile.
+constexpr size_t kBlocksPolled = 4 * static_cast<size_t>(tiling::kKeyCopies);
+
+int TagOf(int32_t chunk) { return kFirstTag + chunk % kTags; }
+
+}  // namespace
+
+ChainMessages::ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks,
+                             std::span<BlockState> states, const Sums& sums, std::span<Transport::Request> leaving)
+    : transport_(transport),
+      blocks_(blocks),
+      states_(states),
+      sums_(sums),
+      leaving_(leaving),
+      in_order_(!transport.CanTest() || leaving.size() > static_cast<size_t>(kTags)) {
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    BlockState& state = states[b];
+    state.tiles_left.store(blocks[b].tiles, std::memory_order_relaxed);
+    state.received = !blocks[b].receives();
+    state.sent = !blocks[b].sends();
+    state.request = kNoRequest;
+  }
+}
+
+Status ChainMessages::Poll(core::GateOpener& opener) {
+  const size_t end = in_order_ ? first_ + 1 : std::min(blocks_.size(), first_ + kBlocksPolled);
+  for (size_t b = first_; b < end && b < blocks_.size(); ++b) {
+    failed_ = core::GuardedCall("messages of sums", [&] { return PollBlock(b, opener); });
+    if (!failed_.ok()) return failed_;
+  }
+  const auto ended = [&] {
+    return states_[first_].sent && states_[first_].tiles_left.load(std::memory_order_acquire) == 0;
+  };
+  while (first_ < blocks_.size() && ended()) ++first_;
+  return Status::Ok();
+}
+
+Status ChainMessages::PollBlock(size_t block, core::GateOpener& opener) {
+  BlockState& state = states_[block];
+  if (!state.received) {
+    if (Status status = Receive(block, in_order_); !status.ok()) return status;
+    if (state.received) opener.Open(blocks_[block].gate);
+  }
+  if (state.sent || state.tiles_left.load(std::memory_order_acquire) > 0) return Status::Ok();
+  return Send(block);
+}
+
+Status ChainMessages::HasLeft(int32_t chunk, bool may_wait, bool* left) {
+  Transport::Request& sent = leaving_[static_cast<size_t>(chunk)];
+  *left = true;
+  if (sent == kNoRequest) return Status::Ok();
+  Status status = may_wait ? transport_.Wait(sent) : transport_.Test(sent, left);
+  if (*left) sent = kNoRequest;
+  return status;
+}
+
+Status ChainMessages::Receive(size_t block, bool may_wait) {
+  BlockState& state = states_[block];
+  const tiling::SumBlock& of = blocks_[block].of;
+  if (state.request == kNoRequest) {
+    // What comes back has left.
+    const int32_t before = blocks_[block].before;
+    if (before >= 0 && !states_[static_cast<size_t>(before)].sent) return Status::Ok();
+    bool left = false;
+    if (Status status = HasLeft(of.chunk, may_wait, &left); !status.ok() || !left) return status;
+    const auto bytes = std::as_writable_bytes(sums_.Of(of.chunk));
+    if (Status status = transport_.Receive(of.from, TagOf(of.chunk), bytes, &state.request); !status.ok()) {
+      return status;
+    }
+  }
+  state.received = true;
+  Status status = may_wait ? transport_.Wait(state.request) : transport_.Test(state.request, &state.received);
+  if (state.received) state.request = kNoRequest;
+  return status;
+}
+
+Status ChainMessages::Send(size_t block) {
+  const tiling::SumBlock& of = blocks_[block].of;
+  states_[block].sent = true;
+  return transport_.Send(of.to, TagOf(of.chunk), std::as_bytes(sums_.Of(of.chunk)),
+                         &leaving_[static_cast<size_t>(of.chunk)]);
+}
+
+Status ChainMessages::PassOn() {
+  for (size_t b = first_; b < blocks_.size() && failed_.ok(); ++b) {
+    if (!states_[b].received) failed_ = Receive(b, /*may_wait=*/true);
+    if (failed_.ok() && !states_[b].sent) failed_ = Send(b);
+  }
+  first_ = blocks_.size();
+  return failed_;
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,84 @@
+#ifndef FA_OPS_RANKS_RUN_CHAIN_MESSAGES_H_
+#define FA_OPS_RANKS_RUN_CHAIN_MESSAGES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/run/executor.h"
+#include "fa/transport.h"
+#include "tiling/ranks/chain_graph.h"
+
+namespace fa::ops {
+
+/// The sums of one unit on their way between ranks while the unit's graph runs: a gate opens when a block's sums have
+/// come, and they go on when all its tiles have run.
+///
+/// Only blocks near the first one whose tiles have not all run are looked at, so that few receives are under way. Where
+/// the transport can only wait, or chunks are more than tags, blocks are taken strictly in their order: before this
+/// thread waits for the sums of one, all blocks before it have ended and their sums are on their way. All ranks follow
+/// one order, so the block that is the first of all ranks' is never waited for by what it waits for.
+class ChainMessages final : public core::ArrivalGates {
+ public:
+  static constexpr Transport::Request kNoRequest = -1;
+
+  /// What a run keeps of each block.
+  struct BlockState {
+    std::atomic<int32_t> tiles_left;
+    bool received = false;                    ///< or there from the start
+    bool sent = false;                        ///< on its way, or nothing to send
+    Transport::Request request = kNoRequest;  ///< of sums that come
+  };
+
+  /// The sums of a unit, which lie chunk after chunk.
+  struct Sums {
+    float* data = nullptr;
+    int64_t floats_per_key = 0;
+    std::span<const tiling::SumChunk> chunks;
+
+    [[nodiscard]] std::span<float> Of(int32_t chunk) const {
+      const tiling::SumChunk& of = chunks[static_cast<size_t>(chunk)];
+      return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
+    }
+  };
+
+  /// @param blocks  of the unit
+  /// @param states  one per block
+  /// @param leaving  per chunk: its last send, kNoRequest once it is waited for
+  ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
+                const Sums& sums, std::span<Transport::Request> leaving);
+
+  /// To be called by the task, after its work.
+  void TileHasRun(int32_t block) const {
+    states_[static_cast<size_t>(block)].tiles_left.fetch_sub(1, std::memory_order_acq_rel);
+  }
+
+  [[nodiscard]] Status Poll(core::GateOpener& opener) override;
+  [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
+  /// After a run that failed: receives and sends what is left, in the order of blocks, so that no other rank waits.
+  [[nodiscard]] Status PassOn();
+  /// The first error of the transport.
+  [[nodiscard]] const Status& failed() const { return failed_; }
+
+ private:
+  [[nodiscard]] Status PollBlock(size_t block, core::GateOpener& opener);
+  [[nodiscard]] Status Receive(size_t block, bool may_wait);
+  [[nodiscard]] Status Send(size_t block);
+  /// Whether what the chunk has sent has left.
+  [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
+
+  Transport& transport_;
+  std::span<const tiling::ChainBlock> blocks_;
+  std::span<BlockState> states_;
+  Sums sums_;
+  std::span<Transport::Request> leaving_;
+  bool in_order_;
+  size_t first_ = 0;  ///< all blocks before it have run and are on their way
+  Status failed_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_RUN_CHAIN_MESSAGES_H_
