@@ -20,8 +20,9 @@ struct BackwardWordsArgs {
 /// backward_softmax, pair_lanes of p and ds, and pair_keys of ds in one pass, with the bits of the four.
 using BackwardWordsKernel = void(const BackwardWordsArgs& args);
 
-/// That of a strip; null: its level has none. Only avx512_bf16 has one: on Zen 4 the products of a vector of scores with
-/// a head of 128 take 64 cycles each, the backward's softmax alone takes 15, and the passes that round come on top.
+/// That of a strip; null: its level has none. Only avx512_bf16 has one: on Zen 4 the products of a vector of scores
+/// with a head of 128 take 64 cycles each, the backward's softmax alone takes 15, and the passes that round come on
+/// top.
 [[nodiscard]] BackwardWordsKernel* BackwardWordsOf(const StripKernels& strip);
 
 namespace avx512_bf16 {

@@ -133,7 +133,7 @@ class GraphRun {
   TaskFunction run_task_;
   FirstFailure failure_;
   int32_t gates_ = 0, opened_ = 0;  ///< opened_: of the thread that polls
-  std::atomic<int> walking_{0};  ///< workers inside WalkToEnd that may still free tasks
+  std::atomic<int> walking_{0};     ///< workers inside WalkToEnd that may still free tasks
 };
 
 }  // namespace fa::core
