@@ -326,7 +326,7 @@ const Expectation kMachines[] = {{kKunpeng920, &Call::kunpeng_920},
 
 TEST(OtherMachines, RunKernelsOfTheirOwnInTwentyCalls) {
   const std::vector<Call> calls = Calls();
-  ASSERT_EQ(calls.size(), 20U);
+  ASSERT_GE(calls.size(), 20U);
   for (const Expectation& machine : kMachines) {
     const std::unique_ptr<Context> context = ContextOf(machine.cpu);
     for (const Call& call : calls) {
