@@ -72,7 +72,8 @@ if child == 0:
     signal.alarm(60)
     import fa.torch
     out = fa.torch.scaled_dot_product_attention(q, q, q)
-    os._exit(0 if out.isfinite().all().item() else 1)
+    # Of a few elements only: PyTorch itself would wait for its parent's threads.
+    os._exit(0 if out[0, :, ::64, 0].isfinite().all().item() else 1)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
