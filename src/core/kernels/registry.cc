@@ -1,6 +1,5 @@
 #include <pthread.h>
 
-#include "core/kernels/backward_words.h"
 #include "core/kernels/described_kernels.h"
 #include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/levels/kernel_level.h"
@@ -31,8 +30,6 @@ const KernelTable& Kernels(Isa isa, DType dtype) {
 #if defined(__x86_64__)
   if (Includes(isa, Isa::kAvx512Amx) && dtype == DType::kBF16) return avx512_amx::Table();
   if (Includes(isa, Isa::kAvx512Bf16) && dtype == DType::kBF16) return avx512_bf16::Table();
-  // Only where the level is the CPU's best: cores of AMD, for which these products were made.
-  if (isa == Isa::kAvx512Bf16) return avx512_bf16::F32Table();
   if (Includes(isa, Isa::kAvx512)) return avx512::Table();
   if (Includes(isa, Isa::kAvx2)) return avx2::Table();
 #elif defined(__aarch64__)
@@ -42,17 +39,6 @@ const KernelTable& Kernels(Isa isa, DType dtype) {
   (void)dtype;
 #endif
   return portable::Table();
-}
-
-BackwardWordsKernel* BackwardWordsOf(const StripKernels& strip) {
-#if defined(__x86_64__)
-  if (strip.isa == Isa::kAvx512Bf16 && strip.operands == Operands::kBF16Pairs && Includes(DetectIsa(), strip.isa)) {
-    return avx512_bf16::BackwardWordsOfWidth(strip.width);
-  }
-#else
-  (void)strip;
-#endif
-  return nullptr;
 }
 
 }  // namespace fa::core::kernels

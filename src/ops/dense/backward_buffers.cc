@@ -108,8 +108,6 @@ BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
 BackwardScratch BackwardBuffers::LayScratch(Carver& carver) const {
   return {.s = carver.Floats(tile_floats_),
           .dp = carver.Floats(tile_floats_),
-          .strip_s = carver.Floats(pairs_ ? strip_floats_ : 0),
-          .strip_dp = carver.Floats(pairs_ ? strip_floats_ : 0),
           .capped = carver.Floats(softcap_ ? strip_floats_ : 0),
           .bias = carver.Floats(stage_bias_ ? strip_floats_ : 0),
           .pairs = carver.Floats(pairs_ ? strip_floats_ / 2 : 0)};

@@ -34,13 +34,11 @@ struct BackwardSlot {
 
 /// A worker's own memory for one tile.
 struct BackwardScratch {
-  float* s = nullptr;         ///< strip after strip [block_k][width]: scores, then P
-  float* dp = nullptr;        ///< strip after strip [block_k][width]: dP, then dS
-  float* strip_s = nullptr;   ///< kernels of pairs: one strip's scores and P, which then stand in s as words
-  float* strip_dp = nullptr;  ///< likewise dP and dS
-  float* capped = nullptr;    ///< one strip's scores after the softcap
-  float* bias = nullptr;      ///< staged rows of a compressed pse
-  float* pairs = nullptr;     ///< one strip's dS in pairs of keys, for kernels of pairs
+  float* s = nullptr;       ///< strip after strip [block_k][width]: scores, then P
+  float* dp = nullptr;      ///< strip after strip [block_k][width]: dP, then dS
+  float* capped = nullptr;  ///< one strip's scores after the softcap
+  float* bias = nullptr;    ///< staged rows of a compressed pse
+  float* pairs = nullptr;   ///< one strip's dS in pairs of keys, for kernels of pairs
 };
 
 /// Where the buffers of a backward plan lie in its workspace.

@@ -22,7 +22,6 @@
 #include <limits>
 
 #include "core/integer.h"
-#include "core/kernels/backward_words.h"
 #include "ops/tile/fetch_runs.h"
 #include "ops/tile/grad_strip.h"
 
@@ -47,12 +46,9 @@ bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::Ro
 
 }  // namespace
 
-/// Its tiles s and dp begin with the first key of the column. Kernels of pairs find P and dS there as pair_lanes leaves
-/// them.
+/// Its tiles s and dp begin with the first key of the column.
 struct BackwardTile::ColumnStrip : GradStrip {
-  Interval keys = {};          ///< visited keys of the column
-  float* scores = nullptr;     ///< f32 tile of the visited keys: scores, then P
-  float* gradients = nullptr;  ///< likewise dP, then dS
+  Interval keys = {};  ///< visited keys of the column
   bool may_meet_masked = false;
 };
 
@@ -270,38 +266,16 @@ void BackwardTile::FetchNext(Tile& tile) const {
   }
 }
 
-/// Whether passes read or change P or dS between the softmax and the products.
-bool BackwardTile::ReadsGradients() const {
-  return score_tile_.passes().has_dropout() || rows_.scores.softcap > 0 || has_dpse() || rows_.dslopes.data != nullptr;
-}
-
 /// P and dS of one strip, and its dQ.
 void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
   const int64_t n = strip.keys.size(), offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
-  // One tile serves all strips of pairs, whose words go to the strip: it stays in L1 and L2.
-  float* s = strip.scores = table_.pairs() ? tile.scratch.strip_s : strip.s + offset;
-  float* dp = strip.gradients = table_.pairs() ? tile.scratch.strip_dp : strip.dp + offset;
+  float* s = strip.s + offset;
+  float* dp = strip.dp + offset;
   strip.may_meet_masked =
       score_tile_.Fill(strip, strip.keys, tile.keys, tile.scratch.bias, s, nullptr, tile.scratch.capped);
   kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem_.dv, false, dp, nullptr);
-  const int64_t paired = (strip.keys.begin - tile.column.begin) * kernels.OuterWidth();
-  const auto backward_words = core::kernels::BackwardWordsOf(kernels);
-  if (backward_words != nullptr && !strip.may_meet_masked && !ReadsGradients()) {
-    backward_words({.s = s,
-                    .dp = dp,
-                    .keys = n,
-                    .factor = passes.scale().exp2_factor,
-                    .shift = strip.shift,
-                    .delta = strip.delta,
-                    .p = strip.s + paired,
-                    .ds = strip.dp + paired,
-                    .ds_pairs = tile.scratch.pairs});
-    const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
-    kernels.product(k, n, tile.scratch.pairs, problem_.d + problem_.d_rope, kUnitAlpha.data(), strip.dq);
-    return;
-  }
   if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, dp);
   kernels.backward_softmax(s, dp, n, passes.scale().exp2_factor, strip.shift, strip.delta);
   if (has_dpse() || rows_.dslopes.data != nullptr) OptionalGradients(tile, strip);
@@ -323,6 +297,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     }
   }
   if (!table_.pairs()) return;
+  const int64_t paired = (strip.keys.begin - tile.column.begin) * kernels.OuterWidth();
   kernels.pair_lanes(s, n, strip.s + paired);
   kernels.pair_lanes(dp, n, strip.dp + paired);
 }
@@ -359,13 +334,14 @@ bool BackwardTile::QueryPanelsFinite(const Tile& tile) const {
 void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip) const {
   if (has_dpse()) BiasGradient(tile, strip);
   if (rows_.dslopes.data == nullptr) return;
+  const int64_t offset = (strip.keys.begin - tile.column.begin) * strip.lanes.width;
   LaneArray<int32_t> distance = {};
   LaneArray<float> sum = {};
   float* rows = buffers_.RowSlope(workspace_) + buffers_.RowBase(tile.item.sequence) +
                 tile.item.head * tile.sequence.sq + strip.lanes.row[0];
   std::copy_n(rows, strip.lanes.count, sum.data());
   score_tile_.passes().Distances(strip.lanes, strip.keys.begin, distance);
-  strip.kernels->slope_gradient(strip.gradients, strip.keys.size(), distance,
+  strip.kernels->slope_gradient(strip.dp + offset, strip.keys.size(), distance,
                                 rows_.scores.pse_type == PseType::kSlopesSqrt, sum);
   std::copy_n(sum.data(), strip.lanes.count, rows);
 }
@@ -373,7 +349,7 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
 void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) const {
   const PseRows& where = *rows_.dpse.where;
   const float factor = rows_.scores.pse_type == PseType::kAddThenScale ? rows_.scores.scale : 1.0f;
-  const float* ds = strip.gradients;
+  const float* ds = strip.dp + (strip.keys.begin - tile.column.begin) * strip.lanes.width;
   const int64_t head = tile.item.head, b = tile.item.sequence;
   if (where.shared_rows) {
     // The column's tiles come in order of rows: one order of additions for every key.

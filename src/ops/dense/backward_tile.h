@@ -47,7 +47,6 @@ class BackwardTile {
   void StripGradients(Tile& tile, ColumnStrip& strip) const;
   void QueryGradients(const Tile& tile, const ColumnStrip& strip, float* dp) const;
   [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
-  [[nodiscard]] bool ReadsGradients() const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
   void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;

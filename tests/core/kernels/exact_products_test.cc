@@ -214,11 +214,7 @@ TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, ExactProducts, testing::ValuesIn(AllProducts()), [](const auto& info) {
-  // avx512_bf16 has the f32 strips of avx512 with products of its own.
-  const RowKernels* rows = Kernels(Isa::kAvx512Bf16).rows;
-  const bool own = info.param.rows == rows && rows != Kernels(Isa::kAvx512).rows;
-  return std::string(info.param.strip->name) + (info.param.strip->state_by_row ? "_by_row" : "") +
-         (own ? "_in_avx512_bf16" : "");
+  return std::string(info.param.strip->name) + (info.param.strip->state_by_row ? "_by_row" : "");
 });
 
 }  // namespace

@@ -19,9 +19,9 @@ struct FewLine {
 
 std::vector<FewLine> FewLines() {
   std::vector<FewLine> lines;
-  std::set<const StripKernels*> seen;  // levels may share them
+  std::set<const KernelTable*> seen;
   for (const Level& level : Levels()) {
-    if (!seen.insert(level.table->few).second) continue;
+    if (!seen.insert(level.table).second) continue;
     for (int i = 0; i < level.table->few_count; ++i) lines.push_back({level.table, &level.table->few[i]});
   }
   return lines;

@@ -93,10 +93,7 @@ class KernelTest : public testing::TestWithParam<Level> {
 };
 
 inline std::string LevelName(const testing::TestParamInfo<Level>& info) {
-  const KernelTable* table = info.param.table;
-  const std::string name = table->strips[info.param.strip].name;
-  // avx512_bf16 has the f32 strips of avx512 with products of its own.
-  return table == &Kernels(Isa::kAvx512Bf16) && table != &Kernels(Isa::kAvx512) ? name + "_in_avx512_bf16" : name;
+  return info.param.table->strips[info.param.strip].name;
 }
 
 }  // namespace fa::core::kernels

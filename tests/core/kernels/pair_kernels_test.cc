@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "core/kernels/backward_words.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
 
@@ -216,41 +215,6 @@ TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_TRUE(std::isnan(FloatOf(bits[3])));
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width())]), -3.0f);
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width() + 1)]), -kInf);
-}
-
-TEST_P(PairKernelsTest, BackwardWordsHaveTheBitsOfTheirFourPasses) {
-  const auto backward_words = BackwardWordsOf(kernels());
-  if (backward_words == nullptr) GTEST_SKIP() << "the level has no such kernel";
-  for (const int64_t keys : {1, 2, 3, 8, 17, 40}) {
-    Matrix s(keys, width(), width(), 22), dp(keys, width(), width(), 23);
-    Matrix shift(1, width(), width(), 24), delta(1, width(), width(), 25);
-    s.at(0, 0) = kMaskedScore;
-    dp.at(0, 0) = kNan;
-    s.at(keys - 1, 1) = -500.0f;  // its probability is 0
-    shift.at(0, 2) = kInf;        // a row without keys
-    dp.at(keys - 1, 3) = kInf;
-    const size_t halves = static_cast<size_t>(keys * width()), words = static_cast<size_t>((keys + 1) / 2 * width());
-    std::vector<uint16_t> p(halves, 1), ds(halves, 1), p_wanted(halves), ds_wanted(halves);
-    std::vector<float> pairs(words, kNan), pairs_wanted(words);
-    backward_words({.s = s.data(),
-                    .dp = dp.data(),
-                    .keys = keys,
-                    .factor = 1.5f,
-                    .shift = shift.data(),
-                    .delta = delta.data(),
-                    .p = reinterpret_cast<float*>(p.data()),
-                    .ds = reinterpret_cast<float*>(ds.data()),
-                    .ds_pairs = pairs.data()});
-    kernels().backward_softmax(s.data(), dp.data(), keys, 1.5f, shift.data(), delta.data());
-    kernels().pair_lanes(s.data(), keys, reinterpret_cast<float*>(p_wanted.data()));
-    kernels().pair_lanes(dp.data(), keys, reinterpret_cast<float*>(ds_wanted.data()));
-    kernels().pair_keys(dp.data(), keys, pairs_wanted.data());
-    EXPECT_EQ(p, p_wanted) << keys;
-    EXPECT_EQ(ds, ds_wanted) << keys;
-    EXPECT_EQ(std::memcmp(pairs.data(), pairs_wanted.data(), words * sizeof(float)), 0) << keys;
-    EXPECT_EQ(p[0], 0);
-    EXPECT_EQ(ds[0], 0);
-  }
 }
 
 TEST_P(PairKernelsTest, OuterProductEqualsDoubleForEveryTail) {

@@ -32,19 +32,12 @@ FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16))
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
 /// Words of even (lower) and odd, rounded to nearest even; a NaN stays one.
 FA_INLINE F RoundToPairs(F even, F odd) {
-  const I halves = reinterpret_cast<I>(_mm512_cvtne2ps_pbh(odd, even));
-  const I lanes = _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007,
-                                    0x180008, 0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f);
-  return AsF(_mm512_permutexvar_epi16(lanes, halves));
+  const I lower = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(even)));
+  const I upper = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(odd)));
+  return AsF(_mm512_or_si512(lower, _mm512_slli_epi32(upper, 16)));
 }
 FA_INLINE void StoreRounded(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
-}
-/// StoreRounded of a to p and of b to q.
-FA_INLINE void StoreRoundedRows(uint16_t* p, uint16_t* q, F a, F b) {
-  const I halves = reinterpret_cast<I>(_mm512_cvtne2ps_pbh(b, a));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_castsi512_si256(halves));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm512_extracti64x4_epi64(halves, 1));
 }
 /// Words of lower[i], upper[i] for i < n: the first 16 and the 16 after them; upper null: 0.
 FA_INLINE void InterleaveRows(const uint16_t* lower, const uint16_t* upper, int64_t n, F& first, F& second) {
