@@ -24,9 +24,9 @@ struct CpuOf {
   int cores = 64;
 };
 
-// hwcap: bit 1 ASIMD, 20 dot products; hwcap2: bit 14 bf16.
+// hwcap: bit 1 ASIMD, 20 dot products; hwcap2: bit 13 int8 matrices, 14 bf16.
 const CpuOf kKunpeng920{"Kunpeng 920", {.hwcap = 1u << 1 | 1u << 20}};
-const CpuOf kGraviton3{"Graviton 3", {.hwcap = 1u << 1 | 1u << 20, .hwcap2 = 1u << 14}};
+const CpuOf kGraviton3{"Graviton 3", {.hwcap = 1u << 1 | 1u << 20, .hwcap2 = 1u << 13 | 1u << 14}};
 // Everything of AVX-512 that Sapphire Rapids and Zen 5 have; leaf 7's edx: the tile unit.
 constexpr core::CpuFeatureWords kAllOfAvx512{
     .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
