@@ -61,6 +61,12 @@ def microarchitecture(fields):
     return next((name for (first, last), name in known if first <= model <= last), None)
 
 
+def text_of(description):
+    """The name of a CPU and, where it is known, of its cores: "AMD EPYC (Zen 4)"."""
+    cores = description.get("microarchitecture")
+    return description["cpu"] + (f" ({cores})" if cores else "")
+
+
 def folder_of(description):
     """The name of the folder for results of a CPU: "amd-epyc-zen-4"."""
     words = " ".join(filter(None, (description["cpu"], description.get("microarchitecture"))))

@@ -1,6 +1,9 @@
 """Tables and a plot of what models.py measured."""
 
+import json
 from statistics import median
+
+import machine
 
 from drawing import plt
 
@@ -43,7 +46,7 @@ def table(results):
         shares = {name: entry["by"].get(name, {}).get("shares") for name in names if name != "eager"}
         cells += [_cell(100 * median(s) if s and forward else None, "{:.0f} %") for s in shares.values()]
         peaks = (entry["by"].get(name, {}).get("peak_bytes") for name in names)
-        cells += [_cell(None if peak is None else peak / 1e6, "{:.0f}") for peak in peaks]
+        cells += [_cell(None if peak is None else max(0, peak) / 1e6, "{:.0f}") for peak in peaks]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -53,18 +56,19 @@ def _cell(number, form):
 
 
 def write(results, folder):
-    """README.md of the folder, and models.png if there is matplotlib."""
+    """README.md and models.json of the folder, and models.png if there is matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
     of = results["machine"]
     rounds = [len(by.get("samples", ())) for entry in results["entries"] for by in entry["by"].values()]
     text = (
-        f"# Whole models\n\nWritten by benchmarks/models.py. {of['cpu']}, {of['cpus']} CPUs, {of['memory_gb']} GB, "
+        f"# Whole models: {machine.text_of(of)}\n\nWritten by benchmarks/models.py. {machine.text_of(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, "
         f"{', '.join(of['instructions'])}; PyTorch {results['torch']}. Medians of at least "
         f"{min((n for n in rounds if n), default=0)} steps, in turn. The share of attention is that of the forward; "
-        "memory is the most during a step over what there was before it.\n\n"
+        "memory is how far a step raised what the process held, 0 where all of it fitted into memory freed before.\n\n"
     )
     if plot(results, folder / "models.png"):
         text += "![Time of a step by sdpa and eager over that by fa](models.png)\n\n"
+    (folder / "models.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(text + table(results) + "\n", encoding="utf-8")
 
 

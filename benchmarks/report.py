@@ -157,7 +157,7 @@ def machine_text(results):
     counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
     versions = ", ".join(peer_facts.build_text(name, about) for name in NAMES if (about := results["versions"].get(name)))
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return (f"{index.cpu_text(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, {of['system']}; "
+    return (f"{machine.text_of(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, {of['system']}; "
             f"{', '.join(of['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
             "away because other programs were busy.")
 
@@ -218,7 +218,7 @@ PLOTS = {
 
 def document(results, drawn):
     """The text of the page. @param drawn  names of the files of the plots"""
-    parts = [f"# fa and its peers: {index.cpu_text(results['machine'])}",
+    parts = [f"# fa and its peers: {machine.text_of(results['machine'])}",
              "Written by benchmarks/report.py; [benchmarks/README.md](../../../benchmarks/README.md) says how it is "
              "measured and how to repeat it.",
              machine_text(results)]

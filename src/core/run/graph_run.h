@@ -49,10 +49,7 @@ class GraphRun {
     try {
       int32_t task = ClaimState::kNone;
       while (!failure_.failed() && (task != ClaimState::kNone || (task = claims_.Next(worker)) != ClaimState::kNone)) {
-        run_task_(task, worker);
-        const ClaimState::Released released = claims_.Complete(task, worker);
-        if (released.queued > 0) on_queued(released.queued);
-        task = released.next;
+        task = RunTask(task, worker, on_queued);
       }
     } catch (...) {
       failure_.KeepCurrentException();
@@ -82,10 +79,7 @@ class GraphRun {
           continue;
         }
         idle = 0;
-        run_task_(task, worker);
-        const ClaimState::Released released = claims_.Complete(task, worker);
-        if (released.queued > 0) on_queued(released.queued);
-        task = released.next;
+        task = RunTask(task, worker, on_queued);
       }
     } catch (...) {
       failure_.KeepCurrentException();
@@ -103,6 +97,14 @@ class GraphRun {
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
 
  private:
+  /// Returns the task to run next, or kNone.
+  template <typename OnQueued>
+  int32_t RunTask(int32_t task, int worker, OnQueued&& on_queued) {
+    run_task_(task, worker);
+    const ClaimState::Released released = claims_.Complete(task, worker);
+    if (released.queued > 0) on_queued(released.queued);
+    return released.next;
+  }
   /// Between polls of a thread without a task. After some time it sleeps: where ranks are more than cores, others need
   /// the core to send what it waits for.
   static void WaitToPoll(int64_t idle) {
