@@ -26,8 +26,8 @@ Status Executor::RunWithGates(const TaskGraph& graph, TaskFunction run_task, std
 
 void GraphRun::WalkToEnd(int worker) noexcept {
   for (;;) {
-    // Sequentially consistent, as the queues of ClaimState: a worker stops to walk only when it finds the queues empty, so
-    // that after its own walk one that sees nobody walk has seen the end of every task.
+    // Sequentially consistent, as the queues of ClaimState: a worker stops to walk only when it finds the queues empty,
+    // so that after its own walk one that sees nobody walk has seen the end of every task.
     walking_.fetch_add(1, std::memory_order_seq_cst);
     Walk(worker, [](int /*queued*/) {});
     walking_.fetch_sub(1, std::memory_order_seq_cst);

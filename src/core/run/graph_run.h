@@ -88,8 +88,8 @@ class GraphRun {
 
   [[nodiscard]] bool failed() const { return failure_.failed(); }
 
-  /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until every
-  /// task has run or the run has failed.
+  /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until
+  /// every task has run or the run has failed.
   void WalkToEnd(int worker) noexcept;
   /// As WalkToEnd, on the thread that opens the gates. ExpectGates is called before any worker walks.
   void WalkToEnd(int worker, ArrivalGates& gates) noexcept;
@@ -108,8 +108,8 @@ class GraphRun {
     if (released.queued > 0) on_queued(released.queued);
     return released.next;
   }
-  /// Before a thread without a task polls or looks for one again. After some time it sleeps: where threads and ranks are
-  /// more than cores, others need the core for what it waits for.
+  /// Before a thread without a task polls or looks for one again. After some time it sleeps: where threads and ranks
+  /// are more than cores, others need the core for what it waits for.
   static void WaitToLook(int64_t looks) {
     constexpr int64_t kYields = 256;
     if (looks < kYields) return std::this_thread::yield();
