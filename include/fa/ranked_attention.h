@@ -24,8 +24,9 @@ namespace fa {
 /// Masks, starts, dropout by seed and the prefix sums of TND are those of the whole sequence; sinks and slopes are
 /// whole. pse of types 0 and 1 and dense_mask have the rows of this rank's queries against all keys, as they would in
 /// a call of their own (TND: pse sequence after sequence, with the rank's rows of each in its order). Whole on every
-/// rank are pse with one row for all queries, the dense mask [maxSq,maxSk] of TND and compressed masks. Rows of pse and
-/// dense_mask do not travel: with them, kHeads is an error. Not taken: drop_mask and pse's 1024-row form.
+/// rank are pse with one row for all queries, pse's 1024-row form (but where all ranks hold 1024 rows, these are their
+/// own), the dense mask [maxSq,maxSk] of TND and compressed masks. Rows of pse and dense_mask do not travel: with them,
+/// kHeads is an error. Not taken: drop_mask.
 /// @return as FlashAttention, and the same error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want 7 (...)",
 /// or what the ranks disagree about; then nothing was written. An error of the transport.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
@@ -40,7 +41,8 @@ FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& ar
 /// FlashAttentionGrad over all ranks, as FlashAttention over ranks: every rank passes its own rows of q, k, v, out,
 /// d_out and the statistics, and gets its own rows of dq, dk and dv. dsink and dslopes come out on every rank, summed
 /// over all rows. The bits are those of one process.
-/// dpse has the rows that pse has; that of a bias with one row for all queries is not taken.
+/// dpse has the rows that pse has; that of a bias with one row for all queries is whole on every rank, summed over all
+/// rows.
 /// @return as FlashAttention over ranks
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, std::shared_ptr<Transport> transport,

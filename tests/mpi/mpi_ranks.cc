@@ -53,6 +53,7 @@ void CompareGradients(const BackwardCase& c, const SequenceShards& shards, int r
   RankTensors mine(rows(shards.sq), rows(shards.sk)), theirs(rows(shards.sq), rows(shards.sk));
   AttentionGradArgs args = PartOf(over_ranks.args(), c.forward.layout, mine);
   args.dsink = over_ranks.args().dsink;
+  if (c.forward.pse == PseForm::kRow) args.dpse = over_ranks.args().dpse;
   const Status status = mpi::FlashAttentionGrad(args, over_ranks.options(), shards, MPI_COMM_WORLD);
   Check(status.ok(), status.message());
   const AttentionGradArgs want = one.args();
@@ -61,6 +62,7 @@ void CompareGradients(const BackwardCase& c, const SequenceShards& shards, int r
   Check(SameBytes(args.dk, theirs.Part(TensorView(want.dk), 2, false)), name + ": dk");
   Check(SameBytes(args.dv, theirs.Part(TensorView(want.dv), 2, false)), name + ": dv");
   Check(SameBytes(args.dsink, want.dsink), name + ": dsink");
+  if (c.forward.pse == PseForm::kRow) Check(SameBytes(args.dpse, want.dpse), name + ": dpse");
 }
 
 void ExpectOneError(int rank, int ranks) {
@@ -95,6 +97,9 @@ void RunAll() {
         if ((dtype == DType::kBF16) != (mode == 3)) continue;
         c.sink = true;
         c.d = c.dv = 16;
+        CompareGradients({.forward = c}, shards, rank, ranks);
+        c.pse = PseForm::kRow;
+        c.pse_type = reference::PseType::kScaleThenAdd;
         CompareGradients({.forward = c}, shards, rank, ranks);
       }
     }

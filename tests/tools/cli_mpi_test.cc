@@ -81,31 +81,37 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 struct BiasedCall {
+  const char* name;
   const char* layout;
   reference::Problem problem;
-  std::vector<int64_t> bias, mask;  ///< shapes
+  std::vector<int64_t> bias, mask;  ///< shapes; no mask: none
+  std::string flags = {};           ///< of the call
+  bool gradient = true;             ///< of the bias
 };
 
 class RowsOfFiles : public ::testing::TestWithParam<BiasedCall> {};
 
-/// Rows of --pse and --atten-mask are read, and those of --dpse written, by the rank that holds their queries.
+/// Rows of --pse and --atten-mask are read, and those of --dpse written, by the rank that holds their queries. What
+/// holds for all queries is read by all ranks, and written by one.
 TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
   ForwardCall call(GetParam().layout, GetParam().problem);
+  call.flags += " " + GetParam().flags;
   npy::Array bias(npy::ElementType::kF32, GetParam().bias), mask(npy::ElementType::kU8, GetParam().mask);
   uint32_t state = 1;
   const auto draw = [&state] { return (state = state * 1664525 + 1013904223) >> 16; };
   for (float& x : bias.as<float>()) x = static_cast<float>(draw()) / 65536.0f;
   for (uint8_t& dropped : mask.as<uint8_t>()) dropped = draw() % 3 == 0;
   call.AddFile("--pse", bias);
-  call.AddFile("--atten-mask", mask);
+  if (!GetParam().mask.empty()) call.AddFile("--atten-mask", mask);
   const auto file = [&](const std::string& name) { return " '" + call.scratch().Path(name + ".npy") + "'"; };
   const auto outputs = [&](const std::string& folder, const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += " --" + name + file(folder + "_" + name);
     return text;
   };
-  const std::vector<std::string> results = {"out", "softmax-max", "softmax-sum"},
-                                 gradients = {"dq", "dk", "dv", "dpse"};
+  const std::vector<std::string> results = {"out", "softmax-max", "softmax-sum"};
+  std::vector<std::string> gradients = {"dq", "dk", "dv"};
+  if (GetParam().gradient) gradients.emplace_back("dpse");
   const std::string backward = "run backward" + call.flags + outputs("one", results) + " --dout" + file("one_out");
   for (const auto& [command, names] : {std::pair{"run forward" + call.flags, results}, {backward, gradients}}) {
     const CliResult one = RunCli(command + outputs("one", names), "FA_NUM_THREADS=1");
@@ -122,9 +128,15 @@ TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(
     Calls, RowsOfFiles,
-    ::testing::Values(BiasedCall{"BSND", Sizes({300}, {260}), {1, 4, 300, 260}, {1, 4, 300, 260}},
-                      BiasedCall{"TND", Sizes({200, 130}, {90, 170}), {4 * (200 * 90 + 130 * 170)}, {200, 170}}),
-    [](const auto& info) { return std::string(info.param.layout); });
+    ::testing::Values(
+        BiasedCall{"Rows", "BSND", Sizes({300}, {260}), {1, 4, 300, 260}, {1, 4, 300, 260}},
+        BiasedCall{"PackedRows", "TND", Sizes({200, 130}, {90, 170}), {4 * (200 * 90 + 130 * 170)}, {200, 170}},
+        BiasedCall{"OneRow", "BNSD", Sizes({300, 300}, {260, 260}), {1, 4, 1, 260}, {}},
+        BiasedCall{"PackedOneRow", "TND", Sizes({200, 130}, {90, 170}), {4 * (90 + 170)}, {200, 170}},
+        BiasedCall{"Compressed", "BNSD", Sizes({1200}, {1200}), {1, 4, 1024, 1200}, {}, "--causal", false},
+        BiasedCall{
+            "PackedCompressed", "TND", Sizes({300, 1100}, {300, 1100}), {1, 4, 1024, 1100}, {}, "--causal", false}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 class GradientFilesOfRanks : public ::testing::TestWithParam<RankCase> {};
 

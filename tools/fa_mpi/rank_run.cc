@@ -49,8 +49,9 @@ struct RankFiles {
   }
 };
 
-/// Which dimension of the position bias has rows of queries; slopes and one row for all queries are whole. A flat bias
-/// of one row per head is as long as one of all rows where every sequence has one row, which is then its own.
+/// Which dimension of the position bias has rows of queries; slopes, one row for all queries and the form of 1024 rows
+/// are whole. A flat bias of one row per head is as long as one of all rows where every sequence has one row, which is
+/// then its own.
 template <typename Args>
 RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
   const TensorView& pse = args.pse;
@@ -59,6 +60,7 @@ RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
     const bool rows = pse.shape[2] == args.q.shape[SequenceAxis(options.layout)];
     return rows ? RowAxis{.axis = 2} : RowAxis();
   }
+  if (pse.shape.rank() != 1) return {};
   int64_t pairs = 0, rows = 0, keys = 0;
   for (size_t b = 0; b < args.cu_q.size(); ++b) {
     pairs += args.q.shape[1] * (args.cu_q[b] - rows) * (args.cu_kv[b] - keys);

@@ -290,6 +290,30 @@ def npu_gradients(rank, ranks):
         assert_bits(d_own_sink, d_sink, dtype)
 
 
+def npu_biases_of_all_queries(rank, ranks):
+    """One row for all queries, whose gradient is that of all rows on every rank, and 1024 rows."""
+    for dtype, batch in ((torch.float32, 1), (torch.bfloat16, 2)):
+        tensors = [t[..., :D].contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
+        pse = torch.randn(batch, N, 1, LENGTH, dtype=dtype, requires_grad=True)
+        want = torch_npu.npu_fusion_attention(*tensors, N, "BNSD", pse=pse, scale=0.2)[0]
+        d_out = torch.randn(want.shape).to(dtype)
+        *wanted, d_pse = torch.autograd.grad(want, [*tensors, pse], d_out)
+        for strategy in ("sequence", "heads"):
+            own = [t.detach().requires_grad_() for t in shards(tensors, "zigzag")]
+            keywords = {"pse": pse, "scale": 0.2, "strategy": strategy}
+            got = cp.npu_fusion_attention(*own, N, "BNSD", **keywords)[0]
+            *gradients, d_own_pse = torch.autograd.grad(got, [*own, pse], cp.shard(d_out, 2))
+            for i, gradient in enumerate(gradients):
+                assert_bits(gradient, cp.shard(wanted[i], 2), "qkv"[i], dtype, strategy)
+            assert_bits(d_own_pse, d_pse, dtype, strategy)
+    tensors = [torch.randn(1, heads, 1300, 8) for heads in (N, NKV, NKV)]
+    triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    keywords = {"pse": torch.randn(1, N, 1024, 1300), "sparse_mode": 2, "atten_mask": triangle}
+    want = torch_npu.npu_fusion_attention(*tensors, N, "BNSD", **keywords)
+    got = cp.npu_fusion_attention(*shards(tensors, "zigzag"), N, "BNSD", **keywords)
+    assert_bits(got[0], cp.shard(want[0], 2))
+
+
 def masks_in_memory(rank, ranks):
     """Of own rows against all keys: bool and float ones, with gradients, and a plane for all rows."""
     sq, sk = 600, 500
@@ -467,5 +491,5 @@ def own_masks_of_a_model(model, tokens, ranks):
 ROWS = ["rows", "gradients_of_rows"]
 FORWARD = ["attention", "rules_of_other_lengths", "shapes_and_scales", "dropout", "rope", "npu", "npu_packed", "modules"]
 ERRORS = ["errors"]
-GRADIENTS = ["gradients", "masks_in_memory", "npu_gradients"]
+GRADIENTS = ["gradients", "masks_in_memory", "npu_gradients", "npu_biases_of_all_queries"]
 MODELS = ["transformers_models"]

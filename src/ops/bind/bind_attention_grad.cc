@@ -164,6 +164,7 @@ GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) 
                 .dk = {args.dk.data, bound.dk},
                 .dk_rope = {args.dk_rope.data, bound.dk_rope},
                 .dv = {args.dv.data, bound.dv},
+                .dpse_of_one_row = bound.dpse_of_one_row,
                 .dslopes_shared = bound.dslopes_shared,
                 .dsink = static_cast<float*>(args.dsink.data),
                 .unused_queries = {forward.tail_row_begin, forward.tail_row_end},

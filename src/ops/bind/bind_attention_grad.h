@@ -19,7 +19,8 @@ struct BoundAttentionGrad {
   layout::Rows d_out, dq, dk, dv;
   layout::Rows dq_rope, dk_rope;  ///< where forward.has_rope
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
-  PseRows dpse;  ///< its own strides; never compressed; sums over b and i where shared
+  PseRows dpse;                  ///< its own strides; never compressed; sums over b and i where shared
+  bool dpse_of_one_row = false;  ///< dpse.shared_rows, but there is one row, and nothing to add it to
   /// dslopes [B,N]: where b's row of N slopes starts; [N]: 0, a sum over the batch (dslopes_shared).
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
@@ -35,6 +36,7 @@ struct GradRows {
 
   layout::MutableRowsView dq = {}, dq_rope = {}, dk = {}, dk_rope = {}, dv = {};
   MutablePseView dpse = {};
+  bool dpse_of_one_row = false;
   layout::MutableStatsView dslopes = {};  ///< of (b, n, 0); one row of them where shared
   bool dslopes_shared = false;
   float* dsink = nullptr;

@@ -10,6 +10,9 @@
 
 namespace fa::ops {
 
+/// Rows that the compressed form of the position bias has.
+inline constexpr int64_t kCompressedRows = 1024;
+
 /// Sizes that the parts share in addition to those of BoundAttention::problem. A "row" dimension of TND counts all
 /// packed rows.
 struct CallSizes {

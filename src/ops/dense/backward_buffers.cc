@@ -23,7 +23,7 @@ SumSizes SizesOfSums(const BoundAttentionGrad& bound) {
     keys = SaturatedSum(keys, SaturatedProduct(problem.heads, sequence.sk));
   }
   SumSizes sums{.row_delta = bound.has_dsink ? rows : 0, .row_slope = bound.has_dslopes ? rows : 0};
-  if (!bound.has_dpse) return sums;
+  if (!bound.has_dpse || bound.dpse.sums) return sums;
   if (bound.dpse.shared_rows) {
     sums.key_bias = keys;
   } else if (bound.dpse.shared_batch && !problem.sequences.empty()) {

@@ -346,6 +346,16 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   std::copy_n(sum.data(), strip.lanes.count, rows);
 }
 
+/// Where the bias gradients of the tile's head from a key on are summed.
+float* BackwardTile::KeyBias(const Tile& tile, int64_t key) const {
+  const tiling::BackwardItem& item = tile.item;
+  if (sums_ == nullptr) {
+    return buffers_.KeyBias(workspace_) + buffers_.KeyBase(item.sequence) + item.head * tile.sequence.sk + key;
+  }
+  const TravellingSums& sums = sums_[item.block];
+  return sums.bias + item.head_kv * sums.bias_head + key - sums.first_key;
+}
+
 void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) const {
   const PseRows& where = *rows_.dpse.where;
   const float factor = rows_.scores.pse_type == PseType::kAddThenScale ? rows_.scores.scale : 1.0f;
@@ -353,7 +363,8 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
   const int64_t head = tile.item.head, b = tile.item.sequence;
   if (where.shared_rows) {
     // The column's tiles come in order of rows: one order of additions for every key.
-    float* keys = buffers_.KeyBias(workspace_) + buffers_.KeyBase(b) + head * tile.sequence.sk + strip.keys.begin;
+    float* keys = KeyBias(tile, strip.keys.begin);
+    if (rows_.dpse_of_one_row) std::fill_n(keys, strip.keys.size(), -0.0f);  // which changes no number added to it
     for (int64_t key = 0; key < strip.keys.size(); ++key) {
       for (int64_t lane = 0; lane < strip.lanes.count; ++lane) keys[key] += factor * ds[key * strip.lanes.width + lane];
     }

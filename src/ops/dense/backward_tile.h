@@ -18,6 +18,8 @@ struct TravellingSums {
   int64_t dk_head = 0, dv_head = 0;
   float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns where tiles copy them
   int64_t k_head = 0, v_head = 0;
+  float* bias = nullptr;  ///< of the gradient of a bias with one row for all queries: of one query head per kv head
+  int64_t bias_head = 0;
   int64_t first_key = 0;
 };
 
@@ -50,6 +52,7 @@ class BackwardTile {
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
   void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;
+  [[nodiscard]] float* KeyBias(const Tile& tile, int64_t key) const;
   void ColumnGradients(const Tile& tile) const;
   void CloseRows(const Tile& tile) const;
   void CloseColumn(const Tile& tile) const;

@@ -42,12 +42,6 @@ void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows&
   }
 }
 
-/// Rounds `count` f32 values into row i of head n of a sequence's dpse.
-void StoreBias(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
-               const float* from, int64_t count) {
-  table.rows->narrow(from, count, 1, count, 1.0f, {dpse.At(0, n, i), dpse.rows.dtype, count});
-}
-
 /// Forms [B|1, N, 1, Sk] and the packed one of one row per head.
 void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                   const MutablePseView& dpse, float* keys, const BackwardBuffers& buffers) {
@@ -61,11 +55,11 @@ void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::
         float* first = keys + n * sk;
         for (int64_t j = 0; j < sk; ++j) first[j] += own[j];
       }
-      if (!shared_batch) StoreBias(table, dpse.Of(b), n, 0, own, sk);
+      if (!shared_batch) WriteBiasRow(table, dpse.Of(b), n, 0, own, sk);
     }
     if (!shared_batch || count == 0) continue;
     const int64_t sk = problem.sequences.front().sk;
-    StoreBias(table, dpse.Of(0), n, 0, keys + n * sk, sk);
+    WriteBiasRow(table, dpse.Of(0), n, 0, keys + n * sk, sk);
   }
 }
 
@@ -77,11 +71,16 @@ void ClearRows(const layout::MutableRowsView& tensor, int64_t heads, int64_t col
 
 }  // namespace
 
+void WriteBiasRow(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
+                  const float* from, int64_t count) {
+  table.rows->narrow(from, count, 1, count, 1.0f, {dpse.At(0, n, i), dpse.rows.dtype, count});
+}
+
 void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
                    const layout::MutableRowsView& dpse) {
   for (int64_t n = 0; n < sizes.heads; ++n) {
     for (int64_t i = 0; i < sizes.rows; ++i) {
-      StoreBias(table, dpse, n, i, pairs + (n * sizes.rows + i) * sizes.keys, sizes.keys);
+      WriteBiasRow(table, dpse, n, i, pairs + (n * sizes.rows + i) * sizes.keys, sizes.keys);
     }
   }
 }

@@ -21,6 +21,10 @@ namespace fa::ops {
 /// @param slope_rows  of `count` rows
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
 
+/// Rounds `count` f32 values into row i of head n of a sequence's dpse.
+void WriteBiasRow(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
+                  const float* from, int64_t count);
+
 /// Of a bias, per batch element.
 struct PairSizes {
   int64_t heads = 0, rows = 0, keys = 0;

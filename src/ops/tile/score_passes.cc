@@ -81,17 +81,20 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
   const bool compressed = inputs_.compressed_pse;
+  // A part of a sequence has the rule of all of its rows.
+  const int64_t first_row = inputs_.q_start.empty() ? 0 : inputs_.q_start[static_cast<size_t>(strip.sequence)];
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {
-    const int64_t head = strip.head[i], row = strip.row[i];
+    const int64_t head = strip.head[i];
     if (!compressed) {
-      lanes[i] = pse.At(0, head, row, key_begin);
+      lanes[i] = pse.At(0, head, strip.row[i], key_begin);
       continue;
     }
     // The stored row may end before the strip's last key: keys after its end are masked, and read as 0.
     constexpr int64_t kStored = 1024;
-    const bool last = row >= sequence.sq - kStored;
-    const int64_t stored_row = last ? row - (sequence.sq - kStored) : row % kStored;
+    const int64_t row = first_row + strip.row[i];
+    const bool last = row >= sequence.rule.sq - kStored;
+    const int64_t stored_row = last ? row - (sequence.rule.sq - kStored) : row % kStored;
     const int64_t shift = last ? 0 : sequence.sk - kStored + stored_row - row;
     const int64_t from = key_begin + shift;
     const int64_t valid = std::clamp<int64_t>(sequence.sk - from, 0, keys);

@@ -65,17 +65,9 @@ std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy, int64_t
   return units;
 }
 
-/// The rows of an axis that the sequences of a unit have.
-Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis) {
-  const Sequence& first = call.problem.sequences[static_cast<size_t>(unit.sequences.begin)];
-  const Sequence& last = call.problem.sequences[static_cast<size_t>(unit.sequences.end - 1)];
-  return axis == RowAxis::kQuery ? Interval{first.q_offset, last.q_offset + last.sq}
-                                 : Interval{first.k_offset, last.k_offset + last.sk};
-}
-
-/// Bytes of a row that travel for one kv head: to where products are made, and back.
+/// Bytes of a row that travel for one kv head: to where products are made, and back, those of `every_key` to all ranks.
 struct RowBytes {
-  int64_t key = 0, query = 0, key_back = 0, query_back = 0;
+  int64_t key = 0, query = 0, key_back = 0, query_back = 0, every_key = 0;
 };
 
 RowBytes RowBytesOf(const RankCall& call) {
@@ -91,26 +83,29 @@ RowBytes RowBytesOf(const RankCall& call) {
   return {.key = scored + value,
           .query = of_group(scored + 2 * value + 2 * statistic),
           .key_back = scored + value,
-          .query_back = of_group(scored)};
+          .query_back = of_group(scored),
+          .every_key = call.key_bias ? of_group(sizeof(float)) : 0};
 }
 
-/// Bytes of the sums of a key and a kv head.
-int64_t SumBytes(const AttentionProblem& problem) {
-  return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv);
+/// Bytes of the sums of a key and a kv head that travel: dK, dV and a bias of one query head at a time.
+int64_t SumBytes(const RankCall& call) {
+  const AttentionProblem& problem = call.problem;
+  return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});
 }
 
 /// What travels of rows and keys at most goes to every rank; sums of a key pass each part of rows, two per rank, for
 /// each head of a group. @throws PlanTooLarge  if what a rank sends, receives or stages in a run could exceed 64 bits
 void CheckBytes(const RankCall& call) {
   const RowBytes of = RowBytesOf(call);
-  const auto sums = call.backward ? static_cast<double>(SumBytes(call.problem)) : 0;
+  const auto sums = call.backward ? static_cast<double>(SumBytes(call)) : 0;
   double rows = 0, keys = 0;
   for (const Sequence& sequence : call.problem.sequences) {
     rows += static_cast<double>(sequence.sq);
     keys += static_cast<double>(sequence.sk);
   }
   const double of_rows = rows * (static_cast<double>(of.query) + static_cast<double>(of.query_back));
-  const double of_keys = keys * (static_cast<double>(of.key) + static_cast<double>(of.key_back));
+  const double of_keys =
+      keys * (static_cast<double>(of.key) + static_cast<double>(of.key_back) + static_cast<double>(of.every_key));
   const double of_sums = keys * sums * 2 * static_cast<double>(call.problem.group());
   const double wanted = static_cast<double>(kUnitsInFlight) * static_cast<double>(call.problem.heads_kv) *
                         static_cast<double>(call.ranks()) * (of_rows + of_keys + of_sums);
@@ -139,10 +134,11 @@ SumCall SumsOf(const RankCall& call, const RankUnit& unit) {
           .of = unit.sequences,
           .q = call.q,
           .group = call.problem.group(),
+          .head_by_head = call.key_bias,
           .heads_kv = heads,
           .workers = call.workers,
           .pair_seconds = FlopsPerPair(call) / (call.flops_per_worker * call.workers),
-          .key_seconds = static_cast<double>(heads * SumBytes(call.problem)) / call.network.bytes_per_s,
+          .key_seconds = static_cast<double>(heads * SumBytes(call)) / call.network.bytes_per_s,
           .message_seconds = call.network.latency_s,
           .memory_bytes = call.memory_bytes};
 }
@@ -171,7 +167,7 @@ void MeasureSums(const RankCall& call, const RankUnit& unit, std::vector<UnitWor
   for (const SumBlock& block : unit.sums->blocks) {
     if (block.to < 0 || block.to == block.rank) continue;
     const SumChunk& chunk = unit.sums->chunks[static_cast<size_t>(block.chunk)];
-    const int64_t bytes = heads * chunk.keys.size() * SumBytes(call.problem);
+    const int64_t bytes = heads * chunk.keys.size() * SumBytes(call);
     UnitWork &sender = work[static_cast<size_t>(block.rank)], &receiver = work[static_cast<size_t>(block.to)];
     sender.sent += bytes;
     receiver.received += bytes;
@@ -180,12 +176,13 @@ void MeasureSums(const RankCall& call, const RankUnit& unit, std::vector<UnitWor
   for (int from = 0; from < call.ranks(); ++from) {
     UnitWork& sender = work[static_cast<size_t>(from)];
     const std::vector<Interval> finished = FinishedKeys(call, unit, from);
-    sender.staged += heads * (RowsIn(finished) * RowBytesOf(call).key_back + unit.sums->keys * SumBytes(call.problem));
+    const RowBytes of = RowBytesOf(call);
+    sender.staged += heads * (RowsIn(finished) * (of.key_back + of.every_key) + unit.sums->keys * SumBytes(call));
     for (int to = 0; to < call.ranks(); ++to) {
       if (to == from) continue;
       int64_t rows = 0;
       for (const PlacedRows& run : Within(call.k.Of(to), finished)) rows += run.rows.size();
-      const int64_t bytes = heads * rows * RowBytesOf(call).key_back;
+      const int64_t bytes = heads * (rows * of.key_back + RowsIn(finished) * of.every_key);
       sender.sent_back += bytes;
       work[static_cast<size_t>(to)].received_back += bytes;
       work[static_cast<size_t>(to)].messages_back += bytes > 0 ? 1 : 0;
@@ -197,15 +194,16 @@ void MeasureSums(const RankCall& call, const RankUnit& unit, std::vector<UnitWor
 std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const RankUnit& unit) {
   const AttentionProblem& problem = call.problem;
   RowBytes bytes_of = RowBytesOf(call);
-  if (plan.strategy == Strategy::kSequence) bytes_of.key_back = 0;  // by MeasureSums
+  const int64_t arriving = problem.heads_kv * bytes_of.every_key * AxisOf(call, unit, RowAxis::kKey).size();
+  if (plan.strategy == Strategy::kSequence) bytes_of.key_back = bytes_of.every_key = 0;  // by MeasureSums
   std::vector<UnitWork> work(static_cast<size_t>(call.ranks()));
   for (int to = 0; to < call.ranks(); ++to) {
     UnitWork& of_rank = work[static_cast<size_t>(to)];
     const int64_t heads = unit.heads[static_cast<size_t>(to)].size();
     const std::vector<Interval> keys = NeededRows(call, plan, unit, to, RowAxis::kKey);
     const std::vector<Interval> queries = NeededRows(call, plan, unit, to, RowAxis::kQuery);
-    of_rank.staged = heads * (RowsIn(keys) * (bytes_of.key + bytes_of.key_back) +
-                              RowsIn(queries) * (bytes_of.query + bytes_of.query_back));
+    of_rank.staged += arriving + heads * (RowsIn(keys) * (bytes_of.key + bytes_of.key_back + bytes_of.every_key) +
+                                          RowsIn(queries) * (bytes_of.query + bytes_of.query_back));
     for (const RowPart& part : ComputedParts(call, plan, unit, to)) {
       const Sequence& sequence = problem.sequences[static_cast<size_t>(part.sequence)];
       of_rank.flops += FlopsPerPair(call) * static_cast<double>(problem.group() * heads) *
@@ -222,7 +220,8 @@ std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const 
       UnitWork& sender = work[static_cast<size_t>(from)];
       const int64_t query_rows = rows_of(call.q, queries), key_rows = rows_of(call.k, keys);
       const int64_t bytes = heads * (key_rows * bytes_of.key + query_rows * bytes_of.query);
-      const int64_t back = heads * (key_rows * bytes_of.key_back + query_rows * bytes_of.query_back);
+      const int64_t back =
+          heads * (key_rows * bytes_of.key_back + query_rows * bytes_of.query_back + RowsIn(keys) * bytes_of.every_key);
       sender.sent += bytes;
       of_rank.received += bytes;
       of_rank.messages += bytes > 0 ? 1 : 0;
@@ -355,6 +354,13 @@ double FlopsPerWorker(Isa isa, DType dtype) {
   }
   constexpr double kCyclesPerSecond = 2e9, kAttained = 0.5;
   return kAttained * per_cycle * kCyclesPerSecond;
+}
+
+Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis) {
+  const Sequence& first = call.problem.sequences[static_cast<size_t>(unit.sequences.begin)];
+  const Sequence& last = call.problem.sequences[static_cast<size_t>(unit.sequences.end - 1)];
+  return axis == RowAxis::kQuery ? Interval{first.q_offset, last.q_offset + last.sq}
+                                 : Interval{first.k_offset, last.k_offset + last.sk};
 }
 
 std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit, int rank,

@@ -34,6 +34,7 @@ struct RankCall {
   RowShards q, k;
   bool backward = false;
   bool parameter_sums = false;  ///< of a backward: dsink or dslopes
+  bool key_bias = false;        ///< of a backward: the gradient of a bias that has one row for all queries
   int64_t statistics = 0;       ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
   int64_t heads_in_flight = 0;     ///< 0: chosen by the plan
@@ -45,7 +46,11 @@ struct RankCall {
   [[nodiscard]] int ranks() const { return q.ranks(); }
 };
 
-enum class RowAxis : uint8_t { kQuery, kKey };
+enum class RowAxis : uint8_t {
+  kQuery,
+  kKey,
+  kEveryKey,  ///< keys, of which every rank gets all
+};
 
 /// What all ranks work on at a time: one batch element (TND: the pack) and some heads.
 struct RankUnit {
@@ -73,6 +78,9 @@ struct RankPlan {
   double efficiency = 1;                                              ///< of all ranks' time, the share in products
   double hidden = 1;  ///< of the time that messages take, the share that passes during products
 };
+
+/// The rows of an axis that the sequences of a unit have.
+[[nodiscard]] Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis);
 
 /// Rows of an axis that `rank` computes with in a unit and that all ranks therefore send it, ascending.
 [[nodiscard]] std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit,

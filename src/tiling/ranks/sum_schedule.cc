@@ -123,7 +123,7 @@ class Maker {
     std::vector<Interval> cut = Cut(sequence.sk, std::ssize(parts));
     if (ColumnsDescend(sequence.rule)) std::reverse(cut.begin(), cut.end());
     // One part has the whole chain. Without any, keys have sums of nothing.
-    const bool alone = parts.size() <= 1;
+    const bool alone = parts.size() <= 1 && !call_.head_by_head;
     const int64_t chains = alone ? 1 : call_.group;
     CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
     // Per (head of the group, part): its block in the chunk before.
@@ -139,6 +139,7 @@ class Maker {
       };
       int32_t last = kNone;
       for (int64_t head = 0; head < chains; ++head) {
+        const auto first_of_head = std::ssize(result_.blocks);
         for (size_t p = 0; p < parts.size(); ++p) {
           if (!sees(parts[p])) continue;
           const Interval heads = alone ? Interval{0, call_.group} : Interval{head, head + 1};
@@ -150,6 +151,10 @@ class Maker {
             ++nodes_.back().waits_for;
           }
           before_in_rows = last = block;
+        }
+        for (auto block = first_of_head; block < std::ssize(result_.blocks); ++block) {
+          result_.blocks[static_cast<size_t>(block)].begins_heads = block == first_of_head;
+          result_.blocks[static_cast<size_t>(block)].ends_heads = block + 1 == std::ssize(result_.blocks);
         }
       }
       if (last != kNone) result_.chunks.back().last = RankOf(last);

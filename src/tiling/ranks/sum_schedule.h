@@ -29,6 +29,7 @@ struct SumBlock {
   double seconds = 0;      ///< predicted: for so long it keeps the rank's workers busy; then the next block may start
   double late = 0;         ///< predicted: so much later its last column ends, while tiles of the next blocks run
   int from = -1, to = -1;  ///< the rank that the sums come from, and go to; -1: they begin, or end, here
+  bool begins_heads = true, ends_heads = true;  ///< first, last of the chunk's blocks of its heads
 };
 
 /// Who adds what to which sums, and when: the chain of additions of one process - head after head of the group, rows
@@ -45,11 +46,12 @@ struct SumCall {
   const std::vector<Sequence>& sequences;
   Interval of;  ///< the sequences of the unit
   const RowShards& q;
-  int64_t group = 1;        ///< query heads per kv head
-  int64_t heads_kv = 1;     ///< of the unit
-  int workers = 1;          ///< of a rank: a chunk has columns for all of them, if there are so many
-  double pair_seconds = 0;  ///< of one kept (query head, row, key), with all workers at it
-  double key_seconds = 0;   ///< of sending the sums of one key of the unit
+  int64_t group = 1;          ///< query heads per kv head
+  bool head_by_head = false;  ///< blocks of one query head even where one part has the whole chain
+  int64_t heads_kv = 1;       ///< of the unit
+  int workers = 1;            ///< of a rank: a chunk has columns for all of them, if there are so many
+  double pair_seconds = 0;    ///< of one kept (query head, row, key), with all workers at it
+  double key_seconds = 0;     ///< of sending the sums of one key of the unit
   double message_seconds = 0;
   int64_t memory_bytes = int64_t{1} << 47;  ///< that blocks may take
 };

@@ -136,7 +136,8 @@ template <typename View, typename Args>
 View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors& tensors) {
   if (whole.data == nullptr || whole.shape.rank() == 2) return whole;
   if (whole.shape.rank() == 4) {
-    return whole.shape[2] == args.q.shape[AxisOf(layout)] ? tensors.Part(whole, 2, true) : whole;
+    return layout != Layout::kTND && whole.shape[2] == args.q.shape[AxisOf(layout)] ? tensors.Part(whole, 2, true)
+                                                                                    : whole;
   }
   if (args.cu_q.empty()) return whole;  // slopes
   const int64_t heads = args.q.shape[1];
@@ -153,7 +154,7 @@ TensorView PartOfMask(const TensorView& whole, Layout layout, RankTensors& tenso
 
 }  // namespace
 
-bool TakenOverRanks(const ForwardCase& c) { return c.dropout != DropoutForm::kMask && c.pse != PseForm::kCompressed; }
+bool TakenOverRanks(const ForwardCase& c) { return c.dropout != DropoutForm::kMask; }
 
 SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted) {
   const bool mask_stays = c.dense_mask != MaskForm::kNone && !c.packed();

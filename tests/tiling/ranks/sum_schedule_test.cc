@@ -30,12 +30,14 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
 
 // Blocks of a chunk: heads ascending, rows ascending, each sends to the next. Blocks of rows: chunks in one direction.
 // Every part that keeps a key of a chunk has its block, for every head.
-void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers) {
+void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
+                                 bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};
   const SumSchedule schedule = MakeSumSchedule({.sequences = sequences,
                                                 .of = {0, 1},
                                                 .q = q,
                                                 .group = group,
+                                                .head_by_head = head_by_head,
                                                 .heads_kv = 1,
                                                 .workers = workers,
                                                 .pair_seconds = 1e-9,
@@ -45,6 +47,13 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
   std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;  // (rows.begin, head): begins of chunks
   for (const SumBlock& block : schedule.blocks) {
     std::vector<SumBlock>& chain = of_chunk[block.chunk];
+    if (head_by_head) {
+      EXPECT_EQ(block.heads.size(), 1);
+    }
+    EXPECT_EQ(block.begins_heads, chain.empty() || chain.back().heads != block.heads);
+    if (!chain.empty()) {
+      EXPECT_EQ(chain.back().ends_heads, block.begins_heads);
+    }
     if (chain.empty()) {
       EXPECT_EQ(block.from, -1);
     } else {
@@ -74,7 +83,10 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
     EXPECT_EQ(chunk.last, wanted == 0 ? -1 : of_chunk[c].back().rank);
     if (wanted > 0) {
       EXPECT_EQ(of_chunk[c].back().to, -1);
+      EXPECT_TRUE(of_chunk[c].back().ends_heads);
     }
+    // The heads' chains end where that of the chunk does.
+    for (const SumBlock& block : of_chunk[c]) EXPECT_TRUE(!block.ends_heads || block.rank == chunk.last);
   }
   EXPECT_EQ(keys, sequence.sk);
   EXPECT_EQ(schedule.keys, sequence.sk);
@@ -90,8 +102,10 @@ TEST(SumSchedule, KeepsTheChainsOfOneProcess) {
       for (const int64_t sk : {int64_t{0}, int64_t{500}, int64_t{1700}}) {
         for (const int ranks : {1, 2, 3, 8}) {
           for (const int workers : {1, 16}) {
-            ExpectTheChainsOfOneProcess(MakeSequence(mask, 1700, sk), RowShards::Make(cut, 1700, ranks, 128), 3,
-                                        workers);
+            for (const bool head_by_head : {false, true}) {
+              ExpectTheChainsOfOneProcess(MakeSequence(mask, 1700, sk), RowShards::Make(cut, 1700, ranks, 128), 3,
+                                          workers, head_by_head);
+            }
           }
         }
       }

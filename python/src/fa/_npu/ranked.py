@@ -54,7 +54,8 @@ def npu_fusion_attention(
         query, key, value: this rank's rows. TND: cut along the packed axis, through sequences.
         pse, atten_mask: of this rank's rows against all keys; what holds for all queries is whole, as are TND's atten_mask
             and the compressed masks of sparse_mode 2, 3, 4, 6, 7 and 8. TND's pse has this rank's rows of sequence
-            after sequence. pse of 1024 rows, and the gradient of one of a single row, are not taken.
+            after sequence. The gradient of a pse of one row is the sum over all rows, on every rank. 1024 rows are the
+            rows of each rank where all ranks hold as many, else the form of 1024 rows, without a gradient.
         dropout_mask: not taken.
         pre_tockens, next_tockens, prefix, actual_seq_qlen, actual_seq_kvlen: of the whole sequences.
         softmax_layout: TND: "TND" or "same_as_input", [T,N,8]: a rank's rows are no whole sequences.

@@ -9,8 +9,6 @@
 namespace fa::ops {
 namespace {
 
-constexpr int64_t kCompressedRows = 1024;
-
 // Slopes, f32 [N] or [B,N].
 Status BindSlopes(Binding& call) {
   const TensorView& slopes = call.args.pse;

@@ -143,11 +143,16 @@ Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
 Status WrongForm(Gathering& all, size_t rank) {
   const uint32_t form = all.RecordOf(rank).pse_forms;
   const size_t other = all.FirstRank([&](const Record& record) { return (record.pse_forms & form) == 0; });
-  const char* const forms[] = {"one row for all queries", "the rows of its queries"};
-  const bool own_rows = form == kOwnRows;
+  const auto words = [](uint32_t forms) {
+    switch (FormOf(forms)) {
+      case kOwnRows: return "the rows of its queries";
+      case kSharedRow: return "one row for all queries";
+      default: return "1024 rows (compressed)";
+    }
+  };
   return Status::InvalidArgument("rank " + std::to_string(rank) + ": " +
-                                 ErrorText::Argument("pse").Says(std::string("has ") + forms[own_rows] + ", want ") +
-                                 forms[!own_rows] + " (rank " + std::to_string(other) + ")");
+                                 ErrorText::Argument("pse").Says(std::string("has ") + words(form) + ", want ") +
+                                 words(all.RecordOf(other).pse_forms) + " (rank " + std::to_string(other) + ")");
 }
 
 /// The mention of what a line is about: "pse.shape[0]" is a member of pse, "mask.pre" an argument.

@@ -1,5 +1,6 @@
 #include "ops/ranks/call/bind_grad_ranks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/saturating.h"
@@ -65,6 +66,20 @@ void UseOwnStrides(const AttentionGradArgs& args, Layout layout, BoundGradRanks&
   forward.planned = KeepPlanned(TensorsOf(args));
 }
 
+/// Whether no sum over rows has more than one, so that one process writes values instead of sums.
+bool HasOneRow(const tiling::AttentionProblem& problem) {
+  return std::all_of(problem.sequences.begin(), problem.sequences.end(),
+                     [](const tiling::Sequence& sequence) { return sequence.sq == 1 || sequence.sk == 0; });
+}
+
+/// Sums over rows, whoever keeps them: the program of whole sequences, or with parts of them the caller.
+PseRows SumsOfKeys(const BoundGradRanks& bound, bool whole_sequences) {
+  PseRows sums = bound.dpse;
+  sums.shared_batch = false;
+  sums.sums = !whole_sequences;
+  return sums;
+}
+
 }  // namespace
 
 Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const AttentionOptions& options,
@@ -74,7 +89,7 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  if (Status status = CheckTaken(args.pse, args.drop_mask, options); !status.ok()) return status;
+  if (Status status = CheckTaken(args.drop_mask); !status.ok()) return status;
   AttentionGradArgs whole = args;
   const WholeTensors tensors(*q, *k, rank);
   if (Status status = WidenAll(tensors, options.layout, whole); !status.ok()) return status;
@@ -123,10 +138,10 @@ Status UseForms(uint32_t forms, BoundGradRanks& bound) {
   BoundRanks& forward = bound.forward;
   if (Status status = UseForms(forms, forward); !status.ok()) return status;
   if (!bound.has_dpse) return Status::Ok();
-  if (Status status = CheckBiasGradient(forward.scores); !status.ok()) return status;
   const BoundAttention& whole = forward.whole;
   const WholeTensors shards(forward.call.q, forward.call.k, forward.rank);
-  bound.dpse = PseOfRank(forward.scores.dpse, whole.pse, kOwnRows, whole.problem, shards);
+  bound.dpse = PseOfRank(forward.scores.dpse, whole.pse, forward.scores.pse_forms, whole.problem, shards);
+  forward.call.key_bias = HasKeyBias(bound);
   return Status::Ok();
 }
 
@@ -164,7 +179,10 @@ BoundAttentionGrad BoundOfUnit(const BoundGradRanks& bound, const tiling::RankPl
   }
   if (bound.has_dpse) {
     part.has_dpse = true;
-    part.dpse = bound.dpse.shared_batch ? SumsOfBias(bound) : bound.dpse;
+    part.dpse_of_one_row = bound.dpse.shared_rows && HasOneRow(bound.forward.whole.problem);
+    part.dpse = bound.dpse.shared_rows    ? SumsOfKeys(bound, queries != nullptr)
+                : bound.dpse.shared_batch ? SumsOfBias(bound)
+                                          : bound.dpse;
     const tiling::RankCall& call = bound.forward.call;
     const Interval heads = unit.heads[static_cast<size_t>(bound.forward.rank)];
     part.dpse.sequences = PlacesOf(part.dpse, ComputedParts(call, plan, unit, bound.forward.rank),

@@ -15,7 +15,7 @@ struct BoundGradRanks {
   BoundRanks forward;  ///< the call that is differentiated; `planned`: the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;  ///< of this rank's tensors
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
-  PseRows dpse;                      ///< of own rows, in this rank's tensor
+  PseRows dpse;                      ///< in this rank's tensor: of own rows, or whole where it is a sum over rows
   int64_t dslopes_batch_stride = 0;  ///< as BoundAttentionGrad
   bool dslopes_shared = false;
   std::vector<tiling::Interval> key_tails;  ///< as BoundRanks::tails, of keys
@@ -34,7 +34,9 @@ struct BoundGradRanks {
 /// As of the forward.
 [[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
 
-/// Floats of the sums over the batch of a bias that is shared by it, [N,rows of this rank,Sk]; 0: there are none.
+/// Whether dpse is a sum over the rows of all ranks.
+[[nodiscard]] inline bool HasKeyBias(const BoundGradRanks& bound) { return bound.has_dpse && bound.dpse.shared_rows; }
+/// Floats of the sums over the batch of a bias that is shared by it, [N,rows of this rank|1,Sk]; 0: there are none.
 [[nodiscard]] int64_t FloatsOfBiasSums(const BoundGradRanks& bound);
 /// Where these sums lie.
 [[nodiscard]] PseRows SumsOfBias(const BoundGradRanks& bound);

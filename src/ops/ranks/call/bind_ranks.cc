@@ -77,7 +77,7 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  if (Status status = CheckTaken(args.pse, args.drop_mask, options); !status.ok()) return status;
+  if (Status status = CheckTaken(args.drop_mask); !status.ok()) return status;
   AttentionArgs whole = args;
   const WholeTensors tensors(*q, *k, rank);
   if (Status status = WidenAll(tensors, options.layout, whole); !status.ok()) return status;
@@ -109,7 +109,7 @@ Status UseForms(uint32_t forms, BoundRanks& bound) {
   BoundAttention& whole = bound.whole;
   ScoreRows& scores = bound.scores;
   if (whole.has_pse) {
-    scores.pse_forms = (forms & kOwnRows) != 0 ? kOwnRows : kSharedRow;
+    scores.pse_forms = FormOf(forms);
     const WholeTensors shards(bound.call.q, bound.call.k, bound.rank);
     whole.pse = PseOfRank(scores.pse, whole.pse, scores.pse_forms, whole.problem, shards);
   }
@@ -195,7 +195,8 @@ BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan
   part.dropout_offset.clear();
   const std::vector<tiling::RowPart> row_parts = ComputedParts(bound.call, plan, unit, bound.rank);
   const int64_t head = heads.begin * group;
-  part.pse.sequences = PlacesOf(whole.pse, row_parts, head, bound.call.packed);
+  part.pse.sequences = whole.pse.compressed ? PlacesOfSequences(whole.pse, row_parts, head)
+                                            : PlacesOf(whole.pse, row_parts, head, bound.call.packed);
   part.slopes.sequences = PlacesOf(whole.slopes, row_parts, head, bound.call.packed);
   part.dense_mask.sequences = bound.scores.own_mask_rows
                                   ? PlacesOf(whole.dense_mask, row_parts, head, bound.call.packed)

@@ -16,6 +16,7 @@
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/bind/bind_attention_grad.h"
+#include "ops/bind/bind_parts.h"
 #include "ops/ranks/call/cut_rows.h"
 #include "ops/ranks/call/score_rows.h"
 #include "ops/ranks/call/whole_call.h"
@@ -149,11 +150,23 @@ double FullPairs(const tiling::AttentionProblem& problem) {
 }
 
 /// Which tensors of the whole call have rows that stay with their rank.
-Status TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
-  if (Status status = ops::CheckFormTaken(bound.pse.compressed); !status.ok()) return status;
-  if (bound.has_pse) scores->pse_forms = bound.pse.shared_rows ? ops::kSharedRow : ops::kOwnRows;
+void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
+  if (bound.has_pse) {
+    scores->pse_forms = bound.pse.compressed    ? ops::kCompressed
+                        : bound.pse.shared_rows ? ops::kSharedRow
+                                                : ops::kOwnRows;
+  }
   scores->own_mask_rows = bound.has_dense_mask && options.layout != Layout::kTND;
-  return Status::Ok();
+}
+
+/// A rank says by the number of its rows what they are; where all ranks hold 1024 rows, these are their own.
+Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowShards& q) {
+  if (scores.pse_forms != ops::kCompressed || layout == Layout::kTND) return Status::Ok();
+  for (int rank = 0; rank < q.ranks(); ++rank) {
+    if (q.Count(rank) != ops::kCompressedRows) return Status::Ok();
+  }
+  return Status::InvalidArgument(
+      ops::Arg("pse").Says("the 1024-row form is not taken where every rank holds 1024 rows, want another cut"));
 }
 
 /// @param bind  bind(call, scores): binds the whole call and sets what of `call` follows from it, but not its cut
@@ -168,12 +181,13 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
     RankCall bound;
     ops::ScoreRows scores;
     if (Status status = bind(bound, scores); !status.ok()) return status;
-    if (Status status = ops::CheckTaken(whole.pse, whole.drop_mask, options); !status.ok()) return status;
+    if (Status status = ops::CheckTaken(whole.drop_mask); !status.ok()) return status;
     const int axis = layout::AxesOf(options.layout).seq;
     auto cut = CutCall(shards, whole.q.shape[axis], whole.k.shape[axis], machines.ranks);
     if (!cut.ok()) return cut.status();
     const auto strategy = StrategyWith(scores, cut->strategy);
     if (!strategy.ok()) return strategy.status();
+    if (Status status = CheckForm(scores, options.layout, cut->q); !status.ok()) return status;
     bound.q = std::move(cut->q);
     bound.k = std::move(cut->k);
     bound.strategy = *strategy;
@@ -205,7 +219,7 @@ Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole, const At
   return Schedule("forward", whole, options, shards, machines, context, [&](RankCall& call, ops::ScoreRows& scores) {
     auto bound = ops::BindAttention(whole, options);
     if (!bound.ok()) return bound.status();
-    if (Status status = TakeScores(*bound, options, &scores); !status.ok()) return status;
+    TakeScores(*bound, options, &scores);
     call.statistics = int64_t{bound->has_max} + int64_t{bound->has_sum} + int64_t{bound->has_lse};
     call.problem = std::move(bound->problem);
     return Status::Ok();
@@ -218,11 +232,9 @@ Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole, 
   return Schedule("backward", whole, options, shards, machines, context, [&](RankCall& call, ops::ScoreRows& scores) {
     auto bound = ops::BindAttentionGrad(whole, options);
     if (!bound.ok()) return bound.status();
-    if (Status status = TakeScores(bound->forward, options, &scores); !status.ok()) return status;
-    if (bound->has_dpse) {
-      if (Status status = CheckBiasGradient(scores); !status.ok()) return status;
-    }
+    TakeScores(bound->forward, options, &scores);
     call.backward = true;
+    call.key_bias = bound->has_dpse && bound->dpse.shared_rows;
     call.parameter_sums = bound->has_dsink || bound->has_dslopes;
     call.problem = std::move(bound->forward.problem);
     return Status::Ok();

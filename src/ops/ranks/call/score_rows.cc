@@ -70,15 +70,18 @@ Status WidenFlat(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// [B|1,N,Sq,Sk] or [B|1,N,1,Sk]
+/// [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk]
 Status WidenRows(const ScoreArguments& args, const WholeTensors& shards, TensorView* pse, ScoreRows* scores) {
-  const int64_t rows = args.pse.shape[kPseRows], own = shards.OwnCount({0, shards.queries().rows()});
-  scores->pse_forms = (rows == own ? kOwnRows : 0) | (rows == 1 ? kSharedRow : 0);
+  constexpr int64_t kStored = kCompressedRows;
+  const int64_t rows = args.pse.shape[kPseRows], all = shards.queries().rows(), own = shards.OwnCount({0, all});
+  scores->pse_forms = (rows == own ? kOwnRows : 0) | (rows == 1 ? kSharedRow : 0) |
+                      (rows == kStored && all > kStored ? kCompressed : 0);
   if (scores->pse_forms == 0) {
-    return WrongSize("pse", kPseRows, rows, "want " + OwnRowsText(own, shards) + " or 1");
+    return WrongSize("pse", kPseRows, rows,
+                     "want " + OwnRowsText(own, shards) + (all > kStored ? ", 1 or 1024 (compressed)" : " or 1"));
   }
   if ((scores->pse_forms & kOwnRows) == 0) return Status::Ok();
-  pse->shape[kPseRows] = shards.queries().rows();
+  pse->shape[kPseRows] = all;
   pse->stride = {};
   return Status::Ok();
 }
@@ -91,11 +94,16 @@ void MarkPresent(TensorView* tensor) {
 
 Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorView* pse, ScoreRows* scores) {
   const bool packed = args.options.layout == Layout::kTND;
-  const Dims& shape = args.pse.shape;
-  if (shape.rank() != (packed ? 1 : 4)) return Status::Ok();
+  const int rank = args.pse.shape.rank();
+  if (rank != 4 && !(packed && rank == 1)) return Status::Ok();
   if (!Given(args.pse)) return Status::Ok();
   if (Status status = CheckView("pse", args.pse); !status.ok()) return status;
-  const Status status = packed ? WidenFlat(args, shards, pse, scores) : WidenRows(args, shards, pse, scores);
+  Status status;
+  if (packed && rank == 4) {
+    scores->pse_forms = kCompressed;
+  } else {
+    status = packed ? WidenFlat(args, shards, pse, scores) : WidenRows(args, shards, pse, scores);
+  }
   if (status.ok()) {
     scores->pse = Shape(args.pse);
     MarkPresent(pse);
@@ -178,16 +186,11 @@ Result<SequenceShards::Strategy> StrategyWith(const ScoreRows& scores, SequenceS
                                  Arg(scores.own_mask_rows ? "dense_mask" : "pse") + " stay with their rank");
 }
 
-Status CheckBiasGradient(const ScoreRows& scores) {
-  if (scores.pse_forms != kSharedRow) return Status::Ok();
-  return Status::InvalidArgument(Arg("dpse").Says("not taken over ranks where ") + Arg("pse") +
-                                 " has one row for all queries");
-}
-
 PseRows PseOfRank(const TensorView& tensor, const PseRows& pse, uint32_t form, const tiling::AttentionProblem& problem,
                   const WholeTensors& shards) {
   PseRows rows = pse;
   rows.shared_rows = form == kSharedRow;
+  rows.compressed = form == kCompressed;
   if (tensor.shape.rank() == 4) return GradPseRows(rows, tensor);
   int64_t offset = 0;
   for (size_t b = 0; b < problem.sequences.size(); ++b) {
@@ -212,6 +215,11 @@ std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<cons
     }
     return before;
   });
+}
+
+std::vector<PairRows::PerSequence> PlacesOfSequences(const PairRows& rows, std::span<const tiling::RowPart> parts,
+                                                     int64_t first_head) {
+  return Places(rows, parts, first_head, [](const tiling::RowPart& /*part*/) { return 0; });
 }
 
 std::vector<PairRows::PerSequence> PlacesInWhole(const PairRows& rows, std::span<const tiling::RowPart> parts,

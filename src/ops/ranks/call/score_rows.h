@@ -18,9 +18,11 @@ namespace fa::ops {
 
 // pse and the dense mask of a rank: the rows of its own queries against all keys, or what holds for all queries, whole.
 
-/// Ways to read pse, as bits. A rank's sizes may allow both: one row is a rank's own row, or that of all queries. What
-/// all ranks' sizes allow counts, own rows before a shared one.
-inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kAnyForm = kOwnRows | kSharedRow;
+/// Ways to read pse, as bits. A rank's sizes may allow two: one row is a rank's own row, or that of all queries; 1024
+/// rows are its own, or the form of 1024 rows. What all ranks' sizes allow counts, own rows first.
+inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kCompressed = 4, kAnyForm = kOwnRows | kSharedRow | kCompressed;
+/// The one that counts.
+[[nodiscard]] constexpr uint32_t FormOf(uint32_t forms) { return forms & -forms; }
 
 /// What a rank's arguments have of scores.
 struct ScoreRows {
@@ -48,12 +50,8 @@ struct ScoreArguments {
 /// @return kInvalidArgument: a strategy that moves rows is forced
 [[nodiscard]] Result<SequenceShards::Strategy> StrategyWith(const ScoreRows& scores, SequenceShards::Strategy wanted);
 
-/// Refuses the gradient of a bias that has one row for all queries: it would be a sum over the rows of all ranks.
-[[nodiscard]] Status CheckBiasGradient(const ScoreRows& scores);
-
 /// Where pse, or its gradient, lies on a rank.
-/// @param tensor  ScoreRows::pse, ScoreRows::dpse; @param pse  as bound for the whole call; @param form  kOwnRows or
-/// kSharedRow
+/// @param tensor  ScoreRows::pse, ScoreRows::dpse; @param pse  as bound for the whole call; @param form  FormOf
 [[nodiscard]] PseRows PseOfRank(const TensorView& tensor, const PseRows& pse, uint32_t form,
                                 const tiling::AttentionProblem& problem, const WholeTensors& shards);
 
@@ -63,6 +61,10 @@ struct ScoreArguments {
 /// @param packed  the tensor has the rows of sequence after sequence, each in the order in which the rank holds them
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<const tiling::RowPart> parts,
                                                           int64_t first_head, bool packed);
+/// Where the sequence of each part begins, from the head `first_head` on.
+[[nodiscard]] std::vector<PairRows::PerSequence> PlacesOfSequences(const PairRows& rows,
+                                                                   std::span<const tiling::RowPart> parts,
+                                                                   int64_t first_head);
 /// PlacesOf in a tensor that has all rows of a sequence.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesInWhole(const PairRows& rows,
                                                                std::span<const tiling::RowPart> parts,

@@ -67,17 +67,9 @@ int64_t WholeTensors::OwnCount(Interval rows) const {
   return own;
 }
 
-Status CheckTaken(const TensorView& pse, const TensorView& drop_mask, const AttentionOptions& options) {
-  if (drop_mask.data != nullptr) {
-    return Status::InvalidArgument(Arg("drop_mask").Says("not taken over ranks, want ") + Arg("dropout") + " (a seed)");
-  }
-  const bool of_heads = pse.data != nullptr && options.pse_type < PseType::kSlopes && pse.shape.rank() == 4;
-  return CheckFormTaken(options.layout == Layout::kTND && of_heads);
-}
-
-Status CheckFormTaken(bool compressed_pse) {
-  if (!compressed_pse) return Status::Ok();
-  return Status::InvalidArgument(Arg("pse").Says("the 1024-row form is not taken over ranks, want all rows"));
+Status CheckTaken(const TensorView& drop_mask) {
+  if (drop_mask.data == nullptr) return Status::Ok();
+  return Status::InvalidArgument(Arg("drop_mask").Says("not taken over ranks, want ") + Arg("dropout") + " (a seed)");
 }
 
 }  // namespace fa::ops

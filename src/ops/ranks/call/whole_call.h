@@ -18,9 +18,7 @@ namespace fa::ops {
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
 /// Refuses what no call over ranks takes.
-[[nodiscard]] Status CheckTaken(const TensorView& pse, const TensorView& drop_mask, const AttentionOptions& options);
-/// Refuses the bias's 1024-row form.
-[[nodiscard]] Status CheckFormTaken(bool compressed_pse);
+[[nodiscard]] Status CheckTaken(const TensorView& drop_mask);
 
 /// A tensor of a rank that has no rows needs no memory: bind sees it as what it is, given. Null data of tensors that
 /// have no elements for another reason stays as it is.

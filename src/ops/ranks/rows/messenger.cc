@@ -21,14 +21,16 @@ Status Messenger::Start(const UnitMessages& messages, int tag, std::span<const s
 }
 
 void Messenger::Keep(const UnitMessages& messages, std::span<const std::byte* const> from,
-                     std::span<std::byte* const> to, const ExchangeBuffers& buffers) const {
-  // What a rank keeps passes through the buffer of what it sends, behind the messages.
-  std::byte* const kept = buffers.send + messages.send_bytes;
-  std::byte* packed = kept;
+                     const ExchangeBuffers& buffers) const {
+  std::byte* at = buffers.send + messages.send_bytes;
   for (size_t t = 0; t < from_.size(); ++t) {
-    packed = PackRows(from_[t], from[t], messages.kept_from.heads, messages.kept_from.Of(from_[t].axis), packed);
+    at = PackRows(from_[t], from[t], messages.kept_from.heads, messages.kept_from.Of(from_[t].axis), at);
   }
-  const std::byte* at = kept;
+}
+
+void Messenger::PutKept(const UnitMessages& messages, std::span<std::byte* const> to,
+                        const ExchangeBuffers& buffers) const {
+  const std::byte* at = buffers.send + messages.send_bytes;
   for (size_t t = 0; t < to_.size(); ++t) {
     at = UnpackRows(to_[t], to[t], messages.kept_to.heads, messages.kept_to.Of(to_[t].axis), at);
   }

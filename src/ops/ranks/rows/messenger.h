@@ -40,7 +40,7 @@ struct ExchangeBuffers {
   Transport::Request* requests = nullptr;  ///< messages.receive.size(), then messages.send.size()
 };
 
-/// One exchange of rows: Start, Keep and Arrive, Leave.
+/// One exchange of rows: Start and Keep, PutKept and Arrive, Leave.
 class Messenger {
  public:
   Messenger(Transport& transport, std::span<const RowTensor> from, std::span<const RowTensor> to)
@@ -50,9 +50,10 @@ class Messenger {
   /// @param data  of each tensor: kv head 0 where `from` says
   [[nodiscard]] Status Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
                              const ExchangeBuffers& buffers) const;
-  /// Puts what the rank keeps in its place.
-  void Keep(const UnitMessages& messages, std::span<const std::byte* const> from, std::span<std::byte* const> to,
-            const ExchangeBuffers& buffers) const;
+  /// Packs what the rank keeps, behind the messages that it sends.
+  void Keep(const UnitMessages& messages, std::span<const std::byte* const> from, const ExchangeBuffers& buffers) const;
+  /// Puts it in its place.
+  void PutKept(const UnitMessages& messages, std::span<std::byte* const> to, const ExchangeBuffers& buffers) const;
   /// Waits for what is received and puts it in its place.
   [[nodiscard]] Status Arrive(const UnitMessages& messages, std::span<std::byte* const> to,
                               const ExchangeBuffers& buffers) const;

@@ -12,15 +12,11 @@ using tiling::PlacedRows;
 using tiling::RowAxis;
 
 void Measure(std::span<const RowTensor> tensors, PeerRows& rows) {
-  const auto count = [](const std::vector<PlacedRows>& runs) {
-    int64_t of_all = 0;
-    for (const PlacedRows& run : runs) of_all += run.rows.size();
-    return of_all;
-  };
-  const int64_t queries = count(rows.queries), keys = count(rows.keys);
   rows.bytes = 0;
   for (const RowTensor& tensor : tensors) {
-    rows.bytes += rows.heads.size() * tensor.HeadBytes(tensor.axis == RowAxis::kQuery ? queries : keys);
+    int64_t count = 0;
+    for (const PlacedRows& run : rows.Of(tensor.axis)) count += run.rows.size();
+    rows.bytes += rows.heads.size() * tensor.HeadBytes(count);
   }
 }
 
@@ -41,11 +37,46 @@ std::vector<PlacedRows> Staged(const StagedRows& staged, std::vector<PlacedRows>
   return pieces;
 }
 
+/// Keys of a unit where all of its keys lie one after the other.
+std::vector<PlacedRows> OfUnit(const tiling::RankCall& call, const tiling::RankUnit& unit,
+                               std::span<const Interval> keys) {
+  const int64_t first = AxisOf(call, unit, RowAxis::kKey).begin;
+  std::vector<PlacedRows> placed;
+  for (const Interval& interval : keys) placed.push_back({interval, interval.begin - first});
+  return placed;
+}
+
 void Finish(std::span<const RowTensor> tensors, UnitMessages& messages) {
   messages.send_bytes = LayOut(tensors, messages.send);
   messages.receive_bytes = LayOut(tensors, messages.receive);
   Measure(tensors, messages.kept_from);
   Measure(tensors, messages.kept_to);
+}
+
+/// Every rank's rows to the ranks that compute with them; nothing is measured.
+UnitMessages RowMessages(const tiling::RankCall& call, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
+                         int rank, const StagedRows& queries, const StagedRows& keys) {
+  UnitMessages messages;
+  const auto needed = [&](int of_rank, RowAxis axis) { return NeededRows(call, plan, unit, of_rank, axis); };
+  const std::vector<Interval> my_queries = needed(rank, RowAxis::kQuery), my_keys = needed(rank, RowAxis::kKey);
+  const Interval my_heads = unit.heads[static_cast<size_t>(rank)];
+  for (int peer = 0; peer < call.ranks(); ++peer) {
+    PeerRows to{.peer = peer, .heads = unit.heads[static_cast<size_t>(peer)], .queries = {}, .keys = {}};
+    to.queries = Within(call.q.Of(rank), needed(peer, RowAxis::kQuery));
+    to.keys = Within(call.k.Of(rank), needed(peer, RowAxis::kKey));
+    // Staged heads count from 0.
+    PeerRows from{.peer = peer, .heads = {0, my_heads.size()}, .queries = {}, .keys = {}};
+    from.queries = Staged(queries, Within(call.q.Of(peer), my_queries));
+    from.keys = Staged(keys, Within(call.k.Of(peer), my_keys));
+    if (peer == rank) {
+      messages.kept_from = std::move(to);
+      messages.kept_to = std::move(from);
+    } else {
+      messages.send.push_back(std::move(to));
+      messages.receive.push_back(std::move(from));
+    }
+  }
+  return messages;
 }
 
 }  // namespace
@@ -72,26 +103,7 @@ int64_t StagedRows::Place(int64_t row) const {
 UnitMessages MessagesIn(const tiling::RankCall& call, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
                         int rank, const StagedRows& queries, const StagedRows& keys,
                         std::span<const RowTensor> tensors) {
-  UnitMessages messages;
-  const auto needed = [&](int of_rank, RowAxis axis) { return NeededRows(call, plan, unit, of_rank, axis); };
-  const std::vector<Interval> my_queries = needed(rank, RowAxis::kQuery), my_keys = needed(rank, RowAxis::kKey);
-  const Interval my_heads = unit.heads[static_cast<size_t>(rank)];
-  for (int peer = 0; peer < call.ranks(); ++peer) {
-    PeerRows to{.peer = peer, .heads = unit.heads[static_cast<size_t>(peer)], .queries = {}, .keys = {}};
-    to.queries = Within(call.q.Of(rank), needed(peer, RowAxis::kQuery));
-    to.keys = Within(call.k.Of(rank), needed(peer, RowAxis::kKey));
-    // Staged heads count from 0.
-    PeerRows from{.peer = peer, .heads = {0, my_heads.size()}, .queries = {}, .keys = {}};
-    from.queries = Staged(queries, Within(call.q.Of(peer), my_queries));
-    from.keys = Staged(keys, Within(call.k.Of(peer), my_keys));
-    if (peer == rank) {
-      messages.kept_from = std::move(to);
-      messages.kept_to = std::move(from);
-    } else {
-      messages.send.push_back(std::move(to));
-      messages.receive.push_back(std::move(from));
-    }
-  }
+  UnitMessages messages = RowMessages(call, plan, unit, rank, queries, keys);
   Finish(tensors, messages);
   return messages;
 }
@@ -104,8 +116,11 @@ UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& 
   for (int peer = 0; peer < call.ranks(); ++peer) {
     PeerRows to{.peer = peer, .heads = {0, heads.size()}, .queries = {}, .keys = {}};
     to.keys = Staged(finished, Within(call.k.Of(peer), mine));
+    to.every_key = Staged(finished, OfUnit(call, unit, mine));
     PeerRows from{.peer = peer, .heads = heads, .queries = {}, .keys = {}};
-    from.keys = Within(call.k.Of(rank), FinishedKeys(call, unit, peer));
+    const std::vector<Interval> theirs = FinishedKeys(call, unit, peer);
+    from.keys = Within(call.k.Of(rank), theirs);
+    from.every_key = OfUnit(call, unit, theirs);
     if (peer == rank) {
       messages.kept_from = std::move(to);
       messages.kept_to = std::move(from);
@@ -133,8 +148,19 @@ void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, 
   }
 }
 
-UnitMessages MessagesBack(const UnitMessages& in, std::span<const RowTensor> tensors) {
-  UnitMessages back{.send = in.receive, .receive = in.send, .kept_from = in.kept_to, .kept_to = in.kept_from};
+UnitMessages MessagesBack(const tiling::RankCall& call, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
+                          int rank, const StagedRows& queries, const StagedRows& keys,
+                          std::span<const RowTensor> tensors) {
+  UnitMessages in = RowMessages(call, plan, unit, rank, queries, keys);
+  UnitMessages back{.send = std::move(in.receive),
+                    .receive = std::move(in.send),
+                    .kept_from = std::move(in.kept_to),
+                    .kept_to = std::move(in.kept_from)};
+  const Interval axis = AxisOf(call, unit, RowAxis::kKey);
+  for (auto* messages : {&back.send, &back.receive}) {
+    for (PeerRows& message : *messages) message.every_key = OfUnit(call, unit, {&axis, 1});
+  }
+  back.kept_from.every_key = back.kept_to.every_key = OfUnit(call, unit, {&axis, 1});
   Finish(tensors, back);
   return back;
 }

@@ -43,12 +43,17 @@ struct StagedRows {
 struct PeerRows {
   int peer = 0;
   tiling::Interval heads;  ///< kv heads
-  std::vector<tiling::PlacedRows> queries, keys;
+  std::vector<tiling::PlacedRows> queries, keys, every_key = {};
   int64_t bytes = 0;
   size_t offset = 0;  ///< in the buffer of all messages that are sent, or received, together
 
   [[nodiscard]] std::span<const tiling::PlacedRows> Of(tiling::RowAxis axis) const {
-    return axis == tiling::RowAxis::kQuery ? queries : keys;
+    switch (axis) {
+      case tiling::RowAxis::kQuery: return queries;
+      case tiling::RowAxis::kKey: return keys;
+      case tiling::RowAxis::kEveryKey: break;
+    }
+    return every_key;
   }
 };
 
@@ -64,15 +69,19 @@ struct UnitMessages {
 [[nodiscard]] UnitMessages MessagesIn(const tiling::RankCall& call, const tiling::RankPlan& plan,
                                       const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                       const StagedRows& keys, std::span<const RowTensor> tensors);
-/// Gradients of keys, from the ranks that have them in the end to those that hold the keys, where rows stay.
+/// Gradients of keys, from the ranks that have them in the end to those that hold the keys, where rows stay; tensors of
+/// every key go to all ranks, where the unit's keys lie one after the other.
 /// @param finished  FinishedKeys of `rank`
 [[nodiscard]] UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
                                         const StagedRows& finished, std::span<const RowTensor> tensors);
 /// Writes 0 to the staged rows next to the needed keys, in tensors that are staged at staged + at[tensor].
 void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, const StagedRows& keys, int64_t heads,
                 std::byte* staged);
-/// Results back to the ranks that hold their rows: those of MessagesIn with sender and receiver exchanged.
-[[nodiscard]] UnitMessages MessagesBack(const UnitMessages& in, std::span<const RowTensor> tensors);
+/// Results back to the ranks that hold their rows: those of MessagesIn with sender and receiver exchanged. Tensors of
+/// every key go to all ranks; the unit's keys lie one after the other, here and there.
+[[nodiscard]] UnitMessages MessagesBack(const tiling::RankCall& call, const tiling::RankPlan& plan,
+                                        const tiling::RankUnit& unit, int rank, const StagedRows& queries,
+                                        const StagedRows& keys, std::span<const RowTensor> tensors);
 
 }  // namespace fa::ops
 

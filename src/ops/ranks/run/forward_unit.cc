@@ -27,7 +27,7 @@ ForwardUnit::ForwardUnit(const BoundRanks& bound, const tiling::RankPlan& plan, 
   BoundAttention part = BoundOfUnit(bound, plan, unit, keys_, staged_queries_ ? &queries_ : nullptr);
   AddTensors(bound, part, staged_queries_);
   in_ = MessagesIn(bound.call, plan, unit, bound.rank, queries_, keys_, in_from_);
-  if (staged_queries_) back_ = MessagesBack(in_, back_from_);
+  if (staged_queries_) back_ = MessagesBack(bound.call, plan, unit, bound.rank, queries_, keys_, back_from_);
   if (!part.problem.sequences.empty() && !heads_.empty()) {
     program_ = std::make_unique<const ForwardProgram>("forward", context, std::move(part));
   }

@@ -121,6 +121,8 @@ TravellingSums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, s
                     .v_head = copied_keys_ * problem.dv,
                     .first_key = chunk.keys.begin};
   of.dv = of.dk + problem.heads_kv * of.dk_head;
+  of.bias = of.dv + problem.heads_kv * of.dv_head;
+  of.bias_head = keys;
   const auto copy = [&](size_t at, int64_t head_floats) {
     const int64_t bytes = problem.heads_kv * head_floats * static_cast<int64_t>(sizeof(float));
     return reinterpret_cast<float*>(workspace + at + static_cast<size_t>(block.copy) * AlignedBytes(bytes));
@@ -148,7 +150,9 @@ Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRo
       if (item.key_begin == item.key_end) return tile(task, worker);  // rows without keys, of no block
       const tiling::SumBlock& of = graph_.blocks[static_cast<size_t>(item.block)].of;
       if (item.first_of_column && of.from < 0) OpenSums(item, sums[item.block]);
+      if (item.first_of_column && of.begins_heads && has_key_bias()) OpenBias(item, sums[item.block]);
       tile(task, worker);
+      if (item.last_of_column && of.ends_heads && has_key_bias()) FinishBias(item, sums[item.block], finished);
       if (item.last_of_column && of.to < 0) Finish(item, sums[item.block], rows, finished);
       messages.TileHasRun(item.block);
     };
@@ -168,15 +172,30 @@ void GradChain::OpenSums(const tiling::BackwardItem& item, const TravellingSums&
   clear(sums.dv, sums.dv_head, bound_.forward.problem.dv);
 }
 
+/// The chain of a bias is one of each query head.
+void GradChain::OpenBias(const tiling::BackwardItem& item, const TravellingSums& sums) {
+  std::fill_n(sums.bias + item.head_kv * sums.bias_head + item.key_begin - sums.first_key,
+              item.key_end - item.key_begin, 0.0f);
+}
+
+void GradChain::FinishBias(const tiling::BackwardItem& item, const TravellingSums& sums,
+                           const Finished& finished) const {
+  std::copy_n(sums.bias + item.head_kv * sums.bias_head + item.key_begin - sums.first_key,
+              item.key_end - item.key_begin, finished.bias + item.head * finished.rows.rows + PlaceOf(item, finished));
+}
+
+int64_t GradChain::PlaceOf(const tiling::BackwardItem& item, const Finished& finished) const {
+  const tiling::SumBlock& block = graph_.blocks[static_cast<size_t>(item.block)].of;
+  const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.chunk)];
+  const int64_t offset = key_offset_[static_cast<size_t>(chunk.sequence)];
+  return finished.rows.Place(offset + chunk.keys.begin) + item.key_begin - chunk.keys.begin;
+}
+
 /// The last one rounds them.
 void GradChain::Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
                        const Finished& finished) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
-  const tiling::SumBlock& block = graph_.blocks[static_cast<size_t>(item.block)].of;
-  const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.chunk)];
-  const int64_t offset = key_offset_[static_cast<size_t>(chunk.sequence)], key = item.key_begin - sums.first_key;
-  // The rows of a chunk are staged together.
-  const int64_t first = finished.rows.Place(offset + chunk.keys.begin) + key;
+  const int64_t key = item.key_begin - sums.first_key, first = PlaceOf(item, finished);
   const auto write = [&](const layout::MutableRowsView& to, const float* from, int64_t stride, int64_t width,
                          float multiplier) {
     table_.rows->narrow(from, stride, item.key_end - item.key_begin, width, multiplier,

@@ -50,9 +50,10 @@ class GradChain {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
   };
-  /// Where dK and dV of finished chunks go, rounded: staged rows.
+  /// Where dK and dV of finished chunks go, rounded: staged rows; and the sums of a bias, [query heads][rows.rows].
   struct Finished {
     layout::MutableRowsView dk, dk_rope, dv;
+    float* bias = nullptr;
     const StagedRows& rows;
   };
   /// `computed`: the first error of products, with which the messages go on.
@@ -70,12 +71,18 @@ class GradChain {
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
   [[nodiscard]] TravellingSums SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const;
   [[nodiscard]] ChainMessages::Sums AllSums(float* sums) const { return {sums, floats_per_key(), schedule_->chunks}; }
+  /// Whether sums of a bias with one row for all queries travel.
+  [[nodiscard]] bool has_key_bias() const { return bound_.has_dpse && bound_.dpse.shared_rows; }
   [[nodiscard]] int64_t floats_per_key() const {
-    return bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv);
+    return bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv + int64_t{has_key_bias()});
   }
   void OpenSums(const tiling::BackwardItem& item, const TravellingSums& sums) const;
+  static void OpenBias(const tiling::BackwardItem& item, const TravellingSums& sums);
   void Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
               const Finished& finished) const;
+  void FinishBias(const tiling::BackwardItem& item, const TravellingSums& sums, const Finished& finished) const;
+  /// Where the keys of an item are staged. The rows of a chunk are staged together.
+  [[nodiscard]] int64_t PlaceOf(const tiling::BackwardItem& item, const Finished& finished) const;
 
   BoundAttentionGrad bound_;
   std::shared_ptr<const tiling::SumSchedule> schedule_;

@@ -1,5 +1,6 @@
 #include "ops/ranks/run/grad_unit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -31,23 +32,26 @@ GradUnit::GradUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, co
       batch_(bound.forward.call.packed ? 0 : unit.sequences.begin),
       first_sequence_(unit.sequences.begin),
       staged_queries_(plan.strategy == SequenceShards::Strategy::kHeads),
+      key_axis_(AxisOf(bound.forward.call, unit, RowAxis::kKey)),
       queries_(NeededRows(bound.forward.call, plan, unit, bound.forward.rank, RowAxis::kQuery), 0),
       keys_(NeededRows(bound.forward.call, plan, unit, bound.forward.rank, RowAxis::kKey), tiling::kKeyStep) {
   const tiling::RankCall& call = bound.forward.call;
   if (!staged_queries_) {
     finished_ = StagedRows(FinishedKeys(call, unit, bound.forward.rank), 0);
-    unseen_ = Within(call.k.Of(bound.forward.rank), FinishedKeys(call, unit, -1));
+    unseen_of_all_ = FinishedKeys(call, unit, -1);
+    unseen_ = Within(call.k.Of(bound.forward.rank), unseen_of_all_);
   }
   BoundAttentionGrad part = BoundOfUnit(bound, plan, unit, keys_, staged_queries_ ? &queries_ : nullptr);
   AddInputs(part);
   AddOutputs(part);
+  if (has_bias()) AddBias();
   in_ = MessagesIn(call, plan, unit, bound.forward.rank, queries_, keys_, in_from_);
   if (!staged_queries_) {
     back_ = MessagesHome(call, unit, bound.forward.rank, finished_, back_from_);
     if (!part.forward.problem.sequences.empty()) PlanChain(plan, unit, std::move(part), context);
     return;
   }
-  back_ = MessagesBack(in_, back_from_);
+  back_ = MessagesBack(call, plan, unit, bound.forward.rank, queries_, keys_, back_from_);
   if (!part.forward.problem.sequences.empty() && !heads_.empty()) {
     program_ = std::make_unique<const BackwardProgram>(context, std::move(part));
   }
@@ -87,6 +91,43 @@ void GradUnit::AddOutputs(const BoundAttentionGrad& part) {
   const RowTensor query{.axis = RowAxis::kQuery, .heads_per_kv = problem.group()};
   TakeBack(&Args::dq, query, part.dq, bound_.dq);
   if (has_rope) TakeBack(&Args::dq_rope, query, part.dq_rope, bound_.dq_rope);
+}
+
+/// f32 sums of the rank's heads for all ranks, and those of all heads from them.
+void GradUnit::AddBias() {
+  const tiling::AttentionProblem& problem = bound_.forward.whole.problem;
+  RowTensor bias{.axis = RowAxis::kEveryKey, .heads_per_kv = problem.group(), .columns = 1};
+  bias.rows = {.dtype = DType::kF32, .head = staged_queries_ ? key_axis_.size() : finished_.rows, .row = 1};
+  back_from_.push_back(bias);
+  bias_from_ = Book(bias, bias.rows.head);
+  bias.rows.head = key_axis_.size();
+  back_to_.push_back(bias);
+  bias_to_ = staged_bytes_;
+  staged_bytes_ += AlignedBytes(problem.heads_kv * bias.HeadBytes(key_axis_.size()));
+}
+
+void GradUnit::KeepBias(std::byte* program_workspace, std::byte* staged) const {
+  if (!has_bias()) return;
+  const tiling::AttentionProblem& problem = program_->bound().forward.problem;
+  auto* to = reinterpret_cast<float*>(staged + bias_from_);
+  const float* from = program_->buffers().KeyBias(program_workspace);
+  for (int64_t s = 0; s < std::ssize(problem.sequences); ++s) {
+    const int64_t sk = problem.sequences[static_cast<size_t>(s)].sk;
+    const int64_t at =
+        bound_.forward.call.problem.sequences[static_cast<size_t>(first_sequence_ + s)].k_offset - key_axis_.begin;
+    for (int64_t head = 0; head < problem.heads; ++head) {
+      std::copy_n(from + program_->buffers().KeyBase(s) + head * sk, sk, to + head * key_axis_.size() + at);
+    }
+  }
+}
+
+void GradUnit::ClearUnseenBias(std::byte* staged) const {
+  const int64_t group = bound_.forward.whole.problem.group();
+  for (const tiling::Interval& keys : unseen_of_all_) {
+    for (int64_t head = heads_.begin * group; head < heads_.end * group; ++head) {
+      std::fill_n(ArrivedBias(staged) + head * key_axis_.size() + keys.begin - key_axis_.begin, keys.size(), 0.0f);
+    }
+  }
 }
 
 void GradUnit::PlanChain(const tiling::RankPlan& plan, const tiling::RankUnit& unit, BoundAttentionGrad part,
@@ -133,6 +174,10 @@ UnitPlaces GradUnit::PlacesOf(const Args& args, std::byte* staged) const {
     places.back_from.Add(staged + back_at_[t]);
     places.back_to.Add(layout::MutableRowsView((args.*outputs_[t]).data, back_to_[t].rows).At(batch_, 0, 0));
   }
+  if (has_bias()) {
+    places.back_from.Add(staged + bias_from_);
+    places.back_to.Add(staged + bias_to_);
+  }
   return places;
 }
 
@@ -141,7 +186,11 @@ void GradUnit::ClearSlack(std::byte* staged) const { ops::ClearSlack(in_to_, in_
 GradChain::Finished GradUnit::FinishedRows(std::byte* staged) const {
   const auto at = [&](size_t t) { return layout::MutableRowsView(staged + back_at_[t], back_from_[t].rows); };
   const bool has_rope = bound_.forward.whole.has_rope;
-  return {.dk = at(0), .dk_rope = has_rope ? at(2) : layout::MutableRowsView(), .dv = at(1), .rows = finished_};
+  return {.dk = at(0),
+          .dk_rope = has_rope ? at(2) : layout::MutableRowsView(),
+          .dv = at(1),
+          .bias = reinterpret_cast<float*>(staged + bias_from_),
+          .rows = finished_};
 }
 
 // A sum of nothing is scaled as any other: 0 times a negative scale is -0.

@@ -39,6 +39,13 @@ class GradUnit {
   /// Writes 0 to the gradients of this rank's keys that no row keeps, where rows stay.
   void ClearUnseenKeys(const AttentionGradArgs& args) const;
 
+  /// Keeps the sums over rows that the program has left, for all ranks.
+  void KeepBias(std::byte* program_workspace, std::byte* staged) const;
+  /// The sums over the rows of all ranks that have arrived, [query heads of the call][keys of the unit].
+  [[nodiscard]] float* ArrivedBias(std::byte* staged) const { return reinterpret_cast<float*>(staged + bias_to_); }
+  /// Writes 0 to the sums of keys that no row keeps.
+  void ClearUnseenBias(std::byte* staged) const;
+
   [[nodiscard]] UnitPlaces PlacesOf(const AttentionGradArgs& args, std::byte* staged) const;
   void ClearSlack(std::byte* staged) const;
   /// The arguments of the program. dsink is absent; dslopes only says whether it is wanted.
@@ -50,9 +57,11 @@ class GradUnit {
 
   void AddInputs(const BoundAttentionGrad& part);
   void AddOutputs(const BoundAttentionGrad& part);
+  void AddBias();
   [[nodiscard]] size_t Book(const RowTensor& staged, int64_t rows);
   void PlanChain(const tiling::RankPlan& plan, const tiling::RankUnit& unit, BoundAttentionGrad part,
                  const Context& context);
+  [[nodiscard]] bool has_bias() const { return HasKeyBias(bound_); }
   void Bring(Input tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to);
   void TakeBack(Output tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to);
 
@@ -60,14 +69,17 @@ class GradUnit {
   tiling::Interval heads_;
   int64_t batch_ = 0, first_sequence_ = 0;
   bool staged_queries_ = false;
+  tiling::Interval key_axis_;  ///< of the unit
   StagedRows queries_, keys_;
-  StagedRows finished_;                     ///< keys whose gradients this rank rounds, where rows stay
-  std::vector<tiling::PlacedRows> unseen_;  ///< own keys that no row keeps, where rows stay
+  StagedRows finished_;                          ///< keys whose gradients this rank rounds, where rows stay
+  std::vector<tiling::PlacedRows> unseen_;       ///< own keys that no row keeps, where rows stay
+  std::vector<tiling::Interval> unseen_of_all_;  ///< keys of all ranks that no row keeps, where rows stay
   UnitMessages in_, back_;
   std::vector<RowTensor> in_from_, in_to_, back_from_, back_to_;
   std::vector<Input> inputs_;            ///< of in_from_
   std::vector<Output> outputs_;          ///< of back_to_
   std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
+  size_t bias_from_ = 0, bias_to_ = 0;   ///< likewise the last of back_from_ and back_to_, where has_bias()
   size_t staged_bytes_ = 0;
   std::unique_ptr<const BackwardProgram> program_;
   std::unique_ptr<const GradChain> chain_;

@@ -99,7 +99,8 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
       return Status::Ok();
     };
     ForgetSends(workspace);
-    if (Status status = runs_.Run(transport, args, workspace, compute); !status.ok()) return status;
+    const auto taken = [&](size_t u) { TakeBias(u, args, workspace); };
+    if (Status status = runs_.Run(transport, args, workspace, compute, taken); !status.ok()) return status;
     for (size_t u = units_.size() - std::min<size_t>(units_.size(), tiling::kUnitsInFlight); u < units_.size(); ++u) {
       if (Status status = FinishSends(u, workspace); !status.ok()) return status;
     }
@@ -134,6 +135,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     const AttentionGradArgs unit_args = unit.UnitArgs(args, runs_.Staged(workspace));
     const ops::GradRows rows = ops::RowsOf(program.bound(), unit_args);
     if (Status status = program.Run(*this, rows, workspace + engine_); !status.ok()) return status;
+    unit.KeepBias(workspace + engine_, runs_.Staged(workspace));
     const int64_t group = bound_.forward.whole.problem.group();
     sums_.AddProgram(program, rows, workspace + engine_, unit.first_sequence(), unit.heads().begin * group, workspace);
     return Status::Ok();
@@ -175,6 +177,39 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     }
     rows_of_sums_.Keep(chain, workspace + engine_, unit.first_sequence(), unit.heads(), workspace);
     return Status::Ok();
+  }
+
+  /// Sums over the rows of all ranks, of a unit that is taken back.
+  void TakeBias(size_t u, const AttentionGradArgs& args, std::byte* workspace) const {
+    if (!HasKeyBias(bound_)) return;
+    const tiling::RankUnit& unit = plan_.units[u];
+    std::byte* staged = runs_.Staged(workspace);
+    units_[u].ClearUnseenBias(staged);
+    const int64_t group = bound_.forward.whole.problem.group();
+    // Where rows stay, all ranks compute the same heads.
+    for (int rank = 0; rank < (rows_stay() ? 1 : bound_.forward.call.ranks()); ++rank) {
+      const tiling::Interval heads = unit.heads[static_cast<size_t>(rank)];
+      for (int64_t head = heads.begin * group; head < heads.end * group; ++head) {
+        TakeBiasOfHead(unit, head, units_[u].ArrivedBias(staged), args, workspace);
+      }
+    }
+  }
+  /// @param arrived  of the unit
+  void TakeBiasOfHead(const tiling::RankUnit& unit, int64_t head, const float* arrived, const AttentionGradArgs& args,
+                      std::byte* workspace) const {
+    const tiling::RankCall& call = bound_.forward.call;
+    const tiling::Interval axis = AxisOf(call, unit, tiling::RowAxis::kKey);
+    const ops::MutablePseView dpse{static_cast<std::byte*>(args.dpse.data), &bound_.dpse};
+    for (int64_t s = unit.sequences.begin; s < unit.sequences.end; ++s) {
+      const tiling::Sequence& sequence = call.problem.sequences[static_cast<size_t>(s)];
+      const float* sums = arrived + head * axis.size() + sequence.k_offset - axis.begin;
+      if (!sums_bias()) {
+        ops::WriteBiasRow(ops::KernelsOf(context(), call.problem.dtype), dpse.Of(s), head, 0, sums, sequence.sk);
+        continue;
+      }
+      float* of_batch = BiasSums(workspace) + head * sequence.sk;
+      for (int64_t key = 0; key < sequence.sk; ++key) of_batch[key] += sums[key];
+    }
   }
 
   /// A bias that the batch shares.

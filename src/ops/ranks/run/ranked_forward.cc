@@ -84,7 +84,8 @@ class RankedForward final : public Plan::ImplFor<AttentionArgs> {
       computed = unit.program()->Run(*this, rows, workspace + engine_);
       return Status::Ok();
     };
-    if (Status status = runs_.Run(transport, args, workspace, compute); !status.ok()) return status;
+    const auto taken = [](size_t /*unit*/) {};
+    if (Status status = runs_.Run(transport, args, workspace, compute, taken); !status.ok()) return status;
     return results_travel() ? ops::AgreeOnStatus(transport, computed) : computed;
   }
 

@@ -52,8 +52,11 @@ class UnitRuns {
   [[nodiscard]] std::byte* Staged(std::byte* workspace) const { return workspace + staged_; }
 
   /// @param compute  compute(number of the unit) makes its products. It returns errors of the transport alone.
-  template <typename Args, typename Compute>
-  [[nodiscard]] Status Run(Transport& transport, const Args& args, std::byte* workspace, const Compute& compute) const {
+  /// @param taken  taken(number of the unit): its results lie where PlacesOf says; the staged memory of all units is
+  /// free for that
+  template <typename Args, typename Compute, typename Taken>
+  [[nodiscard]] Status Run(Transport& transport, const Args& args, std::byte* workspace, const Compute& compute,
+                           const Taken& taken) const {
     Exchange<Args> exchange{*this, transport, args, workspace};
     if (!units_.empty()) {
       if (Status status = exchange.Bring(0); !status.ok()) return status;
@@ -69,8 +72,12 @@ class UnitRuns {
       if (Status status = exchange.SendBack(u); !status.ok()) return status;
       if (u == 0) continue;
       if (Status status = exchange.TakeBack(u - 1); !status.ok()) return status;
+      taken(u - 1);
     }
-    return results_travel_ && !units_.empty() ? exchange.TakeBack(units_.size() - 1) : Status::Ok();
+    if (!results_travel_ || units_.empty()) return Status::Ok();
+    if (Status status = exchange.TakeBack(units_.size() - 1); !status.ok()) return status;
+    taken(units_.size() - 1);
+    return Status::Ok();
   }
 
  private:
@@ -103,7 +110,8 @@ class UnitRuns {
     }
     Status Arrive(size_t u) const {
       const UnitPlaces places = Places(u);
-      In(u).Keep(Of(u).in(), places.in_from, places.in_to, Buffers(u, false));
+      In(u).Keep(Of(u).in(), places.in_from, Buffers(u, false));
+      In(u).PutKept(Of(u).in(), places.in_to, Buffers(u, false));
       if (Status status = In(u).Arrive(Of(u).in(), places.in_to, Buffers(u, false)); !status.ok()) return status;
       Of(u).ClearSlack(runs.Staged(workspace));
       return Status::Ok();
@@ -116,11 +124,12 @@ class UnitRuns {
       if (Status status = Back(u).Start(Of(u).back(), TagOf(u, true), places.back_from, buffers); !status.ok()) {
         return status;
       }
-      Back(u).Keep(Of(u).back(), places.back_from, places.back_to, buffers);
+      Back(u).Keep(Of(u).back(), places.back_from, buffers);
       return Status::Ok();
     }
     Status TakeBack(size_t u) const {
       const UnitMessages& back = Of(u).back();
+      Back(u).PutKept(back, Places(u).back_to, Buffers(u, true));
       if (Status status = Back(u).Arrive(back, Places(u).back_to, Buffers(u, true)); !status.ok()) return status;
       return Back(u).Leave(back, Buffers(u, true));
     }

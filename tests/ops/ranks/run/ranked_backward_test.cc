@@ -31,49 +31,79 @@ SequenceShards ShardsOf(const BackwardCase& c, Cut cut, Strategy strategy) {
           .strategy = strategy};
 }
 
-/// A gradient that all ranks write, in a rank's own memory.
+/// A gradient that all ranks write whole, in a rank's own memory.
 class OwnSum {
  public:
-  explicit OwnSum(const MutableTensorView& whole) : view_(whole) {
+  explicit OwnSum(const MutableTensorView& whole) : whole_(whole) {
     if (whole.data == nullptr) return;
-    int64_t count = 1;
-    for (int i = 0; i < whole.shape.rank(); ++i) count *= whole.shape[i];
-    values_.assign(static_cast<size_t>(count) + 1, -1.0f);
-    view_.data = values_.data();
-    view_.stride = {};
+    if (whole_.stride.empty()) whole_.stride = DenseStride(whole.shape);
+    count_ = 1;
+    for (int i = 0; i < whole.shape.rank(); ++i) count_ *= whole.shape[i];
+    bytes_.assign(static_cast<size_t>(count_ + 1) * SizeOf(whole.dtype), '\xff');
   }
-  [[nodiscard]] const MutableTensorView& view() const { return view_; }
-  [[nodiscard]] const std::vector<float>& values() const { return values_; }
+  [[nodiscard]] MutableTensorView view() {
+    if (whole_.data == nullptr) return whole_;
+    used_ = true;
+    return {bytes_.data(), whole_.dtype, whole_.shape, {}};
+  }
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+  /// Into the tensor that it is of.
+  void Put() const {
+    if (!used_) return;
+    const size_t element = SizeOf(whole_.dtype);
+    for (int64_t flat = 0; flat < count_; ++flat) {
+      int64_t rest = flat, at = 0;
+      for (int i = whole_.shape.rank() - 1; i >= 0; --i) {
+        at += rest % whole_.shape[i] * whole_.stride[i];
+        rest /= whole_.shape[i];
+      }
+      std::memcpy(static_cast<std::byte*>(whole_.data) + static_cast<size_t>(at) * element,
+                  bytes_.data() + static_cast<size_t>(flat) * element, element);
+    }
+  }
 
  private:
-  MutableTensorView view_;
-  std::vector<float> values_;
+  MutableTensorView whole_;
+  int64_t count_ = 0;
+  bool used_ = false;
+  std::string bytes_;
+};
+
+/// The gradients that one rank writes whole.
+struct OwnSums {
+  OwnSum dsink, dslopes, dpse;
 };
 
 /// What ranks returned, and their bytes.
 struct RanksRun {
   std::vector<Status> statuses;
-  std::vector<OwnSum> dsink, dslopes;
+  std::vector<OwnSums> sums;
   std::vector<std::string> plans;
 };
 
 /// Gradients of ranks that succeed go into those of `problem`.
+/// @param one_row  a bias of one row is that of all queries, even where it is that of the only one
 RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks, Isa isa,
-                  int threads = 1) {
+                  int threads = 1, bool one_row = false) {
   const AttentionGradArgs whole = problem.args();
   const auto count = static_cast<size_t>(ranks);
-  RanksRun run{std::vector<Status>(count), std::vector(count, OwnSum(whole.dsink)),
-               std::vector(count, OwnSum(whole.dslopes)), std::vector<std::string>(count)};
-  for (auto* sums : {&run.dsink, &run.dslopes}) {
-    for (OwnSum& sum : *sums) sum = OwnSum(sum.view());
+  const MutableTensorView dpse =
+      problem.backward_case().forward.pse == PseForm::kRow ? whole.dpse : MutableTensorView();
+  RanksRun run{std::vector<Status>(count), {}, std::vector<std::string>(count)};
+  for (int rank = 0; rank < ranks; ++rank) {
+    run.sums.push_back({OwnSum(whole.dsink), OwnSum(whole.dslopes), OwnSum(dpse)});
   }
   all.Run([&](const std::shared_ptr<Transport>& transport) {
     const auto rank = static_cast<size_t>(transport->rank());
     RankTensors tensors(RowsOfRank(shards, shards.sq, transport->rank(), ranks),
                         RowsOfRank(shards, shards.sk, transport->rank(), ranks));
     AttentionGradArgs args = PartOf(whole, problem.backward_case().forward.layout, tensors);
-    args.dsink = run.dsink[rank].view();
-    args.dslopes = run.dslopes[rank].view();
+    args.dsink = run.sums[rank].dsink.view();
+    args.dslopes = run.sums[rank].dslopes.view();
+    if (dpse.data != nullptr && (one_row || args.dpse.data == whole.dpse.data)) {
+      args.pse = whole.pse;
+      args.dpse = run.sums[rank].dpse.view();
+    }
     const auto plan = PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(isa, threads));
     Status& status = run.statuses[rank];
     status = plan.ok() ? plan->Run(args) : plan.status();
@@ -89,36 +119,23 @@ class OneProcess {
  public:
   OneProcess(const BackwardCase& c, Isa isa) : problem_(c), isa_(isa), want_(OutputsOf(problem_, ContextOf(isa, 2))) {}
 
-  void ExpectSameBits(const SequenceShards& shards, int ranks, int threads = 1, bool can_test = true) const {
+  void ExpectSameBits(const SequenceShards& shards, int ranks, int threads = 1, bool can_test = true,
+                      bool one_row = false) const {
     SCOPED_TRACE(testing::Message() << ranks << " ranks, cut " << static_cast<int>(shards.cut) << ", strategy "
                                     << static_cast<int>(shards.strategy) << ' ' << problem_.backward_case());
     problem_.ForgetOutputs();
     ThreadRanks all(ranks, can_test);
-    const RanksRun run = RunRanks(problem_, shards, all, ranks, isa_, threads);
+    const RanksRun run = RunRanks(problem_, shards, all, ranks, isa_, threads, one_row);
     for (const Status& status : run.statuses) ASSERT_TRUE(status.ok()) << status.message();
-    for (const auto* sums : {&run.dsink, &run.dslopes}) {
-      for (const OwnSum& sum : *sums) EXPECT_EQ(AsBytes(sum.values()), AsBytes(sums->front().values()));
+    for (const auto of : {&OwnSums::dsink, &OwnSums::dslopes, &OwnSums::dpse}) {
+      const OwnSum& first = run.sums.front().*of;
+      for (const OwnSums& sums : run.sums) EXPECT_TRUE((sums.*of).bytes() == first.bytes());
+      first.Put();
     }
-    PutSum(problem_.args().dsink, run.dsink.front());
-    PutSum(problem_.args().dslopes, run.dslopes.front());
     EXPECT_TRUE(SameBits(want_, problem_.Outputs()));
   }
 
  private:
-  static std::string AsBytes(const std::vector<float>& values) {
-    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
-  }
-  static void PutSum(const MutableTensorView& whole, const OwnSum& sum) {
-    if (whole.data == nullptr) return;
-    const Dims stride = whole.stride.empty() ? DenseStride(whole.shape) : whole.stride;
-    const int64_t columns = whole.shape[whole.shape.rank() - 1];
-    const int64_t rows = whole.shape.rank() == 2 ? whole.shape[0] : 1;
-    for (int64_t row = 0; row < rows; ++row) {
-      std::memcpy(static_cast<float*>(whole.data) + (whole.shape.rank() == 2 ? row * stride[0] : 0),
-                  sum.values().data() + row * columns, static_cast<size_t>(columns) * sizeof(float));
-    }
-  }
-
   BackwardProblem problem_;
   Isa isa_;
   BackwardOutputs want_;
@@ -277,17 +294,12 @@ TEST_P(RankedBackward, WritesGradientsOfRowsWithoutKeysAndKeysWithoutRows) {
   }
 }
 
-/// The gradient of one row for all queries is not taken.
-bool Taken(const BackwardCase& c) {
-  return TakenOverRanks(c.forward) && !(c.wants_dpse() && c.forward.pse == PseForm::kRow);
-}
-
 TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
   const int wanted = RandomCases(30);
   int taken = 0;
   for (uint64_t seed = 1; taken < wanted && seed < 10'000; ++seed) {
     const BackwardCase c = RandomBackwardCase(seed);
-    if (!Taken(c)) continue;
+    if (!TakenOverRanks(c.forward)) continue;
     ++taken;
     // Random cases are short: intervals cut them all the same, 16-bit rows where no kernel takes two at a time.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
@@ -310,19 +322,23 @@ TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
 }
 
 TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
-  BackwardCase c = LongCase(DType::kBF16, 3);
-  c.forward.lengths = EqualLengths(2, 640, 640);
-  c.forward.sink = true;
-  const BackwardProblem problem(c);
-  for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-      ThreadRanks all(3);
-      const RanksRun run = RunRanks(problem, ShardsOf(c, cut, strategy), all, 3, GetParam());
-      for (int rank = 0; rank < 3; ++rank) {
-        ASSERT_TRUE(run.statuses[static_cast<size_t>(rank)].ok());
-        EXPECT_THAT(run.plans[static_cast<size_t>(rank)],
-                    HasSubstr("this rank: " + std::to_string(all.sent_bytes(rank)) + " bytes sent, " +
-                              std::to_string(all.received_bytes(rank)) + " bytes received"));
+  for (const PseForm pse : {PseForm::kNone, PseForm::kRow}) {
+    BackwardCase c = LongCase(DType::kBF16, 3);
+    c.forward.lengths = EqualLengths(2, 640, 640);
+    c.forward.sink = true;
+    c.forward.pse = pse;
+    if (pse == PseForm::kRow) c.forward.pse_type = reference::PseType::kAddThenScale;
+    const BackwardProblem problem(c);
+    for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+      for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+        ThreadRanks all(3);
+        const RanksRun run = RunRanks(problem, ShardsOf(c, cut, strategy), all, 3, GetParam());
+        for (int rank = 0; rank < 3; ++rank) {
+          ASSERT_TRUE(run.statuses[static_cast<size_t>(rank)].ok());
+          EXPECT_THAT(run.plans[static_cast<size_t>(rank)],
+                      HasSubstr("this rank: " + std::to_string(all.sent_bytes(rank)) + " bytes sent, " +
+                                std::to_string(all.received_bytes(rank)) + " bytes received"));
+        }
       }
     }
   }
@@ -354,6 +370,121 @@ TEST_P(RankedBackward, TakesABiasOfOneRowForAllQueriesWithBothStrategies) {
   const OneProcess one(c, GetParam());
   for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
     one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 2);
+  }
+}
+
+BackwardCase OneRowCase(DType dtype, int mode) {
+  BackwardCase c = LongCase(dtype, mode);
+  c.forward.pse = PseForm::kRow;
+  c.forward.pse_type = reference::PseType::kScaleThenAdd;
+  return c;
+}
+
+TEST_P(RankedBackward, SumsTheGradientOfOneRowForAllQueriesAsOneProcess) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int mode : {0, 3, 4}) {
+      if (dtype == DType::kBF16 && mode > 3) continue;
+      BackwardCase c = OneRowCase(dtype, mode);
+      if (mode == 4) c.forward.heads = c.forward.heads_kv;
+      if (mode == 3) c.forward.pse_type = reference::PseType::kAddThenScale;
+      c.forward.sink = mode == 3;
+      const OneProcess one(c, GetParam());
+      const bool all = !kSanitized && GetParam() == DetectIsa();
+      for (const int ranks : all ? std::vector{1, 2, 3, 4, 8} : std::vector{3}) {
+        one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
+        for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+          one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks, 1 + ranks % 2);
+        }
+      }
+    }
+  }
+}
+
+/// A bias that the batch shares adds its batch elements' sums in their order.
+TEST_P(RankedBackward, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const bool of_batch : {false, true}) {
+      BackwardCase c = OneRowCase(dtype, 3);
+      c.forward.lengths = EqualLengths(3, 384, 384);
+      c.forward.pse_broadcast_batch = of_batch;
+      c.forward.pse_f32 = dtype == DType::kF16 && of_batch;
+      const OneProcess one(c, GetParam());
+      SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
+      shards.intervals = {{{256, 384}, {0, 128}}, {}, {{128, 256}}};
+      for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+        for (const int64_t heads : {0, 1, 2}) {
+          shards.strategy = strategy;
+          shards.heads_in_flight = heads;
+          one.ExpectSameBits(shards, 3);
+          one.ExpectSameBits(shards, 3, 2, /*can_test=*/false);
+        }
+      }
+    }
+  }
+}
+
+/// Batch elements whose keys end their chains on other ranks; keys that no row keeps, and rows without keys.
+TEST_P(RankedBackward, SumsOneRowForAllQueriesWhereKeysAreNotSeen) {
+  BackwardCase c = OneRowCase(DType::kF32, 5);
+  c.forward.lengths = EqualLengths(3, 400, 700);
+  c.forward.mask.prefix = {0, 600, 130};
+  c.forward.pse_broadcast_batch = true;
+  const OneProcess prefix(c, GetParam());
+  BackwardCase band = OneRowCase(DType::kBF16, 2);
+  band.forward.lengths = EqualLengths(2, 600, 1000);
+  band.forward.mask.pre = -100;
+  band.forward.mask.next = 300;
+  const OneProcess of_band(band, GetParam());
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    prefix.ExpectSameBits(ShardsOf(c, Cut::kContiguous, strategy), 3);
+    of_band.ExpectSameBits(ShardsOf(band, Cut::kContiguous, strategy), 3);
+    of_band.ExpectSameBits(ShardsOf(band, Cut::kZigzag, strategy), 2);
+  }
+}
+
+TEST_P(RankedBackward, SumsOneRowForAllQueriesOfPackedSequences) {
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    BackwardCase c = OneRowCase(dtype, 3);
+    c.forward.layout = Layout::kTND;
+    c.forward.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
+    c.forward.tail_q = 50;
+    c.forward.tail_kv = 20;
+    const OneProcess one(c, GetParam());
+    for (const int ranks : {2, 4}) {
+      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+        for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+          one.ExpectSameBits(ShardsOf(c, cut, strategy), ranks);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RankedBackward, TakesABiasOf1024RowsWithBothStrategies) {
+  BackwardCase c = LongCase(DType::kF32, 3);
+  c.forward.lengths = EqualLengths(1, 1300, 1300);
+  c.forward.d = c.forward.dv = 8;
+  c.forward.pse = PseForm::kCompressed;
+  c.forward.pse_type = reference::PseType::kScaleThenAdd;
+  const OneProcess one(c, GetParam());
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 2);
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, strategy), 3);
+  }
+}
+
+/// One process writes what one row gives, and adds it to nothing: the sign of a zero stays.
+TEST_P(RankedBackward, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
+  for (const bool of_batch : {false, true}) {
+    BackwardCase c = OneRowCase(DType::kF32, 0);
+    c.forward.lengths = EqualLengths(2, 1, 300);
+    c.forward.pse_broadcast_batch = of_batch;
+    c.forward.pse_type = reference::PseType::kAddThenScale;
+    c.forward.scale = -0.5f;  // times the 0 of a dropped pair
+    c.forward.dense_mask = MaskForm::kPlane;
+    const OneProcess one(c, GetParam());
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3, 1, true, /*one_row=*/true);
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kAuto), 2);
   }
 }
 
@@ -448,7 +579,9 @@ TEST_P(RankedBackward, WrongGradientsOfABiasAreOneErrorOnAllRanks) {
                   }),
               HasSubstr("rank 1: dpse.stride=[0,0,300,1], want strides that keep its elements apart"));
   EXPECT_THAT(run(full, [](Args& args) { args.dpse = {}; }), HasSubstr("rank 1: dpse=none, want given (rank 0)"));
-  EXPECT_THAT(run(row, [](Args&) {}), HasSubstr("dpse: not taken over ranks where pse has one row for all queries"));
+  EXPECT_THAT(run(row, [](Args& args) { args.dpse = {}; }), HasSubstr("rank 1: dpse=none, want given (rank 0)"));
+  EXPECT_THAT(run(row, [](Args& args) { args.dpse.shape[2] = 2; }),
+              HasSubstr("rank 1: dpse.shape[2]=2, want 1 (pse.shape[2])"));
 }
 
 TEST_P(RankedBackward, ARankThatDiesIsAnErrorOnAllAndNobodyHangs) {

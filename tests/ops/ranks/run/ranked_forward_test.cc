@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fa/rank_schedule.h"
 #include "fa/ranked_attention.h"
 #include "support/cases/random_forward_case.h"
 #include "support/cases/rank_rows.h"
@@ -271,6 +272,81 @@ TEST_P(RankedForward, TakesBiasMaskAndSlopesOfPackedSequences) {
   }
 }
 
+ForwardCase CompressedCase(DType dtype) {
+  ForwardCase c = LongCase(dtype, 3);
+  c.lengths = EqualLengths(2, 1300, 1300);
+  c.pse = PseForm::kCompressed;
+  c.pse_type = reference::PseType::kAddThenScale;
+  c.d = c.dv = 8;
+  return c;
+}
+
+/// Rows find theirs among the 1024 by their place in the whole sequence.
+TEST_P(RankedForward, TakesABiasOf1024RowsWithBothStrategies) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    ForwardCase c = CompressedCase(dtype);
+    c.pse_f32 = c.pse_broadcast_batch = dtype == DType::kBF16;
+    const OneProcess one(c, GetParam());
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      for (const int ranks : {2, 3}) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), ranks);
+      // 1024 rows may be a rank's own, but not those of the other rank.
+      SequenceShards shards = ShardsOf(c, Cut::kIntervals, strategy);
+      shards.intervals = {{{256, 1280}}, {{0, 256}, {1280, 1300}}};
+      one.ExpectSameBits(shards, 2);
+    }
+  }
+}
+
+TEST_P(RankedForward, TakesABiasOf1024RowsOfPackedSequences) {
+  ForwardCase c = CompressedCase(DType::kF32);
+  c.layout = Layout::kTND;
+  c.lengths = {{300, 1200}, {300, 1200}};
+  const OneProcess one(c, GetParam());
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, strategy), 3);
+    one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), 2);
+  }
+}
+
+/// 1024 rows of every rank are its own: who has those of the whole call must not cut it so.
+TEST_P(RankedForward, ScheduleRefusesABiasOf1024RowsWhereAllRanksHoldAsMany) {
+  static uint8_t byte = 0;
+  const Dims rows{1, 1, 2048, 8};
+  AttentionArgs args;
+  for (TensorView* tensor : {&args.q, &args.k, &args.v}) *tensor = {&byte, DType::kF32, rows, {}};
+  args.out = {&byte, DType::kF32, rows, {}};
+  args.pse = {&byte, DType::kF32, {1, 1, 1024, 2048}, {}};
+  AttentionOptions options;
+  options.layout = Layout::kBNSD;
+  options.mask = Mask::Causal();
+  options.pse_type = PseType::kAddThenScale;
+  const auto schedule = [&](int ranks) {
+    const SequenceShards shards{.cut = Cut::kContiguous, .sq = 2048, .sk = 2048, .intervals = {}};
+    return ScheduleFlashAttention(args, options, shards, {.ranks = ranks}, ContextOf(GetParam(), 1));
+  };
+  EXPECT_THAT(schedule(2).status().message(),
+              HasSubstr("pse: the 1024-row form is not taken where every rank holds 1024 rows, want another cut"));
+  EXPECT_TRUE(schedule(3).ok()) << schedule(3).status().message();
+}
+
+TEST_P(RankedForward, RanksThatReadABiasOtherwiseAreOneError) {
+  const ForwardCase c = CompressedCase(DType::kF32);
+  const ForwardProblem problem(c);
+  const SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kAuto);
+  std::vector<std::string> messages(2);
+  ThreadRanks(2).Run([&](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank();
+    RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 2), RowsOfRank(shards, shards.sk, rank, 2));
+    AttentionArgs args = PartOf(problem.args(), c.layout, tensors);
+    if (rank == 1) args.pse.shape[2] = 1;
+    messages[static_cast<size_t>(rank)] =
+        FlashAttention(args, problem.options(), shards, transport, ContextOf(GetParam(), 1)).message();
+  });
+  EXPECT_EQ(messages, std::vector<std::string>(2,
+                                               "invalid argument: rank 1: pse: has one row for all queries, want "
+                                               "1024 rows (compressed) (rank 0)"));
+}
+
 TEST_P(RankedForward, WrongRowsOfBiasOrMaskAreOneErrorOnAllRanks) {
   const auto run_with = [&](MaskForm mask, const auto& spoil) {
     const ForwardCase c = BiasedCase(PseForm::kFull, mask);
@@ -442,15 +518,10 @@ TEST_P(RankedForward, RefusesWhatItDoesNotTake) {
               }),
               HasSubstr("shards.strategy=heads, want auto or sequence: rows of pse stay with their rank"));
   EXPECT_THAT(refused([](Args& args, Options&, SequenceShards&) {
-                args.pse = {&byte, DType::kF32, {1, 4, 1024, kRows}, {}};
+                args.pse = {&byte, DType::kF32, {1, 4, 1023, kRows}, {}};
               }),
-              HasSubstr("pse.shape[2]=1024, want " + std::to_string(kRows) + " (rows of this rank of " +
-                        std::to_string(kRows) + ") or 1"));
-  EXPECT_THAT(refused([](Args& args, Options& options, SequenceShards&) {
-                args.pse = {&byte, DType::kF32, {1, 4, 1024, kRows}, {}};
-                options.layout = Layout::kTND;
-              }),
-              HasSubstr("pse: the 1024-row form is not taken over ranks, want all rows"));
+              HasSubstr("pse.shape[2]=1023, want " + std::to_string(kRows) + " (rows of this rank of " +
+                        std::to_string(kRows) + (kRows > 1024 ? "), 1 or 1024 (compressed)" : ") or 1")));
   EXPECT_THAT(refused([](Args&, Options&, SequenceShards& own) {
                 own.cut = Cut::kIntervals;
                 own.intervals = {{{0, 100}, {50, kRows}}};
