@@ -44,7 +44,8 @@ struct Rows {
       : memory(static_cast<size_t>(rows * columns) * SizeOf(dtype) / sizeof(float)),
         block{memory.data(), dtype, columns} {
     const auto* at = reinterpret_cast<const std::byte*>(memory.data());
-    for (int64_t row = 0; row < rows; ++row) addresses.push_back(at + row * columns * static_cast<int64_t>(SizeOf(dtype)));
+    const int64_t row_bytes = columns * static_cast<int64_t>(SizeOf(dtype));
+    for (int64_t row = 0; row < rows; ++row) addresses.push_back(at + row * row_bytes);
   }
   [[nodiscard]] RowBlock InPlace() const { return {.dtype = block.dtype, .rows = addresses.data()}; }
 
@@ -94,9 +95,8 @@ double BytesOf(const RowBlock& rows, int64_t d) { return static_cast<double>(kKe
 void Scores(benchmark::State& state, const KernelTable&, const StripKernels& kernels, DType dtype, int64_t d) {
   Block block(kernels, dtype, d);
   const RowBlock k = kernels.in_place ? block.rows.InPlace() : block.rows.block;
-  const double seconds = SecondsOfACall(state, [&] {
-    kernels.scores(k, kKeys, block.panel.data(), d, false, block.tile.data(), block.lane.data());
-  });
+  const double seconds = SecondsOfACall(
+      state, [&] { kernels.scores(k, kKeys, block.panel.data(), d, false, block.tile.data(), block.lane.data()); });
   ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
                 BytesOf(block.rows.block, d));
 }
@@ -106,9 +106,8 @@ void Product(benchmark::State& state, const KernelTable& table, const StripKerne
   block.rows.block.paired = kernels.operands == Operands::kBF16Pairs;
   block.rows.block.group = table.rows->pair_group;
   const RowBlock v = kernels.in_place ? block.rows.InPlace() : block.rows.block;
-  const double seconds = SecondsOfACall(state, [&] {
-    kernels.product(v, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data());
-  });
+  const double seconds = SecondsOfACall(
+      state, [&] { kernels.product(v, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data()); });
   ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
                 BytesOf(block.rows.block, d));
 }

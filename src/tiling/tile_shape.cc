@@ -156,8 +156,8 @@ int64_t TunedBlockQ(const Machine& machine) {
 }
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
-  const RowChoice choice = machine.tuned_block_q > 0 ? CountedRows(problem, machine, TunedBlockQ(machine))
-                                                     : ChooseBlockQ(problem, machine);
+  const RowChoice choice =
+      machine.tuned_block_q > 0 ? CountedRows(problem, machine, TunedBlockQ(machine)) : ChooseBlockQ(problem, machine);
   assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ where the machine is one of a level
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
   if (machine.tuned_block_k > 0) {

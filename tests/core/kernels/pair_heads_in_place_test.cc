@@ -1,5 +1,5 @@
-// The strip that reads the rows of keys in place, compared bit by bit with the strip of the same width on rows that were
-// copied.
+// The strip that reads the rows of keys in place, compared bit by bit with the strip of the same width on rows that
+// were copied.
 
 #include <algorithm>
 #include <bit>

@@ -55,8 +55,7 @@ struct Call {
     const auto in = [&](const std::vector<uint8_t>& tensor, const Dims& shape) {
       return TensorView{tensor.data(), dtype, shape, {}};
     };
-    const Dims rows = {1, kTokens, heads, kColumns}, keys = {1, kKeys, 1, kColumns},
-               statistic = {1, 1, kTokens, heads};
+    const Dims rows = {1, kTokens, heads, kColumns}, keys = {1, kKeys, 1, kColumns}, statistic = {1, 1, kTokens, heads};
     SparseAttentionGradArgs args;
     args.q = in(q, rows);
     args.k = in(k, keys);

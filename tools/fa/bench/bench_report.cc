@@ -22,7 +22,7 @@ constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a cloc
 struct Measurement {
   Timing seconds;
   double peak_gflops = 0;
-  // Read rates before, between and after the rounds of calls, if they are measured; 0: too little memory to measure one.
+  // Read rates before, between and after the rounds of calls, if they are measured; 0: the memory is too small.
   std::vector<double> read_gbps;
 
   [[nodiscard]] double BestRead() const {
