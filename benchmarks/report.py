@@ -163,15 +163,24 @@ def machine_text(results):
 
 
 def missing_text(results, threads):
-    """Which cases of the headline have no figures, or None."""
+    """Which cases of the headline have no figures, and why, or None."""
     missing = [case for case in headline(threads) if case.key not in results["cases"]]
     if not missing:
         return None
+    given_up = results.get("given_up", {})
+    tried = [case for case in missing if case.key in given_up]
+    texts = (("Not measured yet", [case for case in missing if case not in tried]),
+             ("Tried and given up, because other programs were busy or a peer failed", tried))
+    return "\n\n".join(f"{text}:\n\n{shapes_of(cases)}" for text, cases in texts if cases)
+
+
+def shapes_of(cases):
+    """A list with a line per operation, type and mask."""
     rows = {}
-    for case in missing:
+    for case in cases:
         rows.setdefault((case.operation, case.dtype, case.mask), []).append(case.shape)
-    lists = [f"- {operation} {dtype}, {mask}: {', '.join(shapes)}" for (operation, dtype, mask), shapes in rows.items()]
-    return "These cases found no quiet rounds on this machine yet:\n\n" + "\n".join(lists)
+    return "\n".join(f"- {operation} {dtype}, {mask}: {', '.join(shapes)}"
+                     for (operation, dtype, mask), shapes in rows.items())
 
 
 def sections_of(results):
