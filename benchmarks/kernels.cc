@@ -270,7 +270,7 @@ void RegisterLine(const KernelTable& table, const StripKernels& kernels) {
   if (!kernels.state_by_row || kernels.in_place) products.emplace_back("scores", Scores);
   if (!kernels.any_dtype && !kernels.state_by_row) {
     products.emplace_back("outer", Outer<1>);
-    if (pairs && table.rows->outer_both != nullptr) products.emplace_back("outer_both", Outer<2>);
+    if (table.rows->outer_both != nullptr) products.emplace_back("outer_both", Outer<2>);
   }
   for (const auto& [name, run] : products) {
     for (const DType dtype : kDTypes) {
