@@ -275,8 +275,13 @@ TEST_P(PairKernelsTest, OuterProductEqualsDoubleForEveryTail) {
   }
 }
 
-TEST_P(PairKernelsTest, TwoOuterProductsAtOnceHaveTheBitsOfOneAfterTheOther) {
-  if (rows().outer_both == nullptr) GTEST_SKIP() << "this level has one outer product at a time";
+class TwoPairOuterProductsTest : public PairKernelsTest {};
+
+INSTANTIATE_TEST_SUITE_P(Registry, TwoPairOuterProductsTest, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Emulated, TwoPairOuterProductsTest, testing::Values(3));
+
+TEST_P(TwoPairOuterProductsTest, AtOnceHaveTheBitsOfOneAfterTheOther) {
+  if (rows().outer_both == nullptr) GTEST_SKIP() << "the tile unit makes one outer product at a time";
   for (const OuterSizes& sizes : EveryTail(width())) {
     const OuterCase x(rows(), kernels(), sizes, 22), y(rows(), kernels(), sizes, 24);
     Matrix want(sizes.keys, sizes.columns, sizes.columns + 1, 26);
