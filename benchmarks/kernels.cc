@@ -7,6 +7,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <ctime>
 #include <map>
 #include <string>
@@ -41,8 +42,15 @@ double Peak(const StripKernels& kernels) {
 struct Rows {
   Rows(DType dtype, int64_t rows, int64_t columns)
       : memory(static_cast<size_t>(rows * columns) * SizeOf(dtype) / sizeof(float)),
-        block{memory.data(), dtype, columns} {}
+        block{memory.data(), dtype, columns} {
+    const auto* at = reinterpret_cast<const std::byte*>(memory.data());
+    const int64_t row_bytes = columns * static_cast<int64_t>(SizeOf(dtype));
+    for (int64_t row = 0; row < rows; ++row) addresses.push_back(at + row * row_bytes);
+  }
+  [[nodiscard]] RowBlock InPlace() const { return {.dtype = block.dtype, .rows = addresses.data()}; }
+
   std::vector<float> memory;
+  std::vector<const void*> addresses;
   RowBlock block;
 };
 
@@ -86,9 +94,9 @@ double BytesOf(const RowBlock& rows, int64_t d) { return static_cast<double>(kKe
 
 void Scores(benchmark::State& state, const KernelTable&, const StripKernels& kernels, DType dtype, int64_t d) {
   Block block(kernels, dtype, d);
-  const double seconds = SecondsOfACall(state, [&] {
-    kernels.scores(block.rows.block, kKeys, block.panel.data(), d, false, block.tile.data(), block.lane.data());
-  });
+  const RowBlock k = kernels.in_place ? block.rows.InPlace() : block.rows.block;
+  const double seconds = SecondsOfACall(
+      state, [&] { kernels.scores(k, kKeys, block.panel.data(), d, false, block.tile.data(), block.lane.data()); });
   ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
                 BytesOf(block.rows.block, d));
 }
@@ -97,13 +105,15 @@ void Product(benchmark::State& state, const KernelTable& table, const StripKerne
   Block block(kernels, dtype, d);
   block.rows.block.paired = kernels.operands == Operands::kBF16Pairs;
   block.rows.block.group = table.rows->pair_group;
-  const double seconds = SecondsOfACall(state, [&] {
-    kernels.product(block.rows.block, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data());
-  });
+  const RowBlock v = kernels.in_place ? block.rows.InPlace() : block.rows.block;
+  const double seconds = SecondsOfACall(
+      state, [&] { kernels.product(v, kKeys, block.tile.data(), d, block.alpha.data(), block.panel.data()); });
   ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.rows),
                 BytesOf(block.rows.block, d));
 }
 
+/// kCount products of one call: one, or two that add to the same sums.
+template <int kCount>
 void Outer(benchmark::State& state, const KernelTable& table, const StripKernels& kernels, DType, int64_t d) {
   Block block(kernels, DType::kF32, d);
   const RowKernels& rows = *table.rows;
@@ -119,8 +129,12 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
                        .c = block.rows.memory.data(),
                        .c_stride = d,
                        .accumulate = true};
-  const double seconds = SecondsOfACall(state, [&] { rows.outer(args); });
-  ReportProduct(state, seconds, kernels, 2.0 * static_cast<double>(kKeys * d * kernels.width),
+  const std::vector<float> panel_of_then(panel);
+  OuterArgs then = args;
+  then.a = block.gradient.data();
+  then.b = panel_of_then.data();
+  const double seconds = SecondsOfACall(state, [&] { kCount == 1 ? rows.outer(args) : rows.outer_both(args, then); });
+  ReportProduct(state, seconds, kernels, 2.0 * kCount * static_cast<double>(kKeys * d * kernels.width),
                 BytesOf(block.rows.block, d));
 }
 
@@ -248,13 +262,16 @@ std::string CaseName(const char* kernel, const std::string& set, DType dtype, in
 }
 
 /// One line of kernels.inc. A kernel of few rows shares every pass with the strip that it is built on; a strip with its
-/// state by rows shares all passes but the product.
+/// state by rows shares all passes but the product, and the scores if it reads keys in place.
 void RegisterLine(const KernelTable& table, const StripKernels& kernels) {
   using Run = void (*)(benchmark::State&, const KernelTable&, const StripKernels&, DType, int64_t);
   std::vector<std::pair<const char*, Run>> products = {{"product", Product}};
   const bool pairs = kernels.operands == Operands::kBF16Pairs;
-  if (!kernels.state_by_row) products.emplace_back("scores", Scores);
-  if (!kernels.any_dtype && !kernels.state_by_row) products.emplace_back("outer", Outer);
+  if (!kernels.state_by_row || kernels.in_place) products.emplace_back("scores", Scores);
+  if (!kernels.any_dtype && !kernels.state_by_row) {
+    products.emplace_back("outer", Outer<1>);
+    if (table.rows->outer_both != nullptr) products.emplace_back("outer_both", Outer<2>);
+  }
   for (const auto& [name, run] : products) {
     for (const DType dtype : kDTypes) {
       if (!kernels.any_dtype && dtype != (pairs ? DType::kBF16 : DType::kF32)) continue;
@@ -313,11 +330,15 @@ void RegisterAll() {
     if (table.isa != isa) continue;  // these belong to the level below
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
-  const KernelTable& pairs = Kernels(DetectIsa(), DType::kBF16);
-  if (!pairs.pairs()) return;
-  for (int s = 0; s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.strips[s]);
-  Register(std::string("BM_pair_rows/") + Name(pairs.isa),
-           [&pairs](benchmark::State& state) { PairRows(state, pairs); });
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated) continue;
+    const KernelTable& pairs = Kernels(isa, DType::kBF16);
+    if (!pairs.pairs() || pairs.isa != isa) continue;
+    for (int s = 0; s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.strips[s]);
+    if (pairs.heads_in_place != nullptr) RegisterLine(pairs, *pairs.heads_in_place);
+    Register(std::string("BM_pair_rows/") + Name(pairs.isa),
+             [&pairs](benchmark::State& state) { PairRows(state, pairs); });
+  }
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ struct Machine {
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
   /// Rows and keys of a tile instead of those that the rules choose, for benchmarks/tune.py; 0: the rules'. They are
-  /// cut to what a rule could choose.
+  /// cut to whole strips and steps and to what the rules choose at most on any level; caches and lengths do not count.
   int64_t tuned_block_q = 0, tuned_block_k = 0;
 };
 

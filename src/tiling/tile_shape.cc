@@ -114,10 +114,14 @@ struct RowChoice {
   TileCount count;
 };
 
+RowChoice CountedRows(const AttentionProblem& problem, const Machine& machine, int64_t block_q) {
+  return {block_q, CountTiles(problem, block_q, machine.strip_rows)};
+}
+
 RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) {
   const int64_t strip = machine.strip_rows;
   const auto whole_strips = [strip](int64_t rows) { return std::max(rows / strip, int64_t{1}) * strip; };
-  const auto choose = [&](int64_t rows) { return RowChoice{rows, CountTiles(problem, rows, strip)}; };
+  const auto choose = [&](int64_t rows) { return CountedRows(problem, machine, rows); };
   // Q and O of the tile take at most a quarter of L2, so that they stay there together with the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
   const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
@@ -152,10 +156,10 @@ int64_t TunedBlockQ(const Machine& machine) {
 }
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
-  const RowChoice choice = ChooseBlockQ(problem, machine);
+  const RowChoice choice =
+      machine.tuned_block_q > 0 ? CountedRows(problem, machine, TunedBlockQ(machine)) : ChooseBlockQ(problem, machine);
   assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ where the machine is one of a level
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
-  if (machine.tuned_block_q > 0) shape.block_q = TunedBlockQ(machine);
   if (machine.tuned_block_k > 0) {
     shape.block_k = std::clamp(machine.tuned_block_k / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
   }

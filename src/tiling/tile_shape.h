@@ -28,7 +28,7 @@ struct TileShape {
   std::string reason;  ///< in words, for Describe()
 };
 
-/// machine.tuned_block_q in whole strips, at most what the rules choose.
+/// machine.tuned_block_q in whole strips, at most what the rules choose for long sequences and large caches.
 [[nodiscard]] int64_t TunedBlockQ(const Machine& machine);
 
 [[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);

@@ -1,5 +1,6 @@
 #include "tiling/tile_shape.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/tiling/sample_problems.h"
@@ -17,7 +18,7 @@ int64_t BlockQ(const Sizes& sizes, const Machine& machine) {
   return ChooseTileShape(MakeProblem(sizes), machine).block_q;
 }
 
-TEST(TileShape, TunedTilesAreCutToWhatARuleCouldChoose) {
+TEST(TileShape, TunedTilesAreCutToStepsAndToTheMostThatRulesChoose) {
   const AttentionProblem problem = MakeProblem({.lengths = {{4096, 4096}}, .d = 64, .dv = 64});
   Machine machine = MakeMachine(1);
   machine.isa = Isa::kAvx512;
@@ -36,6 +37,14 @@ TEST(TileShape, TunedTilesAreCutToWhatARuleCouldChoose) {
   EXPECT_EQ(shape(1, 1).block_k, 32);
   EXPECT_EQ(shape(4096, 4096).block_q, 144);
   EXPECT_EQ(shape(4096, 4096).block_k, 256);
+}
+
+TEST(TileShape, TheReasonCountsTheTilesOfTunedRows) {
+  const AttentionProblem problem = MakeProblem({.lengths = {{4096, 4096}}, .d = 64, .dv = 64});
+  Machine machine = MakeMachine(1);
+  EXPECT_THAT(ChooseTileShape(problem, machine).reason, testing::EndsWith("; 32 tiles for 1 workers"));
+  machine.tuned_block_q = 64;
+  EXPECT_THAT(ChooseTileShape(problem, machine).reason, testing::EndsWith("; 64 tiles for 1 workers"));
 }
 
 TEST(TileShape, KeyBlocksShrinkWithTheHeadSize) {

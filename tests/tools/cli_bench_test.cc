@@ -52,6 +52,19 @@ TEST(CliBench, DecodeIsHeldAgainstTheRateAtWhichItsMemoryIsRead) {
   EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), 2.0 * 2 * 2 * 600 * 2 * 64 / best);
 }
 
+TEST(CliBench, DecodeOfAFewBytesHasNoReadRate) {
+  const char* call = "decode --shape 1,1,1,1,2,8 --dtype bf16 --threads 1";  // K and V of 32 bytes each
+  const CliResult json_result = RunShortBench(std::string(call) + " --json");
+  ASSERT_EQ(json_result.exit_code, 0) << json_result.err;
+  const json bench = json::parse(json_result.out);
+  EXPECT_GT(bench["bytes_per_second"].get<double>(), 0);
+  EXPECT_FALSE(bench.contains("read_bytes_per_second"));
+  EXPECT_FALSE(bench.contains("read_fraction"));
+  const CliResult text = RunShortBench(call);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("GB/s of keys and values\n"));
+}
+
 TEST(CliBench, ChecksEveryLayoutAndMaskBeforeTiming) {
   // A wrong row would be exit code 1: in each of these calls the rows that the tool checks agree with the library.
   for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",

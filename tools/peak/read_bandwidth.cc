@@ -71,6 +71,7 @@ double MeasureReadRate(int threads, std::span<const std::span<const std::byte>> 
     parts.push_back(block.subspan(skip, part));
     bytes += part * count;
   }
+  if (parts.empty()) return 0;
   const double shortest = ShortestRound(threads, seconds, [&](int thread) {
     for (const std::span<const std::byte> part : parts) {
       ReadLines(isa, part.data() + part.size() * static_cast<size_t>(thread), part.size());

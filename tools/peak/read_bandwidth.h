@@ -30,7 +30,8 @@ class ReadBuffer {
 };
 
 /// The same rate over memory of the caller's: `threads` threads read at once, each its part of every block. Blocks that
-/// a cache holds are read from there.
+/// a cache holds are read from there. What is left of a block by steps of 256 bytes per thread is not read; 0 where
+/// nothing is.
 [[nodiscard]] double MeasureReadRate(int threads, std::span<const std::span<const std::byte>> blocks, double seconds);
 
 /// The rate of one measurement with a buffer of its own.

@@ -42,7 +42,7 @@ struct RowBlock {
   int64_t fetch_ahead = 0;
   /// Groups of rows as pair_rows lays them out, `stride` columns of words per group.
   bool paired = false;
-  /// Kernels of few rows: where each row lies, including fetch_ahead rows after the last, instead of data and stride.
+  /// Few rows, strips in place: where each row lies, and fetch_ahead rows after the last, instead of data and stride.
   const void* const* rows = nullptr;
   /// Strips: `fetch_lines` lines from here on are fetched while the rows are read.
   FetchList* fetch = nullptr;

@@ -30,15 +30,18 @@ using tiling::Interval;
 // Up to here the scores of the widest strip's rows take at most half of 1 MiB of L2; beyond, narrow strips halve them.
 constexpr int64_t kWideStripKeys = 4096;
 
-// A strip of words has passes of its width on the f32 level that Kernels() gives for its own.
+// A strip of words has passes of its width on the level of strips that Int8KernelsOf takes for its own: the level's own
+// pairs or f32 strips, or those of the level below.
 struct StripLine {
   std::string_view level;
   int64_t width;
 };
 #define FA_EVERY_LEVEL
+#define FA_PAIR_KERNELS_AMX_EMULATED
+#define FA_INT8_KERNELS_AMX_EMULATED
 constexpr StripLine kStripLines[] = {
 #define FA_STRIP_KERNELS(level, type, rows, width, vectors) {#level, width},
-#define FA_PAIR_KERNELS(level, rows, width, vectors)
+#define FA_PAIR_KERNELS(level, rows, width, vectors) {#level, width},
 #define FA_FEW_ROW_KERNELS(level, rows)
 #include "core/kernels/levels/kernels.inc"
 #undef FA_STRIP_KERNELS
@@ -46,11 +49,9 @@ constexpr StripLine kStripLines[] = {
 #undef FA_FEW_ROW_KERNELS
 };
 constexpr bool HasPasses(std::string_view level, int64_t width) {
-  const std::string_view f32 = level == "avx512_vnni" || level == "avx512_amx"   ? "avx512"
-                               : level == "neon_dotprod" || level == "neon_bf16" ? "neon"
-                                                                                 : level;
+  const std::string_view of = level == "avx512_vnni" ? "avx512" : level == "neon_dotprod" ? "neon" : level;
   return std::any_of(std::begin(kStripLines), std::end(kStripLines),
-                     [&](const StripLine& line) { return line.level == f32 && line.width == width; });
+                     [&](const StripLine& line) { return line.level == of && line.width == width; });
 }
 constexpr StripLine kWordLines[] = {
 #define FA_INT8_KERNELS(level, rows, width, vectors) {#level, width},
@@ -58,6 +59,8 @@ constexpr StripLine kWordLines[] = {
 #undef FA_INT8_KERNELS
 };
 #undef FA_EVERY_LEVEL
+#undef FA_PAIR_KERNELS_AMX_EMULATED
+#undef FA_INT8_KERNELS_AMX_EMULATED
 static_assert(std::all_of(std::begin(kWordLines), std::end(kWordLines),
                           [](const StripLine& line) { return HasPasses(line.level, line.width); }));
 // A column of scratch, which is as wide as a level's widest strip, has room for kKeyStep bytes: a pack stages rows

@@ -22,7 +22,7 @@ struct SparseForwardBuffers {
                        const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
   const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if they have more
-  GatherShape gather;                      ///< block: 0 where the kernels are those of few rows
+  GatherShape gather;                      ///< block: 0 where the kernels read keys in place
   bool in_flight;  ///< the strips of a block go through one loop; without the mean, which reads scores
   size_t run_state, scratch;
   size_t scratch_bytes;  ///< of one worker

@@ -13,7 +13,7 @@ namespace fa::ops {
 /// A strip of a backward's tile.
 struct GradStrip : Strip {
   float* do_panel = nullptr;  ///< packed dO [dv][width]
-  float* dq = nullptr;        ///< dQ^T [d + d_rope][width]
+  float* dq = nullptr;        ///< dQ^T [d + d_rope][width]; with state_by_row [row][d], then [row][d_rope]
   float* shift = nullptr;     ///< per lane: RowShift of its statistics
   float* delta = nullptr;     ///< per lane: rowsum(dO * O)
   float* s = nullptr;         ///< [key][width]: P

@@ -80,7 +80,7 @@ struct KeyAddresses {
 /// costs about a tenth of one strip's two products on the row, and it is read by the strips of all heads.
 class GatheredKeys {
  public:
-  /// Kernels of few rows fetch the rows of so many keys ahead, as those of a decode do; 16 take as long, measured.
+  /// Kernels that read rows in place fetch those of so many keys ahead, as a decode's do; 16 take as long, measured.
   static constexpr int64_t kFetchAhead = 32;
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)
@@ -91,7 +91,7 @@ class GatheredKeys {
   /// At most shape().block keys.
   [[nodiscard]] GatheredBlock Gather(const KeyPlace& place, std::span<const int32_t> keys,
                                      const GatherPanels& panels) const;
-  /// The rows of all of a token's keys where they are, for kernels of few rows.
+  /// The rows of all of a token's keys where they are, for kernels that take them by address.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
   /// Fetches the rows that come before those that kernels fetch ahead.

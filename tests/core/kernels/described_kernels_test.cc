@@ -15,6 +15,7 @@ void ExpectSame(const StripKernels& described, const StripKernels& own) {
   EXPECT_EQ(described.any_dtype, own.any_dtype) << own.name;
   EXPECT_EQ(described.operands, own.operands) << own.name;
   EXPECT_EQ(described.state_by_row, own.state_by_row) << own.name;
+  EXPECT_EQ(described.in_place, own.in_place) << own.name;
 }
 
 TEST(DescribedKernels, SayWhatTheTablesOfThisCpuSay) {
@@ -29,6 +30,8 @@ TEST(DescribedKernels, SayWhatTheTablesOfThisCpuSay) {
         ExpectSame(described.strips[s], own.strips[s]);
         if (own.row_state != nullptr) ExpectSame(described.row_state[s], own.row_state[s]);
       }
+      ASSERT_EQ(described.heads_in_place != nullptr, own.heads_in_place != nullptr);
+      if (own.heads_in_place != nullptr) ExpectSame(*described.heads_in_place, *own.heads_in_place);
       ASSERT_EQ(described.few_count, own.few_count);
       for (int f = 0; f < own.few_count; ++f) ExpectSame(described.few[f], own.few[f]);
       EXPECT_EQ(described.rows->pair_group, own.rows->pair_group) << Name(isa);

@@ -1,5 +1,5 @@
-// The strip that reads the rows of keys in place, and two outer products at once: compared bit by bit with the strip of
-// the same width on rows that were copied, and with the two products one after the other.
+// The strip that reads the rows of keys in place, compared bit by bit with the strip of the same width on rows that
+// were copied.
 
 #include <algorithm>
 #include <bit>
@@ -7,50 +7,46 @@
 #include <numeric>
 #include <vector>
 
+#include "core/kernels/bf16_matrix.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
 
 namespace fa::core::kernels {
 namespace {
 
-constexpr uint16_t kNanBits = 0x7fc0;
-
 /// The same rows twice: next to each other, and in any order with NaN between them.
 class ScatteredRows {
  public:
-  ScatteredRows(int64_t rows, int64_t columns, uint32_t seed) : rows_(rows), columns_(columns) {
-    const int64_t apart = columns + 3;
-    together_.resize(static_cast<size_t>(rows * columns));
-    scattered_.assign(static_cast<size_t>(rows * apart + 64), kNanBits);
+  ScatteredRows(int64_t rows, int64_t columns, uint32_t seed)
+      : together_(rows, columns, columns, seed), scattered_(rows, columns, columns + 3, seed) {
+    places_.resize(static_cast<size_t>(rows));
+    std::iota(places_.begin(), places_.end(), int64_t{0});
     std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<int64_t> place(static_cast<size_t>(rows));
-    std::iota(place.begin(), place.end(), int64_t{0});
-    std::shuffle(place.begin(), place.end(), random);
+    std::shuffle(places_.begin(), places_.end(), random);
     for (int64_t r = 0; r < rows; ++r) {
-      uint16_t* to = scattered_.data() + place[static_cast<size_t>(r)] * apart;
-      addresses_.push_back(to);
-      for (int64_t c = 0; c < columns; ++c) Set(r, c, normal(random));
+      addresses_.push_back(scattered_.row(Place(r)));
+      for (int64_t c = 0; c < columns; ++c) Set(r, c, together_.at(r, c));
     }
     // What is fetched ahead may be any address.
     addresses_.resize(static_cast<size_t>(rows + kAhead), addresses_.back());
   }
   void Set(int64_t r, int64_t c, float x) {
-    const auto bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
-    together_[static_cast<size_t>(r * columns_ + c)] = bits;
-    static_cast<uint16_t*>(const_cast<void*>(addresses_[static_cast<size_t>(r)]))[c] = bits;
+    together_.Set(r, c, x);
+    scattered_.Set(Place(r), c, x);
   }
-  [[nodiscard]] RowBlock together() const { return {together_.data(), DType::kBF16, columns_}; }
+  [[nodiscard]] RowBlock together() const { return together_.block(); }
   [[nodiscard]] RowBlock in_place(int64_t ahead = 0) const {
     return {.dtype = DType::kBF16, .fetch_ahead = ahead, .rows = addresses_.data()};
   }
-  [[nodiscard]] int64_t rows() const { return rows_; }
+  [[nodiscard]] int64_t rows() const { return together_.rows(); }
 
   static constexpr int64_t kAhead = 32;
 
  private:
-  int64_t rows_, columns_;
-  std::vector<uint16_t> together_, scattered_;
+  [[nodiscard]] int64_t Place(int64_t r) const { return places_[static_cast<size_t>(r)]; }
+
+  Bf16Matrix together_, scattered_;
+  std::vector<int64_t> places_;
   std::vector<const void*> addresses_;
 };
 
@@ -182,60 +178,6 @@ TEST_P(PairHeadsInPlaceTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
             EXPECT_EQ(std::isfinite(have.at(lane, c)), lane % 2 == 0);
           }
         }
-      }
-    }
-  }
-}
-
-TEST_P(PairHeadsInPlaceTest, TwoOuterProductsAtOnceHaveTheBitsOfOneAfterTheOther) {
-  const RowKernels& rows = *table().rows;
-  ASSERT_NE(rows.outer_both, nullptr);
-  for (const int64_t keys : {1, 5, 6, 13}) {
-    for (const int64_t columns : {1, 16, 33, 67, 144}) {
-      for (const int64_t count : {int64_t{1}, width() - 1, width(), 2 * width() + 3}) {
-        const int64_t strips = (count + width() - 1) / width(), tile = keys * width();
-        const ScatteredRows b(count, columns, 20), b_then(count, columns, 21);
-        const auto panel_of = [&](const ScatteredRows& of) {
-          std::vector<float> panel(static_cast<size_t>((count + 1) / 2 * rows.panel_columns(columns)));
-          rows.pack_rows(of.together(), count, columns, panel.data());
-          return panel;
-        };
-        const std::vector<float> panel = panel_of(b), panel_then = panel_of(b_then);
-        const auto tile_of = [&](uint32_t seed) {
-          const Matrix a(strips * keys, width(), width(), seed);
-          std::vector<float> values(static_cast<size_t>(strips * tile));
-          for (int64_t s = 0; s < strips; ++s) {
-            strip().pair_lanes(a.values() + s * tile, keys, values.data() + s * tile);
-          }
-          return values;
-        };
-        const std::vector<float> a = tile_of(22), a_then = tile_of(23);
-        Matrix want(keys, columns, columns + 1, 24);
-        Matrix have = want;
-        OuterArgs args{.a = a.data(),
-                       .strip_stride = tile,
-                       .width = width(),
-                       .rows = count,
-                       .b = panel.data(),
-                       .b_rows = count,
-                       .keys = keys,
-                       .columns = columns,
-                       .c = want.data(),
-                       .c_stride = want.stride(),
-                       .accumulate = true};
-        OuterArgs then = args;
-        then.a = a_then.data();
-        then.b = panel_then.data();
-        rows.outer(args);
-        rows.outer(then);
-        args.c = then.c = have.data();
-        rows.outer_both(args, then);
-        for (int64_t key = 0; key < keys; ++key) {
-          for (int64_t c = 0; c < columns; ++c) {
-            ASSERT_TRUE(SameBits(have.at(key, c), want.at(key, c))) << key << " " << c << " of " << columns;
-          }
-        }
-        ASSERT_TRUE(have.Intact());
       }
     }
   }

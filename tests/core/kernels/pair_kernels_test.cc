@@ -1,49 +1,17 @@
 // The kernels of bf16 pairs against double. Their operands are bf16, so every product of two operands is exact in f32
 // and only the sums round. Where the CPU has no VDPBF16PS, the same text runs on emulated words.
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "core/kernels/bf16_matrix.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
 
 namespace fa::core::kernels {
 namespace {
-
-uint16_t BitsOf(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return static_cast<uint16_t>(bits >> 16);
-}
-float FloatOf(uint16_t bits) {
-  const uint32_t word = uint32_t{bits} << 16;
-  float x;
-  std::memcpy(&x, &word, sizeof x);
-  return x;
-}
-
-/// Rows of bf16, `stride` apart, with NaN between them.
-class Bf16Matrix {
- public:
-  Bf16Matrix(int64_t rows, int64_t columns, int64_t stride, uint32_t seed) : rows_(rows), stride_(stride) {
-    bits_.assign(static_cast<size_t>(rows * stride + kGuard), BitsOf(kNan));
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) Set(r, c, normal(random));
-    }
-  }
-  void Set(int64_t r, int64_t c, float x) { bits_[static_cast<size_t>(r * stride_ + c)] = BitsOf(x); }
-  [[nodiscard]] float at(int64_t r, int64_t c) const { return FloatOf(bits_[static_cast<size_t>(r * stride_ + c)]); }
-  [[nodiscard]] RowBlock block() const { return {bits_.data(), DType::kBF16, stride_}; }
-  [[nodiscard]] const uint16_t* row(int64_t r) const { return bits_.data() + r * stride_; }
-
- private:
-  static constexpr int64_t kGuard = 64;
-  int64_t rows_, stride_;
-  std::vector<uint16_t> bits_;
-};
 
 class PairKernelsTest : public testing::TestWithParam<int> {
  protected:
@@ -217,66 +185,117 @@ TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width() + 1)]), -kInf);
 }
 
-TEST_P(PairKernelsTest, OuterProductEqualsDoubleForEveryTail) {
-  for (const int64_t keys : {1, 5, 6, 9, 19}) {
+struct OuterSizes {
+  int64_t keys, columns, rows;
+};
+
+std::vector<OuterSizes> EveryTail(int64_t width) {
+  std::vector<OuterSizes> all;
+  for (const int64_t keys : {1, 5, 6, 9, 13, 19}) {
     for (const int64_t columns : {1, 15, 16, 17, 33, 48, 67, 144}) {
-      for (const int64_t count : {int64_t{1}, width() - 1, width(), 2 * width() + 3}) {
-        const int64_t strips = (count + width() - 1) / width(), tile = keys * width();
-        Matrix a(strips * keys, width(), width(), 16);
-        std::vector<float> values(static_cast<size_t>(strips * tile));
-        const auto at = [&](int64_t key, int64_t row) -> float& {
-          return a.at(row / width() * keys + key, row % width());
-        };
-        for (int64_t row = count; row < strips * width(); ++row) {
-          for (int64_t key = 0; key < keys; ++key) at(key, row) = kNan;
+      for (const int64_t rows : {int64_t{1}, width - 1, width, 2 * width + 3}) all.push_back({keys, columns, rows});
+    }
+  }
+  return all;
+}
+
+/// Operands of an outer product. Lanes without a row are NaN, and so is the panel before it is packed.
+class OuterCase {
+ public:
+  OuterCase(const RowKernels& kernels, const StripKernels& strip, const OuterSizes& sizes, uint32_t seed)
+      : sizes_(sizes),
+        width_(strip.width),
+        b_(sizes.rows, sizes.columns, sizes.columns + 3, seed),
+        panel_(static_cast<size_t>(CeilDiv(sizes.rows, 2) * kernels.panel_columns(sizes.columns)), kNan) {
+    const int64_t strips = CeilDiv(sizes.rows, width_);
+    Matrix tiles(strips * sizes.keys, width_, width_, seed + 1);
+    for (int64_t row = sizes.rows; row < strips * width_; ++row) {
+      for (int64_t key = 0; key < sizes.keys; ++key) tiles.at(row / width_ * sizes.keys + key, row % width_) = kNan;
+    }
+    a_.resize(static_cast<size_t>(strips * tile()));
+    for (int64_t s = 0; s < strips; ++s) {
+      strip.pair_lanes(tiles.data() + s * tile(), sizes.keys, a_.data() + s * tile());
+    }
+    kernels.pack_rows(b_.block(), sizes.rows, sizes.columns, panel_.data());
+  }
+  [[nodiscard]] OuterArgs Into(Matrix& c) const {
+    return {.a = a_.data(),
+            .strip_stride = tile(),
+            .width = width_,
+            .rows = sizes_.rows,
+            .b = panel_.data(),
+            .b_rows = sizes_.rows,
+            .keys = sizes_.keys,
+            .columns = sizes_.columns,
+            .c = c.data(),
+            .c_stride = c.stride(),
+            .accumulate = true};
+  }
+  /// As pair_lanes rounded it.
+  [[nodiscard]] float a(int64_t key, int64_t row) const {
+    uint16_t bits;
+    const auto* rounded = reinterpret_cast<const char*>(a_.data() + row / width_ * tile());
+    std::memcpy(&bits, rounded + sizeof bits * static_cast<size_t>(key * width_ + row % width_), sizeof bits);
+    return FloatOf(bits);
+  }
+  [[nodiscard]] const Bf16Matrix& b() const { return b_; }
+
+ private:
+  [[nodiscard]] int64_t tile() const { return sizes_.keys * width_; }
+
+  OuterSizes sizes_;
+  int64_t width_;
+  std::vector<float> a_;
+  Bf16Matrix b_;
+  std::vector<float> panel_;
+};
+
+TEST_P(PairKernelsTest, OuterProductEqualsDoubleForEveryTail) {
+  for (const OuterSizes& sizes : EveryTail(width())) {
+    const OuterCase x(rows(), kernels(), sizes, 16);
+    Matrix c(sizes.keys, sizes.columns, sizes.columns + 1, 18);
+    const Matrix before = c;
+    Matrix exact = c;
+    rows().outer(x.Into(c));
+    rows().outer_exact(x.Into(exact));
+    for (int64_t key = 0; key < sizes.keys; ++key) {
+      for (int64_t column = 0; column < sizes.columns; ++column) {
+        double want = before.at(key, column), magnitude = std::fabs(want);
+        for (int64_t row = 0; row < sizes.rows; ++row) {
+          const double term = static_cast<double>(x.a(key, row)) * x.b().at(row, column);
+          want += term;
+          magnitude += std::fabs(term);
         }
-        for (int64_t strip = 0; strip < strips; ++strip) {
-          kernels().pair_lanes(a.data() + strip * tile, keys, values.data() + strip * tile);
-        }
-        const auto rounded = [&](int64_t key, int64_t row) {
-          uint16_t bits;
-          std::memcpy(
-              &bits,
-              reinterpret_cast<const char*>(values.data() + row / width() * tile) + 2 * (key * width() + row % width()),
-              sizeof bits);
-          return FloatOf(bits);
-        };
-        const Bf16Matrix b(count, columns, columns + 3, 17);
-        std::vector<float> panel(static_cast<size_t>((count + 1) / 2 * rows().panel_columns(columns)), kNan);
-        rows().pack_rows(b.block(), count, columns, panel.data());
-        Matrix c(keys, columns, columns + 1, 18);
-        const Matrix before = c;
-        Matrix exact = c;
-        OuterArgs args{.a = values.data(),
-                       .strip_stride = tile,
-                       .width = width(),
-                       .rows = count,
-                       .b = panel.data(),
-                       .b_rows = count,
-                       .keys = keys,
-                       .columns = columns,
-                       .c = c.data(),
-                       .c_stride = c.stride(),
-                       .accumulate = true};
-        rows().outer(args);
-        args.c = exact.data();
-        rows().outer_exact(args);
-        for (int64_t key = 0; key < keys; ++key) {
-          for (int64_t column = 0; column < columns; ++column) {
-            double want = before.at(key, column), magnitude = std::fabs(want);
-            for (int64_t row = 0; row < count; ++row) {
-              const double term = static_cast<double>(rounded(key, row)) * b.at(row, column);
-              want += term;
-              magnitude += std::fabs(term);
-            }
-            const double tolerance = kEps * static_cast<double>(count + 1) * magnitude;
-            ASSERT_NEAR(c.at(key, column), want, tolerance) << keys << " " << columns << " " << count;
-            ASSERT_NEAR(exact.at(key, column), want, tolerance) << keys << " " << columns << " " << count;
-          }
-        }
-        ASSERT_TRUE(c.Intact());
+        const double tolerance = kEps * static_cast<double>(sizes.rows + 1) * magnitude;
+        ASSERT_NEAR(c.at(key, column), want, tolerance) << sizes.keys << " " << sizes.columns << " " << sizes.rows;
+        ASSERT_NEAR(exact.at(key, column), want, tolerance) << sizes.keys << " " << sizes.columns << " " << sizes.rows;
       }
     }
+    ASSERT_TRUE(c.Intact());
+  }
+}
+
+class TwoPairOuterProductsTest : public PairKernelsTest {};
+
+INSTANTIATE_TEST_SUITE_P(Registry, TwoPairOuterProductsTest, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Emulated, TwoPairOuterProductsTest, testing::Values(3));
+
+TEST_P(TwoPairOuterProductsTest, AtOnceHaveTheBitsOfOneAfterTheOther) {
+  if (rows().outer_both == nullptr) GTEST_SKIP() << "the tile unit makes one outer product at a time";
+  for (const OuterSizes& sizes : EveryTail(width())) {
+    const OuterCase x(rows(), kernels(), sizes, 22), y(rows(), kernels(), sizes, 24);
+    Matrix want(sizes.keys, sizes.columns, sizes.columns + 1, 26);
+    Matrix have = want;
+    rows().outer(x.Into(want));
+    rows().outer(y.Into(want));
+    rows().outer_both(x.Into(have), y.Into(have));
+    for (int64_t key = 0; key < sizes.keys; ++key) {
+      for (int64_t column = 0; column < sizes.columns; ++column) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(have.at(key, column)), std::bit_cast<uint32_t>(want.at(key, column)))
+            << sizes.keys << " " << sizes.columns << " " << sizes.rows;
+      }
+    }
+    ASSERT_TRUE(have.Intact());
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/kernels/bf16_matrix.h"
 #include "core/kernels/described_kernels.h"
 #include "core/kernels/kernel_fixture.h"
 
@@ -14,18 +15,6 @@ namespace fa::core::kernels {
 namespace {
 
 const KernelTable& Tiles() { return Kernels(Isa::kAmxEmulated, DType::kBF16); }
-
-uint16_t BitsOf(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return static_cast<uint16_t>(bits >> 16);
-}
-float FloatOf(uint16_t bits) {
-  const uint32_t word = uint32_t{bits} << 16;
-  float x;
-  std::memcpy(&x, &word, sizeof x);
-  return x;
-}
 
 /// Rows of bf16 that follow each other.
 struct Rows {

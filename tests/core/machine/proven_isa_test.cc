@@ -127,6 +127,13 @@ const Mistake kMistakes[] = {
          RightRows().outer(fewer);
        };
      }},
+    {"two outer products at once of portable",
+     [](Copy& c) {
+       c.rows.outer_both = [](const kernels::OuterArgs& args, const kernels::OuterArgs& /*then*/) {
+         RightRows().outer(args);
+         RightRows().outer(args);
+       };
+     }},
 };
 
 TEST(ProvenIsa, EveryMistakeOfFloatsIsSeenAndNamed) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "ops/sparse/sparse_case.h"
@@ -14,8 +16,8 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-SparseCase Usual(DType dtype, bool merged) {
-  SparseCase c{.heads = 18, .d = 24, .d_rope = 8, .dv = 24, .merged = merged};
+SparseCase Usual(DType dtype, int64_t heads, bool merged) {
+  SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24, .merged = merged};
   c.tokens.dtype = dtype;
   c.tokens.lengths = {{6, 3}, {50, 20}};
   c.tokens.slots = 12;
@@ -41,11 +43,16 @@ void ExpectSpread(const SparseCase& c, const reference::SparseProblem& values) {
   }
 }
 
-class SparseBackwardNonFinite : public ::testing::TestWithParam<DType> {};
+class SparseBackwardNonFinite : public ::testing::TestWithParam<std::tuple<DType, int64_t>> {
+ protected:
+  [[nodiscard]] static SparseCase Case(bool merged) {
+    return Usual(std::get<0>(GetParam()), std::get<1>(GetParam()), merged);
+  }
+};
 
 TEST_P(SparseBackwardNonFinite, KeysSpoilTheirTokensAndAllKeysOfThose) {
   for (const bool merged : {false, true}) {
-    const SparseCase c = Usual(GetParam(), merged);
+    const SparseCase c = Case(merged);
     reference::SparseProblem values = MakeReferenceProblem(c);
     values.k[SelectedKey(values) * c.d + 5] = kNan;
     ExpectSpread(c, values);
@@ -54,7 +61,7 @@ TEST_P(SparseBackwardNonFinite, KeysSpoilTheirTokensAndAllKeysOfThose) {
 
 TEST_P(SparseBackwardNonFinite, RopesOfKeysSpoilTheSame) {
   for (const bool merged : {false, true}) {
-    const SparseCase c = Usual(GetParam(), merged);
+    const SparseCase c = Case(merged);
     reference::SparseProblem values = MakeReferenceProblem(c);
     values.k_rope[SelectedKey(values) * c.d_rope + 7] = kNan;
     ExpectSpread(c, values);
@@ -64,14 +71,15 @@ TEST_P(SparseBackwardNonFinite, RopesOfKeysSpoilTheSame) {
 // The gradients of values are P^T dO, which does not depend on values.
 TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   for (const double poison : {kNan, kInf, -kInf}) {
-    const SparseCase c = Usual(GetParam(), false);
+    const SparseCase c = Case(false);
     reference::SparseProblem values = MakeReferenceProblem(c);
     values.v[SelectedKey(values) * c.dv + 3] = poison;
     ExpectSpread(c, values);
   }
 }
 
-/// Few heads, which read keys where they lie, and lists of three blocks of 64 keys.
+/// Few heads, which read keys where they lie, and lists of three blocks of 64 keys (with more than two heads: of two of
+/// 128).
 SparseCase FewHeads(DType dtype, int64_t heads) {
   SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
   c.tokens.dtype = dtype;
@@ -96,7 +104,7 @@ bool Names(const reference::SparseProblem& values, int64_t t, int64_t key) {
 class SparseForwardNonFinite : public ::testing::TestWithParam<DType> {};
 
 TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
-  for (const int64_t heads : {1, 2}) {
+  for (const int64_t heads : {1, 2, 12, 16}) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
@@ -126,7 +134,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
 }
 
 TEST_P(SparseForwardNonFinite, KeysThatNobodyNamesSpoilNothing) {
-  for (const int64_t heads : {1, 2}) {
+  for (const int64_t heads : {1, 2, 12, 16}) {
     const SparseCase c = FewHeads(GetParam(), heads);
     for (const double poison : {kNan, kInf, -kInf}) {
       reference::SparseProblem values = MakeReferenceProblem(c);
@@ -147,8 +155,16 @@ TEST_P(SparseForwardNonFinite, KeysThatNobodyNamesSpoilNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
-                         [](const auto& info) { return Name(info.param); });
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<DType, int64_t>>& info) {
+  return Name(std::get<0>(info.param)) + std::string("_") + std::to_string(std::get<1>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                                            ::testing::Values(18)),
+                         NameOf);
+// Read keys in place where the level has kernels for it.
+INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBackwardNonFinite,
+                         ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NameOf);
 INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                          [](const auto& info) { return Name(info.param); });
 

@@ -24,6 +24,11 @@ std::vector<SparseCase> Cases() {
     c.tokens.block_size = dtype == DType::kF16 ? 8 : 1;
     cases.push_back(c);
   }
+  c.tokens.dtype = DType::kBF16;
+  for (const int64_t heads : {12, 16}) {  // which read keys in place where the level has kernels for it
+    c.heads = heads;
+    cases.push_back(c);
+  }
   return cases;
 }
 

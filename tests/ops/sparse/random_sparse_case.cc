@@ -8,7 +8,7 @@ SparseCase RandomSparseCase(uint64_t seed) {
   RandomChoices random(seed);
   SparseCase c{.tokens = RandomTokenCase(seed, true, &random)};
   c.tokens.block_size = random.OneOf<int64_t>({1, 1, 3, 8, 16, 64, 128});
-  c.heads = random.OneOf<int64_t>({1, 2, 3, 8, 16, 20, 40});
+  c.heads = random.OneOf<int64_t>({1, 2, 3, 8, 9, 13, 16, 20, 40});
   c.d = random.OneOf<int64_t>({1, 8, 24, 40, 64, 128});
   c.d_rope = random.OneOf<int64_t>({0, 0, 5, 16, 64});
   c.merged = random.Pick(0, 1) == 1;

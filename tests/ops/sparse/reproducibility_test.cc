@@ -4,6 +4,8 @@
 #include <tbb/global_control.h>
 
 #include <map>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "ops/sparse/sparse_case.h"
@@ -15,12 +17,12 @@ namespace {
 // oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
-class SparseBits : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
+class SparseBits : public ::testing::TestWithParam<std::tuple<Isa, DType, int64_t>> {
  protected:
   static Context* ContextWith(int threads) { return ContextOf(std::get<0>(GetParam()), threads); }
 
   static SparseCase Usual(bool merged) {
-    SparseCase c{.heads = 18, .d = 40, .d_rope = 8, .dv = 40, .merged = merged};
+    SparseCase c{.heads = std::get<2>(GetParam()), .d = 40, .d_rope = 8, .dv = 40, .merged = merged};
     c.tokens.dtype = std::get<1>(GetParam());
     c.tokens.lengths = {{9, 0, 14, 5}, {300, 3, 70, 140}};
     c.tokens.slots = 150;
@@ -128,12 +130,20 @@ TEST_P(SparseBits, DoNotDependOnTheOtherSequences) {
   }
 }
 
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<Isa, DType, int64_t>>& info) {
+  const auto [isa, dtype, heads] = info.param;
+  return IsaName(isa) + "_" + Name(dtype) + "_" + std::to_string(heads);
+}
 INSTANTIATE_TEST_SUITE_P(Isa, SparseBits,
                          ::testing::Combine(::testing::ValuesIn(IsaLevels()),
-                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16)),
-                         [](const auto& info) {
-                           return IsaName(std::get<0>(info.param)) + "_" + Name(std::get<1>(info.param));
-                         });
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                                            ::testing::Values(18)),
+                         NameOf);
+// Read keys in place where the level has kernels for it.
+INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBits,
+                         ::testing::Combine(::testing::ValuesIn(IsaLevels()), ::testing::Values(DType::kBF16),
+                                            ::testing::Values(12, 16)),
+                         NameOf);
 
 }  // namespace
 }  // namespace fa::test

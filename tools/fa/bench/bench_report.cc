@@ -22,8 +22,12 @@ constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a cloc
 struct Measurement {
   Timing seconds;
   double peak_gflops = 0;
-  std::vector<double> read_gbps;  // read rates before, between and after the rounds of calls, if they are measured
+  // Read rates before, between and after the rounds of calls, if they are measured; 0: the memory is too small.
+  std::vector<double> read_gbps;
 
+  [[nodiscard]] double BestRead() const {
+    return read_gbps.empty() ? 0 : *std::max_element(read_gbps.begin(), read_gbps.end());
+  }
   /// Of `bytes` per call: the median over the rounds of its rate by the read rate around the round. A rate that only
   /// one of both reached, because a neighbour was busy during the other, moves no median.
   [[nodiscard]] double ReadFraction(double bytes) const {
@@ -85,8 +89,8 @@ nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measure
                                  {"fraction", gflops / measured.peak_gflops},
                                  {"bytes_per_second", bytes_per_second}};
   if (bench.block_size > 0) json["block_size"] = bench.block_size;
-  if (!bench.memory.empty()) {
-    json["read_bytes_per_second"] = *std::max_element(measured.read_gbps.begin(), measured.read_gbps.end()) * 1e9;
+  if (const double read_gbps = measured.BestRead(); read_gbps > 0) {
+    json["read_bytes_per_second"] = read_gbps * 1e9;
     json["read_fraction"] = measured.ReadFraction(bench.bytes);
   }
   return json;
@@ -106,7 +110,7 @@ void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
     fmt::print("memory   {:.2f} GB/s of {}\n", number("bytes_per_second") * 1e-9, bytes_of);
     return;
   }
-  fmt::print("memory   {:.2f} GB/s of {}, read at up to {:.2f}; {:.1f} % of that rate in the median round\n",
+  fmt::print("memory   {:.2f} GB/s of {}, read at up to {:.2f}; {:.1f} % of the rate around the round, median\n",
              number("bytes_per_second") * 1e-9, bytes_of, number("read_bytes_per_second") * 1e-9,
              100 * number("read_fraction"));
 }

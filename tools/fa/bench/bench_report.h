@@ -53,7 +53,7 @@ struct BenchCall {
   double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
   /// Not empty: the memory of `bytes`. The rate at which as many threads read it is measured around every round of
-  /// calls and compared with `bytes` per second.
+  /// calls and compared with `bytes` per second, unless it is too little to measure.
   std::vector<std::span<const std::byte>> memory = {};
   std::string dtype = {};  ///< given where it is not the subject's
   int64_t block_size = 0;  ///< rows per page of keys in pages

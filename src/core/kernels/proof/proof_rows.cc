@@ -1,6 +1,7 @@
 // Kernels that no strip owns: conversions, the exponential, inner and outer products.
 
 #include <iterator>
+#include <utility>
 
 #include "core/integer.h"
 #include "core/kernels/proof/proof_values.h"
@@ -60,39 +61,67 @@ Floats Facts(const RowKernels& rows) {
   return facts;
 }
 
-/// Sums over rows as the backward makes them, exact.
+/// Operands of a sum over rows as the backward makes it, exact.
+class OuterOperands {
+ public:
+  OuterOperands(const KernelTable& table, const StripKernels& kernels, uint32_t of)
+      : width_(kernels.width), tiles_(FloatsOf(CeilDiv(kRows, width_) * kKeys * width_)) {
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t key = 0; key < kKeys; ++key) {
+        const int64_t at = row / width_ * strip_stride_ + key * width_ + row % width_;
+        tiles_[static_cast<size_t>(at)] = Value(of, row * kKeys + key);
+      }
+    }
+    if (table.pairs()) Round(kernels);
+    panel_ = FloatsOf((kRows + 1) * table.rows->panel_columns(kColumns));
+    const Values b(of + 1, kRows, kColumns);
+    table.rows->pack_rows(b.Block(0, table.pairs() ? DType::kBF16 : DType::kF32), kRows, kColumns, panel_.data());
+  }
+  [[nodiscard]] OuterArgs Into(Floats& sums) const {
+    return {.a = tiles_.data(),
+            .strip_stride = strip_stride_,
+            .width = width_,
+            .rows = kRows,
+            .b = panel_.data(),
+            .b_rows = kRows,
+            .keys = kKeys,
+            .columns = kColumns,
+            .c = sums.data(),
+            .c_stride = kColumns,
+            .accumulate = true};
+  }
+
+ private:
+  void Round(const StripKernels& kernels) {
+    const int64_t from_stride = std::exchange(strip_stride_, kKeys * kernels.OuterWidth());
+    Floats rounded = tiles_;
+    for (int64_t strip = 0; strip < CeilDiv(kRows, width_); ++strip) {
+      kernels.pair_lanes(tiles_.data() + strip * from_stride, kKeys, rounded.data() + strip * strip_stride_);
+    }
+    tiles_ = std::move(rounded);
+  }
+
+  int64_t width_, strip_stride_ = kKeys * width_;
+  Floats tiles_, panel_;
+};
+
 Floats OuterProduct(const KernelTable& table, const StripKernels& kernels) {
-  const bool pairs = table.pairs();
-  const DType dtype = pairs ? DType::kBF16 : DType::kF32;
-  const int64_t strips = CeilDiv(kRows, kernels.width), strip_floats = kKeys * kernels.width;
-  Floats tiles = FloatsOf(strips * strip_floats), rounded = tiles;
-  for (int64_t row = 0; row < kRows; ++row) {
-    for (int64_t key = 0; key < kKeys; ++key) {
-      const int64_t at = row / kernels.width * strip_floats + key * kernels.width + row % kernels.width;
-      tiles[static_cast<size_t>(at)] = Value(24, row * kKeys + key);
-    }
+  Floats sums = FloatsOf(kKeys * kColumns, 2);
+  table.rows->outer(OuterOperands(table, kernels, 24).Into(sums));
+  return sums;
+}
+
+/// @param at_once  by the kernel for two
+Floats TwoOuterProducts(const KernelTable& table, const StripKernels& kernels, bool at_once) {
+  Floats sums = FloatsOf(kKeys * kColumns, 2);
+  const OuterOperands first(table, kernels, 24), second(table, kernels, 26);
+  const OuterArgs args = first.Into(sums), then = second.Into(sums);
+  if (at_once) {
+    table.rows->outer_both(args, then);
+  } else {
+    table.rows->outer(args);
+    table.rows->outer(then);
   }
-  int64_t strip_stride = strip_floats;
-  if (pairs) {
-    strip_stride = kKeys * kernels.OuterWidth();
-    for (int64_t strip = 0; strip < strips; ++strip) {
-      kernels.pair_lanes(tiles.data() + strip * strip_floats, kKeys, rounded.data() + strip * strip_stride);
-    }
-  }
-  const Values b(25, kRows, kColumns);
-  Floats panel = FloatsOf((kRows + 1) * table.rows->panel_columns(kColumns)), sums = FloatsOf(kKeys * kColumns, 2);
-  table.rows->pack_rows(b.Block(0, dtype), kRows, kColumns, panel.data());
-  table.rows->outer({.a = pairs ? rounded.data() : tiles.data(),
-                     .strip_stride = strip_stride,
-                     .width = kernels.width,
-                     .rows = kRows,
-                     .b = panel.data(),
-                     .b_rows = kRows,
-                     .keys = kKeys,
-                     .columns = kColumns,
-                     .c = sums.data(),
-                     .c_stride = kColumns,
-                     .accumulate = true});
   return sums;
 }
 
@@ -110,6 +139,10 @@ std::string RowDisproof(const KernelTable& level, const KernelTable& below) {
   const Floats sums = OuterProduct(below, below.narrowest());
   for (const StripKernels* kernels : {&level.widest(), &level.narrowest()}) {
     if (Differ(OuterProduct(level, *kernels), sums, 0)) return "outer products" + of;
+    if (rows.outer_both == nullptr) continue;
+    if (Differ(TwoOuterProducts(level, *kernels, true), TwoOuterProducts(level, *kernels, false), 0)) {
+      return "two outer products at once" + of;
+    }
   }
   return "";
 }
