@@ -1,6 +1,7 @@
 #include "ops/tile/forward_strips.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 namespace fa::ops {
 namespace {
 
+using core::kernels::AttendArgs;
 using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
@@ -75,6 +77,7 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
                                float* raw_scores) const {
   const Interval keys = strip.KeysIn(block);
   if (keys.empty()) return;
+  if (raw_scores == nullptr && Attends(strip, keys, rows)) return Attend(strip, keys, rows);
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
   LaneArray<float> block_max;
@@ -92,6 +95,41 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
     if (pairs) kernels.pair_keys(s, keys.size(), s);
   }
   Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha.data() : nullptr);
+  strip.started = true;
+}
+
+bool ForwardStrips::Attends(const RunningStrip& strip, Interval keys, const KeyRows& rows) const {
+  const ScorePasses& passes = score_tile_.passes();
+  return strip.kernels->attend != nullptr && problem_.d_rope == 0 && AttendArgs::Fits(problem_.d) &&
+         AttendArgs::Fits(problem_.dv) && rows.k.dtype == DType::kBF16 && rows.v.dtype == DType::kBF16 &&
+         rows.k.rows == nullptr && strip.full.begin <= keys.begin && keys.end <= strip.full.end &&
+         !passes.changes_scores() && !passes.inputs().has_dense_mask() && !passes.has_dropout();
+}
+
+void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& rows) const {
+  AttendArgs args{.k = rows.K(keys.begin),
+                  .v = rows.V(keys.begin),
+                  .keys = keys.size(),
+                  .panel = strip.panel,
+                  .d = problem_.d,
+                  .dv = problem_.dv,
+                  .factor = score_tile_.passes().scale().exp2_factor,
+                  .row_max = strip.row_max,
+                  .row_sum = strip.row_sum,
+                  .o = strip.state,
+                  .started = strip.started};
+  // Rows in pages by address: their runs would end the kernel's steps.
+  std::array<const void*, tiling::kMaxBlockK> k, v;
+  assert(rows.k_pages.paged() == rows.v_pages.paged() && keys.size() <= tiling::kMaxBlockK);
+  if (rows.k_pages.paged()) {
+    for (int64_t i = 0; i < keys.size(); ++i) {
+      k[static_cast<size_t>(i)] = rows.k_pages.At(keys.begin + i);
+      v[static_cast<size_t>(i)] = rows.v_pages.At(keys.begin + i);
+    }
+    args.k.rows = k.data();
+    args.v.rows = v.data();
+  }
+  strip.kernels->attend(args);
   strip.started = true;
 }
 

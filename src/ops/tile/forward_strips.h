@@ -112,6 +112,9 @@ class ForwardStrips {
     bool zero;
   };
 
+  /// Whether the kernels' attend may take these keys: a property of the sequence and the call, not of where rows lie.
+  [[nodiscard]] bool Attends(const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows) const;
+  void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows) const;
   [[nodiscard]] Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
   static Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse);
   /// @param s  probabilities
