@@ -77,7 +77,6 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
                                float* raw_scores) const {
   const Interval keys = strip.KeysIn(block);
   if (keys.empty()) return;
-  if (raw_scores == nullptr && Attends(strip, keys, rows)) return Attend(strip, keys, rows);
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
   LaneArray<float> block_max;
@@ -98,15 +97,18 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
   strip.started = true;
 }
 
-bool ForwardStrips::Attends(const RunningStrip& strip, Interval keys, const KeyRows& rows) const {
+int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) const {
   const ScorePasses& passes = score_tile_.passes();
-  return strip.kernels->attend != nullptr && problem_.d_rope == 0 && AttendArgs::Fits(problem_.d) &&
-         AttendArgs::Fits(problem_.dv) && rows.k.dtype == DType::kBF16 && rows.v.dtype == DType::kBF16 &&
-         rows.k.rows == nullptr && strip.full.begin <= keys.begin && keys.end <= strip.full.end &&
-         !passes.changes_scores() && !passes.inputs().has_dense_mask() && !passes.has_dropout();
+  const bool attends = strip.kernels->attend != nullptr && problem_.d_rope == 0 && AttendArgs::Fits(problem_.d) &&
+                       AttendArgs::Fits(problem_.dv) && rows_.k.view.rows.dtype == DType::kBF16 &&
+                       rows_.v.view.rows.dtype == DType::kBF16 && !passes.changes_scores() &&
+                       !passes.inputs().has_dense_mask() && !passes.has_dropout();
+  if (!attends || strip.full.begin > keys.begin || strip.full.end <= keys.begin) return keys.begin;
+  return strip.full.end >= keys.end ? keys.end : std::max(strip.full.end / kKeyStep * kKeyStep, keys.begin);
 }
 
 void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& rows) const {
+  assert(!keys.empty() && keys.size() <= kAttendKeys && rows.k_pages.paged() == rows.v_pages.paged());
   AttendArgs args{.k = rows.K(keys.begin),
                   .v = rows.V(keys.begin),
                   .keys = keys.size(),
@@ -118,9 +120,9 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
                   .row_sum = strip.row_sum,
                   .o = strip.state,
                   .started = strip.started};
+  assert(args.k.dtype == DType::kBF16 && args.v.dtype == DType::kBF16);
   // Rows in pages by address: their runs would end the kernel's steps.
-  std::array<const void*, tiling::kMaxBlockK> k, v;
-  assert(rows.k_pages.paged() == rows.v_pages.paged() && keys.size() <= tiling::kMaxBlockK);
+  std::array<const void*, kAttendKeys> k, v;
   if (rows.k_pages.paged()) {
     for (int64_t i = 0; i < keys.size(); ++i) {
       k[static_cast<size_t>(i)] = rows.k_pages.At(keys.begin + i);
