@@ -110,7 +110,7 @@ struct AttendArgs {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }
 
-  RowBlock k, v;  ///< both by address, or neither
+  RowBlock k, v;  ///< both by address and fetched ahead, or neither
   int64_t keys = 0;
   const float* panel = nullptr;  ///< as pack_queries leaves it, of bf16 rows
   int64_t d = 0, dv = 0;

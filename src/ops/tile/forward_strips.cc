@@ -23,6 +23,18 @@ void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, in
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
+/// Addresses of rows in pages, one page at a time; past the last of `rows` rows its own.
+void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const void** to) {
+  const int64_t row_bytes = pages.stride * static_cast<int64_t>(SizeOf(pages.dtype));
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t first = std::min(key, rows - 1);
+    const int64_t end = key < rows ? std::min(keys.end, pages.RunEnd(first, rows, 0)) : keys.end;
+    const std::byte* at = pages.At(first);
+    const int64_t step = key < rows ? row_bytes : 0;
+    for (; key < end; ++key, at += step) *to++ = at;
+  }
+}
+
 }  // namespace
 
 /// Ends the online softmax of one row.
@@ -122,12 +134,13 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
                   .started = strip.started};
   assert(args.k.dtype == DType::kBF16 && args.v.dtype == DType::kBF16);
   // Rows in pages by address: their runs would end the kernel's steps.
-  std::array<const void*, kAttendKeys> k, v;
+  constexpr int64_t kFetchAhead = 32;
+  std::array<const void*, kAttendKeys + kFetchAhead> k, v;
   if (rows.k_pages.paged()) {
-    for (int64_t i = 0; i < keys.size(); ++i) {
-      k[static_cast<size_t>(i)] = rows.k_pages.At(keys.begin + i);
-      v[static_cast<size_t>(i)] = rows.v_pages.At(keys.begin + i);
-    }
+    const Interval listed{keys.begin, keys.end + kFetchAhead};
+    ListRows(rows.k_pages, listed, rows.end, k.data());
+    ListRows(rows.v_pages, listed, rows.end, v.data());
+    args.k.fetch_ahead = args.v.fetch_ahead = kFetchAhead;
     args.k.rows = k.data();
     args.v.rows = v.data();
   }

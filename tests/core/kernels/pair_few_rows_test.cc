@@ -156,6 +156,10 @@ TEST_P(PairFewRowsTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
       v_rows.push_back(v.row(key));
     }
     RowBlock k_by_address{.dtype = DType::kBF16}, v_by_address{.dtype = DType::kBF16};
+    constexpr int64_t kAhead = 5;
+    k_rows.resize(k_rows.size() + kAhead, k.row(0));
+    v_rows.resize(v_rows.size() + kAhead, v.row(0));
+    k_by_address.fetch_ahead = v_by_address.fetch_ahead = kAhead;
     k_by_address.rows = k_rows.data();
     v_by_address.rows = v_rows.data();
     State in_order(kernels(), kD), by_address(kernels(), kD);
