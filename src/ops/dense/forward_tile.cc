@@ -101,7 +101,8 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
       keys.begin = run.end;
     }
   }
-  for (int64_t begin = keys.begin / block_k * block_k; begin < keys.end; begin += block_k) {
+  const int64_t first = keys.empty() ? keys.end : keys.begin / block_k * block_k;
+  for (int64_t begin = first; begin < keys.end; begin += block_k) {
     const Interval block{std::max(begin, keys.begin / kKeyStep * kKeyStep), std::min(begin + block_k, keys.end)};
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
