@@ -23,7 +23,7 @@ import reference
 import results as store
 import rounds
 from cases import SETS, select
-from peers.client import KINDS, PEERS, Peer, PeerError, why_missing
+from peers.client import KINDS, LOCKED_VENDOR, PEERS, Peer, PeerError, unlocking_library, why_missing
 from torch_install import offer_torch, why_unusable
 
 # Pause between two peers: threads of the previous one may spin for some milliseconds.
@@ -164,7 +164,10 @@ def run_cases(args, results, driver, cases, begin):
             results["cases"][case.key] = driver.measure(case)
         except PeerError as error:
             print(error)
+            results.setdefault("given_up", {})[case.key] = str(error)
+            store.save(args.out, results)
             continue
+        results.get("given_up", {}).pop(case.key, None)
         results["versions"] |= driver.versions()
         store.save(args.out, results)
         print(text_of(results["cases"][case.key]))
@@ -203,7 +206,8 @@ def parse_arguments():
 
 
 def leave_out_missing(args, vendor):
-    """Removes the peers that are not there from args.peers. @return why, by their names"""
+    """Removes the peers that are not there from args.peers. @return why, by their names. PyTorch with MKL locked is not
+    at its best: it is not measured without the peer that has it unlocked."""
     left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
     if with_torch:
@@ -213,6 +217,8 @@ def leave_out_missing(args, vendor):
             print(f"{name} is left out: {reason}", file=sys.stderr)
             args.peers.remove(name)
             left_out[name] = reason.replace(sys.executable, "this Python").replace(os.getcwd() + os.sep, "")
+    if vendor == LOCKED_VENDOR and with_torch & set(args.peers) and not os.path.exists(unlocking_library(args.build)):
+        raise SystemExit(f"compare: build the target mkl_unlock first: {unlocking_library(args.build)} is not there")
     if "fa" not in args.peers:
         raise SystemExit("compare: build the target fa_peer first, see benchmarks/README.md")
     return left_out

@@ -2,6 +2,7 @@
 
 import os
 
+import machine
 import results as store
 from cases import SHAPES
 
@@ -9,12 +10,6 @@ SHAPE = "B"
 OPERATIONS = (("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
               ("backward", "f32", "full"), ("backward", "bf16", "full"))
 OTHER_PAGES = (("ranks.md", "one call over up to 1024 ranks, predicted"),)
-
-
-def cpu_text(machine):
-    """The name of a CPU and, where it is known, of its cores."""
-    cores = machine.get("microarchitecture")
-    return machine["cpu"] + (f" ({cores})" if cores else "")
 
 
 def cell(results, operation, dtype, mask):
@@ -29,10 +24,10 @@ def cell(results, operation, dtype, mask):
 
 
 def row(folder, results):
-    machine = results["machine"]
+    of = results["machine"]
     last = max(entry["date"] for entry in results["cases"].values())
-    cells = [f"[{cpu_text(machine)}]({folder}/README.md), {machine['cpus']} CPUs; {', '.join(machine['instructions'])}",
-             results["versions"]["fa"]["version"], last, *(cell(results, *of) for of in OPERATIONS)]
+    cells = [f"[{machine.text_of(of)}]({folder}/README.md), {of['cpus']} CPUs; {', '.join(of['instructions'])}",
+             results["versions"]["fa"]["version"], last, *(cell(results, *each) for each in OPERATIONS)]
     return "| " + " | ".join(cells) + " |"
 
 

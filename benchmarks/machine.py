@@ -39,10 +39,18 @@ def cpu_use(pids):
 MICROARCHITECTURES = {
     ("AuthenticAMD", 25): (((0x00, 0x0F), "Zen 3"), ((0x10, 0x1F), "Zen 4"), ((0x20, 0x5F), "Zen 3"),
                            ((0x60, 0x7F), "Zen 4"), ((0xA0, 0xAF), "Zen 4")),
-    ("AuthenticAMD", 26): (((0x00, 0x7F), "Zen 5"),),
+    ("AuthenticAMD", 26): (((0x00, 0x2F), "Zen 5"), ((0x40, 0x4F), "Zen 5"), ((0x50, 0x5F), "Zen 6"),
+                           ((0x60, 0x7F), "Zen 5"), ((0x90, 0xAF), "Zen 6"), ((0xC0, 0xCF), "Zen 6")),
     ("GenuineIntel", 6): (((85, 85), "Skylake-SP or Cascade Lake"), ((106, 106), "Ice Lake-SP"),
                           ((143, 143), "Sapphire Rapids"), ((207, 207), "Emerald Rapids"),
                           ((173, 174), "Granite Rapids")),
+}
+# Implementers and parts of aarch64, whose /proc/cpuinfo names no model.
+PARTS = {
+    ("0x41", "0xd08"): "Cortex-A72", ("0x41", "0xd0c"): "Neoverse N1", ("0x41", "0xd40"): "Neoverse V1",
+    ("0x41", "0xd49"): "Neoverse N2", ("0x41", "0xd4f"): "Neoverse V2", ("0x41", "0xd84"): "Neoverse V3",
+    ("0x41", "0xd8e"): "Neoverse N3", ("0x48", "0xd01"): "TSV110", ("0x48", "0xd02"): "TSV200",
+    ("0xc0", "0xac3"): "Ampere-1", ("0xc0", "0xac4"): "Ampere-1A",
 }
 
 
@@ -53,12 +61,21 @@ def parse_fields(cpuinfo):
 
 
 def microarchitecture(fields):
-    """The name of the cores, or None for those that MICROARCHITECTURES does not know."""
+    """The name of the cores, or None for those that neither table knows; of aarch64's, then the numbers themselves."""
+    if "CPU part" in fields:
+        part = fields.get("CPU implementer", ""), fields["CPU part"]
+        return PARTS.get(part, " ".join(part))
     try:
         known, model = MICROARCHITECTURES[fields["vendor_id"], int(fields["cpu family"])], int(fields["model"])
     except (KeyError, ValueError):
         return None
     return next((name for (first, last), name in known if first <= model <= last), None)
+
+
+def text_of(description):
+    """The name of a CPU and, where it is known, of its cores: "AMD EPYC (Zen 4)"."""
+    cores = description.get("microarchitecture")
+    return description["cpu"] + (f" ({cores})" if cores else "")
 
 
 def folder_of(description):

@@ -1,6 +1,9 @@
 """Tables and a plot of what models.py measured."""
 
+import json
 from statistics import median
+
+import machine
 
 from drawing import plt
 
@@ -14,10 +17,19 @@ def milliseconds(entry, name):
     return 1e3 * median(samples) if samples else None
 
 
-def ratio(entry, name):
-    """How many times as long as fa a step takes."""
-    own, other = milliseconds(entry, "fa"), milliseconds(entry, name)
-    return other / own if own and other else None
+def ratios(entry, name):
+    """How many times as long as fa's step a step took, round by round."""
+    own, others = (entry["by"].get(of, {}).get("samples", ()) for of in ("fa", name))
+    return [other / mine for mine, other in zip(own, others)]
+
+
+def ratio_text(entry, name):
+    """The median and, in brackets, the range of the rounds without the quarter at either end."""
+    rounds = sorted(ratios(entry, name))
+    if not rounds:
+        return "–"
+    out = len(rounds) // 4
+    return f"{median(rounds):.2f} ({rounds[out]:.2f}–{rounds[-1 - out]:.2f})"
 
 
 def line_of(entry):
@@ -38,12 +50,12 @@ def table(results):
     for entry in results["entries"]:
         cells = [entry["model"], entry["work"], entry["dtype"]]
         cells += [_cell(milliseconds(entry, name), "{:.1f}") for name in names]
-        cells += [_cell(ratio(entry, name), "{:.2f}") for name in others]
+        cells += [ratio_text(entry, name) for name in others]
         forward = not entry["work"].startswith("train")
         shares = {name: entry["by"].get(name, {}).get("shares") for name in names if name != "eager"}
         cells += [_cell(100 * median(s) if s and forward else None, "{:.0f} %") for s in shares.values()]
         peaks = (entry["by"].get(name, {}).get("peak_bytes") for name in names)
-        cells += [_cell(None if peak is None else peak / 1e6, "{:.0f}") for peak in peaks]
+        cells += [_cell(None if peak is None else max(0, peak) / 1e6, "{:.0f}") for peak in peaks]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -53,18 +65,20 @@ def _cell(number, form):
 
 
 def write(results, folder):
-    """README.md of the folder, and models.png if there is matplotlib."""
+    """README.md and models.json of the folder, and models.png if there is matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
     of = results["machine"]
     rounds = [len(by.get("samples", ())) for entry in results["entries"] for by in entry["by"].values()]
     text = (
-        f"# Whole models\n\nWritten by benchmarks/models.py. {of['cpu']}, {of['cpus']} CPUs, {of['memory_gb']} GB, "
-        f"{', '.join(of['instructions'])}; PyTorch {results['torch']}. Medians of at least "
-        f"{min((n for n in rounds if n), default=0)} steps, in turn. The share of attention is that of the forward; "
-        "memory is the most during a step over what there was before it.\n\n"
+        f"# Whole models: {machine.text_of(of)}\n\nWritten by benchmarks/models.py. {of['cpus']} CPUs, {of['memory_gb']} GB, "
+        f"{', '.join(of['instructions'])}; PyTorch {results['torch']}{', its MKL unlocked' * results['mkl_unlocked']}. "
+        f"Medians of at least {min((n for n in rounds if n), default=0)} steps, in turn; ratios are of steps of one round, "
+        "in brackets their range without a quarter at either end. The share of attention is that of the forward; "
+        "memory is how far a step raised what the process held, 0 where all of it fitted into memory freed before.\n\n"
     )
     if plot(results, folder / "models.png"):
-        text += "![Time of a step by sdpa and eager over that by fa](models.png)\n\n"
+        text += "![Time of a step over that by fa](models.png)\n\n"
+    (folder / "models.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(text + table(results) + "\n", encoding="utf-8")
 
 
@@ -73,12 +87,12 @@ def plot(results, path):
     if plt is None:
         return False
     entries = [entry for entry in results["entries"] if milliseconds(entry, "fa")]
-    others = [name for name in NAMES if name != "fa" and any(ratio(entry, name) for entry in entries)]
+    others = [name for name in NAMES if name != "fa" and any(ratios(entry, name) for entry in entries)]
     figure, axes = plt.subplots(figsize=(7, 0.8 + 0.32 * len(entries)))
     height = 0.8 / max(1, len(others))
     for index, name in enumerate(others):
         places = [i - 0.4 + (index + 0.5) * height for i in range(len(entries))]
-        axes.barh(places, [ratio(entry, name) or 0 for entry in entries], height, color=COLORS[name], label=name)
+        axes.barh(places, [median(ratios(entry, name) or [0]) for entry in entries], height, color=COLORS[name], label=name)
     axes.axvline(1, color=COLORS["fa"], label="fa")
     axes.set_yticks(range(len(entries)), [f"{e['model']} {e['work']} {e['dtype']}" for e in entries], fontsize=8)
     axes.invert_yaxis()

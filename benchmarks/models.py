@@ -6,7 +6,8 @@
 
 Every implementation has the same weights and the same tokens; what it returns for a few of them is compared with "eager" in
 float64 before anything is timed. Implementations take turns, one step each, and the order moves by one per round, so that what else
-the machine does meets all alike: the ratios of medians say more than the times.
+the machine does meets all alike: the ratios say more than the times. On a CPU of AMD, PyTorch runs with MKL
+unlocked, whoever computes attention.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from transformers import AttentionInterface
 import machine
 import model_cases
 import model_report
+from peers.client import is_unlocked, restart_unlocked
 from rounds import order_of
 
 IMPLEMENTATIONS = ("fa", "sdpa", "eager", "flex_attention")
@@ -132,7 +134,7 @@ def run(arguments):
     torch.set_num_threads(arguments.threads or torch.get_num_threads())
     clock = AttentionTime()
     implementations = [clock.wrap(name) for name in arguments.by.split(",")]
-    results = {"machine": machine.describe(), "torch": torch.__version__, "entries": []}
+    results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
     for name in arguments.models.split(","):
         for dtype in arguments.types.split(","):
             for work in model_cases.works(name, size):
@@ -156,6 +158,7 @@ def main():
     parser.add_argument("--by", default="fa,sdpa,eager", help="of " + ", ".join(IMPLEMENTATIONS))
     parser.add_argument("--seconds", type=float, default=20.0, help="per case; at least three rounds")
     parser.add_argument("--threads", type=int, default=0, help="of PyTorch; 0: its own choice")
+    parser.add_argument("--build", default="build/release", help="build folder of mkl_unlock")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--report", nargs=2, metavar=("RESULTS", "FOLDER"), type=Path)
     arguments = parser.parse_args()
@@ -164,6 +167,8 @@ def main():
         return 0
     if arguments.quick:
         arguments.seconds = 0.0
+    else:
+        restart_unlocked("models", arguments.build, machine.describe()["vendor"])
     return run(arguments)
 
 

@@ -20,19 +20,7 @@ import machine
 import results as store
 import rounds
 from operator_cases import CASES, TYPES, bound
-from peers.client import LOCKED_VENDOR, unlocking_library
-
-PRELOAD = "LD_PRELOAD"
-
-
-def restart_unlocked(build):
-    """MKL asks its question when it is first used: the answer is preloaded by a start of its own."""
-    library = unlocking_library(build)
-    if machine.describe()["vendor"] == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
-        if not os.path.exists(library):
-            sys.exit(f"operators: build the target mkl_unlock: {library} is not there")
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, PRELOAD: library})
-
+from peers.client import restart_unlocked
 
 def seconds_of(call):
     begin = time.perf_counter()
@@ -97,7 +85,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="measure what was measured already")
     parser.add_argument("--out", default="build/benchmarks/results.json")
     args = parser.parse_args()
-    restart_unlocked(args.build)
+    restart_unlocked("operators", args.build, machine.describe()["vendor"])
     run(args)
 
 

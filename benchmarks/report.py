@@ -157,21 +157,30 @@ def machine_text(results):
     counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
     versions = ", ".join(peer_facts.build_text(name, about) for name in NAMES if (about := results["versions"].get(name)))
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return (f"{index.cpu_text(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, {of['system']}; "
+    return (f"{machine.text_of(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, {of['system']}; "
             f"{', '.join(of['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
             "away because other programs were busy.")
 
 
 def missing_text(results, threads):
-    """Which cases of the headline have no figures, or None."""
+    """Which cases of the headline have no figures, and why, or None."""
     missing = [case for case in headline(threads) if case.key not in results["cases"]]
     if not missing:
         return None
+    given_up = results.get("given_up", {})
+    tried = [case for case in missing if case.key in given_up]
+    texts = (("Not measured yet", [case for case in missing if case not in tried]),
+             ("Tried and given up, because other programs were busy or a peer failed", tried))
+    return "\n\n".join(f"{text}:\n\n{shapes_of(cases)}" for text, cases in texts if cases)
+
+
+def shapes_of(cases):
+    """A list with a line per operation, type and mask."""
     rows = {}
-    for case in missing:
+    for case in cases:
         rows.setdefault((case.operation, case.dtype, case.mask), []).append(case.shape)
-    lists = [f"- {operation} {dtype}, {mask}: {', '.join(shapes)}" for (operation, dtype, mask), shapes in rows.items()]
-    return "These cases found no quiet rounds on this machine yet:\n\n" + "\n".join(lists)
+    return "\n".join(f"- {operation} {dtype}, {mask}: {', '.join(shapes)}"
+                     for (operation, dtype, mask), shapes in rows.items())
 
 
 def sections_of(results):
@@ -218,7 +227,7 @@ PLOTS = {
 
 def document(results, drawn):
     """The text of the page. @param drawn  names of the files of the plots"""
-    parts = [f"# fa and its peers: {index.cpu_text(results['machine'])}",
+    parts = [f"# fa and its peers: {machine.text_of(results['machine'])}",
              "Written by benchmarks/report.py; [benchmarks/README.md](../../../benchmarks/README.md) says how it is "
              "measured and how to repeat it.",
              machine_text(results)]

@@ -26,8 +26,8 @@ KINDS = {
     "naive": Kind("naive_peer"),
     "torch": Kind("torch_peer.py", modules=("torch",)),
     "torch_mkl": Kind("torch_peer.py", modules=("torch",), unlocks_mkl=True),
-    "flex": Kind("torch_peer.py", ("flex",), modules=("torch",)),
-    "zentorch": Kind("torch_peer.py", ("zentorch",), modules=("torch", "zentorch")),
+    "flex": Kind("torch_peer.py", ("flex",), modules=("torch",), unlocks_mkl=True),
+    "zentorch": Kind("torch_peer.py", ("zentorch",), modules=("torch", "zentorch"), unlocks_mkl=True),
     "openvino": Kind("openvino_peer.py", modules=("openvino",)),
     "ggml": Kind("ggml_peer.py", modules=("libggml",)),
     "onnxruntime": Kind("onnxruntime_peer.py", modules=("onnxruntime", "onnx")),
@@ -36,6 +36,7 @@ PEERS = tuple(KINDS)
 # Not started where MKL is not locked: they would measure another peer twice.
 ONLY_UNLOCKED = ("torch_mkl",)
 LOCKED_VENDOR = "AuthenticAMD"
+PRELOAD = "LD_PRELOAD"
 
 
 class PeerError(Exception):
@@ -58,6 +59,21 @@ def command_of(name, build):
 def unlocking_library(build):
     """What makes MKL take its fast kernels, to be preloaded."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
+
+
+def is_unlocked():
+    """Whether this process began with unlocking_library preloaded."""
+    return "libmkl_unlock.so" in os.environ.get(PRELOAD, "")
+
+
+def restart_unlocked(program, build, vendor):
+    """Starts this Python program again with unlocking_library preloaded, where MKL is locked: MKL asks its question when
+    it is first used."""
+    library = unlocking_library(build)
+    if vendor == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
+        if not os.path.exists(library):
+            sys.exit(f"{program}: build the target mkl_unlock: {library} is not there")
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, PRELOAD: library})
 
 
 def why_missing(name, build, vendor):
@@ -90,7 +106,7 @@ class Peer:
         if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):
             environment |= {"OCL_ICD_FILENAMES": driver, "LD_LIBRARY_PATH": libraries}
         if KINDS[name].unlocks_mkl and vendor == LOCKED_VENDOR:
-            environment["LD_PRELOAD"] = unlocking_library(build)
+            environment[PRELOAD] = unlocking_library(build)
         self.process = subprocess.Popen(command_of(name, build), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=log, env=environment, text=True,
                                         preexec_fn=lambda: os.sched_setaffinity(0, cpus))

@@ -24,16 +24,18 @@ class FA_API Transport {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int ranks() const = 0;
 
-  /// Starts to send `bytes`, which stay as they are until Wait. Returns without waiting for the receiver.
+  /// Starts to send `bytes`, which stay as they are until Wait or Test says that they have left. Returns without
+  /// waiting for the receiver.
   /// @param tag  0..32767
   [[nodiscard]] virtual Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) = 0;
-  /// Starts to receive exactly `bytes.size()` bytes, which are there after Wait.
+  /// Starts to receive exactly `bytes.size()` bytes, which are there when Wait or Test says so.
   [[nodiscard]] virtual Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) = 0;
-  /// Returns when the message has left or arrived. Every request is waited for once, by
-  /// Wait or by Test.
+  /// Returns when the message has left or arrived. Every request is waited for once, by Wait or by Test.
   [[nodiscard]] virtual Status Wait(Request request) = 0;
   /// Without waiting: whether the message has left or arrived. If so, Test has done what Wait does, and the request is
-  /// not waited for. A transport that can only wait has the Test of this class, which waits.
+  /// not waited for. Where Wait would end with an error, because the other rank has left or after the transport's own
+  /// time-out, Test returns it too: nothing else ends a call that polls. A transport that can only wait has the Test of
+  /// this class, which waits.
   [[nodiscard]] virtual Status Test(Request request, bool* done) {
     *done = true;
     return Wait(request);

@@ -19,8 +19,7 @@ struct TaskGraph {
   std::vector<int32_t> successors;
 
   /// order[p] = task at claim position p; empty = identity. Always topological: a task stands after all its
-  /// predecessors, so running the order serially is valid,
-  /// but for gates.
+  /// predecessors, so running the order serially is valid once all gates are open.
   std::vector<int32_t> order;
 
   /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]); workers + 1 entries.

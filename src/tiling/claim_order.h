@@ -18,7 +18,7 @@ struct HeadTiles {
 };
 
 /// Fills in packs, slots, graph (tasks, edges, claim order, ranges) and kv_slots of a plan whose items are there, and
-/// `durations`, which holds the predicted time of each item, with the times of packs and gates.
+/// `durations`, which holds the predicted time of each item, with the times of packs and joins.
 void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                  std::vector<int64_t>& durations);
 

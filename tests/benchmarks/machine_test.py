@@ -25,6 +25,11 @@ class ParseTest(unittest.TestCase):
         self.assertIsNone(machine.microarchitecture({**fields, "vendor_id": "Another"}))
         self.assertIsNone(machine.microarchitecture({"processor": "0"}))
 
+    def test_cores_of_aarch64_are_named_by_implementer_and_part(self):
+        self.assertEqual(machine.microarchitecture({"CPU implementer": "0x41", "CPU part": "0xd40"}), "Neoverse V1")
+        self.assertEqual(machine.microarchitecture({"CPU implementer": "0x51", "CPU part": "0x001"}), "0x51 0x001")
+        self.assertEqual(machine.folder_of({"cpu": "aarch64", "microarchitecture": "Neoverse V1"}), "aarch64-neoverse-v1")
+
 
 class FolderTest(unittest.TestCase):
     def test_a_folder_has_the_name_of_the_cpu(self):

@@ -1,5 +1,6 @@
 """fa_peer and naive_peer answer compare.py's requests, and their results are those of plain loops. No numpy."""
 
+import argparse
 import ast
 import math
 import os
@@ -11,8 +12,9 @@ import tempfile
 import unittest
 from unittest import mock
 
+import compare
 from cases import make
-from peers.client import Peer, PeerError, unlocking_library, why_missing
+from peers.client import Peer, PeerError, restart_unlocked, unlocking_library, why_missing
 
 BUILD = os.environ["FA_BUILD"]
 
@@ -131,6 +133,28 @@ class PeersTest(unittest.TestCase):
             self.assertIsNone(why_missing("torch_mkl", BUILD, "AuthenticAMD"))
             self.assertIn("is not built", why_missing("torch_mkl", "nowhere", "AuthenticAMD"))
             self.assertIsNone(why_missing("torch", "nowhere", "AuthenticAMD"))
+
+    def test_a_program_restarts_itself_unlocked_once(self):
+        with mock.patch("os.execve") as begun:
+            restart_unlocked("models", BUILD, "GenuineIntel")
+            begun.assert_not_called()
+            restart_unlocked("models", BUILD, "AuthenticAMD")
+            environment = begun.call_args.args[2]
+            self.assertEqual(environment["LD_PRELOAD"], unlocking_library(BUILD))
+        with mock.patch("os.execve") as begun, mock.patch.dict(os.environ, environment):
+            restart_unlocked("models", BUILD, "AuthenticAMD")
+            begun.assert_not_called()
+        with self.assertRaisesRegex(SystemExit, "models: build the target mkl_unlock"):
+            restart_unlocked("models", "nowhere", "AuthenticAMD")
+
+    def test_pytorch_is_not_compared_with_mkl_locked_only(self):
+        args = argparse.Namespace(peers=["fa", "torch", "torch_mkl"], build="nowhere")
+        with mock.patch("compare.why_unusable", return_value=None), mock.patch("compare.offer_torch"), \
+                mock.patch("compare.why_missing", side_effect=lambda name, *_: "no library" if name == "torch_mkl" else None):
+            with self.assertRaisesRegex(SystemExit, "build the target mkl_unlock first"):
+                compare.leave_out_missing(args, "AuthenticAMD")
+            args.peers = ["fa", "torch", "torch_mkl"]
+            self.assertEqual(compare.leave_out_missing(args, "GenuineIntel"), {"torch_mkl": "no library"})
 
 
 if __name__ == "__main__":

@@ -105,7 +105,12 @@ class TableTest(unittest.TestCase):
 
     def test_what_is_missing_is_listed_until_all_is_there(self):
         some = collection((case_of("B"), {"fa": peer(1)}, 400))
-        self.assertIn("- forward f32, full: A, C, D, E, F, G, H\n", report.missing_text(some, 2))
+        self.assertTrue(report.missing_text(some, 2).startswith("Not measured yet:\n\n- forward f32, full: A, C, D, E, F, G, H\n"))
+        self.assertNotIn("given up", report.missing_text(some, 2))
+        some["given_up"] = {case_of("C").key: "other programs are busy"}
+        text = report.missing_text(some, 2)
+        self.assertIn("- forward f32, full: A, D, E, F, G, H\n", text)
+        self.assertTrue(text.endswith("because other programs were busy or a peer failed:\n\n- forward f32, full: C"))
         every = collection(*((case, {"fa": peer(1)}, 400) for case in cases.headline(2)))
         self.assertIsNone(report.missing_text(every, 2))
 

@@ -20,41 +20,23 @@ constexpr double kAccumulators = 24;
 #define FA_CLEAR(n) "movi v" #n ".4s, #0\n\t"
 #define FA_LOOP(X) "1:\n\t" FA_ALL(X) "subs %[n], %[n], #1\n\tb.ne 1b"
 
+/// A function that runs the loop of an instruction whose factors are `word` in every word.
+#define FA_RUN(name, instruction, word)                                              \
+  void name(int64_t iterations) {                                                    \
+    asm volatile("dup v24.4s, %w[factors]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(instruction) \
+                 : [n] "+r"(iterations)                                              \
+                 : [factors] "r"(uint32_t{word})                                     \
+                 : FA_CLOBBERS);                                                     \
+  }
+
 #define FA_FMLA(n) "fmla v" #n ".4s, v24.4s, v24.4s\n\t"
-void RunFmla(int64_t iterations) {
-  constexpr uint32_t kTiny = 0x35800000;  // 2^-20
-  asm volatile("dup v24.4s, %w[tiny]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_FMLA)
-               : [n] "+r"(iterations)
-               : [tiny] "r"(kTiny)
-               : FA_CLOBBERS);
-}
-
+FA_RUN(RunFmla, FA_FMLA, 0x35800000)                 // 2^-20
 #define FA_BFDOT(n) ".inst 0x6e58ff00 + " #n "\n\t"  // bfdot vN.4s, v24.8h, v24.8h
-void RunBfdot(int64_t iterations) {
-  constexpr uint32_t kTwoTinyBf16 = 0x2b802b80;
-  asm volatile("dup v24.4s, %w[tiny]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_BFDOT)
-               : [n] "+r"(iterations)
-               : [tiny] "r"(kTwoTinyBf16)
-               : FA_CLOBBERS);
-}
-
-#define FA_SDOT(n) ".inst 0x4e989700 + " #n "\n\t"  // sdot vN.4s, v24.16b, v24.16b; sums wrap, which costs nothing
-void RunSdot(int64_t iterations) {
-  constexpr uint32_t kFourBytes = 0x01020304;
-  asm volatile("dup v24.4s, %w[bytes]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_SDOT)
-               : [n] "+r"(iterations)
-               : [bytes] "r"(kFourBytes)
-               : FA_CLOBBERS);
-}
-
+FA_RUN(RunBfdot, FA_BFDOT, 0x2b802b80)               // twice 2^-40
+#define FA_SDOT(n) ".inst 0x4e989700 + " #n "\n\t"   // sdot vN.4s, v24.16b, v24.16b; sums wrap, which costs nothing
+FA_RUN(RunSdot, FA_SDOT, 0x01020304)
 #define FA_SMMLA(n) ".inst 0x4e98a700 + " #n "\n\t"  // smmla vN.4s, v24.16b, v24.16b
-void RunSmmla(int64_t iterations) {
-  constexpr uint32_t kFourBytes = 0x01020304;
-  asm volatile("dup v24.4s, %w[bytes]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(FA_SMMLA)
-               : [n] "+r"(iterations)
-               : [bytes] "r"(kFourBytes)
-               : FA_CLOBBERS);
-}
+FA_RUN(RunSmmla, FA_SMMLA, 0x01020304)
 
 }  // namespace
 

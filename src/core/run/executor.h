@@ -3,28 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
+#include "core/function_ref.h"
 #include "core/task_graph.h"
 #include "fa/status.h"
 
 namespace fa::core {
 
-/// A callable that runs one task: (task id, worker slot in [0, workers)). No two concurrent calls see the same slot.
-/// Non-owning, so that calling it costs one indirect call and nothing is allocated.
-class TaskFunction {
- public:
-  template <typename Callable>
-  requires(!std::is_same_v<std::remove_cv_t<Callable>, TaskFunction>)  // which is copied instead
-      explicit TaskFunction(Callable& callable)
-      : self_(&callable),
-        call_([](void* self, int32_t task, int worker) { (*static_cast<Callable*>(self))(task, worker); }) {}
-  void operator()(int32_t task, int worker) const { call_(self_, task, worker); }
-
- private:
-  void* self_;
-  void (*call_)(void*, int32_t, int);
-};
+/// Runs one task: (task id, worker slot in [0, workers)). No two concurrent calls see the same slot.
+using TaskFunction = FunctionRef<void(int32_t, int)>;
 
 /// Opens a gate of the graph that runs.
 class GateOpener {
@@ -59,6 +46,7 @@ class ArrivalGates {
 class Executor {
  public:
   virtual ~Executor() = default;
+  /// @param graph  without gates
   [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
   /// Runs a graph with gates, or one during which the calling thread has something to poll for. Tasks of closed gates
   /// have not started when the run ends with an error.

@@ -278,6 +278,7 @@ FlowExecutor::FlowExecutor(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
 FlowExecutor::~FlowExecutor() { StopFlows(flows_, allowance_); }
 
 Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) {
+  assert(graph.gates() == 0);
   if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
   GraphRun run(graph, run_task, state);
   auto walk = [&](int worker) { run.WalkToEnd(worker); };
@@ -293,9 +294,16 @@ Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byt
 
 Status FlowExecutor::RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
                                   ArrivalGates& gates) {
-  if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1 || !SchedulerStarts()) {
+  if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) {
     return Executor::RunWithGates(graph, run_task, state, gates);
   }
+  if (nodes_.size() == 1) {
+    GraphRun run(graph, run_task, state);
+    run.ExpectGates();
+    auto walk = [&](int worker) { worker == 0 ? run.WalkToEnd(worker, gates) : run.WalkToEnd(worker); };
+    if (OpenMpTeam::Run(workers_, OpenMpTeam::Body(walk))) return run.TakeStatus();
+  }
+  if (!SchedulerStarts()) return Executor::RunWithGates(graph, run_task, state, gates);
   gates_ = &gates;
   Status status = GuardedCall("thread arena", [&] {
     Start();

@@ -1,7 +1,5 @@
 #include "core/run/graph_run.h"
 
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "core/run/guarded_call.h"
@@ -27,22 +25,24 @@ Status Executor::RunWithGates(const TaskGraph& graph, TaskFunction run_task, std
 }
 
 void GraphRun::WalkToEnd(int worker) noexcept {
-  // Sequentially consistent, as the queues of ClaimState: a worker queues tasks before it stops to walk, so one that
-  // sees nobody walk and then nothing queued has missed none. (It may miss what another one frees that begins to walk
-  // meanwhile; that one will run it.)
-  do {
+  for (;;) {
+    // Sequentially consistent, as the queues of ClaimState: a worker stops to walk only when it finds the queues empty,
+    // so that after its own walk one that sees nobody walk has seen the end of every task.
     walking_.fetch_add(1, std::memory_order_seq_cst);
     Walk(worker, [](int /*queued*/) {});
     walking_.fetch_sub(1, std::memory_order_seq_cst);
     if (!claims_.has_edges()) return;  // nothing is ever queued
-    for (int looks = 0; !HasQueued() && walking_.load(std::memory_order_seq_cst) > 0; ++looks) {
-      if (looks < 500) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));  // long tasks, and no hurry
-      }
+    for (int64_t looks = 0; !HasQueued(); ++looks) {
+      if (walking_.load(std::memory_order_seq_cst) == 0) return;
+      WaitToLook(looks);
     }
-  } while (HasQueued());
+  }
+}
+
+void GraphRun::WalkToEnd(int worker, ArrivalGates& gates) noexcept {
+  WalkWithGates(worker, gates, [](int /*queued*/) {});
+  walking_.fetch_sub(1, std::memory_order_seq_cst);
+  WalkToEnd(worker);
 }
 
 }  // namespace fa::core

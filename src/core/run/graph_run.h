@@ -49,10 +49,7 @@ class GraphRun {
     try {
       int32_t task = ClaimState::kNone;
       while (!failure_.failed() && (task != ClaimState::kNone || (task = claims_.Next(worker)) != ClaimState::kNone)) {
-        run_task_(task, worker);
-        const ClaimState::Released released = claims_.Complete(task, worker);
-        if (released.queued > 0) on_queued(released.queued);
-        task = released.next;
+        task = RunTask(task, worker, on_queued);
       }
     } catch (...) {
       failure_.KeepCurrentException();
@@ -78,14 +75,11 @@ class GraphRun {
             if (opened_ != gates_) failure_.Keep(Status::Internal("a gate of the graph has stayed closed"));
             return;
           }
-          WaitToPoll(idle++);
+          WaitToLook(idle++);
           continue;
         }
         idle = 0;
-        run_task_(task, worker);
-        const ClaimState::Released released = claims_.Complete(task, worker);
-        if (released.queued > 0) on_queued(released.queued);
-        task = released.next;
+        task = RunTask(task, worker, on_queued);
       }
     } catch (...) {
       failure_.KeepCurrentException();
@@ -94,20 +88,31 @@ class GraphRun {
 
   [[nodiscard]] bool failed() const { return failure_.failed(); }
 
-  /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until no
-  /// other worker walks.
+  /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until
+  /// every task has run or the run has failed.
   void WalkToEnd(int worker) noexcept;
+  /// As WalkToEnd, on the thread that opens the gates. ExpectGates is called before any worker walks.
+  void WalkToEnd(int worker, ArrivalGates& gates) noexcept;
+  void ExpectGates() { walking_.fetch_add(1, std::memory_order_relaxed); }
 
   [[nodiscard]] bool HasQueued() const { return !failure_.failed() && claims_.HasQueued(); }
   /// Call it when every walk has ended.
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
 
  private:
-  /// Between polls of a thread without a task. After some time it sleeps: where ranks are more than cores, others need
-  /// the core to send what it waits for.
-  static void WaitToPoll(int64_t idle) {
+  /// Returns the task to run next, or kNone.
+  template <typename OnQueued>
+  int32_t RunTask(int32_t task, int worker, OnQueued&& on_queued) {
+    run_task_(task, worker);
+    const ClaimState::Released released = claims_.Complete(task, worker);
+    if (released.queued > 0) on_queued(released.queued);
+    return released.next;
+  }
+  /// Before a thread without a task polls or looks for one again. After some time it sleeps: where threads and ranks
+  /// are more than cores, others need the core for what it waits for.
+  static void WaitToLook(int64_t looks) {
     constexpr int64_t kYields = 256;
-    if (idle < kYields) return std::this_thread::yield();
+    if (looks < kYields) return std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   /// Returns how many tasks became available.
@@ -133,7 +138,7 @@ class GraphRun {
   TaskFunction run_task_;
   FirstFailure failure_;
   int32_t gates_ = 0, opened_ = 0;  ///< opened_: of the thread that polls
-  std::atomic<int> walking_{0};     ///< workers inside WalkToEnd that may still free tasks
+  std::atomic<int> walking_{0};     ///< of WalkToEnd: workers that may still free tasks
 };
 
 }  // namespace fa::core

@@ -2,8 +2,8 @@
 #define FA_CORE_OPENMP_TEAM_H_
 
 #include <string_view>
-#include <type_traits>
 
+#include "core/function_ref.h"
 #include "fa/status.h"
 
 namespace fa::core {
@@ -15,19 +15,7 @@ class OpenMpTeam {
   /// As ShareOpenMpThreads.
   [[nodiscard]] static Result<bool> Share(std::string_view runtime);
 
-  /// A callable that is called as (worker).
-  class Body {
-   public:
-    template <typename Callable>
-    requires(!std::is_same_v<std::remove_cv_t<Callable>, Body>)  // which is copied instead
-        explicit Body(Callable& callable)
-        : self_(&callable), call_([](void* self, int worker) { (*static_cast<Callable*>(self))(worker); }) {}
-    void operator()(int worker) const { call_(self_, worker); }
-
-   private:
-    void* self_;
-    void (*call_)(void*, int);
-  };
+  using Body = FunctionRef<void(int)>;  ///< called with the worker
 
   /// Calls `body`, which must not throw, on up to `workers` threads of the shared runtime, on the caller as worker 0,
   /// and returns true when all have returned. Returns false and calls nothing where no runtime is shared, where it has

@@ -90,7 +90,7 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
-  if (task >= static_cast<int64_t>(plan_.items.size())) return;  // a gate
+  if (task >= static_cast<int64_t>(plan_.items.size())) return;  // a join
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
   Tile tile{.item = item,
@@ -131,7 +131,7 @@ const tiling::BackwardItem* BackwardTile::NextOf(int32_t task) const {
   const int64_t first = graph.successor_begin[at];
   if (first == graph.successor_begin[at + 1]) return nullptr;
   const int32_t successor = graph.successors[static_cast<size_t>(first)];
-  if (successor >= std::ssize(plan_.items)) return nullptr;  // a gate
+  if (successor >= std::ssize(plan_.items)) return nullptr;  // a join
   const tiling::BackwardItem& item = plan_.items[at];
   const tiling::BackwardItem& next = plan_.items[static_cast<size_t>(successor)];
   const bool same_column = next.slot == item.slot && next.key_begin == item.key_begin;

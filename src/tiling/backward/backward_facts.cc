@@ -31,9 +31,9 @@ std::string TasksText(const AttentionProblem& problem, const BackwardPlan& plan)
   PlanText text;
   text.AddLine("tile: %lld rows x %lld keys: %s", Wide(plan.block_q), Wide(plan.block_k), plan.reason.c_str());
   AddOrder(problem, text);
-  const size_t gates = static_cast<size_t>(plan.graph.task_count) - plan.items.size();
-  text.AddLine("tasks: %lld tiles, %lld gates, %lld edges, claimed from one list", Count(plan.items.size()),
-               Count(gates), Count(plan.graph.successors.size()));
+  const size_t joins = static_cast<size_t>(plan.graph.task_count) - plan.items.size();
+  text.AddLine("tasks: %lld tiles, %lld joins, %lld edges, claimed from one list", Count(plan.items.size()),
+               Count(joins), Count(plan.graph.successors.size()));
   text.AddLine("in flight: %lld kv heads, of up to %lld rows and %lld keys each", Wide(plan.slots),
                Wide(plan.slot_rows), Wide(plan.slot_keys));
   return text.Take();

@@ -32,11 +32,11 @@ class PairOrder {
  private:
   struct Placed {
     int32_t slot = 0;
-    int32_t gate_in = kNone, gate_out = kNone;
+    int32_t join_in = kNone, join_out = kNone;
     int64_t bands_at = 0;  // where its bands stand in band_begin_
   };
 
-  // Decides the order of the bands, the slots and the gates.
+  // Decides the order of the bands, the slots and the joins.
   void TakeTurns() {
     struct Active {
       int64_t pair, next_band;
@@ -56,7 +56,7 @@ class PairOrder {
         active.push_back(turn);
       } else if (next_pair < std::ssize(pairs_)) {
         At(next_pair).slot = At(turn.pair).slot;
-        At(turn.pair).gate_out = At(next_pair).gate_in = gates_++;
+        At(turn.pair).join_out = At(next_pair).join_in = joins_++;
         active.push_back({next_pair++, 0});
       }
     }
@@ -70,7 +70,7 @@ class PairOrder {
       items += Tiles(pair).tiles.size();
     }
     plan_.items.reserve(items);
-    if (gates_ > 0) plan_.graph.order.reserve(items + static_cast<size_t>(gates_));
+    if (joins_ > 0) plan_.graph.order.reserve(items + static_cast<size_t>(joins_));
     for (const Turn turn : turns_) {
       const HeadPair& pair = pairs_[static_cast<size_t>(turn.pair)];
       Placed& placed = At(turn.pair);
@@ -83,13 +83,13 @@ class PairOrder {
         item.head += pair.head_kv * group;
         item.slot = placed.slot;
       }
-      if (gates_ == 0) continue;
-      if (turn.band == 0 && placed.gate_in != kNone) {
-        plan_.graph.order.push_back(static_cast<int32_t>(items) + placed.gate_in);
+      if (joins_ == 0) continue;
+      if (turn.band == 0 && placed.join_in != kNone) {
+        plan_.graph.order.push_back(static_cast<int32_t>(items) + placed.join_in);
       }
       for (auto id = first; id < std::ssize(plan_.items); ++id) plan_.graph.order.push_back(id);
     }
-    plan_.graph.task_count = static_cast<int32_t>(plan_.items.size()) + gates_;
+    plan_.graph.task_count = static_cast<int32_t>(plan_.items.size()) + joins_;
   }
 
   void AddEdges() {
@@ -103,22 +103,22 @@ class PairOrder {
       ++graph.predecessor_count[static_cast<size_t>(successor)];
     };
     const auto end_task = [&graph] { graph.successor_begin.push_back(std::ssize(graph.successors)); };
-    const auto gate_id = [this](int32_t gate) { return static_cast<int32_t>(plan_.items.size()) + gate; };
+    const auto join_id = [this](int32_t join) { return static_cast<int32_t>(plan_.items.size()) + join; };
 
-    std::vector<int64_t> behind_gate(static_cast<size_t>(gates_));
+    std::vector<int64_t> behind_join(static_cast<size_t>(joins_));
     for (const Turn turn : turns_) {
       const Placed& placed = At(turn.pair);
-      if (placed.gate_in != kNone) behind_gate[static_cast<size_t>(placed.gate_in)] = turn.pair;
+      if (placed.join_in != kNone) behind_join[static_cast<size_t>(placed.join_in)] = turn.pair;
       for (int64_t t = BandBegin(turn); t < BandBegin({turn.pair, turn.band + 1}); ++t) {
         const PairTile& tile = Tiles(turn.pair).tiles[static_cast<size_t>(t)];
         if (tile.next_in_column != kNone) add_edge(TaskOf(turn.pair, tile.next_in_column));
         if (tile.next_in_rows != kNone) add_edge(TaskOf(turn.pair, tile.next_in_rows));
         const bool last = tile.next_in_column == kNone && tile.next_in_rows == kNone;
-        if (last && placed.gate_out != kNone) add_edge(gate_id(placed.gate_out));
+        if (last && placed.join_out != kNone) add_edge(join_id(placed.join_out));
         end_task();
       }
     }
-    for (const int64_t pair : behind_gate) {
+    for (const int64_t pair : behind_join) {
       const std::vector<PairTile>& tiles = Tiles(pair).tiles;
       for (size_t t = 0; t < tiles.size(); ++t) {
         if (!tiles[t].waits) add_edge(TaskOf(pair, static_cast<int32_t>(t)));
@@ -146,7 +146,7 @@ class PairOrder {
   std::vector<Placed> placed_;
   std::vector<Turn> turns_;
   std::vector<int32_t> band_begin_;  // per band of each pair: its first tile's task id
-  int32_t gates_ = 0;
+  int32_t joins_ = 0;
 };
 
 }  // namespace

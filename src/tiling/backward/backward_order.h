@@ -17,7 +17,7 @@ struct HeadPair {
 };
 
 /// Fills in items, graph (order, edges, ranges) and slots. The bands of interleave.pairs pairs take turns; a finished
-/// pair makes room for the next one, which gets its slot. A gate waits for every tile of the earlier pair for which no
+/// pair makes room for the next one, which gets its slot. A join waits for every tile of the earlier pair for which no
 /// other tile of that pair waits; it then releases the first tiles of the later pair.
 void OrderPairs(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, int64_t group, int workers,
                 BackwardPlan& plan);

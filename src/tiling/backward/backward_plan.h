@@ -30,7 +30,7 @@ struct BackwardItem {
 /// direction of the columns, which follow the sequence's own shape, mask and ISA alone; block_q, slots and claims do
 /// not touch them.
 ///
-/// Task ids: tiles [0, items.size()) in claim order, then gates (no work: between the tiles of a head and the tiles
+/// Task ids: tiles [0, items.size()) in claim order, then joins (no work: between the tiles of a head and the tiles
 /// that reuse its slot).
 /// Edges: a column's tiles in order of (head, rows), so that dK and dV have one order of additions; a row group's tiles
 /// in the order of its columns, and so for dQ. Columns go in descending order when the mask cuts the first row's keys

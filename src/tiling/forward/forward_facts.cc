@@ -19,9 +19,9 @@ std::string TasksText(const AttentionProblem& problem, const ForwardPlan& plan) 
   PlanText text;
   text.AddLine("tile: %lld rows x %lld keys: %s", Wide(plan.shape.block_q), Wide(plan.shape.block_k),
                plan.shape.reason.c_str());
-  const size_t gates = static_cast<size_t>(plan.graph.task_count) - plan.items.size() - plan.packs.size();
-  text.AddLine("tasks: %lld tiles, %lld packs, %lld gates, %lld edges", Count(plan.items.size()),
-               Count(plan.packs.size()), Count(gates), Count(plan.graph.successors.size()));
+  const size_t joins = static_cast<size_t>(plan.graph.task_count) - plan.items.size() - plan.packs.size();
+  text.AddLine("tasks: %lld tiles, %lld packs, %lld joins, %lld edges", Count(plan.items.size()),
+               Count(plan.packs.size()), Count(joins), Count(plan.graph.successors.size()));
   if (plan.merges > 0) {
     text.AddLine("decode: the keys of %lld tiles are cut into %lld parts, added in their order", Wide(plan.merges),
                  Wide(plan.states));

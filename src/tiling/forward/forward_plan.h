@@ -37,7 +37,7 @@ struct PackItem {
 };
 
 /// The dense forward as plain data: a pure function of (AttentionProblem, Machine).
-/// Task ids: tiles [0, items.size()), then packs, then gates (no work: a join between packs and tiles of a head, or
+/// Task ids: tiles [0, items.size()), then packs, then joins (no work: between packs and tiles of a head, or
 /// between the tiles of a head and the packs that reuse its slot).
 struct ForwardPlan {
   TileShape shape;

@@ -33,7 +33,7 @@ int64_t ChoosePackRows(std::span<const HeadTiles> heads, int workers) {
   return workers == 1 ? kMaxPackRows : std::clamp(even_rows, kMinPackRows, kMaxPackRows);
 }
 
-// Packs, and two gates per head.
+// Packs, and two joins per head.
 double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
   double tasks = 0;
   for (const HeadTiles& head : heads) {
@@ -116,33 +116,33 @@ void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, Fo
 
 void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<int64_t>& durations) {
   const auto items = static_cast<int32_t>(plan.items.size());
-  int32_t gate = items + static_cast<int32_t>(plan.packs.size());
+  int32_t join = items + static_cast<int32_t>(plan.packs.size());
   for (PackedHead& head : packed) {
-    head.gate_in = gate++;
-    if (head.successor >= 0) head.gate_out = gate++;
+    head.join_in = join++;
+    if (head.successor >= 0) head.join_out = join++;
   }
   core::TaskGraph& graph = plan.graph;
-  graph.task_count = gate;
-  durations.resize(static_cast<size_t>(gate), 0);
-  graph.predecessor_count.assign(static_cast<size_t>(gate), 0);
-  graph.successor_begin.reserve(static_cast<size_t>(gate) + 1);
+  graph.task_count = join;
+  durations.resize(static_cast<size_t>(join), 0);
+  graph.predecessor_count.assign(static_cast<size_t>(join), 0);
+  graph.successor_begin.reserve(static_cast<size_t>(join) + 1);
   graph.successor_begin.push_back(0);
 
   const auto add_edge = [&graph](int64_t to) {
     graph.successors.push_back(static_cast<int32_t>(to));
     ++graph.predecessor_count[static_cast<size_t>(to)];
   };
-  // Tasks in ascending id, as the CSR form wants them: tiles, packs, gates.
+  // Tasks in ascending id, as the CSR form wants them: tiles, packs, joins.
   const auto end_task = [&graph] { graph.successor_begin.push_back(std::ssize(graph.successors)); };
   auto owner = packed.begin();
   for (int64_t item = 0; item < items; ++item) {
     while (owner != packed.end() && owner->item_end <= item) ++owner;
-    if (owner != packed.end() && owner->item_begin <= item && owner->gate_out >= 0) add_edge(owner->gate_out);
+    if (owner != packed.end() && owner->item_begin <= item && owner->join_out >= 0) add_edge(owner->join_out);
     end_task();
   }
   for (const PackedHead& head : packed) {
     for (int64_t pack = head.pack_begin; pack < head.pack_end; ++pack) {
-      add_edge(head.gate_in);
+      add_edge(head.join_in);
       end_task();
     }
   }
@@ -157,7 +157,7 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
     });
     for (const int64_t tile : tiles) add_edge(tile);
     end_task();
-    if (head.gate_out < 0) continue;
+    if (head.join_out < 0) continue;
     const PackedHead& next = packed[static_cast<size_t>(head.successor)];
     for (int64_t pack = next.pack_begin; pack < next.pack_end; ++pack) add_edge(items + pack);
     end_task();
@@ -177,7 +177,7 @@ void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead
     for (int64_t pack = head.pack_begin; pack < head.pack_end; ++pack) {
       graph.order.push_back(static_cast<int32_t>(items + pack));
     }
-    graph.order.push_back(head.gate_in);
+    graph.order.push_back(head.join_in);
   };
 
   graph.range_begin.push_back(0);
@@ -195,7 +195,7 @@ void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead
       const bool is_packed = next_packed != packed.end() && next_packed->item_begin == head->item_begin;
       if (is_packed && !next_packed->slot_is_free) claim_packs(*next_packed);
       claim_items(head->item_begin, std::min(head->item_end, end));
-      if (is_packed && next_packed->gate_out >= 0) graph.order.push_back(next_packed->gate_out);
+      if (is_packed && next_packed->join_out >= 0) graph.order.push_back(next_packed->join_out);
       if (is_packed) ++next_packed;
     }
     claim_items(begin, rest_end);

@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// A head whose K or V is packed: packs [pack_begin, pack_end) -> gate_in -> its tiles (-> gate_out -> the packs of
+/// A head whose K or V is packed: packs [pack_begin, pack_end) -> join_in -> its tiles (-> join_out -> the packs of
 /// packed head `successor`, which reuses the slot).
 struct PackedHead {
   int64_t head = 0;  ///< index into the HeadTiles
@@ -20,7 +20,7 @@ struct PackedHead {
   int32_t slot = 0;
   bool slot_is_free = true;  ///< from the start: no head had the slot before
   int64_t successor = -1;
-  int32_t gate_in = -1, gate_out = -1;
+  int32_t join_in = -1, join_out = -1;
 };
 
 /// Fills in plan.packs (all but the slots) and appends their predicted times to `durations`. @throws PlanTooLarge
@@ -32,7 +32,7 @@ struct PackedHead {
 /// Fills in plan.kv_slots and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 
-/// Adds gates and edges to plan.graph, and the gates' zeros to `durations`.
+/// Adds joins and edges to plan.graph, and the joins' zeros to `durations`.
 void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<int64_t>& durations);
 
 /// Turns ranges `cuts` of the tiles in `item_order` (empty = identity) into graph.order and graph.range_begin.

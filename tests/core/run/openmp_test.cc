@@ -74,12 +74,93 @@ class SharedOpenMp : public testing::Test {
 
 TEST_F(SharedOpenMp, TasksRunOnItsThreads) { EXPECT_EQ(TasksInARegion(), kThreads); }
 
+/// Runs graphs as another executor does, and counts the tasks that found themselves inside a region of OpenMP.
+class CountingRegions final : public Executor {
+ public:
+  explicit CountingRegions(Executor& executor) : executor_(executor) {}
+  Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) override {
+    auto counted = [&](int32_t task, int worker) {
+      in_a_region += omp_in_parallel() != 0 ? 1 : 0;
+      run_task(task, worker);
+    };
+    return executor_.Run(graph, TaskFunction(counted), state);
+  }
+  [[nodiscard]] int workers() const override { return executor_.workers(); }
+
+  std::atomic<int64_t> in_a_region{0};
+
+ private:
+  Executor& executor_;
+};
+
 TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
-  FlowExecutor executor(OneNode(kThreads));
+  FlowExecutor flow(OneNode(kThreads));
+  CountingRegions executor(flow);
+  int64_t tasks = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
+    // Shared again, so that no thread counts as late.
+    ASSERT_TRUE(ShareOpenMpThreads("").ok());
+    ASSERT_TRUE(*ShareOpenMpThreads(kRuntime));
     const TaskGraph graph =
         test::RandomGraph(seed, 2 + static_cast<int32_t>(seed * seed % 400), 2 + static_cast<int>(seed % 5));
     ASSERT_EQ(test::CountFaults(executor, graph), 0) << "seed " << seed;
+    tasks += graph.task_count;
+  }
+  EXPECT_EQ(executor.in_a_region.load(), tasks);
+}
+
+/// One gate, opened at the second poll after `first` has run.
+class OpensAfter final : public ArrivalGates {
+ public:
+  explicit OpensAfter(const std::atomic<bool>& first) : first_(first) {}
+  Status Poll(GateOpener& opener) override {
+    polled_elsewhere += omp_get_thread_num() != 0 ? 1 : 0;
+    if (!done_ && first_.load() && ++polls_ == 2) {
+      opener.Open(0);
+      done_ = true;
+    }
+    return Status::Ok();
+  }
+  [[nodiscard]] bool done() const override { return done_; }
+
+  int polled_elsewhere = 0;
+
+ private:
+  const std::atomic<bool>& first_;
+  int polls_ = 0;
+  bool done_ = false;
+};
+
+TEST_F(SharedOpenMp, TasksBehindGatesRunOnAllItsThreads) {
+  // Task 0 runs at once; 1, 2 and 3 wait for the gate, and then for each other: nobody has left meanwhile.
+  TaskGraph graph = test::FlatGraph(1 + kThreads, kThreads);
+  graph.predecessor_count = {0, 1, 1, 1};
+  graph.successor_begin = {0, 0, 0, 0, 0};
+  graph.gate_begin = {0, kThreads};
+  graph.gate_tasks = {1, 2, 3};
+  const test::StateMemory state(graph);
+  FlowExecutor executor(OneNode(kThreads));
+  for (int run = 0; run < 20; ++run) {
+    ASSERT_TRUE(ShareOpenMpThreads("").ok());
+    ASSERT_TRUE(*ShareOpenMpThreads(kRuntime));
+    std::atomic<bool> first{false};
+    std::atomic<int> inside{0}, in_a_region{0};
+    auto task = [&](int32_t id, int) {
+      in_a_region += omp_in_parallel() != 0 ? 1 : 0;
+      if (id == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        first = true;
+        return;
+      }
+      ++inside;
+      while (inside.load() < kThreads) std::this_thread::yield();
+    };
+    OpensAfter gates(first);
+    const Status status = executor.RunWithGates(graph, TaskFunction(task), state.get(), gates);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(inside.load(), kThreads);
+    EXPECT_EQ(in_a_region.load(), 1 + kThreads);
+    EXPECT_EQ(gates.polled_elsewhere, 0);
   }
 }
 

@@ -30,8 +30,8 @@ TEST(BackwardFacts, SaysWhatRunsAndWhy) {
   EXPECT_THAT(text, HasSubstr("kernels (avx512): f32_8x32\n"));
   EXPECT_THAT(text, HasSubstr("tile: 128 rows x 128 keys: K, V, dK and dV of 128 keys"));
   EXPECT_THAT(text, HasSubstr("384 KiB of L2; bands of 1 columns of 2 heads at once for 2 workers\n"));
-  // A causal head of 8 x 8 blocks has 36 tiles, the short one 1; the two pairs of a slot are ordered by a gate.
-  EXPECT_THAT(text, HasSubstr("tasks: 296 tiles, 2 gates, "));
+  // A causal head of 8 x 8 blocks has 36 tiles, the short one 1; the two pairs of a slot are ordered by a join.
+  EXPECT_THAT(text, HasSubstr("tasks: 296 tiles, 2 joins, "));
   EXPECT_THAT(text, HasSubstr("in flight: 2 kv heads, of up to 4096 rows and 1024 keys each\n"));
   EXPECT_THAT(text, HasSubstr("% of unmasked"));
   EXPECT_THAT(text, HasSubstr("workspace: 3.0 MiB\n  dq: 3.0 MiB at 0\n"));

@@ -61,12 +61,12 @@ class SlotWatch {
 
 TEST(BackwardOrder, ASlotBelongsToOnePairAtATimeInAnyOrderTheEdgesAllow) {
   std::mt19937_64 random(37);
-  int64_t gates = 0;
+  int64_t joins = 0;
   for (uint64_t n = 0; n < 200; ++n) {
     const AttentionProblem problem = RandomProblem(random);
     const BackwardPlan plan = MakeBackwardPlan(problem, MakeMachine(1 + static_cast<int>(n % 5)));
     SCOPED_TRACE(Text(problem));
-    gates += plan.graph.task_count - std::ssize(plan.items);
+    joins += plan.graph.task_count - std::ssize(plan.items);
     for (uint64_t seed = 0; seed < 5; ++seed) {
       SlotWatch watch(plan);
       ASSERT_TRUE(test::ShuffledExecutor(seed).Run(plan.graph, core::TaskFunction(watch), nullptr).ok());
@@ -76,7 +76,7 @@ TEST(BackwardOrder, ASlotBelongsToOnePairAtATimeInAnyOrderTheEdgesAllow) {
     ASSERT_TRUE(core::RunInOrder(plan.graph, core::TaskFunction(watch)).ok());
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(gates, 1000);
+  EXPECT_GT(joins, 1000);
 }
 
 TEST(BackwardOrder, PairsGoOneByOneWhereTheProblemAsksForIt) {

@@ -29,7 +29,7 @@ TEST(ForwardFacts, SaysWhatRunsAndWhy) {
   EXPECT_THAT(text, HasSubstr("forward, f32: 2 sequences, sq 7..1024, sk 100..1024, 8 heads (2 of k and v), d 128"));
   EXPECT_THAT(text, HasSubstr("kernels (avx512): score_8x32, product_8x32\n"));
   EXPECT_THAT(text, HasSubstr("tile: 128 rows x 256 keys: K and V of 256 keys"));
-  EXPECT_THAT(text, HasSubstr("tasks: 66 tiles, 0 packs, 0 gates, 0 edges\n"));
+  EXPECT_THAT(text, HasSubstr("tasks: 66 tiles, 0 packs, 0 joins, 0 edges\n"));
   EXPECT_THAT(text, HasSubstr("k and v: read where they are\n"));
   EXPECT_THAT(text, HasSubstr("% of unmasked"));
   EXPECT_THAT(text, HasSubstr("workspace: 3.0 MiB\n  scratch: 3.0 MiB at 0\n"));
@@ -45,7 +45,7 @@ TEST(ForwardFacts, SaysWhereKeysAreCut) {
 TEST(ForwardFacts, SaysWhatIsPacked) {
   const std::string text =
       Describe(MakeProblem({.lengths = {{1024, 1000}}, .heads = 3, .heads_kv = 3, .dense = false}), MakeMachine(1));
-  EXPECT_THAT(text, HasSubstr("tasks: 24 tiles, 3 packs, 5 gates, "));
+  EXPECT_THAT(text, HasSubstr("tasks: 24 tiles, 3 packs, 5 joins, "));
   EXPECT_THAT(text, HasSubstr("k and v: both packed to f32 once per head, 1 slots of 1000 rows\n"));
 }
 

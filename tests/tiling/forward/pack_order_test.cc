@@ -189,7 +189,7 @@ TEST(PackOrder, OneWorkerPacksManyHeadsIntoOneSlot) {
 TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   const ForwardPlan plan = MakeForwardPlan(PackedProblem({{1024, 1024}}, 5), MakeMachine(4));
   EXPECT_EQ(plan.kv_slots, 5);
-  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one gate per head
+  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one join per head
 }
 
 // The walk of the ranges alone, without waiting for another worker's slot: efficiency near the balance of the loads.
