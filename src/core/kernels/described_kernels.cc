@@ -111,6 +111,13 @@ constexpr StripKernels kInPlace[] = {
 constexpr StripKernels kFewRows[] = {
 #include "core/kernels/levels/kernels.inc"
 };
+#undef FA_FEW_ROW_KERNELS
+#define FA_FEW_ROW_KERNELS(level, rows)
+#define FA_FEW_PAIR_KERNELS(level, rows) FewRows(FA_FEW_ROW_NAME(level, rows), kIsa_##level, rows),
+constexpr StripKernels kFewPairs[] = {
+#include "core/kernels/levels/kernels.inc"
+};
+#undef FA_FEW_PAIR_KERNELS
 #define FA_INT8_KERNELS(level, rows, width, vectors) \
   Int8Strip(FA_STRIP_NAME(level, i8, rows, width), kIsa_##level, width),
 constexpr Int8Kernels kInt8[] = {
@@ -145,8 +152,6 @@ const RowKernels& RowsOf(Isa isa) {
   return Includes(isa, Isa::kAvx2) ? kRowsOfLanes<8> : kRowsOfLanes<4>;
 }
 
-constexpr int kMostFewRows = 4;  // lines of kernels.inc per level
-
 /// A level's table of f32 strips and of few rows.
 struct F32Table {
   explicit F32Table(Isa isa) {
@@ -171,12 +176,27 @@ KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
 KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
-/// The same on a level that reads the keys of few heads in place.
-KernelTable InPlaceTable(Isa isa, const KernelTable& f32) {
-  KernelTable table = PairTable(isa, f32);
-  table.heads_in_place = &LinesOf<StripKernels>(kInPlace, isa).first[table.strip_count - 1];
-  return table;
-}
+/// The same on a level that reads the keys of few heads in place, and whose few rows attend.
+struct InPlaceTable {
+  InPlaceTable(Isa isa, const KernelTable& f32) : table(PairTable(isa, f32)) {
+    table.heads_in_place = &LinesOf<StripKernels>(kInPlace, isa).first[table.strip_count - 1];
+    const Lines<StripKernels> pairs = LinesOf<StripKernels>(kFewPairs, isa);
+    std::copy_n(f32.few, f32.few_count, few);
+    for (StripKernels& kernels : std::span(few, static_cast<size_t>(f32.few_count))) {
+      for (const StripKernels& own : std::span(pairs.first, static_cast<size_t>(pairs.count))) {
+        if (own.rows != kernels.rows) continue;
+        kernels.name = own.name;
+        kernels.isa = own.isa;
+      }
+    }
+    table.few = few;
+  }
+  InPlaceTable(const InPlaceTable&) = delete;
+  InPlaceTable& operator=(const InPlaceTable&) = delete;
+
+  StripKernels few[kMostFewRows] = {};
+  KernelTable table;
+};
 /// The strips of the tile unit.
 KernelTable TileTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, kRowsOfLanes<16, kMostPairGroup>); }
 
@@ -196,14 +216,14 @@ constexpr IndexerKernels Indexer(const char* name, Isa isa) {
 
 const KernelTable& DescribedKernels(Isa isa, DType dtype) {
   static const F32Table portable(Isa::kPortable), avx2(Isa::kAvx2), avx512(Isa::kAvx512), neon(Isa::kNeon);
-  static const KernelTable avx512_bf16 = InPlaceTable(Isa::kAvx512Bf16, avx512.table),
-                           avx512_amx = TileTable(Isa::kAvx512Amx, avx512.table),
+  static const InPlaceTable avx512_bf16(Isa::kAvx512Bf16, avx512.table);
+  static const KernelTable avx512_amx = TileTable(Isa::kAvx512Amx, avx512.table),
                            amx_emulated = TileTable(Isa::kAmxEmulated, portable.table),
                            neon_bf16 = PairTable(Isa::kNeonBf16, neon.table);
   const bool bf16 = dtype == DType::kBF16;
   if (bf16 && Includes(isa, Isa::kAvx512Amx)) return avx512_amx;
   if (bf16 && isa == Isa::kAmxEmulated) return amx_emulated;
-  if (Includes(isa, Isa::kAvx512)) return bf16 && Includes(isa, Isa::kAvx512Bf16) ? avx512_bf16 : avx512.table;
+  if (Includes(isa, Isa::kAvx512)) return bf16 && Includes(isa, Isa::kAvx512Bf16) ? avx512_bf16.table : avx512.table;
   if (Includes(isa, Isa::kAvx2)) return avx2.table;
   if (Includes(isa, Isa::kNeon)) return bf16 && Includes(isa, Isa::kNeonBf16) ? neon_bf16 : neon.table;
   return portable.table;

@@ -102,6 +102,24 @@ struct ProductArgs {
   float* o = nullptr;
 };
 
+/// What `attend` of few rows takes: rows of bf16.
+struct AttendArgs {
+  /// Heads have a multiple of kColumns columns, at most kMostColumns.
+  static constexpr int64_t kColumns = 32, kMostColumns = 256;
+  [[nodiscard]] static constexpr bool Fits(int64_t columns) {
+    return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
+  }
+
+  RowBlock k, v;  ///< both by address and fetched ahead, or neither
+  int64_t keys = 0;
+  const float* panel = nullptr;  ///< as pack_queries leaves it, of bf16 rows
+  int64_t d = 0, dv = 0;
+  float factor = 0;
+  float *row_max = nullptr, *row_sum = nullptr;
+  float* o = nullptr;
+  bool started = false;  ///< else o starts at 0
+};
+
 /// Kernels of one strip width on one level: one line of kernels.inc.
 struct StripKernels {
   const char* name;  ///< states the facts: "f32_8x32_avx512"
@@ -186,6 +204,10 @@ struct StripKernels {
   /// so that no time passes in which nothing is read. Both have the bits they have alone.
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
+
+  /// Few rows only, else null: scores, online softmax and product of keys that every row sees and no pass changes, in
+  /// steps of its own. Probabilities are rounded to bf16 as those of strips of pairs.
+  void (*attend)(const AttendArgs& args) = nullptr;
 
   /// Strips whose products leave the vector units free, else null: a product, softmax_pairs and scores, any of them
   /// null, of three different tiles in one loop. Each has the bits it has alone.
@@ -277,6 +299,8 @@ struct RowKernels {
     return rows;
   }
 };
+
+inline constexpr int kMostFewRows = 4;  ///< lines of kernels.inc per level
 
 /// The kernels of a level: strips from wide to narrow, and kernels of few rows from few to more.
 struct KernelTable {

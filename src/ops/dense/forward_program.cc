@@ -13,6 +13,17 @@
 namespace fa::ops {
 namespace {
 
+/// A decode's rows lie in pages, which cannot be paired: its strips multiply f32. Few rows are those of its type, as in
+/// the forward.
+core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
+  const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
+  if (!bound.decode) return own;
+  core::kernels::KernelTable table = KernelsOf(context, DType::kF32);
+  table.few = own.few;
+  table.few_count = own.few_count;
+  return table;
+}
+
 /// Records in the problem what the kernels read in place: pairs of bf16 along the head lie in every row of K; pairs of
 /// keys are packed.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
@@ -27,7 +38,7 @@ BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bo
 
 ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAttention bound)
     : op_(op),
-      table_(KernelsOf(context, bound.decode ? DType::kF32 : bound.problem.dtype)),
+      table_(TableOf(context, bound)),
       bound_(ReadBy(table_, std::move(bound))),
       machine_(MachineOf(context, table_)),
       plan_(tiling::MakeForwardPlan(bound_.problem, machine_)) {

@@ -38,7 +38,7 @@ class ForwardProgram {
   [[nodiscard]] size_t ArrivalBytes() const { return static_cast<size_t>(plan_.merges) * sizeof(int32_t); }
 
   const char* op_;
-  const core::kernels::KernelTable& table_;
+  core::kernels::KernelTable table_;
   BoundAttention bound_;
   tiling::Machine machine_;
   tiling::ForwardPlan plan_;

@@ -91,9 +91,19 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   const bool in_flight = strips[0].kernels->overlapped != nullptr && !strips_.score_tile().passes().has_dropout();
   assert(!in_flight || tiling::OverlapsSoftmax(table_.isa));
   BlocksInFlight flight;
-  for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
-    const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
-                         std::min(begin + block_k, item.keys.end)};
+  Interval keys = item.keys;
+  if (count == 1) {
+    RunningStrip& strip = strips[0];
+    for (const int64_t end = strips_.AttendedEnd(strip, keys); keys.begin < end;) {
+      const Interval run{keys.begin, std::min(keys.begin + ForwardStrips::kAttendKeys, end)};
+      const Interval block{run.begin, std::min(run.begin + block_k, run.end)};
+      strips_.Attend(strip, run, panels_.Block(item, block, *strip.kernels, scratch));
+      keys.begin = run.end;
+    }
+  }
+  const int64_t first = keys.empty() ? keys.end : keys.begin / block_k * block_k;
+  for (int64_t begin = first; begin < keys.end; begin += block_k) {
+    const Interval block{std::max(begin, keys.begin / kKeyStep * kKeyStep), std::min(begin + block_k, keys.end)};
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
       if (in_flight) {

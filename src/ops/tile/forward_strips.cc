@@ -1,6 +1,7 @@
 #include "ops/tile/forward_strips.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 namespace fa::ops {
 namespace {
 
+using core::kernels::AttendArgs;
 using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
@@ -19,6 +21,18 @@ using tiling::Interval;
 /// Writes a statistic that the call may not have.
 void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, int64_t row, float value) {
   if (to.data != nullptr) to.Write(b, n, row, value);
+}
+
+/// Addresses of rows in pages, one page at a time; past the last of `rows` rows its own.
+void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const void** to) {
+  const int64_t row_bytes = pages.stride * static_cast<int64_t>(SizeOf(pages.dtype));
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t first = std::min(key, rows - 1);
+    const int64_t end = key < rows ? std::min(keys.end, pages.RunEnd(first, rows, 0)) : keys.end;
+    const std::byte* at = pages.At(first);
+    const int64_t step = key < rows ? row_bytes : 0;
+    for (; key < end; ++key, at += step) *to++ = at;
+  }
 }
 
 }  // namespace
@@ -92,6 +106,45 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
     if (pairs) kernels.pair_keys(s, keys.size(), s);
   }
   Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha.data() : nullptr);
+  strip.started = true;
+}
+
+int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) const {
+  const ScorePasses& passes = score_tile_.passes();
+  const bool attends = strip.kernels->attend != nullptr && problem_.d_rope == 0 && AttendArgs::Fits(problem_.d) &&
+                       AttendArgs::Fits(problem_.dv) && rows_.k.view.rows.dtype == DType::kBF16 &&
+                       rows_.v.view.rows.dtype == DType::kBF16 && !passes.changes_scores() &&
+                       !passes.inputs().has_dense_mask() && !passes.has_dropout();
+  if (!attends || strip.full.begin > keys.begin || strip.full.end <= keys.begin) return keys.begin;
+  return strip.full.end >= keys.end ? keys.end : std::max(strip.full.end / kKeyStep * kKeyStep, keys.begin);
+}
+
+void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& rows) const {
+  assert(!keys.empty() && keys.size() <= kAttendKeys && rows.k_pages.paged() == rows.v_pages.paged());
+  AttendArgs args{.k = rows.K(keys.begin),
+                  .v = rows.V(keys.begin),
+                  .keys = keys.size(),
+                  .panel = strip.panel,
+                  .d = problem_.d,
+                  .dv = problem_.dv,
+                  .factor = score_tile_.passes().scale().exp2_factor,
+                  .row_max = strip.row_max,
+                  .row_sum = strip.row_sum,
+                  .o = strip.state,
+                  .started = strip.started};
+  assert(args.k.dtype == DType::kBF16 && args.v.dtype == DType::kBF16);
+  // Rows in pages by address: their runs would end the kernel's steps.
+  constexpr int64_t kFetchAhead = 32;
+  std::array<const void*, kAttendKeys + kFetchAhead> k, v;
+  if (rows.k_pages.paged()) {
+    const Interval listed{keys.begin, keys.end + kFetchAhead};
+    ListRows(rows.k_pages, listed, rows.end, k.data());
+    ListRows(rows.v_pages, listed, rows.end, v.data());
+    args.k.fetch_ahead = args.v.fetch_ahead = kFetchAhead;
+    args.k.rows = k.data();
+    args.v.rows = v.data();
+  }
+  strip.kernels->attend(args);
   strip.started = true;
 }
 

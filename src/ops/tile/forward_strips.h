@@ -88,6 +88,13 @@ class ForwardStrips {
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
+  /// Where keys from keys.begin on end that the strip's kernels may attend to: all rows see them and no pass changes
+  /// their scores. keys.begin: there are none. It follows from the sequence and the call, not from where rows lie.
+  [[nodiscard]] int64_t AttendedEnd(const RunningStrip& strip, tiling::Interval keys) const;
+  /// Keys of one call of attend, which orders O anew: a part of a decode.
+  static constexpr int64_t kAttendKeys = 512;
+  /// VisitBlock by the kernels' attend, for at most kAttendKeys such keys.
+  void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows) const;
   /// The same for kernels that have scores_beside: the product of the block before runs in one loop with these scores,
   /// the product of these scores is left waiting. For at most half a tile's keys whose values lie in one run, without
   /// masks and dropout.

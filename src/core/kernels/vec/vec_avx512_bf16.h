@@ -58,3 +58,58 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
   const I high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, upper));
   return AsF(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
+
+/// 32 elements of which the first 16 are x and the others y, rounded to nearest even.
+FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) {
+  _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));
+}
+/// Words of lower[i], upper[i] for i < 32, of every eight the first four in one vector and the others in the other: one
+/// operation each, on a unit that does not multiply. upper null: 0.
+FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first, F& second) {
+  const I low = _mm512_loadu_si512(lower);
+  const I high = upper == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(upper);
+  first = AsF(_mm512_unpacklo_epi16(low, high));
+  second = AsF(_mm512_unpackhi_epi16(low, high));
+}
+/// 32 floats in order, as UnpackRows orders columns.
+FA_INLINE void ToUnpackedOrder(F& a, F& b) {
+  const F first = _mm512_shuffle_f32x4(a, b, 0x88);
+  b = _mm512_shuffle_f32x4(a, b, 0xdd);
+  a = first;
+}
+/// Undoes ToUnpackedOrder.
+FA_INLINE void FromUnpackedOrder(F& a, F& b) {
+  const F low = _mm512_shuffle_f32x4(a, b, 0x44), high = _mm512_shuffle_f32x4(a, b, 0xee);
+  a = _mm512_shuffle_f32x4(low, low, 0xd8);
+  b = _mm512_shuffle_f32x4(high, high, 0xd8);
+}
+
+// Vectors of 16 / R keys by R rows, R 4 or 8.
+
+/// Lane i = lane i % R of x.
+template <int R>
+FA_INLINE F RepeatLanes(F x) {
+  static_assert(R == 4 || R == 8);
+  return _mm512_shuffle_f32x4(x, x, R == 4 ? 0x00 : 0x44);
+}
+/// Lane i = the largest of the lanes of its row.
+template <int R>
+FA_INLINE F MaxOfGroups(F x) {
+  static_assert(R == 4 || R == 8);
+  x = Max(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+  return R == 8 ? x : Max(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+}
+template <int R>
+FA_INLINE F SumOfGroups(F x) {
+  static_assert(R == 4 || R == 8);
+  x = Add(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+  return R == 8 ? x : Add(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+}
+/// The keys of a and then those of b become their even and their odd ones.
+template <int R>
+FA_INLINE void SplitKeys(F& a, F& b) {
+  static_assert(R == 4 || R == 8);
+  const F even = _mm512_shuffle_f32x4(a, b, R == 4 ? 0x88 : 0x44);
+  b = _mm512_shuffle_f32x4(a, b, R == 4 ? 0xdd : 0xee);
+  a = even;
+}
