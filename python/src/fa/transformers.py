@@ -22,10 +22,12 @@ from ._model import pages as _model_pages
 from ._model.masks import mask_of_model
 from ._model.ops import ModelCall, model_attention, rows_of_sequences
 from ._torch.dropout import new_state
+from ._torch.shapes import keys_side_by_side
 
 __all__ = ["NAME", "attention_forward", "mask_of_model"]
 
 NAME = "fa"
+_COPY = "_fa_keys_side_by_side"
 _logger = logging.get_logger("transformers.fa")
 
 
@@ -92,7 +94,7 @@ def attention_forward(
     else:
         bias = _bias(attention_mask, query, key)
     if position_bias is not None:
-        position_bias = _bias(position_bias, query, key)
+        position_bias = _position_bias(position_bias, query, key)
         bias = position_bias if bias is None else bias + position_bias
     call = ModelCall(
         rows=rows,
@@ -117,6 +119,21 @@ def _bias(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """The mask of the keys that there are, in a type that the operator takes together with the query's."""
     bias = bias[..., : key.shape[2]]
     return bias if bias.dtype in (query.dtype, torch.float32) else bias.to(query.dtype)
+
+
+def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """As _bias, with keys side by side. Layers share one tensor, so a copy is kept with it; not where gradients are recorded,
+    since checkpoints compute layers again one by one."""
+    bias = _bias(position_bias, query, key)
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
+        return keys_side_by_side(bias)
+    copied = getattr(position_bias, _COPY, None)
+    of = (position_bias._version, bias.shape, bias.dtype)
+    if copied is None or copied[0] != of:
+        copied = of, keys_side_by_side(bias)
+        if copied[1] is not bias:
+            setattr(position_bias, _COPY, copied)
+    return copied[1]
 
 
 def _of_batch(mask: Tensor | None, query: Tensor) -> Tensor | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hf_models import DECODERS, OTHERS, model_of, tokens, with_attention
 from torch import Tensor
 
+import fa.transformers
 from fa._model.ops import ModelCall, attention_of_layer, model_attention, rows_inside
+from fa._torch.shapes import keys_side_by_side
 
 LENGTH = 21
 PADDINGS = {
@@ -161,3 +164,40 @@ def test_rows_of_another_shape_are_refused_by_name():
     rows = torch.zeros(2, 1, 6, 2, dtype=torch.int32)
     with pytest.raises(ValueError, match=r"attention_mask.shape=\[2, 1, 6, 2\], want \[2, 1, 7, 2\]"):
         model_attention(q, q, q, ModelCall(rows=rows))
+
+
+def test_layers_share_one_copy_of_a_bias_with_heads_side_by_side(monkeypatch):
+    copies = []
+
+    def counting(bias):
+        copies.append(bias)
+        return keys_side_by_side(bias)
+
+    monkeypatch.setattr(fa.transformers, "keys_side_by_side", counting)
+    generator = torch.Generator().manual_seed(5)
+    q, k, v = (torch.randn(1, 4, LENGTH, 16, generator=generator) for _ in range(3))
+    bias = torch.randn(1, LENGTH, LENGTH, 4, generator=generator).permute(0, 3, 1, 2)
+
+    def out_of(bias, keys=LENGTH):
+        module = SimpleNamespace(is_causal=False, layer_idx=0)
+        return fa.transformers.attention_forward(module, q, k[:, :, :keys], v[:, :, :keys], None, position_bias=bias)[0]
+
+    with torch.no_grad():
+        first, again = out_of(bias), out_of(bias)
+        assert len(copies) == 1
+        assert torch.equal(first, again)
+        assert torch.equal(first, out_of(bias.contiguous()))
+        assert torch.equal(out_of(bias, 5), out_of(bias[..., :5].contiguous(), 5))
+        bias += 1.0 + torch.arange(LENGTH)  # the copy is not used any more
+        assert torch.equal(out_of(bias), out_of(bias.contiguous()))
+    with torch.inference_mode():
+        inside = bias.clone(memory_format=torch.preserve_format)
+        out_of(inside)
+        inside.zero_()
+        assert torch.equal(out_of(inside), out_of(torch.zeros(1, 4, LENGTH, LENGTH)))
+    leaf = bias.detach().requires_grad_()
+    before = len(copies)
+    (out_of(leaf).sum() + out_of(leaf).square().sum()).backward()
+    assert len(copies) == before + 2
+    assert leaf.grad.isfinite().all()
+    assert leaf.grad.abs().sum() > 0

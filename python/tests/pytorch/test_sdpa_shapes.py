@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from reference import assert_within, summed_to, tolerances
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fa._torch.shapes import keys_side_by_side
 from fa.torch import scaled_dot_product_attention
 
 L, S, E, EV = 5, 6, 8, 4
@@ -149,6 +150,17 @@ def test_strides_of_every_order(order):
         return t.permute(*order, 3).contiguous().permute(*inverse, 3)
 
     assert_as_torch(*(shuffled(t) for t in tensors(((2, 4), (2, 4), (2, 4)))))
+
+
+def test_biases_with_heads_side_by_side():
+    heads_last = torch.randn(2, L, S, 4).permute(0, 3, 1, 2)
+    for bias in (heads_last, heads_last[:1], heads_last[:1].expand(2, -1, -1, -1)):
+        assert_as_torch(*tensors(((2, 4),) * 3), bias)
+    copy = keys_side_by_side(heads_last[:1].expand(2, -1, -1, -1))
+    assert copy.stride() == (0, L * S, S, 1)
+    assert torch.equal(copy[1], heads_last[0])
+    for bias in (copy, copy[..., :3], copy.expand(2, 4, L, S), torch.zeros(L, 1).expand(L, S), heads_last[..., :1]):
+        assert keys_side_by_side(bias) is bias
 
 
 def test_expanded_inputs():

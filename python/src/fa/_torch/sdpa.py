@@ -18,6 +18,7 @@ from .shapes import (
     broadcast_attention,
     check_types,
     inverted,
+    keys_side_by_side,
     no_elements,
     own_arguments,
 )
@@ -51,7 +52,7 @@ def attend(
     dense_mask = pse = None
     if attn_mask is not None:
         mask = as_bnls(attn_mask, shapes)
-        dense_mask, pse = (inverted(mask), None) if mask.dtype == torch.bool else (None, mask)
+        dense_mask, pse = (inverted(mask), None) if mask.dtype == torch.bool else (None, keys_side_by_side(mask))
     query = as_bnsd(query, shapes, shapes.heads)
     key, value = as_bnsd(key, shapes, shapes.heads_kv), as_bnsd(value, shapes, shapes.heads_kv)
     try:

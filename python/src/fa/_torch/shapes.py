@@ -49,6 +49,17 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
             raise ValueError(f"invalid argument: {name}.device={tensor.device}, want cpu")
 
 
+def keys_side_by_side(bias: Tensor) -> Tensor:
+    """The bias, copied if its last dimension is not contiguous: of T5's, whose heads lie side by side, every head would read
+    every cache line. Expanded dimensions stay expanded, unless each element has a gradient of its own."""
+    if bias.stride(-1) <= 1 or bias.shape[-1] == 1:
+        return bias
+    if bias.requires_grad:
+        return bias.contiguous()
+    once = bias[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in bias.stride())]
+    return once.contiguous().expand(bias.shape)
+
+
 def _listed(types) -> str:
     *others, last = map(str, types)
     return f"{', '.join(others)} or {last}"
