@@ -13,6 +13,7 @@
 #include "tiling/backward/backward_interleave.h"
 #include "tiling/backward/backward_shape.h"
 #include "tiling/backward/backward_tiles.h"
+#include "tiling/forward/row_cut.h"
 #include "tiling/plan_limits.h"
 
 namespace fa::ops {
@@ -29,10 +30,6 @@ GradChain::GradChain(const Context& context, BoundAttentionGrad part, const std:
       graph_(MakeGraph(parts, whole, first_sequence, rank)),
       copied_keys_(table_.rows->PairedRows(graph_.copied_keys)) {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
-  for (const tiling::Sequence& sequence : problem.sequences) {
-    flops_ += BackwardFlopsPerPair(problem) * static_cast<double>(problem.heads) *
-              static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq}));
-  }
   for (int64_t s = 0; s < std::ssize(whole) - first_sequence; ++s) {
     key_offset_.push_back(whole[static_cast<size_t>(first_sequence + s)].k_offset);
   }
@@ -62,6 +59,8 @@ tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const
   const int64_t most_rows =
       tiling::TileRowsOfBlocks(rows, core::CeilDiv(keys, shape.block_k), ColumnsAtOnce(machine), schedule_->few_chunks);
   tiling::BackwardPlan layout;
+  layout.reason = shape.reason;
+  layout.slot_keys = core::RoundUp(keys, shape.block_k);
   layout.block_q = std::min(shape.block_q, core::RoundUp(most_rows, int64_t{machine.strip_rows}));
   layout.block_k = shape.block_k;
   layout.slots = problem.heads_kv;
@@ -99,9 +98,25 @@ tiling::ChainGraph GradChain::MakeGraph(const std::vector<tiling::RowPart>& part
                                                          .copies_keys = buffers_.copies_k() || buffers_.copies_v(),
                                                          .workers = machine_.workers,
                                                          .rank = rank});
+  graph.plan.reason = layout_.reason;
   graph.plan.slots = layout_.slots;
   graph.plan.slot_rows = layout_.slot_rows;
+  graph.plan.slot_keys = layout_.slot_keys;
+  AddFlops(graph.plan);
   return graph;
+}
+
+void GradChain::AddFlops(tiling::BackwardPlan& plan) const {
+  const tiling::AttentionProblem& problem = bound_.forward.problem;
+  const double of_pair = BackwardFlopsPerPair(problem);
+  for (const tiling::Sequence& sequence : problem.sequences) {
+    const double of_heads = of_pair * static_cast<double>(problem.heads);
+    plan.flops += of_heads * static_cast<double>(tiling::OwnRule(sequence).KeptPairs({0, sequence.sq}));
+    plan.flops_full += of_heads * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
+  }
+  int64_t groups = 0;
+  for (const tiling::BackwardItem& item : plan.items) groups += item.cost;
+  plan.flops_visited += of_pair * static_cast<double>(groups * machine_.strip_rows * tiling::kKeyStep);
 }
 
 tiling::PlanFacts GradChain::Facts() const {

@@ -38,7 +38,6 @@ class GradChain {
   [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
-  [[nodiscard]] double flops() const { return flops_; }
 
   /// Bytes of all sums of the unit; they stay as they are until FinishSends.
   [[nodiscard]] size_t SumBytes() const;
@@ -67,6 +66,8 @@ class GradChain {
   [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
                                              const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                                              int rank) const;
+  /// Of the rank's tiles; whole strips count as visited.
+  void AddFlops(tiling::BackwardPlan& plan) const;
   /// Of a kv head, so that every worker has one.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
   [[nodiscard]] TravellingSums SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const;
@@ -94,7 +95,6 @@ class GradChain {
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
   tiling::ChainGraph graph_;
-  double flops_ = 0;
   int64_t copied_keys_ = 0;  ///< of the largest chunk, as the kernels pair them
   size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
 };

@@ -22,6 +22,7 @@ namespace {
 using Cut = SequenceShards::Cut;
 using Strategy = SequenceShards::Strategy;
 using testing::HasSubstr;
+using testing::Not;
 
 SequenceShards ShardsOf(const BackwardCase& c, Cut cut, Strategy strategy) {
   return {.cut = cut,
@@ -602,30 +603,40 @@ TEST_P(RankedBackward, PlansRunManyTimesWithAnyNumberOfThreads) {
   const BackwardCase c = LongCase(DType::kBF16, 3);
   const BackwardProblem problem(c);
   const BackwardOutputs want = OutputsOf(problem, ContextOf(GetParam(), 2));
-  SequenceShards shards = ShardsOf(c, Cut::kZigzag, Strategy::kAuto);
-  shards.heads_in_flight = 2;
-  problem.ForgetOutputs();
-  ThreadRanks all(2);
-  std::vector<std::string> texts(2);
-  all.Run([&](const std::shared_ptr<Transport>& transport) {
-    const int rank = transport->rank();
-    RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 2), RowsOfRank(shards, shards.sk, rank, 2));
-    const AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
-    const auto plan =
-        PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(GetParam(), 2 + rank));
-    ASSERT_TRUE(plan.ok()) << plan.status().message();
-    Workspace workspace;
-    for (int run = 0; run < 3; ++run) {
-      const Status status = plan->Run(args, workspace);
-      ASSERT_TRUE(status.ok()) << status.message();
-    }
-    tensors.Return();
-    texts[static_cast<size_t>(rank)] = plan->Describe();
-    EXPECT_GT(plan->info().flops, 0);
-  });
-  EXPECT_TRUE(SameBits(want, problem.Outputs()));
-  EXPECT_THAT(texts[1], HasSubstr("rank 1 of ranks: 2"));
-  EXPECT_THAT(texts[1], HasSubstr("bits: as one process (row unit 128)"));
+  const auto of_one_process = PlanFlashAttentionGrad(problem.args(), problem.options(), ContextOf(GetParam(), 2));
+  ASSERT_TRUE(of_one_process.ok()) << of_one_process.status().message();
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    SCOPED_TRACE(strategy == Strategy::kHeads ? "heads" : "sequence");
+    SequenceShards shards = ShardsOf(c, Cut::kZigzag, strategy);
+    shards.heads_in_flight = 2;
+    problem.ForgetOutputs();
+    ThreadRanks all(2);
+    std::vector<std::string> texts(2);
+    std::vector<PlanInfo> infos(2);
+    all.Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 2), RowsOfRank(shards, shards.sk, rank, 2));
+      const AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+      const auto plan =
+          PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(GetParam(), 2 + rank));
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      Workspace workspace;
+      for (int run = 0; run < 3; ++run) {
+        const Status status = plan->Run(args, workspace);
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+      tensors.Return();
+      texts[static_cast<size_t>(rank)] = plan->Describe();
+      infos[static_cast<size_t>(rank)] = plan->info();
+    });
+    EXPECT_TRUE(SameBits(want, problem.Outputs()));
+    EXPECT_THAT(texts[1], HasSubstr("rank 1 of ranks: 2"));
+    EXPECT_THAT(texts[1], HasSubstr("bits: as one process (row unit 128)"));
+    EXPECT_THAT(texts[1], Not(HasSubstr("0 keys each")));
+    EXPECT_DOUBLE_EQ(infos[0].flops + infos[1].flops, of_one_process->info().flops);
+    EXPECT_DOUBLE_EQ(infos[0].flops_full + infos[1].flops_full, of_one_process->info().flops_full);
+    for (const PlanInfo& info : infos) EXPECT_GE(info.flops_visited, info.flops);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, RankedBackward, testing::ValuesIn(IsaLevels()),
