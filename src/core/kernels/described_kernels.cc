@@ -229,6 +229,11 @@ const KernelTable& DescribedKernels(Isa isa, DType dtype) {
   return portable.table;
 }
 
+int64_t RowsSummedAtOnce(Isa isa, DType dtype) {
+  const KernelTable& table = DescribedKernels(isa, dtype);
+  return table.pairs() ? table.rows->pair_group : 1;
+}
+
 const Int8Table& DescribedInt8Kernels(Isa isa) {
   static const Int8Table portable = Int8TableOf(Isa::kPortable, 2, 4), avx2 = Int8TableOf(Isa::kAvx2, 2, 6),
                          avx512_vnni = Int8TableOf(Isa::kAvx512Vnni, 4, 8),

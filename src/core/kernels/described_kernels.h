@@ -10,6 +10,8 @@
 namespace fa::core::kernels {
 
 [[nodiscard]] const KernelTable& DescribedKernels(Isa isa, DType dtype);
+/// Rows whose products an instruction of an outer product adds.
+[[nodiscard]] int64_t RowsSummedAtOnce(Isa isa, DType dtype);
 [[nodiscard]] const Int8Table& DescribedInt8Kernels(Isa isa);
 [[nodiscard]] const IndexerKernels& DescribedIndexerKernels(Isa isa);
 

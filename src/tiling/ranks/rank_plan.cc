@@ -286,13 +286,26 @@ void AddParameterSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
+bool CutsSummedRows(const RankCall& call) {
+  if (!call.backward || !call.packed) return false;  // else the unit is a multiple of them
+  for (const Sequence& sequence : call.problem.sequences) {
+    for (int rank = 0; rank < call.ranks(); ++rank) {
+      for (const PlacedRows& placed : call.q.Of(rank)) {
+        const int64_t row = placed.rows.begin - sequence.q_offset;
+        if (row > 0 && row < sequence.sq && row % call.summed_rows != 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
 RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_flight) {
   RankPlan plan;
   plan.strategy = strategy;
   plan.heads_in_flight = std::min(heads_in_flight, std::max<int64_t>(MostHeads(call, strategy), 1));
   plan.units = MakeUnits(call, strategy, heads_in_flight);
   const int64_t in_flight = std::min<int64_t>(std::ssize(plan.units), kUnitsInFlight);
-  plan.as_one_process = call.q.Aligned(kRowUnit);
+  plan.as_one_process = call.q.Aligned(kRowUnit) && !(strategy == Strategy::kSequence && CutsSummedRows(call));
   if (call.backward && strategy == Strategy::kSequence) ScheduleSums(call, plan);
   const auto ranks = static_cast<size_t>(call.ranks());
   plan.sent_bytes.assign(ranks, 0);

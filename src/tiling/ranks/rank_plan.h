@@ -35,7 +35,8 @@ struct RankCall {
   bool backward = false;
   bool parameter_sums = false;  ///< of a backward: dsink or dslopes
   bool key_bias = false;        ///< of a backward: the gradient of a bias that has one row for all queries
-  int64_t statistics = 0;       ///< per row, of those that a forward writes
+  int64_t summed_rows = 1;  ///< of a backward: rows of a sequence whose products are added at once, from its first on
+  int64_t statistics = 0;   ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
   int64_t heads_in_flight = 0;     ///< 0: chosen by the plan
   int workers = 1;                 ///< threads of a rank
@@ -66,9 +67,9 @@ inline constexpr int kUnitsInFlight = 2;
 /// A call over ranks as plain data, the same on every rank: a pure function of the call.
 struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
-  int64_t heads_in_flight = 1;      ///< kv heads of a unit, per rank, at most
-  std::vector<RankUnit> units;      ///< in their order
-  bool as_one_process = true;       ///< the cut is at multiples of kRowUnit
+  int64_t heads_in_flight = 1;  ///< kv heads of a unit, per rank, at most
+  std::vector<RankUnit> units;  ///< in their order
+  bool as_one_process = true;   ///< the cut is at multiples of kRowUnit, and between no rows that are summed at once
   std::vector<int64_t> sent_bytes;  ///< per rank, of one run, without what a rank keeps for itself
   std::vector<int64_t> received_bytes;
   std::vector<int64_t> staged_bytes;  ///< per rank: K and V (Q and O) of the units in flight

@@ -302,5 +302,22 @@ TEST(RankPlan, SaysWhatTheBitsAre) {
   EXPECT_THAT(DescribeRanks(call, MakeRankPlan(call)), testing::HasSubstr("bits: of this cut"));
 }
 
+TEST(RankPlan, ACutOfRowsThatAreSummedAtOnceIsACutOfItsOwn) {
+  Sizes sizes;
+  sizes.lengths = {{200, 200}, {700, 700}};
+  const auto as_one_process = [&](bool backward, Strategy strategy, int64_t summed_rows) {
+    RankCall call =
+        MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // at row 384, which is row 184 of its sequence
+    call.backward = backward;
+    call.summed_rows = summed_rows;
+    return MakeRankPlan(call).as_one_process;
+  };
+  EXPECT_TRUE(as_one_process(true, Strategy::kSequence, 1));
+  EXPECT_TRUE(as_one_process(true, Strategy::kSequence, 8));
+  EXPECT_FALSE(as_one_process(true, Strategy::kSequence, 32));
+  EXPECT_TRUE(as_one_process(true, Strategy::kHeads, 32));
+  EXPECT_TRUE(as_one_process(false, Strategy::kSequence, 32));
+}
+
 }  // namespace
 }  // namespace fa::tiling
