@@ -249,7 +249,8 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
     BackwardCase c = LongCase(dtype, 3);
     c.forward.layout = Layout::kTND;
     c.forward.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
-    // Cuts at multiples of 128 must not part rows that kernels of pairs sum at once: sequences begin at multiples of 32.
+    // Cuts at multiples of 128 must not part rows that kernels of pairs sum at once: sequences begin at multiples
+    // of 32.
     if (dtype == DType::kBF16) c.forward.lengths = {{192, 0, 416, 32, 130}, {200, 7, 410, 5, 0}};
     c.forward.tail_q = 150;
     c.forward.tail_kv = 20;
