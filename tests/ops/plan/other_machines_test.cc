@@ -251,7 +251,7 @@ std::vector<Call> Calls() {
        {"few_4_neon"},
        {"few_4_neon"},
        {"few_4_avx512"},
-       {"few_4_avx512"}},
+       {"few_4_avx512_bf16"}},
       {"sparse forward bf16, 128 heads",
        [=](Context* c) { return SparseForward(128, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon"},
