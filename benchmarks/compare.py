@@ -234,7 +234,8 @@ def main():
         raise SystemExit(f"compare: {args.out} has results of another machine ({results['machine']['cpu']}); "
                          "name another file with --out")
     results["machine"] = described
-    results.setdefault("left_out", {}).update(left_out)
+    there = set(args.peers)
+    results["left_out"] = {name: why for name, why in results.get("left_out", {}).items() if name not in there} | left_out
     chosen = [case for count in args.threads for case in select(args.sets, count, args.only)]
     chosen = list({case.key: case for case in chosen}.values())
     left = [case for case in chosen if args.again or not store.is_done(results, case, args.peers)]
