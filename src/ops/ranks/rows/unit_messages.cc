@@ -53,6 +53,17 @@ void Finish(std::span<const RowTensor> tensors, UnitMessages& messages) {
   Measure(tensors, messages.kept_to);
 }
 
+/// What `rank` sends to a peer, and gets from it.
+void Add(UnitMessages& messages, int rank, PeerRows to, PeerRows from) {
+  if (to.peer == rank) {
+    messages.kept_from = std::move(to);
+    messages.kept_to = std::move(from);
+  } else {
+    messages.send.push_back(std::move(to));
+    messages.receive.push_back(std::move(from));
+  }
+}
+
 /// Every rank's rows to the ranks that compute with them; nothing is measured.
 UnitMessages RowMessages(const tiling::RankCall& call, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
                          int rank, const StagedRows& queries, const StagedRows& keys) {
@@ -68,13 +79,7 @@ UnitMessages RowMessages(const tiling::RankCall& call, const tiling::RankPlan& p
     PeerRows from{.peer = peer, .heads = {0, my_heads.size()}, .queries = {}, .keys = {}};
     from.queries = Staged(queries, Within(call.q.Of(peer), my_queries));
     from.keys = Staged(keys, Within(call.k.Of(peer), my_keys));
-    if (peer == rank) {
-      messages.kept_from = std::move(to);
-      messages.kept_to = std::move(from);
-    } else {
-      messages.send.push_back(std::move(to));
-      messages.receive.push_back(std::move(from));
-    }
+    Add(messages, rank, std::move(to), std::move(from));
   }
   return messages;
 }
@@ -121,13 +126,7 @@ UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& 
     const std::vector<Interval> theirs = FinishedKeys(call, unit, peer);
     from.keys = Within(call.k.Of(rank), theirs);
     from.every_key = OfUnit(call, unit, theirs);
-    if (peer == rank) {
-      messages.kept_from = std::move(to);
-      messages.kept_to = std::move(from);
-    } else {
-      messages.send.push_back(std::move(to));
-      messages.receive.push_back(std::move(from));
-    }
+    Add(messages, rank, std::move(to), std::move(from));
   }
   Finish(tensors, messages);
   return messages;
