@@ -95,8 +95,10 @@ PROGRAM
 }
 
 abi3=""
+number=0
 for interpreter_of_wheel; do
-  work=$scratch/$(basename "$interpreter_of_wheel")
+  number=$((number + 1))
+  work=$scratch/$number
   mkdir "$work"
   "$interpreter_of_wheel" -m venv --without-pip "$work/venv"
   python=$work/venv/bin/python
