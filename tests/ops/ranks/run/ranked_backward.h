@@ -1,0 +1,172 @@
+#ifndef FA_TESTS_OPS_RANKS_RUN_RANKED_BACKWARD_H_
+#define FA_TESTS_OPS_RANKS_RUN_RANKED_BACKWARD_H_
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fa/ranked_attention.h"
+#include "support/cases/random_backward_case.h"
+#include "support/cases/random_forward_case.h"
+#include "support/cases/rank_rows.h"
+#include "support/compare/compare_gradients.h"
+#include "support/execution/contexts.h"
+#include "support/execution/thread_transport.h"
+#include "support/sanitizer.h"
+
+/// The backward over ranks, which are threads, and the same call in one process.
+namespace fa::test {
+
+inline SequenceShards ShardsOf(const BackwardCase& c, SequenceShards::Cut cut, SequenceShards::Strategy strategy) {
+  return {.cut = cut,
+          .sq = c.forward.tensor_rows_q(),
+          .sk = c.forward.tensor_rows_k(),
+          .intervals = {},
+          .strategy = strategy};
+}
+
+/// A gradient that all ranks write whole, in a rank's own memory.
+class OwnSum {
+ public:
+  explicit OwnSum(const MutableTensorView& whole) : whole_(whole) {
+    if (whole.data == nullptr) return;
+    if (whole_.stride.empty()) whole_.stride = DenseStride(whole.shape);
+    count_ = 1;
+    for (int i = 0; i < whole.shape.rank(); ++i) count_ *= whole.shape[i];
+    bytes_.assign(static_cast<size_t>(count_ + 1) * SizeOf(whole.dtype), '\xff');
+  }
+  [[nodiscard]] MutableTensorView view() {
+    if (whole_.data == nullptr) return whole_;
+    used_ = true;
+    return {bytes_.data(), whole_.dtype, whole_.shape, {}};
+  }
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+  /// Into the tensor that it is of.
+  void Put() const {
+    if (!used_) return;
+    const size_t element = SizeOf(whole_.dtype);
+    for (int64_t flat = 0; flat < count_; ++flat) {
+      int64_t rest = flat, at = 0;
+      for (int i = whole_.shape.rank() - 1; i >= 0; --i) {
+        at += rest % whole_.shape[i] * whole_.stride[i];
+        rest /= whole_.shape[i];
+      }
+      std::memcpy(static_cast<std::byte*>(whole_.data) + static_cast<size_t>(at) * element,
+                  bytes_.data() + static_cast<size_t>(flat) * element, element);
+    }
+  }
+
+ private:
+  MutableTensorView whole_;
+  int64_t count_ = 0;
+  bool used_ = false;
+  std::string bytes_;
+};
+
+/// The gradients that one rank writes whole.
+struct OwnSums {
+  OwnSum dsink, dslopes, dpse;
+};
+
+/// What ranks returned, and their bytes.
+struct RanksRun {
+  std::vector<Status> statuses;
+  std::vector<OwnSums> sums;
+  std::vector<std::string> plans;
+};
+
+/// Gradients of ranks that succeed go into those of `problem`.
+/// @param one_row  a bias of one row is that of all queries, even where it is that of the only one
+inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks,
+                         Isa isa, int threads = 1, bool one_row = false) {
+  const AttentionGradArgs whole = problem.args();
+  const auto count = static_cast<size_t>(ranks);
+  const MutableTensorView dpse =
+      problem.backward_case().forward.pse == PseForm::kRow ? whole.dpse : MutableTensorView();
+  RanksRun run{std::vector<Status>(count), {}, std::vector<std::string>(count)};
+  for (int rank = 0; rank < ranks; ++rank) {
+    run.sums.push_back({OwnSum(whole.dsink), OwnSum(whole.dslopes), OwnSum(dpse)});
+  }
+  all.Run([&](const std::shared_ptr<Transport>& transport) {
+    const auto rank = static_cast<size_t>(transport->rank());
+    RankTensors tensors(RowsOfRank(shards, shards.sq, transport->rank(), ranks),
+                        RowsOfRank(shards, shards.sk, transport->rank(), ranks));
+    AttentionGradArgs args = PartOf(whole, problem.backward_case().forward.layout, tensors);
+    args.dsink = run.sums[rank].dsink.view();
+    args.dslopes = run.sums[rank].dslopes.view();
+    if (dpse.data != nullptr && (one_row || args.dpse.data == whole.dpse.data)) {
+      args.pse = whole.pse;
+      args.dpse = run.sums[rank].dpse.view();
+    }
+    const auto plan = PlanFlashAttentionGrad(args, problem.options(), shards, transport, ContextOf(isa, threads));
+    Status& status = run.statuses[rank];
+    status = plan.ok() ? plan->Run(args) : plan.status();
+    if (!status.ok()) return;
+    tensors.Return();
+    run.plans[rank] = plan->Describe();
+  });
+  return run;
+}
+
+/// A case with what one process computes.
+class OneProcess {
+ public:
+  OneProcess(const BackwardCase& c, Isa isa) : problem_(c), isa_(isa), want_(OutputsOf(problem_, ContextOf(isa, 2))) {}
+
+  void ExpectSameBits(const SequenceShards& shards, int ranks, int threads = 1, bool can_test = true,
+                      bool one_row = false) const {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks, cut " << static_cast<int>(shards.cut) << ", strategy "
+                                    << static_cast<int>(shards.strategy) << ' ' << problem_.backward_case());
+    problem_.ForgetOutputs();
+    ThreadRanks all(ranks, can_test);
+    const RanksRun run = RunRanks(problem_, shards, all, ranks, isa_, threads, one_row);
+    for (const Status& status : run.statuses) ASSERT_TRUE(status.ok()) << status.message();
+    for (const auto of : {&OwnSums::dsink, &OwnSums::dslopes, &OwnSums::dpse}) {
+      const OwnSum& first = run.sums.front().*of;
+      for (const OwnSums& sums : run.sums) EXPECT_TRUE((sums.*of).bytes() == first.bytes());
+      first.Put();
+    }
+    EXPECT_TRUE(SameBits(want_, problem_.Outputs()));
+  }
+
+ private:
+  BackwardProblem problem_;
+  Isa isa_;
+  BackwardOutputs want_;
+};
+
+inline void ExpectBitsOfOneProcess(const BackwardCase& c, const SequenceShards& shards, int ranks, Isa isa) {
+  OneProcess(c, isa).ExpectSameBits(shards, ranks);
+}
+
+class RankedBackward : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    for (const Isa isa : IsaLevels()) static_cast<void>(ContextOf(isa, 1));  // made before threads ask for it
+  }
+};
+
+inline constexpr int64_t kRows = kSanitized ? 390 : 777;
+
+inline BackwardCase LongCase(DType dtype, int mode) {
+  BackwardCase c;
+  ForwardCase& f = c.forward;
+  f.dtype = dtype;
+  f.heads = 4;
+  f.heads_kv = 2;
+  f.d = 24;
+  f.dv = 16;
+  f.lengths = EqualLengths(1, kRows, kRows);
+  f.mask.mode = mode;
+  f.mask.pre = 150;
+  f.mask.next = 20;
+  if (mode == 5) f.mask.prefix = {300};
+  return c;
+}
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_RANKS_RUN_RANKED_BACKWARD_H_
