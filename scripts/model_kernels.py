@@ -4,8 +4,8 @@
     model_kernels.py BUILD_DIR [--only PATTERN] [--min-share SHARE]
 
 From the objects of a finished build of the preset aarch64 it takes every innermost loop that multiplies, by
-disassembly: how many of its instructions are multiply-adds (`fmla`, `bfdot`, `sdot`, `smmla`, `smlal`), and what llvm-mca makes of
-it with the models of Neoverse N1, V1, N2, V2 and TSV110: the cycles that as many independent multiply-adds take, in per
+disassembly: how many of its instructions are multiply-adds (`fmla`, `bfmmla`, `bfdot`, `sdot`, `smmla`, `smlal`), and what llvm-mca
+makes of it with the models of Neoverse N1, V1, N2, V2 and TSV110: the cycles that as many independent multiply-adds take, in per
 cent of the cycles of the loop. A Markdown table goes to stdout, the largest loop of each kernel a line. llvm-mca is that
 of Debian's llvm-19 (older ones have no models of these cores), or what LLVM_MCA names.
 
@@ -23,13 +23,14 @@ from pathlib import Path
 OBJDUMP = "aarch64-linux-gnu-objdump"
 LLVM_MCA = os.environ.get("LLVM_MCA", "llvm-mca-19")
 # The cores, and which instructions they have.
-CORES = {"neoverse-n1": {"fmla", "smlal", "sdot"}, "neoverse-v1": {"fmla", "smlal", "sdot", "bfdot", "smmla"},
-         "neoverse-n2": {"fmla", "smlal", "sdot", "bfdot", "smmla"}, "neoverse-v2": {"fmla", "smlal", "sdot", "bfdot", "smmla"},
-         "tsv110": {"fmla", "smlal", "sdot"}}
-MULTIPLIES = {"fmla": "fmla", "bfdot": "bfdot", "sdot": "sdot", "smmla": "smmla", "smlal": "smlal",
+ARMV8_2 = {"fmla", "smlal", "sdot"}
+ARMV8_6 = ARMV8_2 | {"bfdot", "bfmmla", "smmla"}
+CORES = {"neoverse-n1": ARMV8_2, "neoverse-v1": ARMV8_6, "neoverse-n2": ARMV8_6, "neoverse-v2": ARMV8_6, "tsv110": ARMV8_2}
+MULTIPLIES = {"fmla": "fmla", "bfmmla": "bfmmla", "bfdot": "bfdot", "sdot": "sdot", "smmla": "smmla", "smlal": "smlal",
               "smlal2": "smlal"}
 # Independent ones, as a bound: more accumulators than any core has units times latency.
 INDEPENDENT = {"fmla": "fmla v{0}.4s, v30.4s, v31.s[0]", "bfdot": "bfdot v{0}.4s, v30.8h, v31.8h",
+               "bfmmla": "bfmmla v{0}.4s, v30.8h, v31.8h",
                "sdot": "sdot v{0}.4s, v30.16b, v31.16b",
                "smmla": "smmla v{0}.4s, v30.16b, v31.16b", "smlal": "smlal v{0}.4s, v30.4h, v31.4h"}
 ACCUMULATORS = 24
@@ -104,6 +105,8 @@ def innermost_loops(function, instructions):
         if any(begin <= first and last <= end and (first, last) != (begin, end) for first, last in spans):
             continue
         loop = Loop(kernel_name(function), tuple(instructions[begin:end + 1]))
+        if any(each.mnemonic in ("b", "ret") for each in loop.body[:-1]):
+            continue  # cold code that was moved behind the loop jumps back into it
         if loop.multiplies >= LEAST_MULTIPLIES:
             yield loop
 

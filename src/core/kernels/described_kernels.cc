@@ -175,10 +175,11 @@ KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   const Lines<StripKernels> strips = LinesOf<StripKernels>(kPairs, isa);
   return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
-KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
-/// The same on a level that reads the keys of few heads in place, and whose few rows attend.
+/// Their products by BFMMLA, of four rows.
+KernelTable BlockTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, kRowsOfLanes<4, 4>); }
+/// The pairs of a level that reads the keys of few heads in place, and whose few rows attend.
 struct InPlaceTable {
-  InPlaceTable(Isa isa, const KernelTable& f32) : table(PairTable(isa, f32)) {
+  InPlaceTable(Isa isa, const KernelTable& f32) : table(PairTable(isa, f32, *f32.rows)) {
     table.heads_in_place = &LinesOf<StripKernels>(kInPlace, isa).first[table.strip_count - 1];
     const Lines<StripKernels> pairs = LinesOf<StripKernels>(kFewPairs, isa);
     std::copy_n(f32.few, f32.few_count, few);
@@ -219,7 +220,7 @@ const KernelTable& DescribedKernels(Isa isa, DType dtype) {
   static const InPlaceTable avx512_bf16(Isa::kAvx512Bf16, avx512.table);
   static const KernelTable avx512_amx = TileTable(Isa::kAvx512Amx, avx512.table),
                            amx_emulated = TileTable(Isa::kAmxEmulated, portable.table),
-                           neon_bf16 = PairTable(Isa::kNeonBf16, neon.table);
+                           neon_bf16 = BlockTable(Isa::kNeonBf16, neon.table);
   const bool bf16 = dtype == DType::kBF16;
   if (bf16 && Includes(isa, Isa::kAvx512Amx)) return avx512_amx;
   if (bf16 && isa == Isa::kAmxEmulated) return amx_emulated;

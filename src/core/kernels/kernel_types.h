@@ -213,6 +213,8 @@ struct StripKernels {
   /// null, of three different tiles in one loop. Each has the bits it has alone.
   void (*overlapped)(const ProductArgs* product, const SoftmaxArgs* softmax, const ScoreArgs* scores) = nullptr;
 
+  /// Pairs: columns that lie together in a panel. A panel of a multiple of them and the one behind it are one panel.
+  int64_t panel_group = 2;
   bool state_by_row = false;  ///< the output state is [row][dv], with the bits of [dv][lane]
   /// Scores and product take rows of K and V by address (RowBlock::rows) as they are, pairs too.
   bool in_place = false;
@@ -262,7 +264,7 @@ struct RowKernels {
   int64_t (*panel_columns)(int64_t columns);
   /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
-  /// Pairs: [CeilDiv(rows, 2)][columns of the group] words of two rows.
+  /// Pairs: CeilDiv(rows, 2) times the columns of the group words of two rows, in the order that `outer` takes.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
   /// Bit j: bytes[j] != 0, j < n <= 32.
   uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);

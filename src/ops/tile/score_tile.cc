@@ -20,9 +20,9 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     beside = nullptr;
   };
   const bool rope = problem_.d_rope > 0;
-  // The packed queries follow each other too, except for kernels of few rows and for an odd head in pairs.
+  // The packed queries follow each other too, except for kernels of few rows and for half a group of columns in pairs.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % 2 != 0)) {
+  if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % kernels.panel_group != 0)) {
     scores({rows.K(keys.begin), keys.size(), strip.panel, d + problem_.d_rope, false, s, row_max});
     return;
   }

@@ -145,6 +145,96 @@ TEST_P(PairKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
   }
 }
 
+TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
+  constexpr int64_t kRows = 71, kDv = 19;
+  const int64_t group = rows().pair_group;
+  for (int64_t begin = 0; begin <= 2 * group && begin < 36; begin += 2) {
+    for (int64_t keys = 1; keys <= 9; ++keys) {
+      const int64_t whole = begin / group * group, end = begin + keys;
+      Bf16Matrix v(kRows, kDv, kDv, 31);
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
+      }
+      // Nothing is laid after the last group, and what is laid of other keys is NaN.
+      const int64_t laid = std::min(RoundUp(end, group), kRows);
+      std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
+      rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);
+      RowBlock block = rows().Paired(words.data() + whole / 2 * kDv, kDv);
+      block.skip = begin - whole;
+      Matrix p(keys, width(), width(), 32), o(kDv, width(), width(), 33), alpha(1, width(), width(), 34);
+      const Matrix before = o;
+      Matrix exact = o;
+      kernels().product_exact(block, keys, p.data(), kDv, alpha.data(), exact.data());
+      kernels().pair_keys(p.data(), keys, p.data());
+      kernels().product(block, keys, p.data(), kDv, alpha.data(), o.data());
+      kernels().unpair_keys(p.data(), keys);
+      for (int64_t c = 0; c < kDv; ++c) {
+        for (int64_t lane = 0; lane < width(); ++lane) {
+          double want = double{alpha.at(0, lane)} * before.at(c, lane), magnitude = std::fabs(want);
+          for (int64_t key = 0; key < keys; ++key) {
+            const double term = double{v.at(begin + key, c)} * p.at(key, lane);
+            want += term;
+            magnitude += std::fabs(term);
+          }
+          ASSERT_NEAR(o.at(c, lane), want, kEps * static_cast<double>(keys + 2) * magnitude) << begin << " " << keys;
+          ASSERT_EQ(std::bit_cast<uint32_t>(o.at(c, lane)), std::bit_cast<uint32_t>(exact.at(c, lane)))
+              << begin << " " << keys;
+        }
+      }
+      ASSERT_TRUE(o.Intact());
+    }
+  }
+}
+
+TEST_P(PairKernelsTest, PanelsOfWholeGroupsOfColumnsAreOnePanel) {
+  constexpr int64_t kKeys = 19, kBehind = 37;
+  const int64_t group = kernels().panel_group;
+  for (const int64_t d : {group, 5 * group, 16 * group}) {
+    const int64_t columns = d + kBehind;
+    const Bf16Matrix q(width(), columns, columns, 35), k(kKeys, columns, columns + 1, 36);
+    std::vector<const void*> lanes(static_cast<size_t>(width())), behind = lanes;
+    for (int64_t i = 0; i < width(); ++i) {
+      lanes[static_cast<size_t>(i)] = q.row(i);
+      behind[static_cast<size_t>(i)] = q.row(i) + d;
+    }
+    std::vector<float> panel(static_cast<size_t>((kernels().PanelRows(d) + kernels().PanelRows(kBehind)) * width()));
+    kernels().pack_queries({lanes.data(), DType::kBF16, width()}, d, 1, panel.data());
+    kernels().pack_queries({behind.data(), DType::kBF16, width()}, kBehind, 1,
+                           panel.data() + kernels().PanelRows(d) * width());
+    Matrix s(kKeys, width(), width(), 37), want = s;
+    kernels().scores(k.block(), kKeys, panel.data(), columns, false, s.data(), nullptr);
+    kernels().scores(k.block(), kKeys, Panel(q, width(), columns, 1).data(), columns, false, want.data(), nullptr);
+    for (int64_t key = 0; key < kKeys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) ASSERT_EQ(s.at(key, lane), want.at(key, lane)) << d;
+    }
+  }
+}
+
+TEST_P(PairKernelsTest, TheBitsOfALaneDoNotDependOnTheWidth) {
+  constexpr int64_t kKeys = 37, kD = 45;
+  const StripKernels& wide = table().widest();
+  const Bf16Matrix q(wide.width, kD, kD, 38), k(kKeys, kD, kD + 1, 39), v(kKeys, kD, kD, 40);
+  std::vector<float> words(static_cast<size_t>(rows().PairedFloats(kKeys, kD)));
+  rows().pair_rows(v.block(), kKeys, kD, words.data(), kD);
+  const auto compute = [&](const StripKernels& of) {
+    std::vector<const void*> lanes;
+    for (int64_t i = 0; i < of.width; ++i) lanes.push_back(q.row(i));
+    std::vector<float> panel(static_cast<size_t>(of.PanelRows(kD) * of.width));
+    of.pack_queries({lanes.data(), DType::kBF16, of.width}, kD, 1, panel.data());
+    Matrix s(kKeys, of.width, of.width, 41), o(kD, of.width, of.width, 42);
+    of.scores(k.block(), kKeys, panel.data(), kD, false, s.data(), nullptr);
+    of.pair_keys(s.data(), kKeys, s.data());
+    of.product(rows().Paired(words.data(), kD), kKeys, s.data(), kD, nullptr, o.data());
+    return o;
+  };
+  const Matrix want = compute(wide), have = compute(kernels());
+  for (int64_t c = 0; c < kD; ++c) {
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(have.at(c, lane)), std::bit_cast<uint32_t>(want.at(c, lane))) << c;
+    }
+  }
+}
+
 TEST_P(PairKernelsTest, SoftmaxWritesZeroForASubnormalProbability) {
   constexpr float kScores[] = {0.0f, -126.0f, -126.01f, -149.0f};
   constexpr int64_t kKeys = 4;
@@ -162,6 +252,28 @@ TEST_P(PairKernelsTest, SoftmaxWritesZeroForASubnormalProbability) {
     EXPECT_EQ(s.at(1, lane), 0x1p-126f);
     EXPECT_EQ(s.at(2, lane), 0.0f);
     EXPECT_EQ(s.at(3, lane), 0.0f);
+  }
+}
+
+TEST_P(PairKernelsTest, SoftmaxInPairsHasTheBitsOfOneStepAfterTheOtherForEveryTail) {
+  for (int64_t keys = 1; keys <= 10; ++keys) {
+    Matrix together(keys, width(), width(), 43);
+    Matrix apart = together;
+    std::vector<float> block_max(static_cast<size_t>(width()), kMaskedScore), alpha(block_max);
+    kernels().block_max(together.data(), keys, block_max.data());
+    std::vector<float> row_max(static_cast<size_t>(width()), -1.0f), row_sum(static_cast<size_t>(width()), 2.0f);
+    std::vector<float> max_apart = row_max, sum_apart = row_sum, alpha_apart = alpha;
+    kernels().softmax_pairs(together.data(), keys, 0.5f, block_max.data(), row_max.data(), row_sum.data(),
+                            alpha.data());
+    kernels().softmax(apart.data(), keys, 0.5f, block_max.data(), max_apart.data(), sum_apart.data(),
+                      alpha_apart.data());
+    kernels().pair_keys(apart.data(), keys, apart.data());
+    EXPECT_EQ(row_max, max_apart);
+    EXPECT_EQ(row_sum, sum_apart);
+    EXPECT_EQ(alpha, alpha_apart);
+    const auto words = static_cast<size_t>(CeilDiv(keys, 2) * width());
+    ASSERT_EQ(std::memcmp(together.data(), apart.data(), words * sizeof(float)), 0) << keys;
+    ASSERT_TRUE(together.Intact() && apart.Intact());
   }
 }
 
@@ -281,8 +393,8 @@ INSTANTIATE_TEST_SUITE_P(Registry, TwoPairOuterProductsTest, testing::Values(0, 
 INSTANTIATE_TEST_SUITE_P(Emulated, TwoPairOuterProductsTest, testing::Values(3));
 
 TEST_P(TwoPairOuterProductsTest, AtOnceHaveTheBitsOfOneAfterTheOther) {
-  constexpr int64_t kPair = 2;  // rows that an instruction of dot products adds; the tile unit adds more
-  if (rows().pair_group != kPair) GTEST_SKIP() << "the tile unit makes one outer product at a time";
+  constexpr int64_t kMostOfVectors = 4;  // rows that an instruction of vectors adds; the tile unit adds more
+  if (rows().pair_group > kMostOfVectors) GTEST_SKIP() << "the tile unit makes one outer product at a time";
   ASSERT_NE(rows().outer_both, nullptr);
   for (const OuterSizes& sizes : EveryTail(width())) {
     const OuterCase x(rows(), kernels(), sizes, 22), y(rows(), kernels(), sizes, 24);

@@ -9,15 +9,17 @@ namespace fa::core::kernels::neon_bf16 {
 namespace {
 
 #include "core/kernels/vec/vec_neon.h"
-// The words of two bf16 stand on the floats above.
+// The words of two bf16 stand on the floats above,
 #include "core/kernels/vec/vec_neon_bf16.h"
-// The kernels stand on both vocabularies.
-#include "core/kernels/levels/pair_level.inc"
+// the blocks on the words,
+#include "core/kernels/vec/vec_neon_bf16_matrix.h"
+// the kernels on all of them.
+#include "core/kernels/levels/pair_block_level.inc"
 
 }  // namespace
 
 const KernelTable& Table() noexcept {
-  static const KernelTable table = PairTable(neon::Table());
+  static const KernelTable table = BlockTable(neon::Table());
   return table;
 }
 
