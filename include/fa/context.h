@@ -28,7 +28,7 @@ enum class Isa : uint8_t {
   kAvx512Amx,    ///< and the tile unit (AMX), of bf16 and int8
   kNeon,         ///< aarch64: Advanced SIMD, which every such CPU has
   kNeonDotprod,  ///< and int8 dot products (SDOT)
-  kNeonBf16,     ///< and bf16 dot products (BFDOT)
+  kNeonBf16,     ///< and products of bf16 and int8 blocks (BFMMLA, SMMLA)
   kAmxEmulated,  ///< for tests: avx512_amx's tile products in plain C++, on any CPU, in a library built with its tests
 };
 
