@@ -4,11 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "core/kernels/bf16_matrix.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
+#include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -182,6 +184,34 @@ TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
         }
       }
       ASSERT_TRUE(o.Intact());
+    }
+  }
+}
+
+TEST_P(PairKernelsTest, NothingIsReadPastTheLastRow) {
+  const auto at_end = [](const void* from, size_t bytes) {
+    auto buffer = std::make_unique<test::GuardedBuffer>(bytes, test::Place::kAtEnd);
+    std::memcpy(buffer->data(), from, bytes);
+    return buffer;
+  };
+  for (const int64_t columns : {1, 2, 3, 4, 5, 8, 9, 33}) {
+    const Bf16Matrix q(width(), columns, columns, 44);
+    const std::vector<float> panel = Panel(q, width(), columns, 1);
+    const auto guarded_panel = at_end(panel.data(), panel.size() * sizeof panel[0]);
+    for (const int64_t keys : {1, 2, 3, 4, 5, 7, 8, 9, 33}) {
+      const Bf16Matrix k(keys, columns, columns, 45);
+      const auto rows_of_k = at_end(k.row(0), static_cast<size_t>(keys * columns) * sizeof(uint16_t));
+      Matrix s(keys, width(), width(), 46), o(columns, width(), width(), 47);
+      kernels().scores({rows_of_k->data(), DType::kBF16, columns}, keys,
+                       reinterpret_cast<const float*>(guarded_panel->data()), columns, false, s.data(), nullptr);
+      std::vector<float> words(static_cast<size_t>(rows().PairedFloats(keys, columns)));
+      rows().pair_rows({rows_of_k->data(), DType::kBF16, columns}, keys, columns, words.data(), columns);
+      const auto guarded_words = at_end(words.data(), words.size() * sizeof words[0]);
+      const RowBlock v = rows().Paired(reinterpret_cast<const float*>(guarded_words->data()), columns);
+      kernels().product_exact(v, keys, s.data(), columns, nullptr, o.data());
+      kernels().pair_keys(s.data(), keys, s.data());
+      kernels().product(v, keys, s.data(), columns, nullptr, o.data());
+      ASSERT_TRUE(s.Intact() && o.Intact()) << columns << " " << keys;
     }
   }
 }
