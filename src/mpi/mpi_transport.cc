@@ -176,6 +176,14 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
         "MPI has been initialised without threads, want MPI_Init_thread with "
         "MPI_THREAD_FUNNELED");
   }
+  // MPI promises as many, and a plan counts on them.
+  int* most_tag = nullptr;
+  int has_most_tag = 0;
+  Status asked = StatusOf(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &has_most_tag), "MPI_Comm_get_attr");
+  if (!asked.ok()) return asked;
+  if (has_most_tag == 0 || *most_tag < Transport::kTags - 1) {
+    return Status::Internal(std::string_view("MPI_TAG_UB is less than 32767"));
+  }
   std::shared_ptr<MpiTransport> transport;
   try {
     transport = std::make_shared<MpiTransport>();

@@ -163,6 +163,7 @@ void RunAllWithoutMemory() {
   BackwardCase c;
   c.forward.heads = 4;
   c.forward.heads_kv = 2;
+  c.forward.d = c.forward.dv = 16;
   c.forward.lengths = EqualLengths(1, 700, 700);
   c.forward.sink = true;
   const BackwardProblem backward(c);

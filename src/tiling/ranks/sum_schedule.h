@@ -9,7 +9,7 @@
 
 namespace fa::tiling {
 
-/// Chunks of a unit whose sums travel, at most: each is a tag of messages, of which a transport has not many more.
+/// Chunks of a unit whose sums travel, at most: each is a tag of messages, of which every transport has 32,768.
 inline constexpr int32_t kMostWays = 32'000;
 
 /// Columns of the backward begin at multiples of a divisor of this.
