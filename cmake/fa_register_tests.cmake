@@ -19,7 +19,7 @@ function(fa_register_gtest target cost)
   add_dependencies(fa_subset_tests ${target})
   # One word for all labels (asan+tsan): versions of gtest_discover_tests differ in how they treat a list.
   list(JOIN ARGN "+" label)
-  set(properties TIMEOUT $<IF:$<BOOL:${CMAKE_CROSSCOMPILING_EMULATOR}>,1800,600>)
+  set(properties TIMEOUT 600)
   if(cost)
     list(APPEND properties COST ${cost})
   endif()
@@ -34,7 +34,7 @@ function(fa_register_gtest target cost)
      OR "address" IN_LIST FA_SANITIZE
      OR ("asan" IN_LIST ARGN AND NOT "thread" IN_LIST FA_SANITIZE))
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${FA_TEST_REPORTS}/${target}.xml)
-    set_tests_properties(${target} PROPERTIES ${properties})
+    set_tests_properties(${target} PROPERTIES ${properties} TIMEOUT 1800)
   else()
     gtest_discover_tests(
       ${target}
