@@ -55,6 +55,12 @@ constexpr StripKernels Pairs(const char* name, Isa isa, int64_t width) {
   return strip;
 }
 
+constexpr StripKernels PairRowState(const char* name, Isa isa, int64_t width) {
+  StripKernels strip = Pairs(name, isa, width);
+  strip.state_by_row = true;
+  return strip;
+}
+
 constexpr StripKernels InPlace(const char* name, Isa isa, int64_t width) {
   StripKernels strip = Pairs(name, isa, width);
   strip.state_by_row = strip.in_place = true;
@@ -96,6 +102,12 @@ constexpr StripKernels kRowState[] = {
 #define FA_PAIR_KERNELS(level, rows, width, vectors) \
   Pairs(FA_STRIP_NAME(level, bf16, rows, width), kIsa_##level, width),
 constexpr StripKernels kPairs[] = {
+#include "core/kernels/levels/kernels.inc"
+};
+#undef FA_PAIR_KERNELS
+#define FA_PAIR_KERNELS(level, rows, width, vectors) \
+  PairRowState(FA_ROW_STATE_NAME(level, bf16, rows, width), kIsa_##level, width),
+constexpr StripKernels kPairRowState[] = {
 #include "core/kernels/levels/kernels.inc"
 };
 #undef FA_PAIR_KERNELS
@@ -176,9 +188,11 @@ KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
 KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
-/// The same on a level that reads the keys of few heads in place, and whose few rows attend.
+/// The same on a level whose strips have their state by rows, too, that reads the keys of few heads in place, and whose
+/// few rows attend.
 struct InPlaceTable {
   InPlaceTable(Isa isa, const KernelTable& f32) : table(PairTable(isa, f32)) {
+    table.row_state = LinesOf<StripKernels>(kPairRowState, isa).first;
     table.heads_in_place = &LinesOf<StripKernels>(kInPlace, isa).first[table.strip_count - 1];
     const Lines<StripKernels> pairs = LinesOf<StripKernels>(kFewPairs, isa);
     std::copy_n(f32.few, f32.few_count, few);

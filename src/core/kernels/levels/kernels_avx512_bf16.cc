@@ -2,6 +2,7 @@
 
 #define FA_LEVEL_ISA Isa::kAvx512Bf16
 #define FA_PAIR_KERNELS_AVX512_BF16
+#define FA_PAIR_ROW_STATE
 #define FA_HEADS_IN_PLACE
 #define FA_FEW_ROW_PAIRS
 

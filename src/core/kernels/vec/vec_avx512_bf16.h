@@ -30,8 +30,8 @@ FA_INLINE F BroadcastHalf(const char* p) {
 }
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
-/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one. Two operations, where rounding each alone and
-/// widening it takes six.
+/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one. Two operations, where rounding each alone
+/// and widening it takes six.
 FA_INLINE F RoundToPairs(F even, F odd) {
   alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
