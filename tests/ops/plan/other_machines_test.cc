@@ -209,7 +209,7 @@ std::vector<Call> Calls() {
        {"f32_6x12_row_state_neon", "f32_8x8_row_state_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16"},
        {"bf16_32x32_avx512_amx"},
-       {"bf16_8x48_avx512_bf16", "bf16_16x16_avx512_bf16"}},
+       {"bf16_8x48_row_state_avx512_bf16", "bf16_16x16_row_state_avx512_bf16"}},
       {"backward f32",
        [=](Context* c) { return Backward(prompt, kF32, c); },
        {"f32_6x12_neon"},
