@@ -19,8 +19,8 @@ inline constexpr float kMaskedScore = -__builtin_inff();
 /// A masked probability in the exact path: a zero whose sign tells it from one that merely underflowed.
 inline constexpr float kMaskedProbability = -0.0f;
 
-/// Lines that strips fetch into L2 while they multiply, a few at a time: at once they would fill the queue of
-/// outstanding misses and hold up what follows.
+/// Lines that strips fetch while they multiply, a few at a time: at once they would fill the queue of outstanding misses
+/// and hold up what follows.
 struct FetchList {
   struct Run {
     const char* begin = nullptr;
@@ -31,6 +31,7 @@ struct FetchList {
   const Run* end = nullptr;
   const char* at = nullptr;  ///< in the run before `run`
   const char* at_end = nullptr;
+  bool into_l1 = false;  ///< else into L2
 };
 
 /// Rows of the caller's memory, each `stride` elements after the other.

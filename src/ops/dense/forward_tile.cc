@@ -128,6 +128,7 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
   TileFetch fetch;
   fetch.List(problem_, rows_, plan_.shape.block_k, item, next);
   core::kernels::FetchList list = fetch.list();
+  list.into_l1 = true;
   const int64_t count = strips.size(), products = 2 * count;
   const Interval block{item.keys.begin / kKeyStep * kKeyStep, item.keys.end};
   KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
