@@ -112,10 +112,10 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
 
 int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) const {
   const ScorePasses& passes = score_tile_.passes();
-  const bool attends = strip.kernels->attend != nullptr && problem_.d_rope == 0 && AttendArgs::Fits(problem_.d) &&
-                       AttendArgs::Fits(problem_.dv) && rows_.k.view.rows.dtype == DType::kBF16 &&
-                       rows_.v.view.rows.dtype == DType::kBF16 && !passes.changes_scores() &&
-                       !passes.inputs().has_dense_mask() && !passes.has_dropout();
+  const DType dtype = rows_.k.view.rows.dtype;
+  const bool attends = strip.kernels->AttendsTo(dtype, problem_.d, problem_.dv) && rows_.v.view.rows.dtype == dtype &&
+                       problem_.d_rope == 0 && !passes.changes_scores() && !passes.inputs().has_dense_mask() &&
+                       !passes.has_dropout();
   if (!attends || strip.full.begin > keys.begin || strip.full.end <= keys.begin) return keys.begin;
   return strip.full.end >= keys.end ? keys.end : std::max(strip.full.end / kKeyStep * kKeyStep, keys.begin);
 }
@@ -133,7 +133,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
                   .row_sum = strip.row_sum,
                   .o = strip.state,
                   .started = strip.started};
-  assert(args.k.dtype == DType::kBF16 && args.v.dtype == DType::kBF16);
+  assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
   // Rows in pages by address: their runs would end the kernel's steps.
   constexpr int64_t kFetchAhead = 32;
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;

@@ -17,8 +17,14 @@ namespace {
 
 }  // namespace
 
+const KernelTable& FloatTable() noexcept {
+  static StripKernels few[kMostFewRows];
+  static const KernelTable table = AttendingTable(avx512::Table(), few);
+  return table;
+}
+
 const KernelTable& Table() noexcept {
-  static const KernelTable table = PairTable(avx512::Table());
+  static const KernelTable table = PairTable(FloatTable());
   return table;
 }
 

@@ -86,26 +86,33 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
-// Vectors of 16 / R keys by R rows, R 4 or 8.
+// Vectors of 16 / R keys by R rows, R 1, 2, 4 or 8.
 
 /// Lane i = lane i % R of x.
 template <int R>
 FA_INLINE F RepeatLanes(F x) {
-  static_assert(R == 4 || R == 8);
-  return _mm512_shuffle_f32x4(x, x, R == 4 ? 0x00 : 0x44);
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  if constexpr (R == 8) return _mm512_shuffle_f32x4(x, x, 0x44);
+  x = _mm512_shuffle_f32x4(x, x, 0x00);
+  return R == 4 ? x : _mm512_permute_ps(x, R == 2 ? 0x44 : 0x00);
 }
-/// Lane i = the largest of the lanes of its row.
+/// Lane i = what `join` makes of the lanes of its row.
+template <int R, typename Join>
+FA_INLINE F JoinGroups(F x, const Join& join) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  x = join(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+  if constexpr (R <= 4) x = join(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  if constexpr (R <= 2) x = join(x, _mm512_permute_ps(x, 0x4e));
+  if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
+  return x;
+}
 template <int R>
 FA_INLINE F MaxOfGroups(F x) {
-  static_assert(R == 4 || R == 8);
-  x = Max(x, _mm512_shuffle_f32x4(x, x, 0x4e));
-  return R == 8 ? x : Max(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  return JoinGroups<R>(x, [](F a, F b) { return Max(a, b); });
 }
 template <int R>
 FA_INLINE F SumOfGroups(F x) {
-  static_assert(R == 4 || R == 8);
-  x = Add(x, _mm512_shuffle_f32x4(x, x, 0x4e));
-  return R == 8 ? x : Add(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  return JoinGroups<R>(x, [](F a, F b) { return Add(a, b); });
 }
 /// The keys of a and then those of b become their even and their odd ones.
 template <int R>
