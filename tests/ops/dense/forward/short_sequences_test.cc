@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "check/element.h"
 #include "fa/flash_attention.h"
+#include "reference/half.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -22,13 +22,19 @@ class ShortSequencesTest : public testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(Levels, ShortSequencesTest, testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-/// Normal numbers of a type, and what is written to as one.
+/// Normal numbers of f32 or bf16, and what is written to as one.
 class Values {
  public:
   Values(int64_t n, uint32_t seed, DType dtype) : bytes_(static_cast<size_t>(n) * SizeOf(dtype)) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    for (int64_t i = 0; i < n; ++i) check::StoreElement(bytes_.data(), dtype, i, normal(random));
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = normal(random);
+      const uint16_t half = reference::Encode16(reference::Format::kBF16, x);
+      const size_t size = SizeOf(dtype);
+      std::memcpy(bytes_.data() + static_cast<size_t>(i) * size,
+                  dtype == DType::kBF16 ? static_cast<const void*>(&half) : &x, size);
+    }
   }
   [[nodiscard]] void* data() { return bytes_.data(); }
   bool operator==(const Values&) const = default;
