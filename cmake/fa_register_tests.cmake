@@ -5,20 +5,24 @@ find_program(FA_PYTHON python3 REQUIRED)
 
 set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 
-# fa_register_gtest(target [label ...])
+# fa_register_gtest(target cost [label ...])
 # The cases of a GoogleTest binary are tests, unless FA_TEST_SUBSET names a label that is not there. Label asan or tsan:
-# also run under that sanitizer. Under AddressSanitizer and under an emulator the whole binary is one test of ctest,
-# because thousands of processes that take a tenth of a second to start would be a quarter of the time; the binary's
+# also run under that sanitizer. A binary with label asan is one test of ctest, and so is every binary under an emulator:
+# a process per case would start libfa and compute the references of its operators again for each level. The binary's
 # report tells the cases. Under ThreadSanitizer each case is a test: in one process oneTBB's threads would live on from
-# one case to the next, and their synchronisation, which ThreadSanitizer does not see, would look like races.
-function(fa_register_gtest target)
+# one case to the next, and their synchronisation, which ThreadSanitizer does not see, would look like races. Tests without
+# label asan may want a process of their own. ctest starts the tests of the highest cost first: seconds, or nothing.
+function(fa_register_gtest target cost)
   if(FA_TEST_SUBSET AND NOT FA_TEST_SUBSET IN_LIST ARGN)
     return()
   endif()
   add_dependencies(fa_subset_tests ${target})
   # One word for all labels (asan+tsan): versions of gtest_discover_tests differ in how they treat a list.
   list(JOIN ARGN "+" label)
-  set(properties TIMEOUT $<IF:$<BOOL:${CMAKE_CROSSCOMPILING_EMULATOR}>,1800,600>)
+  set(properties TIMEOUT 600)
+  if(cost)
+    list(APPEND properties COST ${cost})
+  endif()
   if(label)
     list(APPEND properties LABELS ${label})
   endif()
@@ -26,9 +30,11 @@ function(fa_register_gtest target)
     list(APPEND properties ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp)
   endif()
   fa_wrap_emulated(${target})
-  if("address" IN_LIST FA_SANITIZE OR CMAKE_CROSSCOMPILING_EMULATOR)
+  if(CMAKE_CROSSCOMPILING_EMULATOR
+     OR "address" IN_LIST FA_SANITIZE
+     OR ("asan" IN_LIST ARGN AND NOT "thread" IN_LIST FA_SANITIZE))
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${FA_TEST_REPORTS}/${target}.xml)
-    set_tests_properties(${target} PROPERTIES ${properties})
+    set_tests_properties(${target} PROPERTIES ${properties} TIMEOUT 1800)
   else()
     gtest_discover_tests(
       ${target}

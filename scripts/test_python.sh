@@ -26,7 +26,7 @@ pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
 need() {
   what=$1
   shift
-  if ! pip install -q "$@"; then
+  if ! pip install -q --no-compile "$@"; then
     echo "test_python: pip finds not all of $*, which $what need; FA_WITHOUT_PYTHON=1 skips the suite" >&2
     exit 1
   fi
@@ -50,5 +50,6 @@ rm -rf "$scratch/prefix" "$scratch/build"
 pip install -q --no-deps "$scratch"/dist/*.whl
 
 cd "$scratch"
-"$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider ${report:+"--junit-xml=$report"} \
+# PyTorch's threads sleep while they wait for each other: on a busy machine they would take the time of those they wait for.
+OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider ${report:+"--junit-xml=$report"} \
   "$source/python/tests"

@@ -13,20 +13,29 @@ namespace fa {
 /// Moves bytes between the ranks of one call. One object per rank; it is used by one thread at a time.
 ///
 /// Messages of one tag from one rank to another arrive in the order in which they were sent. An error of any function
-/// is final: the call that meets it ends with it, and the transport is not used again.
+/// but Reserve is final, and so is an exception: the call that meets it ends with it, and the transport is not used
+/// again. What the call has under way then goes on in memory that the caller has again, unless the transport lets go of
+/// it.
 class FA_API Transport {
  public:
   /// Names a message under way, >= 0.
   using Request = int64_t;
+  /// Tags of messages are 0..kTags-1.
+  static constexpr int kTags = 1 << 15;
 
   virtual ~Transport() = default;
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int ranks() const = 0;
 
+  /// Makes room for up to `requests` messages under way, none longer than `bytes`: the transport keeps to them without
+  /// further memory of its own, since a rank that runs short of memory in the middle leaves the others waiting. Called
+  /// while a call is planned, before the ranks agree that all is well. After an error, or std::bad_alloc, the transport
+  /// is used as before. What the room is not made for is a matter of Send and Receive.
+  [[nodiscard]] virtual Status Reserve(int64_t /*requests*/, size_t /*bytes*/) { return Status::Ok(); }
   /// Starts to send `bytes`, which stay as they are until Wait or Test says that they have left. Returns without
   /// waiting for the receiver.
-  /// @param tag  0..32767
+  /// @param tag  0..kTags-1
   [[nodiscard]] virtual Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) = 0;
   /// Starts to receive exactly `bytes.size()` bytes, which are there when Wait or Test says so.
   [[nodiscard]] virtual Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) = 0;

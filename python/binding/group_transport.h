@@ -18,10 +18,7 @@ namespace fa::python {
 /// what arrives later finds no memory. The object is destroyed with the lock held.
 class GroupTransport final : public Transport {
  public:
-  /// Tags that a call has for itself.
-  static constexpr int kTags = 1 << 15;
-
-  /// @param first_tag  of the call's messages, which are kTags
+  /// @param first_tag  of the kTags that a call has for itself
   GroupTransport(nanobind::object group, int first_tag);
 
   [[nodiscard]] int rank() const override { return rank_; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <span>
 #include <string>
@@ -50,65 +51,112 @@ class MpiTransport final : public Transport {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int ranks() const override { return ranks_; }
 
+  Status Reserve(int64_t requests, size_t bytes) override {
+    const size_t pieces = (bytes + kMostBytes - 1) / kMostBytes;
+    free_.reserve(static_cast<size_t>(requests));
+    while (std::ssize(pending_) < requests) AddRequest();
+    for (Pending& pending : pending_) pending.pieces.reserve(pieces);
+    return Status::Ok();
+  }
+
   Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override {
-    return InPieces(bytes.size(), request, [&](size_t at, int count, MPI_Request* piece) {
+    return InPieces(bytes.size(), /*receives=*/false, request, [&](size_t at, int count, MPI_Request* piece) {
       return StatusOf(MPI_Isend(bytes.data() + at, count, MPI_BYTE, to, tag, comm_, piece), "MPI_Isend");
     });
   }
 
   Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) override {
-    return InPieces(bytes.size(), request, [&](size_t at, int count, MPI_Request* piece) {
+    return InPieces(bytes.size(), /*receives=*/true, request, [&](size_t at, int count, MPI_Request* piece) {
       return StatusOf(MPI_Irecv(bytes.data() + at, count, MPI_BYTE, from, tag, comm_, piece), "MPI_Irecv");
     });
   }
 
   Status Wait(Request request) override {
-    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(request)];
+    if (!failed_.ok()) return failed_;
+    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(request)].pieces;
     const int code = MPI_Waitall(static_cast<int>(pieces.size()), pieces.data(), MPI_STATUSES_IGNORE);
-    pieces.clear();
-    free_.push_back(request);
-    return StatusOf(code, "MPI_Waitall");
+    if (code == MPI_SUCCESS) Free(request);
+    return Checked(StatusOf(code, "MPI_Waitall"));
   }
 
   Status Test(Request request, bool* done) override {
-    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(request)];
+    *done = false;
+    if (!failed_.ok()) return failed_;
+    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(request)].pieces;
     int flag = 0;
     const int code = MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &flag, MPI_STATUSES_IGNORE);
     *done = code == MPI_SUCCESS && flag != 0;
-    if (*done) {
-      pieces.clear();
-      free_.push_back(request);
-    }
-    return StatusOf(code, "MPI_Testall");
+    if (*done) Free(request);
+    return Checked(StatusOf(code, "MPI_Testall"));
   }
   [[nodiscard]] bool CanTest() const override { return true; }
 
   Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (!failed_.ok()) return failed_;
     const auto count = static_cast<int>(mine.size());
-    return StatusOf(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_), "MPI_Allgather");
+    return Checked(
+        StatusOf(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_), "MPI_Allgather"));
   }
 
  private:
+  struct Pending {
+    std::vector<MPI_Request> pieces;  ///< of a request that is under way
+    bool receives = false;
+  };
+
   template <typename Start>
-  Status InPieces(size_t bytes, Request* request, const Start& start) {
-    if (free_.empty()) {
-      free_.push_back(std::ssize(pending_));
-      pending_.emplace_back();
+  Status InPieces(size_t bytes, bool receives, Request* request, const Start& start) {
+    if (!failed_.ok()) return failed_;
+    try {
+      if (free_.empty()) AddRequest();
+      Pending& pending = pending_[static_cast<size_t>(free_.back())];
+      pending.receives = receives;
+      pending.pieces.reserve((bytes + kMostBytes - 1) / kMostBytes);
+      *request = free_.back();
+      free_.pop_back();
+      for (size_t at = 0; at < bytes; at += kMostBytes) {
+        const auto count = static_cast<int>(std::min(kMostBytes, bytes - at));
+        if (Status status = start(at, count, &pending.pieces.emplace_back(MPI_REQUEST_NULL)); !status.ok()) {
+          return Checked(std::move(status));
+        }
+      }
+      return Status::Ok();
+    } catch (const std::bad_alloc&) {
+      return Checked(Status::OutOfMemory("a message under way"));
     }
-    *request = free_.back();
-    free_.pop_back();
-    std::vector<MPI_Request>& pieces = pending_[static_cast<size_t>(*request)];
-    for (size_t at = 0; at < bytes; at += kMostBytes) {
-      const auto count = static_cast<int>(std::min(kMostBytes, bytes - at));
-      if (Status status = start(at, count, &pieces.emplace_back(MPI_REQUEST_NULL)); !status.ok()) return status;
+  }
+  /// Adds one that is free. Those that are freed later find room.
+  void AddRequest() {
+    if (free_.capacity() == pending_.size()) free_.reserve(2 * pending_.size() + 1);
+    pending_.emplace_back();
+    free_.push_back(std::ssize(pending_) - 1);
+  }
+  void Free(Request request) {
+    pending_[static_cast<size_t>(request)].pieces.clear();
+    free_.push_back(request);
+  }
+  /// After an error nothing is sent or received any more, and what is under way is let go of: the memory that it would
+  /// be received in is the caller's again. Every later call gets the same error, and so none waits for ranks that wait
+  /// for this one.
+  Status Checked(Status status) {
+    if (status.ok()) return status;
+    failed_ = status;
+    for (Pending& pending : pending_) {
+      for (MPI_Request& piece : pending.pieces) {
+        if (piece == MPI_REQUEST_NULL) continue;
+        if (pending.receives) MPI_Cancel(&piece);
+        MPI_Request_free(&piece);
+      }
+      pending.pieces.clear();
     }
-    return Status::Ok();
+    return status;
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
-  std::vector<std::vector<MPI_Request>> pending_;  ///< per request: its pieces
-  std::vector<Request> free_;
+  std::vector<Pending> pending_;  ///< per request
+  std::vector<Request> free_;     ///< with room for all requests
+  Status failed_;
 };
 
 }  // namespace
@@ -127,6 +175,14 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
     return Status::InvalidArgument(
         "MPI has been initialised without threads, want MPI_Init_thread with "
         "MPI_THREAD_FUNNELED");
+  }
+  // MPI promises as many, and a plan counts on them.
+  int* most_tag = nullptr;
+  int has_most_tag = 0;
+  Status asked = StatusOf(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &has_most_tag), "MPI_Comm_get_attr");
+  if (!asked.ok()) return asked;
+  if (has_most_tag == 0 || *most_tag < Transport::kTags - 1) {
+    return Status::Internal(std::string_view("MPI_TAG_UB is less than 32767"));
   }
   std::shared_ptr<MpiTransport> transport;
   try {

@@ -3,9 +3,12 @@
 // right.
 #include <mpi.h>
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "fa/mpi.h"
 #include "support/allocation_counter.h"
@@ -22,12 +25,6 @@ void Check(bool right, const std::string& what) {
   if (right) return;
   ++failures;
   std::printf("wrong: %s\n", what.c_str());
-}
-
-bool SameBytes(const TensorView& a, const TensorView& b) {
-  size_t bytes = SizeOf(a.dtype);
-  for (int i = 0; i < a.shape.rank(); ++i) bytes *= static_cast<size_t>(a.shape[i]);
-  return a.shape == b.shape && std::memcmp(a.data, b.data, bytes) == 0;
 }
 
 void CompareWithOneProcess(const ForwardCase& c, const SequenceShards& shards, int rank, int ranks) {
@@ -131,6 +128,85 @@ void MakeTransportsWithoutMemory() {
   }
 }
 
+/// Each allocation of rank 0 in a run fails in turn: the messages of the run need none, so no rank is left waiting.
+template <typename Problem, typename Args>
+void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
+                      Result<PlanFor<Args>> (*plan_call)(const Args&, const AttentionOptions&, const SequenceShards&,
+                                                         MPI_Comm, Context*)) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  bool short_of_memory = true;
+  for (int64_t place = 1; short_of_memory; ++place) {
+    const auto context = std::move(Context::Create({.threads = 1})).value();  // without workspaces yet
+    const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
+    Check(plan.ok(), plan.status().message());
+    int64_t failed = 0;
+    Status status;
+    if (rank == 0) {
+      const FailingAllocations failing(place, /*all_later=*/true);
+      status = plan->Run(args);
+      failed = failing.failed();
+    } else {
+      status = plan->Run(args);
+    }
+    MPI_Bcast(&failed, sizeof(failed), MPI_BYTE, 0, MPI_COMM_WORLD);
+    short_of_memory = failed > 0;
+    Check(status.ok() || (short_of_memory && status.code() == StatusCode::kOutOfMemory), status.message());
+    Check(place > 1 || short_of_memory, "nothing was allocated");
+  }
+}
+
+void RunAllWithoutMemory() {
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  BackwardCase c;
+  c.forward.heads = 4;
+  c.forward.heads_kv = 2;
+  c.forward.d = c.forward.dv = 16;
+  c.forward.lengths = EqualLengths(1, 700, 700);
+  c.forward.sink = true;
+  const BackwardProblem backward(c);
+  const ForwardProblem forward(c.forward);
+  for (const auto strategy : {SequenceShards::Strategy::kSequence, SequenceShards::Strategy::kHeads}) {
+    const SequenceShards shards{.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy};
+    RankTensors mine(RowsOfRank(shards, 700, rank, ranks), RowsOfRank(shards, 700, rank, ranks));
+    RunWithoutMemory(forward, PartOf(forward.args(), c.forward.layout, mine), shards, mpi::PlanFlashAttention);
+    AttentionGradArgs args = PartOf(backward.args(), c.forward.layout, mine);
+    args.dsink = backward.args().dsink;
+    RunWithoutMemory(backward, args, shards, mpi::PlanFlashAttentionGrad);
+  }
+}
+
+/// After an error nothing arrives any more, and every later call has the same error.
+void ATransportThatFailedLetsGo() {
+  constexpr int kTag = 3;
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  auto made = mpi::MakeTransport(MPI_COMM_WORLD);
+  Check(made.ok(), made.status().message());
+  Transport& transport = **made;
+  const std::array<std::byte, 8> sent{std::byte{1}};
+  std::array<std::byte, 8> received{};
+  Transport::Request request = 0;
+  const int sender = ranks - 1;
+  if (rank == 0) {
+    Check(transport.Receive(sender, kTag, received, &request).ok(), "receive");
+    const Status status = transport.Send(ranks, kTag, sent, &request);  // there is no such rank
+    Check(status.code() == StatusCode::kInternal, "send to nobody: " + status.message());
+    bool done = false;
+    for (const Status& later : {transport.Wait(request), transport.Test(request, &done),
+                                transport.Send(sender, kTag, sent, &request), transport.AllGather({}, {})}) {
+      Check(later.message() == status.message(), "later: " + later.message());
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == sender && rank != 0) Check(transport.Send(0, kTag, sent, &request).ok(), "send");
+  MPI_Barrier(MPI_COMM_WORLD);
+  Check(received == std::array<std::byte, 8>{}, "a message has arrived after an error");
+}
+
 }  // namespace
 }  // namespace fa::test
 
@@ -140,6 +216,8 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
   fa::test::MakeTransportsWithoutMemory();
   fa::test::RunAll();
+  fa::test::RunAllWithoutMemory();
+  fa::test::ATransportThatFailedLetsGo();
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();

@@ -55,6 +55,12 @@ constexpr StripKernels Pairs(const char* name, Isa isa, int64_t width) {
   return strip;
 }
 
+constexpr StripKernels PairRowState(const char* name, Isa isa, int64_t width) {
+  StripKernels strip = Pairs(name, isa, width);
+  strip.state_by_row = true;
+  return strip;
+}
+
 constexpr StripKernels InPlace(const char* name, Isa isa, int64_t width) {
   StripKernels strip = Pairs(name, isa, width);
   strip.state_by_row = strip.in_place = true;
@@ -100,6 +106,12 @@ constexpr StripKernels kPairs[] = {
 };
 #undef FA_PAIR_KERNELS
 #define FA_PAIR_KERNELS(level, rows, width, vectors) \
+  PairRowState(FA_ROW_STATE_NAME(level, bf16, rows, width), kIsa_##level, width),
+constexpr StripKernels kPairRowState[] = {
+#include "core/kernels/levels/kernels.inc"
+};
+#undef FA_PAIR_KERNELS
+#define FA_PAIR_KERNELS(level, rows, width, vectors) \
   InPlace(FA_IN_PLACE_NAME(level, bf16, rows, width), kIsa_##level, width),
 constexpr StripKernels kInPlace[] = {
 #include "core/kernels/levels/kernels.inc"
@@ -118,6 +130,11 @@ constexpr StripKernels kFewPairs[] = {
 #include "core/kernels/levels/kernels.inc"
 };
 #undef FA_FEW_PAIR_KERNELS
+#define FA_FEW_FLOAT_KERNELS(level, rows) FewRows(FA_FEW_FLOAT_NAME(level, rows), kIsa_##level, rows),
+constexpr StripKernels kFewFloats[] = {
+#include "core/kernels/levels/kernels.inc"
+};
+#undef FA_FEW_FLOAT_KERNELS
 #define FA_INT8_KERNELS(level, rows, width, vectors) \
   Int8Strip(FA_STRIP_NAME(level, i8, rows, width), kIsa_##level, width),
 constexpr Int8Kernels kInt8[] = {
@@ -175,27 +192,48 @@ KernelTable PairTable(Isa isa, const KernelTable& f32, const RowKernels& rows) {
   const Lines<StripKernels> strips = LinesOf<StripKernels>(kPairs, isa);
   return {isa, strips.first, strips.count, f32.few, f32.few_count, &rows};
 }
+KernelTable PairTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, *f32.rows); }
 /// Their products by BFMMLA, of four rows.
 KernelTable BlockTable(Isa isa, const KernelTable& f32) { return PairTable(isa, f32, kRowsOfLanes<4, 4>); }
-/// The pairs of a level that reads the keys of few heads in place, and whose few rows attend.
-struct InPlaceTable {
-  InPlaceTable(Isa isa, const KernelTable& f32) : table(PairTable(isa, f32, *f32.rows)) {
-    table.heads_in_place = &LinesOf<StripKernels>(kInPlace, isa).first[table.strip_count - 1];
-    const Lines<StripKernels> pairs = LinesOf<StripKernels>(kFewPairs, isa);
-    std::copy_n(f32.few, f32.few_count, few);
-    for (StripKernels& kernels : std::span(few, static_cast<size_t>(f32.few_count))) {
-      for (const StripKernels& own : std::span(pairs.first, static_cast<size_t>(pairs.count))) {
-        if (own.rows != kernels.rows) continue;
-        kernels.name = own.name;
-        kernels.isa = own.isa;
+/// The few rows of a level that attend, in place of those of the f32 level below.
+struct AttendingRows {
+  AttendingRows(const KernelTable& below, const Lines<StripKernels>& own) {
+    std::copy_n(below.few, below.few_count, few);
+    for (StripKernels& kernels : std::span(few, static_cast<size_t>(below.few_count))) {
+      for (const StripKernels& line : std::span(own.first, static_cast<size_t>(own.count))) {
+        if (line.rows != kernels.rows) continue;
+        kernels.name = line.name;
+        kernels.isa = line.isa;
       }
     }
+  }
+  StripKernels few[kMostFewRows] = {};
+};
+
+/// The f32 table of a level on which they attend.
+struct AttendingTable : AttendingRows {
+  AttendingTable(Isa isa, const KernelTable& f32)
+      : AttendingRows(f32, LinesOf<StripKernels>(kFewFloats, isa)), table(f32) {
+    table.few = few;
+  }
+  AttendingTable(const AttendingTable&) = delete;
+  AttendingTable& operator=(const AttendingTable&) = delete;
+
+  KernelTable table;
+};
+
+/// The pairs of a level whose strips have their state by rows, too, that reads the keys of few heads in place, and
+/// whose few rows attend.
+struct InPlaceTable : AttendingRows {
+  InPlaceTable(Isa isa, const KernelTable& f32)
+      : AttendingRows(f32, LinesOf<StripKernels>(kFewPairs, isa)), table(PairTable(isa, f32)) {
+    table.row_state = LinesOf<StripKernels>(kPairRowState, isa).first;
+    table.heads_in_place = &LinesOf<StripKernels>(kInPlace, isa).first[table.strip_count - 1];
     table.few = few;
   }
   InPlaceTable(const InPlaceTable&) = delete;
   InPlaceTable& operator=(const InPlaceTable&) = delete;
 
-  StripKernels few[kMostFewRows] = {};
   KernelTable table;
 };
 /// The strips of the tile unit.
@@ -217,14 +255,16 @@ constexpr IndexerKernels Indexer(const char* name, Isa isa) {
 
 const KernelTable& DescribedKernels(Isa isa, DType dtype) {
   static const F32Table portable(Isa::kPortable), avx2(Isa::kAvx2), avx512(Isa::kAvx512), neon(Isa::kNeon);
-  static const InPlaceTable avx512_bf16(Isa::kAvx512Bf16, avx512.table);
+  static const AttendingTable avx512_attending(Isa::kAvx512Bf16, avx512.table);
+  static const InPlaceTable avx512_bf16(Isa::kAvx512Bf16, avx512_attending.table);
   static const KernelTable avx512_amx = TileTable(Isa::kAvx512Amx, avx512.table),
                            amx_emulated = TileTable(Isa::kAmxEmulated, portable.table),
                            neon_bf16 = BlockTable(Isa::kNeonBf16, neon.table);
   const bool bf16 = dtype == DType::kBF16;
   if (bf16 && Includes(isa, Isa::kAvx512Amx)) return avx512_amx;
   if (bf16 && isa == Isa::kAmxEmulated) return amx_emulated;
-  if (Includes(isa, Isa::kAvx512)) return bf16 && Includes(isa, Isa::kAvx512Bf16) ? avx512_bf16.table : avx512.table;
+  if (isa == Isa::kAvx512Bf16) return bf16 ? avx512_bf16.table : avx512_attending.table;
+  if (Includes(isa, Isa::kAvx512)) return avx512.table;
   if (Includes(isa, Isa::kAvx2)) return avx2.table;
   if (Includes(isa, Isa::kNeon)) return bf16 && Includes(isa, Isa::kNeonBf16) ? neon_bf16 : neon.table;
   return portable.table;

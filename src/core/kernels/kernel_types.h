@@ -19,8 +19,8 @@ inline constexpr float kMaskedScore = -__builtin_inff();
 /// A masked probability in the exact path: a zero whose sign tells it from one that merely underflowed.
 inline constexpr float kMaskedProbability = -0.0f;
 
-/// Lines that strips fetch into L2 while they multiply, a few at a time: at once they would fill the queue of
-/// outstanding misses and hold up what follows.
+/// Lines that strips fetch while they multiply, a few at a time: at once they would fill the queue of outstanding
+/// misses and hold up what follows.
 struct FetchList {
   struct Run {
     const char* begin = nullptr;
@@ -31,6 +31,7 @@ struct FetchList {
   const Run* end = nullptr;
   const char* at = nullptr;  ///< in the run before `run`
   const char* at_end = nullptr;
+  bool into_l1 = false;  ///< else into L2
 };
 
 /// Rows of the caller's memory, each `stride` elements after the other.
@@ -102,7 +103,7 @@ struct ProductArgs {
   float* o = nullptr;
 };
 
-/// What `attend` of few rows takes: rows of bf16.
+/// What `attend` of few rows takes: K and V of one type that it attends to.
 struct AttendArgs {
   /// Heads have a multiple of kColumns columns, at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
@@ -112,13 +113,16 @@ struct AttendArgs {
 
   RowBlock k, v;  ///< both by address and fetched ahead, or neither
   int64_t keys = 0;
-  const float* panel = nullptr;  ///< as pack_queries leaves it, of bf16 rows
+  const float* panel = nullptr;  ///< as pack_queries leaves it, of rows of that type
   int64_t d = 0, dv = 0;
   float factor = 0;
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< else o starts at 0
 };
+
+/// Few rows that attend to floats without pairs take all types up to so many rows.
+inline constexpr int64_t kMostRowsOfAnyType = 2;
 
 /// Kernels of one strip width on one level: one line of kernels.inc.
 struct StripKernels {
@@ -206,8 +210,9 @@ struct StripKernels {
                         const ProductArgs& product) = nullptr;
 
   /// Few rows only, else null: scores, online softmax and product of keys that every row sees and no pass changes, in
-  /// steps of its own. Probabilities are rounded to bf16 as those of strips of pairs.
+  /// steps of its own. Of bf16 pairs: probabilities are rounded as those of strips of pairs.
   void (*attend)(const AttendArgs& args) = nullptr;
+  bool attends_floats = false;  ///< attend multiplies in f32, else pairs of bf16
 
   /// Strips whose products leave the vector units free, else null: a product, softmax_pairs and scores, any of them
   /// null, of three different tiles in one loop. Each has the bits it has alone.
@@ -219,6 +224,14 @@ struct StripKernels {
   /// Scores and product take rows of K and V by address (RowBlock::rows) as they are, pairs too.
   bool in_place = false;
 
+  /// Whether attend takes rows of such heads.
+  [[nodiscard]] bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
+    if (attend == nullptr || !AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
+    if (!attends_floats) return dtype == DType::kBF16;
+    if (rows <= kMostRowsOfAnyType) return dtype != DType::kI8;
+    constexpr int64_t kMostColumnsOfMoreRows = 128;
+    return dtype == DType::kF32 && d <= kMostColumnsOfMoreRows && dv <= kMostColumnsOfMoreRows;
+  }
   /// Rows of `width` floats that a panel of d columns takes.
   [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? CeilDiv(d, 2) : d; }
   /// Floats per key of a tile, as outer reads it.

@@ -29,7 +29,7 @@ const KernelTable& Kernels(Isa isa, DType dtype) {
   if (!Includes(DetectIsa(), isa)) return DescribedKernels(isa, dtype);
 #if defined(__x86_64__)
   if (Includes(isa, Isa::kAvx512Amx) && dtype == DType::kBF16) return avx512_amx::Table();
-  if (Includes(isa, Isa::kAvx512Bf16) && dtype == DType::kBF16) return avx512_bf16::Table();
+  if (isa == Isa::kAvx512Bf16) return dtype == DType::kBF16 ? avx512_bf16::Table() : avx512_bf16::FloatTable();
   if (Includes(isa, Isa::kAvx512)) return avx512::Table();
   if (Includes(isa, Isa::kAvx2)) return avx2::Table();
 #elif defined(__aarch64__)

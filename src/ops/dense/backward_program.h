@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "core/kernels/kernel_types.h"
+#include "core/run/executor.h"
 #include "fa/context.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
@@ -24,7 +25,9 @@ class BackwardProgram {
   [[nodiscard]] tiling::PlanFacts Facts() const;
   [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
   /// Runs on the rows of checked arguments, as a graph of `plan`: all gradients but sums over rows, keys or the batch.
-  [[nodiscard]] Status Run(const Plan::Impl& plan, const GradRows& rows, std::byte* workspace) const;
+  /// @param meanwhile  polled by the calling thread between its tasks; null: nothing is
+  [[nodiscard]] Status Run(const Plan::Impl& plan, const GradRows& rows, std::byte* workspace,
+                           core::ArrivalGates* meanwhile = nullptr) const;
   /// Writes these sums after Run: dsink, dslopes, and dpse where it is shared.
   void WriteSums(const GradRows& rows, std::byte* workspace) const;
 

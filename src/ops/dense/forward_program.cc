@@ -58,11 +58,11 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
 }
 
 Status ForwardProgram::Run(const Plan::Impl& plan, const ForwardRows& rows, std::byte* workspace,
-                           const OutputQuantization* quantization) const {
+                           const OutputQuantization* quantization, core::ArrivalGates* meanwhile) const {
   WriteUnusedRows(bound_.problem, rows);
   std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
   ForwardTile tile(bound_.problem, plan_, table_, rows, buffers_, workspace, quantization);
-  return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
+  return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state, meanwhile);
 }
 
 tiling::PlanFacts ForwardProgram::Facts() const { return FactsOf(op_, bound_.problem, machine_, plan_, KernelNames()); }

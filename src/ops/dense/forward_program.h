@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/kernels/kernel_types.h"
+#include "core/run/executor.h"
 #include "fa/context.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
@@ -30,8 +31,10 @@ class ForwardProgram {
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
   /// Runs on the rows of checked arguments, as a graph of `plan`.
   /// @param quantization  null: the output is of a float type
+  /// @param meanwhile  polled by the calling thread between its tasks; null: nothing is
   [[nodiscard]] Status Run(const Plan::Impl& plan, const ForwardRows& rows, std::byte* workspace,
-                           const OutputQuantization* quantization = nullptr) const;
+                           const OutputQuantization* quantization = nullptr,
+                           core::ArrivalGates* meanwhile = nullptr) const;
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;

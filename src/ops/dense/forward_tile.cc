@@ -54,7 +54,7 @@ ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::
       plan_(plan),
       table_(table),
       rows_(rows),
-      keys_in_place_(!buffers.converts_keys && !table.pairs()),
+      fetches_tiles_(!buffers.converts_keys || table.pairs()),
       buffers_(buffers),
       workspace_(workspace),
       strips_(problem, table, rows, quantization),
@@ -83,7 +83,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   const bool is_short = IsShort(problem_, block_k, item.sequence);
   strips_.Open(folded, few, nullptr, scratch, strips, is_short);
   const int64_t count = strips.size();
-  if (is_short && few == nullptr && keys_in_place_ && item.parts == 1) {
+  if (is_short && few == nullptr && fetches_tiles_ && item.parts == 1) {
     if (!item.keys.empty()) VisitShort(item, next, scratch, strips);
     for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
     return;
@@ -128,6 +128,7 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
   TileFetch fetch;
   fetch.List(problem_, rows_, plan_.shape.block_k, item, next);
   core::kernels::FetchList list = fetch.list();
+  list.into_l1 = true;
   const int64_t count = strips.size(), products = 2 * count;
   const Interval block{item.keys.begin / kKeyStep * kKeyStep, item.keys.end};
   KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);

@@ -64,7 +64,7 @@ class ForwardTile {
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
-  bool keys_in_place_;  ///< K and V of rows_ are what the strips read
+  bool fetches_tiles_;  ///< the strips read K of rows_, so nothing else fetches rows of a short sequence
   ForwardBuffers buffers_;
   std::byte* workspace_;
   ForwardStrips strips_;

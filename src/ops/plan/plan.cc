@@ -13,19 +13,13 @@ namespace fa {
 
 Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const {
-  return core::GuardedCall("threads to run the plan", [&] {
-    if (graph.task_count <= 1) return core::RunInOrder(graph, run_task);
-    auto executor = core::ImplOf(context_).BorrowExecutor();
-    return executor->Run(graph, run_task, state);
-  });
-}
-
 Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                            core::ArrivalGates& gates) const {
+                            core::ArrivalGates* gates) const {
   return core::GuardedCall("threads to run the plan", [&] {
+    if (gates == nullptr && graph.task_count <= 1) return core::RunInOrder(graph, run_task);
     auto executor = core::ImplOf(context_).BorrowExecutor();
-    return executor->RunWithGates(graph, run_task, state, gates);
+    return gates == nullptr ? executor->Run(graph, run_task, state)
+                            : executor->RunWithGates(graph, run_task, state, *gates);
   });
 }
 

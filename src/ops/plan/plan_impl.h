@@ -30,11 +30,10 @@ class Plan::Impl {
   [[nodiscard]] virtual Status CannotRun(const Status& why) const { return why; }
 
   [[nodiscard]] Context& context() const { return context_; }
-  /// Runs on the caller for a graph of one task, else on an executor of the context.
-  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const;
-  /// Opens gates on the caller meanwhile.
+  /// Runs on the caller for a graph of one task without gates, else on an executor of the context.
+  /// @param gates  polled on the caller meanwhile; null: nothing is
   [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                core::ArrivalGates& gates) const;
+                                core::ArrivalGates* gates = nullptr) const;
 
  private:
   Context& context_;

@@ -39,8 +39,9 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
 
 /// Ends the online softmax of one row.
 /// @param with_lse  else lse may be anything: a logarithm takes as long as the rest
-ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum, float unit, bool no_keys,
-                                                   const float* sink, bool with_lse) {
+[[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
+                                                                                 float unit, bool no_keys,
+                                                                                 const float* sink, bool with_lse) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr Statistics kSpoiled = {kNan, kNan, kNan, kNan, false};
   if (no_keys) return {0, 0, -kInf, 0, true};
@@ -111,10 +112,10 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
 
 int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) const {
   const ScorePasses& passes = score_tile_.passes();
-  const bool attends = strip.kernels->attend != nullptr && problem_.d_rope == 0 && AttendArgs::Fits(problem_.d) &&
-                       AttendArgs::Fits(problem_.dv) && rows_.k.view.rows.dtype == DType::kBF16 &&
-                       rows_.v.view.rows.dtype == DType::kBF16 && !passes.changes_scores() &&
-                       !passes.inputs().has_dense_mask() && !passes.has_dropout();
+  const DType dtype = rows_.k.view.rows.dtype;
+  const bool attends = strip.kernels->AttendsTo(dtype, problem_.d, problem_.dv) && rows_.v.view.rows.dtype == dtype &&
+                       problem_.d_rope == 0 && !passes.changes_scores() && !passes.inputs().has_dense_mask() &&
+                       !passes.has_dropout();
   if (!attends || strip.full.begin > keys.begin || strip.full.end <= keys.begin) return keys.begin;
   return strip.full.end >= keys.end ? keys.end : std::max(strip.full.end / kKeyStep * kKeyStep, keys.begin);
 }
@@ -132,7 +133,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
                   .row_sum = strip.row_sum,
                   .o = strip.state,
                   .started = strip.started};
-  assert(args.k.dtype == DType::kBF16 && args.v.dtype == DType::kBF16);
+  assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
   // Rows in pages by address: their runs would end the kernel's steps.
   constexpr int64_t kFetchAhead = 32;
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;
@@ -260,7 +261,9 @@ void ForwardStrips::EndFlight(BlocksInFlight& flight) {
   flight.product_ = nullptr;
 }
 
-ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip, int64_t lane) const {
+/// Part of its callers, for a row of few keys takes no longer than a call that returns five values.
+[[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip,
+                                                                                       int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
   // Selected keys that are all masked count as none.
@@ -279,11 +282,14 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   const auto& sequence = problem_.sequences[static_cast<size_t>(lanes.sequence)];
   LaneArray<float> multiplier = {};
   LaneArray<int32_t> zero = {};
+  const bool writes_statistics =
+      rows_.softmax_max.data != nullptr || rows_.softmax_sum.data != nullptr || rows_.lse.data != nullptr;
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
     const Statistics stats = FinalStatistics(strip, i);
     multiplier[i] = stats.multiplier;
     zero[i] = stats.zero || !strip.started ? 1 : 0;
+    if (!writes_statistics) continue;
     WriteStatistic(rows_.softmax_max, lanes.sequence, head, row, stats.max);
     WriteStatistic(rows_.softmax_sum, lanes.sequence, head, row, stats.sum);
     WriteStatistic(rows_.lse, lanes.sequence, head, row, stats.lse);

@@ -20,6 +20,10 @@ namespace {
 #include "core/kernels/pair_kernels.inc"
 // Two of them at once,
 #include "core/kernels/pair_outer_both.inc"
+// Their product with a state by rows,
+#include "core/kernels/row_products.inc"
+// and the strips that have it.
+#include "core/kernels/pair_row_state.inc"
 // The strip in place shares their words.
 #include "core/kernels/pair_heads_in_place.inc"
 
@@ -29,6 +33,9 @@ const KernelTable& EmulatedPairs() {
   static const KernelTable& f32 = Kernels(Isa::kPortable);
   static const StripKernels strips[] = {PairStrip<6, 2>::Table("emulated_bf16_6x8", f32.ForRows(8)),
                                         PairStrip<12, 1>::Table("emulated_bf16_12x4", f32.ForRows(4))};
+  static const StripKernels row_state[] = {
+      PairRowState<2>::Table("emulated_bf16_6x8_row_state", strips[0], f32.WithRowState(f32.ForRows(8))),
+      PairRowState<1>::Table("emulated_bf16_12x4_row_state", strips[1], f32.WithRowState(f32.ForRows(4)))};
   static const StripKernels in_place =
       PairHeadsInPlace<1>::Table("emulated_bf16_12x4_in_place", strips[1], f32.WithRowState(f32.narrowest()));
   static const RowKernels rows = [] {
@@ -37,7 +44,7 @@ const KernelTable& EmulatedPairs() {
     return of_pairs;
   }();
   static const KernelTable table = {
-      Isa::kPortable, strips, sizeof(strips) / sizeof(strips[0]), f32.few, f32.few_count, &rows, nullptr, &in_place};
+      Isa::kPortable, strips, sizeof(strips) / sizeof(strips[0]), f32.few, f32.few_count, &rows, row_state, &in_place};
   return table;
 }
 

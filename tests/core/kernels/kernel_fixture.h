@@ -40,7 +40,9 @@ inline std::vector<Level> Levels() {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const KernelTable* table = &Kernels(isa);
-    if (std::find(tables.begin(), tables.end(), table) == tables.end()) tables.push_back(table);
+    // A level may have the strips of the one below.
+    const auto same = [table](const KernelTable* other) { return other->strips == table->strips; };
+    if (std::none_of(tables.begin(), tables.end(), same)) tables.push_back(table);
   }
   tables.push_back(&PortableBlasKernels());
   for (const KernelTable* table : tables) {

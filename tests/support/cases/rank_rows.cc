@@ -161,6 +161,12 @@ SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strat
   return mask_stays || c.pse == PseForm::kFull ? SequenceShards::Strategy::kAuto : wanted;
 }
 
+bool SameBytes(const TensorView& a, const TensorView& b) {
+  size_t bytes = SizeOf(a.dtype);
+  for (int i = 0; i < a.shape.rank(); ++i) bytes *= static_cast<size_t>(a.shape[i]);
+  return a.shape == b.shape && (bytes == 0 || std::memcmp(a.data, b.data, bytes) == 0);
+}
+
 AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors) {
   const int axis = AxisOf(layout);
   const int out_axis = layout == Layout::kBNSD_BSND ? 1 : axis;

@@ -50,6 +50,9 @@ class RankTensors {
   std::vector<const Own*> outputs_;
 };
 
+/// Whether dense tensors, such as parts of two outputs, have the same shape and bytes.
+[[nodiscard]] bool SameBytes(const TensorView& a, const TensorView& b);
+
 /// Whether a call over ranks takes the case's tensors.
 [[nodiscard]] bool TakenOverRanks(const ForwardCase& c);
 /// `wanted`, or what a call takes whose pse or dense mask has rows that stay with their rank.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -23,8 +24,8 @@ struct ThreadRanks::Hub {
   };
   struct State {
     bool left = false;
-    int64_t sent = 0, received = 0, messages = 0;
-    int64_t dies_at = std::numeric_limits<int64_t>::max();
+    int64_t sent = 0, received = 0, messages = 0, steps = 0;
+    int64_t dies_at = std::numeric_limits<int64_t>::max(), throws_at = dies_at;
   };
 
   [[nodiscard]] int FirstThatLeft() const {
@@ -61,9 +62,18 @@ class ThreadRanks::Rank final : public Transport {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int ranks() const override { return hub_->ranks; }
 
+  Status Reserve(int64_t requests, size_t bytes) override {
+    const std::lock_guard lock(hub_->mutex);
+    Step();
+    most_requests_ = std::max(most_requests_, requests);
+    most_bytes_ = std::max(most_bytes_, bytes);
+    return Status::Ok();
+  }
+
   Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override {
     const std::lock_guard lock(hub_->mutex);
-    if (Status status = Count(); !status.ok()) return status;
+    Step();
+    if (Status status = Count(tag, bytes.size()); !status.ok()) return status;
     auto parcel = std::make_shared<Hub::Parcel>(Hub::Parcel{bytes});
     hub_->parcels[{rank_, to, tag}].push_back(parcel);
     hub_->state[static_cast<size_t>(rank_)].sent += static_cast<int64_t>(bytes.size());
@@ -74,7 +84,8 @@ class ThreadRanks::Rank final : public Transport {
 
   Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) override {
     const std::lock_guard lock(hub_->mutex);
-    if (Status status = Count(); !status.ok()) return status;
+    Step();
+    if (Status status = Count(tag, bytes.size()); !status.ok()) return status;
     std::fill(bytes.begin(), bytes.end(), std::byte{0xff});  // NaN, until the message is there
     *request = Add({.from = from, .tag = tag, .bytes = bytes});
     return Status::Ok();
@@ -82,6 +93,7 @@ class ThreadRanks::Rank final : public Transport {
 
   Status Wait(Request request) override {
     std::unique_lock lock(hub_->mutex);
+    Step();
     const Pending& pending = pending_[static_cast<size_t>(request)];
     if (Status status = hub_->WaitFor(lock, PeerOf(pending), [&] { return IsDone(pending); }); !status.ok()) {
       return status;
@@ -94,7 +106,10 @@ class ThreadRanks::Rank final : public Transport {
     const std::unique_lock lock(hub_->mutex);
     const Pending& pending = pending_[static_cast<size_t>(request)];
     *done = IsDone(pending);
-    if (*done) return Take(pending);
+    if (*done) {
+      Step();
+      return Take(pending);
+    }
     const int peer = PeerOf(pending);
     return hub_->state[static_cast<size_t>(peer)].left ? Hub::HasLeft(peer) : Status::Ok();
   }
@@ -103,6 +118,7 @@ class ThreadRanks::Rank final : public Transport {
   Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     Hub& hub = *hub_;
     std::unique_lock lock(hub.mutex);
+    Step();
     // The round before has to be read by all.
     if (Status status = hub.WaitFor(lock, -1, [&] { return hub.gather_left == 0; }); !status.ok()) return status;
     const int64_t round = hub.gather_round;
@@ -143,6 +159,7 @@ class ThreadRanks::Rank final : public Transport {
   }
   /// With the lock held, of a message that is done: copies one that is received.
   Status Take(const Pending& pending) {
+    --under_way_;
     if (pending.parcel != nullptr) return Status::Ok();
     auto& queue = QueueOf(pending);
     const std::shared_ptr<Hub::Parcel> parcel = queue.front();
@@ -163,11 +180,18 @@ class ThreadRanks::Rank final : public Transport {
     }
     hub_->changed.notify_all();
   }
-  Status Count() {
+  Status Count(int tag, size_t bytes) {
+    if (tag < 0 || tag >= kTags) return Status::Internal("tag " + std::to_string(tag));
+    if (++under_way_ > most_requests_) return Status::Internal("more messages under way than reserved");
+    if (bytes > most_bytes_) return Status::Internal("a longer message than reserved");
     Hub::State& state = hub_->state[static_cast<size_t>(rank_)];
     if (state.messages++ < state.dies_at) return Status::Ok();
     Gone();
     return Hub::HasLeft(rank_);
+  }
+  void Step() {
+    Hub::State& state = hub_->state[static_cast<size_t>(rank_)];
+    if (state.steps++ == state.throws_at) throw std::bad_alloc();
   }
   Request Add(Pending pending) {
     pending_.push_back(std::move(pending));
@@ -177,6 +201,8 @@ class ThreadRanks::Rank final : public Transport {
   std::shared_ptr<Hub> hub_;
   int rank_;
   std::deque<Pending> pending_;
+  int64_t most_requests_ = 0, under_way_ = 0;
+  size_t most_bytes_ = 0;
 };
 
 ThreadRanks::ThreadRanks(int ranks, bool can_test) : hub_(std::make_shared<Hub>(ranks, can_test)) {}
@@ -198,5 +224,9 @@ int64_t ThreadRanks::sent_bytes(int rank) const { return hub_->state[static_cast
 int64_t ThreadRanks::received_bytes(int rank) const { return hub_->state[static_cast<size_t>(rank)].received; }
 
 void ThreadRanks::DieAtMessage(int rank, int64_t message) { hub_->state[static_cast<size_t>(rank)].dies_at = message; }
+
+void ThreadRanks::ThrowAtStep(int rank, int64_t step) { hub_->state[static_cast<size_t>(rank)].throws_at = step; }
+
+int64_t ThreadRanks::steps(int rank) const { return hub_->state[static_cast<size_t>(rank)].steps; }
 
 }  // namespace fa::test

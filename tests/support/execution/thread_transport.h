@@ -12,6 +12,7 @@ namespace fa::test {
 
 /// Ranks as threads of one process. A message is copied from the sender's memory into the receiver's when the receiver
 /// waits for it or finds it by Test, and the sender's wait ends only then: memory that is used again too early shows.
+/// More messages under way than a rank has reserved room for, or longer ones, are an error.
 class ThreadRanks {
  public:
   /// @param can_test  false: transports that can only wait
@@ -27,6 +28,10 @@ class ThreadRanks {
   [[nodiscard]] int64_t received_bytes(int rank) const;
   /// The message of that number and all later ones of `rank` fail: the rank has died.
   void DieAtMessage(int rank, int64_t message);
+  /// The step of that number of `rank`, counted from 0, finds no memory: std::bad_alloc. Steps are all that a transport
+  /// does, but Test of a message that is still under way.
+  void ThrowAtStep(int rank, int64_t step);
+  [[nodiscard]] int64_t steps(int rank) const;
 
  private:
   struct Hub;

@@ -230,14 +230,16 @@ std::vector<Case> SmallCases() {
     for (const int64_t sk : {int64_t{500}, int64_t{1700}}) {
       for (const int ranks : {1, 2, 3, 7}) {
         for (const int workers : {1, 16}) {
-          cases.push_back({.mask = mask,
-                           .sq = 1700,
-                           .sk = sk,
-                           .group = 3,
-                           .heads_kv = 2,
-                           .ranks = ranks,
-                           .workers = workers,
-                           .copies_keys = workers == 1});
+          for (const bool copies_keys : {false, true}) {
+            cases.push_back({.mask = mask,
+                             .sq = 1700,
+                             .sk = sk,
+                             .group = 3,
+                             .heads_kv = 2,
+                             .ranks = ranks,
+                             .workers = workers,
+                             .copies_keys = copies_keys});
+          }
         }
       }
     }

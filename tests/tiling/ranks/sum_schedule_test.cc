@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
+#include "tiling/plan_limits.h"
 #include "tiling/ranks/sequence_part.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::tiling {
 namespace {
@@ -208,11 +212,71 @@ TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
   EXPECT_LT(eight, 8 * one / 2);
 }
 
-// Ranks' blocks of 512 rows and 4 columns, as in RankedBackward.SmallerTilesOfBlocksChangeNoBit.
+// The case of RankedBackward.SmallerTilesOfBlocksChangeNoBit, whose ranks have 4 threads.
 TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
-  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/4, /*few_chunks=*/true), 64);
-  EXPECT_EQ(TileRowsOfBlocks(512, 4, /*columns_at_once=*/1, /*few_chunks=*/true), 128);
-  EXPECT_EQ(TileRowsOfBlocks(512, 1, /*columns_at_once=*/4, /*few_chunks=*/true), 128);
+  const std::vector<Sequence> sequences{MakeSequence(Mask::None(), 1024, 1024)};
+  const RowShards q = RowShards::Make(SequenceShards::Cut::kContiguous, 1024, 2, 128);
+  for (const int workers : {1, 4}) {
+    const SumSchedule schedule =
+        MakeSumSchedule({.sequences = sequences, .of = {0, 1}, .q = q, .group = 2, .workers = workers});
+    int64_t most = 0, least = kFullBlockQ;
+    for (const SumBlock& block : schedule.blocks) {
+      const int64_t columns = schedule.chunks[static_cast<size_t>(block.chunk)].keys.size() / kColumnKeys;
+      const int64_t rows = TileRowsOfBlocks(block.rows.size(), columns, workers, schedule.few_chunks);
+      most = std::max(most, rows);
+      least = std::min(least, rows);
+    }
+    EXPECT_EQ(most, workers == 1 ? kFullBlockQ : kFullBlockQ / 2);
+    EXPECT_EQ(least, most);
+  }
+}
+
+/// Sequences whose rows two ranks hold in turn, 128 at a time, and one that rank 0 holds alone.
+SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
+  constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence has
+  std::vector<Sequence> sequences;
+  std::vector<std::vector<Interval>> rows(2);
+  for (int64_t s = 0; s <= cut_sequences; ++s) {
+    Sequence& sequence = sequences.emplace_back(MakeSequence(Mask::None(), kRows, kKeys));
+    sequence.q_offset = s * kRows;
+    sequence.k_offset = s * kKeys;
+    for (int64_t row = 0; row < kRows; row += 128) {
+      const size_t rank = s < cut_sequences ? static_cast<size_t>(row / 128 % 2) : 0;
+      rows[rank].push_back({sequence.q_offset + row, sequence.q_offset + row + 128});
+    }
+  }
+  const RowShards q((cut_sequences + 1) * kRows, rows);
+  return MakeSumSchedule({.sequences = sequences, .of = {0, cut_sequences + 1}, .q = q});
+}
+
+// A number is a tag of messages: two chunks of one number would take each other's sums.
+TEST(SumSchedule, NumbersChunksThatTravel) {
+  const SumSchedule schedule = ScheduleOfCutSequences(3);
+  std::set<int32_t> ways, of_blocks;
+  for (const SumBlock& block : schedule.blocks) {
+    const SumChunk& chunk = schedule.chunks[static_cast<size_t>(block.chunk)];
+    EXPECT_EQ(chunk.way < 0, chunk.sequence == 3);
+    if (block.to >= 0 && block.to != block.rank) of_blocks.insert(block.chunk);
+  }
+  for (const SumChunk& chunk : schedule.chunks) {
+    EXPECT_TRUE(chunk.way < 0 || ways.insert(chunk.way).second);
+  }
+  EXPECT_EQ(std::ssize(ways), schedule.ways);
+  EXPECT_EQ(ways.size(), of_blocks.size());
+  EXPECT_EQ(*ways.begin(), 0);
+  EXPECT_EQ(*ways.rbegin(), schedule.ways - 1);
+  EXPECT_EQ(schedule.ways, 3 * 48);
+}
+
+TEST(SumSchedule, RefusesMoreChunksThatTravelThanMessagesHaveTags) {
+  const int64_t most = kMostWays / 48;
+  EXPECT_EQ(ScheduleOfCutSequences(most).ways, 48 * most);
+  try {
+    (void)ScheduleOfCutSequences(most + 1);
+    ADD_FAILURE() << "not refused";
+  } catch (const PlanTooLarge& error) {
+    EXPECT_STREQ(error.what(), "the plan: 32016 chunks of sums that travel between ranks, want at most 32000");
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #define FA_UNROLL _Pragma("GCC unroll 16")
 #define FA_NO_UNROLL _Pragma("GCC unroll 1")
 #define FA_FEW_ROW_NAME(level, rows) "few_" #rows "_" #level
+#define FA_FEW_FLOAT_NAME(level, rows) "few_" #rows "_floats_" #level
 #define FA_STRIP_NAME(level, type, rows, width) #type "_" #rows "x" #width "_" #level
 #define FA_ROW_STATE_NAME(level, type, rows, width) #type "_" #rows "x" #width "_row_state_" #level
 #define FA_IN_PLACE_NAME(level, type, rows, width) #type "_" #rows "x" #width "_in_place_" #level
@@ -32,6 +33,8 @@ const KernelTable& Table() noexcept;
 }
 namespace avx512_bf16 {
 const KernelTable& Table() noexcept;
+/// For rows of f32 and f16.
+const KernelTable& FloatTable() noexcept;
 }
 namespace avx512_amx {
 const KernelTable& Table() noexcept;

@@ -2,6 +2,7 @@
 
 #define FA_LEVEL_ISA Isa::kAvx512Bf16
 #define FA_PAIR_KERNELS_AVX512_BF16
+#define FA_PAIR_ROW_STATE
 #define FA_HEADS_IN_PLACE
 #define FA_FEW_ROW_PAIRS
 
@@ -16,8 +17,14 @@ namespace {
 
 }  // namespace
 
+const KernelTable& FloatTable() noexcept {
+  static StripKernels few[kMostFewRows];
+  static const KernelTable table = AttendingTable(avx512::Table(), few);
+  return table;
+}
+
 const KernelTable& Table() noexcept {
-  static const KernelTable table = PairTable(avx512::Table());
+  static const KernelTable table = PairTable(FloatTable());
   return table;
 }
 

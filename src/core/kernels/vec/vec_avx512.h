@@ -105,7 +105,8 @@ FA_INLINE F ClampProbability(F x) { return x; }
 FA_INLINE F RoundExponent(F x) { return RoundToInteger(x); }
 /// 2^n p, n = RoundExponent(x); 0 where x < -126.
 FA_INLINE F ScaleProbability(F p, F x) {
-  return ScaleByPowerOfTwo(Select(Less(x, Set(-126.0f)), Zero(), p), RoundExponent(x));
+  // Masked, the scaling itself writes the 0.
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, Set(-126.0f), _CMP_NLT_UQ), p, RoundExponent(x));
 }
 
 /// r[i] lane j <-> r[j] lane i.

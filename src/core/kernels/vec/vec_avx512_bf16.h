@@ -30,11 +30,13 @@ FA_INLINE F BroadcastHalf(const char* p) {
 }
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
-/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one.
+/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one. Two operations, where rounding each alone
+/// and widening it takes six.
 FA_INLINE F RoundToPairs(F even, F odd) {
-  const I lower = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(even)));
-  const I upper = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(odd)));
-  return AsF(_mm512_or_si512(lower, _mm512_slli_epi32(upper, 16)));
+  alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const I halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
+  return AsF(_mm512_permutexvar_epi16(_mm512_load_si512(kInTurn), halves));
 }
 FA_INLINE void StoreRounded(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
@@ -84,26 +86,33 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
-// Vectors of 16 / R keys by R rows, R 4 or 8.
+// Vectors of 16 / R keys by R rows, R 1, 2, 4 or 8.
 
 /// Lane i = lane i % R of x.
 template <int R>
 FA_INLINE F RepeatLanes(F x) {
-  static_assert(R == 4 || R == 8);
-  return _mm512_shuffle_f32x4(x, x, R == 4 ? 0x00 : 0x44);
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  if constexpr (R == 8) return _mm512_shuffle_f32x4(x, x, 0x44);
+  x = _mm512_shuffle_f32x4(x, x, 0x00);
+  return R == 4 ? x : _mm512_permute_ps(x, R == 2 ? 0x44 : 0x00);
 }
-/// Lane i = the largest of the lanes of its row.
+/// Lane i = what `join` makes of the lanes of its row.
+template <int R, typename Join>
+FA_INLINE F JoinGroups(F x, const Join& join) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  x = join(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+  if constexpr (R <= 4) x = join(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  if constexpr (R <= 2) x = join(x, _mm512_permute_ps(x, 0x4e));
+  if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
+  return x;
+}
 template <int R>
 FA_INLINE F MaxOfGroups(F x) {
-  static_assert(R == 4 || R == 8);
-  x = Max(x, _mm512_shuffle_f32x4(x, x, 0x4e));
-  return R == 8 ? x : Max(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  return JoinGroups<R>(x, [](F a, F b) { return Max(a, b); });
 }
 template <int R>
 FA_INLINE F SumOfGroups(F x) {
-  static_assert(R == 4 || R == 8);
-  x = Add(x, _mm512_shuffle_f32x4(x, x, 0x4e));
-  return R == 8 ? x : Add(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  return JoinGroups<R>(x, [](F a, F b) { return Add(a, b); });
 }
 /// The keys of a and then those of b become their even and their odd ones.
 template <int R>

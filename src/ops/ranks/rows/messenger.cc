@@ -1,5 +1,7 @@
 #include "ops/ranks/rows/messenger.h"
 
+#include <utility>
+
 namespace fa::ops {
 
 Status Messenger::Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
@@ -38,9 +40,9 @@ void Messenger::PutKept(const UnitMessages& messages, std::span<std::byte* const
 
 Status Messenger::Arrive(const UnitMessages& messages, std::span<std::byte* const> to,
                          const ExchangeBuffers& buffers) const {
-  const Transport::Request* request = buffers.requests;
+  Transport::Request* request = buffers.requests;
   for (const PeerRows& message : messages.receive) {
-    if (Status status = transport_.Wait(*request++); !status.ok()) return status;
+    if (Status status = Wait(*request++); !status.ok()) return status;
     const std::byte* at = buffers.receive + message.offset;
     for (size_t t = 0; t < to_.size(); ++t) {
       at = UnpackRows(to_[t], to[t], message.heads, message.Of(to_[t].axis), at);
@@ -50,11 +52,14 @@ Status Messenger::Arrive(const UnitMessages& messages, std::span<std::byte* cons
 }
 
 Status Messenger::Leave(const UnitMessages& messages, const ExchangeBuffers& buffers) const {
-  const Transport::Request* request = buffers.requests + messages.receive.size();
-  for (size_t message = 0; message < messages.send.size(); ++message) {
-    if (Status status = transport_.Wait(*request++); !status.ok()) return status;
+  for (Transport::Request& request : buffers.RequestsOf(messages).subspan(messages.receive.size())) {
+    if (Status status = Wait(request); !status.ok()) return status;
   }
   return Status::Ok();
+}
+
+Status Messenger::Wait(Transport::Request& request) const {
+  return request == kNoRequest ? Status::Ok() : transport_.Wait(std::exchange(request, kNoRequest));
 }
 
 }  // namespace fa::ops

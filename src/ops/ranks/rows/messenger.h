@@ -12,6 +12,15 @@
 
 namespace fa::ops {
 
+/// Instead of a request that is waited for no more.
+inline constexpr Transport::Request kNoRequest = -1;
+
+/// What a run has under way in its transport at a time, at most.
+struct MessagesUnderWay {
+  int64_t requests = 0;
+  int64_t bytes = 0;  ///< of the longest message
+};
+
 /// Pointers to the tensors of an exchange in their order, without an allocation.
 template <typename Byte>
 class Pointers {
@@ -38,6 +47,10 @@ struct ExchangeBuffers {
   std::byte* send = nullptr;
   std::byte* receive = nullptr;
   Transport::Request* requests = nullptr;  ///< messages.receive.size(), then messages.send.size()
+
+  [[nodiscard]] std::span<Transport::Request> RequestsOf(const UnitMessages& messages) const {
+    return {requests, messages.receive.size() + messages.send.size()};
+  }
 };
 
 /// One exchange of rows: Start and Keep, PutKept and Arrive, Leave.
@@ -61,6 +74,9 @@ class Messenger {
   [[nodiscard]] Status Leave(const UnitMessages& messages, const ExchangeBuffers& buffers) const;
 
  private:
+  /// Of a request that has not been waited for.
+  [[nodiscard]] Status Wait(Transport::Request& request) const;
+
   Transport& transport_;
   std::span<const RowTensor> from_, to_;  ///< the same tensors where they are sent from, and where they arrive
 };

@@ -9,14 +9,13 @@
 namespace fa::ops {
 namespace {
 
-// Tags of messages: those of units and of parameter sums stand before. Where chunks are more, messages are sent and
-// received in the order of blocks.
-constexpr int kFirstTag = kUnitTags + 1, kTags = 32'000;
+// A tag for each chunk that travels, behind those of units and of parameter sums: ranks send and receive the sums of
+// different chunks in different orders.
+constexpr int kFirstTag = kUnitTags + 1;
+static_assert(kFirstTag + tiling::kMostWays <= Transport::kTags);
 
 // Blocks that are looked at together: those that may run at the same time, and as many whose sums may come meanwhile.
-constexpr size_t kBlocksPolled = 4 * static_cast<size_t>(tiling::kKeyCopies);
-
-int TagOf(int32_t chunk) { return kFirstTag + chunk % kTags; }
+constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
 
 }  // namespace
 
@@ -27,7 +26,7 @@ ChainMessages::ChainMessages(Transport& transport, std::span<const tiling::Chain
       states_(states),
       sums_(sums),
       leaving_(leaving),
-      in_order_(!transport.CanTest() || leaving.size() > static_cast<size_t>(kTags)) {
+      in_order_(!transport.CanTest()) {
   for (size_t b = 0; b < blocks.size(); ++b) {
     BlockState& state = states[b];
     state.tiles_left.store(blocks[b].tiles, std::memory_order_relaxed);
@@ -61,7 +60,7 @@ Status ChainMessages::PollBlock(size_t block, core::GateOpener& opener) {
 }
 
 Status ChainMessages::HasLeft(int32_t chunk, bool may_wait, bool* left) {
-  Transport::Request& sent = leaving_[static_cast<size_t>(chunk)];
+  Transport::Request& sent = LastSend(chunk);
   *left = true;
   if (sent == kNoRequest) return Status::Ok();
   Status status = may_wait ? transport_.Wait(sent) : transport_.Test(sent, left);
@@ -79,7 +78,8 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
     bool left = false;
     if (Status status = HasLeft(of.chunk, may_wait, &left); !status.ok() || !left) return status;
     const auto bytes = std::as_writable_bytes(sums_.Of(of.chunk));
-    if (Status status = transport_.Receive(of.from, TagOf(of.chunk), bytes, &state.request); !status.ok()) {
+    if (Status status = transport_.Receive(of.from, kFirstTag + sums_.WayOf(of.chunk), bytes, &state.request);
+        !status.ok()) {
       return status;
     }
   }
@@ -92,8 +92,8 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
 Status ChainMessages::Send(size_t block) {
   const tiling::SumBlock& of = blocks_[block].of;
   states_[block].sent = true;
-  return transport_.Send(of.to, TagOf(of.chunk), std::as_bytes(sums_.Of(of.chunk)),
-                         &leaving_[static_cast<size_t>(of.chunk)]);
+  return transport_.Send(of.to, kFirstTag + sums_.WayOf(of.chunk), std::as_bytes(sums_.Of(of.chunk)),
+                         &LastSend(of.chunk));
 }
 
 Status ChainMessages::PassOn() {

@@ -9,6 +9,7 @@
 
 #include "core/run/executor.h"
 #include "fa/transport.h"
+#include "ops/ranks/rows/messenger.h"
 #include "tiling/ranks/chain_graph.h"
 
 namespace fa::ops {
@@ -17,13 +18,11 @@ namespace fa::ops {
 /// come, and they go on when all its tiles have run.
 ///
 /// Only blocks near the first one whose tiles have not all run are looked at, so that few receives are under way. Where
-/// the transport can only wait, or chunks are more than tags, blocks are taken strictly in their order: before this
-/// thread waits for the sums of one, all blocks before it have ended and their sums are on their way. All ranks follow
-/// one order, so the block that is the first of all ranks' is never waited for by what it waits for.
+/// the transport can only wait, blocks are taken strictly in their order: before this thread waits for the sums of one,
+/// all blocks before it have ended and their sums are on their way. All ranks follow one order, so the block that is
+/// the first of all ranks' is never waited for by what it waits for.
 class ChainMessages final : public core::ArrivalGates {
  public:
-  static constexpr Transport::Request kNoRequest = -1;
-
   /// What a run keeps of each block.
   struct BlockState {
     std::atomic<int32_t> tiles_left;
@@ -31,6 +30,9 @@ class ChainMessages final : public core::ArrivalGates {
     bool sent = false;                        ///< on its way, or nothing to send
     Transport::Request request = kNoRequest;  ///< of sums that come
   };
+
+  /// Receives that are under way at a time, at most: one per block that is looked at.
+  static constexpr int64_t kMostReceives = 4 * int64_t{tiling::kKeyCopies};
 
   /// The sums of a unit, which lie chunk after chunk.
   struct Sums {
@@ -42,11 +44,13 @@ class ChainMessages final : public core::ArrivalGates {
       const tiling::SumChunk& of = chunks[static_cast<size_t>(chunk)];
       return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
     }
+    /// The number of a chunk that travels.
+    [[nodiscard]] int32_t WayOf(int32_t chunk) const { return chunks[static_cast<size_t>(chunk)].way; }
   };
 
   /// @param blocks  of the unit
   /// @param states  one per block
-  /// @param leaving  per chunk: its last send, kNoRequest once it is waited for
+  /// @param leaving  per chunk that travels: its last send, kNoRequest once it is waited for
   ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
                 const Sums& sums, std::span<Transport::Request> leaving);
 
@@ -66,6 +70,9 @@ class ChainMessages final : public core::ArrivalGates {
   [[nodiscard]] Status PollBlock(size_t block, core::GateOpener& opener);
   [[nodiscard]] Status Receive(size_t block, bool may_wait);
   [[nodiscard]] Status Send(size_t block);
+  [[nodiscard]] Transport::Request& LastSend(int32_t chunk) {
+    return leaving_[static_cast<size_t>(sums_.WayOf(chunk))];
+  }
   /// Whether what the chunk has sent has left.
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
 

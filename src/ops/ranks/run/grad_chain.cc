@@ -123,6 +123,19 @@ tiling::PlanFacts GradChain::Facts() const {
   return FactsOf(bound_.forward.problem, machine_, graph_.plan, {table_.widest().name});
 }
 
+/// Sends of a chunk follow each other, and so do receives.
+MessagesUnderWay GradChain::UnderWay() const {
+  const auto sends = [](const tiling::ChainBlock& block) { return block.sends(); };
+  const int64_t sent = std::count_if(graph_.blocks.begin(), graph_.blocks.end(), sends);
+  MessagesUnderWay under_way{.requests = ChainMessages::kMostReceives +
+                                         tiling::kUnitsInFlight * std::min<int64_t>(sent, schedule_->ways)};
+  for (const tiling::SumChunk& chunk : schedule_->chunks) {
+    if (chunk.way >= 0) under_way.bytes = std::max(under_way.bytes, chunk.keys.size() * floats_per_key());
+  }
+  under_way.bytes *= static_cast<int64_t>(sizeof(float));
+  return under_way;
+}
+
 size_t GradChain::SumBytes() const { return static_cast<size_t>(schedule_->keys * floats_per_key()) * sizeof(float); }
 
 TravellingSums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const {
@@ -132,8 +145,8 @@ TravellingSums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, s
   TravellingSums of{.dk = AllSums(sums).Of(block.of.chunk).data(),
                     .dk_head = keys * columns_,
                     .dv_head = keys * problem.dv,
-                    .k_head = buffers_.KeyOffset(copied_keys_),
-                    .v_head = copied_keys_ * problem.dv,
+                    .k_head = buffers_.copies_k() ? buffers_.KeyOffset(copied_keys_) : 0,
+                    .v_head = buffers_.copies_v() ? copied_keys_ * problem.dv : 0,
                     .first_key = chunk.keys.begin};
   of.dv = of.dk + problem.heads_kv * of.dk_head;
   of.bias = of.dv + problem.heads_kv * of.dv_head;
@@ -171,7 +184,7 @@ Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRo
       if (item.last_of_column && of.to < 0) Finish(item, sums[item.block], rows, finished);
       messages.TileHasRun(item.block);
     };
-    computed = plan.RunGraph(graph_.plan.graph, core::TaskFunction(run_task), workspace + run_state_, messages);
+    computed = plan.RunGraph(graph_.plan.graph, core::TaskFunction(run_task), workspace + run_state_, &messages);
     if (!messages.failed().ok()) return messages.failed();
   }
   return messages.done() ? Status::Ok() : messages.PassOn();
@@ -223,14 +236,14 @@ void GradChain::Finish(const tiling::BackwardItem& item, const TravellingSums& s
 }
 
 void GradChain::ForgetSends(const Travelling& travelling) const {
-  std::fill_n(travelling.requests, RequestCount(), ChainMessages::kNoRequest);
+  std::fill_n(travelling.requests, RequestCount(), kNoRequest);
 }
 
 Status GradChain::FinishSends(Transport& transport, const Travelling& travelling) const {
   for (size_t chunk = 0; chunk < RequestCount(); ++chunk) {
     Transport::Request& sent = travelling.requests[chunk];
-    if (sent == ChainMessages::kNoRequest) continue;
-    if (Status status = transport.Wait(std::exchange(sent, ChainMessages::kNoRequest)); !status.ok()) return status;
+    if (sent == kNoRequest) continue;
+    if (Status status = transport.Wait(std::exchange(sent, kNoRequest)); !status.ok()) return status;
   }
   return Status::Ok();
 }

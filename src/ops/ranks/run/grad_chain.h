@@ -41,8 +41,10 @@ class GradChain {
 
   /// Bytes of all sums of the unit; they stay as they are until FinishSends.
   [[nodiscard]] size_t SumBytes() const;
-  /// One per chunk.
-  [[nodiscard]] size_t RequestCount() const { return schedule_->chunks.size(); }
+  /// One per chunk that travels.
+  [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->ways); }
+  /// Of a unit whose sums of the one before may not have left.
+  [[nodiscard]] MessagesUnderWay UnderWay() const;
 
   /// Memory that outlives a run: messages may leave later.
   struct Travelling {

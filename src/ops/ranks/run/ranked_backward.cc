@@ -56,6 +56,20 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
 
+  [[nodiscard]] ops::MessagesUnderWay UnderWay() const {
+    ops::MessagesUnderWay of_sums;
+    for (const GradUnit& unit : units_) {
+      if (unit.chain() == nullptr) continue;
+      const ops::MessagesUnderWay of = unit.chain()->UnderWay();
+      of_sums = {std::max(of_sums.requests, of.requests), std::max(of_sums.bytes, of.bytes)};
+    }
+    const ops::MessagesUnderWay& of_units = runs_.under_way();
+    const auto parameters =
+        static_cast<int64_t>(sums_.chain_bytes());  // a message at a time, when all others have left
+    return {std::max<int64_t>(of_units.requests + of_sums.requests, 1),
+            std::max({of_units.bytes, of_sums.bytes, parameters})};
+  }
+
   /// Those of the first unit that this rank computes, but for FLOPs, which are of all of them.
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     const auto computes = [](const GradUnit& unit) { return unit.program() != nullptr || unit.chain() != nullptr; };
@@ -93,9 +107,9 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     sums_.Clear(workspace);
     ClearBias(args, workspace);
     Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
-    const auto compute = [&](size_t u) {
+    const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       if (rows_stay()) return RunChain(u, args, workspace, computed);
-      if (units_[u].program() != nullptr && computed.ok()) computed = RunProgram(units_[u], args, workspace);
+      if (units_[u].program() != nullptr && computed.ok()) computed = RunProgram(units_[u], progress, args, workspace);
       return Status::Ok();
     };
     ForgetSends(workspace);
@@ -130,11 +144,13 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     }
   }
 
-  [[nodiscard]] Status RunProgram(const GradUnit& unit, const AttentionGradArgs& args, std::byte* workspace) const {
+  [[nodiscard]] Status RunProgram(const GradUnit& unit, ops::UnitProgress& progress, const AttentionGradArgs& args,
+                                  std::byte* workspace) const {
     const ops::BackwardProgram& program = *unit.program();
     const AttentionGradArgs unit_args = unit.UnitArgs(args, runs_.Staged(workspace));
     const ops::GradRows rows = ops::RowsOf(program.bound(), unit_args);
-    if (Status status = program.Run(*this, rows, workspace + engine_); !status.ok()) return status;
+    core::ArrivalGates* const meanwhile = progress.idle() ? nullptr : &progress;
+    if (Status status = program.Run(*this, rows, workspace + engine_, meanwhile); !status.ok()) return status;
     unit.KeepBias(workspace + engine_, runs_.Staged(workspace));
     const int64_t group = bound_.forward.whole.problem.group();
     sums_.AddProgram(program, rows, workspace + engine_, unit.first_sequence(), unit.heads().begin * group, workspace);

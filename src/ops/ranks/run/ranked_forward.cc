@@ -1,5 +1,5 @@
 // The forward over ranks: bind -> agree -> plan -> run. While a unit is computed, the messages of the next one are on
-// their way; transports that need a call to make progress make it between units.
+// their way; a transport that needs calls to make progress gets them between the tiles of the calling thread.
 
 #include <algorithm>
 #include <deque>
@@ -42,6 +42,7 @@ class RankedForward final : public Plan::ImplFor<AttentionArgs> {
   }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] ops::MessagesUnderWay UnderWay() const { return runs_.under_way(); }
 
   /// The facts of the first unit that this rank computes, with the FLOPs of all its units.
   [[nodiscard]] tiling::PlanFacts Facts() const override {
@@ -76,12 +77,12 @@ class RankedForward final : public Plan::ImplFor<AttentionArgs> {
       WriteUnusedRows(bound_.whole.problem, rows);
     }
     Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
-    const auto compute = [&](size_t u) {
+    const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       const ForwardUnit& unit = units_[u];
       if (unit.program() == nullptr || !computed.ok()) return Status::Ok();
       const ops::ForwardRows rows =
           ops::RowsOf(unit.program()->bound(), unit.UnitAddresses(args, runs_.Staged(workspace)));
-      computed = unit.program()->Run(*this, rows, workspace + engine_);
+      computed = unit.program()->Run(*this, rows, workspace + engine_, nullptr, progress.idle() ? nullptr : &progress);
       return Status::Ok();
     };
     const auto taken = [](size_t /*unit*/) {};

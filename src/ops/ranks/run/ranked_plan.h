@@ -18,6 +18,7 @@
 #include "ops/plan/plan_machine.h"
 #include "ops/ranks/call/agreement.h"
 #include "ops/ranks/call/score_rows.h"
+#include "ops/ranks/rows/messenger.h"
 #include "tiling/plan_facts.h"
 #include "tiling/plan_limits.h"
 #include "tiling/ranks/rank_plan.h"
@@ -42,7 +43,8 @@ struct RankSession {
 [[nodiscard]] tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype,
                                                 const core::TaskGraph& graph);
 
-/// Bind -> agree -> plan: an `Impl` made from a session and what bind(transport) returns, or one error on all ranks.
+/// Bind -> agree -> plan: an `Impl` made from a session and what bind(transport) returns, with room in the transport
+/// for its messages, or one error on all ranks.
 /// @param describe  describe(bound): the CallDescription of the call
 template <typename Impl, typename Bind, typename Describe>
 Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> transport, Context* context,
@@ -85,7 +87,10 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
       } catch (const tiling::PlanTooLarge& error) {
         return Status::OutOfMemory(error.what());
       }
-      return CheckWorkspace(impl->workspace().total_bytes());
+      if (Status status = CheckWorkspace(impl->workspace().total_bytes()); !status.ok()) return status;
+      // A rank that found no memory for its messages in a run would leave the others waiting.
+      const MessagesUnderWay most = impl->UnderWay();
+      return transport->Reserve(most.requests, static_cast<size_t>(most.bytes));
     });
     if (Status status = AgreeOnStatus(*transport, planned); !status.ok()) return status;
     return Planned(std::move(impl));

@@ -2,7 +2,9 @@
 #define FA_OPS_RANKS_RUN_UNIT_RUNS_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <iterator>
 #include <span>
@@ -11,6 +13,7 @@
 #include "fa/transport.h"
 #include "ops/ranks/rows/messenger.h"
 #include "ops/ranks/rows/unit_messages.h"
+#include "ops/ranks/run/unit_progress.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa::ops {
@@ -27,13 +30,17 @@ class UnitRuns {
 
   /// @param results_travel  whether units have something to send back
   void Book(bool results_travel, tiling::WorkspacePlan& workspace) {
-    size_t send[2] = {}, receive[2] = {}, requests[2] = {}, staged = 0;
+    size_t send[2] = {}, receive[2] = {}, staged = 0;
+    int64_t requests[2] = {};
     for (const Unit& unit : units_) {
       for (const bool back : {false, true}) {
         const UnitMessages& messages = back ? unit.back() : unit.in();
         send[back] = std::max(send[back], messages.send_bytes + static_cast<size_t>(messages.kept_from.bytes));
         receive[back] = std::max(receive[back], messages.receive_bytes);
-        requests[back] = std::max(requests[back], messages.send.size() + messages.receive.size());
+        requests[back] = std::max(requests[back], std::ssize(messages.send) + std::ssize(messages.receive));
+        for (const auto* of : {&messages.send, &messages.receive}) {
+          for (const PeerRows& message : *of) under_way_.bytes = std::max(under_way_.bytes, message.bytes);
+        }
       }
       staged = std::max(staged, unit.staged_bytes());
     }
@@ -43,15 +50,19 @@ class UnitRuns {
       for (Booked& booked : std::span(booked_[back]).first(std::min(units_.size(), std::size(booked_[back])))) {
         booked.send = workspace.Book("rows to send", send[back]);
         booked.receive = workspace.Book("rows received", receive[back]);
-        booked.requests = workspace.Book("requests", requests[back] * sizeof(Transport::Request));
+        booked.requests = workspace.Book("requests", static_cast<size_t>(requests[back]) * sizeof(Transport::Request));
+        under_way_.requests += requests[back];
       }
     }
     staged_ = workspace.Book("rows of the heads in flight", staged);
   }
 
+  /// Those of the units in flight, each with what comes and what goes back.
+  [[nodiscard]] const MessagesUnderWay& under_way() const { return under_way_; }
   [[nodiscard]] std::byte* Staged(std::byte* workspace) const { return workspace + staged_; }
 
-  /// @param compute  compute(number of the unit) makes its products. It returns errors of the transport alone.
+  /// @param compute  compute(number of the unit, progress) makes its products, and may poll for messages meanwhile. It
+  /// returns errors of the transport alone.
   /// @param taken  taken(number of the unit): its results lie where PlacesOf says; the staged memory of all units is
   /// free for that
   template <typename Args, typename Compute, typename Taken>
@@ -66,7 +77,9 @@ class UnitRuns {
         if (Status status = exchange.Bring(u + 1); !status.ok()) return status;
       }
       if (Status status = exchange.Arrive(u); !status.ok()) return status;
-      if (Status status = compute(u); !status.ok()) return status;
+      UnitProgress progress(transport, exchange.UnderWay(u));
+      if (Status status = compute(u, progress); !status.ok()) return status;
+      if (!progress.failed().ok()) return progress.failed();
       if (Status status = exchange.Leave(u); !status.ok()) return status;
       if (!results_travel_) continue;
       if (Status status = exchange.SendBack(u); !status.ok()) return status;
@@ -101,6 +114,12 @@ class UnitRuns {
     }
     [[nodiscard]] Messenger In(size_t u) const { return {transport, Of(u).in_from(), Of(u).in_to()}; }
     [[nodiscard]] Messenger Back(size_t u) const { return {transport, Of(u).back_from(), Of(u).back_to()}; }
+    /// While unit u is computed.
+    [[nodiscard]] std::array<UnitProgress::Requests, 2> UnderWay(size_t u) const {
+      const bool comes = u + 1 < runs.units_.size(), goes_back = runs.results_travel_ && u > 0;
+      return {comes ? Buffers(u + 1, false).RequestsOf(Of(u + 1).in()) : UnitProgress::Requests(),
+              goes_back ? Buffers(u - 1, true).RequestsOf(Of(u - 1).back()) : UnitProgress::Requests()};
+    }
     static int TagOf(size_t u, bool back) {
       return static_cast<int>(u % tiling::kUnitsInFlight) + (back ? tiling::kUnitsInFlight : 0);
     }
@@ -137,6 +156,7 @@ class UnitRuns {
 
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
+  MessagesUnderWay under_way_;
   Booked booked_[2][tiling::kUnitsInFlight];  ///< what comes, and what goes back: of units in turn
   size_t staged_ = 0;
 };

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fa/flash_attention.h"
+#include "reference/half.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -21,41 +22,56 @@ class ShortSequencesTest : public testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(Levels, ShortSequencesTest, testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-std::vector<float> Normal(int64_t n, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(n));
-  for (float& x : values) x = normal(random);
-  return values;
-}
+/// Normal numbers of f32 or bf16, and what is written to as one.
+class Values {
+ public:
+  Values(int64_t n, uint32_t seed, DType dtype) : bytes_(static_cast<size_t>(n) * SizeOf(dtype)) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = normal(random);
+      const uint16_t half = reference::Encode16(reference::Format::kBF16, x);
+      const size_t size = SizeOf(dtype);
+      std::memcpy(bytes_.data() + static_cast<size_t>(i) * size,
+                  dtype == DType::kBF16 ? static_cast<const void*>(&half) : &x, size);
+    }
+  }
+  [[nodiscard]] void* data() { return bytes_.data(); }
+  bool operator==(const Values&) const = default;
+
+ private:
+  std::vector<std::byte> bytes_;
+};
 
 constexpr int64_t kHeads = 3, kD = 40, kDv = 56;
 
 /// Operands of one call; the rows of k and v lie as if there were `room` keys.
 struct Operands {
-  Operands(int64_t sq, int64_t room)
-      : sq(sq),
+  Operands(int64_t sq, int64_t room, DType dtype)
+      : dtype(dtype),
+        sq(sq),
         room(room),
-        q(Normal(kHeads * sq * kD, 1)),
-        k(Normal(kHeads * room * kD, 2)),
-        v(Normal(kHeads * room * kDv, 3)),
-        out(static_cast<size_t>(kHeads * sq * kDv), NAN),
-        lse(static_cast<size_t>(kHeads * sq), NAN) {}
+        q(kHeads * sq * kD, 1, dtype),
+        k(kHeads * room * kD, 2, dtype),
+        v(kHeads * room * kDv, 3, dtype),
+        out(kHeads * sq * kDv, 4, dtype),
+        lse(kHeads * sq, 5, DType::kF32) {}
   AttentionArgs Args(int64_t keys) {
     AttentionArgs args;
-    args.q = {q.data(), DType::kF32, {1, kHeads, sq, kD}, {}};
-    args.k = {k.data(), DType::kF32, {1, kHeads, keys, kD}, {kHeads * room * kD, room * kD, kD, 1}};
-    args.v = {v.data(), DType::kF32, {1, kHeads, keys, kDv}, {kHeads * room * kDv, room * kDv, kDv, 1}};
-    args.out = {out.data(), DType::kF32, {1, kHeads, sq, kDv}, {}};
+    args.q = {q.data(), dtype, {1, kHeads, sq, kD}, {}};
+    args.k = {k.data(), dtype, {1, kHeads, keys, kD}, {kHeads * room * kD, room * kD, kD, 1}};
+    args.v = {v.data(), dtype, {1, kHeads, keys, kDv}, {kHeads * room * kDv, room * kDv, kDv, 1}};
+    args.out = {out.data(), dtype, {1, kHeads, sq, kDv}, {}};
     args.lse = {lse.data(), DType::kF32, {1, kHeads, sq}, {}};
     return args;
   }
+  DType dtype;
   int64_t sq, room;
-  std::vector<float> q, k, v, out, lse;
+  Values q, k, v, out, lse;
 };
 
-PlanInfo InfoOf(int64_t sk, Isa isa) {
-  Operands operands(100, sk);
+PlanInfo InfoOf(int64_t sk, Isa isa, DType dtype = DType::kF32) {
+  Operands operands(100, sk, dtype);
   return PlanFlashAttention(operands.Args(sk), {}, ContextOf(isa))->info();
 }
 
@@ -75,17 +91,19 @@ TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
 // Keys that a mask drops leave no trace: a sequence of several blocks, with its state along the lanes, must give the
 // bits of the short sequence that has only the kept keys.
 TEST_P(ShortSequencesTest, HaveTheBitsOfALongSequenceWhoseOtherKeysAreMasked) {
-  for (const int64_t sq : {17, 33, 100, 129}) {
-    const int64_t sk = InfoOf(100, GetParam()).block_k - 5, long_sk = 3 * sk;
-    std::vector<uint8_t> mask(static_cast<size_t>(sq * long_sk), 1);
-    for (int64_t row = 0; row < sq; ++row) std::memset(mask.data() + row * long_sk, 0, static_cast<size_t>(sk));
-    Operands alone(sq, long_sk), among(sq, long_sk);
-    ASSERT_TRUE(FlashAttention(alone.Args(sk), {}, ContextOf(GetParam())).ok());
-    AttentionArgs args = among.Args(long_sk);
-    args.dense_mask = {mask.data(), DType::kU8, {sq, long_sk}, {}};
-    ASSERT_TRUE(FlashAttention(args, {}, ContextOf(GetParam())).ok());
-    EXPECT_EQ(std::memcmp(alone.out.data(), among.out.data(), sizeof(float) * alone.out.size()), 0) << sq;
-    EXPECT_EQ(std::memcmp(alone.lse.data(), among.lse.data(), sizeof(float) * alone.lse.size()), 0) << sq;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t sq : {17, 33, 100, 129}) {
+      const int64_t sk = InfoOf(100, GetParam(), dtype).block_k - 5, long_sk = 3 * sk;
+      std::vector<uint8_t> mask(static_cast<size_t>(sq * long_sk), 1);
+      for (int64_t row = 0; row < sq; ++row) std::memset(mask.data() + row * long_sk, 0, static_cast<size_t>(sk));
+      Operands alone(sq, long_sk, dtype), among(sq, long_sk, dtype);
+      ASSERT_TRUE(FlashAttention(alone.Args(sk), {}, ContextOf(GetParam())).ok());
+      AttentionArgs args = among.Args(long_sk);
+      args.dense_mask = {mask.data(), DType::kU8, {sq, long_sk}, {}};
+      ASSERT_TRUE(FlashAttention(args, {}, ContextOf(GetParam())).ok());
+      EXPECT_TRUE(alone.out == among.out) << Name(dtype) << " " << sq;
+      EXPECT_TRUE(alone.lse == among.lse) << Name(dtype) << " " << sq;
+    }
   }
 }
 

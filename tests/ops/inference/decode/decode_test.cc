@@ -68,17 +68,19 @@ TEST(Decode, PagesOfEverySize) {
 
 // Kernels that attend to whole runs of keys end between two steps and between two blocks of the planner, and leave the
 // keys that not every row sees to the others.
-TEST(Decode, KeysOfEveryCountInRowsOfBF16) {
-  for (const int64_t d : {32, 64, 128, 256}) {
-    for (const int64_t group : {3, 4, 8}) {
-      for (const int64_t sk : {1, 7, 31, 33, 160, 203, 512, 513, 1100}) {
-        for (const int64_t sq : {1, 2}) {
-          DecodeCase c = MakeDecodeCase(group, 1, sq, {sk}, DType::kBF16);
-          c.dense.d = c.dense.dv = d;
-          if (sq > 1) c.dense.mask = {.mode = 3};
-          c.keys = kForms[(sk + group) % 4];
-          c.page_rows = 50;
-          Check(c);
+TEST(Decode, KeysOfEveryCountInRowsOfEveryType) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t d : {32, 64, 128, 256}) {
+      for (const int64_t group : {1, 2, 3, 4, 8}) {
+        for (const int64_t sk : {1, 7, 31, 33, 160, 203, 512, 513, 1100}) {
+          for (const int64_t sq : {1, 2}) {
+            DecodeCase c = MakeDecodeCase(group, 1, sq, {sk}, dtype);
+            c.dense.d = c.dense.dv = d;
+            if (sq > 1) c.dense.mask = {.mode = 3};
+            c.keys = kForms[(sk + group) % 4];
+            c.page_rows = 50;
+            Check(c);
+          }
         }
       }
     }

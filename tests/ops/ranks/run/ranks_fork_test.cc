@@ -33,6 +33,7 @@ class Observed final : public Transport {
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int ranks() const override { return inner_->ranks(); }
+  Status Reserve(int64_t requests, size_t bytes) override { return inner_->Reserve(requests, bytes); }
   Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override {
     before_();
     return inner_->Send(to, tag, bytes, request);
