@@ -10,8 +10,10 @@
 /// Attention over the processes of an MPI communicator: library libfa_mpi, target fa::mpi. libfa itself knows no MPI.
 ///
 /// MPI has been initialised, with MPI_THREAD_FUNNELED or more, and calls are made by the thread that initialised it.
-/// MPI's own errors become a status (kInternal, with MPI's text) where MPI returns them. The transport then lets go of
-/// its messages and is not used again; the other ranks may wait for this one until the program ends them (MPI_Abort).
+/// MPI's own errors become a status (kInternal, with MPI's text) where MPI returns them. The transport is then not used
+/// again: it cancels the receives that no message has matched. Matched ones and sends go on until MPI ends, so the call's
+/// outputs are void, and its workspace is neither used again nor freed: not that of the run, and not the context whose
+/// workspace the run has borrowed. The other ranks may wait for this one until the program ends them (MPI_Abort).
 /// By default an MPI ends the job when one of its processes dies.
 namespace fa::mpi {
 

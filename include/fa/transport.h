@@ -16,6 +16,9 @@ namespace fa {
 /// but Reserve is final, and so is an exception: the call that meets it ends with it, and the transport is not used
 /// again. What the call has under way then goes on in memory that the caller has again, unless the transport lets go of
 /// it.
+///
+/// Where a transport moves messages only while it is called, a call to Test or Wait moves all that are under way, and
+/// not only the one that it is about: a run tests one at a time.
 class FA_API Transport {
  public:
   /// Names a message under way, >= 0.
@@ -28,10 +31,11 @@ class FA_API Transport {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int ranks() const = 0;
 
-  /// Makes room for up to `requests` messages under way, none longer than `bytes`: the transport keeps to them without
-  /// further memory of its own, since a rank that runs short of memory in the middle leaves the others waiting. Called
-  /// while a call is planned, before the ranks agree that all is well. After an error, or std::bad_alloc, the transport
-  /// is used as before. What the room is not made for is a matter of Send and Receive.
+  /// Makes room for up to `requests` messages under way, none longer than `bytes`: those it then sends and receives
+  /// without further memory of its own, since a rank that runs short of memory in the middle leaves the others waiting.
+  /// Messages beyond that may allocate, or fail. Called once per plan, before the ranks agree that all is well. Rooms do
+  /// not add up, since plans of one transport run one after the other, and never shrink. After an error, or
+  /// std::bad_alloc, the transport is used as before.
   [[nodiscard]] virtual Status Reserve(int64_t /*requests*/, size_t /*bytes*/) { return Status::Ok(); }
   /// Starts to send `bytes`, which stay as they are until Wait or Test says that they have left. Returns without
   /// waiting for the receiver.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -47,11 +48,31 @@ Status GroupTransport::Attempt(const char* what, const Call& call) {
   } catch (nb::python_error& error) {
     raised_ = nb::borrow(error.value());
     text = nb::cast<std::string>(nb::str(raised_.type().attr("__name__"))) + ": " + nb::str(raised_).c_str();
+  } catch (const std::bad_alloc&) {
+    works_.clear();
+    return Status::OutOfMemory("a message of torch.distributed");
   } catch (const std::exception& error) {
     text = error.what();
   }
   works_.clear();
   return Status::Internal("torch.distributed: " + std::string(what) + ": " + text);
+}
+
+Status GroupTransport::Reserve(int64_t requests, size_t bytes) {
+  try {
+    const auto count = static_cast<size_t>(requests);
+    works_.reserve(count);
+    free_.reserve(count);
+    while (works_.size() < count) {
+      free_.push_back(std::ssize(works_));
+      works_.emplace_back();
+    }
+    most_pieces_ = std::max(most_pieces_, (bytes + kMostBytes - 1) / kMostBytes);
+    for (std::vector<nb::object>& works : works_) works.reserve(most_pieces_);
+    return Status::Ok();
+  } catch (const std::bad_alloc&) {
+    return Status::OutOfMemory("messages under way");
+  }
 }
 
 Status GroupTransport::Start(const char* method, int peer, int tag, std::span<const std::byte> bytes,

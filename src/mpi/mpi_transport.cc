@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <new>
 #include <span>
 #include <string>
@@ -52,10 +53,10 @@ class MpiTransport final : public Transport {
   [[nodiscard]] int ranks() const override { return ranks_; }
 
   Status Reserve(int64_t requests, size_t bytes) override {
-    const size_t pieces = (bytes + kMostBytes - 1) / kMostBytes;
+    most_pieces_ = std::max(most_pieces_, (bytes + kMostBytes - 1) / kMostBytes);
     free_.reserve(static_cast<size_t>(requests));
     while (std::ssize(pending_) < requests) AddRequest();
-    for (Pending& pending : pending_) pending.pieces.reserve(pieces);
+    for (Pending& pending : pending_) pending.pieces.reserve(most_pieces_);
     return Status::Ok();
   }
 
@@ -135,8 +136,8 @@ class MpiTransport final : public Transport {
     pending_[static_cast<size_t>(request)].pieces.clear();
     free_.push_back(request);
   }
-  /// After an error nothing is sent or received any more, and what is under way is let go of: the memory that it would
-  /// be received in is the caller's again. Every later call gets the same error, and so none waits for ranks that wait
+  /// After an error nothing is started any more, and what is under way is let go of: receives that no message has
+  /// matched are cancelled. MPI can take back neither matched ones nor sends. Every later call gets the same error, and so none waits for ranks that wait
   /// for this one.
   Status Checked(Status status) {
     if (status.ok()) return status;
@@ -156,6 +157,7 @@ class MpiTransport final : public Transport {
   int rank_ = 0, ranks_ = 1;
   std::vector<Pending> pending_;  ///< per request
   std::vector<Request> free_;     ///< with room for all requests
+  size_t most_pieces_ = 0;        ///< of a message that there is room for
   Status failed_;
 };
 
@@ -181,8 +183,11 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   int has_most_tag = 0;
   Status asked = StatusOf(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &has_most_tag), "MPI_Comm_get_attr");
   if (!asked.ok()) return asked;
-  if (has_most_tag == 0 || *most_tag < Transport::kTags - 1) {
-    return Status::Internal(std::string_view("MPI_TAG_UB is less than 32767"));
+  constexpr int kWanted = Transport::kTags - 1;
+  if (has_most_tag == 0 || *most_tag < kWanted) {
+    char text[64];
+    std::snprintf(text, sizeof(text), "MPI_TAG_UB is %d, want %d or more", has_most_tag != 0 ? *most_tag : 0, kWanted);
+    return Status::Internal(std::string_view(text));
   }
   std::shared_ptr<MpiTransport> transport;
   try {

@@ -5,13 +5,13 @@
 
 namespace fa::tiling {
 
-PlanTooLarge::PlanTooLarge(const char* of, double wanted, double most) noexcept {
+PlanTooLarge::PlanTooLarge(const char* of, double wanted, double most, const char* hint) noexcept {
   // Beyond 63 bits numbers are saturated, or no longer exact.
   const bool counted = wanted < 0x1p63;
   std::snprintf(
       text_.data(), text_.size(),
-      counted ? "the plan: %.0f %s, want at most %.0f" : "the plan: 2^63 or more (%.2g) %s, want at most %.0f", wanted,
-      of, most);
+      counted ? "the plan: %.0f %s, want at most %.0f%s" : "the plan: 2^63 or more (%.2g) %s, want at most %.0f%s",
+      wanted, of, most, hint);
 }
 
 int64_t MostTasks(int64_t memory_bytes) { return std::min(kMaxTasks, memory_bytes / kTaskBytes); }

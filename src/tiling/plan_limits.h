@@ -13,12 +13,12 @@ namespace fa::tiling {
 /// time.
 class PlanTooLarge : public std::bad_alloc {
  public:
-  /// "the plan: <wanted> <of>, want at most <most>"
-  PlanTooLarge(const char* of, double wanted, double most) noexcept;
+  /// "the plan: <wanted> <of>, want at most <most><hint>"
+  PlanTooLarge(const char* of, double wanted, double most, const char* hint = "") noexcept;
   [[nodiscard]] const char* what() const noexcept override { return text_.data(); }
 
  private:
-  std::array<char, 128> text_{};
+  std::array<char, 192> text_{};
 };
 
 /// Task ids are 32 bits, and every plan has some tasks in addition to those that are counted before it is made.

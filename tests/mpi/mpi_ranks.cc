@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fa/mpi.h"
 #include "support/allocation_counter.h"
@@ -128,9 +130,23 @@ void MakeTransportsWithoutMemory() {
   }
 }
 
-/// Each allocation of rank 0 in a run fails in turn: the messages of the run need none, so no rank is left waiting.
+/// An output of a rank's run, and the same rows of one process.
+struct Output {
+  MutableTensorView own;
+  TensorView want;
+
+  void Forget() const {
+    int64_t elements = 1;
+    for (int i = 0; i < own.shape.rank(); ++i) elements *= own.shape[i];
+    std::memset(own.data, 0xff, static_cast<size_t>(elements) * SizeOf(own.dtype));
+  }
+};
+
+/// Each allocation of the library on rank 0 in a run fails in turn: the messages of the run need none, so no rank is
+/// left waiting.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
+                      const std::vector<Output>& outputs,
                       Result<PlanFor<Args>> (*plan_call)(const Args&, const AttentionOptions&, const SequenceShards&,
                                                          MPI_Comm, Context*)) {
   int rank = 0;
@@ -140,6 +156,7 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
     const auto context = std::move(Context::Create({.threads = 1})).value();  // without workspaces yet
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
+    for (const Output& output : outputs) output.Forget();
     int64_t failed = 0;
     Status status;
     if (rank == 0) {
@@ -152,6 +169,9 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
     MPI_Bcast(&failed, sizeof(failed), MPI_BYTE, 0, MPI_COMM_WORLD);
     short_of_memory = failed > 0;
     Check(status.ok() || (short_of_memory && status.code() == StatusCode::kOutOfMemory), status.message());
+    for (const Output& output : outputs) {
+      Check(!status.ok() || SameBytes(output.own, output.want), "rows of a run at place " + std::to_string(place));
+    }
     Check(place > 1 || short_of_memory, "nothing was allocated");
   }
 }
@@ -166,15 +186,28 @@ void RunAllWithoutMemory() {
   c.forward.d = c.forward.dv = 16;
   c.forward.lengths = EqualLengths(1, 700, 700);
   c.forward.sink = true;
-  const BackwardProblem backward(c);
-  const ForwardProblem forward(c.forward);
+  const BackwardProblem backward(c), backward_alone(c);
+  const ForwardProblem forward(c.forward), forward_alone(c.forward);
+  Check(backward_alone.Run(nullptr).ok() && forward_alone.Run(nullptr).ok(), "one process");
   for (const auto strategy : {SequenceShards::Strategy::kSequence, SequenceShards::Strategy::kHeads}) {
     const SequenceShards shards{.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy};
-    RankTensors mine(RowsOfRank(shards, 700, rank, ranks), RowsOfRank(shards, 700, rank, ranks));
-    RunWithoutMemory(forward, PartOf(forward.args(), c.forward.layout, mine), shards, mpi::PlanFlashAttention);
-    AttentionGradArgs args = PartOf(backward.args(), c.forward.layout, mine);
-    args.dsink = backward.args().dsink;
-    RunWithoutMemory(backward, args, shards, mpi::PlanFlashAttentionGrad);
+    const std::vector<int64_t> rows = RowsOfRank(shards, 700, rank, ranks);
+    RankTensors mine(rows, rows), alone(rows, rows);
+    const auto part = [&](const MutableTensorView& whole, bool queries) {
+      return alone.Part(TensorView(whole), 2, queries);
+    };
+    const AttentionArgs args = PartOf(forward.args(), c.forward.layout, mine), want = forward_alone.args();
+    RunWithoutMemory(forward, args, shards, {{args.out, part(want.out, true)}, {args.lse, part(want.lse, true)}},
+                     mpi::PlanFlashAttention);
+    AttentionGradArgs grads = PartOf(backward.args(), c.forward.layout, mine);
+    grads.dsink = backward.args().dsink;
+    const AttentionGradArgs of_one = backward_alone.args();
+    RunWithoutMemory(backward, grads, shards,
+                     {{grads.dq, part(of_one.dq, true)},
+                      {grads.dk, part(of_one.dk, false)},
+                      {grads.dv, part(of_one.dv, false)},
+                      {grads.dsink, of_one.dsink}},
+                     mpi::PlanFlashAttentionGrad);
   }
 }
 

@@ -24,7 +24,7 @@ class GateOpener {
 };
 
 /// What opens the gates of a graph while it runs. Its functions are called on the thread that called Run, between the
-/// tasks that this thread runs, and over and over where it finds none to run.
+/// tasks that this thread runs, and over and over where it finds none to run, until the last task of all has run.
 class ArrivalGates {
  public:
   virtual ~ArrivalGates() = default;
@@ -32,7 +32,7 @@ class ArrivalGates {
   /// for anything that a task of the graph has yet to do. After an error no task is started any more, and the run ends
   /// with it.
   [[nodiscard]] virtual Status Poll(GateOpener& opener) = 0;
-  /// Every gate has been opened, and nothing else is left to poll for.
+  /// Every gate has been opened, and nothing is left that would have to be polled for after the last task.
   [[nodiscard]] virtual bool done() const = 0;
 };
 

@@ -280,7 +280,7 @@ FlowExecutor::~FlowExecutor() { StopFlows(flows_, allowance_); }
 Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) {
   assert(graph.gates() == 0);
   if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
-  GraphRun run(graph, run_task, state);
+  GraphRun run(graph, run_task, state, /*polled=*/false);
   auto walk = [&](int worker) { run.WalkToEnd(worker); };
   if (nodes_.size() == 1 && OpenMpTeam::Run(workers_, OpenMpTeam::Body(walk))) return run.TakeStatus();
   if (!SchedulerStarts()) return RunInOrder(graph, run_task);
@@ -298,7 +298,7 @@ Status FlowExecutor::RunWithGates(const TaskGraph& graph, TaskFunction run_task,
     return Executor::RunWithGates(graph, run_task, state, gates);
   }
   if (nodes_.size() == 1) {
-    GraphRun run(graph, run_task, state);
+    GraphRun run(graph, run_task, state, /*polled=*/true);
     run.ExpectGates();
     auto walk = [&](int worker) { worker == 0 ? run.WalkToEnd(worker, gates) : run.WalkToEnd(worker); };
     if (OpenMpTeam::Run(workers_, OpenMpTeam::Body(walk))) return run.TakeStatus();
@@ -307,7 +307,7 @@ Status FlowExecutor::RunWithGates(const TaskGraph& graph, TaskFunction run_task,
   gates_ = &gates;
   Status status = GuardedCall("thread arena", [&] {
     Start();
-    GraphRun run(graph, run_task, state);
+    GraphRun run(graph, run_task, state, /*polled=*/true);
     run_ = &run;
     RunParallel(graph);
     return run.TakeStatus();

@@ -18,7 +18,7 @@ void FirstFailure::Keep(Status status) noexcept {
 
 Status Executor::RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state, ArrivalGates& gates) {
   return GuardedCall(kInsideATask, [&] {
-    GraphRun run(graph, run_task, state);
+    GraphRun run(graph, run_task, state, /*polled=*/true);
     run.WalkWithGates(0, gates, [](int /*queued*/) {});
     return run.TakeStatus();
   });

@@ -36,8 +36,13 @@ class FirstFailure {
 /// One run of a graph, as every parallel executor drives it from its threads.
 class GraphRun {
  public:
-  GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state)
-      : claims_(graph, state), run_task_(run_task), gates_(graph.gates()) {}
+  /// @param polled  one thread calls WalkWithGates, or WalkToEnd with gates
+  GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state, bool polled)
+      : claims_(graph, state),
+        run_task_(run_task),
+        polled_(polled),
+        tasks_(graph.task_count),
+        gates_(graph.gates()) {}
 
   /// Runs tasks as `worker`, in the library's floating-point environment and a scope of tiles, until there is none left
   /// for it. `on_queued(n)` is called when n tasks became available to others. After a failure nothing is started any
@@ -56,9 +61,9 @@ class GraphRun {
     }
   }
 
-  /// As Walk, on the thread that opens the gates: it polls before every task, and does not return before the gates are
-  /// done or the run has failed. A gate that stays closed then is a failure: its tasks have not run. No more than one
-  /// thread of a run.
+  /// As Walk, on the thread that opens the gates: it polls before every task, and over and over while it finds none,
+  /// until the gates are done and every task has run, or the run has failed. A gate that is closed when they are done is
+  /// a failure: its tasks have not run. No more than one thread of a run.
   template <typename OnQueued>
   void WalkWithGates(int worker, ArrivalGates& gates, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -73,7 +78,7 @@ class GraphRun {
         if (task == ClaimState::kNone) {
           if (gates.done()) {
             if (opened_ != gates_) failure_.Keep(Status::Internal("a gate of the graph has stayed closed"));
-            return;
+            if (failure_.failed() || ran_.load(std::memory_order_acquire) == tasks_) return;
           }
           WaitToLook(idle++);
           continue;
@@ -104,6 +109,7 @@ class GraphRun {
   template <typename OnQueued>
   int32_t RunTask(int32_t task, int worker, OnQueued&& on_queued) {
     run_task_(task, worker);
+    if (polled_) ran_.fetch_add(1, std::memory_order_release);
     const ClaimState::Released released = claims_.Complete(task, worker);
     if (released.queued > 0) on_queued(released.queued);
     return released.next;
@@ -137,6 +143,9 @@ class GraphRun {
   ClaimState claims_;
   TaskFunction run_task_;
   FirstFailure failure_;
+  const bool polled_;
+  const int32_t tasks_;
+  std::atomic<int32_t> ran_{0};     ///< of a run that is polled: tasks
   int32_t gates_ = 0, opened_ = 0;  ///< opened_: of the thread that polls
   std::atomic<int> walking_{0};     ///< of WalkToEnd: workers that may still free tasks
 };

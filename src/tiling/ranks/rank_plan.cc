@@ -1,6 +1,8 @@
 #include "tiling/ranks/rank_plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/integer.h"
 #include "core/saturating.h"
@@ -435,10 +437,16 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
 RankPlan MakeRankPlan(const RankCall& call) {
   CheckBytes(call);
   if (call.strategy != Strategy::kAuto) return PlanStrategy(call, call.strategy);
-  RankPlan sequence = PlanStrategy(call, Strategy::kSequence);
-  if (call.problem.heads_kv < call.ranks()) return sequence;
+  const bool enough_heads = call.problem.heads_kv >= call.ranks();
+  std::optional<RankPlan> sequence;
+  try {
+    sequence = PlanStrategy(call, Strategy::kSequence);
+  } catch (const PlanTooLarge&) {  // on every rank: memory_bytes is that of all
+    if (!enough_heads) throw;
+  }
+  if (!enough_heads) return *std::move(sequence);
   RankPlan heads = PlanStrategy(call, Strategy::kHeads);
-  return heads.seconds < sequence.seconds ? heads : sequence;
+  return !sequence.has_value() || heads.seconds < sequence->seconds ? heads : *std::move(sequence);
 }
 
 const char* Name(Strategy strategy) {

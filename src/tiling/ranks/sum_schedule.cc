@@ -79,8 +79,11 @@ class Maker {
       result_.few_chunks |= parts > 1 && chunks < kFewChunksPerPart * parts;
     }
     for (int64_t s = call_.of.begin; s < call_.of.end; ++s) AddSequence(s);
-    if (result_.ways > kMostWays)
-      throw PlanTooLarge("chunks of sums that travel between ranks", result_.ways, kMostWays);
+    const int32_t travel = result_.travelling_chunks;
+    if (travel > kMostTravellingChunks) {
+      throw PlanTooLarge("chunks of sums that travel between ranks", travel, kMostTravellingChunks,
+                         " (shards.cut contiguous parts fewer sequences, shards.strategy heads sends no sums)");
+    }
     Schedule();
     return std::move(result_);
   }
@@ -192,8 +195,8 @@ class Maker {
     if (before != kNone) {
       SumBlock& sender = result_.blocks[static_cast<size_t>(before)];
       sender.to = part.rank;
-      int32_t& way = result_.chunks[static_cast<size_t>(chunk)].way;
-      if (sender.rank != part.rank && way < 0) way = result_.ways++;
+      int32_t& number = result_.chunks[static_cast<size_t>(chunk)].travel_number;
+      if (sender.rank != part.rank && number < 0) number = result_.travelling_chunks++;
       result_.blocks.back().from = sender.rank;
       nodes_[static_cast<size_t>(before)].next_in_chunk = block;
       ++node.waits_for;

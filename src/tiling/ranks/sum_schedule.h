@@ -10,7 +10,7 @@
 namespace fa::tiling {
 
 /// Chunks of a unit whose sums travel, at most: each is a tag of messages, of which every transport has 32,768.
-inline constexpr int32_t kMostWays = 32'000;
+inline constexpr int32_t kMostTravellingChunks = 32'000;
 
 /// Columns of the backward begin at multiples of a divisor of this.
 inline constexpr int64_t kColumnKeys = 128;
@@ -21,7 +21,7 @@ struct SumChunk {
   Interval keys;         ///< of the sequence; begins at a multiple of kColumnKeys
   int64_t at = 0;        ///< where its sums begin among those of the unit, in keys
   int last = -1;         ///< the rank that adds to them last; -1: no row keeps any of the keys
-  int32_t way = -1;      ///< its number among the chunks whose sums travel; -1: one rank adds all
+  int32_t travel_number = -1;  ///< its number among the chunks whose sums travel; -1: one rank adds all
 };
 
 /// Rows of one rank against the keys of a chunk.
@@ -41,9 +41,9 @@ struct SumBlock {
 struct SumSchedule {
   std::vector<SumChunk> chunks;
   std::vector<SumBlock> blocks;  ///< in one order of all ranks, each of which follows it: none waits for ever
-  int64_t keys = 0;              ///< of all chunks
-  int32_t ways = 0;              ///< chunks whose sums travel
-  bool few_chunks = false;       ///< so few per part of rows that ranks wait for the last column of each
+  int64_t keys = 0;               ///< of all chunks
+  int32_t travelling_chunks = 0;  ///< chunks whose sums travel
+  bool few_chunks = false;        ///< so few per part of rows that ranks wait for the last column of each
 };
 
 /// What a schedule follows from. It is a pure function of this, the same on every rank.
@@ -70,7 +70,8 @@ struct SumCall {
 /// @param parts  of rows, of all ranks
 [[nodiscard]] int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group);
 
-/// @throws PlanTooLarge  more blocks than have a number, or than memory holds; more than kMostWays chunks that travel
+/// @throws PlanTooLarge  more blocks than have a number, or than memory holds; more than
+/// kMostTravellingChunks chunks that travel
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 
 /// Predicted, of `units` units one after the other: every rank keeps to its order and begins a unit when it has ended

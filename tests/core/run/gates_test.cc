@@ -244,6 +244,41 @@ TEST_P(GatesTest, PollsUntilWhatTasksMakeHasBeenSent) {
   EXPECT_EQ(round, kRounds);
 }
 
+// One task is ready at a time, so the caller finds none again and again. The last one ends when it has been polled for
+// often more, which only a thread that does not run it can do; the caller itself need not.
+TEST_P(GatesTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
+  constexpr int kTasks = 20, kPolls = 20;
+  for (int run = 0; run < 3; ++run) {
+    TaskGraph graph = FlatGraph(kTasks, 3);
+    std::vector<std::pair<int32_t, int32_t>> chain;
+    for (int32_t task = 1; task < kTasks; ++task) chain.emplace_back(task - 1, task);
+    AddEdges(graph, chain);
+    const StateMemory state(graph);
+    std::atomic<int> polls{0}, given_up{0};
+    const std::thread::id caller = std::this_thread::get_id();
+    auto run_task = [&](int32_t /*task*/, int) {
+      if (std::this_thread::get_id() == caller) return;
+      const int before = polls.load();
+      const auto start = std::chrono::steady_clock::now();
+      while (polls.load() < before + kPolls) {
+        if (std::chrono::steady_clock::now() - start > std::chrono::seconds(20)) {
+          ++given_up;
+          return;
+        }
+        std::this_thread::yield();
+      }
+    };
+    Gates gates;
+    gates.poll = [&](GateOpener&) {
+      ++polls;
+      return Status::Ok();
+    };
+    gates.is_done = [] { return true; };
+    EXPECT_TRUE(executor_->RunWithGates(graph, TaskFunction(run_task), state.get(), gates).ok());
+    ASSERT_EQ(given_up.load(), 0);
+  }
+}
+
 // All tasks wait for the gate, so all have been claimed before it opens.
 TEST_P(GatesTest, TakeTheEarliestTaskFirstIfAsked) {
   TaskGraph graph = FlatGraph(50, 4);

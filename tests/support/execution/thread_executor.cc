@@ -31,7 +31,7 @@ Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunc
     }
     finished.fetch_add(1, std::memory_order_relaxed);
   };
-  core::GraphRun run(graph, core::TaskFunction(counted), state);
+  core::GraphRun run(graph, core::TaskFunction(counted), state, gates != nullptr);
 
   auto walk = [&](int worker) {
     while (finished.load(std::memory_order_relaxed) < graph.task_count && !failed.load(std::memory_order_relaxed)) {

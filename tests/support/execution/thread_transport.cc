@@ -24,7 +24,7 @@ struct ThreadRanks::Hub {
   };
   struct State {
     bool left = false;
-    int64_t sent = 0, received = 0, messages = 0, steps = 0;
+    int64_t sent = 0, received = 0, messages = 0, steps = 0, tests = 0;
     int64_t dies_at = std::numeric_limits<int64_t>::max(), throws_at = dies_at;
   };
 
@@ -104,6 +104,7 @@ class ThreadRanks::Rank final : public Transport {
   Status Test(Request request, bool* done) override {
     if (!hub_->tests) return Transport::Test(request, done);
     const std::unique_lock lock(hub_->mutex);
+    ++hub_->state[static_cast<size_t>(rank_)].tests;
     const Pending& pending = pending_[static_cast<size_t>(request)];
     *done = IsDone(pending);
     if (*done) {
@@ -222,6 +223,7 @@ void ThreadRanks::Run(const std::function<void(const std::shared_ptr<Transport>&
 
 int64_t ThreadRanks::sent_bytes(int rank) const { return hub_->state[static_cast<size_t>(rank)].sent; }
 int64_t ThreadRanks::received_bytes(int rank) const { return hub_->state[static_cast<size_t>(rank)].received; }
+int64_t ThreadRanks::tests(int rank) const { return hub_->state[static_cast<size_t>(rank)].tests; }
 
 void ThreadRanks::DieAtMessage(int rank, int64_t message) { hub_->state[static_cast<size_t>(rank)].dies_at = message; }
 

@@ -180,6 +180,26 @@ std::string RefusalOf(const RankCall& call) {
   return "not refused";
 }
 
+// Sequences whose rows two ranks hold in turn: their sums have more chunks than messages have tags.
+TEST(RankPlan, AutoTakesHeadsWhereTheSumsOfASequenceAreTooMany) {
+  constexpr int64_t kSequences = 700, kRows = 1024, kKeys = 6 * kRows;
+  Sizes sizes{.lengths = std::vector<std::pair<int64_t, int64_t>>(kSequences, {kRows, kKeys}), .heads = 2, .heads_kv = 2};
+  RankCall call = MakeCall(sizes, true, Cut::kContiguous, 2, Strategy::kAuto);
+  std::vector<std::vector<Interval>> rows(2);
+  for (int64_t row = 0; row < kSequences * kRows; row += kRowUnit) {
+    rows[static_cast<size_t>(row / kRowUnit % 2)].push_back({row, row + kRowUnit});
+  }
+  call.q = RowShards(kSequences * kRows, rows);
+  call.backward = true;
+  EXPECT_EQ(MakeRankPlan(call).strategy, Strategy::kHeads);
+  call.strategy = Strategy::kSequence;
+  const std::string refusal = RefusalOf(call);
+  EXPECT_THAT(refusal, testing::HasSubstr("chunks of sums that travel between ranks, want at most 32000 (shards.cut"));
+  call.strategy = Strategy::kAuto;
+  call.problem.heads_kv = 1;
+  EXPECT_EQ(RefusalOf(call), refusal);
+}
+
 TEST(RankPlan, RefusesWhatMemoryCannotHoldWithBothNumbers) {
   const Sizes sizes{.lengths = {{1024, 1024}}, .heads = 1000, .heads_kv = 1000};
   RankCall units = MakeCall(sizes, false, Cut::kZigzag, 2, Strategy::kSequence);

@@ -252,30 +252,31 @@ SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
 // A number is a tag of messages: two chunks of one number would take each other's sums.
 TEST(SumSchedule, NumbersChunksThatTravel) {
   const SumSchedule schedule = ScheduleOfCutSequences(3);
-  std::set<int32_t> ways, of_blocks;
+  std::set<int32_t> numbers, of_blocks;
   for (const SumBlock& block : schedule.blocks) {
     const SumChunk& chunk = schedule.chunks[static_cast<size_t>(block.chunk)];
-    EXPECT_EQ(chunk.way < 0, chunk.sequence == 3);
+    EXPECT_EQ(chunk.travel_number < 0, chunk.sequence == 3);
     if (block.to >= 0 && block.to != block.rank) of_blocks.insert(block.chunk);
   }
   for (const SumChunk& chunk : schedule.chunks) {
-    EXPECT_TRUE(chunk.way < 0 || ways.insert(chunk.way).second);
+    EXPECT_TRUE(chunk.travel_number < 0 || numbers.insert(chunk.travel_number).second);
   }
-  EXPECT_EQ(std::ssize(ways), schedule.ways);
-  EXPECT_EQ(ways.size(), of_blocks.size());
-  EXPECT_EQ(*ways.begin(), 0);
-  EXPECT_EQ(*ways.rbegin(), schedule.ways - 1);
-  EXPECT_EQ(schedule.ways, 3 * 48);
+  EXPECT_EQ(std::ssize(numbers), schedule.travelling_chunks);
+  EXPECT_EQ(numbers.size(), of_blocks.size());
+  EXPECT_EQ(*numbers.begin(), 0);
+  EXPECT_EQ(*numbers.rbegin(), schedule.travelling_chunks - 1);
+  EXPECT_EQ(schedule.travelling_chunks, 3 * 48);
 }
 
 TEST(SumSchedule, RefusesMoreChunksThatTravelThanMessagesHaveTags) {
-  const int64_t most = kMostWays / 48;
-  EXPECT_EQ(ScheduleOfCutSequences(most).ways, 48 * most);
+  const int64_t most = kMostTravellingChunks / 48;
+  EXPECT_EQ(ScheduleOfCutSequences(most).travelling_chunks, 48 * most);
   try {
     (void)ScheduleOfCutSequences(most + 1);
     ADD_FAILURE() << "not refused";
   } catch (const PlanTooLarge& error) {
-    EXPECT_STREQ(error.what(), "the plan: 32016 chunks of sums that travel between ranks, want at most 32000");
+    EXPECT_STREQ(error.what(), "the plan: 32016 chunks of sums that travel between ranks, want at most 32000 (shards.cut "
+                               "contiguous parts fewer sequences, shards.strategy heads sends no sums)");
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 // A tag for each chunk that travels, behind those of units and of parameter sums: ranks send and receive the sums of
 // different chunks in different orders.
 constexpr int kFirstTag = kUnitTags + 1;
-static_assert(kFirstTag + tiling::kMostWays <= Transport::kTags);
+static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 
 // Blocks that are looked at together: those that may run at the same time, and as many whose sums may come meanwhile.
 constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
@@ -20,12 +20,14 @@ constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
 }  // namespace
 
 ChainMessages::ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks,
-                             std::span<BlockState> states, const Sums& sums, std::span<Transport::Request> leaving)
+                             std::span<BlockState> states, const Sums& sums, std::span<Transport::Request> leaving,
+                             UnitProgress& others)
     : transport_(transport),
       blocks_(blocks),
       states_(states),
       sums_(sums),
       leaving_(leaving),
+      others_(others),
       in_order_(!transport.CanTest()) {
   for (size_t b = 0; b < blocks.size(); ++b) {
     BlockState& state = states[b];
@@ -37,6 +39,7 @@ ChainMessages::ChainMessages(Transport& transport, std::span<const tiling::Chain
 }
 
 Status ChainMessages::Poll(core::GateOpener& opener) {
+  tested_ = false;
   const size_t end = in_order_ ? first_ + 1 : std::min(blocks_.size(), first_ + kBlocksPolled);
   for (size_t b = first_; b < end && b < blocks_.size(); ++b) {
     failed_ = core::GuardedCall("messages of sums", [&] { return PollBlock(b, opener); });
@@ -46,7 +49,22 @@ Status ChainMessages::Poll(core::GateOpener& opener) {
     return states_[first_].sent && states_[first_].tiles_left.load(std::memory_order_acquire) == 0;
   };
   while (first_ < blocks_.size() && ended()) ++first_;
-  return Status::Ok();
+  if (tested_ || in_order_) return Status::Ok();
+  failed_ = core::GuardedCall("messages of sums", [&] { return MoveOthers(opener); });
+  return failed_;
+}
+
+Status ChainMessages::MoveOthers(core::GateOpener& opener) {
+  const auto leaves = [&](size_t b) {
+    return states_[b].sent && blocks_[b].sends() && LastSend(blocks_[b].of.chunk) != kNoRequest;
+  };
+  while (first_kept_ < first_ && !leaves(first_kept_)) ++first_kept_;
+  for (size_t b = first_kept_; b < std::min(blocks_.size(), first_ + kBlocksPolled); ++b) {
+    if (!leaves(b)) continue;
+    bool left = false;
+    return HasLeft(blocks_[b].of.chunk, /*may_wait=*/false, &left);
+  }
+  return others_.Poll(opener);
 }
 
 Status ChainMessages::PollBlock(size_t block, core::GateOpener& opener) {
@@ -63,9 +81,16 @@ Status ChainMessages::HasLeft(int32_t chunk, bool may_wait, bool* left) {
   Transport::Request& sent = LastSend(chunk);
   *left = true;
   if (sent == kNoRequest) return Status::Ok();
-  Status status = may_wait ? transport_.Wait(sent) : transport_.Test(sent, left);
+  Status status = Finish(sent, may_wait, left);
   if (*left) sent = kNoRequest;
   return status;
+}
+
+Status ChainMessages::Finish(Transport::Request request, bool may_wait, bool* done) {
+  *done = true;
+  if (may_wait) return transport_.Wait(request);
+  tested_ = true;
+  return transport_.Test(request, done);
 }
 
 Status ChainMessages::Receive(size_t block, bool may_wait) {
@@ -78,13 +103,12 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
     bool left = false;
     if (Status status = HasLeft(of.chunk, may_wait, &left); !status.ok() || !left) return status;
     const auto bytes = std::as_writable_bytes(sums_.Of(of.chunk));
-    if (Status status = transport_.Receive(of.from, kFirstTag + sums_.WayOf(of.chunk), bytes, &state.request);
+    if (Status status = transport_.Receive(of.from, kFirstTag + sums_.TravelNumberOf(of.chunk), bytes, &state.request);
         !status.ok()) {
       return status;
     }
   }
-  state.received = true;
-  Status status = may_wait ? transport_.Wait(state.request) : transport_.Test(state.request, &state.received);
+  Status status = Finish(state.request, may_wait, &state.received);
   if (state.received) state.request = kNoRequest;
   return status;
 }
@@ -92,7 +116,7 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
 Status ChainMessages::Send(size_t block) {
   const tiling::SumBlock& of = blocks_[block].of;
   states_[block].sent = true;
-  return transport_.Send(of.to, kFirstTag + sums_.WayOf(of.chunk), std::as_bytes(sums_.Of(of.chunk)),
+  return transport_.Send(of.to, kFirstTag + sums_.TravelNumberOf(of.chunk), std::as_bytes(sums_.Of(of.chunk)),
                          &LastSend(of.chunk));
 }
 

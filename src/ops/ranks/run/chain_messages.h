@@ -10,6 +10,7 @@
 #include "core/run/executor.h"
 #include "fa/transport.h"
 #include "ops/ranks/rows/messenger.h"
+#include "ops/ranks/run/unit_progress.h"
 #include "tiling/ranks/chain_graph.h"
 
 namespace fa::ops {
@@ -45,14 +46,17 @@ class ChainMessages final : public core::ArrivalGates {
       return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
     }
     /// The number of a chunk that travels.
-    [[nodiscard]] int32_t WayOf(int32_t chunk) const { return chunks[static_cast<size_t>(chunk)].way; }
+    [[nodiscard]] int32_t TravelNumberOf(int32_t chunk) const {
+      return chunks[static_cast<size_t>(chunk)].travel_number;
+    }
   };
 
   /// @param blocks  of the unit
   /// @param states  one per block
   /// @param leaving  per chunk that travels: its last send, kNoRequest once it is waited for
+  /// @param others  tested while no sums are under way that could be, since one test moves all messages
   ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
-                const Sums& sums, std::span<Transport::Request> leaving);
+                const Sums& sums, std::span<Transport::Request> leaving, UnitProgress& others);
 
   /// To be called by the task, after its work.
   void TileHasRun(int32_t block) const {
@@ -71,18 +75,25 @@ class ChainMessages final : public core::ArrivalGates {
   [[nodiscard]] Status Receive(size_t block, bool may_wait);
   [[nodiscard]] Status Send(size_t block);
   [[nodiscard]] Transport::Request& LastSend(int32_t chunk) {
-    return leaving_[static_cast<size_t>(sums_.WayOf(chunk))];
+    return leaving_[static_cast<size_t>(sums_.TravelNumberOf(chunk))];
   }
   /// Whether what the chunk has sent has left.
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
+  /// Tests the message, or waits for it.
+  [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
+  /// Of a poll that waits for no sums: tests the oldest that have not left, or else messages of units.
+  [[nodiscard]] Status MoveOthers(core::GateOpener& opener);
 
   Transport& transport_;
   std::span<const tiling::ChainBlock> blocks_;
   std::span<BlockState> states_;
   Sums sums_;
   std::span<Transport::Request> leaving_;
+  UnitProgress& others_;
   bool in_order_;
-  size_t first_ = 0;  ///< all blocks before it have run and are on their way
+  bool tested_ = false;     ///< in this poll
+  size_t first_ = 0;        ///< all blocks before it have run and are on their way
+  size_t first_kept_ = 0;   ///< the sums of all blocks before it have left, or go nowhere
   Status failed_;
 };
 

@@ -127,10 +127,10 @@ tiling::PlanFacts GradChain::Facts() const {
 MessagesUnderWay GradChain::UnderWay() const {
   const auto sends = [](const tiling::ChainBlock& block) { return block.sends(); };
   const int64_t sent = std::count_if(graph_.blocks.begin(), graph_.blocks.end(), sends);
-  MessagesUnderWay under_way{.requests = ChainMessages::kMostReceives +
-                                         tiling::kUnitsInFlight * std::min<int64_t>(sent, schedule_->ways)};
+  const int64_t leaving = tiling::kUnitsInFlight * std::min<int64_t>(sent, schedule_->travelling_chunks);
+  MessagesUnderWay under_way{.requests = ChainMessages::kMostReceives + leaving};
   for (const tiling::SumChunk& chunk : schedule_->chunks) {
-    if (chunk.way >= 0) under_way.bytes = std::max(under_way.bytes, chunk.keys.size() * floats_per_key());
+    if (chunk.travel_number >= 0) under_way.bytes = std::max(under_way.bytes, chunk.keys.size() * floats_per_key());
   }
   under_way.bytes *= static_cast<int64_t>(sizeof(float));
   return under_way;
@@ -161,7 +161,8 @@ TravellingSums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, s
 }
 
 Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
-                      const Travelling& travelling, std::byte* workspace, Status& computed) const {
+                      const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
+                      Status& computed) const {
   auto* states = reinterpret_cast<ChainMessages::BlockState*>(workspace + states_);
   auto* sums = reinterpret_cast<TravellingSums*>(workspace + sums_);
   new (sums) TravellingSums;
@@ -170,7 +171,7 @@ Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRo
     new (&sums[b]) TravellingSums(SumsOf(graph_.blocks[b], travelling.sums, workspace));
   }
   ChainMessages messages(transport, graph_.blocks, {states, graph_.blocks.size()}, AllSums(travelling.sums),
-                         {travelling.requests, RequestCount()});
+                         {travelling.requests, RequestCount()}, progress);
   if (computed.ok()) {
     BackwardTile tile(bound_.forward.problem, graph_.plan, table_, rows, buffers_, workspace, sums);
     auto run_task = [&](int32_t task, int worker) {

@@ -42,7 +42,7 @@ class GradChain {
   /// Bytes of all sums of the unit; they stay as they are until FinishSends.
   [[nodiscard]] size_t SumBytes() const;
   /// One per chunk that travels.
-  [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->ways); }
+  [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
   /// Of a unit whose sums of the one before may not have left.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
@@ -57,9 +57,10 @@ class GradChain {
     float* bias = nullptr;
     const StagedRows& rows;
   };
-  /// `computed`: the first error of products, with which the messages go on.
+  /// `progress`: of other messages. `computed`: the first error of products, with which the messages go on.
   [[nodiscard]] Status Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
-                           const Travelling& travelling, std::byte* workspace, Status& computed) const;
+                           const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
+                           Status& computed) const;
   [[nodiscard]] Status FinishSends(Transport& transport, const Travelling& travelling) const;
   void ForgetSends(const Travelling& travelling) const;
 

@@ -108,7 +108,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     ClearBias(args, workspace);
     Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
-      if (rows_stay()) return RunChain(u, args, workspace, computed);
+      if (rows_stay()) return RunChain(u, progress, args, workspace, computed);
       if (units_[u].program() != nullptr && computed.ok()) computed = RunProgram(units_[u], progress, args, workspace);
       return Status::Ok();
     };
@@ -174,7 +174,8 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     return chain != nullptr ? chain->FinishSends(*session_.transport, TravellingOf(u, workspace)) : Status::Ok();
   }
 
-  [[nodiscard]] Status RunChain(size_t u, const AttentionGradArgs& args, std::byte* workspace, Status& computed) const {
+  [[nodiscard]] Status RunChain(size_t u, ops::UnitProgress& progress, const AttentionGradArgs& args,
+                                std::byte* workspace, Status& computed) const {
     const GradUnit& unit = units_[u];
     unit.ClearUnseenKeys(args);
     if (u >= tiling::kUnitsInFlight) {
@@ -187,7 +188,7 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
     const ops::GradRows rows = ops::RowsOf(chain.bound(), unit_args);
     if (Status status = chain.Run(*this, *session_.transport, rows, unit.FinishedRows(staged),
-                                  TravellingOf(u, workspace), workspace + engine_, computed);
+                                  TravellingOf(u, workspace), progress, workspace + engine_, computed);
         !status.ok()) {
       return status;
     }

@@ -5,16 +5,22 @@
 
 namespace fa::ops {
 
-bool UnitProgress::idle() const { return !transport_.CanTest() || (left_[0].empty() && left_[1].empty()); }
+bool UnitProgress::idle() { return !transport_.CanTest() || First() == nullptr; }
+
+Transport::Request* UnitProgress::First() {
+  for (Requests& requests : under_way_) {
+    while (!requests.empty() && requests.front() == kNoRequest) requests = requests.subspan(1);
+    if (!requests.empty()) return &requests.front();
+  }
+  return nullptr;
+}
 
 Status UnitProgress::Poll(core::GateOpener& /*opener*/) {
   failed_ = core::GuardedCall("messages of units", [&] {
-    for (Requests& requests : left_) {
-      for (; !requests.empty(); requests = requests.subspan(1)) {
-        bool done = false;
-        if (Status status = transport_.Test(requests.front(), &done); !status.ok() || !done) return status;
-        requests.front() = kNoRequest;
-      }
+    while (Transport::Request* first = First()) {
+      bool done = false;
+      if (Status status = transport_.Test(*first, &done); !status.ok() || !done) return status;
+      *first = kNoRequest;
     }
     return Status::Ok();
   });

@@ -10,18 +10,20 @@
 
 namespace fa::ops {
 
-/// Messages that are under way while the tiles of a unit run, none of which waits for them: the rows of the next unit
-/// and the results of the one before. A transport moves large messages only while it is called, whichever message the
-/// call is about, so one of them is tested at a time: the first that has not arrived or left.
+/// Messages that are under way while the tiles of a unit run, none of which waits for them: what the unit itself has
+/// sent to others, the rows of the next one and the results of the one before. A transport moves large messages only
+/// while it is called, whichever message the call is about, so one of them is tested at a time: the first that has not
+/// arrived or left.
 class UnitProgress final : public core::ArrivalGates {
  public:
   using Requests = std::span<Transport::Request>;
 
-  /// @param under_way  what is found done becomes kNoRequest
-  UnitProgress(Transport& transport, std::array<Requests, 2> under_way) : transport_(transport), left_(under_way) {}
+  /// @param under_way  in the order in which they are tested; what is found done becomes kNoRequest
+  UnitProgress(Transport& transport, const std::array<Requests, 3>& under_way)
+      : transport_(transport), under_way_(under_way) {}
 
   /// Nothing is under way, or the transport can only wait.
-  [[nodiscard]] bool idle() const;
+  [[nodiscard]] bool idle();
   [[nodiscard]] Status Poll(core::GateOpener& opener) override;
   /// What has not arrived when the tiles end is waited for afterwards.
   [[nodiscard]] bool done() const override { return true; }
@@ -29,8 +31,11 @@ class UnitProgress final : public core::ArrivalGates {
   [[nodiscard]] const Status& failed() const { return failed_; }
 
  private:
+  /// The first that is under way; null: none is.
+  [[nodiscard]] Transport::Request* First();
+
   Transport& transport_;
-  std::array<Requests, 2> left_;
+  std::array<Requests, 3> under_way_;
   Status failed_;
 };
 

@@ -114,10 +114,11 @@ class UnitRuns {
     }
     [[nodiscard]] Messenger In(size_t u) const { return {transport, Of(u).in_from(), Of(u).in_to()}; }
     [[nodiscard]] Messenger Back(size_t u) const { return {transport, Of(u).back_from(), Of(u).back_to()}; }
-    /// While unit u is computed.
-    [[nodiscard]] std::array<UnitProgress::Requests, 2> UnderWay(size_t u) const {
+    /// While unit u is computed. Others may be waiting for what it has sent.
+    [[nodiscard]] std::array<UnitProgress::Requests, 3> UnderWay(size_t u) const {
       const bool comes = u + 1 < runs.units_.size(), goes_back = runs.results_travel_ && u > 0;
-      return {comes ? Buffers(u + 1, false).RequestsOf(Of(u + 1).in()) : UnitProgress::Requests(),
+      return {Buffers(u, false).RequestsOf(Of(u).in()).subspan(Of(u).in().receive.size()),
+              comes ? Buffers(u + 1, false).RequestsOf(Of(u + 1).in()) : UnitProgress::Requests(),
               goes_back ? Buffers(u - 1, true).RequestsOf(Of(u - 1).back()) : UnitProgress::Requests()};
     }
     static int TagOf(size_t u, bool back) {

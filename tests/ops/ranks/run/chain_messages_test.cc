@@ -118,10 +118,12 @@ Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals
   const tiling::ChainGraph& graph = unit.graphs[rank];
   std::vector<float> data(static_cast<size_t>(unit.schedule.keys * kHeadsKv), std::numeric_limits<float>::quiet_NaN());
   std::vector<ChainMessages::BlockState> states(graph.blocks.size());
-  std::vector<Transport::Request> leaving(static_cast<size_t>(unit.schedule.ways), kNoRequest);
-  EXPECT_TRUE(transport.Reserve(ChainMessages::kMostReceives + unit.schedule.ways, data.size() * sizeof(float)).ok());
+  std::vector<Transport::Request> leaving(static_cast<size_t>(unit.schedule.travelling_chunks), kNoRequest);
+  const int64_t requests = ChainMessages::kMostReceives + unit.schedule.travelling_chunks;
+  EXPECT_TRUE(transport.Reserve(requests, data.size() * sizeof(float)).ok());
   const ChainMessages::Sums sums{data.data(), kHeadsKv, unit.schedule.chunks};
-  ChainMessages messages(transport, graph.blocks, states, sums, leaving);
+  UnitProgress no_others(transport, {});
+  ChainMessages messages(transport, graph.blocks, states, sums, leaving, no_others);
 
   std::atomic<int64_t> started = 0;
   auto run_task = [&](int32_t task, int /*worker*/) {
@@ -179,7 +181,7 @@ TEST(ChainMessages, SumsHaveTheOrderOfOneRank) {
   for (const int ranks : {2, 3, 4}) {
     for (const int workers : {1, 3}) {
       const Unit unit(ranks, workers);
-      EXPECT_GT(unit.schedule.ways, 0);
+      EXPECT_GT(unit.schedule.travelling_chunks, 0);
       for (const bool can_test : {false, true}) {
         Finals finals;
         for (const Status& status : RunAll(unit, can_test, kNever, finals)) {
