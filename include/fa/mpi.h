@@ -11,9 +11,9 @@
 ///
 /// MPI has been initialised, with MPI_THREAD_FUNNELED or more, and calls are made by the thread that initialised it.
 /// MPI's own errors become a status (kInternal, with MPI's text) where MPI returns them. The transport is then not used
-/// again: it cancels the receives that no message has matched. Matched ones and sends go on until MPI ends, so the call's
-/// outputs are void, and its workspace is neither used again nor freed: not that of the run, and not the context whose
-/// workspace the run has borrowed. The other ranks may wait for this one until the program ends them (MPI_Abort).
+/// again: it cancels the receives that no message has matched. Matched ones and sends go on, so the call's outputs are
+/// void, and its workspace, or the context that the run has borrowed one of, is neither used again nor destroyed before
+/// MPI has ended. The other ranks may wait for this one until the program ends them (MPI_Abort).
 /// By default an MPI ends the job when one of its processes dies.
 namespace fa::mpi {
 

@@ -33,8 +33,8 @@ class FA_API Transport {
 
   /// Makes room for up to `requests` messages under way, none longer than `bytes`: those it then sends and receives
   /// without further memory of its own, since a rank that runs short of memory in the middle leaves the others waiting.
-  /// Messages beyond that may allocate, or fail. Called once per plan, before the ranks agree that all is well. Rooms do
-  /// not add up, since plans of one transport run one after the other, and never shrink. After an error, or
+  /// Messages beyond that may allocate, or fail. Called once per plan, before the ranks agree that all is well. Rooms
+  /// do not add up, since plans of one transport run one after the other, and none shrinks. After an error, or
   /// std::bad_alloc, the transport is used as before.
   [[nodiscard]] virtual Status Reserve(int64_t /*requests*/, size_t /*bytes*/) { return Status::Ok(); }
   /// Starts to send `bytes`, which stay as they are until Wait or Test says that they have left. Returns without

@@ -137,8 +137,8 @@ class MpiTransport final : public Transport {
     free_.push_back(request);
   }
   /// After an error nothing is started any more, and what is under way is let go of: receives that no message has
-  /// matched are cancelled. MPI can take back neither matched ones nor sends. Every later call gets the same error, and so none waits for ranks that wait
-  /// for this one.
+  /// matched are cancelled. MPI can take back neither matched ones nor sends. Every later call gets the same error, and
+  /// so none waits for ranks that wait for this one.
   Status Checked(Status status) {
     if (status.ok()) return status;
     failed_ = status;

@@ -62,8 +62,8 @@ class GraphRun {
   }
 
   /// As Walk, on the thread that opens the gates: it polls before every task, and over and over while it finds none,
-  /// until the gates are done and every task has run, or the run has failed. A gate that is closed when they are done is
-  /// a failure: its tasks have not run. No more than one thread of a run.
+  /// until the gates are done and every task has run, or the run has failed. A gate that is closed when they are done
+  /// is a failure: its tasks have not run. No more than one thread of a run.
   template <typename OnQueued>
   void WalkWithGates(int worker, ArrivalGates& gates, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;

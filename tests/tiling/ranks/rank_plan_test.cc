@@ -183,8 +183,8 @@ std::string RefusalOf(const RankCall& call) {
 // Sequences whose rows two ranks hold in turn: their sums have more chunks than messages have tags.
 TEST(RankPlan, AutoTakesHeadsWhereTheSumsOfASequenceAreTooMany) {
   constexpr int64_t kSequences = 700, kRows = 1024, kKeys = 6 * kRows;
-  Sizes sizes{.lengths = std::vector<std::pair<int64_t, int64_t>>(kSequences, {kRows, kKeys}), .heads = 2, .heads_kv = 2};
-  RankCall call = MakeCall(sizes, true, Cut::kContiguous, 2, Strategy::kAuto);
+  const std::vector<std::pair<int64_t, int64_t>> lengths(kSequences, {kRows, kKeys});
+  RankCall call = MakeCall({.lengths = lengths, .heads = 2, .heads_kv = 2}, true, Cut::kContiguous, 2, Strategy::kAuto);
   std::vector<std::vector<Interval>> rows(2);
   for (int64_t row = 0; row < kSequences * kRows; row += kRowUnit) {
     rows[static_cast<size_t>(row / kRowUnit % 2)].push_back({row, row + kRowUnit});

@@ -275,8 +275,9 @@ TEST(SumSchedule, RefusesMoreChunksThatTravelThanMessagesHaveTags) {
     (void)ScheduleOfCutSequences(most + 1);
     ADD_FAILURE() << "not refused";
   } catch (const PlanTooLarge& error) {
-    EXPECT_STREQ(error.what(), "the plan: 32016 chunks of sums that travel between ranks, want at most 32000 (shards.cut "
-                               "contiguous parts fewer sequences, shards.strategy heads sends no sums)");
+    EXPECT_STREQ(error.what(),
+                 "the plan: 32016 chunks of sums that travel between ranks, want at most 32000 "
+                 "(shards.cut contiguous parts fewer sequences, shards.strategy heads sends no sums)");
   }
 }
 

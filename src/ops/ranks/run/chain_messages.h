@@ -21,7 +21,8 @@ namespace fa::ops {
 /// Only blocks near the first one whose tiles have not all run are looked at, so that few receives are under way. Where
 /// the transport can only wait, blocks are taken strictly in their order: before this thread waits for the sums of one,
 /// all blocks before it have ended and their sums are on their way. All ranks follow one order, so the block that is
-/// the first of all ranks' is never waited for by what it waits for.
+/// the first of all ranks' is never waited for by what it waits for. Elsewhere every poll tests a message, of the sums
+/// or else of the units, as long as one is under way: a transport moves messages only while it is called.
 class ChainMessages final : public core::ArrivalGates {
  public:
   /// What a run keeps of each block.
