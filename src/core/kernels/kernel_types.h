@@ -121,7 +121,7 @@ struct AttendArgs {
   bool started = false;  ///< else o starts at 0
 };
 
-/// Few rows that attend to floats without pairs take all types up to so many rows.
+/// Up to so many rows, attending in f32 takes every float type.
 inline constexpr int64_t kMostRowsOfAnyType = 2;
 
 /// Kernels of one strip width on one level: one line of kernels.inc.
@@ -229,6 +229,7 @@ struct StripKernels {
     if (attend == nullptr || !AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
     if (!attends_floats) return dtype == DType::kBF16;
     if (rows <= kMostRowsOfAnyType) return dtype != DType::kI8;
+    // Wider heads of four rows are slower than without attend: 11.3 instead of 17.9 GB/s (docs/performance.md).
     constexpr int64_t kMostColumnsOfMoreRows = 128;
     return dtype == DType::kF32 && d <= kMostColumnsOfMoreRows && dv <= kMostColumnsOfMoreRows;
   }
