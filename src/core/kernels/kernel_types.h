@@ -229,8 +229,7 @@ struct StripKernels {
     if (attend == nullptr || !AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
     if (!attends_floats) return dtype == DType::kBF16;
     if (rows <= kMostRowsOfAnyType) return dtype != DType::kI8;
-    // Wider heads of four rows are slower than without attend: 11.3 instead of 17.9 GB/s (docs/performance.md).
-    constexpr int64_t kMostColumnsOfMoreRows = 128;
+    constexpr int64_t kMostColumnsOfMoreRows = 128;  // of 256, four rows are slower than without attend
     return dtype == DType::kF32 && d <= kMostColumnsOfMoreRows && dv <= kMostColumnsOfMoreRows;
   }
   /// Rows of `width` floats that a panel of d columns takes.
