@@ -314,11 +314,12 @@ void RegisterRowKernels(const KernelTable& table) {
 }
 
 void RegisterAll() {
-  const KernelTable* last = nullptr;
+  const StripKernels* last = nullptr;
   for (const Isa isa : AllIsas()) {
     const KernelTable& table = Kernels(isa);
-    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated || &table == last) continue;
-    last = &table;
+    // A level may have the strips of the one below.
+    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated || table.strips == last) continue;
+    last = table.strips;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
     for (int s = 0; table.row_state != nullptr && s < table.strip_count; ++s) RegisterLine(table, table.row_state[s]);
     for (int s = 0; s < table.few_count; ++s) RegisterLine(table, table.few[s]);
@@ -335,6 +336,7 @@ void RegisterAll() {
     const KernelTable& pairs = Kernels(isa, DType::kBF16);
     if (!pairs.pairs() || pairs.isa != isa) continue;
     for (int s = 0; s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.strips[s]);
+    for (int s = 0; pairs.row_state != nullptr && s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.row_state[s]);
     if (pairs.heads_in_place != nullptr) RegisterLine(pairs, *pairs.heads_in_place);
     Register(std::string("BM_pair_rows/") + Name(pairs.isa),
              [&pairs](benchmark::State& state) { PairRows(state, pairs); });

@@ -121,7 +121,7 @@ struct AttendArgs {
   bool started = false;  ///< else o starts at 0
 };
 
-/// Few rows that attend to floats without pairs take all types up to so many rows.
+/// Up to so many rows, attending in f32 takes every float type.
 inline constexpr int64_t kMostRowsOfAnyType = 2;
 
 /// Kernels of one strip width on one level: one line of kernels.inc.
@@ -229,7 +229,7 @@ struct StripKernels {
     if (attend == nullptr || !AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
     if (!attends_floats) return dtype == DType::kBF16;
     if (rows <= kMostRowsOfAnyType) return dtype != DType::kI8;
-    constexpr int64_t kMostColumnsOfMoreRows = 128;
+    constexpr int64_t kMostColumnsOfMoreRows = 128;  // of 256, four rows are slower than without attend
     return dtype == DType::kF32 && d <= kMostColumnsOfMoreRows && dv <= kMostColumnsOfMoreRows;
   }
   /// Rows of `width` floats that a panel of d columns takes.

@@ -54,7 +54,7 @@ ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::
       plan_(plan),
       table_(table),
       rows_(rows),
-      fetches_tiles_(!buffers.converts_keys || table.pairs()),
+      fetches_tiles_(table.pairs() ? table.row_state != nullptr : !buffers.converts_keys),
       buffers_(buffers),
       workspace_(workspace),
       strips_(problem, table, rows, quantization),

@@ -64,7 +64,9 @@ class ForwardTile {
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
-  bool fetches_tiles_;  ///< the strips read K of rows_, so nothing else fetches rows of a short sequence
+  /// Strips of a short sequence fetch the next tile. Of pairs only those with their state by rows: the tile unit's have
+  /// several blocks in flight instead. V of pairs is listed too, because the next tile lays it in pairs from there.
+  bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;
   ForwardStrips strips_;

@@ -10,7 +10,7 @@
 
 namespace fa::ops {
 
-/// Collects what kernels are to fetch into L2, in memory of the caller.
+/// Collects what kernels are to fetch, in memory of the caller.
 class FetchRuns {
  public:
   using Run = core::kernels::FetchList::Run;
@@ -28,7 +28,7 @@ class FetchRuns {
   [[nodiscard]] int64_t lines() const { return lines_; }
   [[nodiscard]] core::kernels::FetchList list() const { return {.run = runs_, .end = runs_ + count_}; }
 
-  /// Fetches all at once, now: for what is needed next.
+  /// Fetches all into L2 at once, now: for what is needed next.
   void Fetch() const {
     for (const Run* run = runs_; run < runs_ + count_; ++run) {
       for (const char* at = run->begin; at < run->end; at += kLineBytes) __builtin_prefetch(at, 0, 2);

@@ -261,7 +261,6 @@ void ForwardStrips::EndFlight(BlocksInFlight& flight) {
   flight.product_ = nullptr;
 }
 
-/// Part of its callers, for a row of few keys takes no longer than a call that returns five values.
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip,
                                                                                        int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];

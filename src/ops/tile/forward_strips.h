@@ -119,8 +119,10 @@ class ForwardStrips {
     bool zero;
   };
 
-  [[nodiscard]] Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
-  static Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink, bool with_lse);
+  // Inline: for a row of few keys, a call that returns five values takes as long as the rest.
+  [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
+  static inline Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink,
+                                     bool with_lse);
   /// @param s  probabilities
   void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, float* s, const float* alpha) const;

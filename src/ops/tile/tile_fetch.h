@@ -11,7 +11,7 @@
 
 namespace fa::ops {
 
-/// What the tile of a short sequence fetches into L2 while it multiplies: the rows of O that it is about to write, and
+/// What the tile of a short sequence fetches while it multiplies: the rows of O that it is about to write, and
 /// the rows of Q, K and V that the next tile reads. Long tiles fetch their next key block instead.
 class TileFetch {
  public:

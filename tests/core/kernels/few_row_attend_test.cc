@@ -1,5 +1,6 @@
 // attend of few rows: scores, softmax and product in one kernel, against double.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/kernels/kernel_fixture.h"
+#include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -89,9 +91,6 @@ struct State {
 
 class FewRowAttendTest : public testing::TestWithParam<Attending> {
  protected:
-  void SetUp() override {
-    if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "this CPU executes no dot products of bf16";
-  }
   static const StripKernels& kernels() { return *GetParam().kernels; }
   static DType dtype() { return GetParam().dtype; }
   static int64_t rows() { return kernels().rows; }
@@ -119,6 +118,8 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
   }
 };
 
+// Where no level attends there is nothing to test.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FewRowAttendTest);
 INSTANTIATE_TEST_SUITE_P(Rows, FewRowAttendTest, testing::ValuesIn(AllAttending()), [](const auto& info) {
   return std::string(info.param.kernels->name) + "_" + Name(info.param.dtype);
 });
@@ -162,7 +163,7 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
           }
           // A score is off by an ulp of its partial sums per addition, and a probability by that much of its exponent.
           const double score_error = kEps * static_cast<double>(d + 1) * magnitude;
-          // Pairs take the short exponential.
+          // Pairs take the short exponential. The other one: 2 ulp, its argument's rounding and its factor's.
           const double p_error = 2 * kFactor * score_error + (pairs ? 4e-6 : 4 * kEps);
           ASSERT_NEAR(state.row_max[static_cast<size_t>(row)], max, score_error);
           for (double& s : score) sum += s = std::exp2(kFactor * (s - max));
@@ -205,6 +206,63 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
     Attend(k.From(0), v.From(0), keys, panel, kD, kD, false, in_order);
     Attend(k_by_address, v_by_address, keys, panel, kD, kD, false, by_address);
     EXPECT_TRUE(in_order == by_address) << keys;
+  }
+}
+
+// The byte after the last row is unreadable, and so is what is fetched ahead.
+TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
+  constexpr int64_t kD = 128, kAhead = 32;
+  const Rows q(rows(), kD, kD, dtype(), 12);
+  const std::vector<float> panel = Pack(q, kD, 1);
+  for (const int64_t keys : {1, 3, 15, 17, 33, 70}) {
+    const Rows k(keys, kD, kD, dtype(), 13), v(keys, kD, kD, dtype(), 14);
+    const size_t bytes = static_cast<size_t>(keys * kD) * SizeOf(dtype());
+    const test::GuardedBuffer k_alone(bytes, test::Place::kAtEnd), v_alone(bytes, test::Place::kAtEnd);
+    std::memcpy(k_alone.data(), k.row(0), bytes);
+    std::memcpy(v_alone.data(), v.row(0), bytes);
+    State want(kernels(), kD), in_order(kernels(), kD), by_address(kernels(), kD);
+    Attend(k.From(0), v.From(0), keys, panel, kD, kD, false, want);
+    Attend({k_alone.data(), dtype(), kD}, {v_alone.data(), dtype(), kD}, keys, panel, kD, kD, false, in_order);
+    EXPECT_TRUE(in_order == want) << keys;
+    std::vector<const void*> k_rows, v_rows;
+    for (int64_t key = 0; key < keys + kAhead; ++key) {
+      const size_t at = std::min(static_cast<size_t>(key * kD) * SizeOf(dtype()), bytes);
+      k_rows.push_back(k_alone.data() + at);
+      v_rows.push_back(v_alone.data() + at);
+    }
+    Attend({.dtype = dtype(), .fetch_ahead = kAhead, .rows = k_rows.data()},
+           {.dtype = dtype(), .fetch_ahead = kAhead, .rows = v_rows.data()}, keys, panel, kD, kD, false, by_address);
+    EXPECT_TRUE(by_address == want) << keys;
+  }
+}
+
+TEST_P(FewRowAttendTest, AProbabilityThatWouldBeSubnormalIsZero) {
+  constexpr int64_t kD = 32, kKeys = 2;
+  Rows q(rows(), kD, kD, dtype(), 15), k(kKeys, kD, kD, dtype(), 16), v(kKeys, kD, kD, dtype(), 17);
+  for (int64_t c = 0; c < kD; ++c) {
+    for (int64_t row = 0; row < rows(); ++row) q.Set(row, c, c == 0 ? 64.0f : 0.0f);
+    k.Set(0, c, 0);
+    k.Set(1, c, c == 0 ? -11.0f : 0.0f);  // 2^(kFactor * 64 * -11) = 2^-126.96
+    v.Set(0, c, 0);
+    v.Set(1, c, 65504.0f);
+  }
+  State state(kernels(), kD);
+  Attend(k.From(0), v.From(0), kKeys, Pack(q, kD, 1), kD, kD, false, state);
+  for (int64_t row = 0; row < rows(); ++row) EXPECT_EQ(state.o.at(row, 0), 0.0f);
+}
+
+TEST_P(FewRowAttendTest, ARowWithoutFiniteScoresSpoilsNoOther) {
+  constexpr int64_t kD = 64, kKeys = 40;
+  const Rows q(rows(), kD, kD, dtype(), 18), k(kKeys, kD, kD, dtype(), 19), v(kKeys, kD, kD, dtype(), 20);
+  Rows spoiled(rows(), kD, kD, dtype(), 18);
+  std::memset(spoiled.bytes.data(), 0xff, SizeOf(dtype()));
+  State want(kernels(), kD), state(kernels(), kD);
+  Attend(k.From(0), v.From(0), kKeys, Pack(q, kD, 1), kD, kD, false, want);
+  Attend(k.From(0), v.From(0), kKeys, Pack(spoiled, kD, 1), kD, kD, false, state);
+  EXPECT_TRUE(std::isnan(state.o.at(0, 0)));
+  for (int64_t row = 1; row < rows(); ++row) {
+    EXPECT_EQ(state.row_sum[static_cast<size_t>(row)], want.row_sum[static_cast<size_t>(row)]);
+    for (int64_t c = 0; c < kD; ++c) ASSERT_EQ(state.o.at(row, c), want.o.at(row, c)) << row << " " << c;
   }
 }
 

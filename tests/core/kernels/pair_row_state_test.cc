@@ -79,6 +79,9 @@ TEST_P(PairRowStateTest, ProductHasTheBitsOfTheStripForEveryTail) {
               }
             }
             ASSERT_TRUE(have.Intact());
+            if (listed) {
+              ASSERT_GT(list.at, run.begin);
+            }
           }
         }
       }

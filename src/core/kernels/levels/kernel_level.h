@@ -35,7 +35,7 @@ namespace avx512_bf16 {
 const KernelTable& Table() noexcept;
 /// For rows of f32 and f16.
 const KernelTable& FloatTable() noexcept;
-}
+}  // namespace avx512_bf16
 namespace avx512_amx {
 const KernelTable& Table() noexcept;
 }

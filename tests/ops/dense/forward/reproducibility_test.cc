@@ -172,14 +172,26 @@ TEST_P(ForwardReproducibility, WhateverStatisticsAreAskedFor) {
 INSTANTIATE_TEST_SUITE_P(Isa, ForwardReproducibility, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-// Levels that differ only in 16-bit or int8 dot products share the f32 kernels of the level below.
+/// Whether some sequence has no more rows than kernels of few rows take.
+bool HasFewRows(const ForwardCase& c) {
+  constexpr int64_t kFewRows = 8;
+  return std::any_of(c.lengths.sq.begin(), c.lengths.sq.end(),
+                     [&c](int64_t sq) { return sq * (c.heads / c.heads_kv) <= kFewRows; });
+}
+
+// Levels that differ only in 16-bit or int8 dot products share the f32 strips of the level below. Few rows do not:
+// those of avx512_bf16 attend, which sums in another order.
 TEST(ForwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
-  for (int seed = 16001; seed < 16021; ++seed) {
+  int compared = 0;
+  for (int seed = 16001; seed < 16041; ++seed) {
     ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
     c.dtype = DType::kF32;
+    if (HasFewRows(c)) continue;
+    ++compared;
     EXPECT_TRUE(SameBits(OutputsOf(c, ContextOf(Isa::kAvx512)), OutputsOf(c, ContextOf(DetectIsa())))) << c;
   }
+  EXPECT_GT(compared, 10);
 }
 
 }  // namespace

@@ -86,6 +86,9 @@ TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
   const int64_t block_k = InfoOf(100, GetParam()).block_k;
   EXPECT_TRUE(NamesRowStates(InfoOf(block_k, GetParam())));
   EXPECT_FALSE(NamesRowStates(InfoOf(block_k + 1, GetParam())));
+  if (GetParam() == Isa::kAvx512Bf16) {
+    EXPECT_TRUE(NamesRowStates(InfoOf(100, GetParam(), DType::kBF16)));
+  }
 }
 
 // Keys that a mask drops leave no trace: a sequence of several blocks, with its state along the lanes, must give the

@@ -22,6 +22,47 @@ DecodeCase Usual(int64_t sq, DType dtype, Quantization quantization) {
   return c;
 }
 
+/// One row of each of `heads` heads, whose kernels may attend to runs of keys.
+DecodeCase Attending(int64_t heads, DType dtype) {
+  DecodeCase c = MakeDecodeCase(heads, 1, 1, {1300, 70, 515}, dtype);
+  c.dense.d = c.dense.dv = 64;
+  return c;
+}
+constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr int64_t kAttendingHeads[] = {1, 2, 4, 8};
+
+TEST_P(DecodeBits, OfRunsOfKeysDependOnNeitherPagesNorThreads) {
+  for (const DType dtype : kFloats) {
+    for (const int64_t heads : kAttendingHeads) {
+      DecodeCase c = Attending(heads, dtype);
+      const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 1));
+      for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kPages, KeyForm::kPagesOfHeads}) {
+        c.keys = form;
+        c.page_rows = 50;
+        EXPECT_TRUE(SameBits(OutputsOf(c, ContextOf(GetParam(), 3)), want)) << c;
+      }
+    }
+  }
+}
+
+TEST_P(DecodeBits, OfRunsOfKeysDoNotDependOnTheBatch) {
+  for (const DType dtype : kFloats) {
+    for (const int64_t heads : kAttendingHeads) {
+      const DecodeCase c = Attending(heads, dtype);
+      const ForwardOutputs together = OutputsOf(c, ContextOf(GetParam(), 2));
+      size_t at = 0;
+      for (int64_t b = 0; b < 3; ++b) {
+        DecodeCase alone = c;
+        alone.dense.lengths = {{1}, {c.dense.lengths.sk[static_cast<size_t>(b)]}};
+        alone.dense.first_sequence = b;
+        for (const double value : OutputsOf(alone, ContextOf(GetParam(), 2)).out) {
+          ASSERT_EQ(value, together.out[at++]) << b << " " << c;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(DecodeBits, DoNotDependOnWhereKeysLie) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const int64_t sq : {1, 6}) {
@@ -82,6 +123,13 @@ TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
     const ForwardOutputs got = OutputsOf(c, ContextOf(GetParam(), 2));
     EXPECT_EQ(got.out, dense.Outputs().out);
     EXPECT_EQ(got.lse, dense.Outputs().lse);
+    for (const int64_t heads : kAttendingHeads) {
+      DecodeCase runs = MakeDecodeCase(heads, 1, 1, {1100, 1100}, dtype);
+      runs.dense.d = runs.dense.dv = 64;
+      const ForwardProblem of_runs(runs.dense);
+      ASSERT_TRUE(of_runs.Run(ContextOf(GetParam(), 2)).ok());
+      EXPECT_EQ(OutputsOf(runs, ContextOf(GetParam(), 2)).out, of_runs.Outputs().out) << runs;
+    }
   }
 }
 
