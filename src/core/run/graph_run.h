@@ -38,11 +38,7 @@ class GraphRun {
  public:
   /// @param polled  one thread calls WalkWithGates, or WalkToEnd with gates
   GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state, bool polled)
-      : claims_(graph, state),
-        run_task_(run_task),
-        polled_(polled),
-        tasks_(graph.task_count),
-        gates_(graph.gates()) {}
+      : claims_(graph, state), run_task_(run_task), polled_(polled), tasks_(graph.task_count), gates_(graph.gates()) {}
 
   /// Runs tasks as `worker`, in the library's floating-point environment and a scope of tiles, until there is none left
   /// for it. `on_queued(n)` is called when n tasks became available to others. After a failure nothing is started any

@@ -17,10 +17,10 @@ inline constexpr int64_t kColumnKeys = 128;
 
 /// Keys of a sequence whose sums of dK and dV travel through the ranks together.
 struct SumChunk {
-  int64_t sequence = 0;  ///< counted from the first of the unit
-  Interval keys;         ///< of the sequence; begins at a multiple of kColumnKeys
-  int64_t at = 0;        ///< where its sums begin among those of the unit, in keys
-  int last = -1;         ///< the rank that adds to them last; -1: no row keeps any of the keys
+  int64_t sequence = 0;        ///< counted from the first of the unit
+  Interval keys;               ///< of the sequence; begins at a multiple of kColumnKeys
+  int64_t at = 0;              ///< where its sums begin among those of the unit, in keys
+  int last = -1;               ///< the rank that adds to them last; -1: no row keeps any of the keys
   int32_t travel_number = -1;  ///< its number among the chunks whose sums travel; -1: one rank adds all
 };
 
@@ -40,7 +40,7 @@ struct SumBlock {
 /// ascending - cut where rows are cut. In every row, chunks come in the order of its columns in one process.
 struct SumSchedule {
   std::vector<SumChunk> chunks;
-  std::vector<SumBlock> blocks;  ///< in one order of all ranks, each of which follows it: none waits for ever
+  std::vector<SumBlock> blocks;   ///< in one order of all ranks, each of which follows it: none waits for ever
   int64_t keys = 0;               ///< of all chunks
   int32_t travelling_chunks = 0;  ///< chunks whose sums travel
   bool few_chunks = false;        ///< so few per part of rows that ranks wait for the last column of each

@@ -92,9 +92,9 @@ class ChainMessages final : public core::ArrivalGates {
   std::span<Transport::Request> leaving_;
   UnitProgress& others_;
   bool in_order_;
-  bool tested_ = false;     ///< in this poll
-  size_t first_ = 0;        ///< all blocks before it have run and are on their way
-  size_t first_kept_ = 0;   ///< the sums of all blocks before it have left, or go nowhere
+  bool tested_ = false;    ///< in this poll
+  size_t first_ = 0;       ///< all blocks before it have run and are on their way
+  size_t first_kept_ = 0;  ///< the sums of all blocks before it have left, or go nowhere
   Status failed_;
 };
 
