@@ -51,7 +51,7 @@ while read -r isa object; do
   *)
     expect_block 'NothingBeside' tdpbf16ps
     expect_block 'SoftmaxBeside<2>' tdpbf16ps
-    expect 'SoftmaxBeside<2>' '	vcvtneps2bf16 '
+    expect 'SoftmaxBeside<2>' '	vcvtne2ps2bf16 '
     ;;
   esac
 done <"$manifest"
