@@ -3,6 +3,7 @@
 #define FA_LEVEL_ISA Isa::kAvx2
 #define FA_INT8_COLUMNS 6
 #define FA_INT8_KERNELS_AVX2
+#define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 
 namespace fa::core::kernels::avx2 {
 namespace {

@@ -3,6 +3,7 @@
 #define FA_LEVEL_ISA Isa::kAvx512Vnni
 #define FA_INT8_COLUMNS 8
 #define FA_INT8_KERNELS_AVX512_VNNI
+#define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 
 namespace fa::core::kernels::avx512_vnni {
 namespace {

@@ -5,6 +5,7 @@
 #define FA_LEVEL_ISA Isa::kNeon
 #define FA_INT8_COLUMNS 6
 #define FA_INT8_KERNELS_NEON
+#define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 
 namespace fa::core::kernels::neon {
 namespace {

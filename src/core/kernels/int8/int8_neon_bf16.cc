@@ -3,6 +3,7 @@
 #include "core/kernels/int8/int8_kernel_level.h"
 
 #define FA_INT8_KERNELS_NEON_BF16
+#define FA_WORDS "core/kernels/int8/int8_words_by_lane.inc"
 
 namespace fa::core::kernels::neon_bf16 {
 namespace {

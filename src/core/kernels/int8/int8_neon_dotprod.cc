@@ -5,6 +5,7 @@
 #define FA_LEVEL_ISA Isa::kNeonDotprod
 #define FA_INT8_COLUMNS 6
 #define FA_INT8_KERNELS_NEON_DOTPROD
+#define FA_WORDS "core/kernels/int8/int8_words_by_lane.inc"
 
 namespace fa::core::kernels::neon_dotprod {
 namespace {

@@ -3,6 +3,7 @@
 #define FA_LEVEL_ISA Isa::kPortable
 #define FA_INT8_COLUMNS 4
 #define FA_INT8_KERNELS_PORTABLE
+#define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 
 namespace fa::core::kernels::portable {
 namespace {

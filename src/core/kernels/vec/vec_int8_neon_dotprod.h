@@ -7,12 +7,23 @@ inline constexpr int kKeyBlock = 1;
 inline constexpr bool kNegatedProbabilities = true;
 
 FA_INLINE I LoadWords(const uint32_t* p) { return vreinterpretq_s32_u32(vld1q_u32(p)); }
+/// The first n words, 1 to 3, and zeros; nothing past them is read.
+FA_INLINE I LoadWordsN(const uint32_t* p, int64_t n) {
+  if (n == 1) return vreinterpretq_s32_u32(vld1q_lane_u32(p, vdupq_n_u32(0), 0));
+  const uint32x4_t pair = vcombine_u32(vld1_u32(p), vdup_n_u32(0));
+  return vreinterpretq_s32_u32(n == 3 ? vld1q_lane_u32(p + 2, pair, 2) : pair);
+}
 FA_INLINE void StoreWords(uint32_t* p, I x) { vst1q_u32(p, vreinterpretq_u32_s32(x)); }
 FA_INLINE void StoreI(int32_t* p, I x) { vst1q_s32(p, x); }
 FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+w"(x)); }
 
 /// c + the inner product of the four bytes of each word.
 FA_INLINE I DotWords(I c, I a, I b) { return vdotq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
+/// The same with one word of b for all of a's.
+template <int Lane>
+FA_INLINE I DotWordsByLane(I c, I a, I b) {
+  return vdotq_laneq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b), Lane);
+}
 /// Rounded to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return vcvtnq_s32_f32(x); }
 /// Four rows of numbers in 0..128, rounded and negated, to words of four bytes along the rows.
