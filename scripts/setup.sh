@@ -25,7 +25,7 @@ fi
 if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
   packages="$packages g++-aarch64-linux-gnu qemu-user"
   for library in libtbb-dev libopenblas-pthread-dev libhwloc-dev libgtest-dev libgmock-dev \
-    libbenchmark-dev libfmt-dev; do
+    libbenchmark-dev libfmt-dev libgomp1; do
     packages="$packages $library:arm64"
   done
   foreign=arm64

@@ -39,8 +39,10 @@ bool Find(void* library, const char* name, Function*& function) {
   return function != nullptr;
 }
 
-/// Whether this process is a child that has not become another program: threads that its parent started are missing.
+/// Whether this process is a child that has not become another program: threads that its parent started are missing. A
+/// fork that was before the library is in no count of ours.
 bool ForkedWithoutExec() {
+  if (ForkDepth() != 0) return true;
   constexpr unsigned kForkedNoExec = 0x40;  // PF_FORKNOEXEC of Linux
   std::array<char, 512> text{};
   std::FILE* file = std::fopen("/proc/self/stat", "re");

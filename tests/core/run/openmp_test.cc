@@ -240,10 +240,11 @@ TEST_F(SharedOpenMp, OneThreadOfTheProgramHasTheTeamUntilItEnds) {
 }
 
 TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
-  // On one CPU the caller is done with its tasks before another thread comes.
+  // On one CPU the caller is done with its tasks before another thread comes: mostly, under an emulator now and then.
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  int in_a_region[40];
+  constexpr int kRuns = 10000;
+  int first = 0, skipped = 0;
   std::thread([&] {
     CPU_ZERO(&one);
     for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
@@ -252,13 +253,12 @@ TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // of this thread, and of those that it starts
     omp_set_num_threads(kThreads);
     all_wait_ = false;
-    for (int& run : in_a_region) run = TasksInARegion();
+    first = TasksInARegion();
+    for (int run = 1; run < kRuns && skipped < 2; ++run) skipped += TasksInARegion() == 0 ? 1 : 0;
   }).join();
   // Some run was late; then at least two in a row are not in a region.
-  int skipped = 0;
-  for (const int tasks : in_a_region) skipped += tasks == 0 ? 1 : 0;
-  EXPECT_GE(skipped, 2);
-  EXPECT_EQ(in_a_region[0], kThreads);
+  EXPECT_EQ(skipped, 2);
+  EXPECT_EQ(first, kThreads);
 }
 
 TEST_F(SharedOpenMp, AForkedChildThatNamesTheRuntimeAgainIsRefused) {
