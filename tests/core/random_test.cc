@@ -39,7 +39,7 @@ TEST(KeepThreshold, IsTheProbabilityTimesTwoToThe32RoundedDown) {
 
 std::vector<Isa> Levels() {
   std::vector<Isa> levels;
-  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : AllIsas()) {
     if (Includes(DetectIsa(), isa)) levels.push_back(isa);
   }
   return levels;

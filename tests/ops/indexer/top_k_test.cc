@@ -41,8 +41,8 @@ std::vector<int32_t> Select(const IndexerKernels& kernels, const std::vector<flo
 /// The same with the kernels of every level that this CPU has.
 std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
   const std::vector<int32_t> portable = Select(IndexerKernelsFor(Isa::kPortable), scores, k);
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > DetectIsa()) continue;
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa)) continue;
     EXPECT_EQ(Select(IndexerKernelsFor(isa), scores, k), portable) << Name(isa) << " " << k << " of " << scores.size();
   }
   return portable;
