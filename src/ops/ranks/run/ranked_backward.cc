@@ -182,6 +182,10 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       if (units_[u].chain() != nullptr) units_[u].chain()->ForgetSends(TravellingOf(u, workspace));
     }
   }
+  /// Of the unit's sums.
+  [[nodiscard]] ops::UnitProgress::Requests SendsOf(size_t u, std::byte* workspace) const {
+    return {TravellingOf(u, workspace).requests, units_[u].chain()->RequestCount()};
+  }
   [[nodiscard]] Status FinishSends(Transport& transport, size_t u, std::byte* workspace) const {
     const ops::GradChain* chain = units_[u].chain();
     return chain != nullptr ? chain->FinishSends(transport, TravellingOf(u, workspace)) : Status::Ok();
@@ -196,6 +200,8 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
+    // Others wait for them.
+    if (u > 0 && units_[u - 1].chain() != nullptr) progress.TestFirst(SendsOf(u - 1, workspace));
     std::byte* staged = runs_.Staged(workspace);
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
     if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
