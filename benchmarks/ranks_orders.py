@@ -233,7 +233,7 @@ def table(rows):
     lines = ["| ranks | (a), `fa plan` | (a), this model | GiB sent per rank | (b), this model | GiB sent per rank |",
              "|---:" * 6 + "|"]
     for ranks, plan, one, other in rows:
-        cells = [f"{100 * one[0]:.1f} % | {one[1]:.1f}" if one else " | ", f"{100 * other[0]:.1f} % | {other[1]:.1f}"]
+        cells = [f"{100 * one[0]:.1f} % | {one[1]:.1f}" if one else "– | –", f"{100 * other[0]:.1f} % | {other[1]:.1f}"]
         lines.append(f"| {ranks} | {100 * plan:.1f} % | " + " | ".join(cells) + " |")
     return lines
 
