@@ -49,7 +49,7 @@ struct PlanInfo {
   std::vector<double> load;  ///< predicted busy share of each worker, 1 = the longest
   double efficiency = 0;     ///< simulated: work / (workers * makespan)
   std::vector<PlanTile> tiles;
-  std::optional<RanksInfo> ranks;  ///< of a plan over ranks; the rest is of this rank's first unit
+  std::optional<RanksInfo> ranks;  ///< of a plan over ranks
 };
 
 }  // namespace fa

@@ -587,7 +587,7 @@ TEST_P(RankedForward, PlansRunManyTimesAndSayWhatTheyDo) {
     EXPECT_THAT(texts[rank], HasSubstr("this rank: " + std::to_string(ranks.sent_bytes[rank]) + " bytes sent, " +
                                        std::to_string(ranks.received_bytes[rank]) + " bytes received, " +
                                        std::to_string(ranks.staged_bytes[rank]) + " bytes staged"));
-    EXPECT_EQ(ranks.heads_in_flight, 2);
+    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);  // all of a rank's
     EXPECT_TRUE(ranks.as_one_process);
     EXPECT_GT(ranks.seconds, 0);
     EXPECT_GT(ranks.efficiency, 0);
