@@ -168,6 +168,11 @@ bool SameBytes(const TensorView& a, const TensorView& b) {
   return a.shape == b.shape && (bytes == 0 || std::memcmp(a.data, b.data, bytes) == 0);
 }
 
+Isa LowestOf(Isa a, Isa b) {
+  if (Includes(a, b)) return b;
+  return Includes(b, a) ? a : Isa::kPortable;  // two families
+}
+
 bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport) {
   const std::optional<RanksInfo> of_ranks = plan.info().ranks;
   const auto rank = static_cast<size_t>(transport.rank());

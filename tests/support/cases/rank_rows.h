@@ -6,6 +6,7 @@
 #include <list>
 #include <vector>
 
+#include "fa/context.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
 #include "fa/plan.h"
@@ -59,6 +60,9 @@ class RankTensors {
 [[nodiscard]] bool TakenOverRanks(const ForwardCase& c);
 /// `wanted`, or what a call takes whose pse or dense mask has rows that stay with their rank.
 [[nodiscard]] SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted);
+
+/// The level of a call over ranks that have these.
+[[nodiscard]] Isa LowestOf(Isa a, Isa b);
 
 /// Whether the only run over the transport has moved the bytes that its plan tells of this rank.
 [[nodiscard]] bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport);

@@ -287,6 +287,26 @@ TEST_P(RankedBackward, PlansRunManyTimesWithAnyNumberOfThreads) {
   }
 }
 
+TEST_P(RankedBackward, RanksOfDifferentInstructionSetsUseTheLowest) {
+  const BackwardCase c = LongCase(DType::kBF16, 3);
+  const BackwardProblem problem(c);
+  const BackwardOutputs want = OutputsOf(problem, ContextOf(LowestOf(DetectIsa(), GetParam()), 1));
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    const SequenceShards shards = ShardsOf(c, Cut::kZigzag, strategy);
+    problem.ForgetOutputs();
+    ThreadRanks(3).Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 3), RowsOfRank(shards, shards.sk, rank, 3));
+      const AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+      Context* const context = ContextOf(rank == 1 ? GetParam() : DetectIsa(), 1);
+      const Status status = FlashAttentionGrad(args, problem.options(), shards, transport, context);
+      ASSERT_TRUE(status.ok()) << status.message();
+      tensors.Return();
+    });
+    EXPECT_TRUE(SameBits(want, problem.Outputs()));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, RankedBackward, testing::ValuesIn(IsaLevels()),
                          [](const auto& isa) { return IsaName(isa.param); });
 

@@ -600,6 +600,31 @@ TEST_P(RankedForward, PlansRunManyTimesAndSayWhatTheyDo) {
   }
 }
 
+TEST_P(RankedForward, RanksOfDifferentInstructionSetsUseTheLowest) {
+  const ForwardCase c = LongCase(DType::kBF16, 3);
+  const ForwardProblem one(c), over_ranks(c);
+  const Isa lowest = LowestOf(DetectIsa(), GetParam());
+  const ForwardOutputs want = OutputsOf(one, ContextOf(lowest, 1));
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    const SequenceShards shards = ShardsOf(c, Cut::kZigzag, strategy);
+    over_ranks.ForgetOutputs();
+    ThreadRanks(3).Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 3), RowsOfRank(shards, shards.sk, rank, 3));
+      const AttentionArgs args = PartOf(over_ranks.args(), c.layout, tensors);
+      Context* const context = ContextOf(rank == 1 ? GetParam() : DetectIsa(), 1);
+      const auto plan = PlanFlashAttention(args, over_ranks.options(), shards, transport, context);
+      const Status status = plan.ok() ? plan->Run(args) : plan.status();
+      ASSERT_TRUE(status.ok()) << status.message();
+      tensors.Return();
+      EXPECT_EQ(plan->info().isa, Name(lowest));
+      const std::string says = "instruction set: " + std::string(Name(lowest)) + ", the lowest of all ranks";
+      EXPECT_EQ(plan->Describe().find(says) != std::string::npos, DetectIsa() != GetParam()) << plan->Describe();
+    });
+    EXPECT_TRUE(SameBits(want, over_ranks.Outputs()));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, RankedForward, testing::ValuesIn(IsaLevels()),
                          [](const auto& isa) { return IsaName(isa.param); });
 
