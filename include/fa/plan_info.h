@@ -22,12 +22,12 @@ struct PlanTile {
 
 /// What a plan over ranks (docs/distributed.md) says of all of them: vectors have an element per rank.
 struct RanksInfo {
-  std::string strategy;         ///< "sequence" or "heads"
-  bool as_one_process = true;   ///< the bits are those of one process
-  int64_t units = 0;            ///< of work, one after the other
-  int64_t heads_in_flight = 0;  ///< kv heads of a unit, per rank, at most
+  std::string strategy;                             ///< "sequence" or "heads"
+  bool as_one_process = true;                       ///< the bits are those of one process
+  int64_t units = 0;                                ///< of work, one after the other
+  int64_t heads_in_flight = 0;                      ///< kv heads of a unit, per rank, at most
   std::vector<int64_t> sent_bytes, received_bytes;  ///< of one run; a run counts its own (Transport::traffic)
-  std::vector<int64_t> staged_bytes;  ///< rows of others and sums for the units in flight, at most: part of the workspace
+  std::vector<int64_t> staged_bytes;  ///< of the workspace: rows of others and sums of the units in flight, at most
   double seconds = 0;                 ///< predicted, of one run
   double efficiency = 1;              ///< predicted: of all ranks' time, the share in products
   double hidden = 1;  ///< predicted: of the time that messages take, the share that passes during products

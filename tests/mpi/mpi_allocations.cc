@@ -1,5 +1,5 @@
-// What MPI allocates is not the library's: its functions, which the test and libfa_mpi find here before they find them in
-// MPI's own library, do not count.
+// What MPI allocates is not the library's: its functions, which the test and libfa_mpi find here before they find them
+// in MPI's own library, do not count.
 #include <mpi.h>
 
 #include "support/allocation_counter.h"

@@ -12,8 +12,8 @@ namespace fa::test {
 /// Blocks of operator new that were not freed.
 [[nodiscard]] int64_t LiveAllocations();
 
-/// While such an object lives, calls of operator new fail: call number `first` (1 is the next call), and with `all_later`
-/// every later call too. Only one may live at a time.
+/// While such an object lives, calls of operator new fail: call number `first` (1 is the next call), and with
+/// `all_later` every later call too. Only one may live at a time.
 class FailingAllocations {
  public:
   /// @param this_thread  calls of other threads do not count, and do not fail
@@ -26,8 +26,8 @@ class FailingAllocations {
   [[nodiscard]] int64_t failed() const;
 };
 
-/// While such an object lives, allocations of its thread do not count, and do not fail: what a library makes that is not
-/// tested.
+/// While such an object lives, allocations of its thread do not count, and do not fail: what a library makes that is
+/// not tested.
 class UncountedAllocations {
  public:
   UncountedAllocations();

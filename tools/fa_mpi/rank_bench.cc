@@ -171,8 +171,8 @@ void Print(const RankBench& bench, const Measured& measured) {
   fmt::print("seconds  {:.6g} best, {:.6g} median\n", measured.best, measured.median);
   fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", gflops,
              100 * gflops / measured.peak_gflops, measured.peak_gflops);
-  fmt::print("messages {:.2f} MiB sent, {:.2f} MiB received by the busiest rank\n", static_cast<double>(sent) / (1 << 20),
-             static_cast<double>(received) / (1 << 20));
+  fmt::print("messages {:.2f} MiB sent, {:.2f} MiB received by the busiest rank\n",
+             static_cast<double>(sent) / (1 << 20), static_cast<double>(received) / (1 << 20));
 }
 
 /// After the first call: it has moved what the plan tells. Throws Failure.

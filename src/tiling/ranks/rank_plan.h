@@ -35,7 +35,7 @@ struct RankCall {
   bool backward = false;
   /// Of a backward with dsink or dslopes: floats per head that every rank tells all others in the end. 0: none.
   int64_t parameter_floats = 0;
-  bool key_bias = false;        ///< of a backward: the gradient of a bias that has one row for all queries
+  bool key_bias = false;    ///< of a backward: the gradient of a bias that has one row for all queries
   int64_t summed_rows = 1;  ///< of a backward: rows of a sequence whose products are added at once, from its first on
   int64_t statistics = 0;   ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;

@@ -29,9 +29,7 @@ using ops::GradUnit;
 class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
  public:
   RankedBackward(ops::RankSession session, ops::BoundGradRanks bound)
-      : RankedImpl(std::move(session)),
-        bound_(std::move(bound)),
-        plan_(tiling::MakeRankPlan(bound_.forward.call)) {
+      : RankedImpl(std::move(session)), bound_(std::move(bound)), plan_(tiling::MakeRankPlan(bound_.forward.call)) {
     no_graph_.range_begin = {0, 0};
     for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, context());
     runs_.Book(/*results_travel=*/true, workspace_);
@@ -206,8 +204,8 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
     if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
     const ops::GradRows rows = ops::RowsOf(chain.bound(), unit_args);
-    if (Status status = chain.Run(*this, transport, rows, unit.FinishedRows(staged),
-                                  TravellingOf(u, workspace), progress, workspace + engine_, computed);
+    if (Status status = chain.Run(*this, transport, rows, unit.FinishedRows(staged), TravellingOf(u, workspace),
+                                  progress, workspace + engine_, computed);
         !status.ok()) {
       return status;
     }

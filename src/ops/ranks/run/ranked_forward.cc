@@ -27,9 +27,7 @@ using ops::ForwardUnit;
 class RankedForward final : public ops::RankedImpl<AttentionArgs> {
  public:
   RankedForward(ops::RankSession session, ops::BoundRanks bound)
-      : RankedImpl(std::move(session)),
-        bound_(std::move(bound)),
-        plan_(tiling::MakeRankPlan(bound_.call)) {
+      : RankedImpl(std::move(session)), bound_(std::move(bound)), plan_(tiling::MakeRankPlan(bound_.call)) {
     no_graph_.range_begin = {0, 0};
     for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, context());
     runs_.Book(results_travel(), workspace_);

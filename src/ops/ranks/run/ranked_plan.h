@@ -44,8 +44,8 @@ struct RankSession {
 /// Instead of a run, which all other ranks begin.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
-/// Runs on the context's threads, or on the caller where no memory for them is found: when the ranks have agreed to run,
-/// none of them may fail any more for that.
+/// Runs on the context's threads, or on the caller where no memory for them is found: when the ranks have agreed to
+/// run, none of them may fail any more for that.
 [[nodiscard]] Status RunAtLeastAlone(const Plan::Impl& plan, const core::TaskGraph& graph, core::TaskFunction run_task,
                                      std::byte* state, core::ArrivalGates* gates);
 

@@ -113,8 +113,7 @@ TEST_P(KeptWorkspace, StaysWithACallThatDidNotBegin) {
   const std::vector<int64_t> rows = RowsOfRank(Shards(), Shards().sq, 0, kRanks);
   RankTensors tensors(rows, rows);
   AttentionGradArgs args = PartOf(problem.args(), Layout::kBNSD, tensors);
-  const auto plan =
-      PlanFlashAttentionGrad(args, problem.options(), Shards(), std::make_shared<Late>(), context.get());
+  const auto plan = PlanFlashAttentionGrad(args, problem.options(), Shards(), std::make_shared<Late>(), context.get());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   Workspace workspace;
   args.q.data = nullptr;

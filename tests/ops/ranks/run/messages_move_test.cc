@@ -95,8 +95,8 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_GT(all_.tests(rank), 0) << rank;
 }
 
-/// Of two ranks, the first of which sends sums and receives none: whether it tests those of its first unit in its second
-/// one. Until then the other rank takes none.
+/// Of two ranks, the first of which sends sums and receives none: whether it tests those of its first unit in its
+/// second one. Until then the other rank takes none.
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;

@@ -1,5 +1,5 @@
-// What a run exchanges but tensors is one status word per rank: when the ranks have agreed to run, none fails for lack of
-// threads, and one whose task throws spoils what it sends, so that no other waits for it or takes it for a result.
+// What a run exchanges but tensors is one status word per rank: when the ranks have agreed to run, none fails for lack
+// of threads, and one whose task throws spoils what it sends, so that no other waits for it or takes it for a result.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -92,8 +92,8 @@ class OneStatusWord : public testing::TestWithParam<std::tuple<Strategy, bool>> 
       Ended& own = ended[static_cast<size_t>(rank)];
       own.status = FlashAttentionGrad(args, problem.options(), Shards(), transport, context_of(rank));
       const AttentionGradArgs of_one = want.args();
-      for (const auto& [got, tensor] : {std::pair(args.dq, of_one.dq), std::pair(args.dk, of_one.dk),
-                                        std::pair(args.dv, of_one.dv)}) {
+      for (const auto& [got, tensor] :
+           {std::pair(args.dq, of_one.dq), std::pair(args.dk, of_one.dk), std::pair(args.dv, of_one.dv)}) {
         Append(got, own.outputs);
         Append(wanted.Part(TensorView(tensor), 2, true), own.wanted);
       }
