@@ -9,12 +9,13 @@ import ranks_simulation
 
 class LoadTest(unittest.TestCase):
     def test_both_sides_have_as_many_threads(self):
-        options = ranks_load.parse_options(["--build", "b", "--ranks", "2"])
-        case = {"op": "forward", "dtype": "bf16"}
-        one = ranks_load.command_of(ranks_load.ONE, case, options)
-        many = ranks_load.command_of(ranks_load.RANKS, case, options)
-        self.assertEqual(one[one.index("--threads") + 1], "2")
-        self.assertEqual(many[many.index("--threads") + 1], "1")
+        for threads, of_one in (("1", "2"), ("3", "6")):
+            options = ranks_load.parse_options(["--build", "b", "--ranks", "2", "--threads", threads])
+            case = {"op": "forward", "dtype": "bf16"}
+            one = ranks_load.command_of(ranks_load.ONE, case, options)
+            many = ranks_load.command_of(ranks_load.RANKS, case, options)
+            self.assertEqual(one[one.index("--threads") + 1], of_one)
+            self.assertEqual(many[many.index("--threads") + 1], threads)
         self.assertEqual(many[many.index("-n") + 1], "2")
         self.assertEqual(one[one.index("--shape") + 1], many[many.index("--shape") + 1])
 

@@ -187,16 +187,16 @@ template <typename Args>
 using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&, const SequenceShards&, MPI_Comm,
                                            Context*);
 
-/// Each allocation of the library on rank 0 in a run fails in turn: the messages of the run need none, so no rank is
-/// left waiting.
+/// Each allocation of the library on rank 0 in a run fails in turn: the messages of the run need none, and threads that
+/// it does not get it does without, so no rank is left waiting.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
-                      const std::vector<Output>& outputs, PlanCall<Args> plan_call) {
+                      const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   bool short_of_memory = true;
   for (int64_t place = 1; short_of_memory; ++place) {
-    const auto context = std::move(Context::Create({.threads = 1})).value();  // without workspaces yet
+    const auto context = std::move(Context::Create({.threads = threads})).value();  // without workspaces yet
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
     for (const Output& output : outputs) output.Forget();
@@ -238,7 +238,7 @@ void RunTwice(const Problem& problem, const Args& args, const SequenceShards& sh
   for (const Output& output : outputs) Check(SameBytes(output.own, output.want), "rows of a second run");
 }
 
-void RunAllWithoutMemory() {
+void RunAllWithoutMemory(int threads) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -260,7 +260,7 @@ void RunAllWithoutMemory() {
     };
     const AttentionArgs args = PartOf(forward.args(), c.forward.layout, mine), want = forward_alone.args();
     const std::vector<Output> results = {{args.out, part(want.out, true)}, {args.lse, part(want.lse, true)}};
-    RunWithoutMemory(forward, args, shards, results, mpi::PlanFlashAttention);
+    RunWithoutMemory(forward, args, shards, results, mpi::PlanFlashAttention, threads);
     RunTwice(forward, args, shards, results, mpi::PlanFlashAttention);
     AttentionGradArgs grads = PartOf(backward.args(), c.forward.layout, mine);
     grads.dsink = backward.args().dsink;
@@ -269,7 +269,7 @@ void RunAllWithoutMemory() {
                                            {grads.dk, part(of_one.dk, false)},
                                            {grads.dv, part(of_one.dv, false)},
                                            {grads.dsink, of_one.dsink}};
-    RunWithoutMemory(backward, grads, shards, gradients, mpi::PlanFlashAttentionGrad);
+    RunWithoutMemory(backward, grads, shards, gradients, mpi::PlanFlashAttentionGrad, threads);
     RunTwice(backward, grads, shards, gradients, mpi::PlanFlashAttentionGrad);
   }
 }
@@ -312,8 +312,9 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
   fa::test::MakeTransportsWithoutMemory();
   fa::test::RunAll();
-  fa::test::RunAllWithoutMemory();
+  fa::test::RunAllWithoutMemory(1);
   fa::test::ATransportThatFailedLetsGo();
+  fa::test::RunAllWithoutMemory(2);  // the last: oneTBB is not used any more when it has found no memory
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();
