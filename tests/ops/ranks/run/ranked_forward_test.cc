@@ -617,7 +617,6 @@ TEST_P(RankedForward, RanksOfDifferentInstructionSetsUseTheLowest) {
       const Status status = plan.ok() ? plan->Run(args) : plan.status();
       ASSERT_TRUE(status.ok()) << status.message();
       tensors.Return();
-      EXPECT_EQ(plan->info().isa, Name(lowest));
       const std::string says = "instruction set: " + std::string(Name(lowest)) + ", the lowest of all ranks";
       EXPECT_EQ(plan->Describe().find(says) != std::string::npos, DetectIsa() != GetParam()) << plan->Describe();
     });
