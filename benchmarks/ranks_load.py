@@ -1,6 +1,6 @@
-"""Two ranks of one thread against one process of two threads, in turn: benchmarks/ranks_load.py --build build/release
+"""Ranks against one process of as many threads, in turn: benchmarks/ranks_load.py --build build/release
 
-The same work on the same two cores, so the ratio is what ranks cost: messages, uneven shares, what one process shares.
+Two ranks of one thread, if nothing else is said. The same work on the same cores, so the ratio is what ranks cost: messages, uneven shares, what one process shares.
 Each round runs `fa bench` and `mpirun fa-mpi bench`, and the order moves by one. A round in which other programs were
 busy is thrown away and repeated. The last column is the ratio of the best rounds, 1 where ranks cost nothing.
 """
@@ -27,9 +27,9 @@ def command_of(who, case, options):
     bench = ["bench", case["op"], "--shape", options.shape, "--dtype", case["dtype"], "--causal",
              "--seconds", str(options.seconds), "--json"]
     if who == ONE:
-        return [f"{options.build}/tools/fa/fa", *bench, "--threads", str(options.ranks)]
+        return [f"{options.build}/tools/fa/fa", *bench, "--threads", str(options.ranks * options.threads)]
     return [*options.mpirun.split(), "-n", str(options.ranks), f"{options.build}/tools/fa_mpi/fa-mpi", *bench,
-            "--threads", "1", "--cut", "zigzag"]
+            "--threads", str(options.threads), "--cut", options.cut]
 
 
 def cpu_use():
@@ -73,6 +73,8 @@ def parse_options(words):
     parser.add_argument("--op", default="forward,backward")
     parser.add_argument("--dtype", default="f32,bf16")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="of a rank")
+    parser.add_argument("--cut", default="zigzag")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="of calls per side and round")
     parser.add_argument("--foreign", type=float, default=0.1, help="share of a CPU that other programs may take")
@@ -84,8 +86,10 @@ def parse_options(words):
 
 def main(words):
     options = parse_options(words)
-    results = {"machine": describe(), "shape": options.shape, "ranks": options.ranks, "cases": []}
-    print(f"{results['machine']['cpu']}; {options.shape}, causal, zigzag; {options.ranks} ranks of one thread")
+    results = {"machine": describe(), "shape": options.shape, "ranks": options.ranks, "threads": options.threads,
+               "cut": options.cut, "cases": []}
+    print(f"{results['machine']['cpu']}; {options.shape}, causal, {options.cut}; {options.ranks} ranks, threads of each: "
+          f"{options.threads}")
     print("| case | one process, s | ranks, s | rounds (dropped) | median ratio | best ratio | wanted |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     missed = 0

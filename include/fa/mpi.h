@@ -12,12 +12,14 @@
 /// MPI has been initialised, with MPI_THREAD_FUNNELED or more, and calls are made by the thread that initialised it.
 /// MPI's own errors become a status (kInternal, with MPI's text) where MPI returns them. The transport is then not used
 /// again: it cancels the receives that no message has matched. Matched ones and sends go on, so the call's outputs are
-/// void, and its workspace, or the context that the run has borrowed one of, is neither used again nor destroyed before
-/// MPI has ended. The other ranks may wait for this one until the program ends them (MPI_Abort).
+/// void, and its workspace stays with the transport; where messages outlive that, it is never freed. Memory that a
+/// caller has lent as a span must not be used before MPI has ended. The other ranks may wait for this one until the
+/// program ends them (MPI_Abort).
 /// By default an MPI ends the job when one of its processes dies.
 namespace fa::mpi {
 
-/// The ranks of a duplicate of `communicator`, which is freed with the transport: before MPI_Finalize. Collective.
+/// The ranks of a duplicate of `communicator`, which is freed with the transport: before MPI_Finalize. Collective. For
+/// the functions of fa/ranked_attention.h: one transport serves many plans, and tells what their runs have moved.
 /// @return kInvalidArgument (MPI is not initialised, or has no MPI_THREAD_FUNNELED); kOutOfMemory, on all ranks;
 /// kInternal (an error of MPI)
 FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,19 @@ struct PlanTile {
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
   int worker = 0;                        ///< whose range it starts in; backward: who runs it in the simulation
+};
+
+/// What a plan over ranks (docs/distributed.md) says of all of them: vectors have an element per rank.
+struct RanksInfo {
+  std::string strategy;                             ///< "sequence" or "heads"
+  bool as_one_process = true;                       ///< the bits are those of one process
+  int64_t units = 0;                                ///< of work, one after the other
+  int64_t heads_in_flight = 0;                      ///< kv heads of a unit, per rank, at most
+  std::vector<int64_t> sent_bytes, received_bytes;  ///< of one run; a run counts its own (Transport::traffic)
+  std::vector<int64_t> staged_bytes;  ///< of the workspace: rows of others and sums of the units in flight, at most
+  double seconds = 0;                 ///< predicted, of one run
+  double efficiency = 1;              ///< predicted: of all ranks' time, the share in products
+  double hidden = 1;  ///< predicted: of the time that messages take, the share that passes during products
 };
 
 /// What will run and why.
@@ -35,6 +49,7 @@ struct PlanInfo {
   std::vector<double> load;  ///< predicted busy share of each worker, 1 = the longest
   double efficiency = 0;     ///< simulated: work / (workers * makespan)
   std::vector<PlanTile> tiles;
+  std::optional<RanksInfo> ranks;  ///< of a plan over ranks
 };
 
 }  // namespace fa

@@ -28,7 +28,8 @@ namespace fa {
 /// own), the dense mask [maxSq,maxSk] of TND and compressed masks. Rows of pse and dense_mask do not travel: with them,
 /// kHeads is an error. Not taken: drop_mask.
 /// @return as FlashAttention, and the same error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want 7 (...)",
-/// or what the ranks disagree about; then nothing was written. An error of the transport.
+/// or what the ranks disagree about; then nothing was written. An error of the transport: then messages may still be
+/// under way, and the workspace stays with the transport (fa/transport.h).
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              std::shared_ptr<Transport> transport, Context* context = nullptr);
 

@@ -4,18 +4,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "fa/export.h"
 #include "fa/status.h"
+#include "fa/workspace.h"
 
 namespace fa {
+
+namespace ops {
+struct TransportAccess;  // lets runs count what they move
+}
+
+/// Bytes of tensors that runs have moved over a transport. What all ranks gather counts as a message to each other rank
+/// and one from each; status words do not count.
+struct Traffic {
+  int64_t sent_bytes = 0, received_bytes = 0;
+};
 
 /// Moves bytes between the ranks of one call. One object per rank; it is used by one thread at a time.
 ///
 /// Messages of one tag from one rank to another arrive in the order in which they were sent. An error of any function
 /// but Reserve is final, and so is an exception: the call that meets it ends with it, and the transport is not used
-/// again. What the call has under way then goes on in memory that the caller has again, unless the transport lets go of
-/// it.
+/// again. What the call has under way may then go on, so its workspace stays with the transport (TakeKept).
 ///
 /// Where a transport moves messages only while it is called, a call to Test or Wait moves all that are under way, and
 /// not only the one that it is about: a run tests one at a time.
@@ -26,7 +38,10 @@ class FA_API Transport {
   /// Tags of messages are 0..kTags-1.
   static constexpr int kTags = 1 << 15;
 
+  Transport() = default;
   virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int ranks() const = 0;
@@ -58,6 +73,22 @@ class FA_API Transport {
   [[nodiscard]] virtual bool CanTest() const { return false; }
   /// all = `mine` of rank 0, then of rank 1 ...: `mine` is as long on every rank. Collective.
   [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+
+  /// What all runs over this transport have moved so far, counted message by message as they begin. A run that succeeds
+  /// adds the bytes that its plan tells of this rank (PlanInfo::ranks).
+  [[nodiscard]] const Traffic& traffic() const { return traffic_; }
+
+ protected:
+  /// The workspaces of calls that an error has ended with messages under way, which may still be read and written. They
+  /// live as long as the transport; one whose messages may outlive it takes them when it is destroyed.
+  [[nodiscard]] std::vector<Workspace> TakeKept() { return std::exchange(kept_, {}); }
+
+ private:
+  friend struct ops::TransportAccess;
+
+  Traffic traffic_;
+  int64_t under_way_ = 0;  ///< messages of runs that nobody has waited for
+  std::vector<Workspace> kept_;
 };
 
 }  // namespace fa

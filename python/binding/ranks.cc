@@ -3,11 +3,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -64,15 +66,18 @@ Intervals HeldBy(const SequenceShards& shards, int64_t rows, int rank, int ranks
   return intervals;
 }
 
-Status RunForward(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
-                  std::shared_ptr<Transport> transport, Context* context) {
-  return FlashAttention(args, options, shards, std::move(transport), context);
-}
+constexpr auto PlanForward = [](const AttentionArgs& args, const AttentionOptions& options,
+                                const SequenceShards& shards, std::shared_ptr<Transport> transport, Context* context) {
+  return PlanFlashAttention(args, options, shards, std::move(transport), context);
+};
 
-Status RunBackward(const AttentionGradArgs& args, const AttentionOptions& options, const SequenceShards& shards,
-                   std::shared_ptr<Transport> transport, Context* context) {
-  return FlashAttentionGrad(args, options, shards, std::move(transport), context);
-}
+constexpr auto PlanBackward = [](const AttentionGradArgs& args, const AttentionOptions& options,
+                                 const SequenceShards& shards, std::shared_ptr<Transport> transport, Context* context) {
+  return PlanFlashAttentionGrad(args, options, shards, std::move(transport), context);
+};
+
+/// Bytes of tensors that a run has sent and received, and those that its plan tells.
+using MovedBytes = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
 /// Whether a mask in memory is a triangle of fixed size, for which the rule stands.
 bool IsCompressed(const Mask& mask) {
@@ -80,7 +85,7 @@ bool IsCompressed(const Mask& mask) {
 }
 
 /// One call over ranks: everything of it that can fail on one rank alone is done when it is made.
-template <typename Args, auto fill, auto run>
+template <typename Args, auto fill, auto plan>
 class RankedCall {
  public:
   RankedCall(nb::dict arrays, const AttentionOptions& options, Lengths cu_q, Lengths cu_kv, Context* context)
@@ -104,16 +109,19 @@ class RankedCall {
 
   /// Collective. dropout: seed and offset in place of those of the options.
   /// Raises what the library's status says, from what the group has raised.
-  void Run(const SequenceShards& shards, nb::object group, int first_tag,
-           const std::optional<std::pair<uint64_t, uint64_t>>& dropout) {
+  MovedBytes Run(const SequenceShards& shards, nb::object group, int first_tag,
+                 const std::optional<std::pair<uint64_t, uint64_t>>& dropout) {
     if (dropout) options_.dropout = PhiloxState{dropout->first, dropout->second};
     const auto transport = std::make_shared<GroupTransport>(std::move(group), first_tag);
     Status status;
+    MovedBytes moved;
     {
       const nb::gil_scoped_release release;
-      status = run(args_, options_, shards, transport, context_);
+      const auto planned = plan(args_, options_, shards, transport, context_);
+      status = planned.ok() ? planned->Run(args_) : planned.status();
+      if (status.ok()) moved = Moved(*planned, *transport);
     }
-    if (status.ok()) return;
+    if (status.ok()) return moved;
     const nb::object cause = transport->raised();
     if (!cause.is_none() && !nb::isinstance(cause, nb::handle(PyExc_Exception))) {  // KeyboardInterrupt
       PyErr_SetObject(cause.type().ptr(), cause.ptr());
@@ -125,9 +133,17 @@ class RankedCall {
       if (!cause.is_none()) nb::setattr(error.value(), "__cause__", cause);
       throw;
     }
+    return moved;
   }
 
  private:
+  static MovedBytes Moved(const Plan& planned, const Transport& transport) {
+    const RanksInfo of_ranks = planned.info().ranks.value();
+    const auto rank = static_cast<size_t>(transport.rank());
+    return {transport.traffic().sent_bytes, transport.traffic().received_bytes, of_ranks.sent_bytes[rank],
+            of_ranks.received_bytes[rank]};
+  }
+
   CallArrays arrays_;
   AttentionOptions options_;
   Lengths cu_q_, cu_kv_;
@@ -151,8 +167,8 @@ void BindRanks(nb::module_& module) {
       .def("rows_held", &HeldBy, "rows"_a, "rank"_a, "ranks"_a);
   module.def(
       "ranked_call_tags", [] { return GroupTransport::kTags; }, "Tags of messages that a call has for itself.");
-  BindRankedCall<RankedCall<AttentionArgs, ForwardArgs, RunForward>>(module, "RankedForward");
-  BindRankedCall<RankedCall<AttentionGradArgs, BackwardArgs, RunBackward>>(module, "RankedBackward");
+  BindRankedCall<RankedCall<AttentionArgs, ForwardArgs, PlanForward>>(module, "RankedForward");
+  BindRankedCall<RankedCall<AttentionGradArgs, BackwardArgs, PlanBackward>>(module, "RankedBackward");
 }
 
 }  // namespace fa::python

@@ -9,7 +9,13 @@ import pytest
 # A list of dimensions: [B, N, Sq, D], float32 [N], [..., rows held, ...].
 SHAPE = re.compile(r"\[[^\]\n]*[A-Za-z][^\]\n]*\]")
 # They take no tensors.
-WITHOUT_TENSORS = {"set_default_context", "replace_scaled_dot_product_attention", "install", "get_scheduler_metadata"}
+WITHOUT_TENSORS = {
+    "set_default_context",
+    "replace_scaled_dot_product_attention",
+    "install",
+    "get_scheduler_metadata",
+    "traffic",
+}
 MODULES = [
     "fa",
     "fa.torch",

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -37,7 +38,12 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (finalized == 0 && comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+    if (finalized != 0) return;  // nothing is under way
+    if (!failed_.ok() && !HasEnded()) {
+      *abandoned_ = TakeKept();
+      (void)abandoned_.release();
+    }
+    if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
   }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -136,21 +142,32 @@ class MpiTransport final : public Transport {
     pending_[static_cast<size_t>(request)].pieces.clear();
     free_.push_back(request);
   }
-  /// After an error nothing is started any more, and what is under way is let go of: receives that no message has
-  /// matched are cancelled. MPI can take back neither matched ones nor sends. Every later call gets the same error, and
-  /// so none waits for ranks that wait for this one.
+  /// After an error nothing is started any more, and receives that no message has matched are cancelled. MPI can take
+  /// back neither matched ones nor sends. Every later call gets the same error, and so none waits for ranks that wait
+  /// for this one.
   Status Checked(Status status) {
     if (status.ok()) return status;
     failed_ = status;
     for (Pending& pending : pending_) {
       for (MPI_Request& piece : pending.pieces) {
-        if (piece == MPI_REQUEST_NULL) continue;
-        if (pending.receives) MPI_Cancel(&piece);
-        MPI_Request_free(&piece);
+        if (pending.receives && piece != MPI_REQUEST_NULL) MPI_Cancel(&piece);
       }
-      pending.pieces.clear();
     }
     return status;
+  }
+  /// After an error: whether all that was under way has arrived, left or been cancelled. What has not is let go of.
+  bool HasEnded() {
+    bool all = true;
+    for (Pending& pending : pending_) {
+      for (MPI_Request& piece : pending.pieces) {
+        int done = 0;
+        if (piece == MPI_REQUEST_NULL) continue;
+        if (MPI_Test(&piece, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) continue;
+        all = false;
+        if (piece != MPI_REQUEST_NULL) MPI_Request_free(&piece);
+      }
+    }
+    return all;
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
@@ -159,6 +176,9 @@ class MpiTransport final : public Transport {
   std::vector<Request> free_;     ///< with room for all requests
   size_t most_pieces_ = 0;        ///< of a message that there is room for
   Status failed_;
+  /// Workspaces that MPI may read and write until it ends, which are never freed. Made before there is need of it: a
+  /// destructor must not run short of memory.
+  std::unique_ptr<std::vector<Workspace>> abandoned_ = std::make_unique<std::vector<Workspace>>();
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct PlanFacts {
   std::string tasks;    ///< lines: how it is cut
   std::string loads;    ///< lines: who does how much
   std::function<std::vector<PlanTile>()> tiles;
+  std::optional<RanksInfo> ranks = {};
 };
 
 [[nodiscard]] PlanInfo InfoOf(const PlanFacts& facts, const WorkspacePlan& workspace);

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +31,27 @@ void Check(bool right, const std::string& what) {
   std::printf("wrong: %s\n", what.c_str());
 }
 
+auto PlanOver(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+              std::shared_ptr<Transport> transport) {
+  return PlanFlashAttention(args, options, shards, std::move(transport));
+}
+auto PlanOver(const AttentionGradArgs& args, const AttentionOptions& options, const SequenceShards& shards,
+              std::shared_ptr<Transport> transport) {
+  return PlanFlashAttentionGrad(args, options, shards, std::move(transport));
+}
+
+/// A run over a transport of its own, which counts what it moves.
+template <typename Args>
+void RunCounted(const Args& args, const AttentionOptions& options, const SequenceShards& shards,
+                const std::string& name) {
+  const auto transport = mpi::MakeTransport(MPI_COMM_WORLD);
+  if (!transport.ok()) return Check(false, transport.status().message());
+  const auto plan = PlanOver(args, options, shards, *transport);
+  const Status status = plan.ok() ? plan->Run(args) : plan.status();
+  Check(status.ok(), name + ": " + status.message());
+  Check(status.ok() && MovedBytesOfThePlan(*plan, **transport), name + ": bytes moved are those of the plan");
+}
+
 void CompareWithOneProcess(const ForwardCase& c, const SequenceShards& shards, int rank, int ranks) {
   const ForwardProblem one(c), over_ranks(c);
   const Status alone = one.Run(nullptr);
@@ -36,10 +59,9 @@ void CompareWithOneProcess(const ForwardCase& c, const SequenceShards& shards, i
   const auto rows = [&](int64_t of) { return RowsOfRank(shards, of, rank, ranks); };
   RankTensors mine(rows(shards.sq), rows(shards.sk)), theirs(rows(shards.sq), rows(shards.sk));
   const AttentionArgs args = PartOf(over_ranks.args(), c.layout, mine);
-  const Status status = mpi::FlashAttention(args, over_ranks.options(), shards, MPI_COMM_WORLD);
-  Check(status.ok(), status.message());
-  const AttentionArgs want = one.args();
   const std::string name = "rank " + std::to_string(rank) + ToString(c);
+  RunCounted(args, over_ranks.options(), shards, name);
+  const AttentionArgs want = one.args();
   Check(SameBytes(args.out, theirs.Part(TensorView(want.out), 2, true)), name + ": out");
   Check(SameBytes(args.lse, theirs.Part(TensorView(want.lse), 2, true)), name + ": lse");
 }
@@ -53,15 +75,34 @@ void CompareGradients(const BackwardCase& c, const SequenceShards& shards, int r
   AttentionGradArgs args = PartOf(over_ranks.args(), c.forward.layout, mine);
   args.dsink = over_ranks.args().dsink;
   if (c.forward.pse == PseForm::kRow) args.dpse = over_ranks.args().dpse;
-  const Status status = mpi::FlashAttentionGrad(args, over_ranks.options(), shards, MPI_COMM_WORLD);
-  Check(status.ok(), status.message());
-  const AttentionGradArgs want = one.args();
   const std::string name = "rank " + std::to_string(rank) + ToString(c.forward);
+  RunCounted(args, over_ranks.options(), shards, name);
+  const AttentionGradArgs want = one.args();
   Check(SameBytes(args.dq, theirs.Part(TensorView(want.dq), 2, true)), name + ": dq");
   Check(SameBytes(args.dk, theirs.Part(TensorView(want.dk), 2, false)), name + ": dk");
   Check(SameBytes(args.dv, theirs.Part(TensorView(want.dv), 2, false)), name + ": dv");
   Check(SameBytes(args.dsink, want.dsink), name + ": dsink");
   if (c.forward.pse == PseForm::kRow) Check(SameBytes(args.dpse, want.dpse), name + ": dpse");
+}
+
+/// The functions that take a communicator.
+void CallOverACommunicator(int rank, int ranks) {
+  BackwardCase c;
+  c.forward.lengths = EqualLengths(1, 300, 300);
+  const BackwardProblem problem(c), alone(c);
+  const ForwardProblem forward(c.forward), forward_alone(c.forward);
+  Check(alone.Run(nullptr).ok() && forward_alone.Run(nullptr).ok(), "one process");
+  const SequenceShards shards{.sq = 300, .sk = 300, .intervals = {}};
+  const std::vector<int64_t> rows = RowsOfRank(shards, 300, rank, ranks);
+  RankTensors mine(rows, rows), theirs(rows, rows);
+  const AttentionArgs args = PartOf(forward.args(), c.forward.layout, mine);
+  Status status = mpi::FlashAttention(args, forward.options(), shards, MPI_COMM_WORLD);
+  Check(status.ok() && SameBytes(args.out, theirs.Part(TensorView(forward_alone.args().out), 2, true)),
+        "forward over a communicator: " + status.message());
+  const AttentionGradArgs grads = PartOf(problem.args(), c.forward.layout, mine);
+  status = mpi::FlashAttentionGrad(grads, problem.options(), shards, MPI_COMM_WORLD);
+  Check(status.ok() && SameBytes(grads.dk, theirs.Part(TensorView(alone.args().dk), 2, false)),
+        "backward over a communicator: " + status.message());
 }
 
 void ExpectOneError(int rank, int ranks) {
@@ -103,6 +144,7 @@ void RunAll() {
       }
     }
   }
+  CallOverACommunicator(rank, ranks);
   ExpectOneError(rank, ranks);
 }
 
@@ -115,7 +157,7 @@ void MakeTransportsWithoutMemory() {
     StatusCode code = StatusCode::kOk;
     int64_t failed = 0;
     if (rank == 0) {
-      const FailingAllocations failing(place, /*all_later=*/true);
+      const FailingAllocations failing(place, /*all_later=*/true, /*this_thread=*/true);
       code = mpi::MakeTransport(MPI_COMM_WORLD).status().code();
       failed = failing.failed();
     } else {
@@ -142,25 +184,27 @@ struct Output {
   }
 };
 
-/// Each allocation of the library on rank 0 in a run fails in turn: the messages of the run need none, so no rank is
-/// left waiting.
+template <typename Args>
+using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&, const SequenceShards&, MPI_Comm,
+                                           Context*);
+
+/// Allocations of the library on rank 0 in a run fail in turn, the first sixteen one by one: the messages of the run
+/// need none, and threads that it does not get it does without, so no rank is left waiting.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
-                      const std::vector<Output>& outputs,
-                      Result<PlanFor<Args>> (*plan_call)(const Args&, const AttentionOptions&, const SequenceShards&,
-                                                         MPI_Comm, Context*)) {
+                      const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   bool short_of_memory = true;
-  for (int64_t place = 1; short_of_memory; ++place) {
-    const auto context = std::move(Context::Create({.threads = 1})).value();  // without workspaces yet
+  for (int64_t place = 1; short_of_memory; place += 1 + place / 16) {
+    const auto context = std::move(Context::Create({.threads = threads})).value();  // without workspaces yet
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
     for (const Output& output : outputs) output.Forget();
     int64_t failed = 0;
     Status status;
     if (rank == 0) {
-      const FailingAllocations failing(place, /*all_later=*/true);
+      const FailingAllocations failing(place, /*all_later=*/true, /*this_thread=*/true);
       status = plan->Run(args);
       failed = failing.failed();
     } else {
@@ -176,7 +220,26 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   }
 }
 
-void RunAllWithoutMemory() {
+/// No rank allocates anything in a second run, but what MPI does.
+template <typename Problem, typename Args>
+void RunTwice(const Problem& problem, const Args& args, const SequenceShards& shards,
+              const std::vector<Output>& outputs, PlanCall<Args> plan_call) {
+  const auto context = std::move(Context::Create({.threads = 1})).value();
+  const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
+  Check(plan.ok() && plan->Run(args).ok(), "the first run");
+  for (const Output& output : outputs) output.Forget();
+  Status status;
+  int64_t failed = 0;
+  {
+    const FailingAllocations failing(1, /*all_later=*/true, /*this_thread=*/true);
+    status = plan->Run(args);
+    failed = failing.failed();
+  }
+  Check(status.ok() && failed == 0, std::to_string(failed) + " allocations of a second run: " + status.message());
+  for (const Output& output : outputs) Check(SameBytes(output.own, output.want), "rows of a second run");
+}
+
+void RunAllWithoutMemory(int threads, std::initializer_list<SequenceShards::Strategy> strategies) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -189,7 +252,7 @@ void RunAllWithoutMemory() {
   const BackwardProblem backward(c), backward_alone(c);
   const ForwardProblem forward(c.forward), forward_alone(c.forward);
   Check(backward_alone.Run(nullptr).ok() && forward_alone.Run(nullptr).ok(), "one process");
-  for (const auto strategy : {SequenceShards::Strategy::kSequence, SequenceShards::Strategy::kHeads}) {
+  for (const auto strategy : strategies) {
     const SequenceShards shards{.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy};
     const std::vector<int64_t> rows = RowsOfRank(shards, 700, rank, ranks);
     RankTensors mine(rows, rows), alone(rows, rows);
@@ -197,17 +260,18 @@ void RunAllWithoutMemory() {
       return alone.Part(TensorView(whole), 2, queries);
     };
     const AttentionArgs args = PartOf(forward.args(), c.forward.layout, mine), want = forward_alone.args();
-    RunWithoutMemory(forward, args, shards, {{args.out, part(want.out, true)}, {args.lse, part(want.lse, true)}},
-                     mpi::PlanFlashAttention);
+    const std::vector<Output> results = {{args.out, part(want.out, true)}, {args.lse, part(want.lse, true)}};
+    RunWithoutMemory(forward, args, shards, results, mpi::PlanFlashAttention, threads);
+    RunTwice(forward, args, shards, results, mpi::PlanFlashAttention);
     AttentionGradArgs grads = PartOf(backward.args(), c.forward.layout, mine);
     grads.dsink = backward.args().dsink;
     const AttentionGradArgs of_one = backward_alone.args();
-    RunWithoutMemory(backward, grads, shards,
-                     {{grads.dq, part(of_one.dq, true)},
-                      {grads.dk, part(of_one.dk, false)},
-                      {grads.dv, part(of_one.dv, false)},
-                      {grads.dsink, of_one.dsink}},
-                     mpi::PlanFlashAttentionGrad);
+    const std::vector<Output> gradients = {{grads.dq, part(of_one.dq, true)},
+                                           {grads.dk, part(of_one.dk, false)},
+                                           {grads.dv, part(of_one.dv, false)},
+                                           {grads.dsink, of_one.dsink}};
+    RunWithoutMemory(backward, grads, shards, gradients, mpi::PlanFlashAttentionGrad, threads);
+    RunTwice(backward, grads, shards, gradients, mpi::PlanFlashAttentionGrad);
   }
 }
 
@@ -249,8 +313,10 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
   fa::test::MakeTransportsWithoutMemory();
   fa::test::RunAll();
-  fa::test::RunAllWithoutMemory();
+  constexpr auto kSequence = fa::SequenceShards::Strategy::kSequence, kHeads = fa::SequenceShards::Strategy::kHeads;
+  fa::test::RunAllWithoutMemory(1, {kSequence, kHeads});
   fa::test::ATransportThatFailedLetsGo();
+  fa::test::RunAllWithoutMemory(2, {kSequence});  // the last: oneTBB is not used any more when it has found no memory
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();

@@ -13,14 +13,23 @@ std::atomic<int64_t> allocations{0}, live{0};
 // FailingAllocations sets these: allocations numbered [first_failure, last_failure] fail, counted as `allocations`
 // counts.
 std::atomic<int64_t> first_failure{kNever}, last_failure{kNever}, failures{0};
+std::atomic<bool> only_one_thread{false};
+thread_local bool is_the_one = false;
+thread_local int uncounted = 0;
+
+/// Whether the allocation that begins counts, and is to fail.
+bool Fails() {
+  if (uncounted > 0 || (only_one_thread.load(std::memory_order_relaxed) && !is_the_one)) return false;
+  const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (number < first_failure.load(std::memory_order_relaxed) || number > last_failure.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  failures.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
 
 void* Allocate(std::size_t bytes, std::size_t alignment) {
-  const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (number >= first_failure.load(std::memory_order_relaxed) &&
-      number <= last_failure.load(std::memory_order_relaxed)) {
-    failures.fetch_add(1, std::memory_order_relaxed);
-    throw std::bad_alloc();
-  }
+  if (Fails()) throw std::bad_alloc();
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes == 0 ? 1 : bytes) != 0) {
     throw std::bad_alloc();
@@ -41,14 +50,22 @@ namespace fa::test {
 int64_t Allocations() { return allocations.load(std::memory_order_relaxed); }
 int64_t LiveAllocations() { return live.load(std::memory_order_relaxed); }
 
-FailingAllocations::FailingAllocations(int64_t first, bool all_later) {
+FailingAllocations::FailingAllocations(int64_t first, bool all_later, bool this_thread) {
+  is_the_one = this_thread;
+  only_one_thread.store(this_thread);
   const int64_t number = Allocations() + first;
   failures.store(0);
   last_failure.store(all_later ? kNever : number);
   first_failure.store(number);
 }
-FailingAllocations::~FailingAllocations() { first_failure.store(kNever); }
+FailingAllocations::~FailingAllocations() {
+  first_failure.store(kNever);
+  only_one_thread.store(false);
+}
 int64_t FailingAllocations::failed() const { return failures.load(); }
+
+UncountedAllocations::UncountedAllocations() { ++uncounted; }
+UncountedAllocations::~UncountedAllocations() { --uncounted; }
 
 }  // namespace fa::test
 

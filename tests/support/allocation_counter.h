@@ -12,17 +12,28 @@ namespace fa::test {
 /// Blocks of operator new that were not freed.
 [[nodiscard]] int64_t LiveAllocations();
 
-/// While such an object lives, calls of operator new fail on every thread: call number `first` (1 is the next call),
-/// and with `all_later` every later call too. Only one may live at a time.
+/// While such an object lives, calls of operator new fail: call number `first` (1 is the next call), and with
+/// `all_later` every later call too. Only one may live at a time.
 class FailingAllocations {
  public:
-  explicit FailingAllocations(int64_t first, bool all_later);
+  /// @param this_thread  calls of other threads do not count, and do not fail
+  explicit FailingAllocations(int64_t first, bool all_later, bool this_thread = false);
   ~FailingAllocations();
   FailingAllocations(const FailingAllocations&) = delete;
   FailingAllocations& operator=(const FailingAllocations&) = delete;
 
   /// How many calls failed so far.
   [[nodiscard]] int64_t failed() const;
+};
+
+/// While such an object lives, allocations of its thread do not count, and do not fail: what a library makes that is
+/// not tested.
+class UncountedAllocations {
+ public:
+  UncountedAllocations();
+  ~UncountedAllocations();
+  UncountedAllocations(const UncountedAllocations&) = delete;
+  UncountedAllocations& operator=(const UncountedAllocations&) = delete;
 };
 
 }  // namespace fa::test

@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,7 @@ struct RankBench {
   const ForwardCase& forward;
   const Context& context;
   RankSchedule schedule;
+  RanksInfo ranks;
   std::string isa;              ///< that the ranks have agreed on
   std::function<void()> call;   ///< throws UsageError, Failure
   std::function<void()> check;  ///< compares this rank's rows; throws Failure
@@ -136,9 +138,12 @@ Measured Measure(const RankBench& bench, Progress* progress) {
 
 void Print(const RankBench& bench, const Measured& measured) {
   const double gflops = bench.schedule.info.flops / measured.best * 1e-9;
-  int64_t sent = 0;
-  for (const RankSchedule::Rank& rank : bench.schedule.ranks) sent = std::max(sent, rank.sent_bytes);
-  const char* strategy = bench.schedule.strategy == SequenceShards::Strategy::kHeads ? "heads" : "sequence";
+  const auto most = [](const std::vector<int64_t>& of_ranks) {
+    return *std::max_element(of_ranks.begin(), of_ranks.end());
+  };
+  // A call has moved as many, see CheckTraffic.
+  const int64_t sent = most(bench.ranks.sent_bytes), received = most(bench.ranks.received_bytes);
+  const std::string& strategy = bench.ranks.strategy;
   const nlohmann::ordered_json json = {{"op", bench.op},
                                        {"shape", bench.forward.Shape()},
                                        {"dtype", Name(bench.forward.dtype)},
@@ -154,7 +159,8 @@ void Print(const RankBench& bench, const Measured& measured) {
                                        {"gflops", gflops},
                                        {"peak_gflops", measured.peak_gflops},
                                        {"fraction", gflops / measured.peak_gflops},
-                                       {"sent_bytes", sent}};
+                                       {"sent_bytes", sent},
+                                       {"received_bytes", received}};
   if (bench.flags.bench.measure.json) {
     fmt::print("{}\n", json.dump(2));
     return;
@@ -165,15 +171,31 @@ void Print(const RankBench& bench, const Measured& measured) {
   fmt::print("seconds  {:.6g} best, {:.6g} median\n", measured.best, measured.median);
   fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", gflops,
              100 * gflops / measured.peak_gflops, measured.peak_gflops);
-  fmt::print("messages {:.2f} MiB sent by the busiest rank\n", static_cast<double>(sent) / (1 << 20));
+  fmt::print("messages {:.2f} MiB sent, {:.2f} MiB received by the busiest rank\n",
+             static_cast<double>(sent) / (1 << 20), static_cast<double>(received) / (1 << 20));
+}
+
+/// After the first call: it has moved what the plan tells. Throws Failure.
+void CheckTraffic(const RankBench& bench, const Traffic& before) {
+  const Traffic& after = bench.session.transport()->traffic();
+  const auto rank = static_cast<size_t>(bench.session.rank());
+  const auto check = [](const char* what, int64_t got, int64_t want) {
+    if (got != want) throw Failure(fmt::format("{} bytes were {}, and the plan tells {}", got, what, want));
+  };
+  check("sent", after.sent_bytes - before.sent_bytes, bench.ranks.sent_bytes[rank]);
+  check("received", after.received_bytes - before.received_bytes, bench.ranks.received_bytes[rank]);
 }
 
 void MeasureAndPrint(const RankBench& bench) {
   const RankSession& session = bench.session;
+  const Traffic before = session.transport()->traffic();
   std::optional<Progress> progress;
   if (session.is_first()) progress.emplace(fmt::format("fa-mpi bench {}: checking", bench.op));
   session.Together(bench.call);
-  session.Together(bench.check);
+  session.Together([&] {
+    bench.check();
+    CheckTraffic(bench, before);
+  });
   const Measured measured = Measure(bench, progress ? &*progress : nullptr);
   progress.reset();
   Print(bench, measured);
@@ -220,6 +242,7 @@ void MeasurePlan(const char* op, const RankBenchFlags& flags, const RankSession&
                    .forward = *of.forward,
                    .context = *of.context,
                    .schedule = *of.schedule,
+                   .ranks = plan->info().ranks.value(),
                    .isa = plan->info().isa,
                    .call = [&] { ThrowUnlessOk(plan->Run(args, workspace)); },
                    .check =

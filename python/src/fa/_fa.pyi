@@ -71,7 +71,9 @@ class RankedForward:
         lengths_kv: Sequence[int],
         context: Context | None,
     ) -> None: ...
-    def run(self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None) -> None: ...
+    def run(
+        self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None
+    ) -> tuple[int, int, int, int]: ...
 
 class RankedBackward:
     def __init__(
@@ -82,7 +84,9 @@ class RankedBackward:
         lengths_kv: Sequence[int],
         context: Context | None,
     ) -> None: ...
-    def run(self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None) -> None: ...
+    def run(
+        self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None
+    ) -> tuple[int, int, int, int]: ...
 
 def share_openmp_threads(runtime: str) -> bool:
     """Runs calls on the threads of that OpenMP runtime from now on; false if it is not loaded."""

@@ -83,6 +83,27 @@ def gradients(rank, ranks):
                 assert_bits(gradient, cp.shard(wanted[i], 2, cut=cut), "qkv"[i], dtype, causal, cut)
 
 
+def bytes_moved(rank, ranks):
+    """Counted message by message; those that the plans tell; what all ranks have sent has been received."""
+    tensors = [t.requires_grad_() for t in inputs()]
+    sink = torch.randn(N, requires_grad=True)
+    triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    for strategy in ("sequence", "heads"):
+        own = [t.detach()[..., :D].contiguous().requires_grad_() for t in shards(tensors, "zigzag")]
+        before = cp.traffic()
+        keywords = {"sink": sink, "sparse_mode": 2, "atten_mask": triangle, "strategy": strategy}
+        out = cp.npu_fusion_attention(*own, N, "BNSD", **keywords)[0]
+        between = cp.traffic()
+        torch.autograd.grad(out.sum(), [*own, sink])
+        after = cp.traffic()
+        for begin, end in ((before, between), (between, after)):
+            sent, received, planned_sent, planned_received = (b - a for a, b in zip(begin, end, strict=True))
+            assert (sent, received) == (planned_sent, planned_received)
+            assert (sent + received > 0) == (ranks > 1)
+            totals = cp.unshard(torch.tensor([[sent, received]]), 0, cut=one_row_each()).sum(0)
+            assert totals[0] == totals[1]
+
+
 def rules_of_other_lengths(rank, ranks):
     sq, sk = 600, 1000
     tensors = inputs(sq=sq, sk=sk)
@@ -489,7 +510,7 @@ def own_masks_of_a_model(model, tokens, ranks):
 
 
 ROWS = ["rows", "gradients_of_rows"]
-FORWARD = ["attention", "rules_of_other_lengths", "shapes_and_scales", "dropout", "rope", "npu", "npu_packed", "modules"]
+FORWARD = ["attention", "bytes_moved", "rules_of_other_lengths", "shapes_and_scales", "dropout", "rope", "npu", "npu_packed", "modules"]
 ERRORS = ["errors"]
 GRADIENTS = ["gradients", "masks_in_memory", "npu_gradients", "npu_biases_of_all_queries"]
 MODELS = ["transformers_models"]

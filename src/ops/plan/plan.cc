@@ -46,10 +46,12 @@ Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {
 }  // namespace
 
 Status Plan::RunAny(const void* args, Workspace& workspace) const {
-  return core::GuardedCall("the run of a plan", [&] {
-    if (Status status = workspace.Reserve(workspace_bytes()); !status.ok()) return impl_->CannotRun(status);
+  Status status = core::GuardedCall("the run of a plan", [&] {
+    if (Status reserved = workspace.Reserve(workspace_bytes()); !reserved.ok()) return impl_->CannotRun(reserved);
     return RunOn(*impl_, args, workspace.data());
   });
+  if (!status.ok()) impl_->AfterError(workspace);
+  return status;
 }
 
 Status Plan::RunAny(const void* args, std::span<std::byte> workspace) const {

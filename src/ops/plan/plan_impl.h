@@ -6,6 +6,7 @@
 #include "core/run/executor.h"
 #include "fa/context.h"
 #include "fa/plan.h"
+#include "fa/workspace.h"
 #include "tiling/plan_facts.h"
 #include "tiling/workspace_plan.h"
 
@@ -28,12 +29,14 @@ class Plan::Impl {
   [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
   /// What a run returns that cannot begin: where other ranks begin the same run, they are told.
   [[nodiscard]] virtual Status CannotRun(const Status& why) const { return why; }
+  /// After a run that failed: takes the workspace if somebody may still write to it.
+  virtual void AfterError(Workspace& /*workspace*/) const noexcept {}
 
   [[nodiscard]] Context& context() const { return context_; }
   /// Runs on the caller for a graph of one task without gates, else on an executor of the context.
   /// @param gates  polled on the caller meanwhile; null: nothing is
-  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                core::ArrivalGates* gates = nullptr) const;
+  [[nodiscard]] virtual Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                        core::ArrivalGates* gates = nullptr) const;
 
  private:
   Context& context_;

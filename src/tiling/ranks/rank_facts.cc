@@ -81,10 +81,24 @@ PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, 
   facts.flops = facts.flops_visited = std::accumulate(plan.flops.begin(), plan.flops.end(), 0.0);
   facts.flops_full = flops_full;
   facts.efficiency = plan.efficiency;
+  facts.ranks = InfoOfRanks(plan);
   for (const double seconds : plan.product_seconds) {
     facts.load.push_back(plan.seconds > 0 ? seconds / plan.seconds : 0);
   }
   return facts;
+}
+
+RanksInfo InfoOfRanks(const RankPlan& plan) {
+  return {.strategy = Name(plan.strategy),
+          .as_one_process = plan.as_one_process,
+          .units = std::ssize(plan.units),
+          .heads_in_flight = plan.heads_in_flight,
+          .sent_bytes = plan.sent_bytes,
+          .received_bytes = plan.received_bytes,
+          .staged_bytes = plan.staged_bytes,
+          .seconds = plan.seconds,
+          .efficiency = plan.efficiency,
+          .hidden = plan.hidden};
 }
 
 std::string DescribeRank(const RankPlan& plan, int rank) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/task_graph.h"
+#include "fa/plan_info.h"
 #include "tiling/plan_facts.h"
 #include "tiling/problem.h"
 #include "tiling/ranks/rank_plan.h"
@@ -18,6 +19,9 @@ namespace fa::tiling {
 /// @param flops_full  of the call without a mask
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
                                 const core::TaskGraph& graph, double flops_full);
+
+/// What PlanInfo says of all ranks.
+[[nodiscard]] RanksInfo InfoOfRanks(const RankPlan& plan);
 
 /// What one rank moves and stages, in words.
 [[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);

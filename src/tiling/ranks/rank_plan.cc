@@ -274,7 +274,16 @@ class TimeLine {
   double messages_ = 0, products_ = 0;
 };
 
-void AddParameterSums(const RankCall& call, RankPlan& plan) {
+/// What all ranks gather of sums that are theirs.
+void AddGatheredSums(const RankCall& call, RankPlan& plan) {
+  const int64_t bytes = call.parameter_floats * call.problem.heads * static_cast<int64_t>(sizeof(float));
+  for (auto* of_ranks : {&plan.sent_bytes, &plan.received_bytes}) {
+    for (int64_t& of_rank : *of_ranks) of_rank += bytes * (call.ranks() - 1);
+  }
+}
+
+/// What travels from rank to rank before.
+void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
   int before = -1;
   for (int64_t s = 0; s < std::ssize(call.problem.sequences); ++s) {
     for (const RankPart& part : PartsOfAllRanks(call.problem.sequences, s, call.q)) {
@@ -328,7 +337,10 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
       lines[rank].Add(work[rank]);
     }
   }
-  if (call.parameter_sums && strategy == Strategy::kSequence) AddParameterSums(call, plan);
+  if (call.parameter_floats > 0) {
+    AddGatheredSums(call, plan);
+    if (strategy == Strategy::kSequence) AddChainsOfSums(call, plan);
+  }
   double products = 0, messages = 0, waited = 0;
   for (const TimeLine& line : lines) {
     plan.seconds = std::max(plan.seconds, line.end());

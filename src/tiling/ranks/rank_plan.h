@@ -33,8 +33,9 @@ struct RankCall {
   bool packed = false;       ///< TND: sequences follow each other on one axis; else each is a batch element of its own
   RowShards q, k;
   bool backward = false;
-  bool parameter_sums = false;  ///< of a backward: dsink or dslopes
-  bool key_bias = false;        ///< of a backward: the gradient of a bias that has one row for all queries
+  /// Of a backward with dsink or dslopes: floats per head that every rank tells all others in the end. 0: none.
+  int64_t parameter_floats = 0;
+  bool key_bias = false;    ///< of a backward: the gradient of a bias that has one row for all queries
   int64_t summed_rows = 1;  ///< of a backward: rows of a sequence whose products are added at once, from its first on
   int64_t statistics = 0;   ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -79,6 +80,12 @@ struct RankPlan {
   double efficiency = 1;                                              ///< of all ranks' time, the share in products
   double hidden = 1;  ///< of the time that messages take, the share that passes during products
 };
+
+/// RankCall::parameter_floats: of dsink one, of dslopes one, or one per sequence where the batch does not share them.
+[[nodiscard]] constexpr int64_t ParameterFloats(bool dsink, bool dslopes, bool shared, int64_t sequences) {
+  if (!dsink && !dslopes) return 0;
+  return 1 + (!dslopes ? 0 : shared ? 1 : sequences);
+}
 
 /// The rows of an axis that the sequences of a unit have.
 [[nodiscard]] Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis);

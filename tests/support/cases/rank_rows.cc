@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -165,6 +166,18 @@ bool SameBytes(const TensorView& a, const TensorView& b) {
   size_t bytes = SizeOf(a.dtype);
   for (int i = 0; i < a.shape.rank(); ++i) bytes *= static_cast<size_t>(a.shape[i]);
   return a.shape == b.shape && (bytes == 0 || std::memcmp(a.data, b.data, bytes) == 0);
+}
+
+Isa LowestOf(Isa a, Isa b) {
+  if (Includes(a, b)) return b;
+  return Includes(b, a) ? a : Isa::kPortable;  // two families
+}
+
+bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport) {
+  const std::optional<RanksInfo> of_ranks = plan.info().ranks;
+  const auto rank = static_cast<size_t>(transport.rank());
+  return of_ranks.has_value() && transport.traffic().sent_bytes == of_ranks->sent_bytes[rank] &&
+         transport.traffic().received_bytes == of_ranks->received_bytes[rank];
 }
 
 AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors) {

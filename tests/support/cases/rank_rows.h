@@ -6,9 +6,12 @@
 #include <list>
 #include <vector>
 
+#include "fa/context.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
+#include "fa/plan.h"
 #include "fa/sequence_shards.h"
+#include "fa/transport.h"
 #include "support/cases/forward_case.h"
 
 namespace fa::test {
@@ -57,6 +60,12 @@ class RankTensors {
 [[nodiscard]] bool TakenOverRanks(const ForwardCase& c);
 /// `wanted`, or what a call takes whose pse or dense mask has rows that stay with their rank.
 [[nodiscard]] SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted);
+
+/// The level of a call over ranks that have these.
+[[nodiscard]] Isa LowestOf(Isa a, Isa b);
+
+/// Whether the only run over the transport has moved the bytes that its plan tells of this rank.
+[[nodiscard]] bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport);
 
 /// The arguments of a rank's call.
 [[nodiscard]] AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors);

@@ -24,7 +24,7 @@ struct ThreadRanks::Hub {
   };
   struct State {
     bool left = false;
-    int64_t sent = 0, received = 0, messages = 0, steps = 0, tests = 0;
+    int64_t sent = 0, received = 0, messages = 0, steps = 0, tests = 0, gathers = 0;
     int64_t dies_at = std::numeric_limits<int64_t>::max(), throws_at = dies_at;
   };
 
@@ -120,6 +120,7 @@ class ThreadRanks::Rank final : public Transport {
     Hub& hub = *hub_;
     std::unique_lock lock(hub.mutex);
     Step();
+    ++hub.state[static_cast<size_t>(rank_)].gathers;
     // The round before has to be read by all.
     if (Status status = hub.WaitFor(lock, -1, [&] { return hub.gather_left == 0; }); !status.ok()) return status;
     const int64_t round = hub.gather_round;
@@ -223,6 +224,7 @@ void ThreadRanks::Run(const std::function<void(const std::shared_ptr<Transport>&
 
 int64_t ThreadRanks::sent_bytes(int rank) const { return hub_->state[static_cast<size_t>(rank)].sent; }
 int64_t ThreadRanks::received_bytes(int rank) const { return hub_->state[static_cast<size_t>(rank)].received; }
+int64_t ThreadRanks::gathers(int rank) const { return hub_->state[static_cast<size_t>(rank)].gathers; }
 int64_t ThreadRanks::tests(int rank) const { return hub_->state[static_cast<size_t>(rank)].tests; }
 
 void ThreadRanks::DieAtMessage(int rank, int64_t message) { hub_->state[static_cast<size_t>(rank)].dies_at = message; }

@@ -26,6 +26,8 @@ class ThreadRanks {
   /// Bytes of messages that a rank has sent (received), those of AllGather apart.
   [[nodiscard]] int64_t sent_bytes(int rank) const;
   [[nodiscard]] int64_t received_bytes(int rank) const;
+  /// Calls of AllGather.
+  [[nodiscard]] int64_t gathers(int rank) const;
   /// Calls of Test, where it does not wait.
   [[nodiscard]] int64_t tests(int rank) const;
   /// The message of that number and all later ones of `rank` fail: the rank has died.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -217,10 +218,37 @@ class _Ranked(torch.autograd.Function):
         return None, *(g if need else None for g, need in zip(gradients, needs, strict=True))
 
 
+class Traffic(NamedTuple):
+    """Bytes of tensors that the calls of this process have sent to other ranks and received from them, counted message by
+    message; and what the plans of these calls had told. Equal, unless a call has failed in the middle: it counts in
+    neither."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    planned_sent_bytes: int = 0
+    planned_received_bytes: int = 0
+
+
+_traffic = Traffic()
+_traffic_lock = threading.Lock()
+
+
+def traffic() -> Traffic:
+    """What attention over ranks has moved since the process began; `shard` and `unshard` do not count."""
+    return _traffic
+
+
+def _count(moved: Sequence[int]) -> None:
+    global _traffic  # noqa: PLW0603
+    with _traffic_lock:
+        _traffic = Traffic(*(a + b for a, b in zip(_traffic, moved, strict=True)))
+
+
 def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
     state = None if call.dropout_state is None else tuple(n & UNSIGNED_64 for n in call.dropout_state.tolist())
     with _told(run.renamed):
-        ranked.run(run.shards, run.ranks.group, first_tag, state)
+        moved = ranked.run(run.shards, run.ranks.group, first_tag, state)
+    _count(moved)
 
 
 @contextlib.contextmanager

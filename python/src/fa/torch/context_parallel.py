@@ -12,7 +12,7 @@ Arguments that all functions here share:
         work under a causal mask. "contiguous": chunk r of P. Or the list of (begin, end) of each rank, in the order in
         which it holds them, which cover the sequence once. Chunks are whole units of 128 rows; the last takes the rest.
 
-All functions but `positions` are collective: every rank of the group calls them, in the same order, also a rank that
+All functions but `positions` and `traffic` are collective: every rank of the group calls them, in the same order, also a rank that
 holds no rows. An error of one rank, and what the ranks disagree about, is the same exception on every rank, before
 anything has moved. What the group raises, for example after its time-out where a rank has died, becomes a RuntimeError.
 """
@@ -31,7 +31,7 @@ from .._npu.ranked import npu_fusion_attention
 from .._torch.agreement import process_group
 from .._torch.dropout import new_state
 from .._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
-from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
+from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of, traffic
 from .._torch.ranked_models import enabled
 from .._torch.sdpa import autocast
 from .._torch.shapes import (
@@ -45,7 +45,7 @@ from .._torch.shapes import (
 from .._torch.shards import positions, shard, unshard
 from . import _check
 
-__all__ = ["enable", "npu_fusion_attention", "positions", "scaled_dot_product_attention", "shard", "unshard"]
+__all__ = ["enable", "npu_fusion_attention", "positions", "scaled_dot_product_attention", "shard", "traffic", "unshard"]
 
 
 def scaled_dot_product_attention(

@@ -120,7 +120,8 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   call.q = std::move(*q);
   call.k = std::move(*k);
   call.backward = true;
-  call.parameter_sums = result->has_dsink || result->has_dslopes;
+  call.parameter_floats = tiling::ParameterFloats(result->has_dsink, result->has_dslopes, result->dslopes_shared,
+                                                  std::ssize(call.problem.sequences));
   call.strategy = shards.strategy;
   call.heads_in_flight = shards.heads_in_flight;
   return result;

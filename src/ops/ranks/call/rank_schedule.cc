@@ -237,8 +237,9 @@ Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole, 
     TakeScores(bound->forward, options, &scores);
     call.backward = true;
     call.key_bias = bound->has_dpse && bound->dpse.shared_rows;
-    call.parameter_sums = bound->has_dsink || bound->has_dslopes;
     call.problem = std::move(bound->forward.problem);
+    call.parameter_floats = tiling::ParameterFloats(bound->has_dsink, bound->has_dslopes, bound->dslopes_shared,
+                                                    std::ssize(call.problem.sequences));
     return Status::Ok();
   });
 }

@@ -53,6 +53,9 @@ struct ExchangeBuffers {
   }
 };
 
+/// Writes NaN of every type over results that a rank has not computed but sends: others wait for them.
+void SpoilResults(std::byte* results, size_t bytes);
+
 /// One exchange of rows: Start and Keep, PutKept and Arrive, Leave.
 class Messenger {
  public:

@@ -66,7 +66,8 @@ class ChainMessages final : public core::ArrivalGates {
 
   [[nodiscard]] Status Poll(core::GateOpener& opener) override;
   [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
-  /// After a run that failed: receives and sends what is left, in the order of blocks, so that no other rank waits.
+  /// After a run that failed: receives what is left and sends NaN instead of sums, in the order of blocks, so that no
+  /// other rank waits.
   [[nodiscard]] Status PassOn();
   /// The first error of the transport.
   [[nodiscard]] const Status& failed() const { return failed_; }
@@ -75,6 +76,7 @@ class ChainMessages final : public core::ArrivalGates {
   [[nodiscard]] Status PollBlock(size_t block, core::GateOpener& opener);
   [[nodiscard]] Status Receive(size_t block, bool may_wait);
   [[nodiscard]] Status Send(size_t block);
+  [[nodiscard]] Status SendSpoilt(size_t block);
   [[nodiscard]] Transport::Request& LastSend(int32_t chunk) {
     return leaving_[static_cast<size_t>(sums_.TravelNumberOf(chunk))];
   }

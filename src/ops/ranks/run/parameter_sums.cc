@@ -1,6 +1,7 @@
 #include "ops/ranks/run/parameter_sums.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "ops/dense/gradient_sums.h"
@@ -12,9 +13,7 @@ ParameterSums::ParameterSums(const BoundGradRanks& bound, tiling::WorkspacePlan&
       has_slopes_(bound.has_dslopes),
       slopes_shared_(bound.dslopes_shared),
       heads_(bound.forward.whole.problem.heads),
-      slope_sets_(!has_slopes_     ? 0
-                  : slopes_shared_ ? 1
-                                   : std::ssize(bound.forward.whole.problem.sequences)),
+      result_sets_(bound.forward.call.parameter_floats),
       slope_stride_(bound.dslopes_batch_stride) {
   if (!has_sums()) return;
   const auto ranks = static_cast<size_t>(bound.forward.call.ranks());
@@ -27,6 +26,13 @@ void ParameterSums::Clear(std::byte* workspace) const {
   if (!has_sums()) return;
   std::fill_n(Chains(workspace), heads_, Chain());
   std::fill_n(Own(workspace), ResultFloats(), 0.0f);
+}
+
+void ParameterSums::Spoil(std::byte* workspace) const {
+  if (!has_sums()) return;
+  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+  std::fill_n(Chains(workspace), heads_, Chain{kNothing, kNothing, kNothing});
+  std::fill_n(Own(workspace), ResultFloats(), std::numeric_limits<float>::quiet_NaN());
 }
 
 void ParameterSums::Add(const Rows& of, Chain& chain) {

@@ -29,6 +29,8 @@ class ParameterSums {
   static_assert(sizeof(Chain) == tiling::kParameterSumBytes);
 
   void Clear(std::byte* workspace) const;
+  /// Writes NaN where this rank has computed nothing.
+  void Spoil(std::byte* workspace) const;
   [[nodiscard]] Chain* Chains(std::byte* workspace) const { return reinterpret_cast<Chain*>(workspace + chains_); }
   [[nodiscard]] size_t chain_bytes() const { return sizeof(Chain) * static_cast<size_t>(heads_); }
 
@@ -59,7 +61,7 @@ class ParameterSums {
     for (int64_t head = 0; head < heads_; ++head) {
       if (has_sink_) static_cast<float*>(args.dsink.data)[head] = Result(workspace, owner(head), 0, head);
       if (!has_slopes_) continue;
-      for (int64_t b = 0; b < slope_sets_; ++b) {
+      for (int64_t b = 0; b + 1 < result_sets_; ++b) {
         static_cast<float*>(args.dslopes.data)[b * slope_stride_ + head] =
             Result(workspace, slopes_shared_ ? owner(head) : owner_of(b, head), 1 + b, head);
       }
@@ -73,7 +75,7 @@ class ParameterSums {
  private:
   void PutChains(std::byte* workspace) const;
   [[nodiscard]] Status Gather(Transport& transport, std::byte* workspace) const;
-  [[nodiscard]] size_t ResultFloats() const { return static_cast<size_t>((1 + slope_sets_) * heads_); }
+  [[nodiscard]] size_t ResultFloats() const { return static_cast<size_t>(result_sets_ * heads_); }
   [[nodiscard]] float* Own(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + own_); }
   /// Of a rank: set 0 is dsink, set 1 + b dslopes.
   [[nodiscard]] float Result(std::byte* workspace, int rank, int64_t set, int64_t head) const {
@@ -82,7 +84,7 @@ class ParameterSums {
   }
 
   bool has_sink_, has_slopes_, slopes_shared_;
-  int64_t heads_, slope_sets_, slope_stride_;
+  int64_t heads_, result_sets_, slope_stride_;
   size_t chains_ = 0, own_ = 0, all_ = 0;
 };
 

@@ -26,15 +26,12 @@ namespace {
 
 using ops::GradUnit;
 
-class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
+class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
  public:
   RankedBackward(ops::RankSession session, ops::BoundGradRanks bound)
-      : ImplFor(*session.context),
-        session_(std::move(session)),
-        bound_(std::move(bound)),
-        plan_(tiling::MakeRankPlan(bound_.forward.call)) {
+      : RankedImpl(std::move(session)), bound_(std::move(bound)), plan_(tiling::MakeRankPlan(bound_.forward.call)) {
     no_graph_.range_begin = {0, 0};
-    for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, *session_.context);
+    for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, context());
     runs_.Book(/*results_travel=*/true, workspace_);
     size_t engine = 0, sums = 0, requests = 0;
     for (const GradUnit& unit : units_) {
@@ -89,41 +86,42 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
       facts.flops_visited += of_unit.flops_visited;
     }
     const std::string ranks = tiling::DescribeRanks(bound_.forward.call, plan_);
-    facts.problem = "rank " + std::to_string(bound_.forward.rank) + " of " + ranks + session_.note +
+    facts.problem = "rank " + std::to_string(bound_.forward.rank) + " of " + ranks + session().note +
                     tiling::DescribeRank(plan_, bound_.forward.rank) + "the first unit of this rank:\n" + facts.problem;
     facts.tiles = nullptr;
+    facts.ranks = tiling::InfoOfRanks(plan_);
     return facts;
   }
 
-  [[nodiscard]] Status CannotRun(const Status& why) const override { return ops::TellRanks(session_, why); }
-
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
-    Transport& transport = *session_.transport;
     const Status checked = core::GuardedCall("the run of a plan", [&] {
       return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
     });
-    if (Status status = ops::AgreeOnStatus(transport, checked); !status.ok()) return status;
+    if (Status status = ops::AgreeOnStatus(*session().transport, checked); !status.ok()) return status;
     ClearTails(args);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
     Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
+    ops::CountedTransport transport(*session().transport);
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
-      if (rows_stay()) return RunChain(u, progress, args, workspace, computed);
-      if (units_[u].program() != nullptr && computed.ok()) computed = RunProgram(units_[u], progress, args, workspace);
-      return Status::Ok();
+      Status status;
+      if (rows_stay()) {
+        status = RunChain(transport, u, progress, args, workspace, computed);
+      } else if (units_[u].program() != nullptr && computed.ok()) {
+        computed = RunProgram(units_[u], progress, args, workspace);
+      }
+      if (!computed.ok()) ops::SpoilResults(runs_.Staged(workspace), units_[u].staged_bytes());
+      return status;
     };
     ForgetSends(workspace);
     const auto taken = [&](size_t u) { TakeBias(u, args, workspace); };
     if (Status status = runs_.Run(transport, args, workspace, compute, taken); !status.ok()) return status;
     for (size_t u = units_.size() - std::min<size_t>(units_.size(), tiling::kUnitsInFlight); u < units_.size(); ++u) {
-      if (Status status = FinishSends(u, workspace); !status.ok()) return status;
+      if (Status status = FinishSends(transport, u, workspace); !status.ok()) return status;
     }
-    if (Status status = ops::AgreeOnStatus(transport, computed); !status.ok()) return status;
     WriteBias(args, workspace);
-    if (!sums_.has_sums()) return Status::Ok();
-    if (rows_stay()) return rows_of_sums_.AddAndShare(transport, args, sums_, workspace);
-    const auto owner = [&](int64_t head) { return OwnerOf(head); };
-    return sums_.Share(transport, args, workspace, owner, [&](int64_t /*b*/, int64_t head) { return OwnerOf(head); });
+    const Status shared = ShareSums(transport, args, workspace, computed);
+    return shared.ok() ? computed : shared;
   }
 
  private:
@@ -157,6 +155,19 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     return Status::Ok();
   }
 
+  /// dsink and dslopes. Collective.
+  [[nodiscard]] Status ShareSums(Transport& transport, const AttentionGradArgs& args, std::byte* workspace,
+                                 const Status& computed) const {
+    if (!sums_.has_sums()) return Status::Ok();
+    if (!computed.ok()) {
+      sums_.Spoil(workspace);
+      rows_of_sums_.Spoil(workspace);
+    }
+    if (rows_stay()) return rows_of_sums_.AddAndShare(transport, args, sums_, workspace);
+    const auto owner = [&](int64_t head) { return OwnerOf(head); };
+    return sums_.Share(transport, args, workspace, owner, [&](int64_t /*b*/, int64_t head) { return OwnerOf(head); });
+  }
+
   [[nodiscard]] bool rows_stay() const { return plan_.strategy == SequenceShards::Strategy::kSequence; }
 
   [[nodiscard]] ops::GradChain::Travelling TravellingOf(size_t u, std::byte* workspace) const {
@@ -169,26 +180,32 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
       if (units_[u].chain() != nullptr) units_[u].chain()->ForgetSends(TravellingOf(u, workspace));
     }
   }
-  [[nodiscard]] Status FinishSends(size_t u, std::byte* workspace) const {
+  /// Of the unit's sums.
+  [[nodiscard]] ops::UnitProgress::Requests SendsOf(size_t u, std::byte* workspace) const {
+    return {TravellingOf(u, workspace).requests, units_[u].chain()->RequestCount()};
+  }
+  [[nodiscard]] Status FinishSends(Transport& transport, size_t u, std::byte* workspace) const {
     const ops::GradChain* chain = units_[u].chain();
-    return chain != nullptr ? chain->FinishSends(*session_.transport, TravellingOf(u, workspace)) : Status::Ok();
+    return chain != nullptr ? chain->FinishSends(transport, TravellingOf(u, workspace)) : Status::Ok();
   }
 
-  [[nodiscard]] Status RunChain(size_t u, ops::UnitProgress& progress, const AttentionGradArgs& args,
-                                std::byte* workspace, Status& computed) const {
+  [[nodiscard]] Status RunChain(Transport& transport, size_t u, ops::UnitProgress& progress,
+                                const AttentionGradArgs& args, std::byte* workspace, Status& computed) const {
     const GradUnit& unit = units_[u];
     unit.ClearUnseenKeys(args);
     if (u >= tiling::kUnitsInFlight) {
-      if (Status status = FinishSends(u - tiling::kUnitsInFlight, workspace); !status.ok()) return status;
+      if (Status status = FinishSends(transport, u - tiling::kUnitsInFlight, workspace); !status.ok()) return status;
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
+    // Others wait for them.
+    if (u > 0 && units_[u - 1].chain() != nullptr) progress.TestFirst(SendsOf(u - 1, workspace));
     std::byte* staged = runs_.Staged(workspace);
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
     if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
     const ops::GradRows rows = ops::RowsOf(chain.bound(), unit_args);
-    if (Status status = chain.Run(*this, *session_.transport, rows, unit.FinishedRows(staged),
-                                  TravellingOf(u, workspace), progress, workspace + engine_, computed);
+    if (Status status = chain.Run(*this, transport, rows, unit.FinishedRows(staged), TravellingOf(u, workspace),
+                                  progress, workspace + engine_, computed);
         !status.ok()) {
       return status;
     }
@@ -256,7 +273,6 @@ class RankedBackward final : public Plan::ImplFor<AttentionGradArgs> {
     return 0;  // an empty batch: all have sums of nothing
   }
 
-  ops::RankSession session_;
   ops::BoundGradRanks bound_;
   tiling::RankPlan plan_;
   std::deque<GradUnit> units_;

@@ -24,15 +24,12 @@ namespace {
 
 using ops::ForwardUnit;
 
-class RankedForward final : public Plan::ImplFor<AttentionArgs> {
+class RankedForward final : public ops::RankedImpl<AttentionArgs> {
  public:
   RankedForward(ops::RankSession session, ops::BoundRanks bound)
-      : ImplFor(*session.context),
-        session_(std::move(session)),
-        bound_(std::move(bound)),
-        plan_(tiling::MakeRankPlan(bound_.call)) {
+      : RankedImpl(std::move(session)), bound_(std::move(bound)), plan_(tiling::MakeRankPlan(bound_.call)) {
     no_graph_.range_begin = {0, 0};
-    for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, *session_.context);
+    for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, context());
     runs_.Book(results_travel(), workspace_);
     size_t engine = 0;
     for (const ForwardUnit& unit : units_) {
@@ -59,18 +56,16 @@ class RankedForward final : public Plan::ImplFor<AttentionArgs> {
       facts.flops_visited += of_unit.flops_visited;
     }
     const std::string ranks = tiling::DescribeRanks(bound_.call, plan_);
-    facts.problem = "rank " + std::to_string(bound_.rank) + " of " + ranks + session_.note +
+    facts.problem = "rank " + std::to_string(bound_.rank) + " of " + ranks + session().note +
                     tiling::DescribeRank(plan_, bound_.rank) + "the first unit of this rank:\n" + facts.problem;
     facts.tiles = nullptr;
+    facts.ranks = tiling::InfoOfRanks(plan_);
     return facts;
   }
 
-  [[nodiscard]] Status CannotRun(const Status& why) const override { return ops::TellRanks(session_, why); }
-
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
-    Transport& transport = *session_.transport;
     const Status checked = core::GuardedCall("the run of a plan", [&] { return CheckRunArgs(bound_.whole, args); });
-    if (Status status = ops::AgreeOnStatus(transport, checked); !status.ok()) return status;
+    if (Status status = ops::AgreeOnStatus(*session().transport, checked); !status.ok()) return status;
     for (const tiling::Interval& tail : bound_.tails) {
       ops::ForwardRows rows = ops::RowsOf(bound_.whole, args);
       rows.unused_rows = tail;
@@ -79,21 +74,24 @@ class RankedForward final : public Plan::ImplFor<AttentionArgs> {
     Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       const ForwardUnit& unit = units_[u];
-      if (unit.program() == nullptr || !computed.ok()) return Status::Ok();
-      const ops::ForwardRows rows =
-          ops::RowsOf(unit.program()->bound(), unit.UnitAddresses(args, runs_.Staged(workspace)));
-      computed = unit.program()->Run(*this, rows, workspace + engine_, nullptr, progress.idle() ? nullptr : &progress);
+      std::byte* const staged = runs_.Staged(workspace);
+      if (unit.program() != nullptr && computed.ok()) {
+        const ops::ForwardRows rows = ops::RowsOf(unit.program()->bound(), unit.UnitAddresses(args, staged));
+        computed =
+            unit.program()->Run(*this, rows, workspace + engine_, nullptr, progress.idle() ? nullptr : &progress);
+      }
+      if (!computed.ok()) ops::SpoilResults(staged, unit.staged_bytes());
       return Status::Ok();
     };
     const auto taken = [](size_t /*unit*/) {};
+    ops::CountedTransport transport(*session().transport);
     if (Status status = runs_.Run(transport, args, workspace, compute, taken); !status.ok()) return status;
-    return results_travel() ? ops::AgreeOnStatus(transport, computed) : computed;
+    return computed;
   }
 
  private:
   [[nodiscard]] bool results_travel() const { return plan_.strategy == SequenceShards::Strategy::kHeads; }
 
-  ops::RankSession session_;
   ops::BoundRanks bound_;
   tiling::RankPlan plan_;
   std::deque<ForwardUnit> units_;

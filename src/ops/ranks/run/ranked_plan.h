@@ -1,6 +1,7 @@
 #ifndef FA_OPS_RANKS_RUN_RANKED_PLAN_H_
 #define FA_OPS_RANKS_RUN_RANKED_PLAN_H_
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,14 +11,18 @@
 #include "core/context_impl.h"
 #include "core/kernels/described_kernels.h"
 #include "core/memory.h"
+#include "core/run/executor.h"
 #include "core/run/guarded_call.h"
 #include "core/task_graph.h"
 #include "fa/context.h"
 #include "fa/plan.h"
 #include "fa/transport.h"
+#include "fa/workspace.h"
+#include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "ops/ranks/call/agreement.h"
 #include "ops/ranks/call/score_rows.h"
+#include "ops/ranks/rows/counted_transport.h"
 #include "ops/ranks/rows/messenger.h"
 #include "tiling/plan_facts.h"
 #include "tiling/plan_limits.h"
@@ -38,6 +43,31 @@ struct RankSession {
 
 /// Instead of a run, which all other ranks begin.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
+
+/// Runs on the context's threads, or on the caller where no memory for them is found: when the ranks have agreed to
+/// run, none of them may fail any more for that.
+[[nodiscard]] Status RunAtLeastAlone(const Plan::Impl& plan, const core::TaskGraph& graph, core::TaskFunction run_task,
+                                     std::byte* state, core::ArrivalGates* gates);
+
+/// What the plans over ranks of all operators have in common.
+template <typename Args>
+class RankedImpl : public Plan::ImplFor<Args> {
+ public:
+  explicit RankedImpl(RankSession session) : Plan::ImplFor<Args>(*session.context), session_(std::move(session)) {}
+
+  [[nodiscard]] Status CannotRun(const Status& why) const final { return TellRanks(session_, why); }
+  void AfterError(Workspace& workspace) const noexcept final { KeepIfUnderWay(*session_.transport, workspace); }
+  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                core::ArrivalGates* gates = nullptr) const final {
+    return RunAtLeastAlone(*this, graph, run_task, state, gates);
+  }
+
+ protected:
+  [[nodiscard]] const RankSession& session() const { return session_; }
+
+ private:
+  RankSession session_;
+};
 
 /// What a plan tells of a rank that computes nothing. @param graph  without tasks
 [[nodiscard]] tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype,
@@ -89,6 +119,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
       }
       if (Status status = CheckWorkspace(impl->workspace().total_bytes()); !status.ok()) return status;
       // A rank that found no memory for its messages in a run would leave the others waiting.
+      ReserveKept(*transport);
       const MessagesUnderWay most = impl->UnderWay();
       return transport->Reserve(most.requests, static_cast<size_t>(most.bytes));
     });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "ops/ranks/rows/unit_messages.h"
@@ -63,6 +64,14 @@ void RowsOfSums::Keep(const GradChain& chain, std::byte* chain_workspace, int64_
       keep(slope, slope_);
     }
   }
+}
+
+void RowsOfSums::Spoil(std::byte* workspace) const {
+  if (bound_ == nullptr) return;
+  const int64_t floats = own_rows_ * bound_->forward.whole.problem.heads;
+  constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
+  if (has_sink_) std::fill_n(Kept(delta_, workspace), floats, kNothing);
+  if (has_slopes_) std::fill_n(Kept(slope_, workspace), floats, kNothing);
 }
 
 void RowsOfSums::AddRows(const Step& step, const AttentionGradArgs& args, const ParameterSums& sums,

@@ -24,6 +24,8 @@ class RowsOfSums {
   /// Keeps what a unit's tiles have left in its workspace.
   void Keep(const GradChain& chain, std::byte* chain_workspace, int64_t first_sequence, tiling::Interval heads_kv,
             std::byte* workspace) const;
+  /// Writes NaN where this rank has computed nothing.
+  void Spoil(std::byte* workspace) const;
   /// Writes dsink and dslopes on every rank. Collective.
   [[nodiscard]] Status AddAndShare(Transport& transport, const AttentionGradArgs& args, const ParameterSums& sums,
                                    std::byte* workspace) const;

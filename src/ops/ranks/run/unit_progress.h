@@ -11,7 +11,7 @@
 namespace fa::ops {
 
 /// Messages that are under way while the tiles of a unit run, none of which waits for them: what the unit itself has
-/// sent to others, the rows of the next one and the results of the one before. A transport moves large messages only
+/// sent to others, the rows of the next one, results and sums of the one before. A transport moves large messages only
 /// while it is called, whichever message the call is about, so one of them is tested at a time: the first that has not
 /// arrived or left.
 class UnitProgress final : public core::ArrivalGates {
@@ -20,7 +20,9 @@ class UnitProgress final : public core::ArrivalGates {
 
   /// @param under_way  in the order in which they are tested; what is found done becomes kNoRequest
   UnitProgress(Transport& transport, const std::array<Requests, 3>& under_way)
-      : transport_(transport), under_way_(under_way) {}
+      : transport_(transport), under_way_{Requests(), under_way[0], under_way[1], under_way[2]} {}
+  /// These are tested before the others. Before the first poll.
+  void TestFirst(Requests requests) { under_way_.front() = requests; }
 
   /// Nothing is under way, or the transport can only wait.
   [[nodiscard]] bool idle();
@@ -35,7 +37,7 @@ class UnitProgress final : public core::ArrivalGates {
   [[nodiscard]] Transport::Request* First();
 
   Transport& transport_;
-  std::array<Requests, 3> under_way_;
+  std::array<Requests, 4> under_way_;
   Status failed_;
 };
 

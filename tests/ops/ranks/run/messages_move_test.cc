@@ -1,8 +1,16 @@
 // A transport moves messages only while it is called: every rank that has one under way tests one between its tiles.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "fa/ranked_attention.h"
@@ -85,6 +93,78 @@ TEST_P(MessagesMove, OfABackwardWhoseRowsStay) {
 TEST_P(MessagesMove, OfABackwardByHeads) {
   RunBackward(Strategy::kHeads, all_);
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_GT(all_.tests(rank), 0) << rank;
+}
+
+/// Of two ranks, the first of which sends sums and receives none: whether it tests those of its first unit in its
+/// second one. Until then the other rank takes none.
+struct Leftover {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool unit_ended = false, tested = false;
+};
+
+class Watched final : public Transport {
+ public:
+  Watched(std::shared_ptr<Transport> transport, Leftover& leftover)
+      : transport_(std::move(transport)), leftover_(leftover) {}
+
+  [[nodiscard]] int rank() const override { return transport_->rank(); }
+  [[nodiscard]] int ranks() const override { return transport_->ranks(); }
+  Status Reserve(int64_t requests, size_t bytes) override { return transport_->Reserve(requests, bytes); }
+  Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override {
+    Status status = transport_->Send(to, tag, bytes, request);
+    if (tag >= kFirstTagOfSums) sums_.insert(*request);
+    return status;
+  }
+  Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) override {
+    std::unique_lock lock(leftover_.mutex);
+    if (rank() == 0 && tag == kTagOfFirstResults) leftover_.unit_ended = true;
+    if (rank() == 1 && tag >= kFirstTagOfSums) {
+      leftover_.changed.wait_for(lock, std::chrono::seconds(60), [&] { return leftover_.tested; });
+    }
+    lock.unlock();
+    return transport_->Receive(from, tag, bytes, request);
+  }
+  Status Wait(Request request) override { return transport_->Wait(request); }
+  Status Test(Request request, bool* done) override {
+    if (rank() == 0 && sums_.contains(request)) {
+      const std::lock_guard lock(leftover_.mutex);
+      leftover_.tested |= leftover_.unit_ended;
+      leftover_.changed.notify_all();
+    }
+    return transport_->Test(request, done);
+  }
+  [[nodiscard]] bool CanTest() const override { return true; }
+  Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    return transport_->AllGather(mine, all);
+  }
+
+ private:
+  // Of two units in flight: tags of what each brings and of what it sends back; one of sums of parameters.
+  static constexpr int kTagOfFirstResults = 2, kFirstTagOfSums = 5;
+
+  std::shared_ptr<Transport> transport_;
+  Leftover& leftover_;
+  std::set<Request> sums_;
+};
+
+TEST(SumsOfTheUnitBefore, MoveInTheFirstBlockOfTheNext) {
+  const HangAlarm alarm(kSecondsToDeadlock);
+  const BackwardCase c = CausalCase();
+  const BackwardProblem problem(c);
+  SequenceShards shards = ShardsOf(c, Cut::kContiguous, Strategy::kSequence);
+  shards.heads_in_flight = c.forward.heads / 2;
+  Leftover leftover;
+  Context* const context = ContextOf(DetectIsa(), 1);
+  ThreadRanks(2).Run([&](const std::shared_ptr<Transport>& transport) {
+    const std::vector<int64_t> rows = RowsOfRank(shards, shards.sq, transport->rank(), 2);
+    RankTensors tensors(rows, rows);
+    const AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+    const auto watched = std::make_shared<Watched>(transport, leftover);
+    const Status status = FlashAttentionGrad(args, problem.options(), shards, watched, context);
+    EXPECT_TRUE(status.ok()) << status.message();
+  });
+  EXPECT_TRUE(leftover.tested);
 }
 
 INSTANTIATE_TEST_SUITE_P(Units, MessagesMove, testing::Combine(testing::Values(1, 4), testing::Values(1, 3)));

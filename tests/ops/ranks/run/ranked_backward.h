@@ -107,6 +107,7 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
     if (!status.ok()) return;
     tensors.Return();
     run.plans[rank] = plan->Describe();
+    EXPECT_TRUE(MovedBytesOfThePlan(*plan, *transport)) << run.plans[rank];
   });
   return run;
 }

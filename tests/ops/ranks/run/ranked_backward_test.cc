@@ -178,6 +178,7 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
     c.forward.pse = pse;
     if (pse == PseForm::kRow) c.forward.pse_type = reference::PseType::kAddThenScale;
     const BackwardProblem problem(c);
+    const int64_t gathered = 2 * c.forward.heads * 4;  // dsink, from both others and to them
     for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
       for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
         ThreadRanks all(3);
@@ -185,8 +186,8 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
         for (int rank = 0; rank < 3; ++rank) {
           ASSERT_TRUE(run.statuses[static_cast<size_t>(rank)].ok());
           EXPECT_THAT(run.plans[static_cast<size_t>(rank)],
-                      HasSubstr("this rank: " + std::to_string(all.sent_bytes(rank)) + " bytes sent, " +
-                                std::to_string(all.received_bytes(rank)) + " bytes received"));
+                      HasSubstr("this rank: " + std::to_string(all.sent_bytes(rank) + gathered) + " bytes sent, " +
+                                std::to_string(all.received_bytes(rank) + gathered) + " bytes received"));
         }
       }
     }
@@ -283,6 +284,26 @@ TEST_P(RankedBackward, PlansRunManyTimesWithAnyNumberOfThreads) {
     EXPECT_DOUBLE_EQ(infos[0].flops + infos[1].flops, of_one_process->info().flops);
     EXPECT_DOUBLE_EQ(infos[0].flops_full + infos[1].flops_full, of_one_process->info().flops_full);
     for (const PlanInfo& info : infos) EXPECT_GE(info.flops_visited, info.flops);
+  }
+}
+
+TEST_P(RankedBackward, RanksOfDifferentInstructionSetsUseTheLowest) {
+  const BackwardCase c = LongCase(DType::kBF16, 3);
+  const BackwardProblem problem(c);
+  const BackwardOutputs want = OutputsOf(problem, ContextOf(LowestOf(DetectIsa(), GetParam()), 1));
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    const SequenceShards shards = ShardsOf(c, Cut::kZigzag, strategy);
+    problem.ForgetOutputs();
+    ThreadRanks(3).Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 3), RowsOfRank(shards, shards.sk, rank, 3));
+      const AttentionGradArgs args = PartOf(problem.args(), c.forward.layout, tensors);
+      Context* const context = ContextOf(rank == 1 ? GetParam() : DetectIsa(), 1);
+      const Status status = FlashAttentionGrad(args, problem.options(), shards, transport, context);
+      ASSERT_TRUE(status.ok()) << status.message();
+      tensors.Return();
+    });
+    EXPECT_TRUE(SameBits(want, problem.Outputs()));
   }
 }
 

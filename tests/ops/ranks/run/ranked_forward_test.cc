@@ -40,8 +40,11 @@ std::vector<Status> RunRanks(const ForwardProblem& problem, const SequenceShards
     RankTensors tensors(RowsOfRank(shards, shards.sq, rank, ranks), RowsOfRank(shards, shards.sk, rank, ranks));
     const AttentionArgs args = PartOf(whole, problem.forward_case().layout, tensors);
     Status& status = statuses[static_cast<size_t>(rank)];
-    status = FlashAttention(args, problem.options(), shards, transport, ContextOf(isa, threads));
-    if (status.ok()) tensors.Return();
+    const auto plan = PlanFlashAttention(args, problem.options(), shards, transport, ContextOf(isa, threads));
+    status = plan.ok() ? plan->Run(args) : plan.status();
+    if (!status.ok()) return;
+    tensors.Return();
+    EXPECT_TRUE(MovedBytesOfThePlan(*plan, *transport)) << plan->Describe();
   });
   return statuses;
 }
@@ -553,6 +556,8 @@ TEST_P(RankedForward, PlansRunManyTimesAndSayWhatTheyDo) {
   shards.heads_in_flight = 2;
   ThreadRanks all(2);
   std::vector<std::string> texts(2);
+  std::vector<PlanInfo> infos(2);
+  std::vector<Traffic> traffic(2);
   all.Run([&](const std::shared_ptr<Transport>& transport) {
     const int rank = transport->rank();
     RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 2), RowsOfRank(shards, shards.sk, rank, 2));
@@ -566,11 +571,57 @@ TEST_P(RankedForward, PlansRunManyTimesAndSayWhatTheyDo) {
     }
     tensors.Return();
     texts[static_cast<size_t>(rank)] = plan->Describe();
-    EXPECT_GT(plan->info().flops, 0);
+    infos[static_cast<size_t>(rank)] = plan->info();
+    traffic[static_cast<size_t>(rank)] = transport->traffic();
   });
   EXPECT_TRUE(SameBits(want, over_ranks.Outputs()));
   EXPECT_THAT(texts[1], HasSubstr("rank 1 of ranks: 2"));
   EXPECT_THAT(texts[1], HasSubstr("bits: as one process (row unit 128)"));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_GT(infos[rank].flops, 0);
+    ASSERT_TRUE(infos[rank].ranks.has_value());
+    const RanksInfo& ranks = *infos[rank].ranks;
+    // What info() says of all ranks, Describe() says in words.
+    EXPECT_THAT(texts[rank], HasSubstr("strategy " + ranks.strategy + ", " + std::to_string(ranks.units) +
+                                       " units of up to " + std::to_string(ranks.heads_in_flight) + " kv heads"));
+    EXPECT_THAT(texts[rank], HasSubstr("this rank: " + std::to_string(ranks.sent_bytes[rank]) + " bytes sent, " +
+                                       std::to_string(ranks.received_bytes[rank]) + " bytes received, " +
+                                       std::to_string(ranks.staged_bytes[rank]) + " bytes staged"));
+    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);  // all of a rank's
+    EXPECT_TRUE(ranks.as_one_process);
+    EXPECT_GT(ranks.seconds, 0);
+    EXPECT_GT(ranks.efficiency, 0);
+    EXPECT_LE(ranks.efficiency, 1);
+    EXPECT_GE(ranks.hidden, 0);
+    EXPECT_LE(ranks.hidden, 1);
+    EXPECT_GT(traffic[rank].sent_bytes, 0);
+    EXPECT_EQ(traffic[rank].sent_bytes, 3 * ranks.sent_bytes[rank]);
+    EXPECT_EQ(traffic[rank].received_bytes, 3 * ranks.received_bytes[rank]);
+  }
+}
+
+TEST_P(RankedForward, RanksOfDifferentInstructionSetsUseTheLowest) {
+  const ForwardCase c = LongCase(DType::kBF16, 3);
+  const ForwardProblem one(c), over_ranks(c);
+  const Isa lowest = LowestOf(DetectIsa(), GetParam());
+  const ForwardOutputs want = OutputsOf(one, ContextOf(lowest, 1));
+  for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+    const SequenceShards shards = ShardsOf(c, Cut::kZigzag, strategy);
+    over_ranks.ForgetOutputs();
+    ThreadRanks(3).Run([&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      RankTensors tensors(RowsOfRank(shards, shards.sq, rank, 3), RowsOfRank(shards, shards.sk, rank, 3));
+      const AttentionArgs args = PartOf(over_ranks.args(), c.layout, tensors);
+      Context* const context = ContextOf(rank == 1 ? GetParam() : DetectIsa(), 1);
+      const auto plan = PlanFlashAttention(args, over_ranks.options(), shards, transport, context);
+      const Status status = plan.ok() ? plan->Run(args) : plan.status();
+      ASSERT_TRUE(status.ok()) << status.message();
+      tensors.Return();
+      const std::string says = "instruction set: " + std::string(Name(lowest)) + ", the lowest of all ranks";
+      EXPECT_EQ(plan->Describe().find(says) != std::string::npos, DetectIsa() != GetParam()) << plan->Describe();
+    });
+    EXPECT_TRUE(SameBits(want, over_ranks.Outputs()));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, RankedForward, testing::ValuesIn(IsaLevels()),

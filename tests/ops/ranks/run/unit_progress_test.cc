@@ -67,6 +67,19 @@ TEST(UnitProgress, TestsOneMessageAtATimeInTheirOrder) {
   for (const auto* requests : {&sent, &comes, &goes}) EXPECT_THAT(*requests, testing::Each(kNoRequest));
 }
 
+TEST(UnitProgress, TestsFirstWhatItIsTold) {
+  TestedTransport transport;
+  std::vector<Request> sums = {kNoRequest, 9, kNoRequest}, sent = {4};
+  UnitProgress progress(transport, {sent, Requests(), Requests()});
+  progress.TestFirst(sums);
+  NoGates gates;
+  EXPECT_FALSE(progress.idle());
+  EXPECT_TRUE(progress.Poll(gates).ok());
+  EXPECT_THAT(transport.tested, ElementsAre(9, 4));
+  EXPECT_THAT(sums, testing::Each(kNoRequest));
+  EXPECT_TRUE(progress.idle());
+}
+
 TEST(UnitProgress, IsIdleWithoutMessagesAndWhereATestWaits) {
   NoGates gates;
   TestedTransport transport, waits(/*can_test=*/false);
