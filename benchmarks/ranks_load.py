@@ -79,7 +79,8 @@ def parse_options(words):
     parser.add_argument("--seconds", type=float, default=3, help="of calls per side and round")
     parser.add_argument("--foreign", type=float, default=0.1, help="share of a CPU that other programs may take")
     parser.add_argument("--tries", type=int, default=10, help="rounds that may be thrown away per case")
-    parser.add_argument("--mpirun", default="mpirun --allow-run-as-root --oversubscribe")
+    parser.add_argument("--mpirun", default="mpirun --allow-run-as-root --oversubscribe --bind-to none",
+                        help="Open MPI binds each of one or two processes to a core, whatever their threads")
     parser.add_argument("--json", metavar="FILE", help="write all rounds there")
     return parser.parse_args(words)
 
