@@ -78,14 +78,11 @@ bool Attends(nb::handle query, nb::handle key, nb::handle value, const Attention
   return Read(query, key, value, none, none, none, options, grouped).has_value();
 }
 
-/// The output, [B, N, S, Dv] or [B, S, N, Dv], in memory [B, S, N, Dv]; with statistics (output, softmax_max,
-/// softmax_sum).
-nb::object Attend(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
-                  nb::handle sink, const AttentionOptions& options, bool grouped, bool statistics, Context* context) {
-  const auto in = Read(query, key, value, dense_mask, pse, sink, options, grouped);
-  if (!in) return nb::none();
-  const Sizes& sizes = in->sizes;
-  auto args = ArgsOf<AttentionArgs>(*in);
+/// The output, [B, N, S, Dv] or [B, S, N, Dv], in memory [B, S, N, Dv] and of the type of `query`; with statistics
+/// (output, softmax_max, softmax_sum).
+nb::object Run(nb::handle query, const Inputs& in, const AttentionOptions& options, bool statistics, Context* context) {
+  const Sizes& sizes = in.sizes;
+  auto args = ArgsOf<AttentionArgs>(in);
   const nb::object out = NewTensor(query, sizes.shape(options.layout), sizes.strides_by_row(options.layout));
   nb::object softmax_max, softmax_sum;
   if (statistics) {
@@ -95,11 +92,50 @@ nb::object Attend(nb::handle query, nb::handle key, nb::handle value, nb::handle
   args.out = Output(out);
   args.softmax_max = Output(softmax_max);
   args.softmax_sum = Output(softmax_sum);
-  auto signature = SignatureOf(*in, options, context);
+  auto signature = SignatureOf(in, options, context);
   if (signature) signature->Add(int64_t{statistics});
   RunPlanned<PlanFlashAttention>(signature, args, options, context);
   if (!statistics) return out;
   return nb::make_tuple(out, softmax_max, softmax_sum);
+}
+
+nb::object Attend(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
+                  nb::handle sink, const AttentionOptions& options, bool grouped, bool statistics, Context* context) {
+  const auto in = Read(query, key, value, dense_mask, pse, sink, options, grouped);
+  return in ? Run(query, *in, options, statistics, context) : nb::none();
+}
+
+/// A mask that broadcasts to [B, N, rows, keys] as a view of that shape, a bias that is alike for all batches of
+/// [1, N, rows, keys]; nothing if it does not, or has no rows of all keys.
+std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
+  const int rank = mask.shape.rank();
+  if (rank < 1 || rank > 4) return {};
+  const bool alike = mask.dtype != DType::kBool && (rank < 4 || mask.shape[0] == 1);
+  const Dims shape{alike ? 1 : in.sizes.batch, in.sizes.heads, in.sizes.rows, in.k.shape[2]};
+  TensorView view{mask.data, mask.dtype, shape, {0, 0, 0, 1}};
+  for (int own = rank - 1, at = 3; own >= 0; --own, --at) {
+    if (mask.shape[own] == shape[at]) {
+      view.stride[at] = mask.stride[own];
+    } else if (at == 3 || mask.shape[own] != 1) {
+      return {};
+    }
+  }
+  return view;
+}
+
+/// As Attend in layout BNSD with a mask of at most four dimensions, which broadcast: bool, true where a key is not
+/// looked at, or a bias.
+nb::object AttendMasked(nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
+                        const AttentionOptions& options, bool grouped, Context* context) {
+  const nb::object none = nb::none();
+  auto in = Read(query, key, value, none, none, none, options, grouped);
+  Views views;
+  const TensorView own = views(mask);
+  if (!in || !views.readable() || options.layout != Layout::kBNSD) return nb::none();
+  const auto view = Spread(own, *in);
+  if (!view) return nb::none();
+  (own.dtype == DType::kBool ? in->dense_mask : in->pse) = *view;
+  return Run(query, *in, options, /*statistics=*/false, context);
 }
 
 /// Uninitialised, in the order of dimensions that `view` has in memory, without gaps; the innermost stays where it is.
@@ -149,6 +185,8 @@ nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb
 void BindTensorAttention(nb::module_& module) {
   module.def("attend", &Attend, "query"_a.none(), "key"_a.none(), "value"_a.none(), "dense_mask"_a.none(),
              "pse"_a.none(), "sink"_a.none(), "options"_a, "grouped"_a, "statistics"_a, "context"_a.none());
+  module.def("attend_masked", &AttendMasked, "query"_a, "key"_a, "value"_a, "mask"_a, "options"_a, "grouped"_a,
+             "context"_a.none());
   module.def("attends", &Attends, "query"_a.none(), "key"_a.none(), "value"_a.none(), "options"_a, "grouped"_a);
   module.def("attend_backward", &AttendBackward, "query"_a, "key"_a, "value"_a, "dense_mask"_a.none(), "pse"_a.none(),
              "out"_a, "softmax_max"_a, "softmax_sum"_a, "d_out"_a, "options"_a, "context"_a.none());

@@ -40,5 +40,6 @@ def forward_calls(monkeypatch):
         return call
 
     monkeypatch.setattr(_fa, "forward", counted(_fa.forward, lambda _: True))
-    monkeypatch.setattr(_fa, "attend", counted(_fa.attend, lambda result: result is not None))
+    for name in ("attend", "attend_masked"):
+        monkeypatch.setattr(_fa, name, counted(getattr(_fa, name), lambda result: result is not None))
     return made

@@ -369,6 +369,18 @@ def attend(
 ) -> Any:
     """The output; with statistics (output, softmax_max, softmax_sum)."""
 
+def attend_masked(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    options: AttentionOptions,
+    grouped: bool,
+    context: Context | None,
+) -> Any:
+    """The output, in layout BNSD. mask: of at most four dimensions, which broadcast to [B, N, S, Skv], the last as it is:
+    bool, True = do not look at the key; or a bias."""
+
 def attend_backward(
     query: Any,
     key: Any,

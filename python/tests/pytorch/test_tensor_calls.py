@@ -95,17 +95,54 @@ def test_masks_stay_broadcast(shape, monkeypatch):
     q, k, v = qkv()
     mask = torch.rand(shape) < 0.7
     want = scaled_dot_product_attention(q, k, v, mask.expand(B, N, L, S).contiguous())
-    sizes, attend = [], _fa.attend
+    sizes = []
 
-    def noted(*arguments):
-        sizes.append(arguments[3].untyped_storage().nbytes())
-        return attend(*arguments)
+    def noting(function):
+        def noted(*arguments):
+            result = function(*arguments)
+            if result is not None:
+                sizes.append(arguments[3].untyped_storage().nbytes())
+            return result
 
-    monkeypatch.setattr(_fa, "attend", noted)
+        return noted
+
+    for name in ("attend", "attend_masked"):
+        monkeypatch.setattr(_fa, name, noting(getattr(_fa, name)))
     for given in (mask, mask.expand(B, N, L, S)):
         assert torch.equal(scaled_dot_product_attention(q, k, v, given), want)
     columns = S if shape[-1] == 1 else 1  # the innermost dimension is written out
     assert sizes == [mask.numel() * columns] * 2
+
+
+@pytest.mark.parametrize("shape", [(S,), (L, S), (1, S), (B, 1, 1, S), (1, N, L, S), (B, N, 1, S), (B, N, L, S)])
+@pytest.mark.parametrize("kind", ["bool", "bias", "bias of the type"])
+def test_masks_of_inference_take_one_step(shape, kind, monkeypatch):
+    q, k, v = qkv(dtype=torch.bfloat16, heads_kv=2)
+    mask = torch.rand(shape) < 0.7 if kind == "bool" else torch.randn(shape)
+    mask = mask.bfloat16() if kind == "bias of the type" else mask
+    with monkeypatch.context() as patch:
+        patch.setattr(_fa, "attend_masked", lambda *_: None)
+        want = scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    spy = Spy(monkeypatch, "attend_masked")
+    assert torch.equal(scaled_dot_product_attention(q, k, v, mask, enable_gqa=True), want)
+    assert [read[:3] for read in spy.read] == [[t.data_ptr() for t in (q, k, v)]]
+    assert kind == "bool" or spy.read[0][3] == mask.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.ones(L, S - 1, dtype=torch.bool), torch.ones(3, 1, L, S), torch.ones(L, S, dtype=torch.uint8)]
+)
+def test_the_step_refuses_masks_as_the_general_way_does(wrong, monkeypatch):
+    q, k, v = qkv()
+    with monkeypatch.context() as patch:
+        patch.setattr(_fa, "attend_masked", lambda *_: None)
+        with pytest.raises(ValueError, match="attn_mask") as general:
+            scaled_dot_product_attention(q, k, v, wrong)
+    with pytest.raises(ValueError, match="attn_mask") as own:
+        scaled_dot_product_attention(q, k, v, wrong)
+    assert str(own.value) == str(general.value)
+    with pytest.raises(ValueError, match="attn_mask: given together with is_causal"):
+        scaled_dot_product_attention(q, k, v, torch.ones(L, S), is_causal=True)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -154,12 +191,13 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
         out = scaled_dot_product_attention(*leaves, is_causal=True)
         yield from (out, *torch.autograd.grad(out, leaves, d_out))
         q, k, v = inputs
+        yield scaled_dot_product_attention(q, k, v, torch.arange(S) < 3)
         yield flash_attn_func(*(t.transpose(1, 2) for t in inputs), causal=True)
         yield from decode_attention(q[:, :, :1], k, v, return_lse=True, lengths_kv=[S, 2])
         yield decode_attention(q[:, :, :1], pages, pages, block_table=table, lengths_kv=[9, 12])
 
     want = list(results())
-    for name in ("attend", "attend_backward", "attend_cache"):
+    for name in ("attend", "attend_masked", "attend_backward", "attend_cache"):
         monkeypatch.setattr(_fa, name, lambda *_: None)
     monkeypatch.setattr(_fa, "attends", lambda *_: False)
     monkeypatch.setattr(_torch_direct, "_READ_IN_PLACE", False)
@@ -177,6 +215,10 @@ def test_kept_plans_are_of_their_calls():
         for i in range(1, S + 1)
         for scale in (None, 0.25, 0.5)
         for causal in (False, True)
+    ]
+    masks = [torch.rand(shape) < 0.7 for shape in ((S, S), (1, S), (S,), (B, 1, 1, S), (B, N, S, S))]
+    calls += [
+        lambda mask=mask: scaled_dot_product_attention(q, k, v, mask) for mask in (*masks, *(m.float() for m in masks))
     ]
     calls += [
         lambda left=left, softcap=softcap: flash_attn_func(q, k, v, window_size=(left, 0), softcap=softcap)

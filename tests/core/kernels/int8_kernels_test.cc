@@ -167,6 +167,21 @@ TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   EXPECT_EQ(sum_of(kernels()), sum_of(other));
 }
 
+// So nothing is compared with the limit where quant does not pass it.
+TEST_P(Int8KernelsTest, NoProbabilityPassesOne) {
+  const int64_t width = kernels().width;
+  for (int step = 0; step < 4000; ++step) {
+    std::vector<float> s(static_cast<size_t>(4 * width)), max(static_cast<size_t>(width), 0), sum(max);
+    // Around 0 and around -1/2, where the polynomial takes the other side.
+    for (int64_t lane = 0; lane < width; ++lane) {
+      const auto distance = static_cast<float>(step * width + lane) * 0x1p-24f;
+      s[static_cast<size_t>(lane)] = step % 2 == 0 ? -distance : -0.5f - distance;
+    }
+    kernels().softmax(s.data(), 1, 1, 127, 127, max.data(), sum.data());
+    for (int64_t lane = 0; lane < width; ++lane) ASSERT_LE(sum[static_cast<size_t>(lane)], step % 2 == 0 ? 1 : 0.7072f);
+  }
+}
+
 TEST_P(Int8KernelsTest, QuantizeRoundsToEvenAndSaturates) {
   const float x[] = {0.5f, 1.5f, -0.5f, -2.5f, 1e9f, -1e9f, std::numeric_limits<float>::quiet_NaN(), 63.5f, 3, 4, 5};
   const float scale = 1, offset = 0;

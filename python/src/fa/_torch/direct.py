@@ -69,12 +69,20 @@ def recorded(*tensors: Any) -> bool:
 
 
 def attend_plainly(
-    query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None, enable_gqa: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
 ) -> Tensor | None:
-    """scaled_dot_product_attention of nothing but tensors [B, N, S, E] with the same B, where nothing looks on. None
-    for other arguments, wrong ones among them, and where PyTorch converts them."""
+    """scaled_dot_product_attention of nothing but tensors [B, N, S, E] with the same B and a mask, where nothing looks on.
+    None for other arguments, wrong ones among them, and where PyTorch converts them."""
     if type(is_causal) is not bool or type(enable_gqa) is not bool or torch.is_autocast_enabled("cpu"):
         return None
+    if attn_mask is not None:
+        return None if is_causal else _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa)
     rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
     options = _options(False, rule, scale)
     if recorded(query, key, value):
@@ -85,6 +93,20 @@ def attend_plainly(
     try:
         return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context)
     except ValueError:  # which says it in the library's words
+        return None
+
+
+def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
+    """Inference. (Autograd is to see how a mask with a gradient broadcasts.) None for what is expanded: its inverse is
+    made of what is in memory."""
+    if type(attn_mask) not in _PLAIN or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
+        return None
+    biased = attn_mask.dtype is not torch.bool
+    mask = attn_mask if biased else ~attn_mask
+    options, context = _options(biased, EVERY_KEY, scale), _context.chosen_context(None)
+    try:
+        return _fa.attend_masked(query, key, value, mask, options, enable_gqa, context)
+    except ValueError:
         return None
 
 

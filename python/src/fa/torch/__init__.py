@@ -57,8 +57,8 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: an argument is wrong. TypeError: one is no tensor.
     """
-    if attn_mask is None and dropout_p == 0.0 and unwatched():
-        out = attend_plainly(query, key, value, is_causal, scale, enable_gqa)
+    if dropout_p == 0.0 and unwatched():
+        out = attend_plainly(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:
             return out
     as_rule = isinstance(attn_mask, CausalBias)
