@@ -7,11 +7,11 @@ set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 
 # fa_register_gtest(target cost [label ...])
 # The cases of a GoogleTest binary are tests, unless FA_TEST_SUBSET names a label that is not there. Label asan or tsan:
-# also run under that sanitizer. A binary with label asan is one test of ctest, and so is every binary under an emulator:
-# a process per case would start libfa and compute the references of its operators again for each level. The binary's
-# report tells the cases. Under ThreadSanitizer each case is a test: in one process oneTBB's threads would live on from
+# also run under that sanitizer. A binary with label asan or together is one test of ctest, and so is every binary under an
+# emulator: a process per case would start libfa and compute the references of its operators again for each level. The
+# binary's report tells the cases. Under ThreadSanitizer each case is a test: in one process oneTBB's threads would live on from
 # one case to the next, and their synchronisation, which ThreadSanitizer does not see, would look like races. Tests without
-# label asan may want a process of their own. ctest starts the tests of the highest cost first: seconds, or nothing.
+# either label may want a process of their own. ctest starts the tests of the highest cost first: seconds, or nothing.
 function(fa_register_gtest target cost)
   if(FA_TEST_SUBSET AND NOT FA_TEST_SUBSET IN_LIST ARGN)
     return()
@@ -32,7 +32,7 @@ function(fa_register_gtest target cost)
   fa_wrap_emulated(${target})
   if(CMAKE_CROSSCOMPILING_EMULATOR
      OR "address" IN_LIST FA_SANITIZE
-     OR ("asan" IN_LIST ARGN AND NOT "thread" IN_LIST FA_SANITIZE))
+     OR (("asan" IN_LIST ARGN OR "together" IN_LIST ARGN) AND NOT "thread" IN_LIST FA_SANITIZE))
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${FA_TEST_REPORTS}/${target}.xml)
     set_tests_properties(${target} PROPERTIES ${properties} TIMEOUT 1800)
   else()

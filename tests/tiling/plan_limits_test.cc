@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
 
 template <typename Make>
-std::string RefusalOf(const Make& make) {
+std::string RefusalBy(const Make& make) {
   const HangAlarm alarm;
   try {
     static_cast<void>(make());
@@ -34,11 +34,11 @@ std::string RefusalOf(const Make& make) {
 }
 
 std::string RefusedBackward(const Sizes& sizes, const Machine& machine) {
-  return RefusalOf([&] { return MakeBackwardPlan(MakeProblem(sizes), machine); });
+  return RefusalBy([&] { return MakeBackwardPlan(MakeProblem(sizes), machine); });
 }
 
 std::string RefusedForward(const Sizes& sizes, const Machine& machine) {
-  return RefusalOf([&] { return MakeForwardPlan(MakeProblem(sizes), machine); });
+  return RefusalBy([&] { return MakeForwardPlan(MakeProblem(sizes), machine); });
 }
 
 // As CountPairTiles is defined: column by column.

@@ -185,4 +185,16 @@ double ForwardCall::Value(const npy::Array& array, int64_t at) const {
   return format_ == Format::kF32 ? array.as<float>()[index] : reference::Decode16(format_, array.as<uint16_t>()[index]);
 }
 
+reference::Problem SmallProblem() {
+  return {.heads = 4, .heads_kv = 2, .d = 24, .dv = 16, .lengths = {.sq = {19, 19}, .sk = {33, 33}}};
+}
+
+std::vector<float> RandomFloats(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
 }  // namespace fa::test

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -68,6 +70,12 @@ template <typename T>
   for (size_t i = 0; i < numbers.size(); ++i) array.as<T>()[i] = numbers[i];
   return array;
 }
+
+/// A problem that is small in every size.
+[[nodiscard]] reference::Problem SmallProblem();
+
+/// Drawn from the normal distribution.
+[[nodiscard]] std::vector<float> RandomFloats(size_t count, uint64_t seed);
 
 }  // namespace fa::test
 

@@ -8,9 +8,9 @@
 namespace fa::test {
 namespace {
 
-class ForwardCall : public PlannedCall<ForwardProblem, ForwardCase> {
+class DenseForwardCall : public PlannedCall<ForwardProblem, ForwardCase> {
  public:
-  explicit ForwardCall(const ForwardCase& c) : PlannedCall(c, PlanFlashAttention, FlashAttention) {}
+  explicit DenseForwardCall(const ForwardCase& c) : PlannedCall(c, PlanFlashAttention, FlashAttention) {}
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (!want_) want_ = reference::Forward(problem_.values());
     return test::MatchesReference(problem_, *want_);
@@ -20,9 +20,9 @@ class ForwardCall : public PlannedCall<ForwardProblem, ForwardCase> {
   std::optional<reference::ForwardResult> want_;
 };
 
-class BackwardCall : public PlannedCall<BackwardProblem, BackwardCase> {
+class DenseBackwardCall : public PlannedCall<BackwardProblem, BackwardCase> {
  public:
-  explicit BackwardCall(const BackwardCase& c) : PlannedCall(c, PlanFlashAttentionGrad, FlashAttentionGrad) {}
+  explicit DenseBackwardCall(const BackwardCase& c) : PlannedCall(c, PlanFlashAttentionGrad, FlashAttentionGrad) {}
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (!expected_) expected_ = ExpectGradients(case_, problem_.values());
     return test::MatchesReference(problem_.Outputs(), *expected_);
@@ -35,11 +35,11 @@ class BackwardCall : public PlannedCall<BackwardProblem, BackwardCase> {
 }  // namespace
 
 std::unique_ptr<FuzzCall> RandomForwardCall(uint64_t seed) {
-  return std::make_unique<ForwardCall>(RandomForwardCase(seed));
+  return std::make_unique<DenseForwardCall>(RandomForwardCase(seed));
 }
 
 std::unique_ptr<FuzzCall> RandomBackwardCall(uint64_t seed) {
-  return std::make_unique<BackwardCall>(RandomBackwardCase(seed));
+  return std::make_unique<DenseBackwardCall>(RandomBackwardCase(seed));
 }
 
 }  // namespace fa::test

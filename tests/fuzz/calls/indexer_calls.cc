@@ -10,17 +10,17 @@
 namespace fa::test {
 namespace {
 
-class ForwardCall : public PlannedCall<IndexerCall, IndexerCase> {
+class IndexerForwardCall : public PlannedCall<IndexerCall, IndexerCase> {
  public:
-  explicit ForwardCall(const IndexerCase& c) : PlannedCall(c, PlanLightningIndexer, LightningIndexer) {}
+  explicit IndexerForwardCall(const IndexerCase& c) : PlannedCall(c, PlanLightningIndexer, LightningIndexer) {}
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     return IsSelection(problem_, problem_.Outputs());
   }
 };
 
-class BackwardCall : public PlannedCall<IndexerGradCall, IndexerCase> {
+class IndexerBackwardCall : public PlannedCall<IndexerGradCall, IndexerCase> {
  public:
-  explicit BackwardCall(const IndexerCase& c) : PlannedCall(c, PlanLightningIndexerGrad, LightningIndexerGrad) {}
+  explicit IndexerBackwardCall(const IndexerCase& c) : PlannedCall(c, PlanLightningIndexerGrad, LightningIndexerGrad) {}
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (expected_.empty()) expected_ = ExpectBackward(problem_);
     return MatchesExpected(problem_.Outputs(), expected_);
@@ -82,11 +82,11 @@ class LossFuzzCall : public PlannedCall<Problem, LossCase> {
 }  // namespace
 
 std::unique_ptr<FuzzCall> RandomIndexerCall(uint64_t seed) {
-  return std::make_unique<ForwardCall>(RandomIndexerCase(seed, true));
+  return std::make_unique<IndexerForwardCall>(RandomIndexerCase(seed, true));
 }
 
 std::unique_ptr<FuzzCall> RandomIndexerGradCall(uint64_t seed) {
-  return std::make_unique<BackwardCall>(RandomIndexerCase(seed, false));
+  return std::make_unique<IndexerBackwardCall>(RandomIndexerCase(seed, false));
 }
 
 std::unique_ptr<FuzzCall> RandomIndexerLseCall(uint64_t seed) {

@@ -6,9 +6,9 @@
 namespace fa::test {
 namespace {
 
-class ForwardCall : public PlannedCall<SparseCall, SparseCase> {
+class SparseForwardCall : public PlannedCall<SparseCall, SparseCase> {
  public:
-  explicit ForwardCall(const SparseCase& c) : PlannedCall(c, PlanSparseFlashAttention, SparseFlashAttention) {}
+  explicit SparseForwardCall(const SparseCase& c) : PlannedCall(c, PlanSparseFlashAttention, SparseFlashAttention) {}
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (expected_.empty()) expected_ = ExpectForward(problem_);
     return MatchesExpected(problem_.Outputs(), expected_);
@@ -18,9 +18,10 @@ class ForwardCall : public PlannedCall<SparseCall, SparseCase> {
   std::vector<ExpectedOutput> expected_;
 };
 
-class BackwardCall : public PlannedCall<SparseGradCall, SparseCase> {
+class SparseBackwardCall : public PlannedCall<SparseGradCall, SparseCase> {
  public:
-  explicit BackwardCall(const SparseCase& c) : PlannedCall(c, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad) {}
+  explicit SparseBackwardCall(const SparseCase& c)
+      : PlannedCall(c, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad) {}
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (expected_.empty()) expected_ = ExpectBackward(problem_);
     return MatchesExpected(problem_.Outputs(), expected_);
@@ -33,13 +34,13 @@ class BackwardCall : public PlannedCall<SparseGradCall, SparseCase> {
 }  // namespace
 
 std::unique_ptr<FuzzCall> RandomSparseForwardCall(uint64_t seed) {
-  return std::make_unique<ForwardCall>(RandomSparseCase(seed));
+  return std::make_unique<SparseForwardCall>(RandomSparseCase(seed));
 }
 
 std::unique_ptr<FuzzCall> RandomSparseBackwardCall(uint64_t seed) {
   SparseCase c = RandomSparseCase(seed);
   c.tokens.page_rows = 0;
-  return std::make_unique<BackwardCall>(c);
+  return std::make_unique<SparseBackwardCall>(c);
 }
 
 }  // namespace fa::test

@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kSecondsToDeadlock = 300;
 constexpr uint64_t kFirstSeed = 1001;
-constexpr int kCases = 4;
+constexpr int kDenseCases = 4;
 
 /// Four threads on two nodes: the description that hwloc takes for the machine.
 std::unique_ptr<Context> ContextOfTwoNodes() {
@@ -37,7 +37,7 @@ class TwoArenas : public EveryOperator {
   void SetUp() override {
     ASSERT_NE(context_, nullptr);
     ASSERT_NE(context_->Describe().find("4 in 2 arena(s)"), std::string::npos) << context_->Describe();
-    for (int at = 0; at < kCases; ++at) {
+    for (int at = 0; at < kDenseCases; ++at) {
       calls_.push_back(GetParam().make(kFirstSeed + static_cast<uint64_t>(at)));
       alone_.push_back(OutputsOf(calls_.back().get(), ContextOf(context_->isa(), 1)));
     }
@@ -58,7 +58,7 @@ class TwoArenas : public EveryOperator {
 
 TEST_P(TwoArenas, GiveTheBitsOfOneThread) {
   for (int repeat = 0; repeat < 3; ++repeat) {
-    for (int at = 0; at < kCases; ++at) {
+    for (int at = 0; at < kDenseCases; ++at) {
       EXPECT_TRUE(GivesItsBits(at)) << calls_[static_cast<size_t>(at)]->Describe();
     }
   }
@@ -66,10 +66,11 @@ TEST_P(TwoArenas, GiveTheBitsOfOneThread) {
 
 TEST_P(TwoArenas, ServeTasksThatHoldEveryThread) {
   const tbb::global_control two_threads(tbb::global_control::max_allowed_parallelism, 2);
-  std::vector<char> good(kCases);
+  std::vector<char> good(kDenseCases);
   tbb::parallel_for(
-      0, kCases, [&](int at) { good[static_cast<size_t>(at)] = GivesItsBits(at) ? 1 : 0; }, tbb::simple_partitioner{});
-  for (int at = 0; at < kCases; ++at) EXPECT_TRUE(good[static_cast<size_t>(at)]) << at;
+      0, kDenseCases, [&](int at) { good[static_cast<size_t>(at)] = GivesItsBits(at) ? 1 : 0; },
+      tbb::simple_partitioner{});
+  for (int at = 0; at < kDenseCases; ++at) EXPECT_TRUE(good[static_cast<size_t>(at)]) << at;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TwoArenas, ::testing::ValuesIn(kFamilies), FamilyName);

@@ -9,9 +9,9 @@
 namespace fa::test {
 namespace {
 
-constexpr int kMostChanges = 8;
-constexpr DType kTypes[] = {DType::kF32,  DType::kF16, DType::kBF16, DType::kI8, DType::kU8,
-                            DType::kBool, DType::kI32, DType::kI64,  DType::kU64};
+constexpr int kMostPlanChanges = 8;
+constexpr DType kPlanTypes[] = {DType::kF32,  DType::kF16, DType::kBF16, DType::kI8, DType::kU8,
+                                DType::kBool, DType::kI32, DType::kI64,  DType::kU64};
 
 void ChangeTensor(const TensorField& field, InputBytes& input) {
   const TensorView was = field.view();
@@ -25,7 +25,7 @@ void ChangeTensor(const TensorField& field, InputBytes& input) {
     case 2:
       if (x < was.stride.rank()) now.stride[x] = input.Number();
       break;
-    case 3: now.dtype = kTypes[input.Below(std::size(kTypes))]; break;
+    case 3: now.dtype = kPlanTypes[input.Below(std::size(kPlanTypes))]; break;
     case 4:
       now.shape = {};
       now.stride = {};
@@ -45,8 +45,8 @@ void FuzzPlans(std::span<const uint8_t> bytes) {
   InputBytes input(bytes);
   const size_t family = input.Below(kFamiliesWithPlans);
   FuzzCall& call = FuzzedCall(family, input);
-  std::vector<std::vector<int64_t>> lengths(kMostChanges);  // which the call's fields span
-  for (int change = 0; change < kMostChanges && !input.empty(); ++change) {
+  std::vector<std::vector<int64_t>> lengths(kMostPlanChanges);  // which the call's fields span
+  for (int change = 0; change < kMostPlanChanges && !input.empty(); ++change) {
     const std::vector<TensorField> tensors = call.Tensors();
     const std::vector<LengthsField> fields = call.Lengths();
     const size_t which = input.Below(tensors.size() + fields.size());

@@ -81,24 +81,24 @@ TEST(BindPse, A1024RowFormOf1024RowsIsThePlainOne) {
   EXPECT_FALSE(bound->pse.compressed);
 }
 
-CallShape Packed() {
+CallShape PackedBySums() {
   return {.layout = Layout::kTND, .heads = 2, .heads_kv = 2, .sq = 9, .sk = 12, .cu_q = {3, 3, 9}, .cu_kv = {4, 7, 12}};
 }
 
 TEST(BindPse, PackedFlatForms) {
-  const auto full = WithPse(Packed(), {2 * (3 * 4 + 6 * 5)}).Bind();
+  const auto full = WithPse(PackedBySums(), {2 * (3 * 4 + 6 * 5)}).Bind();
   ASSERT_TRUE(full.ok()) << full.status().message();
   EXPECT_EQ(full->pse.sequences[2].offset, 24);
   EXPECT_EQ(full->pse.sequences[2].head, 30);
   EXPECT_EQ(full->pse.sequences[2].row, 5);
-  const auto shared = WithPse(Packed(), {2 * 12}).Bind();
+  const auto shared = WithPse(PackedBySums(), {2 * 12}).Bind();
   ASSERT_TRUE(shared.ok()) << shared.status().message();
   EXPECT_EQ(shared->pse.sequences[1].offset, 8);
   EXPECT_EQ(shared->pse.sequences[2].offset, 14);
   EXPECT_EQ(shared->pse.sequences[2].head, 5);
   EXPECT_EQ(shared->pse.sequences[2].row, 0);
-  EXPECT_TRUE(Refused(WithPse(Packed(), {85}), "pse.shape[0]=85, want N*sum(Sq*Sk)=84 or N*sum(Sk)=24"));
-  EXPECT_TRUE(Refused(WithPse(Packed(), {1, 84}), "pse.shape=[1,84], want [N*sum(Sq*Sk)]"));
+  EXPECT_TRUE(Refused(WithPse(PackedBySums(), {85}), "pse.shape[0]=85, want N*sum(Sq*Sk)=84 or N*sum(Sk)=24"));
+  EXPECT_TRUE(Refused(WithPse(PackedBySums(), {1, 84}), "pse.shape=[1,84], want [N*sum(Sq*Sk)]"));
 }
 
 TEST(BindPse, PackedCompressedForm) {
@@ -164,7 +164,7 @@ TEST(BindPse, StartsApplyToEverySequenceButInModeEightToTheFirst) {
   ASSERT_TRUE(bound.ok()) << bound.status().message();
   EXPECT_EQ(bound->q_start, (std::vector<int64_t>{3, 3}));
   EXPECT_EQ(bound->kv_start, (std::vector<int64_t>{-2, -2}));
-  CallShape packed = Packed();
+  CallShape packed = PackedBySums();
   packed.cu_q = {0, 3, 9};
   call = WithSlopes(packed, {2});
   call.options.q_start = 3;

@@ -11,7 +11,7 @@
 namespace fa::test {
 namespace {
 
-GradCall WithEverything() {
+GradCall GradWithEverything() {
   BindCall forward;
   forward.args.q_rope = BindCall::Tensor(DType::kF32, {2, 6, 7, 4});
   forward.args.k_rope = BindCall::Tensor(DType::kF32, {2, 3, 9, 4});
@@ -26,8 +26,8 @@ GradCall WithEverything() {
 }
 
 // A bound call and the arguments of its next run.
-struct NextRun {
-  explicit NextRun(GradCall bound_call) : call(std::move(bound_call)), args(call.WithLengths()) {
+struct NextGradRun {
+  explicit NextGradRun(GradCall bound_call) : call(std::move(bound_call)), args(call.WithLengths()) {
     auto result = call.Bind();
     EXPECT_TRUE(result.ok()) << result.status().message();
     if (result.ok()) bound = std::move(result).value();
@@ -40,7 +40,7 @@ struct NextRun {
 };
 
 TEST(CheckGradRunArgs, AcceptsWhatWasPlannedAtAnyAddress) {
-  NextRun run(WithEverything());
+  NextGradRun run(GradWithEverything());
   EXPECT_TRUE(run.Check().ok()) << run.Check().message();
   run.args.dq.data = BindCall::Somewhere();
   run.args.d_out.data = BindCall::Somewhere();
@@ -49,22 +49,22 @@ TEST(CheckGradRunArgs, AcceptsWhatWasPlannedAtAnyAddress) {
 }
 
 TEST(CheckGradRunArgs, RefusesDifferences) {
-  NextRun run(WithEverything());
+  NextGradRun run(GradWithEverything());
   run.args.dv.shape[2] = 8;
   EXPECT_TRUE(Refused(run.Check(), "dv.shape=[2,3,8,8], want [2,3,9,8] (as planned)"));
-  run = NextRun(WithEverything());
+  run = NextGradRun(GradWithEverything());
   run.args.d_out.stride = {0, 0, 0, 1};
   EXPECT_TRUE(Refused(run.Check(), "d_out.stride=[0,0,0,1], want [336,56,8,1] (as planned)"));
-  run = NextRun(WithEverything());
+  run = NextGradRun(GradWithEverything());
   run.args.dpse.data = nullptr;
   EXPECT_TRUE(Refused(run.Check(), "dpse: null data, want it present (as planned)"));
-  run = NextRun(WithEverything());
+  run = NextGradRun(GradWithEverything());
   run.args.dk_rope.data = nullptr;
   EXPECT_TRUE(Refused(run.Check(), "dk_rope: null data, want it present (as planned)"));
-  run = NextRun(GradCall());
+  run = NextGradRun(GradCall());
   run.args.dsink = BindCall::Output(DType::kF32, {6});
   EXPECT_TRUE(Refused(run.Check(), "dsink: given, want none (as planned)"));
-  run = NextRun(GradCall(PackedShape()));
+  run = NextGradRun(GradCall(PackedShape()));
   EXPECT_TRUE(run.Check().ok()) << run.Check().message();
   const std::vector<int64_t> other = {3, 4, 12, 18};
   run.args.cu_q = other;
@@ -98,22 +98,22 @@ TEST(CheckGradRunArgs, RequiredTensorsNeedMemory) {
 }
 
 TEST(CheckGradRunArgs, GradientsShareNothing) {
-  GradCall call = WithEverything();
+  GradCall call = GradWithEverything();
   call.args.dv.data = const_cast<void*>(call.args.v.data);
   EXPECT_TRUE(Refused(call.Run(), "dv: shares memory with v"));
-  call = WithEverything();
+  call = GradWithEverything();
   call.args.dq.data = const_cast<void*>(call.args.d_out.data);
   EXPECT_TRUE(Refused(call.Run(), "dq: shares memory with d_out"));
-  call = WithEverything();
+  call = GradWithEverything();
   call.args.dk.data = const_cast<void*>(call.args.out.data);
   EXPECT_TRUE(Refused(call.Run(), "dk: shares memory with out"));
-  call = WithEverything();
+  call = GradWithEverything();
   call.args.dsink.data = const_cast<void*>(call.args.softmax_sum.data);
   EXPECT_TRUE(Refused(call.Run(), "dsink: shares memory with softmax_sum"));
-  call = WithEverything();
+  call = GradWithEverything();
   call.args.dk.data = call.args.dq.data;
   EXPECT_TRUE(Refused(call.Run(), "dk: shares memory with dq"));
-  call = WithEverything();
+  call = GradWithEverything();
   call.args.dpse.data = static_cast<std::byte*>(call.args.dk_rope.data) + 2 * 3 * 9 * 4 * 4 - 1;
   EXPECT_TRUE(Refused(call.Run(), "dpse: shares memory with dk_rope"));
   call.args.dpse.data = static_cast<std::byte*>(call.args.dk_rope.data) + 2 * 3 * 9 * 4 * 4;

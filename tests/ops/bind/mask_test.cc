@@ -25,7 +25,7 @@ std::vector<uint8_t> CompressedMask(int64_t mode) {
   return mask;
 }
 
-TensorView View(const std::vector<uint8_t>& mask, DType dtype = DType::kU8) {
+TensorView MaskView(const std::vector<uint8_t>& mask, DType dtype = DType::kU8) {
   return {mask.data(), dtype, {static_cast<int64_t>(mask.size()) / kSide, kSide}, {}};
 }
 
@@ -77,7 +77,7 @@ TEST(VerifyCompressedMask, AcceptsTheMaskOfEveryMode) {
   for (const int64_t mode : {2, 3, 4, 6, 7, 8}) {
     const auto mask = CompressedMask(mode);
     for (const DType dtype : {DType::kU8, DType::kBool, DType::kI8}) {
-      const Status status = VerifyCompressedMask(View(mask, dtype), mode);
+      const Status status = VerifyCompressedMask(MaskView(mask, dtype), mode);
       EXPECT_TRUE(status.ok()) << status.message();
     }
   }
@@ -87,9 +87,9 @@ TEST(VerifyCompressedMask, NamesTheFirstWrongElement) {
   auto mask = CompressedMask(3);
   mask[5 * kSide + 7] = 0;
   mask[9 * kSide] = 1;
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 3), "dense_mask[5][7]=0, want 1"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask(MaskView(mask), 3), "dense_mask[5][7]=0, want 1"));
   mask[5 * kSide + 7] = 1;
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 3), "dense_mask[9][0]=1, want 0"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask(MaskView(mask), 3), "dense_mask[9][0]=1, want 0"));
 }
 
 TEST(VerifyCompressedMask, SeesEveryPlaceAroundTheDiagonalAndTheCorners) {
@@ -100,7 +100,7 @@ TEST(VerifyCompressedMask, SeesEveryPlaceAroundTheDiagonalAndTheCorners) {
   for (const auto& [i, j] : places) {
     uint8_t& element = mask[static_cast<size_t>(i * kSide + j)];
     element ^= 1;
-    EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 6),
+    EXPECT_TRUE(Refused(VerifyCompressedMask(MaskView(mask), 6),
                         "dense_mask[" + std::to_string(i) + "][" + std::to_string(j) + "]="));
     element ^= 1;
   }
@@ -109,7 +109,7 @@ TEST(VerifyCompressedMask, SeesEveryPlaceAroundTheDiagonalAndTheCorners) {
 TEST(VerifyCompressedMask, AnyNonZeroByteDrops) {
   auto mask = CompressedMask(2);
   for (uint8_t& element : mask) element = element != 0 ? 255 : 0;
-  EXPECT_TRUE(VerifyCompressedMask(View(mask), 2).ok());
+  EXPECT_TRUE(VerifyCompressedMask(MaskView(mask), 2).ok());
 }
 
 TEST(VerifyCompressedMask, FollowsStridesAndLeadingOnes) {
@@ -126,12 +126,13 @@ TEST(VerifyCompressedMask, FollowsStridesAndLeadingOnes) {
 
 TEST(VerifyCompressedMask, RefusesOtherTensorsAndModes) {
   const auto mask = CompressedMask(2);
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), 6), "dense_mask.shape=[2048,2048], want [3072,2048]"));
+  EXPECT_TRUE(Refused(VerifyCompressedMask(MaskView(mask), 6), "dense_mask.shape=[2048,2048], want [3072,2048]"));
   EXPECT_TRUE(Refused(VerifyCompressedMask({mask.data(), DType::kU8, {2, 1024, 2048}, {}}, 2), "want [2048,2048]"));
   EXPECT_TRUE(Refused(VerifyCompressedMask({nullptr, DType::kU8, {2048, 2048}, {}}, 2), "dense_mask: null data"));
-  EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask, DType::kF16), 2), "dense_mask.dtype=f16, want u8, bool or i8"));
+  EXPECT_TRUE(
+      Refused(VerifyCompressedMask(MaskView(mask, DType::kF16), 2), "dense_mask.dtype=f16, want u8, bool or i8"));
   for (const int64_t mode : {0, 1, 5, 9, -1}) {
-    EXPECT_TRUE(Refused(VerifyCompressedMask(View(mask), mode), "sparse_mode=" + std::to_string(mode)));
+    EXPECT_TRUE(Refused(VerifyCompressedMask(MaskView(mask), mode), "sparse_mode=" + std::to_string(mode)));
   }
 }
 

@@ -21,7 +21,7 @@
 namespace fa::test {
 namespace {
 
-Result<std::unique_ptr<Context>> ContextWith(int threads) {
+Result<std::unique_ptr<Context>> ContextOfThreads(int threads) {
   ContextOptions options;
   options.threads = threads;
   return Context::Create(options);
@@ -253,12 +253,12 @@ TEST(Merge, BitsDoNotDependOnTheNumberOfThreads) {
   const MergeShape shape = {
       .layout = Layout::kBSND, .dtype = DType::kBF16, .batch = 2, .heads = 7, .rows = 300, .d = 64};
   const MergeCase one(shape);
-  const auto serial = ContextWith(1);
+  const auto serial = ContextOfThreads(1);
   ASSERT_TRUE(serial.ok());
   ASSERT_TRUE(one.Merge(serial->get()).ok());
   for (const int threads : {2, 3, 8}) {
     const MergeCase many(shape);
-    const auto context = ContextWith(threads);
+    const auto context = ContextOfThreads(threads);
     ASSERT_TRUE(context.ok());
     ASSERT_TRUE(many.Merge(context->get()).ok());
     EXPECT_EQ(many.out.memory, one.out.memory);

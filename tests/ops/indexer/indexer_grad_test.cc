@@ -8,16 +8,15 @@
 namespace fa::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr IndexerValues kValues[] = {IndexerValues::kNormal, IndexerValues::kSmallIntegers};
+constexpr IndexerValues kGradValues[] = {IndexerValues::kNormal, IndexerValues::kSmallIntegers};
 
-void Check(const IndexerCase& c) { EXPECT_TRUE(BackwardIsTheReference(c)); }
+void CheckBackward(const IndexerCase& c) { EXPECT_TRUE(BackwardIsTheReference(c)); }
 
 TEST(IndexerGrad, EveryTypeAndLayout) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
-        for (const IndexerValues values : kValues) {
+        for (const IndexerValues values : kGradValues) {
           IndexerCase c{.heads = 5, .d = 40, .values = values};
           c.tokens.dtype = dtype;
           c.tokens.layout = layout;
@@ -25,7 +24,7 @@ TEST(IndexerGrad, EveryTypeAndLayout) {
           c.tokens.slots = 12;
           c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
           c.tokens.spare_q = c.tokens.spare_k = 2;
-          Check(c);
+          CheckBackward(c);
         }
       }
     }
@@ -33,13 +32,13 @@ TEST(IndexerGrad, EveryTypeAndLayout) {
 }
 
 TEST(IndexerGrad, TypesOfWeightsValuesAndLists) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const bool f32_weights : {false, true}) {
       for (const bool f32_values : {false, true}) {
         IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values, .flat_d_values = f32_weights};
         c.tokens.dtype = dtype;
         c.tokens.index_dtype = f32_values ? DType::kI64 : DType::kI32;
-        Check(c);
+        CheckBackward(c);
       }
     }
   }
@@ -48,29 +47,29 @@ TEST(IndexerGrad, TypesOfWeightsValuesAndLists) {
 TEST(IndexerGrad, EverySizeOfHeads) {
   for (const int64_t d : {1, 16, 33, 64, 128}) {
     for (const int64_t heads : {1, 3, 8, 16, 20, 64}) {
-      IndexerCase c{.heads = heads, .d = d, .values = kValues[heads % 2]};
-      c.tokens.dtype = kDTypes[(d + heads) % 3];
+      IndexerCase c{.heads = heads, .d = d, .values = kGradValues[heads % 2]};
+      c.tokens.dtype = kTokenDTypes[(d + heads) % 3];
       c.tokens.lengths = {{3}, {40}};
       c.tokens.slots = 35;
-      Check(c);
+      CheckBackward(c);
     }
   }
 }
 
 TEST(IndexerGrad, ListsOfEveryLength) {
   for (const int64_t slots : {1, 2, 31, 33, 64, 65, 127, 129, 256, 300, 700}) {
-    IndexerCase c{.heads = 5, .d = 32, .values = kValues[slots % 2]};
-    c.tokens.dtype = kDTypes[slots % 3];
+    IndexerCase c{.heads = 5, .d = 32, .values = kGradValues[slots % 2]};
+    c.tokens.dtype = kTokenDTypes[slots % 3];
     c.tokens.lengths = {{3}, {600}};
     c.tokens.slots = slots;
     c.tokens.lists = slots % 2 == 0 ? ListForm::kDistinct : ListForm::kMessy;
-    Check(c);
+    CheckBackward(c);
   }
 }
 
 // A product of exactly 0 has no gradient. Here half the products are 0 and the others 1.
 TEST(IndexerGrad, ProductsOfZeroGiveNothing) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 17, .d = 8, .values = IndexerValues::kSmallIntegers};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{2}, {30}};
@@ -94,27 +93,27 @@ TEST(IndexerGrad, SequencesWithoutQueriesOrKeys) {
         c.tokens.layout = layout;
         c.tokens.lengths = lengths;
         c.tokens.causal = causal;
-        Check(c);
+        CheckBackward(c);
         c.tokens.spare_q = c.tokens.spare_k = 2;
-        Check(c);
+        CheckBackward(c);
       }
     }
   }
 }
 
 TEST(IndexerGrad, ManyTokensOfFewKeys) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 16, .d = 32};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{60, 30}, {9, 70}};
     c.tokens.causal = false;
     c.tokens.slots = 9;
-    Check(c);
+    CheckBackward(c);
   }
 }
 
 TEST(IndexerGrad, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const bool flat : {false, true}) {
         IndexerCase c{.heads = 3, .d = 20, .flat_d_values = flat};
@@ -122,14 +121,14 @@ TEST(IndexerGrad, StridesAndPlacesOfTensors) {
         c.tokens.layout = layout;
         c.tokens.lengths = {{3, 4}, {40, 20}};
         c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
-        Check(c);
+        CheckBackward(c);
         c.tokens.padding = {};
         for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
           c.tokens.placement = {.place = place};
-          Check(c);
+          CheckBackward(c);
         }
         c.tokens.placement = {.misalignment = 1};
-        Check(c);
+        CheckBackward(c);
       }
     }
   }

@@ -12,13 +12,12 @@
 namespace fa::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr IndexerValues kValues[] = {IndexerValues::kNormal, IndexerValues::kSmallIntegers};
 
 void Check(const IndexerCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
 
 TEST(Indexer, EveryTypeLayoutAndFormOfKeys) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const int64_t page_rows : {0, 7}) {
         for (const IndexerValues values : kValues) {
@@ -36,7 +35,7 @@ TEST(Indexer, EveryTypeLayoutAndFormOfKeys) {
 }
 
 TEST(Indexer, TypesOfWeightsAndValues) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const bool f32_weights : {false, true}) {
       for (const bool f32_values : {false, true}) {
         IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values};
@@ -53,7 +52,7 @@ TEST(Indexer, EverySizeOfHeads) {
   for (const int64_t d : {1, 16, 33, 64, 128}) {
     for (const int64_t heads : {1, 3, 8, 16, 20, 64}) {
       IndexerCase c{.heads = heads, .d = d, .f32_values = true, .values = kValues[heads % 2]};
-      c.tokens.dtype = kDTypes[(d + heads) % 3];
+      c.tokens.dtype = kTokenDTypes[(d + heads) % 3];
       c.tokens.lengths = {{3}, {70}};
       Check(c);
     }
@@ -66,7 +65,7 @@ TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
     for (const int64_t keys : {1, 31, 32, 33, 128, 257, 700}) {
       for (const int64_t slots : {1, 32, 100, 300}) {
         IndexerCase c{.heads = 2, .d = 16, .f32_values = true, .values = kValues[(tokens + slots) % 2]};
-        c.tokens.dtype = kDTypes[keys % 3];
+        c.tokens.dtype = kTokenDTypes[keys % 3];
         c.tokens.lengths = {{tokens}, {keys}};
         c.tokens.slots = slots;
         Check(c);
@@ -108,7 +107,7 @@ TEST(Indexer, LengthsThatAreNotGiven) {
 }
 
 TEST(Indexer, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const int64_t page_rows : {0, 16}) {
         IndexerCase c{.heads = 3, .d = 20};
@@ -134,7 +133,7 @@ TEST(Indexer, PagesOfEverySize) {
   for (const int64_t page_rows : {1, 2, 7, 16, 33, 64, 128, 500}) {
     for (const int64_t tokens : {1, 20}) {
       IndexerCase c{.d = 24, .values = kValues[page_rows % 2]};
-      c.tokens.dtype = kDTypes[page_rows % 3];
+      c.tokens.dtype = kTokenDTypes[page_rows % 3];
       c.tokens.page_rows = page_rows;
       c.tokens.lengths = {{tokens, 3, 1}, {130, 0, 33}};
       c.tokens.slots = 24;
@@ -196,7 +195,7 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
 
 // A row of equal scores, many times the number of entries: the cut runs through the tie.
 TEST(Indexer, AllScoresZero) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const int64_t tokens : {1, 20}) {
       IndexerCase c{.heads = 4, .d = 16};
       c.tokens.dtype = dtype;

@@ -12,8 +12,6 @@
 namespace fa::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-
 void Check(const LossCase& c) { EXPECT_TRUE(LossIsTheReference(c)); }
 
 LossCase Usual(bool dense) {
@@ -32,7 +30,7 @@ LossCase Usual(bool dense) {
 class IndexerLoss : public ::testing::TestWithParam<bool> {};
 
 TEST_P(IndexerLoss, EveryTypeAndLayout) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const int64_t d_rope : {0, 8}) {
         for (const bool f32_weights : {false, true}) {
@@ -50,7 +48,7 @@ TEST_P(IndexerLoss, EveryTypeAndLayout) {
 }
 
 TEST_P(IndexerLoss, EveryReductionAndTarget) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const bool l1 : {false, true}) {
       for (const bool mean : {false, true}) {
         for (const bool foreign : {false, true}) {
@@ -69,7 +67,7 @@ TEST_P(IndexerLoss, EveryReductionAndTarget) {
 }
 
 TEST_P(IndexerLoss, ItsBoundIsAHundredRoundingsAtMost) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     LossCase c = Usual(GetParam());
     c.tokens.dtype = dtype;
     const ExpectedOutput loss = ExpectLoss(LossCall(c)).back();
@@ -85,7 +83,7 @@ TEST_P(IndexerLoss, EverySizeOfHeads) {
       c.heads_kv = GetParam() && heads % 2 == 0 ? heads / 2 : 1;
       c.heads_index = 1 + heads % 20;
       c.d_index = d == 512 ? 128 : d;
-      c.tokens.dtype = kDTypes[(d + heads) % 3];
+      c.tokens.dtype = kTokenDTypes[(d + heads) % 3];
       c.tokens.lengths = {{3}, {40}};
       c.tokens.slots = 30;
       Check(c);
@@ -96,7 +94,7 @@ TEST_P(IndexerLoss, EverySizeOfHeads) {
 TEST_P(IndexerLoss, RowsOfEveryLength) {
   for (const int64_t keys : {1, 2, 31, 32, 33, 64, 129, 256, 300, 600}) {
     LossCase c{.dense = GetParam(), .heads = 2};
-    c.tokens.dtype = kDTypes[keys % 3];
+    c.tokens.dtype = kTokenDTypes[keys % 3];
     c.tokens.lengths = {{3}, {keys + 2}};
     c.tokens.slots = keys;
     Check(c);
@@ -129,7 +127,7 @@ TEST_P(IndexerLoss, SequencesWithoutQueriesOrKeys) {
 }
 
 TEST_P(IndexerLoss, ManyTokensOfFewKeys) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     LossCase c{.dense = GetParam(), .heads = 2};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{60, 30}, {9, 70}};
@@ -140,7 +138,7 @@ TEST_P(IndexerLoss, ManyTokensOfFewKeys) {
 }
 
 TEST_P(IndexerLoss, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       LossCase c = Usual(GetParam());
       c.d_rope = 6;

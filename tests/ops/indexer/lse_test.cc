@@ -21,12 +21,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-void Check(const IndexerCase& c) { EXPECT_TRUE(StatisticsAreTheReference(c)); }
+void CheckStatistics(const IndexerCase& c) { EXPECT_TRUE(StatisticsAreTheReference(c)); }
 
-IndexerCase Usual(DType dtype = DType::kF32) {
+IndexerCase UsualIndexer(DType dtype = DType::kF32) {
   IndexerCase c;
   c.tokens.dtype = dtype;
   c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
@@ -43,17 +42,17 @@ IndexerCase OfManyTasks(DType dtype, Layout layout = Layout::kBSND) {
 }
 
 TEST(IndexerLse, EveryTypeLayoutAndMask) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const bool causal : {false, true}) {
-        IndexerCase c = Usual(dtype);
+        IndexerCase c = UsualIndexer(dtype);
         c.f32_weights = !causal;
         c.tokens.layout = layout;
         c.tokens.causal = causal;
         c.tokens.spare_q = c.tokens.spare_k = 2;
-        Check(c);
+        CheckStatistics(c);
         c.values = IndexerValues::kSmallIntegers;
-        Check(c);
+        CheckStatistics(c);
       }
     }
   }
@@ -64,16 +63,16 @@ TEST(IndexerLse, EverySizeOfHeadsAndRows) {
     for (const int64_t heads : {1, 3, 16, 40}) {
       for (const int64_t keys : {1, 31, 65, 300}) {
         IndexerCase c{.heads = heads, .d = d};
-        c.tokens.dtype = kDTypes[(d + heads + keys) % 3];
+        c.tokens.dtype = kTokenDTypes[(d + heads + keys) % 3];
         c.tokens.lengths = {{4, 1}, {keys + 2, keys}};
-        Check(c);
+        CheckStatistics(c);
       }
     }
   }
 }
 
 TEST(IndexerLse, KeysThatAreCutAmongWorkers) {
-  for (const DType dtype : kDTypes) Check(OfManyTasks(dtype));
+  for (const DType dtype : kTokenDTypes) CheckStatistics(OfManyTasks(dtype));
 }
 
 TEST(IndexerLse, SequencesWithoutQueriesOrKeys) {
@@ -83,26 +82,26 @@ TEST(IndexerLse, SequencesWithoutQueriesOrKeys) {
       IndexerCase c;
       c.tokens.layout = layout;
       c.tokens.lengths = lengths;
-      Check(c);
+      CheckStatistics(c);
       c.tokens.spare_q = c.tokens.spare_k = 2;
-      Check(c);
+      CheckStatistics(c);
     }
   }
 }
 
 TEST(IndexerLse, StridesAndPlacesOfTensors) {
   for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-    IndexerCase c = Usual(DType::kBF16);
+    IndexerCase c = UsualIndexer(DType::kBF16);
     c.tokens.layout = layout;
     c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
-    Check(c);
+    CheckStatistics(c);
     c.tokens.padding = {};
     for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
       c.tokens.placement = {.place = place};
-      Check(c);
+      CheckStatistics(c);
     }
     c.tokens.placement = {.misalignment = 1};
-    Check(c);
+    CheckStatistics(c);
   }
 }
 
@@ -113,7 +112,7 @@ TEST(IndexerLse, RandomCases) {
 }
 
 TEST(IndexerLse, WritesWhereTheStridesSay) {
-  const LseCall call(Usual());
+  const LseCall call(UsualIndexer());
   ASSERT_TRUE(call.Run(nullptr).ok());
   const DenseIndexerLseArgs dense = call.args();
   std::vector<float> max(400, -1), sum(400, -1);
@@ -136,7 +135,7 @@ TEST(IndexerLse, WritesWhereTheStridesSay) {
 // Non-finite values.
 
 TEST(IndexerLse, ANanReachesTheRowsThatSeeItAndNoOther) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 18, .d = 40};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{6, 3}, {50, 20}};
@@ -164,7 +163,7 @@ TEST(IndexerLse, InfiniteScores) {
     for (size_t x = 0; x < values.q.size(); ++x) values.q[x] = 1 + static_cast<double>(x % 3);
     for (int64_t x = 0; x < c.d; ++x) values.k[3 * c.d + x] = key;
     values.weights = {1, -1, 2, -2};
-    Check(c);
+    CheckStatistics(c);
     EXPECT_TRUE(StatisticsAreTheReference(LseCall(c, values))) << key;
   }
 }
@@ -190,7 +189,7 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
 
 TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
   for (const Isa isa : IsaLevels()) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kTokenDTypes) {
       const IndexerCase c = OfManyTasks(dtype);
       const TokenOutputs want = StatisticsOf(c, ContextOf(isa, 1));
       for (const int threads : {2, 3, 4}) {
@@ -213,7 +212,7 @@ TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
 
 // One token of many keys is cut for several workers and not for one.
 TEST(IndexerLse, BitsDoNotDependOnTheCutOfKeys) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 3, .d = 24};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{1}, {5000}};
@@ -255,7 +254,7 @@ TEST(IndexerLse, AllocatesNothingFromTheSecondCallOn) {
 }
 
 TEST(IndexerLse, APlanRunsOnThePlannedCallAlone) {
-  const LseCall call(Usual());
+  const LseCall call(UsualIndexer());
   const auto plan = PlanDenseLightningIndexerSoftmaxLse(call.args(), call.options());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
@@ -269,47 +268,48 @@ TEST(IndexerLse, APlanRunsOnThePlannedCallAlone) {
   EXPECT_EQ(before.FirstChange(), -1);
 }
 
-using Args = DenseIndexerLseArgs;
-using Options = DenseIndexerLseOptions;
-struct Mistake {
+using LseArgs = DenseIndexerLseArgs;
+using LseOptions = DenseIndexerLseOptions;
+struct LseMistake {
   const char* message;
-  std::function<void(Args*, Options*)> make;
+  std::function<void(LseArgs*, LseOptions*)> make;
 };
 
 /// Mistakes in a call with B=2, N=4, S1=5, S2=40, D=16, f16.
-std::vector<Mistake> Mistakes() {
+std::vector<LseMistake> Mistakes() {
   static constexpr int64_t kTooMany[] = {5, 41};
   return {
-      {"q_index: null data", [](Args* a, Options*) { a->q_index.data = nullptr; }},
-      {"k_index: null data", [](Args* a, Options*) { a->k_index.data = nullptr; }},
-      {"weights: null data", [](Args* a, Options*) { a->weights.data = nullptr; }},
-      {"softmax_max_index: null data", [](Args* a, Options*) { a->softmax_max_index.data = nullptr; }},
-      {"softmax_sum_index: null data", [](Args* a, Options*) { a->softmax_sum_index.data = nullptr; }},
-      {"layout=BNSD, want BSND or TND", [](Args*, Options* o) { o->layout = Layout::kBNSD; }},
+      {"q_index: null data", [](LseArgs* a, LseOptions*) { a->q_index.data = nullptr; }},
+      {"k_index: null data", [](LseArgs* a, LseOptions*) { a->k_index.data = nullptr; }},
+      {"weights: null data", [](LseArgs* a, LseOptions*) { a->weights.data = nullptr; }},
+      {"softmax_max_index: null data", [](LseArgs* a, LseOptions*) { a->softmax_max_index.data = nullptr; }},
+      {"softmax_sum_index: null data", [](LseArgs* a, LseOptions*) { a->softmax_sum_index.data = nullptr; }},
+      {"layout=BNSD, want BSND or TND", [](LseArgs*, LseOptions* o) { o->layout = Layout::kBNSD; }},
       {"mask=4, want none (0) or right-down causal (3)",
-       [](Args*, Options* o) { o->mask = static_cast<SparseMask>(4); }},
-      {"q_index.dtype=i8, want f32, f16 or bf16", [](Args* a, Options*) { a->q_index.dtype = DType::kI8; }},
-      {"k_index.dtype=f32, want f16 (q_index.dtype)", [](Args* a, Options*) { a->k_index.dtype = DType::kF32; }},
-      {"k_index.shape[2]=2, want 1 (one key head)", [](Args* a, Options*) { a->k_index.shape[2] = 2; }},
-      {"k_index.shape[3]=15, want 16 (q_index.shape[3])", [](Args* a, Options*) { a->k_index.shape[3] = 15; }},
-      {"weights.shape[2]=3, want 4 (q_index.shape[2])", [](Args* a, Options*) { a->weights.shape[2] = 3; }},
-      {"softmax_max_index.dtype=f16, want f32", [](Args* a, Options*) { a->softmax_max_index.dtype = DType::kF16; }},
+       [](LseArgs*, LseOptions* o) { o->mask = static_cast<SparseMask>(4); }},
+      {"q_index.dtype=i8, want f32, f16 or bf16", [](LseArgs* a, LseOptions*) { a->q_index.dtype = DType::kI8; }},
+      {"k_index.dtype=f32, want f16 (q_index.dtype)", [](LseArgs* a, LseOptions*) { a->k_index.dtype = DType::kF32; }},
+      {"k_index.shape[2]=2, want 1 (one key head)", [](LseArgs* a, LseOptions*) { a->k_index.shape[2] = 2; }},
+      {"k_index.shape[3]=15, want 16 (q_index.shape[3])", [](LseArgs* a, LseOptions*) { a->k_index.shape[3] = 15; }},
+      {"weights.shape[2]=3, want 4 (q_index.shape[2])", [](LseArgs* a, LseOptions*) { a->weights.shape[2] = 3; }},
+      {"softmax_max_index.dtype=f16, want f32",
+       [](LseArgs* a, LseOptions*) { a->softmax_max_index.dtype = DType::kF16; }},
       {"softmax_max_index.shape=[2,5], want 3 dimensions (BSND)",
-       [](Args* a, Options*) {
+       [](LseArgs* a, LseOptions*) {
          a->softmax_max_index.shape = {2, 5};
          a->softmax_max_index.stride = {};
        }},
       {"softmax_sum_index.shape[2]=4, want 5 (q_index.shape[1])",
-       [](Args* a, Options*) { a->softmax_sum_index.shape[2] = 4; }},
+       [](LseArgs* a, LseOptions*) { a->softmax_sum_index.shape[2] = 4; }},
       {"softmax_sum_index.stride=[0,5,1], want strides that keep its elements apart",
-       [](Args* a, Options*) {
+       [](LseArgs* a, LseOptions*) {
          a->softmax_sum_index.stride = {0, 5, 1};
        }},
       {"softmax_sum_index: shares memory with softmax_max_index",
-       [](Args* a, Options*) { a->softmax_sum_index.data = a->softmax_max_index.data; }},
+       [](LseArgs* a, LseOptions*) { a->softmax_sum_index.data = a->softmax_max_index.data; }},
       {"softmax_max_index: shares memory with weights",
-       [](Args* a, Options*) { a->softmax_max_index.data = const_cast<void*>(a->weights.data); }},
-      {"lengths_kv[1]=41, want 0..40 (k_index.shape[1])", [](Args* a, Options*) { a->lengths_kv = kTooMany; }},
+       [](LseArgs* a, LseOptions*) { a->softmax_max_index.data = const_cast<void*>(a->weights.data); }},
+      {"lengths_kv[1]=41, want 0..40 (k_index.shape[1])", [](LseArgs* a, LseOptions*) { a->lengths_kv = kTooMany; }},
   };
 }
 
@@ -317,10 +317,10 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
   IndexerCase c;
   c.tokens.dtype = DType::kF16;
   c.tokens.lengths = {{5, 5}, {40, 40}};
-  for (const Mistake& mistake : Mistakes()) {
+  for (const LseMistake& mistake : Mistakes()) {
     const LseCall call(c);
-    Args args = call.args();
-    Options options = call.options();
+    LseArgs args = call.args();
+    LseOptions options = call.options();
     mistake.make(&args, &options);
     const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
     const Status status = DenseLightningIndexerSoftmaxLse(args, options);
@@ -334,7 +334,7 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
 // row's maximum is off by e and its sum by the factor of 1 + r, all ln y of the row are off by e + ln(1 + r) or less,
 // and the loss by its p' times that.
 TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       LossCase c{.dense = true, .heads = 6, .heads_kv = 3};
       c.tokens.dtype = dtype;

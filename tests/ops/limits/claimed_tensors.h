@@ -11,6 +11,9 @@
 
 namespace fa::test {
 
+/// 2^exponent.
+constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
+
 /// An input of any size over a few bytes: every stride but the innermost is 0.
 [[nodiscard]] TensorView Claim(const Dims& shape, DType dtype = DType::kF32);
 /// A dense output of any size, of which no element exists.

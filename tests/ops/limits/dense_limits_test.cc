@@ -16,8 +16,6 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
-
 TEST(DenseLimits, ForwardRefusesAbsurdSizesOrPlansThem) {
   const HangAlarm alarm;
   for (const DenseSizes& sizes : AbsurdDenseSizes()) {

@@ -3,11 +3,7 @@
 #include "ops/limits/claimed_tensors.h"
 
 namespace fa::test {
-namespace {
-
-constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
-
-}  // namespace
+namespace {}  // namespace
 
 std::string Text(const DenseSizes& s) {
   std::string text;

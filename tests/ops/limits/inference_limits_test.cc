@@ -14,8 +14,6 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
-
 PromptAttentionArgs PromptArgs(int64_t b, int64_t n, int64_t sq, int64_t sk, DType dtype) {
   PromptAttentionArgs args;
   args.q = Claim({b, n, sq, 16}, dtype);

@@ -22,8 +22,6 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
-
 SequenceShards ShardsOf(const DenseSizes& sizes, Strategy strategy) {
   return {.sq = sizes.sq, .sk = sizes.sk, .intervals = {}, .strategy = strategy};
 }

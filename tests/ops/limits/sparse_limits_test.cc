@@ -17,8 +17,6 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
-
 struct Sizes {
   int64_t b = 1, s1 = 4, s2 = 16, n = 2, d = 16, k = 4;
 };

@@ -96,39 +96,40 @@ Result<Plan> Decode(const Dense& of, DType dtype, DType kv_dtype, Context* conte
 }
 
 /// Tokens of one sequence over 8192 keys, 2048 of which a token selects.
-constexpr int64_t kTokens = 256, kKeys = 8192, kSelected = 2048, kSize = 512, kRope = 64, kIndexSize = 128;
+constexpr int64_t kPlannedTokens = 256, kPlannedKeys = 8192, kSelected = 2048, kSize = 512, kRope = 64,
+                  kIndexSize = 128;
 
 template <typename Args>
 Args SparseArgs(int64_t heads, DType dtype) {
   Args args;
-  args.q = Tensor({1, kTokens, heads, kSize}, dtype);
-  args.k = Tensor({1, kKeys, 1, kSize}, dtype);
-  args.q_rope = Tensor({1, kTokens, heads, kRope}, dtype);
-  args.k_rope = Tensor({1, kKeys, 1, kRope}, dtype);
-  args.sparse_indices = Tensor({1, kTokens, 1, kSelected}, DType::kI32);
-  args.softmax_max = args.softmax_sum = Tensor({1, 1, kTokens, heads}, DType::kF32);
+  args.q = Tensor({1, kPlannedTokens, heads, kSize}, dtype);
+  args.k = Tensor({1, kPlannedKeys, 1, kSize}, dtype);
+  args.q_rope = Tensor({1, kPlannedTokens, heads, kRope}, dtype);
+  args.k_rope = Tensor({1, kPlannedKeys, 1, kRope}, dtype);
+  args.sparse_indices = Tensor({1, kPlannedTokens, 1, kSelected}, DType::kI32);
+  args.softmax_max = args.softmax_sum = Tensor({1, 1, kPlannedTokens, heads}, DType::kF32);
   return args;
 }
 
 Result<Plan> SparseForward(int64_t heads, DType dtype, Context* context) {
   auto args = SparseArgs<SparseAttentionArgs>(heads, dtype);
-  args.out = Tensor({1, kTokens, heads, kSize}, dtype);
+  args.out = Tensor({1, kPlannedTokens, heads, kSize}, dtype);
   return AnyPlan(PlanSparseFlashAttention(args, {}, context));
 }
 
 Result<Plan> SparseBackward(int64_t heads, DType dtype, Context* context) {
   auto args = SparseArgs<SparseAttentionGradArgs>(heads, dtype);
-  args.out = args.d_out = args.dq = Tensor({1, kTokens, heads, kSize}, dtype);
-  args.dk = Tensor({1, kKeys, 1, kSize}, dtype);
-  args.dq_rope = Tensor({1, kTokens, heads, kRope}, dtype);
-  args.dk_rope = Tensor({1, kKeys, 1, kRope}, dtype);
+  args.out = args.d_out = args.dq = Tensor({1, kPlannedTokens, heads, kSize}, dtype);
+  args.dk = Tensor({1, kPlannedKeys, 1, kSize}, dtype);
+  args.dq_rope = Tensor({1, kPlannedTokens, heads, kRope}, dtype);
+  args.dk_rope = Tensor({1, kPlannedKeys, 1, kRope}, dtype);
   return AnyPlan(PlanSparseFlashAttentionGrad(args, {}, context));
 }
 
 Result<Plan> Indexer(int64_t tokens, DType dtype, Context* context) {
   LightningIndexerArgs args;
   args.q = Tensor({1, tokens, 64, kIndexSize}, dtype);
-  args.k = Tensor({1, kKeys, 1, kIndexSize}, dtype);
+  args.k = Tensor({1, kPlannedKeys, 1, kIndexSize}, dtype);
   args.weights = Tensor({1, tokens, 64}, dtype);
   args.sparse_indices = Tensor({1, tokens, 1, kSelected}, DType::kI32);
   return AnyPlan(PlanLightningIndexer(args, {}, context));
@@ -136,19 +137,19 @@ Result<Plan> Indexer(int64_t tokens, DType dtype, Context* context) {
 
 Result<Plan> IndexerBackward(DType dtype, Context* context) {
   LightningIndexerGradArgs args;
-  args.q = args.dq = Tensor({1, kTokens, 64, kIndexSize}, dtype);
-  args.k = args.dk = Tensor({1, kKeys, 1, kIndexSize}, dtype);
-  args.weights = args.dweights = Tensor({1, kTokens, 64}, dtype);
-  args.sparse_indices = Tensor({1, kTokens, 1, kSelected}, DType::kI32);
-  args.d_values = Tensor({1, kTokens, 1, kSelected}, dtype);
+  args.q = args.dq = Tensor({1, kPlannedTokens, 64, kIndexSize}, dtype);
+  args.k = args.dk = Tensor({1, kPlannedKeys, 1, kIndexSize}, dtype);
+  args.weights = args.dweights = Tensor({1, kPlannedTokens, 64}, dtype);
+  args.sparse_indices = Tensor({1, kPlannedTokens, 1, kSelected}, DType::kI32);
+  args.d_values = Tensor({1, kPlannedTokens, 1, kSelected}, dtype);
   return AnyPlan(PlanLightningIndexerGrad(args, {}, context));
 }
 
 template <typename Args>
 void SetIndexer(DType dtype, Args& args) {
-  args.q_index = args.dq_index = Tensor({1, kTokens, 64, kIndexSize}, dtype);
-  args.k_index = args.dk_index = Tensor({1, kKeys, 1, kIndexSize}, dtype);
-  args.weights = args.dweights = Tensor({1, kTokens, 64}, dtype);
+  args.q_index = args.dq_index = Tensor({1, kPlannedTokens, 64, kIndexSize}, dtype);
+  args.k_index = args.dk_index = Tensor({1, kPlannedKeys, 1, kIndexSize}, dtype);
+  args.weights = args.dweights = Tensor({1, kPlannedTokens, 64}, dtype);
   args.loss = Tensor({1}, DType::kF32);
 }
 
@@ -160,22 +161,22 @@ Result<Plan> SparseLoss(DType dtype, Context* context) {
 
 Result<Plan> DenseLoss(DType dtype, Context* context) {
   DenseIndexerLossArgs args;
-  args.q = Tensor({1, kTokens, 16, kIndexSize}, dtype);
-  args.k = Tensor({1, kKeys, 1, kIndexSize}, dtype);
-  args.softmax_max = args.softmax_sum = Tensor({1, 1, kTokens, 16}, DType::kF32);
-  args.softmax_max_index = args.softmax_sum_index = Tensor({1, 1, kTokens}, DType::kF32);
+  args.q = Tensor({1, kPlannedTokens, 16, kIndexSize}, dtype);
+  args.k = Tensor({1, kPlannedKeys, 1, kIndexSize}, dtype);
+  args.softmax_max = args.softmax_sum = Tensor({1, 1, kPlannedTokens, 16}, DType::kF32);
+  args.softmax_max_index = args.softmax_sum_index = Tensor({1, 1, kPlannedTokens}, DType::kF32);
   SetIndexer(dtype, args);
   return AnyPlan(PlanDenseLightningIndexerGradKLLoss(args, {}, context));
 }
 
 /// A call, and the kernels that each machine would run.
-struct Call {
+struct PlannedCall {
   const char* name;
   std::function<Result<Plan>(Context*)> plan;
   Names kunpeng_920, graviton_3, sapphire_rapids, zen_5;
 };
 
-std::vector<Call> Calls() {
+std::vector<PlannedCall> Calls() {
   constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16, kF16 = DType::kF16, kI8 = DType::kI8;
   const Dense prompt, head{.heads = 1, .heads_kv = 1, .sq = 64, .sk = 64}, decode{.heads = 32, .sq = 1},
       own_keys{.batch = 8, .sq = 1};
@@ -283,7 +284,7 @@ std::vector<Call> Calls() {
        {"bf16_32x16_avx512_amx"},
        {"bf16_16x16_in_place_avx512_bf16"}},
       {"indexer bf16",
-       [=](Context* c) { return Indexer(kTokens, kBF16, c); },
+       [=](Context* c) { return Indexer(kPlannedTokens, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon", "indexer_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16", "indexer_neon"},
        {"bf16_32x32_avx512_amx", "bf16_32x32_avx512_amx", "indexer_avx512"},
@@ -317,19 +318,19 @@ std::vector<Call> Calls() {
 
 struct Expectation {
   const CpuOf& cpu;
-  const Names Call::*kernels;
+  const Names PlannedCall::*kernels;
 };
-const Expectation kMachines[] = {{kKunpeng920, &Call::kunpeng_920},
-                                 {kGraviton3, &Call::graviton_3},
-                                 {kSapphireRapids, &Call::sapphire_rapids},
-                                 {kZen5, &Call::zen_5}};
+const Expectation kMachines[] = {{kKunpeng920, &PlannedCall::kunpeng_920},
+                                 {kGraviton3, &PlannedCall::graviton_3},
+                                 {kSapphireRapids, &PlannedCall::sapphire_rapids},
+                                 {kZen5, &PlannedCall::zen_5}};
 
 TEST(OtherMachines, RunKernelsOfTheirOwnInTwentyCalls) {
-  const std::vector<Call> calls = Calls();
+  const std::vector<PlannedCall> calls = Calls();
   ASSERT_GE(calls.size(), 20U);
   for (const Expectation& machine : kMachines) {
     const std::unique_ptr<Context> context = ContextOf(machine.cpu);
-    for (const Call& call : calls) {
+    for (const PlannedCall& call : calls) {
       const Result<Plan> plan = call.plan(context.get());
       ASSERT_TRUE(plan.ok()) << machine.cpu.name << ", " << call.name << ": " << plan.status().message();
       EXPECT_EQ(plan->info().kernels, call.*machine.kernels) << machine.cpu.name << ", " << call.name;
@@ -343,7 +344,7 @@ TEST(OtherMachines, NoCallOfALevelWithKernelsFallsBackToPortable) {
     if (isa == Isa::kAmxEmulated) continue;  // it has pairs of bf16 only
     const auto context = Context::ForPlanning({.isa = isa, .cores = 2});
     ASSERT_TRUE(context.ok());
-    for (const Call& call : Calls()) {
+    for (const PlannedCall& call : Calls()) {
       const Result<Plan> plan = call.plan(context->get());
       ASSERT_TRUE(plan.ok()) << Name(isa) << ", " << call.name << ": " << plan.status().message();
       for (const std::string& kernel : plan->info().kernels) {

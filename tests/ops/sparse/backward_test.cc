@@ -12,12 +12,10 @@
 namespace fa::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-
-void Check(const SparseCase& c) { EXPECT_TRUE(BackwardIsTheReference(c)); }
+void CheckBackward(const SparseCase& c) { EXPECT_TRUE(BackwardIsTheReference(c)); }
 
 TEST(SparseBackward, EveryTypeAndLayoutWithAndWithoutValues) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const bool merged : {false, true}) {
         for (const int64_t d_rope : {0, 8}) {
@@ -28,7 +26,7 @@ TEST(SparseBackward, EveryTypeAndLayoutWithAndWithoutValues) {
           c.tokens.spare_q = c.tokens.spare_k = 2;
           c.tokens.lists = ListForm::kMessy;
           c.tokens.slots = 12;
-          Check(c);
+          CheckBackward(c);
         }
       }
     }
@@ -37,7 +35,7 @@ TEST(SparseBackward, EveryTypeAndLayoutWithAndWithoutValues) {
 
 TEST(SparseBackward, SinksOfEveryTypeLayoutAndNumberOfHeads) {
   for (const int64_t heads : {1, 3, 18, 150}) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kTokenDTypes) {
       for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
         SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
         c.sink = true;
@@ -48,7 +46,7 @@ TEST(SparseBackward, SinksOfEveryTypeLayoutAndNumberOfHeads) {
         c.tokens.lists = ListForm::kMessy;
         c.tokens.slots = 12;
         c.tokens.placement.place = heads == 3 ? Place::kAtEnd : Place::kInside;
-        Check(c);
+        CheckBackward(c);
       }
     }
   }
@@ -59,7 +57,7 @@ TEST(SparseBackward, SinksOfNoTokensHaveTheGradientZero) {
     SparseCase c;
     c.sink = true;
     c.tokens.lengths = lengths;
-    Check(c);
+    CheckBackward(c);
     for (const double value : ValuesOf(BackwardOf(c, nullptr), "dsink")) EXPECT_EQ(value, 0);
   }
 }
@@ -72,24 +70,24 @@ TEST(SparseBackward, EveryHeadSize) {
   const Sizes all[] = {{512, 64, 512, true}, {512, 64, 512, false}, {128, 0, 128, false}, {40, 0, 40, true},
                        {40, 24, 17, true},   {1, 0, 1, false},      {33, 3, 65, false},   {16, 64, 5, true}};
   for (const Sizes& sizes : all) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kTokenDTypes) {
       SparseCase c{.heads = 4, .d = sizes.d, .d_rope = sizes.d_rope, .dv = sizes.dv, .merged = sizes.merged};
       c.tokens.dtype = dtype;
       c.tokens.lengths = {{3}, {45}};
       c.tokens.slots = 30;
-      Check(c);
+      CheckBackward(c);
     }
   }
 }
 
 TEST(SparseBackward, EveryNumberOfHeads) {
   for (const int64_t heads : {1, 3, 15, 16, 17, 32, 64, 100, 128}) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kTokenDTypes) {
       SparseCase c{.heads = heads, .d = 32, .d_rope = 16, .dv = 32, .merged = heads % 2 == 0};
       c.tokens.dtype = dtype;
       c.tokens.lengths = {{3}, {50}};
       c.tokens.slots = 33;
-      Check(c);
+      CheckBackward(c);
     }
   }
 }
@@ -99,13 +97,13 @@ TEST(SparseBackward, EveryBlockSize) {
     for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
       for (const bool causal : {false, true}) {
         SparseCase c{.heads = 2, .d = 24, .dv = 24, .merged = causal};
-        c.tokens.dtype = kDTypes[block_size % 3];
+        c.tokens.dtype = kTokenDTypes[block_size % 3];
         c.tokens.lengths = {{4, 2}, {3 * block_size + 5, block_size}};
         c.tokens.block_size = block_size;
         c.tokens.slots = 5;
         c.tokens.lists = lists;
         c.tokens.causal = causal;
-        Check(c);
+        CheckBackward(c);
       }
     }
   }
@@ -114,23 +112,23 @@ TEST(SparseBackward, EveryBlockSize) {
 TEST(SparseBackward, ListsOfEveryLength) {
   for (const int64_t slots : {1, 2, 31, 33, 64, 65, 127, 129, 256, 300, 700}) {
     SparseCase c{.heads = 5, .d = 32, .dv = 32};
-    c.tokens.dtype = kDTypes[slots % 3];
+    c.tokens.dtype = kTokenDTypes[slots % 3];
     c.tokens.lengths = {{3}, {600}};
     c.tokens.slots = slots;
     c.tokens.lists = slots % 2 == 0 ? ListForm::kDistinct : ListForm::kMessy;
-    Check(c);
+    CheckBackward(c);
   }
 }
 
 // Every token adds to the same keys, in order.
 TEST(SparseBackward, ManyTokensOfFewKeys) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     SparseCase c{.heads = 16, .d = 32, .dv = 32, .merged = true};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{60, 30}, {9, 70}};
     c.tokens.causal = false;
     c.tokens.slots = 9;
-    Check(c);
+    CheckBackward(c);
   }
 }
 
@@ -141,9 +139,9 @@ TEST(SparseBackward, SequencesWithoutQueriesOrKeys) {
       SparseCase c;
       c.tokens.layout = layout;
       c.tokens.lengths = lengths;
-      Check(c);
+      CheckBackward(c);
       c.tokens.spare_q = c.tokens.spare_k = 2;
-      Check(c);
+      CheckBackward(c);
     }
   }
 }
@@ -152,11 +150,11 @@ TEST(SparseBackward, LengthsThatAreNotGiven) {
   SparseCase c;
   c.tokens.lengths = {{5, 5}, {30, 30}};
   c.tokens.lengths_given = false;
-  Check(c);
+  CheckBackward(c);
 }
 
 TEST(SparseBackward, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       SparseCase c{.heads = 3, .d = 20, .d_rope = 6, .dv = 12};
       c.tokens.dtype = dtype;
@@ -164,14 +162,14 @@ TEST(SparseBackward, StridesAndPlacesOfTensors) {
       c.tokens.lengths = {{3, 4}, {40, 20}};
       c.tokens.index_dtype = DType::kI64;
       c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
-      Check(c);
+      CheckBackward(c);
       c.tokens.padding = {};
       for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
         c.tokens.placement = {.place = place};
-        Check(c);
+        CheckBackward(c);
       }
       c.tokens.placement = {.misalignment = 1};
-      Check(c);
+      CheckBackward(c);
     }
   }
 }

@@ -14,15 +14,13 @@
 namespace fa::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-
 void Check(const SparseCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
 
 /// Sequences of every kind: more queries than keys, none of either, one key.
 reference::Lengths MixedLengths() { return {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}}; }
 
 TEST(SparseForward, EveryTypeLayoutAndFormOfKeys) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const int64_t page_rows : {0, 7}) {
         for (const bool merged : {false, true}) {
@@ -50,7 +48,7 @@ TEST(SparseForward, EveryHeadSize) {
                        {128, 0, 128, true},  {40, 0, 40, false},    {40, 24, 17, true},
                        {1, 0, 1, false},     {33, 3, 65, false},    {16, 64, 5, true}};
   for (const Sizes& sizes : all) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kTokenDTypes) {
       SparseCase c{.heads = 4, .d = sizes.d, .d_rope = sizes.d_rope, .dv = sizes.dv, .merged = sizes.merged};
       c.tokens.dtype = dtype;
       c.tokens.lengths = {{3}, {60}};
@@ -62,7 +60,7 @@ TEST(SparseForward, EveryHeadSize) {
 
 TEST(SparseForward, EveryNumberOfHeads) {
   for (const int64_t heads : {1, 3, 15, 16, 17, 32, 64, 100, 128}) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kTokenDTypes) {
       SparseCase c{.heads = heads, .d = 32, .d_rope = 16, .dv = 32, .merged = true};
       c.tokens.dtype = dtype;
       c.tokens.lengths = {{2}, {50}};
@@ -78,7 +76,7 @@ TEST(SparseForward, EveryBlockSize) {
     for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
       for (const bool causal : {false, true}) {
         SparseCase c{.heads = 2, .d = 24, .dv = 24};
-        c.tokens.dtype = kDTypes[block_size % 3];
+        c.tokens.dtype = kTokenDTypes[block_size % 3];
         c.tokens.lengths = {{4, 2}, {3 * block_size + 5, block_size}};
         c.tokens.block_size = block_size;
         c.tokens.slots = 5;
@@ -93,7 +91,7 @@ TEST(SparseForward, EveryBlockSize) {
 // Some rows have no keys, and some sequences have none.
 TEST(SparseForward, SinksOfEveryTypeLayoutFormAndNumberOfHeads) {
   for (const int64_t heads : {1, 3, 18, 150}) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kTokenDTypes) {
       for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
         SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
         c.sink = true;
@@ -173,7 +171,7 @@ TEST(SparseForward, RowsAboveTheDiagonalAreEmpty) {
 TEST(SparseForward, ListsOfEveryLength) {
   for (const int64_t slots : {1, 2, 31, 32, 33, 127, 128, 129, 255, 256, 257, 300, 700}) {
     SparseCase c{.heads = 5, .d = 32, .dv = 32};
-    c.tokens.dtype = kDTypes[slots % 3];
+    c.tokens.dtype = kTokenDTypes[slots % 3];
     c.tokens.lengths = {{2}, {600}};
     c.tokens.slots = slots;
     c.tokens.lists = slots % 2 == 0 ? ListForm::kDistinct : ListForm::kMessy;
@@ -199,7 +197,7 @@ TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
 }
 
 TEST(SparseForward, LongListsWithManyHeads) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     SparseCase c{.heads = 20, .d = 64, .d_rope = 16, .dv = 64, .merged = true};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{3}, {900}};
@@ -258,7 +256,7 @@ TEST(SparseForward, ScalesOfEverySign) {
 }
 
 TEST(SparseForward, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
       for (const int64_t page_rows : {0, 16}) {
         SparseCase c{.heads = 3, .d = 20, .d_rope = 6, .dv = 12};
@@ -284,7 +282,7 @@ TEST(SparseForward, PagesOfEverySize) {
   for (const int64_t page_rows : {1, 2, 7, 16, 33, 64, 128, 500}) {
     for (const int64_t block_size : {1, 8}) {
       SparseCase c{.heads = 2, .d = 24, .dv = 24, .merged = block_size == 8};
-      c.tokens.dtype = kDTypes[page_rows % 3];
+      c.tokens.dtype = kTokenDTypes[page_rows % 3];
       c.tokens.page_rows = page_rows;
       c.tokens.block_size = block_size;
       c.tokens.lengths = {{2, 3, 1}, {130, 0, 33}};
@@ -349,7 +347,7 @@ TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
 
 // A NaN reaches the tokens whose lists name its key, and no other tokens.
 TEST(SparseForward, NonFiniteKeysStayWithTheirTokens) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     SparseCase c{.heads = 18, .d = 24, .dv = 24};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{6}, {50}};
@@ -379,7 +377,7 @@ TEST(SparseForward, NonFiniteKeysStayWithTheirTokens) {
 }
 
 TEST(SparseForward, IsDenseAttentionWhereEveryKeyIsSelected) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kTokenDTypes) {
     SparseCase c{.heads = 4, .d = 48, .dv = 32};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{30}, {45}};

@@ -155,16 +155,16 @@ TEST_P(SparseForwardNonFinite, KeysThatNobodyNamesSpoilNothing) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<std::tuple<DType, int64_t>>& info) {
+std::string NonfiniteName(const ::testing::TestParamInfo<std::tuple<DType, int64_t>>& info) {
   return Name(std::get<0>(info.param)) + std::string("_") + std::to_string(std::get<1>(info.param));
 }
 INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
-                         NameOf);
+                         NonfiniteName);
 // Read keys in place where the level has kernels for it.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBackwardNonFinite,
-                         ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NameOf);
+                         ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NonfiniteName);
 INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                          [](const auto& info) { return Name(info.param); });
 

@@ -12,17 +12,17 @@
 namespace fa::ops {
 namespace {
 
-constexpr int64_t kPages = 5, kPageRows = 4, kColumns = 3, kPageStride = kPageRows * kColumns;
+constexpr int64_t kPages = 5, kPageRows = 4, kRowColumns = 3, kPageStride = kPageRows * kRowColumns;
 constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
 
 /// Entries 0 and 3, and one that no check lets pass but that another thread may write after the check.
 const std::vector<int32_t> kTable = {0, 3, -1, kPages, kLeast, kMost};
-const int64_t kKeys = std::ssize(kTable) * kPageRows;
+const int64_t kRowKeys = std::ssize(kTable) * kPageRows;
 
 /// The second of two batch elements whose keys lie in `pages`.
 layout::HeadRows SecondElement(const std::vector<float>& pages, const std::vector<int32_t>& table) {
   const layout::StoredRows rows{
-      .view = {pages.data(), {.dtype = DType::kF32, .batch = kPageStride, .row = kColumns}},
+      .view = {pages.data(), {.dtype = DType::kF32, .batch = kPageStride, .row = kRowColumns}},
       .table = {.entries = table.data(), .row = std::ssize(kTable), .page_rows = kPageRows, .pages = kPages}};
   return rows.Head(1, 0, 0);
 }
@@ -39,22 +39,22 @@ TEST(KeyRows, NoEntryLeadsOutOfThePages) {
   const layout::HeadRows head = SecondElement(pages, table);
   for (const int64_t fetch_ahead : {0, 7}) {
     KeyRows rows;
-    rows.k = {pages.data(), DType::kF32, kColumns, fetch_ahead};
+    rows.k = {pages.data(), DType::kF32, kRowColumns, fetch_ahead};
     rows.k_pages = head;
-    rows.end = kKeys;
-    for (int64_t key = 0; key < kKeys; ++key) {
+    rows.end = kRowKeys;
+    for (int64_t key = 0; key < kRowKeys; ++key) {
       const core::kernels::RowBlock row = rows.K(key);
       EXPECT_EQ(row.data, head.At(key)) << key;
       const int64_t at = static_cast<const float*>(row.data) - pages.data();
       EXPECT_GE(at, 0) << key;
-      EXPECT_LE(at + kColumns, std::ssize(pages)) << key;
-      EXPECT_EQ(at % kPageStride, key % kPageRows * kColumns) << key;
+      EXPECT_LE(at + kRowColumns, std::ssize(pages)) << key;
+      EXPECT_EQ(at % kPageStride, key % kPageRows * kRowColumns) << key;
       const int32_t page = kTable[static_cast<size_t>(key / kPageRows)];
       EXPECT_TRUE(page != 3 || at / kPageStride == 3) << key;
       // What it fetches ahead lies in the pages too.
-      const int64_t ahead = at + row.fetch_ahead * kColumns;
+      const int64_t ahead = at + row.fetch_ahead * kRowColumns;
       EXPECT_GE(ahead, 0) << key;
-      EXPECT_LE(ahead + kColumns, std::ssize(pages)) << key;
+      EXPECT_LE(ahead + kRowColumns, std::ssize(pages)) << key;
     }
   }
 }
@@ -63,11 +63,11 @@ TEST(StoredRows, OfPagesHaveNoOffset) {
   const std::vector<float> pages(static_cast<size_t>(kPages * kPageStride));
   const std::vector<int32_t> table = TwoRowsOfTheTable();
   layout::StoredRows rows{
-      .view = {pages.data(), {.dtype = DType::kF32, .batch = kPageStride, .row = kColumns}},
+      .view = {pages.data(), {.dtype = DType::kF32, .batch = kPageStride, .row = kRowColumns}},
       .table = {.entries = table.data(), .row = std::ssize(kTable), .page_rows = kPageRows, .pages = kPages}};
   EXPECT_EQ(rows.Head(0, 0, 2).At(5), rows.Head(0, 0, 0).At(5));
   rows.table = {};
-  EXPECT_EQ(rows.Head(1, 0, 2).At(5), reinterpret_cast<const std::byte*>(pages.data() + kPageStride + 7 * kColumns));
+  EXPECT_EQ(rows.Head(1, 0, 2).At(5), reinterpret_cast<const std::byte*>(pages.data() + kPageStride + 7 * kRowColumns));
 }
 
 TEST(StoredRows, OfAListAreThoseOfTheElementsTensor) {

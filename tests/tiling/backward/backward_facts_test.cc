@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string Describe(const AttentionProblem& problem, const Machine& machine) {
+std::string DescribeBackward(const AttentionProblem& problem, const Machine& machine) {
   WorkspacePlan workspace;
   workspace.Book("dq", 3 << 20);
   const BackwardPlan plan = MakeBackwardPlan(problem, machine);
@@ -19,13 +19,13 @@ std::string Describe(const AttentionProblem& problem, const Machine& machine) {
 }
 
 TEST(BackwardFacts, SaysWhatRunsAndWhy) {
-  const std::string text = Describe(MakeProblem({.lengths = {{1024, 1024}, {7, 100}},
-                                                 .heads = 8,
-                                                 .heads_kv = 2,
-                                                 .d = 128,
-                                                 .dv = 128,
-                                                 .mask = Mask::Causal()}),
-                                    MakeMachine(2));
+  const std::string text = DescribeBackward(MakeProblem({.lengths = {{1024, 1024}, {7, 100}},
+                                                         .heads = 8,
+                                                         .heads_kv = 2,
+                                                         .d = 128,
+                                                         .dv = 128,
+                                                         .mask = Mask::Causal()}),
+                                            MakeMachine(2));
   EXPECT_THAT(text, HasSubstr("backward, f32: 2 sequences, sq 7..1024, sk 100..1024, 8 heads (2 of k and v), d 128"));
   EXPECT_THAT(text, HasSubstr("kernels (avx512): f32_8x32\n"));
   EXPECT_THAT(text, HasSubstr("tile: 128 rows x 128 keys: K, V, dK and dV of 128 keys"));
@@ -41,7 +41,7 @@ TEST(BackwardFacts, SaysWhatRunsAndWhy) {
 
 TEST(BackwardFacts, SaysInWhichOrderKeyBlocksAreAdded) {
   const auto text = [](std::vector<std::pair<int64_t, int64_t>> lengths, Mask mask) {
-    return Describe(MakeProblem({.lengths = std::move(lengths), .mask = std::move(mask)}), MakeMachine(1));
+    return DescribeBackward(MakeProblem({.lengths = std::move(lengths), .mask = std::move(mask)}), MakeMachine(1));
   };
   EXPECT_THAT(text({{300, 300}}, {}), HasSubstr("dq: key blocks added from the first to the last\n"));
   EXPECT_THAT(text({{300, 300}}, Mask::Causal()), HasSubstr("dq: key blocks added from the last to the first\n"));
@@ -51,7 +51,7 @@ TEST(BackwardFacts, SaysInWhichOrderKeyBlocksAreAdded) {
 }
 
 TEST(BackwardFacts, AcceptsACallWithoutSequences) {
-  EXPECT_THAT(Describe(MakeProblem({.lengths = {}}), MakeMachine(2)), HasSubstr("0 sequences, sq 0, sk 0"));
+  EXPECT_THAT(DescribeBackward(MakeProblem({.lengths = {}}), MakeMachine(2)), HasSubstr("0 sequences, sq 0, sk 0"));
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ TEST(BackwardOrder, OneWorkerNeedsOneSlot) {
   EXPECT_EQ(plan.efficiency, 1);
 }
 
-struct Case {
+struct TaskCase {
   int64_t heads, s;
   Mask mask;
   int workers;
@@ -175,14 +175,14 @@ struct Case {
 // A column chain, and the wait for it, bound what one head can use; these cases are within that bound.
 TEST(BackwardOrder, WorkersStayBusy) {
   const Mask full, causal = Mask::Causal(), window = Mask::Band(1023, 0);
-  const Case cases[] = {
+  const TaskCase cases[] = {
       {1, 8192, causal, 2, 0.99},    {1, 8192, full, 2, 0.99},     {1, 2048, causal, 2, 0.98},
       {8, 2048, causal, 2, 0.99},    {8, 2048, full, 2, 0.99},     {1, 8192, causal, 16, 0.93},
       {8, 8192, causal, 64, 0.94},   {8, 8192, full, 64, 0.91},    {8, 8192, window, 64, 0.94},
       {32, 2048, full, 64, 0.99},    {32, 2048, causal, 64, 0.94}, {64, 2048, causal, 64, 0.99},
       {32, 8192, causal, 128, 0.94},
   };
-  for (const Case& c : cases) {
+  for (const TaskCase& c : cases) {
     const BackwardPlan plan = MakeBackwardPlan(Heads(c.heads, c.s, c.mask), MakeMachine(c.workers));
     EXPECT_GE(plan.efficiency, c.efficiency) << c.heads << " heads of " << c.s << ", " << c.workers << " workers";
     EXPECT_LE(plan.efficiency, 1 + 1e-12);

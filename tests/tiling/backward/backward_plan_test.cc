@@ -28,7 +28,7 @@ Interval Keys(const BackwardItem& item) { return {item.key_begin, item.key_end};
 
 // Calls visit(problem, machine, plan) for random problems and machines.
 template <typename Visit>
-void ForRandomPlans(Visit visit) {
+void ForRandomBackwardPlans(Visit visit) {
   std::mt19937_64 random(29);
   const int worker_counts[] = {1, 2, 3, 8, 64, 128};
   for (int n = 0; n < 300; ++n) {
@@ -83,7 +83,7 @@ std::vector<std::vector<int32_t>> RowChains(const AttentionProblem& problem, con
 }
 
 TEST(BackwardPlan, ATileStandsWhereAPairIsKeptAndOnlyThere) {
-  ForRandomPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
     std::set<std::tuple<RowsId, int64_t>> tiles;
     for (const BackwardItem& item : plan.items) {
       ASSERT_EQ(item.head / problem.group(), item.head_kv);
@@ -114,7 +114,7 @@ TEST(BackwardPlan, ATileStandsWhereAPairIsKeptAndOnlyThere) {
 }
 
 TEST(BackwardPlan, EveryRowGroupAndEveryColumnIsWrittenOnce) {
-  ForRandomPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
     std::map<RowsId, int> rows;
     std::map<ColumnId, int> columns;
     for (const BackwardItem& item : plan.items) {
@@ -137,7 +137,7 @@ TEST(BackwardPlan, EveryRowGroupAndEveryColumnIsWrittenOnce) {
 }
 
 TEST(BackwardPlan, FirstAndLastAreTheEndsOfTheChains) {
-  ForRandomPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
     for (const auto& chain : ColumnChains(plan)) {
       for (const int32_t tile : chain) {
         ASSERT_EQ(plan.items[static_cast<size_t>(tile)].first_of_column, tile == chain.front());
@@ -154,7 +154,7 @@ TEST(BackwardPlan, FirstAndLastAreTheEndsOfTheChains) {
 }
 
 TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
-  ForRandomPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
     const core::TaskGraph& graph = plan.graph;
     const auto tiles = static_cast<int32_t>(plan.items.size());
     std::vector<std::vector<int32_t>> wanted(static_cast<size_t>(tiles));
@@ -178,7 +178,7 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
 }
 
 TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
-  ForRandomPlans([](const AttentionProblem&, const Machine& machine, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem&, const Machine& machine, const BackwardPlan& plan) {
     const core::TaskGraph& graph = plan.graph;
     const auto tasks = static_cast<size_t>(graph.task_count);
     ASSERT_TRUE(graph.shared_claims);
@@ -269,7 +269,7 @@ TEST(BackwardPlan, KeyBlocksFollowHeadSizesAndIsaAlone) {
 }
 
 TEST(BackwardPlan, RowsOfATileAreWholeStripsAndNoMoreThanThereAre) {
-  ForRandomPlans([](const AttentionProblem& problem, const Machine& machine, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine& machine, const BackwardPlan& plan) {
     ASSERT_EQ(plan.block_q % machine.strip_rows, 0);
     ASSERT_LT(plan.block_q, 128 + machine.strip_rows);
     int64_t longest = 1;
@@ -297,7 +297,7 @@ TEST(BackwardPlan, ColumnsOfOneFullHeadGetSmallerTilesWhenManyWorkersShareIt) {
 }
 
 TEST(BackwardPlan, SlotsHoldTheLargestPair) {
-  ForRandomPlans([](const AttentionProblem& problem, const Machine& machine, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine& machine, const BackwardPlan& plan) {
     int64_t pairs = 0;
     for (const Sequence& sequence : problem.sequences) {
       if (sequence.sq == 0 && sequence.sk == 0) continue;
@@ -317,7 +317,7 @@ TEST(BackwardPlan, SlotsHoldTheLargestPair) {
 }
 
 TEST(BackwardPlan, FlopsAreThoseOfKeptAndOfAllPairs) {
-  ForRandomPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
+  ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
     double kept = 0, all = 0;
     for (const Sequence& s : problem.sequences) {
       for (int64_t row = 0; row < s.sq; ++row) kept += static_cast<double>(s.rule.Keys(row).size());

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -21,25 +20,15 @@ using reference::Problem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Problem Small() { return {.heads = 4, .heads_kv = 2, .d = 24, .dv = 16, .lengths = {.sq = {19, 19}, .sk = {33, 33}}}; }
-
-std::vector<float> RandomFloats(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 TEST(CliBackward, EveryLayoutGivesTheReference) {
   for (const char* layout : {"BNSD", "BSND", "BSH", "SBH", "BNSD_BSND"}) {
-    BackwardCall call(layout, Small());
+    BackwardCall call(layout, SmallProblem());
     EXPECT_TRUE(call.Matches()) << layout;
   }
 }
 
 TEST(CliBackward, PackedSequencesGiveTheReference) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.lengths = {.sq = {3, 0, 17, 9}, .sk = {5, 4, 12, 30}};
   BackwardCall call("TND", problem);
   EXPECT_TRUE(call.Matches());
@@ -47,20 +36,20 @@ TEST(CliBackward, PackedSequencesGiveTheReference) {
 
 TEST(CliBackward, HalfTypesAreKnownFromFileAndFlag) {
   for (const Format format : {Format::kF16, Format::kBF16}) {
-    BackwardCall call("BNSD", Small(), format);
+    BackwardCall call("BNSD", SmallProblem(), format);
     EXPECT_TRUE(call.Matches());
   }
 }
 
 TEST(CliBackward, SplitHeadsHaveGradientsOfTheirOwn) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.d_rope = 8;
   BackwardCall call("BSND", problem);
   EXPECT_TRUE(call.Matches());
 }
 
 TEST(CliBackward, ScaleMaskSoftcapAndDropoutAreThoseOfTheForward) {
-  BackwardCall call("BNSD", Small());
+  BackwardCall call("BNSD", SmallProblem());
   call.forward.problem.scale = -0.25;
   call.forward.problem.softcap = 0.5;
   call.forward.problem.mask = {.mode = 3};
@@ -72,7 +61,7 @@ TEST(CliBackward, ScaleMaskSoftcapAndDropoutAreThoseOfTheForward) {
 
 TEST(CliBackward, GradientOfPositionBias) {
   for (const int type : {0, 1}) {
-    BackwardCall call("BNSD", Small());
+    BackwardCall call("BNSD", SmallProblem());
     const std::vector<float> pse = RandomFloats(size_t{2} * 4 * 19 * 33, 7);
     call.forward.problem.pse_type = static_cast<reference::PseType>(type);
     call.forward.problem.pse = {
@@ -86,7 +75,7 @@ TEST(CliBackward, GradientOfPositionBias) {
 
 TEST(CliBackward, GradientOfSlopes) {
   for (const int type : {2, 3}) {
-    BackwardCall call("BNSD", Small());
+    BackwardCall call("BNSD", SmallProblem());
     const std::vector<float> slopes = {0.5F, 0.25F, 0.125F, -0.5F, 0.1F, 0.2F, 0.3F, 0.4F};
     call.forward.problem.pse_type = static_cast<reference::PseType>(type);
     call.forward.problem.slopes = {slopes.begin(), slopes.end()};
@@ -98,7 +87,7 @@ TEST(CliBackward, GradientOfSlopes) {
 }
 
 TEST(CliBackward, GradientOfSinks) {
-  BackwardCall call("BNSD", Small());
+  BackwardCall call("BNSD", SmallProblem());
   const std::vector<float> sink = {0.5F, -1, 3, 0};
   call.forward.problem.sink = {sink.begin(), sink.end()};
   call.forward.AddFile("--sink", ArrayOf(ElementType::kF32, {4}, sink));
@@ -107,7 +96,7 @@ TEST(CliBackward, GradientOfSinks) {
 }
 
 TEST(CliBackward, StatisticsInTheShapesOfTheDeviceGiveTheSameBits) {
-  BackwardCall call("BNSD", Small());
+  BackwardCall call("BNSD", SmallProblem());
   ASSERT_EQ(call.RunForward().exit_code, 0);
   ASSERT_EQ(call.RunBackward().exit_code, 0);
   const std::string dq = call.BytesOf("--dq"), dk = call.BytesOf("--dk");
@@ -127,7 +116,7 @@ TEST(CliBackward, StatisticsInTheShapesOfTheDeviceGiveTheSameBits) {
 }
 
 TEST(CliBackward, BitsDoNotDependOnThreads) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.lengths = {.sq = {300, 300}, .sk = {300, 300}};
   BackwardCall call("BNSD", problem);
   ASSERT_EQ(call.RunForward().exit_code, 0);
@@ -152,7 +141,7 @@ void ExpectRefused(const BackwardCall& call, const std::string& more, const std:
 }
 
 TEST(CliBackward, GradientsOfWhatIsNotThereAreRefused) {
-  BackwardCall call("BNSD", Small());
+  BackwardCall call("BNSD", SmallProblem());
   ASSERT_EQ(call.RunForward().exit_code, 0);
   for (const char* flag : {"--dpse", "--dslopes", "--dsink", "--dq-rope", "--dk-rope"}) {
     ExpectRefused(call, std::string(" ") + flag + " " + call.PathOf(flag), flag);
@@ -160,7 +149,7 @@ TEST(CliBackward, GradientsOfWhatIsNotThereAreRefused) {
 }
 
 TEST(CliBackward, InputsOfTheWrongShapeOrTypeAreNamed) {
-  BackwardCall call("BNSD", Small());
+  BackwardCall call("BNSD", SmallProblem());
   ASSERT_EQ(call.RunForward().exit_code, 0);
   const auto file = [&](const std::string& name, ElementType type, std::vector<int64_t> shape) {
     npy::Array array(type, std::move(shape));
@@ -180,7 +169,7 @@ TEST(CliBackward, InputsOfTheWrongShapeOrTypeAreNamed) {
 }
 
 TEST(CliBackward, MissingRopeGradientIsNamed) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.d_rope = 8;
   BackwardCall call("BNSD", problem);
   ASSERT_EQ(call.RunForward().exit_code, 0);
@@ -240,7 +229,7 @@ TEST(CliPlanBackward, PicturesOfExtremeShapesAreDrawn) {
 }
 
 TEST(CliBackward, EmptySequencesGiveEmptyAndZeroGradients) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.lengths = {.sq = {5, 5}, .sk = {0, 0}};
   BackwardCall call("BNSD", problem);
   ASSERT_EQ(call.RunForward().exit_code, 0);

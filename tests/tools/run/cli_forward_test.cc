@@ -18,25 +18,15 @@ using npy::ElementType;
 using reference::Format;
 using reference::Problem;
 
-Problem Small() { return {.heads = 4, .heads_kv = 2, .d = 24, .dv = 16, .lengths = {.sq = {19, 19}, .sk = {33, 33}}}; }
-
-std::vector<float> RandomFloats(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 TEST(CliForward, EveryLayoutGivesTheReference) {
   for (const char* layout : {"BNSD", "BSND", "BSH", "SBH", "BNSD_BSND"}) {
-    ForwardCall call(layout, Small());
+    ForwardCall call(layout, SmallProblem());
     EXPECT_TRUE(call.Matches()) << layout;
   }
 }
 
 TEST(CliForward, PackedSequencesGiveTheReference) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.lengths = {.sq = {3, 0, 17, 9}, .sk = {5, 4, 12, 30}};
   ForwardCall call("TND", problem);
   EXPECT_TRUE(call.Matches());
@@ -44,34 +34,34 @@ TEST(CliForward, PackedSequencesGiveTheReference) {
 
 TEST(CliForward, HalfTypesAreKnownFromFileAndFlag) {
   for (const Format format : {Format::kF16, Format::kBF16}) {
-    ForwardCall call("BNSD", Small(), format);
+    ForwardCall call("BNSD", SmallProblem(), format);
     EXPECT_TRUE(call.Matches());
   }
 }
 
 TEST(CliForward, ScaleReplacesTheDefault) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   call.problem.scale = -0.25;
   call.flags += " --scale -0.25";
   EXPECT_TRUE(call.Matches());
 }
 
 TEST(CliForward, SplitHeads) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.d_rope = 8;
   ForwardCall call("BSND", problem);
   EXPECT_TRUE(call.Matches());
 }
 
 TEST(CliForward, Softcap) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   call.problem.softcap = 0.5;
   call.flags += " --softcap 0.5";
   EXPECT_TRUE(call.Matches());
 }
 
 TEST(CliForward, Sinks) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   const std::vector<float> sink = {0.5F, -1, 3, 0};
   call.problem.sink = {sink.begin(), sink.end()};
   call.AddFile("--sink", ArrayOf(ElementType::kF32, {4}, sink));
@@ -80,7 +70,7 @@ TEST(CliForward, Sinks) {
 
 TEST(CliForward, PositionBiasOfTypes0And1) {
   for (const int type : {0, 1}) {
-    ForwardCall call("BNSD", Small());
+    ForwardCall call("BNSD", SmallProblem());
     const std::vector<float> pse = RandomFloats(size_t{2} * 4 * 19 * 33, 7);
     call.problem.pse_type = static_cast<reference::PseType>(type);
     call.problem.pse = {
@@ -93,7 +83,7 @@ TEST(CliForward, PositionBiasOfTypes0And1) {
 
 TEST(CliForward, SlopesOfTypes2And3) {
   for (const int type : {2, 3}) {
-    ForwardCall call("BNSD", Small());
+    ForwardCall call("BNSD", SmallProblem());
     const std::vector<float> slopes = {0.5F, 0.25F, 0.125F, -0.5F};
     call.problem.pse_type = static_cast<reference::PseType>(type);
     call.problem.slopes = {slopes.begin(), slopes.end()};
@@ -107,7 +97,7 @@ TEST(CliForward, SlopesOfTypes2And3) {
 }
 
 TEST(CliForward, DropoutByMask) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   std::mt19937_64 random(5);
   std::vector<uint8_t> bits(size_t{2} * 4 * 19 * 33 / 8 + 1);
   for (uint8_t& byte : bits) byte = static_cast<uint8_t>(random());
@@ -119,7 +109,7 @@ TEST(CliForward, DropoutByMask) {
 }
 
 TEST(CliForward, DropoutBySeedAndOffset) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   call.problem.seed = reference::Seed{.seed = 18446744073709551615U, .offset = 9};
   call.problem.keep_prob = 0.75;
   call.flags += " --seed 18446744073709551615 --offset 9 --keep-prob 0.75";
@@ -127,7 +117,7 @@ TEST(CliForward, DropoutBySeedAndOffset) {
 }
 
 TEST(CliForward, FortranOrderGivesTheSameBits) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   ASSERT_EQ(call.Run().exit_code, 0);
   const std::string row_major = call.OutBytes();
   // The query once more, with the first index running fastest.
@@ -149,7 +139,7 @@ TEST(CliForward, FortranOrderGivesTheSameBits) {
 }
 
 TEST(CliForward, ThreadsNeverChangeABit) {
-  ForwardCall call("BSND", Small());
+  ForwardCall call("BSND", SmallProblem());
   const std::string flags = call.flags + " --causal";
   std::string first;
   for (const char* threads : {"1", "2", "3", "8"}) {
@@ -162,14 +152,14 @@ TEST(CliForward, ThreadsNeverChangeABit) {
 
 TEST(CliForward, ForcedLevelsAndAccumulationModes) {
   for (const char* flags : {"--isa portable", "--accumulation atomic-free", "--accumulation deterministic"}) {
-    ForwardCall call("BNSD", Small());
+    ForwardCall call("BNSD", SmallProblem());
     call.flags += std::string(" ") + flags;
     EXPECT_TRUE(call.Matches()) << flags;
   }
 }
 
 TEST(CliForward, EmptyTensorsAreFine) {
-  Problem problem = Small();
+  Problem problem = SmallProblem();
   problem.lengths = {.sq = {5}, .sk = {0}};
   ForwardCall no_keys("BNSD", problem);
   EXPECT_TRUE(no_keys.Matches());
@@ -179,7 +169,7 @@ TEST(CliForward, EmptyTensorsAreFine) {
 }
 
 TEST(CliForward, WritesOnlyWhatItIsAskedFor) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   const size_t before = call.scratch().Names().size();
   const CliResult result = RunCli("run forward" + call.flags + " --out " + call.scratch().Path("o.npy"));
   EXPECT_EQ(result.exit_code, 0);
@@ -189,7 +179,7 @@ TEST(CliForward, WritesOnlyWhatItIsAskedFor) {
 }
 
 TEST(CliForward, OverwritesAnOutputAndFollowsItsLink) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   ASSERT_EQ(call.Run().exit_code, 0);
   const std::string want = call.OutBytes();
   const std::string target = call.scratch().Write("target.npy", "old");
@@ -199,7 +189,7 @@ TEST(CliForward, OverwritesAnOutputAndFollowsItsLink) {
 }
 
 TEST(CliForward, WritesToADeviceInPlace) {
-  ForwardCall call("BNSD", Small());
+  ForwardCall call("BNSD", SmallProblem());
   EXPECT_EQ(RunCli("run forward" + call.flags + " --out /dev/null").exit_code, 0);
   struct stat facts {};
   ASSERT_EQ(stat("/dev/null", &facts), 0);

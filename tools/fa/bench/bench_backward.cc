@@ -10,7 +10,7 @@
 namespace fa::tool {
 namespace {
 
-void Run(const BenchFlags& flags) {
+void MeasureBackward(const BenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase forward(flags.forward);
   auto plan = PlanFlashAttentionGrad(forward.GradArgs(), forward.options, context.get());
@@ -31,7 +31,7 @@ void Run(const BenchFlags& flags) {
 }  // namespace
 
 void AddBenchBackward(CLI::App& bench) {
-  AddBench(bench, "backward", "Time the dense backward; the gradients are checked first", Run);
+  AddBench(bench, "backward", "Time the dense backward; the gradients are checked first", MeasureBackward);
 }
 
 }  // namespace fa::tool

@@ -10,12 +10,12 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct DecodeBenchFlags {
   DecodeCaseFlags decode;
   MeasureFlags measure;
 };
 
-void Run(const Flags& flags) {
+void Run(const DecodeBenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const DecodeCase decode(flags.decode);
   auto plan = PlanDecodeAttention(decode.args, decode.options, context.get());
@@ -41,7 +41,7 @@ void Run(const Flags& flags) {
 
 void AddBenchDecode(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("decode", "Time few queries against long keys; the result is checked first");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<DecodeBenchFlags>();
   AddDecodeCaseFlags(*command, flags->decode);
   AddMeasureFlags(*command, flags->measure);
   command->callback([flags] { Run(*flags); });

@@ -10,7 +10,7 @@
 namespace fa::tool {
 namespace {
 
-void Run(const BenchFlags& flags) {
+void MeasureForward(const BenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase forward(flags.forward);
   auto plan = PlanFlashAttention(forward.args, forward.options, context.get());
@@ -31,7 +31,7 @@ void Run(const BenchFlags& flags) {
 }  // namespace
 
 void AddBenchForward(CLI::App& bench) {
-  AddBench(bench, "forward", "Time the dense forward; the result is checked first", Run);
+  AddBench(bench, "forward", "Time the dense forward; the result is checked first", MeasureForward);
 }
 
 }  // namespace fa::tool

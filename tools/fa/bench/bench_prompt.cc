@@ -13,7 +13,7 @@
 namespace fa::tool {
 namespace {
 
-void Run(const BenchFlags& flags) {
+void MeasurePrompt(const BenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const ForwardCase prompt(flags.forward);
   auto plan = PlanPromptFlashAttention(PromptArgsOf(prompt), PromptOptionsOf(prompt), context.get());
@@ -48,7 +48,8 @@ void Run(const BenchFlags& flags) {
 }  // namespace
 
 void AddBenchPrompt(CLI::App& bench) {
-  AddBench(bench, "prompt", "Time prompt attention, int8 too; the result is checked first", Run, /*takes_int8=*/true);
+  AddBench(bench, "prompt", "Time prompt attention, int8 too; the result is checked first", MeasurePrompt,
+           /*takes_int8=*/true);
 }
 
 }  // namespace fa::tool

@@ -11,7 +11,7 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct SparseBenchFlags {
   SparseCaseFlags sparse;
   MeasureFlags measure;
 };
@@ -21,7 +21,7 @@ struct SparseBench {
   const char* text;
   SparseCaseKind kind;
   int64_t rows;  ///< query tokens by default: a tenth of a second or so on two cores
-  void (*run)(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context);
+  void (*run)(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context);
   bool takes_pages = false;
 };
 
@@ -35,7 +35,7 @@ struct OperatorCall {
 };
 
 template <typename Args, typename Options>
-void MeasureSparse(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context,
+void MeasureSparse(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context,
                    Result<PlanFor<Args>> (*make_plan)(const Args&, const Options&, Context*), const Options& options,
                    const OperatorCall<Args>& op) {
   auto plan = make_plan(op.args, options, &context);
@@ -54,7 +54,7 @@ void MeasureSparse(const SparseBench& bench, const Flags& flags, const SparseCas
        .check = op.check});
 }
 
-void RunForward(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
+void RunForward(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context) {
   SparseAttentionData data(sparse);
   const SparseAttentionArgs args = data.ForwardArgs();
   MeasureSparse<SparseAttentionArgs, SparseAttentionOptions>(
@@ -62,7 +62,7 @@ void RunForward(const SparseBench& bench, const Flags& flags, const SparseCase& 
       {args, data.gathered_bytes(), "gathered keys and values", [&] { data.CheckForward(); }});
 }
 
-void RunBackward(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
+void RunBackward(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context) {
   SparseAttentionData data(sparse);
   const SparseAttentionGradArgs args = data.BackwardArgs(context);
   MeasureSparse<SparseAttentionGradArgs, SparseAttentionOptions>(
@@ -74,7 +74,7 @@ double KeyBytes(const SparseCase& sparse) {
   return static_cast<double>(sparse.batch * sparse.s2 * sparse.index_d) * static_cast<double>(fa::SizeOf(sparse.dtype));
 }
 
-void RunIndexer(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
+void RunIndexer(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context) {
   IndexerData data(sparse);
   const LightningIndexerArgs args = data.ForwardArgs();
   MeasureSparse<LightningIndexerArgs, LightningIndexerOptions>(
@@ -82,7 +82,8 @@ void RunIndexer(const SparseBench& bench, const Flags& flags, const SparseCase& 
       {args, KeyBytes(sparse), "keys", [&] { data.CheckForward(); }});
 }
 
-void RunIndexerBackward(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
+void RunIndexerBackward(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse,
+                        Context& context) {
   IndexerData data(sparse);
   const LightningIndexerGradArgs args = data.BackwardArgs();
   MeasureSparse<LightningIndexerGradArgs, LightningIndexerGradOptions>(
@@ -102,14 +103,14 @@ struct LossData {
   SparseIndexerLossArgs args;
 };
 
-void RunLoss(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
+void RunLoss(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context) {
   const LossData data(sparse, context);
   MeasureSparse<SparseIndexerLossArgs, SparseIndexerLossOptions>(
       bench, flags, sparse, context, PlanSparseLightningIndexerGradKLLoss, sparse.LossOptions(),
       {data.args, data.attention.gathered_bytes(), "gathered keys", [&] { data.indexer.CheckLoss(data.attention); }});
 }
 
-void RunDenseLoss(const SparseBench& bench, const Flags& flags, const SparseCase& sparse, Context& context) {
+void RunDenseLoss(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context) {
   LossData data(sparse, context);
   DenseIndexerLossArgs args = sparse.DenseLossArgs(data.args);
   data.indexer.SetStatistics(context, args);
@@ -120,7 +121,7 @@ void RunDenseLoss(const SparseBench& bench, const Flags& flags, const SparseCase
 
 void AddSparseBench(CLI::App& app, const SparseBench& bench) {
   CLI::App* command = app.add_subcommand(bench.name, bench.text);
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<SparseBenchFlags>();
   AddSparseCaseFlags(*command, bench.kind, bench.rows, flags->sparse);
   if (bench.takes_pages) AddPagesFlag(*command, flags->sparse);
   AddMeasureFlags(*command, flags->measure);

@@ -14,7 +14,7 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct InfoFlags {
   ContextFlags context;
   bool json = false;
 };
@@ -50,7 +50,7 @@ void PrintText(const Context& context, const char* forced_isa) {
   for (const auto& [name, version] : DependencyVersions()) fmt::print("{}: {}\n", name, version);
 }
 
-void Run(const Flags& flags) {
+void Run(const InfoFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const char* forced_isa = ForcedIsa(flags.context);
   if (flags.json) {
@@ -64,7 +64,7 @@ void Run(const Flags& flags) {
 
 void AddInfo(CLI::App& app) {
   CLI::App* command = app.add_subcommand("info", "Version, CPU, instruction set, caches, NUMA, threads, dependencies");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<InfoFlags>();
   AddContextFlags(*command, flags->context);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { Run(*flags); });

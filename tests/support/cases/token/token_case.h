@@ -14,6 +14,9 @@
 
 namespace fa::test {
 
+/// The types of the sparse family.
+inline constexpr DType kTokenDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
 enum class ListForm : uint8_t {
   kDistinct,  ///< different blocks below the limit, as many as there are, in any order, then -1
   kMessy,     ///< blocks of the whole sequence, with duplicates and blocks beyond the limit; half the lists end early

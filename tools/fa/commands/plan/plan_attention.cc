@@ -21,7 +21,7 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct AttentionPlanFlags {
   DecodeCaseFlags call;  ///< block_size is for decode only
   PlanContextFlags context;
   PlanOutputFlags output;
@@ -46,7 +46,7 @@ Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* 
   return std::move(*plan);
 }
 
-void Run(const Operator& op, const Flags& flags) {
+void Run(const Operator& op, const AttentionPlanFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   std::optional<DecodeCase> decode;
   std::optional<ForwardCase> dense;
@@ -68,7 +68,7 @@ void Run(const Operator& op, const Flags& flags) {
 
 void AddPlan(CLI::App& plan, const char* text, const Operator& op) {
   CLI::App* command = plan.add_subcommand(op.name, text);
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<AttentionPlanFlags>();
   flags->call.forward.takes_int8 = op.takes_int8;
   if (op.plan == nullptr) {
     AddDecodeCaseFlags(*command, flags->call);

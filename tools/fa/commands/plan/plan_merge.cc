@@ -20,14 +20,14 @@ namespace {
 
 constexpr const char* kSizes = "B,N,S,D";
 
-struct Flags {
+struct MergePlanFlags {
   std::string shape = "1,32,8192,128";
   std::string dtype = "bf16";
   PlanContextFlags context;
   bool json = false;
 };
 
-void Run(const Flags& flags) {
+void Run(const MergePlanFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const DType dtype = ParseFloatType(flags.dtype);
   const std::vector<int64_t> shape = ParseIntegers("--shape", flags.shape);
@@ -57,7 +57,7 @@ void Run(const Flags& flags) {
 
 void AddPlanMerge(CLI::App& plan) {
   CLI::App* command = plan.add_subcommand("merge", "Plan of a merge of two partial results");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<MergePlanFlags>();
   command->add_option("--shape", flags->shape, fmt::format("{}, default {}", kSizes, flags->shape))->type_name(kSizes);
   command->add_option("--dtype", flags->dtype, "Default: bf16")->type_name("f32|f16|bf16");
   AddContextFlags(*command, flags->context);

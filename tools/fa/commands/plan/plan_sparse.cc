@@ -16,7 +16,7 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct SparsePlanFlags {
   SparseCaseFlags sparse;
   PlanContextFlags context;
   PlanOutputFlags output;
@@ -31,7 +31,7 @@ struct SparsePlanner {
   Result<Plan> (*plan)(const SparseCase& sparse, Context* context);
 };
 
-void Run(const SparsePlanner& op, const Flags& flags) {
+void Run(const SparsePlanner& op, const SparsePlanFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const SparseCase sparse(op.kind, flags.sparse);
   WritePlan(
@@ -51,7 +51,7 @@ void Run(const SparsePlanner& op, const Flags& flags) {
 
 void AddSparsePlan(CLI::App& app, const SparsePlanner& op) {
   CLI::App* command = app.add_subcommand(op.name, op.text);
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<SparsePlanFlags>();
   AddSparseCaseFlags(*command, op.kind, 4096, flags->sparse);
   AddContextFlags(*command, flags->context);
   AddPlanOutputFlags(*command, flags->output);

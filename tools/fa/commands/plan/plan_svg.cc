@@ -29,7 +29,7 @@ constexpr const char* kStyle =
 constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#d55e00", "#b8a900", "#7f8c99"};
 
-std::string Colour(int worker, int workers) {
+std::string WorkerColour(int worker, int workers) {
   if (workers <= static_cast<int>(kPalette.size())) return kPalette[static_cast<size_t>(worker) % kPalette.size()];
   // For many workers: hues a golden angle apart, so that neighbours differ, in three lightnesses. They are written as
   // numbers because not every viewer knows hsl().
@@ -163,7 +163,7 @@ class Drawing {
     const double bottom = y + static_cast<double>(tile.row_end) * PerRow();
     Add("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"{}><title>rows "
         "{}-{}, keys {}-{}, heads {}-{}, {} {}, cost {}</title></rect>\n",
-        left, top, right - left, bottom - top, Colour(tile.worker, info_.workers),
+        left, top, right - left, bottom - top, WorkerColour(tile.worker, info_.workers),
         bottom - top < kMinGridStep ? "" : " class=\"tile\"", tile.row_begin, tile.row_end, tile.key_begin,
         tile.key_end, tile.head_begin, tile.head_end, picture_.worker, tile.worker, tile.cost);
     if (info_.block_k <= 0 || static_cast<double>(info_.block_k) * PerKey() < kMinGridStep) return;
@@ -193,7 +193,7 @@ class Drawing {
          info_.load.empty() ? "Any worker, in order" : Capital(picture_.worker) + ", predicted load");
     for (size_t worker = 0; worker < std::min(info_.load.size(), kLegendRows); ++worker) {
       const double top = y + 14 + 18 * static_cast<double>(worker);
-      const std::string colour = Colour(static_cast<int>(worker), info_.workers);
+      const std::string colour = WorkerColour(static_cast<int>(worker), info_.workers);
       Add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{}\"/>\n", x, top, colour);
       Text(x + 18, top + 10, "start", "sub", std::to_string(worker));
       Add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"6\" rx=\"3\" fill=\"{}\" fill-opacity=\".55\"/>\n",

@@ -16,13 +16,13 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct DecodeRunFlags {
   DecodeFlags decode;
   ContextFlags context;
   std::string out, lse;
 };
 
-void Run(const Flags& flags) {
+void Run(const DecodeRunFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const DecodeInputs inputs(flags.decode);
   DecodeAttentionArgs args = inputs.args;
@@ -46,7 +46,7 @@ void Run(const Flags& flags) {
 
 void AddRunDecode(CLI::App& run) {
   CLI::App* command = run.add_subcommand("decode", "Few queries against long keys, which may lie in pages or be int8");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<DecodeRunFlags>();
   AddDecodeFlags(*command, flags->decode);
   command->add_option("--out", flags->out, "Output, in the layout's own shape")->type_name("NPY")->required();
   command->add_option("--lse", flags->lse, "max + ln(sum), float32 [B,N,Sq]")->type_name("NPY");

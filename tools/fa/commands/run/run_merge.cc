@@ -18,7 +18,7 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct MergeFlags {
   std::string layout, dtype, actual_seq_qlen;
   int64_t head_num = 0;
   std::string prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum;
@@ -27,7 +27,7 @@ struct Flags {
 };
 
 /// Merging goes row by row and needs no lengths; lengths that are given must be those of the rows nevertheless.
-void CheckLengths(const Flags& flags, Layout layout, const npy::Array& out) {
+void CheckLengths(const MergeFlags& flags, Layout layout, const npy::Array& out) {
   constexpr const char* kFlag = "--actual-seq-qlen";
   if (flags.actual_seq_qlen.empty()) return;
   if (layout != Layout::kTND) throw UsageError(fmt::format("{}: only for layout TND", kFlag));
@@ -41,7 +41,7 @@ void CheckLengths(const Flags& flags, Layout layout, const npy::Array& out) {
   }
 }
 
-void Run(const Flags& flags) {
+void Run(const MergeFlags& flags) {
   MergeOptions options;
   options.layout = ParseLayout(flags.layout);
   if (flags.head_num < 0) throw UsageError(fmt::format("--head-num: {}, want at least 0", flags.head_num));
@@ -88,7 +88,7 @@ void Run(const Flags& flags) {
 
 void AddRunMerge(CLI::App& run) {
   CLI::App* command = run.add_subcommand("merge", "Merge partial results over disjoint sets of keys");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<MergeFlags>();
   const auto file = [command](const char* flag, std::string& path, const char* text) {
     command->add_option(flag, path, text)->type_name("NPY")->required();
   };

@@ -19,7 +19,7 @@
 namespace fa::tool {
 namespace {
 
-struct Flags {
+struct PromptFlags {
   AttentionFlags attention;  ///< the flags of dense attention that prompt attention has
   ContextFlags context;
   std::string lengths, lengths_kv;
@@ -38,7 +38,7 @@ DType OutType(const std::string& text, DType query) {
 }
 
 /// TND takes the lengths as the forward takes them.
-AttentionFlags ForwardFlags(const Flags& flags) {
+AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   AttentionFlags forward = flags.attention;
   forward.takes_int8 = true;
   if (forward.layout != Name(Layout::kTND)) return forward;
@@ -51,7 +51,7 @@ AttentionFlags ForwardFlags(const Flags& flags) {
 
 /// The whole call; `lengths` keeps what the views point to.
 struct PromptCall {
-  explicit PromptCall(const Flags& flags) : inputs(ForwardFlags(flags)) {
+  explicit PromptCall(const PromptFlags& flags) : inputs(AttentionFlagsOf(flags)) {
     args.q = inputs.args.q;
     args.k = inputs.args.k;
     args.v = inputs.args.v;
@@ -88,7 +88,7 @@ struct PromptCall {
   PromptAttentionOptions options;
 };
 
-void Run(const Flags& flags) {
+void Run(const PromptFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   PromptCall call(flags);
   OutputTensors outputs;
@@ -111,7 +111,7 @@ void Run(const Flags& flags) {
   outputs.Commit();
 }
 
-void AddPromptFlags(CLI::App& command, Flags& flags) {
+void AddPromptFlags(CLI::App& command, PromptFlags& flags) {
   const auto file = [&command](const char* flag, std::string& path, const char* text) {
     return command.add_option(flag, path, text)->type_name("NPY");
   };
@@ -143,7 +143,7 @@ void AddPromptFlags(CLI::App& command, Flags& flags) {
 
 void AddRunPrompt(CLI::App& run) {
   CLI::App* command = run.add_subcommand("prompt", "out = softmax(mask(score)) V for inference: lengths, int8");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<PromptFlags>();
   AddPromptFlags(*command, *flags);
   AddContextFlags(*command, flags->context);
   command->callback([flags] { Run(*flags); });
