@@ -100,7 +100,7 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;
-  bool unit_ended = false, tested = false;
+  bool unit_ended = false, tested = false, given_up = false;
 };
 
 class Watched final : public Transport {
@@ -113,14 +113,16 @@ class Watched final : public Transport {
   Status Reserve(int64_t requests, size_t bytes) override { return transport_->Reserve(requests, bytes); }
   Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override {
     Status status = transport_->Send(to, tag, bytes, request);
-    if (tag >= kFirstTagOfSums) sums_.insert(*request);
+    const std::lock_guard lock(leftover_.mutex);
+    if (tag >= kFirstTagOfSums && !leftover_.unit_ended) sums_.insert(*request);
     return status;
   }
   Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) override {
     std::unique_lock lock(leftover_.mutex);
     if (rank() == 0 && tag == kTagOfFirstResults) leftover_.unit_ended = true;
     if (rank() == 1 && tag >= kFirstTagOfSums) {
-      leftover_.changed.wait_for(lock, std::chrono::seconds(60), [&] { return leftover_.tested; });
+      const auto may_go_on = [&] { return leftover_.tested || leftover_.given_up; };
+      if (!leftover_.changed.wait_for(lock, std::chrono::seconds(30), may_go_on)) leftover_.given_up = true;
     }
     lock.unlock();
     return transport_->Receive(from, tag, bytes, request);
@@ -129,7 +131,7 @@ class Watched final : public Transport {
   Status Test(Request request, bool* done) override {
     if (rank() == 0 && sums_.contains(request)) {
       const std::lock_guard lock(leftover_.mutex);
-      leftover_.tested |= leftover_.unit_ended;
+      leftover_.tested |= leftover_.unit_ended;  // the sums are those of the first unit
       leftover_.changed.notify_all();
     }
     return transport_->Test(request, done);
