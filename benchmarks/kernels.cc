@@ -141,10 +141,9 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
 void Softmax(benchmark::State& state, const StripKernels& kernels) {
   Block block(kernels, DType::kF32, 1);
   // The pass's output is its next input: 2^(s - 1) stays between 1/2 and 1.
-  const auto softmax = kernels.operands == Operands::kBF16Pairs ? kernels.softmax_pairs : kernels.softmax;
   const double seconds = SecondsOfACall(state, [&] {
-    softmax(block.tile.data(), kKeys, 1.0f, block.lane.data(), block.alpha.data(), block.sums.data(),
-            block.panel.data());
+    kernels.softmax(block.tile.data(), kKeys, 1.0f, block.lane.data(), block.alpha.data(), block.sums.data(),
+                    block.panel.data());
   });
   ReportElements(state, seconds, kKeys * kernels.width);
 }

@@ -33,83 +33,126 @@ std::array<uint32_t, 4> Block(const PhiloxState& state, uint64_t block) {
                     {Low(state.seed), High(state.seed)});
 }
 
-/// Bits of the 32 elements of blocks [block, block + 8).
-using KeepWord = uint32_t (*)(const PhiloxState& state, uint64_t threshold, uint64_t block);
+/// What DrawKeepWords does, for a threshold below 2^32.
+using KeepWords = void (*)(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count,
+                           uint32_t* words);
 
-uint32_t KeepWordPortable(const PhiloxState& state, uint64_t threshold, uint64_t block) {
-  uint32_t bits = 0;
-  for (uint64_t b = 0; b < 8; ++b) {
-    const std::array<uint32_t, 4> words = Block(state, block + b);
-    for (size_t w = 0; w < 4; ++w) bits |= uint32_t{words[w] < threshold} << (4 * b + w);
+void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count,
+                       uint32_t* words) {
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t bits = 0;
+    for (uint64_t b = 0; b < 8; ++b) {
+      const std::array<uint32_t, 4> drawn = Block(state, blocks[i] + b);
+      for (size_t w = 0; w < 4; ++w) bits |= uint32_t{drawn[w] < limit} << (4 * b + w);
+    }
+    words[i] = bits;
   }
-  return bits;
 }
 
 #if defined(__x86_64__)
 
-[[gnu::target("avx2")]] uint32_t KeepHalfAvx2(const PhiloxState& state, uint32_t threshold, uint64_t block) {
-  const __m256i number =
-      _mm256_add_epi64(_mm256_set1_epi64x(static_cast<int64_t>(block)), _mm256_setr_epi64x(0, 1, 2, 3));
-  __m256i c0 = number, c1 = _mm256_srli_epi64(number, 32);
-  __m256i c2 = _mm256_set1_epi64x(Low(state.offset)), c3 = _mm256_set1_epi64x(High(state.offset));
+/// The word of a group of blocks, in two halves that take turns: a round waits for its multiplications.
+[[gnu::target("avx2"), gnu::always_inline]] inline uint32_t KeepWordAvx2(const PhiloxState& state,
+                                                                         __m256i flipped_limit, uint64_t block) {
+  constexpr int kHalves = 2;
   const __m256i m0 = _mm256_set1_epi64x(PHILOX_M4x32_0), m1 = _mm256_set1_epi64x(PHILOX_M4x32_1);
+  __m256i c0[kHalves], c1[kHalves], c2[kHalves], c3[kHalves];
+  for (int i = 0; i < kHalves; ++i) {
+    c0[i] = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<int64_t>(block) + 4 * i), _mm256_setr_epi64x(0, 1, 2, 3));
+    c1[i] = _mm256_srli_epi64(c0[i], 32);
+    c2[i] = _mm256_set1_epi64x(Low(state.offset));
+    c3[i] = _mm256_set1_epi64x(High(state.offset));
+  }
   uint32_t key0 = Low(state.seed), key1 = High(state.seed);
   for (int round = 0; round < kRounds; ++round) {
-    const __m256i p0 = _mm256_mul_epu32(c0, m0), p1 = _mm256_mul_epu32(c2, m1);
-    c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(key0));
-    c1 = p1;
-    c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(key1));
-    c3 = p0;
+    const __m256i k0 = _mm256_set1_epi64x(key0), k1 = _mm256_set1_epi64x(key1);
+#pragma GCC unroll 2
+    for (int i = 0; i < kHalves; ++i) {
+      const __m256i p0 = _mm256_mul_epu32(c0[i], m0), p1 = _mm256_mul_epu32(c2[i], m1);
+      c0[i] = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(c1[i], k0));
+      c1[i] = p1;
+      c2[i] = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(c3[i], k1));
+      c3[i] = p0;
+    }
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
   // Words 0|1 and 2|3 side by side; flipping the top bit turns the signed comparison into an unsigned one.
   const __m256i flip = _mm256_set1_epi32(INT32_MIN);
-  const __m256i limit = _mm256_set1_epi32(static_cast<int32_t>(threshold ^ 0x80000000u));
-  const __m256i words01 = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xaa);
-  const __m256i words23 = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xaa);
-  const __m256i keep01 = _mm256_cmpgt_epi32(limit, _mm256_xor_si256(words01, flip));
-  const __m256i keep23 = _mm256_cmpgt_epi32(limit, _mm256_xor_si256(words23, flip));
-  // Lane by lane [0 1 0 1] [2 3 2 3] -> [0 1 2 3] for two blocks; bytes of 0 or -1 then give one bit each.
-  const __m256i block_even = _mm256_unpacklo_epi64(keep01, keep23), block_odd = _mm256_unpackhi_epi64(keep01, keep23);
-  const __m256i shorts = _mm256_packs_epi32(block_even, block_odd);
-  const uint32_t mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_packs_epi16(shorts, shorts)));
-  return (mask & 0xffu) | (mask >> 8 & 0xff00u);
+  uint32_t word = 0;
+#pragma GCC unroll 2
+  for (int i = 0; i < kHalves; ++i) {
+    const __m256i words01 = _mm256_blend_epi32(c0[i], _mm256_slli_epi64(c1[i], 32), 0xaa);
+    const __m256i words23 = _mm256_blend_epi32(c2[i], _mm256_slli_epi64(c3[i], 32), 0xaa);
+    const __m256i keep01 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words01, flip));
+    const __m256i keep23 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words23, flip));
+    // Lane by lane [0 1 0 1] [2 3 2 3] -> [0 1 2 3] for two blocks; bytes of 0 or -1 then give one bit each.
+    const __m256i block_even = _mm256_unpacklo_epi64(keep01, keep23), block_odd = _mm256_unpackhi_epi64(keep01, keep23);
+    const __m256i shorts = _mm256_packs_epi32(block_even, block_odd);
+    const uint32_t mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_packs_epi16(shorts, shorts)));
+    word |= ((mask & 0xffu) | (mask >> 8 & 0xff00u)) << 16 * i;
+  }
+  return word;
 }
 
-[[gnu::target("avx2")]] uint32_t KeepWordAvx2(const PhiloxState& state, uint64_t threshold, uint64_t block) {
-  const uint32_t limit = Low(threshold);
-  return KeepHalfAvx2(state, limit, block) | KeepHalfAvx2(state, limit, block + 4) << 16;
+[[gnu::target("avx2")]] void KeepWordsAvx2(const PhiloxState& state, uint32_t limit, const uint64_t* blocks,
+                                           size_t count, uint32_t* words) {
+  const __m256i flipped_limit = _mm256_set1_epi32(static_cast<int32_t>(limit ^ 0x80000000u));
+  for (size_t i = 0; i < count; ++i) words[i] = KeepWordAvx2(state, flipped_limit, blocks[i]);
 }
 
-[[gnu::target("avx512f")]] uint32_t KeepWordAvx512(const PhiloxState& state, uint64_t threshold, uint64_t block) {
+/// Bits 4 b and 4 b + 1 of the words 0 and 1 (or 2 and 3) of blocks b.
+[[gnu::target("avx512f"), gnu::always_inline]] inline uint32_t PairsOfBits(__m512i even, __m512i odd, __m512i limit) {
+  const __m512 joined = _mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd));
+  uint32_t bits = _mm512_cmplt_epu32_mask(_mm512_castps_si512(joined), limit);
+  bits = (bits | bits << 8) & 0x00ff00ffu;
+  bits = (bits | bits << 4) & 0x0f0f0f0fu;
+  return (bits | bits << 2) & 0x33333333u;
+}
+
+/// Words of N groups of blocks: a round waits for its multiplications, so the groups take turns.
+template <int N>
+[[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
+                                                                            const uint64_t* blocks, uint32_t* words) {
   // All lanes, in the zeroing forms: the plain ones trip -Wuninitialized of GCC 12 (bug 105593). The code is the same.
   constexpr __mmask8 kLanes = 0xff;
-  const __m512i number =
-      _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(block)), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
-  __m512i c0 = number, c1 = _mm512_maskz_srli_epi64(kLanes, number, 32);
-  __m512i c2 = _mm512_set1_epi64(Low(state.offset)), c3 = _mm512_set1_epi64(High(state.offset));
+  constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);
+  const __m512i eight = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+  __m512i c0[N], c1[N], c2[N], c3[N];
+  for (int i = 0; i < N; ++i) {
+    c0[i] = _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(blocks[i])), eight);
+    c1[i] = _mm512_maskz_srli_epi64(kLanes, c0[i], 32);
+    c2[i] = _mm512_set1_epi64(Low(state.offset));
+    c3[i] = _mm512_set1_epi64(High(state.offset));
+  }
   uint32_t key0 = Low(state.seed), key1 = High(state.seed);
   for (int round = 0; round < kRounds; ++round) {
-    const __m512i p0 = _mm512_maskz_mul_epu32(kLanes, c0, m0), p1 = _mm512_maskz_mul_epu32(kLanes, c2, m1);
-    constexpr int kXor3 = 0x96;
-    c0 = _mm512_ternarylogic_epi32(_mm512_maskz_srli_epi64(kLanes, p1, 32), c1, _mm512_set1_epi64(key0), kXor3);
-    c1 = p1;
-    c2 = _mm512_ternarylogic_epi32(_mm512_maskz_srli_epi64(kLanes, p0, 32), c3, _mm512_set1_epi64(key1), kXor3);
-    c3 = p0;
+    const __m512i k0 = _mm512_set1_epi64(key0), k1 = _mm512_set1_epi64(key1);
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) {
+      const __m512i p0 = _mm512_maskz_mul_epu32(kLanes, c0[i], m0), p1 = _mm512_maskz_mul_epu32(kLanes, c2[i], m1);
+      c0[i] = _mm512_ternarylogic_epi32(_mm512_maskz_srli_epi64(kLanes, p1, 32), c1[i], k0, kXor3);
+      c1[i] = p1;
+      c2[i] = _mm512_ternarylogic_epi32(_mm512_maskz_srli_epi64(kLanes, p0, 32), c3[i], k1, kXor3);
+      c3[i] = p0;
+    }
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
-  // Words 0|1|0|1.. and 2|3|2|3.. become 0|1|2|3 of blocks 0, 1, 4, 5 ... in two registers by 64-bit interleaving.
-  constexpr __mmask16 kOdd = 0xaaaa;
-  const __m512i words01 = _mm512_mask_blend_epi32(kOdd, c0, _mm512_maskz_slli_epi64(kLanes, c1, 32));
-  const __m512i words23 = _mm512_mask_blend_epi32(kOdd, c2, _mm512_maskz_slli_epi64(kLanes, c3, 32));
-  const __m512i blocks0123 = _mm512_permutex2var_epi64(words01, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), words23);
-  const __m512i blocks4567 = _mm512_permutex2var_epi64(words01, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), words23);
-  const __m512i limit = _mm512_set1_epi32(static_cast<int32_t>(Low(threshold)));
-  return static_cast<uint32_t>(_mm512_cmplt_epu32_mask(blocks0123, limit)) |
-         static_cast<uint32_t>(_mm512_cmplt_epu32_mask(blocks4567, limit)) << 16;
+  const __m512i bound = _mm512_set1_epi32(static_cast<int32_t>(limit));
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) {
+    words[i] = PairsOfBits(c0[i], c1[i], bound) | PairsOfBits(c2[i], c3[i], bound) << 2;
+  }
+}
+
+[[gnu::target("avx512f")]] void KeepWordsAvx512(const PhiloxState& state, uint32_t limit, const uint64_t* blocks,
+                                                size_t count, uint32_t* words) {
+  constexpr size_t kGroups = 4;
+  size_t i = 0;
+  for (; i + kGroups <= count; i += kGroups) KeepGroupsAvx512<kGroups>(state, limit, blocks + i, words + i);
+  for (; i < count; ++i) KeepGroupsAvx512<1>(state, limit, blocks + i, words + i);
 }
 
 #elif defined(__aarch64__)
@@ -146,23 +189,24 @@ uint32_t KeepHalfNeon(const PhiloxState& state, uint32_t threshold, uint64_t blo
   return vaddvq_u32(vorrq_u32(vorrq_u32(kept(c0, 0), kept(c1, 1)), vorrq_u32(kept(c2, 2), kept(c3, 3))));
 }
 
-uint32_t KeepWordNeon(const PhiloxState& state, uint64_t threshold, uint64_t block) {
-  const uint32_t limit = Low(threshold);
-  return KeepHalfNeon(state, limit, block) | KeepHalfNeon(state, limit, block + 4) << 16;
+void KeepWordsNeon(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count, uint32_t* words) {
+  for (size_t i = 0; i < count; ++i) {
+    words[i] = KeepHalfNeon(state, limit, blocks[i]) | KeepHalfNeon(state, limit, blocks[i] + 4) << 16;
+  }
 }
 
 #endif
 
-KeepWord KeepWordOf(Isa isa) {
+KeepWords KeepWordsOf(Isa isa) {
 #if defined(__x86_64__)
-  if (Includes(isa, Isa::kAvx512)) return KeepWordAvx512;
-  if (Includes(isa, Isa::kAvx2)) return KeepWordAvx2;
+  if (Includes(isa, Isa::kAvx512)) return KeepWordsAvx512;
+  if (Includes(isa, Isa::kAvx2)) return KeepWordsAvx2;
 #elif defined(__aarch64__)
-  if (Includes(isa, Isa::kNeon)) return KeepWordNeon;
+  if (Includes(isa, Isa::kNeon)) return KeepWordsNeon;
 #else
   static_cast<void>(isa);
 #endif
-  return KeepWordPortable;
+  return KeepWordsPortable;
 }
 
 }  // namespace
@@ -181,33 +225,36 @@ uint64_t KeepThreshold(float keep_prob) {
   return static_cast<uint64_t>(std::floor(static_cast<double>(keep_prob) * static_cast<double>(kAll)));
 }
 
+void DrawKeepWords(const PhiloxState& state, uint64_t threshold, std::span<const uint64_t> blocks, uint32_t* words,
+                   Isa isa) {
+  if (threshold >= kAll) {  // does not fit 32-bit comparisons
+    std::fill_n(words, blocks.size(), ~0u);
+  } else {
+    KeepWordsOf(isa)(state, Low(threshold), blocks.data(), blocks.size(), words);
+  }
+}
+
 void FillKeepBits(const PhiloxState& state, uint64_t threshold, uint64_t first, int64_t bits, std::span<uint32_t> words,
                   Isa isa) {
   if (bits <= 0) return;
   const size_t count = static_cast<size_t>(CeilDiv(bits, 32));
   assert(words.size() >= count);
-  const uint32_t tail = bits % 32 == 0 ? ~0u : (1u << bits % 32) - 1;
-
-  if (threshold >= kAll) {  // does not fit the 32-bit comparisons below
-    std::fill_n(words.begin(), count, ~0u);
-  } else {
-    const KeepWord keep_word = KeepWordOf(isa);
-    const unsigned shift = first % 4;
-    uint64_t block = first / 4;
-    uint32_t bits_now = keep_word(state, threshold, block);
-    for (size_t i = 0; i < count; ++i) {
-      block += 8;
-      if (shift == 0) {
-        words[i] = bits_now;
-        if (i + 1 < count) bits_now = keep_word(state, threshold, block);
-      } else {
-        const uint32_t bits_next = keep_word(state, threshold, block);
-        words[i] = bits_now >> shift | bits_next << (32 - shift);
-        bits_now = bits_next;
-      }
+  const unsigned shift = first % 4;
+  // A word that does not begin with a block takes the rest of its bits from the next one.
+  constexpr size_t kAtOnce = 64;
+  std::array<uint64_t, kAtOnce + 1> blocks;
+  std::array<uint32_t, kAtOnce + 1> drawn;
+  uint64_t block = first / 4;
+  for (size_t from = 0; from < count; from += kAtOnce) {
+    const size_t here = std::min(kAtOnce, count - from), draws = here + (shift != 0);
+    for (size_t i = 0; i < draws; ++i) blocks[i] = block + 8 * i;
+    block += 8 * here;
+    DrawKeepWords(state, threshold, std::span(blocks).first(draws), drawn.data(), isa);
+    for (size_t i = 0; i < here; ++i) {
+      words[from + i] = shift == 0 ? drawn[i] : drawn[i] >> shift | drawn[i + 1] << (32 - shift);
     }
   }
-  words[count - 1] &= tail;
+  if (bits % 32 != 0) words[count - 1] &= (1u << bits % 32) - 1;
 }
 
 }  // namespace fa::core

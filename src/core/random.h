@@ -20,6 +20,10 @@ namespace fa::core {
 /// An element is kept when its word is below this: floor(keep_prob * 2^32), in [0, 2^32].
 [[nodiscard]] uint64_t KeepThreshold(float keep_prob);
 
+/// words[i] = the keep bits of the 32 elements of Philox's blocks [blocks[i], blocks[i] + 8), LSB first.
+void DrawKeepWords(const PhiloxState& state, uint64_t threshold, std::span<const uint64_t> blocks, uint32_t* words,
+                   Isa isa);
+
 /// Writes the keep bits of the flat elements [first, first + bits), LSB first, into ceil(bits / 32) words; the last
 /// word is filled up with 0. `isa` chooses the speed, never the bits.
 void FillKeepBits(const PhiloxState& state, uint64_t threshold, uint64_t first, int64_t bits, std::span<uint32_t> words,

@@ -29,7 +29,6 @@ constexpr int64_t kStripBytes = 32 << 10;
 // Where the softmax overlaps the products, three such tiles are in use at a time: they and nothing else fill the 48 KiB
 // of L1 that every core with a tile unit has.
 constexpr int64_t kStripBytesInFlight = 16 << 10;
-constexpr int64_t kMaxBlockK = 256;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 

@@ -19,6 +19,8 @@ inline constexpr int64_t kFullBlockQ = 128;
 /// Rows of the widest strip of any level, and of the largest tile.
 inline constexpr int64_t kMaxStripRows = 48;
 inline constexpr int64_t kMaxBlockQ = kFullBlockQ + kMaxStripRows - 1;
+/// Keys of the largest block.
+inline constexpr int64_t kMaxBlockK = 256;
 
 /// Rows and keys of a tile. block_k is a function of d, dv, d_rope, dtype and ISA alone, because bits depend on it;
 /// block_q may follow caches and workers.

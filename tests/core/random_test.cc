@@ -39,7 +39,7 @@ TEST(KeepThreshold, IsTheProbabilityTimesTwoToThe32RoundedDown) {
 
 std::vector<Isa> Levels() {
   std::vector<Isa> levels;
-  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kNeon}) {
     if (Includes(DetectIsa(), isa)) levels.push_back(isa);
   }
   return levels;
@@ -61,7 +61,7 @@ TEST_P(FillKeepBitsTest, AgreesWithTheDefinitionBitByBit) {
   std::mt19937_64 random(1);
   for (float keep_prob : {1.0f, 0.9f, 0.5f, 0.01f, std::numeric_limits<float>::min()}) {
     for (uint64_t first = 0; first < 9; ++first) {
-      for (int64_t bits : {0, 1, 3, 31, 32, 33, 63, 64, 65, 200}) {
+      for (int64_t bits : {0, 1, 3, 31, 32, 33, 63, 64, 65, 200, 5000}) {
         const PhiloxState state{.seed = random(), .offset = random()};
         // Words past the end must stay untouched.
         std::vector<uint32_t> words(static_cast<size_t>((bits + 31) / 32) + 1, 0xdeadbeef);
@@ -82,6 +82,25 @@ TEST_P(FillKeepBitsTest, CarriesTheIndexPast32Bits) {
   std::vector<uint32_t> words(2);
   FillKeepBits(state, KeepThreshold(0.7f), first, 60, words, GetParam());
   EXPECT_EQ(words, BitByBit(state, KeepThreshold(0.7f), first, 60));
+}
+
+TEST_P(FillKeepBitsTest, DrawsWordsOfAnyBlocks) {
+  const PhiloxState state{.seed = 11, .offset = 12};
+  std::mt19937_64 random(2);
+  for (const float keep_prob : {1.0f, 0.6f}) {
+    const uint64_t threshold = KeepThreshold(keep_prob);
+    for (size_t count = 0; count <= 9; ++count) {
+      std::vector<uint64_t> blocks;
+      for (size_t i = 0; i < count; ++i) blocks.push_back(random() >> (i % 2 == 0 ? 40 : 8));
+      // The block number may overflow its low word inside a word of bits.
+      if (count > 2) blocks[2] = (uint64_t{1} << 32) - 3;
+      std::vector<uint32_t> words(count + 1, 0xdeadbeef), expected;
+      DrawKeepWords(state, threshold, blocks, words.data(), GetParam());
+      for (const uint64_t block : blocks) expected.push_back(BitByBit(state, threshold, 4 * block, 32)[0]);
+      expected.push_back(0xdeadbeef);
+      EXPECT_EQ(words, expected) << count;
+    }
+  }
 }
 
 TEST_P(FillKeepBitsTest, KeepsTheShareAskedFor) {

@@ -84,13 +84,23 @@ struct ScoreArgs {
   float* row_max = nullptr;
 };
 
-/// What `softmax_pairs` of a strip takes.
+/// What a softmax of a strip takes.
 struct SoftmaxArgs {
   float* s = nullptr;
   int64_t keys = 0;
   float factor = 0;
   const float* block_max = nullptr;
   float *row_max = nullptr, *row_sum = nullptr, *alpha = nullptr;
+};
+
+/// Keys of a word of keep bits.
+inline constexpr int64_t kKeepBits = 32;
+
+/// Dropout over a tile: bit key % kKeepBits of words[key / kKeepBits][lane] says whether a probability is kept, and
+/// then multiplied.
+struct KeepArgs {
+  const uint32_t* words = nullptr;
+  float multiplier = 1;
 };
 
 /// What `product` of a strip takes.
@@ -146,9 +156,11 @@ struct StripKernels {
 
   /// Online softmax of one key block, in base 2: with new_max = max(row_max, block_max) the scores become
   /// p = 2^(factor * (s - new_max)), alpha = 2^(factor * (row_max - new_max)), row_sum = row_sum * alpha + sum p. A
-  /// power below 2^-126 is 0, so that no product meets a subnormal.
+  /// power below 2^-126 is 0, so that no product meets a subnormal. Pairs: p leaves as pair_keys lays it.
   void (*softmax)(float* s, int64_t keys, float factor, const float* block_max, float* row_max, float* row_sum,
                   float* alpha);
+  /// The same, and then p = kept ? p * multiplier : 0, which row_sum does not see.
+  void (*softmax_dropout)(const SoftmaxArgs& x, const KeepArgs& keep);
 
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]; alpha null: o starts at 0.
   void (*product)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
@@ -162,20 +174,20 @@ struct StripKernels {
   void (*write_output)(const float* o, int64_t dv, const float* multiplier, const int32_t* zero, void* const* rows,
                        DType dtype, int64_t count);
 
-  // Passes over the score tile s[keys][width].
+  // Passes over the score tile s[keys][width]; with `row_max`, row_max[lane] = max(row_max[lane], s[.][lane]) of what
+  // they write.
 
   /// s *= scale; with softcap > 0: s = softcap * tanh(s * scale / softcap).
-  void (*scale_scores)(float* s, int64_t keys, float scale, float softcap);
-  /// s = pre * s + post * bias(lane)[key].
-  void (*add_bias)(float* s, int64_t keys, float pre, float post, const LaneRows& bias);
+  void (*scale_scores)(float* s, int64_t keys, float scale, float softcap, float* row_max);
+  /// s = pre * s + post * bias(lane)[key]; lanes that are not in use may keep s.
+  void (*add_bias)(float* s, int64_t keys, float pre, float post, const LaneRows& bias, float* row_max);
   /// s = pre * s - slope[lane] * f(|distance[lane] + key|), f the identity or the square root.
-  void (*add_slopes)(float* s, int64_t keys, float pre, const float* slope, const int32_t* distance, bool square_root);
+  void (*add_slopes)(float* s, int64_t keys, float pre, const float* slope, const int32_t* distance, bool square_root,
+                     float* row_max);
   /// s = fill where key is outside [begin[lane], end[lane]).
   void (*mask_interval)(float* s, int64_t keys, const int32_t* begin, const int32_t* end, float fill);
-  /// s = fill where bit `key` of drop[lane] is set; keys <= 32.
-  void (*mask_bits)(float* s, int64_t keys, const uint32_t* drop, float fill);
-  /// p = bit `key` of keep[lane] ? p * multiplier : 0; keys <= 32.
-  void (*dropout)(float* p, int64_t keys, const uint32_t* keep, float multiplier);
+  /// s = fill where byte `key` of drop(lane) is not 0. Returns whether there is such a byte.
+  bool (*mask_bytes)(float* s, int64_t keys, const LaneRows& drop, float fill, float* row_max);
   /// row_max[lane] = max(row_max[lane], s[.][lane]).
   void (*block_max)(const float* s, int64_t keys, float* row_max);
 
@@ -184,6 +196,9 @@ struct StripKernels {
   /// s = p = 2^(factor * s - shift[lane]), 0 below 2^-126, dp = ds = p * (dp - delta[lane]); both 0 where s is
   /// kMaskedScore.
   void (*backward_softmax)(float* s, float* dp, int64_t keys, float factor, const float* shift, const float* delta);
+  /// With dropout: dp = ds = p * (dropout(dp) - delta[lane]) and then s = dropout(p).
+  void (*backward_softmax_dropout)(float* s, float* dp, int64_t keys, float factor, const float* shift,
+                                   const float* delta, const KeepArgs& keep);
   /// ds *= 1 - (capped / softcap)^2.
   void (*softcap_gradient)(float* ds, const float* capped, int64_t keys, float softcap);
   /// rows(lane)[key] (+)= multiplier * ds[key][lane].
@@ -194,9 +209,6 @@ struct StripKernels {
 
   // Pairs only: a tile s[keys][width] rounded to bf16.
 
-  /// softmax and pair_keys in place at once.
-  void (*softmax_pairs)(float* s, int64_t keys, float factor, const float* block_max, float* row_max, float* row_sum,
-                        float* alpha) = nullptr;
   /// pairs[key / 2][lane] = s[key][lane], s[key + 1][lane]; pairs may be s.
   void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
   /// Back to s[key][lane] in place.
@@ -214,7 +226,7 @@ struct StripKernels {
   void (*attend)(const AttendArgs& args) = nullptr;
   bool attends_floats = false;  ///< attend multiplies in f32, else pairs of bf16
 
-  /// Strips whose products leave the vector units free, else null: a product, softmax_pairs and scores, any of them
+  /// Strips whose products leave the vector units free, else null: a product, softmax and scores, any of them
   /// null, of three different tiles in one loop. Each has the bits it has alone.
   void (*overlapped)(const ProductArgs* product, const SoftmaxArgs* softmax, const ScoreArgs* scores) = nullptr;
 
@@ -279,8 +291,6 @@ struct RowKernels {
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
   /// Pairs: CeilDiv(rows, 2) times the columns of the group words of two rows, in the order that `outer` takes.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
-  /// Bit j: bytes[j] != 0, j < n <= 32.
-  uint32_t (*non_zero_bytes)(const uint8_t* bytes, int64_t n);
   bool (*all_finite)(const void* x, DType dtype, int64_t n);
   /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.
   void (*exp2)(const float* x, int64_t n, float* y);

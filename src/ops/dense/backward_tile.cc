@@ -276,17 +276,22 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   strip.may_meet_masked =
       score_tile_.Fill(strip, strip.keys, tile.keys, tile.scratch.bias, s, nullptr, tile.scratch.capped);
   kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem_.dv, false, dp, nullptr);
-  if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, dp);
-  kernels.backward_softmax(s, dp, n, passes.scale().exp2_factor, strip.shift, strip.delta);
+  const float factor = passes.scale().exp2_factor;
+  if (passes.has_dropout()) {
+    KeepBits bits;
+    kernels.backward_softmax_dropout(s, dp, n, factor, strip.shift, strip.delta,
+                                     passes.DrawKeepBits(kernels, strip.lanes, strip.keys.begin, n, bits));
+  } else {
+    kernels.backward_softmax(s, dp, n, factor, strip.shift, strip.delta);
+  }
   if (has_dpse() || rows_.dslopes.data != nullptr) OptionalGradients(tile, strip);
   if (rows_.scores.softcap > 0) {
     kernels.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
-      if (rows_.scores.has_dense_mask()) passes.MaskDense(table_, kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
+      if (rows_.scores.has_dense_mask()) passes.MaskDense(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
     }
   }
-  if (passes.has_dropout()) passes.Dropout(kernels, strip.lanes, strip.keys.begin, n, s);
 
   QueryGradients(tile, strip, dp);
   if (strip.may_meet_masked) {

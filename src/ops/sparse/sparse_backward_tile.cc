@@ -293,7 +293,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   score_tile_.Fill(strip, keys, rows, nullptr, strip.s, nullptr, nullptr);
   kernels.scores(rows.V(keys.begin), count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
   kernels.backward_softmax(strip.s, strip.dp, count, passes.scale().exp2_factor, strip.shift, strip.delta);
-  if (!sparse_.has_v) kernels.scale_scores(strip.dp, count, rows_.scores.scale, 0);
+  if (!sparse_.has_v) kernels.scale_scores(strip.dp, count, rows_.scores.scale, 0, nullptr);
   if (!tile.skips) return;
   // A row without keys adds nothing, whatever its Q and dO hold: its pairs are marked as masked.
   const LaneArray<int32_t> begin = {};

@@ -99,12 +99,13 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
   if (raw_scores != nullptr) {
     std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(keys.size() * strip.lanes.width));
   }
-  const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  const auto softmax = pairs && !passes.has_dropout() ? kernels.softmax_pairs : kernels.softmax;
-  softmax(s, keys.size(), passes.scale().exp2_factor, block_max, strip.row_max, strip.row_sum, alpha);
+  const float factor = passes.scale().exp2_factor;
   if (passes.has_dropout()) {
-    passes.Dropout(kernels, strip.lanes, keys.begin, keys.size(), s);
-    if (pairs) kernels.pair_keys(s, keys.size(), s);
+    KeepBits bits;
+    kernels.softmax_dropout({s, keys.size(), factor, block_max, strip.row_max, strip.row_sum, alpha},
+                            passes.DrawKeepBits(kernels, strip.lanes, keys.begin, keys.size(), bits));
+  } else {
+    kernels.softmax(s, keys.size(), factor, block_max, strip.row_max, strip.row_sum, alpha);
   }
   Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha.data() : nullptr);
   strip.started = true;

@@ -6,19 +6,25 @@
 #include <cstring>
 #include <limits>
 
+#include "core/integer.h"
 #include "core/random.h"
 
 namespace fa::ops {
 namespace {
 
+using core::kernels::kKeepBits;
+
 constexpr double kLog2E = 1.4426950408889634;
-/// Keys whose mask or dropout bits are fetched at a time: one 32-bit word per lane.
-constexpr int64_t kBitsPerWord = 32;
 
 /// `n` <= 32 bits from bit `index` on, LSB first, without reading past the byte of the last one.
 uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
   assert(index >= 0 && n > 0 && n <= 32);
   const int64_t first = index >> 3, last = (index + n - 1) >> 3;
+  if (n == 32 && last - first == 3) {  // most words: a copy of a length that is not known takes ten times as long
+    uint32_t word;
+    std::memcpy(&word, bytes + first, sizeof word);
+    return word;
+  }
   uint64_t word = 0;
   std::memcpy(&word, bytes + first, static_cast<size_t>(last - first + 1));
   return static_cast<uint32_t>(word >> (index & 7));
@@ -49,34 +55,37 @@ ScoreScale::ScoreScale(DType dtype, const ScoreInputs& inputs) {
 
 void ScorePasses::Fetch(const StripRows& strip, tiling::Interval keys) const {
   constexpr int64_t kLine = 64;
-  const auto fetch = [](const std::byte* row, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
-  };
   if (inputs_.has_pse() && !inputs_.compressed_pse) {
     const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
     const int64_t bytes = keys.size() * static_cast<int64_t>(SizeOf(pse.rows.dtype));
-    for (int64_t i = 0; i < strip.count; ++i) fetch(pse.At(0, strip.head[i], strip.row[i], keys.begin), bytes);
+    for (int64_t i = 0; i < strip.count; ++i) {
+      // Into L2: in L1 the rows of a power of two keys would drive each other out of a few sets before they are read.
+      const std::byte* row = pse.At(0, strip.head[i], strip.row[i], keys.begin);
+      for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
+    }
   }
   if (inputs_.has_dense_mask()) {
     const layout::RowsView mask = inputs_.dense_mask.Of(strip.sequence);
     for (int64_t i = 0; i < strip.count; ++i) {
-      fetch(mask.At(0, strip.head[i], strip.row[i], keys.begin), keys.size());
+      const std::byte* row = mask.At(0, strip.head[i], strip.row[i], keys.begin);
+      for (int64_t at = 0; at < keys.size(); at += kLine) __builtin_prefetch(row + at);
     }
   }
 }
 
 void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                             int64_t keys, float* staging, float* capped, float* s) const {
+                             int64_t keys, float* staging, float* capped, float* s, float* row_max) const {
+  const bool has_pse = inputs_.has_pse(), has_slopes = inputs_.has_slopes();
   if (scale_.scale_first) {
-    kernels.scale_scores(s, keys, scale_.cap_scale, inputs_.softcap);
+    kernels.scale_scores(s, keys, scale_.cap_scale, inputs_.softcap, has_pse || has_slopes ? nullptr : row_max);
     if (capped != nullptr) std::memcpy(capped, s, sizeof(float) * static_cast<size_t>(keys * strip.width));
   }
-  if (inputs_.has_pse()) AddPse(kernels, strip, key_begin, keys, staging, scale_.bias_pre, s);
-  if (inputs_.has_slopes()) AddSlopes(kernels, strip, key_begin, keys, scale_.bias_pre, s);
+  if (has_pse) AddPse(kernels, strip, key_begin, keys, staging, s, has_slopes ? nullptr : row_max);
+  if (has_slopes) AddSlopes(kernels, strip, key_begin, keys, s, row_max);
 }
 
 void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                         int64_t keys, float* staging, float pre, float* s) const {
+                         int64_t keys, float* staging, float* s, float* row_max) const {
   const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
@@ -104,7 +113,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
     std::memset(staged + valid * element, 0, static_cast<size_t>((keys - valid) * element));
     lanes[i] = staged;
   }
-  kernels.add_bias(s, keys, pre, scale_.bias_post, {lanes, pse.rows.dtype, strip.count});
+  kernels.add_bias(s, keys, scale_.bias_pre, scale_.bias_post, {lanes, pse.rows.dtype, strip.count}, row_max);
 }
 
 void ScorePasses::Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const {
@@ -117,7 +126,7 @@ void ScorePasses::Distances(const StripRows& strip, int64_t key_begin, int32_t* 
 }
 
 void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                            int64_t keys, float pre, float* s) const {
+                            int64_t keys, float* s, float* row_max) const {
   LaneArray<float> slope = {};
   LaneArray<int32_t> distance = {};
   const layout::RowsView slopes = inputs_.slopes.Of(strip.sequence);
@@ -125,7 +134,7 @@ void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const St
     std::memcpy(&slope[i], slopes.At(0, strip.head[i], 0), sizeof(float));
   }
   Distances(strip, key_begin, distance);
-  kernels.add_slopes(s, keys, pre, slope, distance, inputs_.pse_type == PseType::kSlopesSqrt);
+  kernels.add_slopes(s, keys, scale_.bias_pre, slope, distance, inputs_.pse_type == PseType::kSlopesSqrt, row_max);
 }
 
 void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
@@ -142,41 +151,55 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
   kernels.mask_interval(s, keys, begin, end, fill);
 }
 
-void ScorePasses::MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
-                            const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const {
-  const layout::RowsView rows = inputs_.dense_mask.Of(strip.sequence);
-  LaneArray<uint32_t> drop = {};
-  for (int64_t k = 0; k < keys; k += kBitsPerWord) {
-    const int64_t n = std::min(kBitsPerWord, keys - k);
-    uint32_t any = 0;
-    for (int64_t i = 0; i < strip.count; ++i) {
-      const std::byte* mask = rows.At(0, strip.head[i], strip.row[i], key_begin + k);
-      drop[i] = table.rows->non_zero_bytes(reinterpret_cast<const uint8_t*>(mask), n);
-      any |= drop[i];
-    }
-    if (any != 0) kernels.mask_bits(s + k * strip.width, n, drop, fill);
-  }
+bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
+                            int64_t keys, float fill, float* s, float* row_max) const {
+  const layout::RowsView mask = inputs_.dense_mask.Of(strip.sequence);
+  LaneArray<const void*> rows;
+  for (int64_t i = 0; i < strip.count; ++i) rows[i] = mask.At(0, strip.head[i], strip.row[i], key_begin);
+  return kernels.mask_bytes(s, keys, {rows, DType::kU8, strip.count}, fill, row_max);
 }
 
-void ScorePasses::Dropout(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                          int64_t keys, float* p) const {
+core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
+                                                  int64_t key_begin, int64_t keys, KeepBits& bits) const {
+  assert(keys <= KeepBits::kMostKeys);
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const int64_t base = inputs_.dropout_offset[static_cast<size_t>(strip.sequence)];
+  const int64_t count = core::CeilDiv(keys, kKeepBits);
+  uint32_t* words = bits.words_;
+  LaneArray<int64_t> first = {};  // the number of each lane's first pair; lanes that are not in use draw anything
+  int64_t inside_block = 0;
+  for (int64_t i = 0; i < strip.count; ++i) {
+    assert(strip.head[i] < problem_.heads && strip.row[i] < sequence.rule.sq);
+    first[i] = base + (strip.head[i] * sequence.rule.sq + strip.row[i]) * sequence.sk + key_begin;
+    inside_block |= first[i] % 4;
+  }
+  if (inputs_.keep_bits != nullptr) {
+    for (int64_t w = 0; w < count; ++w) {
+      const int64_t n = std::min(kKeepBits, keys - w * kKeepBits);
+      uint32_t* to = words + w * strip.width;
+      for (int64_t i = 0; i < strip.count; ++i) to[i] = LoadBits(inputs_.keep_bits, first[i] + w * kKeepBits, n);
+      std::fill(to + strip.count, to + strip.width, 0u);
+    }
+    return {words, 1.0f / inputs_.keep_prob};
+  }
+  LaneArray<uint64_t> blocks;
+  for (int64_t i = 0; i < strip.width; ++i) blocks[i] = static_cast<uint64_t>(first[i]) / 4;
   const uint64_t threshold = core::KeepThreshold(inputs_.keep_prob);
-  LaneArray<uint32_t> keep = {};
-  for (int64_t k = 0; k < keys; k += kBitsPerWord) {
-    const int64_t n = std::min(kBitsPerWord, keys - k);
-    for (int64_t i = 0; i < strip.count; ++i) {
-      assert(strip.head[i] < problem_.heads && strip.row[i] < sequence.rule.sq);
-      const int64_t flat = base + (strip.head[i] * sequence.rule.sq + strip.row[i]) * sequence.sk + key_begin + k;
-      if (inputs_.keep_bits != nullptr) {
-        keep[i] = LoadBits(inputs_.keep_bits, flat, n);
-      } else {
-        core::FillKeepBits(*inputs_.philox, threshold, static_cast<uint64_t>(flat), n, {&keep[i], 1}, kernels.isa);
+  const int64_t draws = count + (inside_block != 0 ? 1 : 0);
+  for (int64_t w = 0; w < draws; ++w) {
+    core::DrawKeepWords(*inputs_.philox, threshold, {blocks.data(), static_cast<size_t>(strip.width)},
+                        words + w * strip.width, kernels.isa);
+    for (int64_t i = 0; i < strip.width; ++i) blocks[i] += kKeepBits / 4;
+  }
+  if (inside_block != 0) {
+    for (int64_t w = 0; w < count; ++w) {
+      uint32_t *word = words + w * strip.width, *next = word + strip.width;
+      for (int64_t i = 0; i < strip.width; ++i) {
+        word[i] = static_cast<uint32_t>((uint64_t{next[i]} << kKeepBits | word[i]) >> first[i] % 4);
       }
     }
-    kernels.dropout(p + k * strip.width, n, keep, 1.0f / inputs_.keep_prob);
   }
+  return {words, 1.0f / inputs_.keep_prob};
 }
 
 }  // namespace fa::ops

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "fa/tensor.h"
 #include "ops/bind/attention_rows.h"
+#include "ops/tile/lane_array.h"
 #include "ops/tile/strip.h"
 #include "tiling/problem.h"
 #include "tiling/row_interval.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 
@@ -26,6 +29,17 @@ struct ScoreScale {
   float bias_post;    ///< factor of pse
   float unit;         ///< tile score * unit = natural-log score
   float exp2_factor;  ///< unit * log2(e)
+};
+
+/// Room for the keep bits of a strip's keys of one block, which may begin inside a word of Philox's.
+class KeepBits {
+ public:
+  static constexpr int64_t kMostKeys = tiling::kMaxBlockK;
+
+ private:
+  friend class ScorePasses;
+  static constexpr int64_t kWords = core::CeilDiv(kMostKeys, core::kernels::kKeepBits) + 1;
+  alignas(64) uint32_t words_[kWords * kMaxStripWidth];
 };
 
 /// The fusions: passes over a score tile s[keys][width] that lies in cache, one indirect call each. Forward and
@@ -47,25 +61,27 @@ class ScorePasses {
   /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
   /// @param staging  kMaxStripWidth * keys floats, used by a compressed pse
   /// @param capped   optional: receives the scores after the cap
+  /// @param row_max  optional: raised by what the last of them leaves
   void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-                  float* staging, float* capped, float* s) const;
+                  float* staging, float* capped, float* s, float* row_max) const;
   /// distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
   /// s = fill outside the row intervals of the strip.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                     float fill, float* s) const;
-  /// s = fill where the dense mask drops.
-  void MaskDense(const core::kernels::KernelTable& table, const core::kernels::StripKernels& kernels,
-                 const StripRows& strip, int64_t key_begin, int64_t keys, float fill, float* s) const;
-  /// p = kept ? p / keep_prob : 0.
-  void Dropout(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-               float* p) const;
+  /// s = fill where the dense mask drops; returns whether it drops one of these pairs.
+  /// @param row_max  optional: raised by what is left
+  bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                 float fill, float* s, float* row_max = nullptr) const;
+  /// Which probabilities dropout keeps, for the kernels that apply it. The result points into `bits`.
+  [[nodiscard]] core::kernels::KeepArgs DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
+                                                     int64_t key_begin, int64_t keys, KeepBits& bits) const;
 
  private:
   void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-              float* staging, float pre, float* s) const;
+              float* staging, float* s, float* row_max) const;
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-                 float pre, float* s) const;
+                 float* s, float* row_max) const;
 
   const tiling::AttentionProblem& problem_;
   const ScoreInputs& inputs_;

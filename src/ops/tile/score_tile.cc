@@ -45,7 +45,7 @@ void ScoreTile::MarkMasked(const Strip& strip, Interval keys, float* x) const {
   const StripKernels& kernels = *strip.kernels;
   passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
   if (passes_.inputs().has_dense_mask()) {
-    passes_.MaskDense(table_, kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
+    passes_.MaskDense(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
   }
 }
 

@@ -83,16 +83,21 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
   if (has_dense_mask || passes_.changes_scores()) {
     // Works on a part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives during the
     // products.
+    bool masks = false;
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);
       passes_.Fetch(strip.lanes, part);
       products(part, to, nullptr);
+      // The last pass finds the maximum, unless an edge's mask comes after it.
+      const bool has_edge = part.begin < left.end || part.end > right.begin;
+      float* row_max = has_edge ? nullptr : block_max;
       passes_.BiasAndCap(kernels, strip.lanes, part.begin, part.size(), staging,
-                         capped == nullptr ? nullptr : capped + (to - s), to);
+                         capped == nullptr ? nullptr : capped + (to - s), to, has_dense_mask ? nullptr : row_max);
       if (has_dense_mask) {
-        passes_.MaskDense(table_, kernels, strip.lanes, part.begin, part.size(), kMaskedScore, to);
+        masks |= passes_.MaskDense(kernels, strip.lanes, part.begin, part.size(), kMaskedScore, to, row_max);
       }
+      if (!has_edge) continue;
       for (const Interval whole_edge : {left, right}) {
         const Interval edge{std::max(part.begin, whole_edge.begin), std::min(part.end, whole_edge.end)};
         if (edge.empty()) continue;
@@ -100,7 +105,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
       }
       if (block_max != nullptr) kernels.block_max(to, part.size(), block_max);
     }
-    return has_dense_mask || !left.empty() || !right.empty();
+    return masks || !left.empty() || !right.empty();
   }
   if (!middle.empty()) products(middle, at(middle.begin), block_max);
   for (const Interval edge : {left, right}) {

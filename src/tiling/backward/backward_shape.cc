@@ -18,7 +18,7 @@ using core::CeilDiv;
 constexpr int64_t kFloatBytes = 4;  // 16-bit rows are widened to f32 panels before they are multiplied
 
 // More keys gain nothing: dQ is loaded and stored only once per 128 keys, and the tiles of P and dS would leave L2.
-constexpr int64_t kMaxBlockK = 128;
+constexpr int64_t kMaxColumnBlockK = 128;
 constexpr int64_t kMinBlockK = 32;
 
 // A tile shall take fifty microseconds, a hundred times what handing it out costs: 5e6 flops at 100 GFLOP/s.
@@ -34,13 +34,13 @@ int64_t ColumnBytes(const AttentionProblem& problem, int64_t block_k) {
 }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
-  int64_t block_k = kMaxBlockK;
+  int64_t block_k = kMaxColumnBlockK;
   while (block_k > kMinBlockK && ColumnBytes(problem, block_k) > MaxColumnBytes(isa)) block_k /= 2;
   return block_k;
 }
 
 int64_t TunedBlockK(const Machine& machine) {
-  int64_t block_k = kMaxBlockK;
+  int64_t block_k = kMaxColumnBlockK;
   while (block_k > kMinBlockK && block_k > machine.tuned_block_k) block_k /= 2;
   return block_k;
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "core/kernels/kernel_fixture.h"
@@ -165,6 +166,38 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
         const double difference = static_cast<double>(gradients.at(key, lane)) - delta.at(0, lane);
         const double magnitude = std::fabs(gradients.at(key, lane)) + std::fabs(delta.at(0, lane));
         ASSERT_NEAR(dp.at(key, lane), p * difference, 18 * kEps * p * magnitude);
+      }
+    }
+    ASSERT_TRUE(s.Intact() && dp.Intact());
+  }
+}
+
+TEST_P(BackwardKernelsTest, SoftmaxEpilogueWithDropoutSelectsGradientsBeforeAndProbabilitiesAfter) {
+  for (const int64_t keys : {1, 7, 32, 33, 65}) {
+    constexpr float kFactor = 0.5f, kMultiplier = 1.25f;
+    Matrix s(keys, width(), width(), 14), dp(keys, width(), width(), 15);
+    Matrix shift(1, width(), width(), 16), delta(1, width(), width(), 17);
+    s.at(0, 0) = kMaskedScore;
+    dp.at(0, 0) = kNan;
+    std::vector<uint32_t> words(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
+    std::mt19937 random(18);
+    for (uint32_t& word : words) word = random();
+    const auto kept = [&](int64_t key, int64_t lane) {
+      return (words[static_cast<size_t>(key / kKeepBits * width() + lane)] >> key % kKeepBits & 1u) != 0;
+    };
+    Matrix p = s, ds = dp;
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        if (!std::isnan(ds.at(key, lane))) ds.at(key, lane) = kept(key, lane) ? kMultiplier * ds.at(key, lane) : 0.0f;
+      }
+    }
+    kernels().backward_softmax(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data());
+    kernels().backward_softmax_dropout(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data(),
+                                       {words.data(), kMultiplier});
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        ASSERT_EQ(dp.at(key, lane), ds.at(key, lane)) << key << " " << lane;
+        ASSERT_EQ(s.at(key, lane), kept(key, lane) ? kMultiplier * p.at(key, lane) : 0.0f) << key << " " << lane;
       }
     }
     ASSERT_TRUE(s.Intact() && dp.Intact());

@@ -85,7 +85,7 @@ TEST_P(PairHeadsInPlaceTest, IsTheNarrowestStripWithItsStateByRows) {
   EXPECT_TRUE(in_place().state_by_row);
   EXPECT_EQ(in_place().width, width());
   EXPECT_EQ(in_place().rows, width());
-  EXPECT_EQ(in_place().softmax_pairs, strip().softmax_pairs);
+  EXPECT_EQ(in_place().softmax, strip().softmax);
 }
 
 TEST_P(PairHeadsInPlaceTest, ScoresHaveTheBitsOfTheStripForEveryTail) {

@@ -37,7 +37,7 @@ TEST_P(PairRowStateTest, TheTableFindsTheStripWithItsStateByRows) {
     EXPECT_EQ(by_row.rows, strip.rows);
     EXPECT_EQ(by_row.operands, Operands::kBF16Pairs);
     EXPECT_EQ(by_row.scores, strip.scores);
-    EXPECT_EQ(by_row.softmax_pairs, strip.softmax_pairs);
+    EXPECT_EQ(by_row.softmax, strip.softmax);
     EXPECT_TRUE(by_row.state_by_row);
     EXPECT_FALSE(strip.state_by_row);
     EXPECT_NE(std::string(by_row.name).find("row_state"), std::string::npos);

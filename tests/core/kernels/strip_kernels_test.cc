@@ -2,6 +2,7 @@
 // columns, misaligned rows, strides wider than a row with NaN between the rows, lanes without a row.
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <string>
@@ -261,33 +262,94 @@ TEST_P(StripKernelsTest, WriteOutputRoundsOnceAndWritesNothingElse) {
   }
 }
 
-TEST_P(StripKernelsTest, MasksAndDropoutSelect) {
-  for (const int64_t keys : {1, 5, 16, 31, 32}) {
+Matrix RowOf(int64_t width, float value) {
+  Matrix row(1, width, width, 0);
+  for (int64_t lane = 0; lane < width; ++lane) row.at(0, lane) = value;
+  return row;
+}
+
+/// row_max after a pass that left `s`: the largest of what it was and of each lane's scores.
+void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
+  for (int64_t lane = 0; lane < width; ++lane) {
+    float want = before;
+    for (int64_t r = 0; r < keys; ++r) want = std::max(want, s.at(r, lane));
+    ASSERT_EQ(row_max.at(0, lane), want) << lane;
+  }
+}
+
+TEST_P(StripKernelsTest, MasksSelect) {
+  for (const int64_t keys : {1, 5, 16, 31, 32, 33, 71}) {
     const Matrix before(keys, width(), width(), 40);
-    std::vector<uint32_t> words(static_cast<size_t>(width()));
-    std::vector<int32_t> begin(words.size()), end(words.size());
+    std::vector<int32_t> begin(static_cast<size_t>(width())), end(begin.size());
     std::mt19937 random(41);
-    for (size_t lane = 0; lane < words.size(); ++lane) {
-      words[lane] = random();
+    // Exactly as many bytes as there are keys, and a lane that is not in use.
+    const int64_t count = width() - 1;
+    std::vector<std::vector<uint8_t>> bytes(static_cast<size_t>(count),
+                                            std::vector<uint8_t>(static_cast<size_t>(keys)));
+    std::vector<const void*> rows;
+    for (size_t lane = 0; lane < begin.size(); ++lane) {
       begin[lane] = static_cast<int32_t>(random() % (static_cast<uint32_t>(keys) + 1));
       end[lane] = static_cast<int32_t>(random() % (static_cast<uint32_t>(keys) + 1));
     }
-    Matrix bits = before, interval = before, dropped = before;
-    kernels().mask_bits(bits.data(), keys, words.data(), -kInf);
+    for (std::vector<uint8_t>& row : bytes) {
+      for (uint8_t& byte : row) byte = random() % 3 == 0 ? static_cast<uint8_t>(1u << random() % 8) : 0;
+      rows.push_back(row.data());
+    }
+    bytes[0][0] = 2;
+    Matrix interval = before;
     kernels().mask_interval(interval.data(), keys, begin.data(), end.data(), kMaskedProbability);
-    kernels().dropout(dropped.data(), keys, words.data(), 1.25f);
+    for (const bool raises : {false, true}) {
+      Matrix masked = before, row_max = RowOf(width(), -0.5f);
+      ASSERT_TRUE(kernels().mask_bytes(masked.data(), keys, {rows.data(), DType::kU8, count}, -kInf,
+                                       raises ? row_max.data() : nullptr));
+      for (int64_t r = 0; r < keys; ++r) {
+        for (int64_t lane = 0; lane < width(); ++lane) {
+          const auto i = static_cast<size_t>(lane);
+          const bool drops = lane < count && bytes[i][static_cast<size_t>(r)] != 0;
+          ASSERT_EQ(masked.at(r, lane), drops ? -kInf : before.at(r, lane));
+          const bool inside = r >= begin[i] && r < end[i];
+          ASSERT_EQ(interval.at(r, lane), inside ? before.at(r, lane) : 0.0f);
+          ASSERT_TRUE(inside || std::signbit(interval.at(r, lane)));
+        }
+      }
+      ExpectRaised(row_max, -0.5f, masked, raises ? keys : 0, width());
+      ASSERT_TRUE(masked.Intact() && interval.Intact() && row_max.Intact());
+    }
+    for (std::vector<uint8_t>& row : bytes) std::fill(row.begin(), row.end(), uint8_t{0});
+    Matrix unmasked = before, row_max = RowOf(width(), -0.5f);
+    ASSERT_FALSE(kernels().mask_bytes(unmasked.data(), keys, {rows.data(), DType::kU8, count}, -kInf, row_max.data()));
+    ExpectRaised(row_max, -0.5f, before, keys, width());
     for (int64_t r = 0; r < keys; ++r) {
-      for (int64_t lane = 0; lane < width(); ++lane) {
-        const auto i = static_cast<size_t>(lane);
-        const bool set = (words[i] >> r & 1u) != 0;
-        const bool inside = r >= begin[i] && r < end[i];
-        ASSERT_EQ(bits.at(r, lane), set ? -kInf : before.at(r, lane));
-        ASSERT_EQ(interval.at(r, lane), inside ? before.at(r, lane) : 0.0f);
-        ASSERT_TRUE(inside || std::signbit(interval.at(r, lane)));
-        ASSERT_EQ(dropped.at(r, lane), set ? before.at(r, lane) * 1.25f : 0.0f);
+      for (int64_t lane = 0; lane < width(); ++lane) ASSERT_EQ(unmasked.at(r, lane), before.at(r, lane));
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, SoftmaxWithDropoutSelectsWhatSoftmaxLeaves) {
+  for (const int64_t keys : {1, 2, 5, 31, 32, 33, 70}) {
+    Matrix plain(keys, width(), width(), 43), row_max(1, width(), width(), 44), row_sum = row_max, alpha = row_max;
+    Matrix block_max = RowOf(width(), -kInf);
+    row_sum = RowOf(width(), 1.0f);
+    kernels().block_max(plain.data(), keys, block_max.data());
+    Matrix dropped = plain, max_of_dropped = row_max, sum_of_dropped = row_sum, alpha_of_dropped = alpha;
+    std::vector<uint32_t> words(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
+    std::mt19937 random(46);
+    for (uint32_t& word : words) word = random();
+    constexpr float kMultiplier = 1.25f;
+    kernels().softmax(plain.data(), keys, 0.5f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+    kernels().softmax_dropout({dropped.data(), keys, 0.5f, block_max.data(), max_of_dropped.data(),
+                               sum_of_dropped.data(), alpha_of_dropped.data()},
+                              {words.data(), kMultiplier});
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      ASSERT_EQ(max_of_dropped.at(0, lane), row_max.at(0, lane));
+      ASSERT_EQ(sum_of_dropped.at(0, lane), row_sum.at(0, lane));
+      ASSERT_EQ(alpha_of_dropped.at(0, lane), alpha.at(0, lane));
+      for (int64_t r = 0; r < keys; ++r) {
+        const bool kept = (words[static_cast<size_t>(r / kKeepBits * width() + lane)] >> r % kKeepBits & 1u) != 0;
+        ASSERT_EQ(dropped.at(r, lane), kept ? plain.at(r, lane) * kMultiplier : 0.0f) << r;
       }
     }
-    ASSERT_TRUE(bits.Intact() && interval.Intact() && dropped.Intact());
+    ASSERT_TRUE(plain.Intact() && dropped.Intact());
   }
 }
 
@@ -299,9 +361,21 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
     const int64_t count = width() - 1;
     for (int64_t i = 0; i < count; ++i) rows.push_back(&bias.at(i, 0));
     Matrix biased = before, capped = before, scaled = before;
-    kernels().add_bias(biased.data(), keys, 0.5f, -2.0f, {rows.data(), DType::kF32, count});
-    kernels().scale_scores(capped.data(), keys, 3.0f, 1.5f);
-    kernels().scale_scores(scaled.data(), keys, 3.0f, 0.0f);
+    Matrix added = before, max_of_biased = RowOf(width(), -kInf), max_of_capped = max_of_biased;
+    kernels().add_bias(biased.data(), keys, 0.5f, -2.0f, {rows.data(), DType::kF32, count}, max_of_biased.data());
+    kernels().add_bias(added.data(), keys, 1.0f, 1.0f, {rows.data(), DType::kF32, count}, nullptr);
+    kernels().scale_scores(capped.data(), keys, 3.0f, 1.5f, max_of_capped.data());
+    kernels().scale_scores(scaled.data(), keys, 3.0f, 0.0f, nullptr);
+    ExpectRaised(max_of_biased, -kInf, biased, keys, count);
+    ExpectRaised(max_of_capped, -kInf, capped, keys, width());
+    // Scores far below the cap, and among them a single one that is not, have the bits that they have in other company.
+    constexpr float kFar = 40.0f;
+    Matrix far = before, mixed = before, max_of_far = RowOf(width(), -kInf);
+    mixed.at(keys / 2, width() / 2) = 30.0f;
+    kernels().scale_scores(far.data(), keys, 3.0f, kFar, max_of_far.data());
+    kernels().scale_scores(mixed.data(), keys, 3.0f, kFar, nullptr);
+    ExpectRaised(max_of_far, -kInf, far, keys, width());
+    ASSERT_NEAR(mixed.at(keys / 2, width() / 2), kFar * std::tanh(90.0 / kFar), 6 * kEps * kFar);
     std::vector<float> slope(static_cast<size_t>(width()));
     std::vector<int32_t> distance(slope.size());
     for (size_t i = 0; i < slope.size(); ++i) {
@@ -314,16 +388,23 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
         if (lane < count) {
           const double want = 0.5 * x - 2.0 * bias.at(lane, r);
           ASSERT_NEAR(biased.at(r, lane), want, 2 * kEps * (std::fabs(x) + 2 * std::fabs(bias.at(lane, r))));
+          ASSERT_EQ(added.at(r, lane), before.at(r, lane) + bias.at(lane, r));
         }
-        // 3 ulp of tanh, one of the scaling, one of the division and one of the product.
+        const double far_want = kFar * std::tanh(3.0 * x / kFar);
+        ASSERT_NEAR(far.at(r, lane), far_want, 6 * kEps * std::fabs(far_want)) << x;
+        if (r != keys / 2 || lane != width() / 2) {
+          ASSERT_EQ(mixed.at(r, lane), far.at(r, lane)) << x;
+        }
+        // 3 ulp of tanh, one of each factor's rounding and one of each product's.
         const double want = 1.5 * std::tanh(3.0 * x / 1.5);
         ASSERT_NEAR(capped.at(r, lane), want, 6 * kEps * std::fabs(want)) << x;
         ASSERT_EQ(scaled.at(r, lane), 3.0f * before.at(r, lane));
       }
     }
     for (const bool square_root : {false, true}) {
-      Matrix sloped = before;
-      kernels().add_slopes(sloped.data(), keys, 0.5f, slope.data(), distance.data(), square_root);
+      Matrix sloped = before, max_of_sloped = RowOf(width(), -kInf);
+      kernels().add_slopes(sloped.data(), keys, 0.5f, slope.data(), distance.data(), square_root, max_of_sloped.data());
+      ExpectRaised(max_of_sloped, -kInf, sloped, keys, width());
       for (int64_t r = 0; r < keys; ++r) {
         for (int64_t lane = 0; lane < width(); ++lane) {
           const auto i = static_cast<size_t>(lane);
@@ -331,6 +412,54 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
           if (square_root) far = std::sqrt(far);
           const double x = 0.5 * before.at(r, lane), bend = slope[i] * far;
           ASSERT_NEAR(sloped.at(r, lane), x - bend, 2 * kEps * (std::fabs(x) + bend));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const int64_t element = static_cast<int64_t>(SizeOf(dtype));
+    // Rows of 2 KiB fall on a few sets of L1 and are staged; a distance of 0 is one row for all lanes.
+    for (const int64_t distance : {int64_t{0}, 2048 / element, 2048 / element + 8, int64_t{200}}) {
+      for (const int64_t keys : {1, 15, 33, 63, 64, 65, 100, 128, 160}) {
+        for (const int64_t count : {width(), width() - 1}) {
+          std::vector<std::byte> memory(static_cast<size_t>(((width() - 1) * distance + 200) * element));
+          std::vector<const void*> rows;
+          // Numbers that every type holds, and sums that are exact.
+          const auto value = [](int64_t lane, int64_t key, int64_t step) {
+            return static_cast<float>((lane * (step == 0 ? 0 : 7) + key * 5) % 31 - 15) * 0.25f;
+          };
+          for (int64_t lane = 0; lane < width(); ++lane) {
+            std::byte* row = memory.data() + lane * distance * element;
+            rows.push_back(row);
+            for (int64_t key = 0; key < keys; ++key) {
+              const float x = value(lane, key, distance);
+              uint32_t bits;
+              std::memcpy(&bits, &x, 4);
+              const Half half = static_cast<Half>(x);
+              const auto upper = static_cast<uint16_t>(bits >> 16);
+              const void* from = dtype == DType::kF32 ? static_cast<const void*>(&x) : &upper;
+              if (dtype == DType::kF16) from = &half;
+              std::memcpy(row + key * element, from, static_cast<size_t>(element));
+            }
+          }
+          Matrix s(keys, width(), width(), 53);
+          for (int64_t key = 0; key < keys; ++key) {
+            for (int64_t lane = 0; lane < width(); ++lane) s.at(key, lane) = static_cast<float>(key - lane);
+          }
+          Matrix scaled = s;
+          kernels().add_bias(s.data(), keys, 1, 1, {rows.data(), dtype, count}, nullptr);
+          kernels().add_bias(scaled.data(), keys, 2, -1, {rows.data(), dtype, count}, nullptr);
+          for (int64_t key = 0; key < keys; ++key) {
+            for (int64_t lane = 0; lane < count; ++lane) {
+              const float x = static_cast<float>(key - lane), y = value(lane, key, distance);
+              ASSERT_EQ(s.at(key, lane), x + y) << Name(dtype) << distance << " " << keys << " " << key << " " << lane;
+              ASSERT_EQ(scaled.at(key, lane), 2 * x - y) << Name(dtype) << distance << " " << keys << " " << key;
+            }
+          }
+          ASSERT_TRUE(s.Intact() && scaled.Intact());
         }
       }
     }

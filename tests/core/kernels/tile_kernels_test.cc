@@ -179,7 +179,7 @@ TEST(TileKernels, StagesInOneLoopHaveTheBitsTheyHaveAlone) {
             kernels.product(alone.product.v, keys, alone.p.data(), dv, alone.product.alpha, alone.o.data());
           if (without != 1) {
             const SoftmaxArgs& x = alone.softmax;
-            kernels.softmax_pairs(x.s, keys, x.factor, x.block_max, x.row_max, x.row_sum, x.alpha);
+            kernels.softmax(x.s, keys, x.factor, x.block_max, x.row_max, x.row_sum, x.alpha);
           }
           if (without != 2) {
             kernels.scores(alone.k.block(), keys, alone.panel.data(), d, false, alone.s.data(), alone.scores.row_max);

@@ -99,8 +99,8 @@ const Mistake kMistakes[] = {
      }},
     {"softcap of f32_12x4_portable",
      [](Copy& c) {
-       c.strips[1].scale_scores = [](float* s, int64_t keys, float scale, float /*softcap*/) {
-         kernels::Kernels(Isa::kPortable).strips[1].scale_scores(s, keys, scale, 0);
+       c.strips[1].scale_scores = [](float* s, int64_t keys, float scale, float /*softcap*/, float* row_max) {
+         kernels::Kernels(Isa::kPortable).strips[1].scale_scores(s, keys, scale, 0, row_max);
        };
      }},
     {"exponentials of portable",

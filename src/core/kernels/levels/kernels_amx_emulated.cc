@@ -15,6 +15,7 @@ namespace {
 // The tile unit is apart from both.
 #include "core/kernels/vec/vec_amx_emulated.h"
 // What strips of every level share,
+#include "core/kernels/dropout.inc"
 #include "core/kernels/exp2.inc"
 #include "core/kernels/register_blocks.inc"
 // the f32 strips for everything but products,

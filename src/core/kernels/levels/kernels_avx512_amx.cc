@@ -12,6 +12,7 @@ namespace {
 // The tile unit is apart from both.
 #include "core/kernels/vec/vec_amx.h"
 // What strips of every level share,
+#include "core/kernels/dropout.inc"
 #include "core/kernels/exp2.inc"
 #include "core/kernels/register_blocks.inc"
 // and the kernels, on all of that.

@@ -24,13 +24,16 @@ struct Lanes {
       end[at] = static_cast<int32_t>(i % kKeys) + 1;
       bits[at] = static_cast<uint32_t>(i * 37 % 128);
       bias[at] = values.Row(i, DType::kF32);
+      for (int64_t key = 0; key < kKeys; ++key) bytes[at][static_cast<size_t>(key)] = (i * 5 + key) % 3 == 0 ? 1 : 0;
+      drop[at] = bytes[at].data();
     }
   }
   Values values{14, kLanesInAll, kKeys};
   std::array<float, kLanesInAll> slope, shift, delta;
   std::array<int32_t, kLanesInAll> distance, begin, end;
   std::array<uint32_t, kLanesInAll> bits;
-  std::array<const void*, kLanesInAll> bias;
+  std::array<std::array<uint8_t, kKeys>, kLanesInAll> bytes;
+  std::array<const void*, kLanesInAll> bias, drop;
 };
 
 /// s and dp: tiles of a strip whose lane 0 is lane `first` of all.
@@ -63,32 +66,39 @@ constexpr double kFewOperations = 2 * 4 * kRounding, kFunction = 2 * 16 * kRound
 
 const Pass kPasses[] = {
     {"scaled scores", kFewOperations,
-     [](const StripKernels& k, Tile& t) { k.scale_scores(t.s.data(), kKeys, 0.3f, 0); }},
-    {"softcap", kFunction, [](const StripKernels& k, Tile& t) { k.scale_scores(t.s.data(), kKeys, 0.3f, kCap); }},
+     [](const StripKernels& k, Tile& t) { k.scale_scores(t.s.data(), kKeys, 0.3f, 0, nullptr); }},
+    {"softcap", kFunction,
+     [](const StripKernels& k, Tile& t) { k.scale_scores(t.s.data(), kKeys, 0.3f, kCap, t.dp.data()); }},
     {"bias", kFewOperations,
      [](const StripKernels& k, Tile& t) {
-       k.add_bias(t.s.data(), kKeys, 0.3f, 1.5f, {t.lanes.bias.data() + t.first, DType::kF32, t.width});
+       k.add_bias(t.s.data(), kKeys, 0.3f, 1.5f, {t.lanes.bias.data() + t.first, DType::kF32, t.width}, t.dp.data());
      }},
     {"slopes", kFewOperations,
      [](const StripKernels& k, Tile& t) {
-       k.add_slopes(t.s.data(), kKeys, 0.3f, t.lanes.slope.data() + t.first, t.lanes.distance.data() + t.first, false);
-       k.add_slopes(t.dp.data(), kKeys, 0.3f, t.lanes.slope.data() + t.first, t.lanes.distance.data() + t.first, true);
+       const float* slope = t.lanes.slope.data() + t.first;
+       const int32_t* distance = t.lanes.distance.data() + t.first;
+       k.add_slopes(t.dp.data(), kKeys, 0.3f, slope, distance, true, nullptr);
+       k.add_slopes(t.s.data(), kKeys, 0.3f, slope, distance, false, t.dp.data());
      }},
     {"mask of an interval", 0,
      [](const StripKernels& k, Tile& t) {
        k.mask_interval(t.s.data(), kKeys, t.lanes.begin.data() + t.first, t.lanes.end.data() + t.first, kMaskedScore);
      }},
-    {"mask of bits", 0,
+    {"mask of bytes", 0,
      [](const StripKernels& k, Tile& t) {
-       k.mask_bits(t.s.data(), kKeys, t.lanes.bits.data() + t.first, kMaskedScore);
+       const LaneRows drop{t.lanes.drop.data() + t.first, DType::kU8, t.width};
+       k.mask_bytes(t.s.data(), kKeys, drop, kMaskedScore, t.dp.data());
      }},
-    {"dropout", 0,
-     [](const StripKernels& k, Tile& t) { k.dropout(t.s.data(), kKeys, t.lanes.bits.data() + t.first, 2); }},
     {"maximum", 0, [](const StripKernels& k, Tile& t) { k.block_max(t.s.data(), kKeys, t.dp.data()); }},
     {"softmax of the backward", kFunction,
      [](const StripKernels& k, Tile& t) {
        k.backward_softmax(t.s.data(), t.dp.data(), kKeys, kFactor, t.lanes.shift.data() + t.first,
                           t.lanes.delta.data() + t.first);
+     }},
+    {"softmax with dropout of the backward", kFunction,
+     [](const StripKernels& k, Tile& t) {
+       k.backward_softmax_dropout(t.s.data(), t.dp.data(), kKeys, kFactor, t.lanes.shift.data() + t.first,
+                                  t.lanes.delta.data() + t.first, {t.lanes.bits.data() + t.first, 2});
      }},
     {"gradient of the softcap", kFewOperations,
      [](const StripKernels& k, Tile& t) { k.softcap_gradient(t.s.data(), t.dp.data(), kKeys, kCap); }},

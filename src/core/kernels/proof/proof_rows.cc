@@ -45,8 +45,6 @@ Floats Facts(const RowKernels& rows) {
   const Values a(22, 1, kCount), b(23, 1, kCount);
   Floats with_nan = FloatsOf(kCount, 1);
   with_nan.back() = kInfinity - kInfinity;
-  std::vector<uint8_t> bytes(32);
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 3 == 0 ? static_cast<uint8_t>(i) : 0;
   std::vector<int8_t> integers(static_cast<size_t>(kCount));
   for (size_t i = 0; i < integers.size(); ++i) integers[i] = static_cast<int8_t>(i * 19 - 128);
   const float scale = 0.25f, offset = 3;
@@ -54,8 +52,6 @@ Floats Facts(const RowKernels& rows) {
   rows.dequantize({.data = integers.data(), .dtype = DType::kI8, .stride = kCount}, 1, kCount,
                   {.scale = &scale, .offset = &offset, .row_step = 1}, facts.data(), kCount);
   facts.push_back(rows.dot(a.Row(0, DType::kF32), DType::kF32, b.Row(0, DType::kBF16), DType::kBF16, kCount));
-  facts.push_back(static_cast<float>(rows.non_zero_bytes(bytes.data(), 32) >> 8));
-  facts.push_back(static_cast<float>(rows.non_zero_bytes(bytes.data(), 13)));
   facts.push_back(static_cast<float>(rows.all_finite(a.Row(0, DType::kBF16), DType::kBF16, kCount)));
   facts.push_back(static_cast<float>(rows.all_finite(with_nan.data(), DType::kF32, kCount)));
   return facts;

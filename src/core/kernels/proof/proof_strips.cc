@@ -118,9 +118,8 @@ class Attention {
       const ScoreArgs& x = block->scores;
       kernels_.scores(x.k, x.keys, x.panel, x.d, false, x.s, x.row_max);
       KeepScores(*block);
-      const auto softmax = kernels_.softmax_pairs != nullptr ? kernels_.softmax_pairs : kernels_.softmax;
       const SoftmaxArgs& y = block->softmax;
-      softmax(y.s, y.keys, y.factor, y.block_max, y.row_max, y.row_sum, y.alpha);
+      kernels_.softmax(y.s, y.keys, y.factor, y.block_max, y.row_max, y.row_sum, y.alpha);
       const ProductArgs& z = block->product;
       kernels_.product(z.v, z.keys, z.p, z.dv, z.alpha, z.o);
     }

@@ -70,8 +70,8 @@ FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(Load
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
 /// The even and the odd ones of 16 elements.
-FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
-  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
+  const __m256i x = _mm256_castps_si256(elements);
   even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
   odd = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(static_cast<int32_t>(0xffff0000u))));
 }

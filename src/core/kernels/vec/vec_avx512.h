@@ -60,8 +60,8 @@ FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(FirstLanes(n), p)), 16));
 }
 /// The even and the odd ones of 32 elements.
-FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
-  const __m512i x = _mm512_loadu_si512(p);
+FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
+  const __m512i x = _mm512_castps_si512(elements);
   even = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
   odd = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000u))));
 }

@@ -91,8 +91,8 @@ FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return WidenF16(Load16N(p, 
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(vld1_u16(p)); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
 /// The even and the odd ones of 8 elements.
-FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
-  const uint32x4_t x = vreinterpretq_u32_u16(vld1q_u16(p));
+FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
+  const uint32x4_t x = vreinterpretq_u32_f32(elements);
   even = vreinterpretq_f32_u32(vshlq_n_u32(x, 16));
   odd = vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u)));
 }

@@ -107,9 +107,8 @@ FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
 FA_INLINE F LoadF16(const uint16_t* p) { return LoadF16N(p, 4); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return LoadBF16N(p, 4); }
 /// The even and the odd ones of 8 elements.
-FA_INLINE void LoadBF16Split(const uint16_t* p, F& even, F& odd) {
-  I x;
-  __builtin_memcpy(&x, p, sizeof x);
+FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
+  const I x = BitCast<I>(elements);
   even = BitCast<F>(x << 16);
   odd = BitCast<F>(x & static_cast<int32_t>(0xffff0000u));
 }
