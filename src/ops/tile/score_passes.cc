@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -21,12 +20,13 @@ constexpr double kLog2E = 1.4426950408889634;
 uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
   assert(index >= 0 && n > 0 && n <= 32);
   const int64_t first = index >> 3, last = (index + n - 1) >> 3;
-  uint64_t word = 0;
   if (n == 32 && last - first == 3) {  // most words: a copy of a length that is not known takes ten times as long
-    std::memcpy(&word, bytes + first, 4);
-  } else {
-    std::memcpy(&word, bytes + first, static_cast<size_t>(last - first + 1));
+    uint32_t word;
+    std::memcpy(&word, bytes + first, sizeof word);
+    return word;
   }
+  uint64_t word = 0;
+  std::memcpy(&word, bytes + first, static_cast<size_t>(last - first + 1));
   return static_cast<uint32_t>(word >> (index & 7));
 }
 
@@ -55,35 +55,22 @@ ScoreScale::ScoreScale(DType dtype, const ScoreInputs& inputs) {
 
 void ScorePasses::Fetch(const StripRows& strip, tiling::Interval keys) const {
   constexpr int64_t kLine = 64;
-  const auto fetch = [](const std::byte* row, int64_t bytes) {
-    static const int mode = std::getenv("FA_X") ? std::atoi(std::getenv("FA_X")) : 0;
-    if (mode == 2) return;
-    if (mode == 1) {
-      for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
-      return;
-    }
-    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
-  };
   if (inputs_.has_pse() && !inputs_.compressed_pse) {
     const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
     const int64_t bytes = keys.size() * static_cast<int64_t>(SizeOf(pse.rows.dtype));
-    for (int64_t i = 0; i < strip.count; ++i) fetch(pse.At(0, strip.head[i], strip.row[i], keys.begin), bytes);
+    for (int64_t i = 0; i < strip.count; ++i) {
+      // Into L2: in L1 the rows of a power of two keys would drive each other out of a few sets before they are read.
+      const std::byte* row = pse.At(0, strip.head[i], strip.row[i], keys.begin);
+      for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
+    }
   }
   if (inputs_.has_dense_mask()) {
     const layout::RowsView mask = inputs_.dense_mask.Of(strip.sequence);
     for (int64_t i = 0; i < strip.count; ++i) {
-      fetch(mask.At(0, strip.head[i], strip.row[i], keys.begin), keys.size());
+      const std::byte* row = mask.At(0, strip.head[i], strip.row[i], keys.begin);
+      for (int64_t at = 0; at < keys.size(); at += kLine) __builtin_prefetch(row + at);
     }
   }
-}
-
-void ScorePasses::List(const StripRows& strip, tiling::Interval keys, FetchRuns& runs) const {
-  const auto add = [&](const layout::RowsView& rows) {
-    const int64_t bytes = keys.size() * static_cast<int64_t>(SizeOf(rows.rows.dtype));
-    for (int64_t i = 0; i < strip.count; ++i) runs.Add(rows.At(0, strip.head[i], strip.row[i], keys.begin), bytes);
-  };
-  if (inputs_.has_pse() && !inputs_.compressed_pse) add(inputs_.pse.Of(strip.sequence));
-  if (inputs_.has_dense_mask()) add(inputs_.dense_mask.Of(strip.sequence));
 }
 
 void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,

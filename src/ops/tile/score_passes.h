@@ -7,7 +7,6 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/tensor.h"
 #include "ops/bind/attention_rows.h"
-#include "ops/tile/fetch_runs.h"
 #include "ops/tile/lane_array.h"
 #include "ops/tile/strip.h"
 #include "tiling/problem.h"
@@ -59,10 +58,6 @@ class ScorePasses {
 
   /// Fetches what the other passes will read of these keys: rows too far apart for the hardware to follow.
   void Fetch(const StripRows& strip, tiling::Interval keys) const;
-  void List(const StripRows& strip, tiling::Interval keys, FetchRuns& runs) const;
-  [[nodiscard]] bool reads_pairs() const {
-    return (inputs_.has_pse() && !inputs_.compressed_pse) || inputs_.has_dense_mask();
-  }
   /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
   /// @param staging  kMaxStripWidth * keys floats, used by a compressed pse
   /// @param capped   optional: receives the scores after the cap

@@ -2,12 +2,10 @@
 #define FA_OPS_SCORE_TILE_H_
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "core/integer.h"
 #include "core/kernels/kernel_types.h"
-#include "ops/tile/fetch_runs.h"
 #include "ops/tile/key_rows.h"
 #include "ops/tile/score_passes.h"
 #include "ops/tile/strip.h"
@@ -40,18 +38,6 @@ class ScoreTile {
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
             float* capped, const BesideScores* beside = nullptr) const {
     const auto products = [&](tiling::Interval part, float* to, float* row_max) {
-      static const int mode = std::getenv("FA_X") ? std::atoi(std::getenv("FA_X")) : 0;
-      if (mode == 3 && rows.k.fetch == nullptr && rows.k.fetch_ahead == 0 && passes_.reads_pairs()) {
-        core::kernels::FetchList::Run memory[2 * kMaxStripWidth];
-        FetchRuns runs(memory);
-        passes_.List(strip.lanes, part, runs);
-        core::kernels::FetchList list = runs.list();
-        KeyRows fetching = rows;
-        fetching.k.fetch = &list;
-        fetching.k.fetch_lines = runs.lines();
-        return InnerProducts(strip, part, fetching, to, row_max, std::exchange(beside, nullptr));
-      }
-      passes_.Fetch(strip.lanes, part);
       InnerProducts(strip, part, rows, to, row_max, std::exchange(beside, nullptr));
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
@@ -101,6 +87,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);
+      passes_.Fetch(strip.lanes, part);
       products(part, to, nullptr);
       // The last pass finds the maximum, unless an edge's mask comes after it.
       const bool has_edge = part.begin < left.end || part.end > right.begin;

@@ -13,6 +13,7 @@ namespace {
 #include "core/kernels/register_blocks.inc"
 #include "core/kernels/vec/vec_pairs_emulated.h"
 // The kernels below are written in both vocabularies.
+#include "core/kernels/dropout.inc"
 #include "core/kernels/exp2.inc"
 // The kernels below use the kernels above.
 #include "core/kernels/pair_words.inc"
