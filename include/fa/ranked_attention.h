@@ -27,9 +27,9 @@ namespace fa {
 /// rank are pse with one row for all queries, pse's 1024-row form (but where all ranks hold 1024 rows, these are their
 /// own), the dense mask [maxSq,maxSk] of TND and compressed masks. Rows of pse and dense_mask do not travel: with them,
 /// kHeads is an error. Not taken: drop_mask.
-/// @return as FlashAttention, and the same error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want 7 (...)",
-/// or what the ranks disagree about; then nothing was written. An error of the transport: then messages may still be
-/// under way, and the workspace stays with the transport (fa/transport.h).
+/// @return as FlashAttention; one error on all ranks ("invalid argument: rank 3: k.shape[2]=5, want 7 (...)", or what
+/// they disagree about): nothing was written. An error of the transport: messages may be under way, the workspace stays
+/// with it (fa/transport.h). A rank whose tiles fail in a run returns that alone: others get NaN for what it owed them.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              std::shared_ptr<Transport> transport, Context* context = nullptr);
 

@@ -79,8 +79,8 @@ class FA_API Transport {
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  protected:
-  /// The workspaces of calls that an error has ended with messages under way, which may still be read and written. They
-  /// live as long as the transport; one whose messages may outlive it takes them when it is destroyed.
+  /// Workspaces of calls that an error has ended with messages under way, which still read and write them. They live as
+  /// long as the transport; one whose messages may outlive it, as a wrapper of another's may, takes them when it ends.
   [[nodiscard]] std::vector<Workspace> TakeKept() { return std::exchange(kept_, {}); }
 
  private:

@@ -39,8 +39,9 @@ class MpiTransport final : public Transport {
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized != 0) return;  // nothing is under way
-    if (!failed_.ok() && !HasEnded()) {
-      *abandoned_ = TakeKept();
+    std::vector<Workspace> kept = TakeKept();
+    if ((!failed_.ok() || !kept.empty()) && !HasEnded()) {
+      *abandoned_ = std::move(kept);
       (void)abandoned_.release();
     }
     if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);

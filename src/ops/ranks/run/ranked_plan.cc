@@ -64,7 +64,7 @@ Status RunAtLeastAlone(const Plan::Impl& plan, const core::TaskGraph& graph, cor
   if (gates != nullptr) noted_gates.emplace(*gates, begun);
   Status status = plan.Plan::Impl::RunGraph(graph, core::TaskFunction(noted_task), state,
                                             gates != nullptr ? &*noted_gates : nullptr);
-  if (status.code() != StatusCode::kOutOfMemory || begun.begun()) return status;
+  if (status.ok() || begun.begun()) return status;
   core::SerialExecutor alone;
   return gates != nullptr ? alone.RunWithGates(graph, run_task, state, *gates) : alone.Run(graph, run_task, state);
 }
