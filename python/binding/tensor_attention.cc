@@ -185,8 +185,8 @@ nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb
 void BindTensorAttention(nb::module_& module) {
   module.def("attend", &Attend, "query"_a.none(), "key"_a.none(), "value"_a.none(), "dense_mask"_a.none(),
              "pse"_a.none(), "sink"_a.none(), "options"_a, "grouped"_a, "statistics"_a, "context"_a.none());
-  module.def("attend_masked", &AttendMasked, "query"_a, "key"_a, "value"_a, "mask"_a, "options"_a, "grouped"_a,
-             "context"_a.none());
+  module.def("attend_masked", &AttendMasked, "query"_a.none(), "key"_a.none(), "value"_a.none(), "mask"_a, "options"_a,
+             "grouped"_a, "context"_a.none());
   module.def("attends", &Attends, "query"_a.none(), "key"_a.none(), "value"_a.none(), "options"_a, "grouped"_a);
   module.def("attend_backward", &AttendBackward, "query"_a, "key"_a, "value"_a, "dense_mask"_a.none(), "pse"_a.none(),
              "out"_a, "softmax_max"_a, "softmax_sum"_a, "d_out"_a, "options"_a, "context"_a.none());

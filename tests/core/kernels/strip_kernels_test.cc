@@ -1,6 +1,7 @@
 // Every strip kernel set of the registry, on every level that this CPU has, against double: all tails of keys and
 // columns, misaligned rows, strides wider than a row with NaN between the rows, lanes without a row.
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -350,6 +351,30 @@ TEST_P(StripKernelsTest, SoftmaxWithDropoutSelectsWhatSoftmaxLeaves) {
       }
     }
     ASSERT_TRUE(plain.Intact() && dropped.Intact());
+  }
+}
+
+TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
+  constexpr float kCap = 50.0f, kEdge = 31.25f;  // 0.625 caps, where the two forms of tanh meet
+  for (const float edge : {kEdge, -kEdge, std::nextafter(kEdge, 0.0f), std::nextafter(kEdge, 50.0f)}) {
+    Matrix alone(1, width(), width(), 52);
+    for (int64_t lane = 0; lane < width(); ++lane) alone.at(0, lane) = 0;
+    alone.at(0, 1) = edge;
+    Matrix beside = alone;
+    beside.at(0, 0) = 200.0f;
+    kernels().scale_scores(alone.data(), 1, 1.0f, kCap, nullptr);
+    kernels().scale_scores(beside.data(), 1, 1.0f, kCap, nullptr);
+    ASSERT_EQ(std::bit_cast<uint32_t>(alone.at(0, 1)), std::bit_cast<uint32_t>(beside.at(0, 1))) << edge;
+  }
+}
+
+TEST_P(StripKernelsTest, SoftcapOfZeroIsZeroWhateverTheScale) {
+  Matrix s(2, width(), width(), 53);
+  for (int64_t lane = 0; lane < width(); ++lane) s.at(0, lane) = 0;
+  kernels().scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the scale over the cap is no f32
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    ASSERT_EQ(s.at(0, lane), 0.0f);
+    ASSERT_EQ(std::fabs(s.at(1, lane)), 1e-9f);
   }
 }
 

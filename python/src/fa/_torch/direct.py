@@ -99,7 +99,9 @@ def attend_plainly(
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
     """Inference. (Autograd is to see how a mask with a gradient broadcasts.) None for what is expanded: its inverse is
     made of what is in memory."""
-    if type(attn_mask) not in _PLAIN or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
+    if type(attn_mask) not in _PLAIN or _dispatch_keys(attn_mask).raw_repr() not in _PLAIN_KEYS:
+        return None
+    if not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool
     mask = attn_mask if biased else ~attn_mask
