@@ -34,16 +34,25 @@ Floats Compute(const Int8Table& table, const Int8Kernels& kernels, int64_t first
   kernels.scores(packed.data(), start.data(), kKeys, words, panel.data(), s.data(), row_max.data());
   const Floats scores = s;
   kernels.softmax(s.data(), kKeys, 1e-4f, 128, 128, row_max.data(), row_sum.data());
+  Floats limited = scores, limited_sum = row_sum;
+  kernels.softmax(limited.data(), kKeys, 1e-4f, 200, 127, row_max.data(), limited_sum.data());
+  std::vector<int32_t> limited_sums(sums);
   const int64_t stride = kPaddedKeys / table.group * table.columns;
   std::vector<uint32_t> values(static_cast<size_t>(table.PanelBlocks(kDv) * stride));
   table.pack_values({.data = v.data(), .dtype = DType::kI8, .stride = kDv}, kKeys, kDv, stride, values.data());
   kernels.product(values.data(), stride, kKeys, reinterpret_cast<const uint32_t*>(s.data()), kDv, sums.data());
+  kernels.product(values.data(), stride, kKeys, reinterpret_cast<const uint32_t*>(limited.data()), kDv,
+                  limited_sums.data());
   Floats results;
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t j = 0; j < kKeys; ++j) results.push_back(scores[static_cast<size_t>(j * width + i)]);
     results.push_back(row_max[static_cast<size_t>(i)]);
     results.push_back(row_sum[static_cast<size_t>(i)]);
-    for (int64_t c = 0; c < kDv; ++c) results.push_back(static_cast<float>(sums[static_cast<size_t>(c * width + i)]));
+    results.push_back(limited_sum[static_cast<size_t>(i)]);
+    for (const std::vector<int32_t>* of : {&sums, &limited_sums}) {
+      for (int64_t c = 0; c < kDv; ++c)
+        results.push_back(static_cast<float>((*of)[static_cast<size_t>(c * width + i)]));
+    }
   }
   return results;
 }
