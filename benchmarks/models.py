@@ -1,7 +1,8 @@
 """Whole models by fa and by PyTorch's attention, in turn: time, share of attention in it, memory.
 
     benchmarks/models.py --quick                       some seconds: that everything runs and agrees
-    benchmarks/models.py --output build/models.json    minutes to hours, by --models, --works, --types and --seconds
+    benchmarks/models.py --output build/models.json    minutes to hours, by --models, --works, --types and --seconds;
+                                                       adds to what the file has, a case measured again replaces itself
     benchmarks/models.py --report build/models.json docs/benchmarks/NAME    tables, and a plot if there is matplotlib
 
 Every implementation has the same weights and the same tokens; what it returns for a few of them is compared with "eager" in
@@ -129,23 +130,41 @@ def _time_in_turn(model, steps, entry, clock, seconds):
         number += 1
 
 
+def _case_of(entry):
+    return entry["model"], entry["work"], entry["dtype"]
+
+
+def _begin(output):
+    """What results begin with: those of the same machine and PyTorch that the file has already."""
+    results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
+    if output and output.exists():
+        before = json.loads(output.read_text(encoding="utf-8"))
+        if any(before[name] != results[name] for name in ("machine", "torch", "mkl_unlocked")):
+            raise SystemExit(f"models: {output} has results of another machine or PyTorch; name another file")
+        results["entries"] = before["entries"]
+    return results
+
+
 def run(arguments):
     size = model_cases.QUICK if arguments.quick else model_cases.WHOLE
     torch.set_num_threads(arguments.threads or torch.get_num_threads())
     clock = AttentionTime()
     implementations = [clock.wrap(name) for name in arguments.by.split(",")]
-    results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
+    results = _begin(arguments.output)
+    measured = []
     for name in arguments.models.split(","):
         for dtype in arguments.types.split(","):
             for work in model_cases.works(name, size):
                 if arguments.works and not {work, work.split()[0]} & set(arguments.works.split(",")):
                     continue
                 entry = measure(name, work, dtype, size, implementations, clock, arguments.seconds)
-                results["entries"].append(entry)
+                key = _case_of(entry)
+                results["entries"] = [e for e in results["entries"] if _case_of(e) != key] + [entry]
+                measured.append(entry)
                 print(model_report.line_of(entry), flush=True)
                 if arguments.output:
                     arguments.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    failed = [e for e in results["entries"] if "failed" in e["by"].get("fa", {})]
+    failed = [e for e in measured if "failed" in e["by"].get("fa", {})]
     return 1 if failed else 0
 
 

@@ -66,12 +66,16 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
+  // The axes behind the one that is cut and packed in both are one run of bytes.
+  int last = shape.rank() - 1;
+  int64_t run = 1;
+  for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];
   const auto element = static_cast<int64_t>(SizeOf(own.part.dtype));
   int64_t count = 1;
-  for (int i = 0; i < shape.rank(); ++i) count *= shape[i];
+  for (int i = 0; i <= last; ++i) count *= shape[i];
   for (int64_t flat = 0; flat < count; ++flat) {
     int64_t rest = flat, from = 0, to = 0;
-    for (int i = shape.rank() - 1; i >= 0; --i) {
+    for (int i = last; i >= 0; --i) {
       const int64_t at = rest % shape[i];
       rest /= shape[i];
       to += at * own.part.stride[i];
@@ -79,7 +83,7 @@ void RankTensors::Copy(const Own& own, bool back) const {
     }
     auto* whole = static_cast<std::byte*>(own.whole.data) + from * element;
     auto* part = static_cast<std::byte*>(own.part.data) + to * element;
-    std::memcpy(back ? whole : part, back ? part : whole, static_cast<size_t>(element));
+    std::memcpy(back ? whole : part, back ? part : whole, static_cast<size_t>(run * element));
   }
 }
 
