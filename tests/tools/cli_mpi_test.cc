@@ -80,6 +80,30 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"FewRows", "BNSD_BSND", Sizes({60}, {900}), "--softcap 5", 2, ""}),
     [](const auto& info) { return std::string(info.param.name); });
 
+reference::Problem EqualHeads(std::vector<int64_t> sq, std::vector<int64_t> sk) {
+  reference::Problem problem = Sizes(std::move(sq), std::move(sk));
+  problem.heads_kv = problem.heads;
+  return problem;
+}
+
+/// More ranks than this machine may have cores, in both directions: with each mask, layout, type and cut once.
+std::vector<RankCase> ManyRanks() {
+  return {
+      {"FourOfEqualHeads", "BNSD", EqualHeads({500}, {500}), "", 4, "--strategy heads", Format::kBF16},
+      {"SixZigzagCausal", "BSH", EqualHeads({1600}, {1600}), "--causal", 6, "--strategy sequence"},
+      {"SixContiguousPrefixBf16", "BNSD", Sizes({900, 900}, {900, 900}), "--sparse-mode 5 --prefix 300,700", 6,
+       "--cut contiguous", Format::kBF16},
+      {"EightZigzagBandBf16", "SBH", Sizes({2100}, {2100}), "--sparse-mode 4 --pre-tokens 500 --next-tokens 40", 8,
+       "--strategy sequence", Format::kBF16},
+      {"EightContiguousFull", "BSND", EqualHeads({1100}, {1100}), "--seed 5 --keep-prob 0.9", 8,
+       "--cut contiguous --strategy sequence"},
+      {"EightPackedBf16", "TND", Sizes({700, 1, 630}, {700, 90, 600}), "--causal", 8, "", Format::kBF16},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(ManyRanks, FilesOfRanks, ::testing::ValuesIn(ManyRanks()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 struct BiasedCall {
   const char* name;
   const char* layout;
@@ -175,6 +199,9 @@ INSTANTIATE_TEST_SUITE_P(Calls, GradientFilesOfRanks,
                                                     "--cut 128,256:0,128,256,400 --strategy heads --heads-in-flight 2"},
                                            RankCase{"Packed", "TND", Sizes({200, 1, 330}, {200, 90, 300}),
                                                     "--causal --seed 3 --keep-prob 0.75", 3, ""}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(ManyRanks, GradientFilesOfRanks, ::testing::ValuesIn(ManyRanks()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// A small call whose output is asked for.
