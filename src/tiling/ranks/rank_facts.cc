@@ -115,6 +115,10 @@ std::string DescribeRanks(const RankCall& call, const RankPlan& plan) {
   text.AddLine("ranks: %d, strategy %s, %lld units of up to %lld kv heads per rank", call.ranks(), Name(plan.strategy),
                Count(plan.units.size()), Wide(plan.heads_in_flight));
   text.AddLine("bits: %s (row unit %lld)", plan.as_one_process ? "as one process" : "of this cut", Wide(kRowUnit));
+  if (plan.moved_rows > 0) {
+    text.AddLine("%lld query rows are computed by the rank of the rows before them, with which they are summed at once",
+                 Wide(plan.moved_rows));
+  }
   const double total = std::accumulate(plan.flops.begin(), plan.flops.end(), 0.0);
   text.AddLine("most per rank: %.1f MiB sent, %.1f MiB received, %.1f MiB staged, %.3g of %.3g GFLOP",
                MiB(most(plan.sent_bytes)), MiB(most(plan.received_bytes)), MiB(most(plan.staged_bytes)),

@@ -130,11 +130,11 @@ struct UnitWork {
   double flops = 0;
 };
 
-SumCall SumsOf(const RankCall& call, const RankUnit& unit) {
+SumCall SumsOf(const RankCall& call, const RankPlan& plan, const RankUnit& unit) {
   const int64_t heads = unit.heads.front().size();
   return {.sequences = call.problem.sequences,
           .of = unit.sequences,
-          .q = call.q,
+          .q = plan.q,
           .group = call.problem.group(),
           .head_by_head = call.key_bias,
           .heads_kv = heads,
@@ -158,7 +158,7 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
       unit.sums = made->sums;
       continue;
     }
-    unit.sums = std::make_shared<const SumSchedule>(MakeSumSchedule(SumsOf(call, unit)));
+    unit.sums = std::make_shared<const SumSchedule>(MakeSumSchedule(SumsOf(call, plan, unit)));
     made = &unit;
   }
 }
@@ -286,7 +286,7 @@ void AddGatheredSums(const RankCall& call, RankPlan& plan) {
 void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
   int before = -1;
   for (int64_t s = 0; s < std::ssize(call.problem.sequences); ++s) {
-    for (const RankPart& part : PartsOfAllRanks(call.problem.sequences, s, call.q)) {
+    for (const RankPart& part : PartsOfAllRanks(call.problem.sequences, s, plan.q)) {
       const int rank = part.rank;
       if (before >= 0 && before != rank) {
         plan.sent_bytes[static_cast<size_t>(before)] += kParameterSumBytes * call.problem.heads;
@@ -310,13 +310,59 @@ bool CutsSummedRows(const RankCall& call) {
   return false;
 }
 
+/// Where a cut goes so that it parts no rows of a sequence that are summed at once: the first row of the next ones.
+int64_t BehindSummedRows(const RankCall& call, int64_t row) {
+  const std::vector<Sequence>& sequences = call.problem.sequences;
+  const auto behind = std::partition_point(sequences.begin(), sequences.end(),
+                                           [row](const Sequence& sequence) { return sequence.q_offset < row; });
+  if (behind == sequences.begin()) return row;
+  const Sequence& sequence = *(behind - 1);
+  if (row >= sequence.q_offset + sequence.sq) return row;
+  return sequence.q_offset + std::min(core::RoundUp(row - sequence.q_offset, call.summed_rows), sequence.sq);
+}
+
+RowShards WholeSummedRows(const RankCall& call) {
+  std::vector<std::vector<Interval>> intervals(static_cast<size_t>(call.ranks()));
+  for (int rank = 0; rank < call.ranks(); ++rank) {
+    for (const PlacedRows& run : call.q.Of(rank)) {
+      intervals[static_cast<size_t>(rank)].push_back(
+          {BehindSummedRows(call, run.rows.begin), BehindSummedRows(call, run.rows.end)});
+    }
+  }
+  return {call.q.rows(), std::move(intervals)};
+}
+
+/// Bytes of rows that other ranks compute, there and back, and of the copies in which a rank's rows then lie.
+void AddMovedRows(const RankCall& call, RankPlan& plan) {
+  const RowBytes of = RowBytesOf(call);
+  const int64_t heads = call.problem.heads_kv;
+  for (int from = 0; from < call.ranks(); ++from) {
+    const auto f = static_cast<size_t>(from);
+    plan.staged_bytes[f] += heads * plan.q.Count(from) * (of.query + of.query_back);
+    for (int to = 0; to < call.ranks(); ++to) {
+      if (to == from) continue;
+      const auto t = static_cast<size_t>(to);
+      int64_t rows = 0;
+      for (const PlacedRows& run : RowsBetween(call, plan, from, to).held) rows += run.rows.size();
+      plan.moved_rows += rows;
+      plan.sent_bytes[f] += heads * rows * of.query;
+      plan.received_bytes[t] += heads * rows * of.query;
+      plan.sent_bytes[t] += heads * rows * of.query_back;
+      plan.received_bytes[f] += heads * rows * of.query_back;
+    }
+  }
+}
+
 RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_flight) {
   RankPlan plan;
   plan.strategy = strategy;
   plan.heads_in_flight = std::min(heads_in_flight, std::max<int64_t>(MostHeads(call, strategy), 1));
   plan.units = MakeUnits(call, strategy, heads_in_flight);
   const int64_t in_flight = std::min<int64_t>(std::ssize(plan.units), kUnitsInFlight);
-  plan.as_one_process = call.q.Aligned(kRowUnit) && !(strategy == Strategy::kSequence && CutsSummedRows(call));
+  const bool aligned = call.q.Aligned(kRowUnit), parted = strategy == Strategy::kSequence && CutsSummedRows(call);
+  const bool moves = aligned && parted && call.rows_may_move;
+  plan.q = moves ? WholeSummedRows(call) : call.q;
+  plan.as_one_process = aligned && (!parted || moves);
   if (call.backward && strategy == Strategy::kSequence) ScheduleSums(call, plan);
   const auto ranks = static_cast<size_t>(call.ranks());
   plan.sent_bytes.assign(ranks, 0);
@@ -337,6 +383,7 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
       lines[rank].Add(work[rank]);
     }
   }
+  if (moves) AddMovedRows(call, plan);
   if (call.parameter_floats > 0) {
     AddGatheredSums(call, plan);
     if (strategy == Strategy::kSequence) AddChainsOfSums(call, plan);
@@ -355,7 +402,7 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     // Ranks wait for sums. All units are taken to be as the first one: the last may have fewer heads, and batch
     // elements with rules of their own have other blocks.
     const RankUnit& unit = plan.units.front();
-    const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, unit), std::ssize(plan.units));
+    const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);
   }
   if (plan.seconds > 0) plan.efficiency = products / (plan.seconds * static_cast<double>(ranks));
@@ -399,6 +446,22 @@ std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, con
   return KeysSeen(call.problem.sequences, ComputedParts(call, plan, unit, rank), call.backward ? kColumnKeys : 1);
 }
 
+MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int to) {
+  const std::vector<Sequence>& sequences = call.problem.sequences;
+  if (sequences.empty()) return {};
+  const Interval all{sequences.front().q_offset, sequences.back().q_offset + sequences.back().sq};
+  MovedRows rows;
+  for (const PlacedRows& held : Within(call.q.Of(from), {&all, 1})) {
+    for (const PlacedRows& computed : plan.q.Of(to)) {
+      const Interval both{std::max(held.rows.begin, computed.rows.begin), std::min(held.rows.end, computed.rows.end)};
+      if (both.empty()) continue;
+      rows.held.push_back({both, held.at + both.begin - held.rows.begin});
+      rows.computed.push_back({both, computed.at + both.begin - computed.rows.begin});
+    }
+  }
+  return rows;
+}
+
 std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank) {
   std::vector<Interval> keys;
   for (const SumChunk& chunk : unit.sums->chunks) {
@@ -411,7 +474,7 @@ std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, i
 
 std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit, int rank) {
   if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
-  if (plan.strategy == Strategy::kSequence) return PartsOf(call.problem.sequences, unit.sequences, call.q.Of(rank));
+  if (plan.strategy == Strategy::kSequence) return PartsOf(call.problem.sequences, unit.sequences, plan.q.Of(rank));
   const Interval all = AxisOf(call, unit, RowAxis::kQuery);
   std::vector<RowPart> whole;
   for (int64_t s = unit.sequences.begin; s < unit.sequences.end; ++s) {

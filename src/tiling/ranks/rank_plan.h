@@ -37,7 +37,9 @@ struct RankCall {
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< of a backward: the gradient of a bias that has one row for all queries
   int64_t summed_rows = 1;  ///< of a backward: rows of a sequence whose products are added at once, from its first on
-  int64_t statistics = 0;   ///< per row, of those that a forward writes
+  /// Of a backward: no bias and no mask has rows of its own on each rank, so others can compute a rank's rows.
+  bool rows_may_move = false;
+  int64_t statistics = 0;  ///< per row, of those that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
   int64_t heads_in_flight = 0;     ///< 0: chosen by the plan
   int workers = 1;                 ///< threads of a rank
@@ -70,7 +72,11 @@ struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< kv heads of a unit, per rank, at most
   std::vector<RankUnit> units;  ///< in their order
-  bool as_one_process = true;   ///< the cut is at multiples of kRowUnit, and between no rows that are summed at once
+  bool as_one_process = true;   ///< the cut is at multiples of kRowUnit, and no rows that are summed at once are parted
+  /// The rows that each rank computes where rows stay: those that it holds. In a packed backward rows that are summed
+  /// at once go to the rank that holds the first of them, if they may move.
+  RowShards q;
+  int64_t moved_rows = 0;           ///< that a rank computes for another
   std::vector<int64_t> sent_bytes;  ///< per rank, of one run, without what a rank keeps for itself
   std::vector<int64_t> received_bytes;
   std::vector<int64_t> staged_bytes;  ///< per rank: K and V (Q and O) of the units in flight
@@ -98,7 +104,14 @@ struct RankPlan {
 /// keeps.
 [[nodiscard]] std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank);
 
-/// The parts of sequences whose rows `rank` computes in a unit; `at`: in its own tensors (kSequence), or in staged rows
+/// Rows that one rank holds and one computes, where they lie on either.
+struct MovedRows {
+  std::vector<PlacedRows> held, computed;  ///< the same rows in the same order
+};
+/// The rows of sequences that `from` holds and `to` computes, where rows stay.
+[[nodiscard]] MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int to);
+
+/// The parts of sequences whose rows `rank` computes in a unit; `at`: among RankPlan::q (kSequence), or in staged rows
 /// of the whole unit (kHeads). A backward has sequences without rows too: their keys have gradients.
 [[nodiscard]] std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                  int rank);

@@ -339,5 +339,34 @@ TEST(RankPlan, ACutOfRowsThatAreSummedAtOnceIsACutOfItsOwn) {
   EXPECT_TRUE(as_one_process(false, Strategy::kSequence, 32));
 }
 
+TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
+  Sizes sizes;
+  sizes.lengths = {{201, 200}, {0, 10}, {700, 700}, {30, 30}};
+  RankCall call = MakeCall(sizes, true, Cut::kContiguous, 4, Strategy::kSequence);  // at rows 256, 512 and 768 of 931
+  call.backward = true;
+  call.summed_rows = 32;
+  call.rows_may_move = true;
+  const RankPlan plan = MakeRankPlan(call);
+  EXPECT_TRUE(plan.as_one_process);
+  // The third sequence begins at row 201: its rows 55, 311 and 567 are the first of their ranks; 64, 320 and 576 can
+  // be.
+  EXPECT_EQ(plan.moved_rows, 9 + 9 + 9);
+  EXPECT_THAT(plan.q.Of(1), testing::ElementsAre(PlacedRows{{265, 521}, 0}));
+  EXPECT_EQ(RowsBetween(call, plan, 1, 0).held, (std::vector<PlacedRows>{{{256, 265}, 0}}));
+  EXPECT_EQ(RowsBetween(call, plan, 1, 0).computed, (std::vector<PlacedRows>{{{256, 265}, 256}}));
+  EXPECT_THAT(RowsBetween(call, plan, 0, 1).held, testing::IsEmpty());
+  EXPECT_THAT(DescribeRanks(call, plan), testing::HasSubstr("27 query rows are computed by the rank of the rows"));
+  for (const RowPart& part : ComputedParts(call, plan, plan.units.front(), 1))
+    EXPECT_EQ(part.placed.rows.begin % 32, 0);
+
+  call.rows_may_move = false;
+  EXPECT_EQ(MakeRankPlan(call).moved_rows, 0);
+  call.rows_may_move = true;
+  call.q = RowShards::Make(Cut::kContiguous, 931, 4, 100);
+  const RankPlan of_this_cut = MakeRankPlan(call);
+  EXPECT_FALSE(of_this_cut.as_one_process);
+  EXPECT_EQ(of_this_cut.moved_rows, 0);
+}
+
 }  // namespace
 }  // namespace fa::tiling

@@ -138,6 +138,7 @@ CallDescription Describe(const BoundGradRanks& bound, const AttentionOptions& op
 Status UseForms(uint32_t forms, BoundGradRanks& bound) {
   BoundRanks& forward = bound.forward;
   if (Status status = UseForms(forms, forward); !status.ok()) return status;
+  forward.call.rows_may_move = !forward.scores.rows_stay();
   if (!bound.has_dpse) return Status::Ok();
   const BoundAttention& whole = forward.whole;
   const WholeTensors shards(forward.call.q, forward.call.k, forward.rank);

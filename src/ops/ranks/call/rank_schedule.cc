@@ -193,6 +193,7 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
     bound.q = std::move(cut->q);
     bound.k = std::move(cut->k);
     bound.strategy = *strategy;
+    bound.rows_may_move = !scores.rows_stay();
     bound.heads_in_flight = cut->heads_in_flight;
     bound.packed = options.layout == Layout::kTND;
     UseMachines(machines, context, bound);

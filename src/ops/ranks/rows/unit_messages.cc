@@ -132,6 +132,29 @@ UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& 
   return messages;
 }
 
+UnitMessages MessagesMoved(const tiling::RankCall& call, const tiling::RankPlan& plan, int rank,
+                           std::span<const RowTensor> tensors) {
+  UnitMessages messages;
+  const Interval heads{0, call.problem.heads_kv};
+  for (int peer = 0; peer < call.ranks(); ++peer) {
+    Add(messages, rank, {.peer = peer, .heads = heads, .queries = RowsBetween(call, plan, rank, peer).held, .keys = {}},
+        {.peer = peer, .heads = heads, .queries = RowsBetween(call, plan, peer, rank).computed, .keys = {}});
+  }
+  Finish(tensors, messages);
+  return messages;
+}
+
+UnitMessages MessagesMovedBack(const tiling::RankCall& call, const tiling::RankPlan& plan, int rank,
+                               std::span<const RowTensor> tensors) {
+  UnitMessages in = MessagesMoved(call, plan, rank, tensors);
+  UnitMessages back{.send = std::move(in.receive),
+                    .receive = std::move(in.send),
+                    .kept_from = std::move(in.kept_to),
+                    .kept_to = std::move(in.kept_from)};
+  Finish(tensors, back);
+  return back;
+}
+
 void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, const StagedRows& keys, int64_t heads,
                 std::byte* staged) {
   for (size_t t = 0; t < tensors.size(); ++t) {

@@ -15,6 +15,8 @@ namespace fa::ops {
 
 /// Tags of what units bring and of what they send back, of the units in flight: 0 up to this. Others follow.
 inline constexpr int kUnitTags = 2 * tiling::kUnitsInFlight;
+/// Tags of rows that other ranks compute, and of their gradients: behind that of the sums of parameters.
+inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
 
 /// What `bytes` take in a buffer in which something aligned follows.
 [[nodiscard]] inline size_t AlignedBytes(int64_t bytes) {
@@ -74,6 +76,13 @@ struct UnitMessages {
 /// @param finished  FinishedKeys of `rank`
 [[nodiscard]] UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
                                         const StagedRows& finished, std::span<const RowTensor> tensors);
+/// Query rows that other ranks compute where rows stay, to these ranks.
+/// @param tensors  of queries
+[[nodiscard]] UnitMessages MessagesMoved(const tiling::RankCall& call, const tiling::RankPlan& plan, int rank,
+                                         std::span<const RowTensor> tensors);
+/// Their gradients back.
+[[nodiscard]] UnitMessages MessagesMovedBack(const tiling::RankCall& call, const tiling::RankPlan& plan, int rank,
+                                             std::span<const RowTensor> tensors);
 /// Writes 0 to the staged rows next to the needed keys, in tensors that are staged at staged + at[tensor].
 void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, const StagedRows& keys, int64_t heads,
                 std::byte* staged);

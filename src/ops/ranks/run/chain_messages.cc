@@ -11,7 +11,7 @@ namespace {
 
 // A tag for each chunk that travels, behind those of units and of parameter sums: ranks send and receive the sums of
 // different chunks in different orders.
-constexpr int kFirstTag = kUnitTags + 1;
+constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 
 // Blocks that are looked at together: those that may run at the same time, and as many whose sums may come meanwhile.

@@ -16,6 +16,7 @@
 #include "ops/ranks/run/grad_unit.h"
 #include "ops/ranks/run/parameter_sums.h"
 #include "ops/ranks/run/ranked_plan.h"
+#include "ops/ranks/run/row_moves.h"
 #include "ops/ranks/run/rows_of_sums.h"
 #include "ops/ranks/run/unit_runs.h"
 #include "tiling/ranks/rank_facts.h"
@@ -31,6 +32,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
   RankedBackward(ops::RankSession session, ops::BoundGradRanks bound)
       : RankedImpl(std::move(session)), bound_(std::move(bound)), plan_(tiling::MakeRankPlan(bound_.forward.call)) {
     no_graph_.range_begin = {0, 0};
+    moves_ = ops::RowMoves(plan_, bound_, workspace_);
     for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, context());
     runs_.Book(/*results_travel=*/true, workspace_);
     size_t engine = 0, sums = 0, requests = 0;
@@ -48,7 +50,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       travelling.requests = workspace_.Book("requests of sums", requests);
     }
     bias_sums_ = workspace_.Book("bias gradient summed over the batch", sizeof(float), FloatsOfBiasSums(bound_));
-    if (rows_stay()) rows_of_sums_ = ops::RowsOfSums(bound_, sums_, workspace_);
+    if (rows_stay()) rows_of_sums_ = ops::RowsOfSums(bound_, plan_, sums_, workspace_);
   }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
@@ -61,10 +63,11 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       of_sums = {std::max(of_sums.requests, of.requests), std::max(of_sums.bytes, of.bytes)};
     }
     const ops::MessagesUnderWay& of_units = runs_.under_way();
+    const ops::MessagesUnderWay of_moves = moves_.UnderWay();
     const auto parameters =
         static_cast<int64_t>(sums_.chain_bytes());  // a message at a time, when all others have left
-    return {std::max<int64_t>(of_units.requests + of_sums.requests, 1),
-            std::max({of_units.bytes, of_sums.bytes, parameters})};
+    return {std::max<int64_t>({of_units.requests + of_sums.requests, of_moves.requests, 1}),
+            std::max({of_units.bytes, of_sums.bytes, of_moves.bytes, parameters})};
   }
 
   /// Those of the first unit that this rank computes, but for FLOPs, which are of all of them.
@@ -93,16 +96,18 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     return facts;
   }
 
-  [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
+  [[nodiscard]] Status Run(const AttentionGradArgs& own, std::byte* workspace) const override {
     const Status checked = core::GuardedCall("the run of a plan", [&] {
-      return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+      return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(own), own.cu_q, own.cu_kv, own.dense_mask);
     });
     if (Status status = ops::AgreeOnStatus(*session().transport, checked); !status.ok()) return status;
-    ClearTails(args);
+    ClearTails(own);
+    const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
     Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
     ops::CountedTransport transport(*session().transport);
+    if (Status status = moves_.Bring(transport, own, workspace); !status.ok()) return status;
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       Status status;
       if (rows_stay()) {
@@ -119,6 +124,8 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     for (size_t u = units_.size() - std::min<size_t>(units_.size(), tiling::kUnitsInFlight); u < units_.size(); ++u) {
       if (Status status = FinishSends(transport, u, workspace); !status.ok()) return status;
     }
+    if (!computed.ok()) moves_.Spoil(workspace);
+    if (Status status = moves_.TakeBack(transport, own, workspace); !status.ok()) return status;
     WriteBias(args, workspace);
     const Status shared = ShareSums(transport, args, workspace, computed);
     return shared.ok() ? computed : shared;
@@ -126,8 +133,8 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
 
  private:
   void ClearTails(const AttentionGradArgs& args) const {
-    ops::GradRows rows{.dq = {args.dq.data, bound_.dq},
-                       .dq_rope = {args.dq_rope.data, bound_.dq_rope},
+    ops::GradRows rows{.dq = {args.dq.data, own_dq_},
+                       .dq_rope = {args.dq_rope.data, own_dq_rope_},
                        .dk = {args.dk.data, bound_.dk},
                        .dk_rope = {args.dk_rope.data, bound_.dk_rope},
                        .dv = {args.dv.data, bound_.dv}};
@@ -274,6 +281,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
   }
 
   ops::BoundGradRanks bound_;
+  layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< whatever moves
   tiling::RankPlan plan_;
   std::deque<GradUnit> units_;
   ops::UnitRuns<GradUnit> runs_{units_};
@@ -286,6 +294,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
   };
   Travelling travelling_[tiling::kUnitsInFlight];
   ops::RowsOfSums rows_of_sums_;
+  ops::RowMoves moves_;
 };
 
 }  // namespace

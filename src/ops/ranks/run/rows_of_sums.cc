@@ -15,14 +15,15 @@ constexpr int kTag = kUnitTags;
 
 }  // namespace
 
-RowsOfSums::RowsOfSums(const BoundGradRanks& bound, const ParameterSums& sums, tiling::WorkspacePlan& workspace)
+RowsOfSums::RowsOfSums(const BoundGradRanks& bound, const tiling::RankPlan& plan, const ParameterSums& sums,
+                       tiling::WorkspacePlan& workspace)
     : bound_(&bound), has_sink_(sums.has_sink()), has_slopes_(sums.has_slopes()) {
   if (!sums.has_sums()) return;
   const tiling::RankCall& call = bound.forward.call;
   const std::vector<tiling::Sequence>& sequences = call.problem.sequences;
   for (int64_t s = 0; s < std::ssize(sequences); ++s) {
     const auto first = std::ssize(steps_);
-    for (const tiling::RankPart& part : PartsOfAllRanks(sequences, s, call.q)) {
+    for (const tiling::RankPart& part : PartsOfAllRanks(sequences, s, plan.q)) {
       steps_.push_back({.rank = part.rank, .sequence = s, .rows = part.placed});
     }
     if (std::ssize(steps_) > first) steps_.back().ends = true;

@@ -19,7 +19,8 @@ namespace fa::ops {
 class RowsOfSums {
  public:
   RowsOfSums() = default;
-  RowsOfSums(const BoundGradRanks& bound, const ParameterSums& sums, tiling::WorkspacePlan& workspace);
+  RowsOfSums(const BoundGradRanks& bound, const tiling::RankPlan& plan, const ParameterSums& sums,
+             tiling::WorkspacePlan& workspace);
 
   /// Keeps what a unit's tiles have left in its workspace.
   void Keep(const GradChain& chain, std::byte* chain_workspace, int64_t first_sequence, tiling::Interval heads_kv,

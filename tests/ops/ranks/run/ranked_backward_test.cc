@@ -94,9 +94,6 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
     BackwardCase c = LongCase(dtype, 3);
     c.forward.layout = Layout::kTND;
     c.forward.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
-    // Cuts at multiples of 128 must not part rows that kernels of pairs sum at once: sequences begin at multiples
-    // of 32.
-    if (dtype == DType::kBF16) c.forward.lengths = {{192, 0, 416, 32, 130}, {200, 7, 410, 5, 0}};
     c.forward.tail_q = 150;
     c.forward.tail_kv = 20;
     c.forward.sink = true;
@@ -109,6 +106,26 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
       }
     }
   }
+}
+
+// Kernels of pairs sum 2 rows of a sequence at once, or 32: a rank computes those of the next one that belong to its
+// own.
+TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
+  BackwardCase c = LongCase(DType::kBF16, 3);
+  c.forward.layout = Layout::kTND;
+  c.forward.lengths = {{101, 1, 250, 33, 2}, {101, 5, 250, 40, 0}};
+  c.forward.tail_q = 3;  // cuts at 128, 256 and 384: rows 26 and 154 of the third sequence, row 31 of the fourth
+  c.forward.d_rope = 8;
+  c.forward.sink = true;
+  c.forward.keep_prob = 0.8;
+  const OneProcess one(c, GetParam());
+  for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+    for (const int ranks : {2, 3, 4}) one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);
+    one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), 2, 2, /*can_test=*/false);
+  }
+  c.forward.pse = PseForm::kSlopes;
+  c.forward.pse_type = reference::PseType::kSlopes;
+  ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 4, GetParam());
 }
 
 TEST_P(RankedBackward, SumsParametersOverRowsAndTheBatchAsOneProcess) {

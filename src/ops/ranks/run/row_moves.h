@@ -1,0 +1,59 @@
+#ifndef FA_OPS_RANKS_RUN_ROW_MOVES_H_
+#define FA_OPS_RANKS_RUN_ROW_MOVES_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "fa/flash_attention_grad.h"
+#include "fa/status.h"
+#include "fa/transport.h"
+#include "ops/ranks/call/bind_grad_ranks.h"
+#include "ops/ranks/rows/messenger.h"
+#include "ops/ranks/rows/row_tensor.h"
+#include "ops/ranks/rows/unit_messages.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// Query rows that a rank computes for others (tiling::RankPlan::q), in a backward whose rows stay otherwise: copies of
+/// the rank's own rows with these among them, before the first unit, and dQ of all to where it belongs, after the last.
+class RowMoves {
+ public:
+  /// All rows stay.
+  RowMoves() = default;
+  /// The tensors of queries in `bound` become the copies.
+  RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
+
+  /// Those of one exchange; no others are under way meanwhile.
+  [[nodiscard]] MessagesUnderWay UnderWay() const;
+  /// `args` with the copies in place of the rank's own rows.
+  [[nodiscard]] AttentionGradArgs CopiesOf(const AttentionGradArgs& args, std::byte* workspace) const;
+  /// Collective, as TakeBack.
+  [[nodiscard]] Status Bring(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
+  [[nodiscard]] Status TakeBack(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
+  /// Writes NaN over dQ, of which others get a part.
+  void Spoil(std::byte* workspace) const;
+
+ private:
+  using Input = TensorView AttentionGradArgs::*;
+  using Output = MutableTensorView AttentionGradArgs::*;
+  /// A tensor of own rows, and its copy.
+  template <typename Tensor>
+  struct Copied {
+    Tensor tensor;
+    size_t at = 0;     ///< of the copy, in the workspace
+    size_t bytes = 0;  ///< of the copy
+  };
+
+  ExchangeBuffers Buffers(std::byte* workspace) const;
+
+  std::vector<Copied<Input>> inputs_;
+  std::vector<Copied<Output>> outputs_;
+  std::vector<RowTensor> held_inputs_, copied_inputs_, held_outputs_, copied_outputs_;
+  UnitMessages in_, back_;
+  size_t send_ = 0, receive_ = 0, requests_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_RANKS_RUN_ROW_MOVES_H_
