@@ -3,6 +3,7 @@
 // right.
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,17 +107,52 @@ void CallOverACommunicator(int rank, int ranks) {
         "backward over a communicator: " + status.message());
 }
 
-void ExpectOneError(int rank, int ranks) {
+/// What the last rank does differently.
+struct Fault {
+  const char* message;  ///< of all ranks, behind the number of that rank
+  SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
+  SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
+  float softcap = 0;
+  int64_t head_size = 16;
+};
+
+/// One error on all ranks, before any tensor is written.
+void ExpectOneError(const Fault& fault, int rank, int ranks) {
   ForwardCase c;
   c.lengths = EqualLengths(1, 300, 300);
+  SequenceShards shards{.sq = 300, .sk = 300, .intervals = {}};
+  const bool at_fault = rank == ranks - 1;
+  if (at_fault) {
+    c.softcap = fault.softcap;
+    shards.cut = fault.cut;
+    shards.strategy = fault.strategy;
+  }
   const ForwardProblem problem(c);
-  const SequenceShards shards{.sq = 300, .sk = 300, .intervals = {}};
   RankTensors mine(RowsOfRank(shards, 300, rank, ranks), RowsOfRank(shards, 300, rank, ranks));
   AttentionArgs args = PartOf(problem.args(), c.layout, mine);
-  if (rank == ranks - 1) args.k.shape[3] = 5;
+  if (at_fault) args.k.shape[3] = fault.head_size;
+  constexpr std::byte kUntouched{0x5a};
+  int64_t elements = 1;
+  for (int i = 0; i < args.out.shape.rank(); ++i) elements *= args.out.shape[i];
+  const std::span out(static_cast<std::byte*>(args.out.data), static_cast<size_t>(elements) * SizeOf(args.out.dtype));
+  std::fill(out.begin(), out.end(), kUntouched);
   const Status status = mpi::FlashAttention(args, problem.options(), shards, MPI_COMM_WORLD);
-  const std::string want = "rank " + std::to_string(ranks - 1) + ": k.shape[3]=5";
-  Check(status.message().find(want) != std::string::npos, "error: " + status.message());
+  const std::string want = "rank " + std::to_string(ranks - 1) + ": " + fault.message;
+  Check(status.code() == StatusCode::kInvalidArgument && status.message().find(want) != std::string::npos,
+        "error: " + status.message() + "; want " + want);
+  Check(std::all_of(out.begin(), out.end(), [](std::byte byte) { return byte == kUntouched; }),
+        std::string("written in spite of ") + fault.message);
+}
+
+void ExpectOneErrorOfEachFault(int rank, int ranks) {
+  ExpectOneError({.message = "k.shape[3]=5", .head_size = 5}, rank, ranks);
+  if (ranks == 1) return;
+  ExpectOneError({.message = "softcap=5, want 0 (rank 0)", .softcap = 5}, rank, ranks);
+  ExpectOneError({.message = "shards.cut=contiguous, want zigzag (rank 0)", .cut = SequenceShards::Cut::kContiguous},
+                 rank, ranks);
+  ExpectOneError(
+      {.message = "shards.strategy=sequence, want auto (rank 0)", .strategy = SequenceShards::Strategy::kSequence},
+      rank, ranks);
 }
 
 void RunAll() {
@@ -144,8 +181,14 @@ void RunAll() {
       }
     }
   }
+  BackwardCase packed;  // parts rows that kernels of pairs sum at once
+  packed.forward.dtype = DType::kBF16;
+  packed.forward.layout = Layout::kTND;
+  packed.forward.lengths = {{101, 250, 33}, {101, 250, 40}};
+  CompareGradients(packed, {.sq = 384, .sk = 391, .intervals = {}, .strategy = SequenceShards::Strategy::kSequence},
+                   rank, ranks);
   CallOverACommunicator(rank, ranks);
-  ExpectOneError(rank, ranks);
+  ExpectOneErrorOfEachFault(rank, ranks);
 }
 
 /// Each allocation of rank 0 fails in turn: all ranks hear of it, none waits for ever.

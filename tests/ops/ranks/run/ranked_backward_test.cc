@@ -117,7 +117,8 @@ TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   c.forward.tail_q = 3;  // cuts at 128, 256 and 384: rows 26 and 154 of the third sequence, row 31 of the fourth
   c.forward.d_rope = 8;
   c.forward.sink = true;
-  c.forward.keep_prob = 0.8;
+  c.forward.dropout = DropoutForm::kSeed;
+  c.forward.keep_prob = 0.8f;
   const OneProcess one(c, GetParam());
   for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
     for (const int ranks : {2, 3, 4}) one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);
