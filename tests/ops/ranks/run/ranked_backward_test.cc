@@ -113,8 +113,8 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
 TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
-  c.forward.lengths = {{101, 1, 250, 33, 2}, {101, 5, 250, 40, 0}};
-  c.forward.tail_q = 3;  // cuts at 128, 256 and 384: rows 26 and 154 of the third sequence, row 31 of the fourth
+  c.forward.lengths = {{101, 2, 250, 33, 2}, {101, 5, 250, 40, 0}};
+  c.forward.tail_q = 3;  // cuts at 128, 256 and 384: rows 25 and 153 of the third sequence, row 31 of the fourth
   c.forward.d_rope = 8;
   c.forward.sink = true;
   c.forward.dropout = DropoutForm::kSeed;
