@@ -15,7 +15,9 @@ namespace {
 
 using core::CeilDiv;
 
-constexpr int64_t kFloatBytes = 4;  // 16-bit rows are widened to f32 panels before they are multiplied
+// Sums are f32; so is what is multiplied, into which 16-bit rows are widened, but for bf16 where the level has products
+// of pairs.
+constexpr int64_t kFloatBytes = 4, kPairedBytes = 2;
 
 // More keys gain nothing: dQ is loaded and stored only once per 128 keys, and the tiles of P and dS would leave L2.
 constexpr int64_t kMaxColumnBlockK = 128;
@@ -29,13 +31,16 @@ constexpr double kMinTileFlops = 5e6;
 // than a half of Zen's 512 KiB.
 int64_t MaxColumnBytes(Isa isa) { return Includes(isa, Isa::kAvx512) ? 512 << 10 : 192 << 10; }
 
-int64_t ColumnBytes(const AttentionProblem& problem, int64_t block_k) {
-  return 2 * kFloatBytes * block_k * (problem.d + problem.d_rope + problem.dv + kFullBlockQ);
+int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
+  const bool pairs =
+      problem.dtype == DType::kBF16 && (Includes(isa, Isa::kAvx512Bf16) || Includes(isa, Isa::kNeonBf16));
+  const int64_t factor = pairs ? kPairedBytes : kFloatBytes;
+  return block_k * ((problem.d + problem.d_rope + problem.dv) * (factor + kFloatBytes) + 2 * factor * kFullBlockQ);
 }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   int64_t block_k = kMaxColumnBlockK;
-  while (block_k > kMinBlockK && ColumnBytes(problem, block_k) > MaxColumnBytes(isa)) block_k /= 2;
+  while (block_k > kMinBlockK && ColumnBytes(problem, isa, block_k) > MaxColumnBytes(isa)) block_k /= 2;
   return block_k;
 }
 
@@ -102,7 +107,7 @@ BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine
                 "K, V, dK and dV of %lld keys with P and dS of a tile take %lld KiB of L2; "
                 "bands of %lld columns of %lld heads at once for %d workers",
                 static_cast<long long>(shape.block_k),
-                static_cast<long long>(ColumnBytes(problem, shape.block_k) >> 10),
+                static_cast<long long>(ColumnBytes(problem, machine.isa, shape.block_k) >> 10),
                 static_cast<long long>(interleave.band), static_cast<long long>(interleave.pairs), machine.workers);
   shape.reason = reason.data();
   return shape;
