@@ -64,9 +64,22 @@ def _cell(number, form):
     return "–" if number is None else form.format(number)
 
 
+def _in_order(entries):
+    """By model, as they were measured first, then type and work: runs add what they measure at the end."""
+    models = list(dict.fromkeys(entry["model"] for entry in entries))
+    works = ("prefill", "decode", "train")
+
+    def place(entry):
+        work, tokens = entry["work"].split()
+        return models.index(entry["model"]), entry["dtype"] != "f32", works.index(work), int(tokens)
+
+    return sorted(entries, key=place)
+
+
 def write(results, folder):
     """README.md and models.json of the folder, and models.png if there is matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
+    results = results | {"entries": _in_order(results["entries"])}
     of = results["machine"]
     rounds = [len(by.get("samples", ())) for entry in results["entries"] for by in entry["by"].values()]
     text = (
