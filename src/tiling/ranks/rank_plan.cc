@@ -164,7 +164,7 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
 }
 
 /// What sums that travel add, and gradients of keys on their way home.
-void MeasureSums(const RankCall& call, const RankUnit& unit, std::vector<UnitWork>& work) {
+void MeasureSums(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<UnitWork>& work) {
   const int64_t heads = unit.heads.front().size();
   for (const SumBlock& block : unit.sums->blocks) {
     if (block.to < 0 || block.to == block.rank) continue;
@@ -179,7 +179,9 @@ void MeasureSums(const RankCall& call, const RankUnit& unit, std::vector<UnitWor
     UnitWork& sender = work[static_cast<size_t>(from)];
     const std::vector<Interval> finished = FinishedKeys(call, unit, from);
     const RowBytes of = RowBytesOf(call);
-    sender.staged += heads * (RowsIn(finished) * (of.key_back + of.every_key) + unit.sums->keys * SumBytes(call));
+    const bool adds = !ComputedParts(call, plan, unit, from).empty();
+    sender.staged += heads * RowsIn(finished) * (of.key_back + of.every_key);
+    if (adds) sender.staged += heads * unit.sums->keys * SumBytes(call);
     for (int to = 0; to < call.ranks(); ++to) {
       if (to == from) continue;
       int64_t rows = 0;
@@ -232,7 +234,7 @@ std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const 
       sender.messages_back += back > 0 ? 1 : 0;
     }
   }
-  if (unit.sums != nullptr) MeasureSums(call, unit, work);
+  if (unit.sums != nullptr) MeasureSums(call, plan, unit, work);
   return work;
 }
 

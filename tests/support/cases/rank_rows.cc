@@ -184,6 +184,12 @@ bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport) {
          transport.traffic().received_bytes == of_ranks->received_bytes[rank];
 }
 
+bool StagesInTheWorkspace(const Plan& plan, int rank) {
+  const PlanInfo info = plan.info();
+  return info.ranks.has_value() &&
+         info.ranks->staged_bytes[static_cast<size_t>(rank)] <= static_cast<int64_t>(info.workspace_bytes);
+}
+
 AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors) {
   const int axis = AxisOf(layout);
   const int out_axis = layout == Layout::kBNSD_BSND ? 1 : axis;

@@ -66,6 +66,8 @@ class RankTensors {
 
 /// Whether the only run over the transport has moved the bytes that its plan tells of this rank.
 [[nodiscard]] bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport);
+/// Whether what the plan says that the rank stages has room in the workspace.
+[[nodiscard]] bool StagesInTheWorkspace(const Plan& plan, int rank);
 
 /// The arguments of a rank's call.
 [[nodiscard]] AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors);

@@ -108,6 +108,7 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
     tensors.Return();
     run.plans[rank] = plan->Describe();
     EXPECT_TRUE(MovedBytesOfThePlan(*plan, *transport)) << run.plans[rank];
+    EXPECT_TRUE(StagesInTheWorkspace(*plan, transport->rank())) << plan->workspace_bytes() << '\n' << run.plans[rank];
   });
   return run;
 }

@@ -45,6 +45,7 @@ std::vector<Status> RunRanks(const ForwardProblem& problem, const SequenceShards
     if (!status.ok()) return;
     tensors.Return();
     EXPECT_TRUE(MovedBytesOfThePlan(*plan, *transport)) << plan->Describe();
+    EXPECT_TRUE(StagesInTheWorkspace(*plan, transport->rank())) << plan->Describe();
   });
   return statuses;
 }
