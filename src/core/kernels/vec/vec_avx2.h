@@ -8,6 +8,7 @@ inline constexpr int kLanes = 8;
 inline constexpr int kRegisters = 16;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
+inline constexpr int kLastSteps = 0;
 
 FA_INLINE __m256i FirstLanes(int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n < 8 ? n : 8)),

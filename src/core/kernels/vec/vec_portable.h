@@ -9,6 +9,7 @@ inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 16;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
+inline constexpr int kLastSteps = 0;
 
 template <typename To, typename From>
 FA_INLINE To BitCast(From x) {
