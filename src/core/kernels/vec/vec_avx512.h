@@ -8,10 +8,10 @@ inline constexpr int kLanes = 16;
 inline constexpr int kRegisters = 32;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
-/// Steps at a register block's end that its rows take a few rows at a time, so that these are stored while those after them
-/// are multiplied; 0: all rows take all steps together. A Zen 4 stores a vector every other cycle, and 24 stores at once
-/// stand in the way of the next block: scores of bf16 alone in a loop run at 96.5 instead of 94 % of VDPBF16PS with D = 64,
-/// at 98.5 instead of 97 % with D = 128. 3 to 6 steps are about the same.
+/// Steps at a register block's end that its rows take a few rows at a time, so that these are stored while those after
+/// them are multiplied; 0: all rows take all steps together. A Zen 4 stores a vector every other cycle, and 24 stores
+/// at once stand in the way of the next block: scores of bf16 alone in a loop run at 96.5 instead of 94 % of VDPBF16PS
+/// with D = 64, at 98.5 instead of 97 % with D = 128. 3 to 6 steps are about the same.
 inline constexpr int kLastSteps = 4;
 
 FA_INLINE M FirstLanes(int64_t n) { return n >= 16 ? static_cast<M>(0xffff) : static_cast<M>((1u << n) - 1u); }
