@@ -46,10 +46,16 @@ bool ReportsTiles(const CpuFeatureWords& words) {
 }
 
 #if defined(__x86_64__)
-/// Whether Linux (5.16 or later) lets this process use tile data.
+/// Whether Linux (5.16 or later) lets this process use tile data. Asks once; no static variable of the function, as in
+/// DetectIsa.
 bool PermitTiles() {
+  constexpr int kUnknown = -1;
   constexpr long kRequestXcompPerm = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
-  return syscall(SYS_arch_prctl, kRequestXcompPerm, kTileData) == 0;
+  static constinit std::atomic<int> known{kUnknown};
+  if (const int permitted = known.load(std::memory_order_relaxed); permitted != kUnknown) return permitted != 0;
+  const bool permitted = syscall(SYS_arch_prctl, kRequestXcompPerm, kTileData) == 0;
+  known.store(permitted ? 1 : 0, std::memory_order_relaxed);
+  return permitted;
 }
 #endif
 

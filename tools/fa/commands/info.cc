@@ -26,7 +26,7 @@ const char* ForcedIsa(const ContextFlags& flags) {
 
 nlohmann::ordered_json ToJson(const Context& context, const char* forced_isa) {
   using Json = nlohmann::ordered_json;
-  const MachineFacts machine = ReadMachineFacts();
+  const MachineFacts machine = ReadMachineFacts(context);
   Json dependencies = Json::object();
   for (const auto& [name, version] : DependencyVersions()) dependencies[name] = version;
   return {{"version", FA_VERSION_STRING},

@@ -6,8 +6,8 @@
 #include <CLI/Version.hpp>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "commands/system_files.h"
 
@@ -16,13 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string CpuName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "";
+/// As the library names it; /proc/cpuinfo has no name on aarch64.
+std::string CpuName(const Context& context) {
+  constexpr std::string_view kBegin = "cpu: ";
+  const std::string text = context.Describe();
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.starts_with(kBegin) ? line.substr(kBegin.size()) : "";
 }
 
 /// Bytes of "48K", "2048K", "32M".
@@ -77,8 +76,8 @@ nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches) {
   return list;
 }
 
-MachineFacts ReadMachineFacts() {
-  MachineFacts facts{.cpu = CpuName(), .data_caches = DataCaches(), .numa_nodes = 1};
+MachineFacts ReadMachineFacts(const Context& context) {
+  MachineFacts facts{.cpu = CpuName(context), .data_caches = DataCaches(), .numa_nodes = 1};
   const std::string nodes = FirstLine("/sys/devices/system/node/online");
   if (!nodes.empty()) facts.numa_nodes = CountOfList(nodes);
   return facts;

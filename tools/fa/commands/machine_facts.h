@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "fa/context.h"
+
 namespace fa::tool {
 
 /// One cache as the first core sees it.
@@ -24,7 +26,7 @@ struct MachineFacts {
   std::vector<CacheFacts> data_caches;
   int64_t numa_nodes = 1;
 };
-[[nodiscard]] MachineFacts ReadMachineFacts();
+[[nodiscard]] MachineFacts ReadMachineFacts(const Context& context);
 
 /// Name and version of what this process runs with: the libraries loaded with libfa, asked at run time, and those that
 /// the tool was built with.

@@ -18,7 +18,7 @@ namespace {
 constexpr double kSeconds = 2;
 
 DoctorReport Examine(const MeasureFlags& flags, const Context& context) {
-  DoctorReport report = {.context = context, .machine = ReadMachineFacts(), .system = ReadSystemFacts("")};
+  DoctorReport report = {.context = context, .machine = ReadMachineFacts(context), .system = ReadSystemFacts("")};
   report.variables = FindVariables(std::getenv);
   report.settings = FindSettings(report.system);
   Progress progress("fa doctor");
