@@ -269,7 +269,6 @@ TEST_F(RanksRefuse, CommandLinesThatDiffer) {
   Expect(result, 2, "rank 1: another command line than rank 0's");
 }
 
-/// What the schema says against what fa-mpi bench has printed.
 /// A process that leaves before the call: MPI ends the others.
 TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   const ForwardCall call("BNSD", Sizes({300}, {300}));
@@ -282,6 +281,7 @@ TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   EXPECT_THAT(call.scratch().Names(), ::testing::Not(::testing::Contains("out.npy")));
 }
 
+/// What the schema says against what fa-mpi bench has printed.
 std::vector<std::string> SchemaErrors(const nlohmann::json& report) {
   return JsonSchema(nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA))).Errors("bench_ranks", report);
 }

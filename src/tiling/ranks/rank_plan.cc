@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "core/integer.h"
@@ -334,11 +335,12 @@ RowShards WholeSummedRows(const RankCall& call) {
   return {call.q.rows(), std::move(intervals)};
 }
 
-/// Bytes of rows that other ranks compute, there and back, and of the copies in which a rank's rows then lie.
+/// Bytes of rows that other ranks compute, there and back, and of the copies of those ranks whose rows change.
 void AddMovedRows(const RankCall& call, RankPlan& plan) {
   const RowBytes of = RowBytesOf(call);
   const int64_t heads = call.problem.heads_kv;
   for (int from = 0; from < call.ranks(); ++from) {
+    if (!ComputesCopies(call, plan, from)) continue;
     const auto f = static_cast<size_t>(from);
     plan.staged_bytes[f] += heads * plan.q.Count(from) * (of.query + of.query_back);
     for (int to = 0; to < call.ranks(); ++to) {
@@ -462,6 +464,11 @@ MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int 
     }
   }
   return rows;
+}
+
+bool ComputesCopies(const RankCall& call, const RankPlan& plan, int rank) {
+  const std::span<const PlacedRows> held = call.q.Of(rank), computed = plan.q.Of(rank);
+  return !std::equal(held.begin(), held.end(), computed.begin(), computed.end());
 }
 
 std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank) {

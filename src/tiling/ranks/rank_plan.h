@@ -76,7 +76,7 @@ struct RankPlan {
   /// The rows that each rank computes where rows stay: those that it holds. In a packed backward rows that are summed
   /// at once go to the rank that holds the first of them, if they may move.
   RowShards q;
-  int64_t moved_rows = 0;           ///< that a rank computes for another
+  int64_t moved_rows = 0;           ///< that a rank computes for another (see ComputesCopies)
   std::vector<int64_t> sent_bytes;  ///< per rank, of one run, without what a rank keeps for itself
   std::vector<int64_t> received_bytes;
   std::vector<int64_t> staged_bytes;  ///< per rank: K and V (Q and O) of the units in flight
@@ -110,6 +110,10 @@ struct MovedRows {
 };
 /// The rows of sequences that `from` holds and `to` computes, where rows stay.
 [[nodiscard]] MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int to);
+
+/// Whether the query rows that `rank` computes where rows stay (RankPlan::q) are others than those that it holds, or
+/// lie in another order: it then computes on copies. If not, none of its rows goes to another rank and none comes.
+[[nodiscard]] bool ComputesCopies(const RankCall& call, const RankPlan& plan, int rank);
 
 /// The parts of sequences whose rows `rank` computes in a unit; `at`: among RankPlan::q (kSequence), or in staged rows
 /// of the whole unit (kHeads). A backward has sequences without rows too: their keys have gradients.

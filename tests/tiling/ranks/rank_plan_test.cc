@@ -368,5 +368,37 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   EXPECT_EQ(of_this_cut.moved_rows, 0);
 }
 
+// Intervals that touch in reverse order part rows as a cut between ranks does, but no row goes to another rank.
+TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
+  Sizes sizes;
+  sizes.lengths = {{101, 101}, {155, 155}, {128, 128}};
+  sizes.heads = 4;
+  sizes.heads_kv = 2;
+  RankCall call = MakeCall(sizes, true, Cut::kContiguous, 2, Strategy::kSequence);
+  call.q = call.k = {384, {{{128, 256}, {0, 128}}, {{256, 384}}}};
+  call.heads_in_flight = 1;
+  call.backward = true;
+  call.summed_rows = 2;
+  const RankPlan parted = MakeRankPlan(call);
+  EXPECT_FALSE(parted.as_one_process);
+  for (const int rank : {0, 1}) EXPECT_FALSE(ComputesCopies(call, parted, rank));
+
+  call.rows_may_move = true;
+  const RankPlan plan = MakeRankPlan(call);
+  EXPECT_TRUE(plan.as_one_process);
+  EXPECT_EQ(plan.moved_rows, 0);
+  // Row 128 is the 28th of its sequence.
+  EXPECT_THAT(plan.q.Of(0), testing::ElementsAre(PlacedRows{{129, 256}, 0}, PlacedRows{{0, 129}, 127}));
+  EXPECT_TRUE(ComputesCopies(call, plan, 0));
+  EXPECT_FALSE(ComputesCopies(call, plan, 1));
+  // q and dq, out and its gradient, two statistics: of all heads.
+  const AttentionProblem& problem = call.problem;
+  const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
+  const int64_t of_row = problem.heads * (element * (2 * problem.d + 2 * problem.dv) + 2 * statistic);
+  EXPECT_EQ(plan.staged_bytes[0], parted.staged_bytes[0] + 256 * of_row);
+  EXPECT_EQ(plan.staged_bytes[1], parted.staged_bytes[1]);
+  EXPECT_EQ(plan.sent_bytes, parted.sent_bytes);
+}
+
 }  // namespace
 }  // namespace fa::tiling

@@ -22,15 +22,15 @@ Status Exchange(const Messenger& messenger, const UnitMessages& messages, int ta
 }  // namespace
 
 RowMoves::RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace) {
-  if (plan.moved_rows == 0) return;
   const tiling::RankCall& call = bound.forward.call;
   const tiling::AttentionProblem& problem = call.problem;
   BoundAttention& whole = bound.forward.whole;
   const int rank = bound.forward.rank;
+  if (!ComputesCopies(call, plan, rank)) return;
   const int64_t rows = plan.q.Count(rank);
   const auto copy_of = [&](RowTensor& tensor) {  // head after head; @return where it is booked
     tensor.rows = {.dtype = tensor.rows.dtype, .batch = 0, .head = rows * tensor.columns, .row = tensor.columns};
-    return workspace.Book("rows of this rank and those that it computes for others",
+    return workspace.Book("copies of the rows that this rank computes",
                           static_cast<size_t>(problem.heads_kv * tensor.HeadBytes(rows)));
   };
   const auto add = [&](auto& copied, auto tensor, const layout::Rows& own, int64_t columns, auto& held, auto& copies) {

@@ -15,13 +15,14 @@
 
 namespace fa::ops {
 
-/// Query rows that a rank computes for others (tiling::RankPlan::q), in a backward whose rows stay otherwise: copies of
-/// the rank's own rows with these among them, before the first unit, and dQ of all to where it belongs, after the last.
+/// Query rows of a backward whose rows stay, but for those that are summed at once (tiling::RankPlan::q): a rank that
+/// computes other rows than it holds, or in another order, has copies of them, made before the first unit; dQ goes to
+/// where it belongs after the last. Other ranks work on their own tensors, and exchange nothing.
 class RowMoves {
  public:
-  /// All rows stay.
+  /// All rows stay where they are.
   RowMoves() = default;
-  /// The tensors of queries in `bound` become the copies.
+  /// The tensors of queries in `bound` become the copies, if this rank has any.
   RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
   /// Those of one exchange; no others are under way meanwhile.
@@ -31,7 +32,7 @@ class RowMoves {
   /// Collective, as TakeBack.
   [[nodiscard]] Status Bring(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
   [[nodiscard]] Status TakeBack(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
-  /// Writes NaN over dQ, of which others get a part.
+  /// Writes NaN over the copies of dQ, of which others may get a part.
   void Spoil(std::byte* workspace) const;
 
  private:

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fa::test {
@@ -127,6 +130,26 @@ TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   c.forward.pse = PseForm::kSlopes;
   c.forward.pse_type = reference::PseType::kSlopes;
   ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 4, GetParam());
+}
+
+// Intervals of one rank that touch in reverse order part rows that are summed at once: none of them goes to another
+// rank for that, but they lie elsewhere among those that the rank computes.
+TEST_P(RankedBackward, RowsThatAreSummedAtOnceStayTogetherAcrossIntervalsInReverse) {
+  BackwardCase c = LongCase(DType::kBF16, 3);
+  c.forward.layout = Layout::kTND;
+  c.forward.d_rope = 8;
+  c.forward.sink = true;
+  const auto expect_same_bits = [&](const std::vector<int64_t>& lengths,
+                                    std::vector<std::vector<SequenceShards::Interval>> intervals) {
+    c.forward.lengths = {lengths, lengths};
+    SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
+    shards.intervals = std::move(intervals);
+    ExpectBitsOfOneProcess(c, shards, static_cast<int>(std::ssize(shards.intervals)), GetParam());
+  };
+  expect_same_bits({101, 155}, {{{128, 256}, {0, 128}}});
+  expect_same_bits({101, 155, 128}, {{{128, 256}, {0, 128}}, {{256, 384}}});
+  // Rows of rank 1 go to rank 0 too; those of rank 2 stay where they are.
+  expect_same_bits({101, 250, 33, 128}, {{{128, 256}, {0, 128}}, {{256, 384}}, {{384, 512}}});
 }
 
 TEST_P(RankedBackward, SumsParametersOverRowsAndTheBatchAsOneProcess) {
