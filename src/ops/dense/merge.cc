@@ -127,7 +127,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
     const std::vector<double> load = plan_.Load();
     return {.op = "merge",
             .machine = ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
-            .kernels = {},
+            .kernels = {"merge_portable"},  // on every level: it reads each element once
             .reason = kReason,
             .block_q = plan_.step,
             .graph = plan_.graph,

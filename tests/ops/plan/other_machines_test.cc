@@ -354,6 +354,19 @@ TEST(OtherMachines, NoCallOfALevelWithKernelsFallsBackToPortable) {
   }
 }
 
+TEST(OtherMachines, MergesSayThatTheirRowsArePortable) {
+  MergeArgs args;
+  args.prev_out = args.cur_out = args.out = Tensor({1, 8, 4096, 128}, DType::kBF16);
+  args.prev_max = args.cur_max = args.prev_sum = args.cur_sum = Tensor({1, 8, 4096}, DType::kF32);
+  args.softmax_max = args.softmax_sum = Tensor({1, 8, 4096}, DType::kF32);
+  for (const Expectation& machine : kMachines) {
+    const std::unique_ptr<Context> context = ContextOf(machine.cpu);
+    const auto plan = PlanMergePartials(args, {.layout = Layout::kBNSD}, context.get());
+    ASSERT_TRUE(plan.ok()) << machine.cpu.name << ": " << plan.status().message();
+    EXPECT_EQ(plan->info().kernels, Names{"merge_portable"}) << machine.cpu.name;
+  }
+}
+
 TEST(OtherMachines, PlansDoNotRun) {
   const auto context = Context::ForPlanning({.isa = Isa::kPortable, .cores = 2});
   ASSERT_TRUE(context.ok());

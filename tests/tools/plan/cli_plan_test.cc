@@ -59,6 +59,7 @@ TEST(CliPlan, AMergeIsCutIntoRows) {
   const json plan = json::parse(result.out);
   EXPECT_EQ(plan["op"], "merge");
   EXPECT_EQ(plan["flops"], 3 * 2 * 4 * 3000 * 64);
+  EXPECT_EQ(plan["kernels"], json::array({"merge_portable"}));
   EXPECT_GT(plan["tasks"], 3);
   const CliResult wrong = RunCli("plan merge --shape 2,4,3000");
   EXPECT_EQ(wrong.exit_code, 2);
