@@ -33,6 +33,14 @@ class RunsTest(unittest.TestCase):
     def test_an_operator(self):
         self.check(run(f"{BUILD}/benchmarks/operators_benchmark", "--benchmark_filter=/G_.*/full/BNSD/threads:1"))
 
+    def test_calls(self):
+        lines = run(f"{BUILD}/benchmarks/calls_benchmark", "--benchmark_filter=rows:8|2.10")
+        self.assertEqual([line["name"] for line in lines], ["BM_Call/rows:8", "BM_Run/rows:8", "BM_Plan/sequences:2^10",
+                                                            "BM_Run/sequences:2^10"])
+        for line in lines:
+            self.assertFalse(line.get("error_occurred"), line)
+            self.assertTrue(0 < line["real_time"] < math.inf, line)
+
     def test_a_program_that_fails_is_not_one_that_ran(self):
         with self.assertRaises(subprocess.CalledProcessError):
             run("false")
