@@ -120,7 +120,8 @@ int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
   const int64_t rows_per_head = core::RoundUp(sq, plan_.block_q);
   const int64_t first = plan_.slot_row_of.empty() ? 0 : plan_.slot_row_of[static_cast<size_t>(item.sequence)];
-  return first + (item.head - item.head_kv * problem_.group()) * rows_per_head + item.row_begin;
+  const int64_t head = plan_.head_by_head ? 0 : item.head - item.head_kv * problem_.group();
+  return first + head * rows_per_head + item.row_begin;
 }
 
 /// The next tile of the task's column, which is the first of its successors; null if that tile packs its panels itself.

@@ -34,8 +34,8 @@ std::string TasksText(const AttentionProblem& problem, const BackwardPlan& plan)
   const size_t joins = static_cast<size_t>(plan.graph.task_count) - plan.items.size();
   text.AddLine("tasks: %lld tiles, %lld joins, %lld edges, claimed from one list", Count(plan.items.size()),
                Count(joins), Count(plan.graph.successors.size()));
-  text.AddLine("in flight: %lld kv heads, of up to %lld rows and %lld keys each", Wide(plan.slots),
-               Wide(plan.slot_rows), Wide(plan.slot_keys));
+  text.AddLine("in flight: %lld kv heads, of up to %lld rows and %lld keys each%s", Wide(plan.slots),
+               Wide(plan.slot_rows), Wide(plan.slot_keys), plan.head_by_head ? ", one query head after the other" : "");
   return text.Take();
 }
 

@@ -33,10 +33,11 @@ struct BackwardItem {
 /// Task ids: tiles [0, items.size()) in claim order, then joins (no work: between the tiles of a head and the tiles
 /// that reuse its slot).
 /// Edges: a column's tiles in order of (head, rows), so that dK and dV have one order of additions; a row group's tiles
-/// in the order of its columns, and so for dQ. Columns go in descending order when the mask cuts the first row's keys
-/// (causal, bands): row block i then takes columns i, i-1, ..., 0, every column can start at its own diagonal at once;
-/// else in ascending order. All workers claim from one list (TaskGraph::shared_claims): a tile's successor in its
-/// column is the first of its successors, so that a worker walks a column as long as it can.
+/// in the order of its columns, and so for dQ; head by head, the first of a row group's tiles behind the last one of
+/// the head before. Columns go in descending order when the mask cuts the first row's keys (causal, bands): row block i
+/// then takes columns i, i-1, ..., 0, every column can start at its own diagonal at once; else in ascending order. All
+/// workers claim from one list (TaskGraph::shared_claims): a tile's successor in its column is the first of its
+/// successors, so that a worker walks a column as long as it can.
 struct BackwardPlan {
   int64_t block_q = 128;  ///< rows of a tile
   int64_t block_k = 128;  ///< keys of a column
@@ -44,9 +45,11 @@ struct BackwardPlan {
   std::vector<BackwardItem> items;
   core::TaskGraph graph;
   int64_t slots = 0;  ///< (sequence, kv head) pairs in flight
+  /// The query heads of a pair use the same rows of its slot, one head after the other.
+  bool head_by_head = false;
   /// Per sequence: where its rows begin in a slot; empty: each has a slot of its own.
   std::vector<int64_t> slot_row_of;
-  int64_t slot_rows = 0;  ///< rows of the largest pair: group * sq with each head's sq rounded up to block_q
+  int64_t slot_rows = 0;  ///< of the largest pair: sq rounded up to block_q; group times that unless head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< 4 d + ... : 2 * (3 (d + d_rope) + 2 dv) per pair
   std::vector<double> load;

@@ -1,6 +1,7 @@
 #include "tiling/backward/backward_tiles.h"
 
 #include <algorithm>
+#include <cassert>
 #include <span>
 
 #include "core/integer.h"
@@ -16,8 +17,10 @@ class TileMaker {
  public:
   TileMaker(const RowRule& rule, const BackwardCut& cut)
       : rule_(rule), cut_(cut), row_groups_(CeilDiv(rule.sq, cut.block_q)), columns_(CeilDiv(rule.sk, cut.block_k)) {
+    assert(!cut.head_by_head || cut.band == 1);
     last_of_rows_.assign(static_cast<size_t>(cut.group * row_groups_), PairTile::kNone);
     columns_made_ = {std::min(cut.columns.begin, columns_), std::min(cut.columns.end, columns_)};
+    last_of_column_.assign(static_cast<size_t>(columns_made_.size()), PairTile::kNone);
     for (int64_t row = 0; row < rule.sq; row += cut.strip_rows) {
       strip_keys_.push_back(rule.KeysOfRows({row, std::min(row + cut.strip_rows, rule.sq)}));
     }
@@ -31,9 +34,12 @@ class TileMaker {
     const bool descend =
         cut_.order == ColumnOrder::kOfRule ? ColumnsDescend(rule_) : cut_.order == ColumnOrder::kDescending;
     if (!all_columns()) FindOtherVisits(descend);
-    for (int64_t c = 0; c < columns_made_.size(); ++c) {
-      if (c % cut_.band == 0) result_.band_begin.push_back(std::ssize(result_.tiles));
-      AddColumn(descend ? columns_made_.end - 1 - c : columns_made_.begin + c);
+    const int64_t heads_at_once = cut_.head_by_head ? 1 : cut_.group;
+    for (int64_t head = 0; head < cut_.group; head += heads_at_once) {
+      for (int64_t c = 0; c < columns_made_.size(); ++c) {
+        if (c % cut_.band == 0) result_.band_begin.push_back(std::ssize(result_.tiles));
+        AddColumn(descend ? columns_made_.end - 1 - c : columns_made_.begin + c, {head, head + heads_at_once});
+      }
     }
     if (cut_.rows_without_keys) AddRowsWithoutKeys();
     result_.band_begin.push_back(std::ssize(result_.tiles));
@@ -76,6 +82,12 @@ class TileMaker {
     if (descend) visited_before_.swap(visited_after_);
   }
 
+  [[nodiscard]] int32_t NextId() const { return static_cast<int32_t>(result_.tiles.size()); }
+
+  int32_t& LastOfRows(int64_t head, int64_t row_group) {
+    return last_of_rows_[static_cast<size_t>(head * row_groups_ + row_group)];
+  }
+
   PairTile& At(int64_t tile) { return result_.tiles[static_cast<size_t>(tile)]; }
 
   [[nodiscard]] Interval RowsOfGroup(int64_t row_group) const {
@@ -99,38 +111,49 @@ class TileMaker {
     return tile;
   }
 
-  void AddColumn(int64_t column) {
+  /// The tiles of some heads in a column.
+  void AddColumn(int64_t column, Interval heads) {
     const Interval keys = KeysOfColumn(column);
     const Interval rows = rule_.RowsOfKeys(keys);
-    const int64_t begin = std::ssize(result_.tiles);
+    int32_t& before = last_of_column_[static_cast<size_t>(column - columns_made_.begin)];
     if (rows.empty()) {
-      Append(0, {}, keys);
-    } else {
-      for (int64_t head = 0; head < cut_.group; ++head) {
-        for (int64_t r = rows.begin / cut_.block_q; r < CeilDiv(rows.end, cut_.block_q); ++r) {
-          AddTile(head, r, keys, begin);
-        }
+      if (heads.begin > 0) return;
+      before = NextId();
+      Append(0, {}, keys).item.first_of_column = true;
+    }
+    for (int64_t head = heads.begin; head < heads.end && !rows.empty(); ++head) {
+      for (int64_t r = rows.begin / cut_.block_q; r < CeilDiv(rows.end, cut_.block_q); ++r) {
+        AddTile(head, r, keys, before);
       }
     }
-    At(begin).item.first_of_column = true;
-    result_.tiles.back().item.last_of_column = true;
+    At(before).item.last_of_column = rows.empty() || heads.end == cut_.group;
   }
 
-  void AddTile(int64_t head, int64_t row_group, Interval keys, int64_t column_begin) {
-    const auto id = static_cast<int32_t>(result_.tiles.size());
-    int32_t& before_in_rows = last_of_rows_[static_cast<size_t>(head * row_groups_ + row_group)];
+  void AddTile(int64_t head, int64_t row_group, Interval keys, int32_t& before_in_column) {
+    const int32_t id = NextId();
+    int32_t& before_in_rows = LastOfRows(head, row_group);
     PairTile& tile = Append(head, RowsOfGroup(row_group), keys);
     Measure(tile.item);
+    tile.item.first_of_column = before_in_column == PairTile::kNone;
     tile.item.first_of_rows = before_in_rows == PairTile::kNone && !VisitedElsewhere(visited_before_, row_group);
-    if (id > column_begin) {
-      At(id - 1).next_in_column = id;
-      WaitFor(id - 1);
+    if (before_in_column != PairTile::kNone) {
+      At(before_in_column).next_in_column = id;
+      WaitFor(before_in_column);
     }
+    if (before_in_rows == PairTile::kNone) WaitForSlotRows(head, row_group);
     if (before_in_rows != PairTile::kNone) {
       At(before_in_rows).next_in_rows = id;
       WaitFor(before_in_rows);
     }
-    before_in_rows = id;
+    before_in_column = before_in_rows = id;
+  }
+
+  /// The tile made last, the first of its rows, waits for the head before, whose rows of the slot it takes over.
+  void WaitForSlotRows(int64_t head, int64_t row_group) {
+    if (!cut_.head_by_head || head == 0) return;
+    const int32_t before = LastOfRows(head - 1, row_group);
+    At(before).next_in_rows = NextId() - 1;
+    WaitFor(before);
   }
 
   // The tile made last waits for `before`.
@@ -153,16 +176,18 @@ class TileMaker {
     }
   }
 
-  // The tiles of these rows wait for nothing, and stand in the last band.
+  // The tiles of these rows wait for nothing but their slot, and stand in the last band.
   void AddRowsWithoutKeys() {
     if (row_groups_ == 0) return;  // for any number of heads
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
-        if (last_of_rows_[static_cast<size_t>(head * row_groups_ + r)] != PairTile::kNone) continue;
+        if (LastOfRows(head, r) != PairTile::kNone) continue;
         if (VisitedElsewhere(visited_before_, r) || VisitedElsewhere(visited_after_, r)) continue;
         if (result_.band_begin.empty()) result_.band_begin.push_back(0);
+        LastOfRows(head, r) = NextId();
         BackwardItem& item = Append(head, RowsOfGroup(r), {}).item;
         item.first_of_rows = item.last_of_rows = true;
+        WaitForSlotRows(head, r);
       }
     }
   }
@@ -199,8 +224,9 @@ class TileMaker {
   Interval columns_made_;
   std::vector<bool> visited_before_, visited_after_;  // by other columns; empty: there are none
   std::vector<Interval> strip_keys_;
-  std::vector<int32_t> last_of_rows_;  // per (head, row group): its last tile so far
-  std::vector<int32_t> steps_;         // per tile, inside its band
+  std::vector<int32_t> last_of_rows_;    // per (head, row group): its last tile so far
+  std::vector<int32_t> last_of_column_;  // per column that is made: the same
+  std::vector<int32_t> steps_;           // per tile, inside its band
   PairTiles result_;
 };
 

@@ -23,6 +23,8 @@ struct BackwardCut {
   int64_t strip_rows = 32;
   int64_t group = 1;  ///< query heads per kv head
   int64_t band = 1;   ///< columns that are claimed together, step by step
+  /// All columns of a query head before those of the next, which takes over the head's rows of the slot; band is 1.
+  bool head_by_head = false;
   /// Only some columns' tiles, by number; what is first and last of a row group's tiles is so of those of all columns.
   Interval columns = {0, std::numeric_limits<int64_t>::max()};
   bool rows_without_keys = true;  ///< also the tiles of row groups that no column has
@@ -41,7 +43,8 @@ struct PairTile {
 
 /// The tiles of a pair in claim order, which is topological: band after band, columns in the order in which a row group
 /// adds them; in a band by steps, a tile's step being one more than those of the tiles of the band that it waits for.
-/// A band of one column is that column from its first row to its last. Equal for all pairs of equal rule.
+/// A band of one column is that column from its first row to its last; head by head, a query head's part of it. Equal
+/// for all pairs of equal rule.
 struct PairTiles {
   std::vector<PairTile> tiles;
   std::vector<int64_t> band_begin;  ///< bands() + 1 positions

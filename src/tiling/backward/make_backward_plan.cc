@@ -51,7 +51,7 @@ class PairMaker {
   void CheckSize() const {
     double items = 0, slot_floats = 0, pairs = 0;
     const auto columns = static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
-    const auto group = static_cast<double>(problem_.group());
+    const auto group = static_cast<double>(cut_.head_by_head ? 1 : problem_.group());
     for (const Sequence& sequence : problem_.sequences) {
       const double tiles = CountPairTiles(sequence.rule, cut_);
       items += tiles * static_cast<double>(problem_.heads_kv);
@@ -72,7 +72,8 @@ class PairMaker {
     plan_.flops_full += flops * heads * static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk);
     plan_.flops_visited += flops * static_cast<double>(problem_.heads_kv) * tiles.visited_pairs;
     if (tiles.tiles.empty()) return;
-    plan_.slot_rows = std::max(plan_.slot_rows, cut_.group * RoundUp(sequence.sq, cut_.block_q));
+    const int64_t heads_of_slot = cut_.head_by_head ? 1 : cut_.group;
+    plan_.slot_rows = std::max(plan_.slot_rows, heads_of_slot * RoundUp(sequence.sq, cut_.block_q));
     plan_.slot_keys = std::max(plan_.slot_keys, RoundUp(sequence.sk, cut_.block_k));
     for (int64_t head_kv = 0; head_kv < problem_.heads_kv; ++head_kv) {
       pairs_.push_back({index, head_kv, &tiles});
@@ -141,6 +142,9 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
   BackwardPlan plan;
   const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers);
   BackwardShape shape = ChooseBackwardShape(problem, machine, interleave);
+  // The panels of one head leave room in the caches, and its slot is smaller. Workers that share a pair need the longer
+  // columns of all heads.
+  plan.head_by_head = interleave.band == 1 && problem.group() > 1;
   plan.block_q = shape.block_q;
   plan.block_k = shape.block_k;
   plan.reason = std::move(shape.reason);
@@ -148,7 +152,8 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
                         .block_k = plan.block_k,
                         .strip_rows = machine.strip_rows,
                         .group = problem.group(),
-                        .band = interleave.band};
+                        .band = interleave.band,
+                        .head_by_head = plan.head_by_head};
   PairMaker maker(problem, machine, cut, plan);
   const std::vector<HeadPair> pairs = maker.MakeAll();
   OrderPairs(pairs, interleave, problem.group(), machine.workers, plan);

@@ -32,7 +32,9 @@ TEST(BackwardFacts, SaysWhatRunsAndWhy) {
   EXPECT_THAT(text, HasSubstr("384 KiB of L2; bands of 1 columns of 2 heads at once for 2 workers\n"));
   // A causal head of 8 x 8 blocks has 36 tiles, the short one 1; the two pairs of a slot are ordered by a join.
   EXPECT_THAT(text, HasSubstr("tasks: 296 tiles, 2 joins, "));
-  EXPECT_THAT(text, HasSubstr("in flight: 2 kv heads, of up to 4096 rows and 1024 keys each\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("in flight: 2 kv heads, of up to 1024 rows and 1024 keys each, one query head after the other\n"));
   EXPECT_THAT(text, HasSubstr("% of unmasked"));
   EXPECT_THAT(text, HasSubstr("workspace: 3.0 MiB\n  dq: 3.0 MiB at 0\n"));
   EXPECT_THAT(text, HasSubstr("workers: 2 on 1 NUMA nodes, predicted efficiency "));

@@ -163,6 +163,15 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
+    if (plan.head_by_head) {  // a head takes over the rows of the one before
+      std::map<RowsId, int32_t> last;
+      for (const auto& chain : RowChains(problem, plan)) {
+        const auto [sequence, head, row] = RowsOf(plan.items[static_cast<size_t>(chain.front())]);
+        last[{sequence, head, row}] = chain.back();
+        if (head % problem.group() == 0) continue;
+        wanted[static_cast<size_t>(last.at({sequence, head - 1, row}))].push_back(chain.front());
+      }
+    }
     for (size_t t = 0; graph.has_edges() && t < wanted.size(); ++t) {
       std::vector<int32_t> successors;
       for (int64_t e = graph.successor_begin[t]; e < graph.successor_begin[t + 1]; ++e) {
@@ -175,6 +184,34 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
       for (const auto& successors : wanted) ASSERT_TRUE(successors.empty());
     }
   });
+}
+
+TEST(BackwardPlan, AWorkerWithAPairOfItsOwnTakesOneQueryHeadAfterTheOther) {
+  const AttentionProblem grouped =
+      MakeProblem({.lengths = {{512, 512}}, .heads = 8, .heads_kv = 2, .mask = Mask::Causal()});
+  const auto heads_of_pair = [](const BackwardPlan& plan) {
+    std::vector<int64_t> heads;
+    for (const BackwardItem& item : plan.items) {
+      if (item.head_kv == 0) heads.push_back(item.head);
+    }
+    return heads;
+  };
+  for (const int workers : {1, 2}) {
+    const BackwardPlan plan = MakeBackwardPlan(grouped, MakeMachine(workers));
+    EXPECT_TRUE(plan.head_by_head);
+    EXPECT_EQ(plan.slot_rows, 512);
+    EXPECT_EQ(plan.slots, workers);
+    const std::vector<int64_t> heads = heads_of_pair(plan);
+    EXPECT_TRUE(std::is_sorted(heads.begin(), heads.end()));
+    EXPECT_EQ(heads.back(), 3);
+  }
+  // Where workers share a pair, its columns are as long as they can be, so that their starts cost little.
+  const BackwardPlan shared = MakeBackwardPlan(grouped, MakeMachine(8));
+  EXPECT_FALSE(shared.head_by_head);
+  EXPECT_EQ(shared.slot_rows, 4 * 512);
+  const AttentionProblem one_each =
+      MakeProblem({.lengths = {{512, 512}}, .heads = 8, .heads_kv = 8, .mask = Mask::Causal()});
+  EXPECT_FALSE(MakeBackwardPlan(one_each, MakeMachine(1)).head_by_head);
 }
 
 TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
@@ -302,7 +339,7 @@ TEST(BackwardPlan, SlotsHoldTheLargestPair) {
     for (const Sequence& sequence : problem.sequences) {
       if (sequence.sq == 0 && sequence.sk == 0) continue;
       pairs += problem.heads_kv;
-      ASSERT_GE(plan.slot_rows, problem.group() * sequence.sq);
+      ASSERT_GE(plan.slot_rows, (plan.head_by_head ? 1 : problem.group()) * sequence.sq);
       ASSERT_GE(plan.slot_keys, sequence.sk);
     }
     ASSERT_EQ(plan.slot_rows % plan.block_q, 0);
