@@ -29,6 +29,8 @@ from torch_install import offer_torch, why_unusable
 # Pause between two peers: threads of the previous one may spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
+# Of reading a decoding case's memory, before and after every round: several passes.
+READ_SECONDS = 0.1
 
 
 class Driver:
@@ -63,14 +65,19 @@ class Driver:
             outcome = {name: self.prepare(name, case, folder, expected) for name in list(self.peers)}
             able = [name for name, entry in outcome.items() if "share_of_bound" in entry]
             plan = self.peers["fa"].ask("plan")
-            samples, peaks, rejected = self.time_rounds(case, able)
+            samples, reads, peak, rejected = self.time_rounds(case, able)
         finally:
             shutil.rmtree(folder)
         for name in able:
             outcome[name] |= rounds.summarize(samples[name]) | {"rejected": rejected[name]}
+            if is_bound_by_memory(case):
+                outcome[name] |= read_facts(case, samples[name], reads[name])
         for peer in self.peers.values():
             peer.ask("release")
-        entry = {"case": case.request(), "flops": case.flops(), "peers": outcome, "kernels": plan["kernels"], **peaks}
+        entry = {"case": case.request(), "flops": case.flops(), "peers": outcome, "kernels": plan["kernels"],
+                 "peak_gflops": peak}
+        if is_bound_by_memory(case):
+            entry["peak_gbytes"] = outcome["fa"]["read_gbytes"]
         entry["date"] = datetime.date.today().isoformat()
         return entry
 
@@ -95,15 +102,17 @@ class Driver:
         return found | {"note": answer["note"]} if "note" in answer else found
 
     def time_rounds(self, case, names):
-        """@return samples of each peer, round by round; the peaks; the number of rounds thrown away"""
-        samples, rejected = {name: [] for name in names}, dict.fromkeys(names, 0)
-        peak, bandwidth = 0.0, 0.0
+        """@return samples of each peer, round by round; the read rates around them; the peak; the number of rounds thrown
+        away"""
+        samples, reads, rejected = {name: [] for name in names}, {name: [] for name in names}, dict.fromkeys(names, 0)
+        peak = 0.0
         for number in range(self.args.rounds):
             for name in rounds.order_of(names, number):
                 for _ in range(self.args.tries):
-                    seconds, quiet = self.time_once(name)
+                    seconds, around, quiet = self.time_once(name, is_bound_by_memory(case))
                     if quiet:
                         samples[name].append(seconds)
+                        reads[name].append(around)
                         break
                     rejected[name] += 1
                 else:
@@ -113,16 +122,32 @@ class Driver:
             answer = self.peers["fa"].ask("peak", dtype=case.dtype, threads=case.threads, round=length,
                                           seconds=max(0.05, 2 * length))
             peak = max(peak, answer["gflops"])
-            if case.sq == 1:
-                bandwidth = max(bandwidth, self.peers["fa"].ask("bandwidth", threads=case.threads)["gbytes"])
-        return samples, {"peak_gflops": peak, **({"peak_gbytes": bandwidth} if bandwidth else {})}, rejected
+        return samples, reads, peak, rejected
 
-    def time_once(self, name):
-        """@return samples of a round, and whether no other program was busy"""
-        time.sleep(SETTLE_SECONDS)
+    def time_once(self, name, reads):
+        """@param reads  whether the peer's memory is read before and after
+        @return samples of a round, the rates of both, and whether no other program was busy"""
+        peer = self.peers[name]
+
+        def read():
+            time.sleep(SETTLE_SECONDS)
+            return peer.read(READ_SECONDS) if reads else None
+
         before = machine.cpu_use(self.pids())
-        seconds = self.peers[name].ask("time", seconds=ROUND_SECONDS)["seconds"]
-        return seconds, rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
+        rate = read()
+        seconds = peer.ask("time", seconds=ROUND_SECONDS)["seconds"]
+        around = (rate, read()) if reads else None
+        return seconds, around, rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
+
+
+def is_bound_by_memory(case):
+    """Whether a case is held against the rate of reading memory."""
+    return case.sq == 1
+
+
+def read_facts(case, samples, reads):
+    """The highest rate, in GB/s, at which a peer's threads read its keys and values, and what part of it its calls reach."""
+    return {"read_gbytes": max(map(max, reads)), "read_fraction": rounds.read_fraction(case.key_value_bytes(), samples, reads)}
 
 
 def write_inputs(case, folder):

@@ -77,16 +77,24 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Milliseconds per step, and how fast K and V were read."""
+    """Milliseconds per step, with the share of the rate of reading that peer's keys and values, and how fast fa read."""
     names = peers_of(pairs)
-    header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "of memory's read rate"]
+    header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
     for case, entry in pairs:
         own = case.key_value_bytes() / store.seconds(entry, "fa") * 1e-9
-        times = [store.seconds(entry, name) for name in names]
-        rows.append([f"{case.dtype}, {case.threads} threads", *(f"{1e3 * time:.1f}" if time else "–" for time in times),
-                     f"{own:.1f}", f"{100 * own / entry['peak_gbytes']:.0f} %"])
+        best = entry["peers"]["fa"].get("read_gbytes")
+        rows.append([f"{case.dtype}, {case.threads} threads", *(step_text(entry, name) for name in names), f"{own:.1f}",
+                     f"{best:.1f}" if best else "–"])
     return table(header, rows)
+
+
+def step_text(entry, name):
+    """Milliseconds of a peer's best call and its share of the read rate, where that was measured around the timing."""
+    time, share = store.seconds(entry, name), entry["peers"].get(name, {}).get("read_fraction")
+    if time is None:
+        return "–"
+    return f"{1e3 * time:.1f}" + (f" ({100 * share:.0f} %)" if share else "")
 
 
 def milliseconds_table(pairs):
@@ -199,7 +207,8 @@ def sections_of(results):
     if decode:
         case = decode[0][0]
         yield (f"Decode: B {case.batch}, N {case.heads}/{case.heads_kv}, one row against {case.sk} keys of {case.d}",
-               decode_table(decode))
+               "In brackets: of the rate at which as many threads read that peer's own keys and values right before and after "
+               "its calls, the median over the rounds.\n\n" + decode_table(decode))
     lengths = [pair for pair in entries_of(results) if pair[0].shape not in SHAPES and pair[0].threads == most]
     if lengths:
         yield f"Cost against S: forward, f32, 2 heads of 128, {most} threads", milliseconds_table(lengths)

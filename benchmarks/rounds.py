@@ -33,6 +33,15 @@ def order_of(peers, round_number):
     return peers[at:] + peers[:at]
 
 
+def read_fraction(call_bytes, rounds, reads):
+    """What part of the rate of reading its memory a call reaches: the median over the rounds of the best call's rate by
+    the higher of the read rates before and after it. A rate that only one of both reached, because a neighbour was busy
+    during the other, moves no median.
+    @param call_bytes  that a call reads  @param rounds  seconds per call, a list for each round
+    @param reads  (before, after) of each round, GB/s"""
+    return median(call_bytes / min(samples) * 1e-9 / max(around) for samples, around in zip(rounds, reads, strict=True))
+
+
 def summarize(rounds):
     """Best and median seconds per call, from a list of samples for each round."""
     samples = [sample for samples in rounds for sample in samples]

@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
-"""What the planner's rules for tiles lose on this machine, against the best tile that a sweep finds.
+"""What the planner's rules for tiles, and the constants of the kernels, lose on this machine against the best that a sweep finds.
 
     tune.py --threads 1 --isa avx2 --only 'backward/f32/*'
+    tune.py --sweep blocks --only 'forward/bf16/d128/full/1'
+    tune.py --sweep fetches --only 'forward/f32/*'
 
-First the keys of a tile are swept with the rules' rows, then the rows with the best keys; what was the best is measured again
+Tiles: first the keys of a tile are swept with the rules' rows, then the rows with the best keys; what was the best is measured again
 with the rules' alone, in three times as many rounds, since the best of many is partly luck. Every candidate is a process of
 its own, which has FA_TUNED_TILES set; candidates take turns, and each has the best of all its calls, which are short: on a
-busy machine those that nothing disturbed. A loss of 2 % is a finding: the rules, which are functions of sizes and level alone,
-then want another constant. No results are stored.
+busy machine those that nothing disturbed.
+
+Blocks and fetches are constants of the build, one for all machines: register blocks of the level's widest strip and the ends of
+blocks, and how far ahead keys and values are fetched, of dense calls, short ones and decoding. Each candidate is a libfa of its
+own, for which variants.py compiles one source anew; its results are compared with the build's first. The best is measured again.
+
+A loss of 2 % is a finding: the rules, which are functions of sizes and level alone, then want another constant. No results are
+stored.
 """
 
 import argparse
@@ -16,10 +24,15 @@ import shutil
 import sys
 import tempfile
 from fnmatch import fnmatch
+from subprocess import CalledProcessError
+
+import numpy as np
 
 import cases
 import compare
+import reference
 import rounds
+import variants
 from peers.client import Peer
 
 FINDING = 1.02
@@ -27,26 +40,41 @@ KEYS = {"forward": (32, 64, 96, 128, 160, 192, 224, 256), "backward": (32, 64, 1
 ROWS = (16, 32, 48, 64, 96, 128, 144, 160)
 # B, N, Nkv, Sq, Sk, D: head sizes whose tiles differ; long enough that edges are few.
 SHAPES = {f"d{d}": (1, 4, 4, 1024, 1024, d) for d in (64, 128, 256)}
+# What is fetched ahead also matters to short sequences and to decoding by groups of 1, 4 and 8 rows.
+FETCHED = {"d128": SHAPES["d128"], "short": (8, 12, 12, 128, 128, 64),
+           **{f"decode{rows}": (8, 8 * rows, 8, 1, 4096, 128) for rows in (1, 4, 8)}}
 
 
-def all_cases(threads):
+def all_cases(threads, sweep="tiles"):
+    if sweep == "fetches":
+        return [cases.make(shape, sizes, "forward", dtype, "full", threads)
+                for dtype in ("f32", "bf16") for shape, sizes in FETCHED.items()]
     return [cases.make(shape, sizes, operation, dtype, mask, threads)
             for operation in KEYS for dtype in ("f32", "bf16") for mask in ("full", "causal")
             for shape, sizes in SHAPES.items()]
 
 
 class Candidate:
-    """fa with a tile of its own; rows or keys of 0 are those of the rules."""
+    """fa with a tile of its own; rows or keys of 0 are those of the rules. Or with a library of its own, from a folder."""
 
-    def __init__(self, args, log, rows=0, keys=0):
+    def __init__(self, args, log, rows=0, keys=0, library=None):
         variables = {"FA_TUNED_TILES": f"{rows}x{keys}"} | ({"FA_FORCE_ISA": args.isa} if args.isa else {})
+        if library:
+            variables |= {"LD_LIBRARY_PATH": library}
         self.peer = Peer("fa", args.build, args.threads, log, variables=variables)
+        if library and f"{library}/libfa.so.0" not in maps_of(self.peer.pid):
+            raise SystemExit(f"tune: {args.build}'s fa_peer does not load libfa.so.0 of {library}")
 
     def prepare(self, case, folder):
         """@return the tile that the plan has"""
         self.peer.ask("prepare", folder=folder, **case.request())
         plan = self.peer.ask("plan")
         return plan["block_q"], plan["block_k"]
+
+
+def maps_of(pid):
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+        return file.read()
 
 
 def distinct(case, folder, candidates):
@@ -100,26 +128,94 @@ def tune(case, args, log):
         shutil.rmtree(folder)
 
 
+class Libraries:
+    """The variants' libraries, each built when it is first asked for."""
+
+    def __init__(self, build, folder):
+        self.build, self.folder, self.made = variants.Build(build), folder, {}
+
+    def get(self, variant):
+        """@return the folder of the library, or None where the variant does not compile"""
+        if variant not in self.made:
+            path = tempfile.mkdtemp(dir=self.folder)
+            try:
+                self.build.make(variant, path)
+                self.made[variant] = path
+            except CalledProcessError as error:
+                print(f"{variant.name} does not compile: {error.stderr.decode()[-300:]}", file=sys.stderr)
+                self.made[variant] = None
+        return self.made[variant]
+
+
+def check(case, folder, candidate, expected):
+    """Raises SystemExit unless the candidate's results are right."""
+    candidate.peer.ask("check")
+    names = ("out",) if case.operation == "forward" else ("dq", "dk", "dv")
+    error, share = reference.compare(expected, {name: np.load(f"{folder}/{name}.npy") for name in names}, case.dtype)
+    if share > 1:
+        raise SystemExit(f"tune: {case.key}: error {error:.3g}, {share:.3g} times the bound")
+
+
+def tune_variants(case, args, log, libraries):
+    """@return how many times as fast as the build's constants each variant is, and the best once more"""
+    folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    candidates = {"": Candidate(args, log)}
+    try:
+        expected = reference.expected_rows(case, compare.write_inputs(case, folder))
+        level = variants.level_of(args.isa or candidates[""].peer.about["isa"], case.dtype)
+        tried = variants.register_blocks(level, case.operation) if args.sweep == "blocks" else \
+            variants.fetch_distances(level, case.shape)
+        built = {variant.name: library for variant in tried if (library := libraries.get(variant))}
+        candidates |= {name: Candidate(args, log, library=library) for name, library in built.items()}
+        for candidate in candidates.values():
+            candidate.prepare(case, folder)
+            check(case, folder, candidate, expected)
+        found = ratios(candidates, "", args.seconds, args.rounds)
+        best = max(built, key=found.get)
+        again = ratios({name: candidates[name] for name in ("", best)}, "", args.seconds, 3 * args.rounds)[best]
+        return {name: found[name] for name in built}, best, again
+    finally:
+        for candidate in candidates.values():
+            candidate.peer.close()
+        shutil.rmtree(folder)
+
+
+def print_tiles(case, args, log):
+    """@return how many times as fast as the rules' tile the best is"""
+    own, best, ratio = tune(case, args, log)
+    name = case.key.rsplit("/", 1)[0]
+    print(f"| {name} | {own[0]} x {own[1]} | {best[0]} x {best[1]} | {100 * (ratio - 1):.1f} % |", flush=True)
+    return ratio
+
+
+def print_variants(case, args, log, libraries):
+    """@return how many times as fast as the build's constants the best is"""
+    found, best, ratio = tune_variants(case, args, log, libraries)
+    others = ", ".join(f"{name} {100 * (each - 1):+.1f} %" for name, each in found.items())
+    print(f"| {case.key.rsplit('/', 1)[0]} | {best} | {100 * (ratio - 1):.1f} % | {others} |", flush=True)
+    return ratio
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/release", help="build folder of fa_peer")
+    parser.add_argument("--sweep", choices=("tiles", "blocks", "fetches"), default="tiles")
     parser.add_argument("--isa", default="", help="the level; the CPU's best without")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="*", help="a pattern of cases, such as 'backward/f32/d128/*'")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.05, help="of a round")
     args = parser.parse_args()
-    print("| case | rules: rows x keys | best found | loss |\n|---|---|---|---:|")
-    findings = 0
-    with open(os.devnull, "w", encoding="utf-8") as log:
-        for case in all_cases(args.threads):
-            if not fnmatch(case.key, args.only):
-                continue
-            own, best, ratio = tune(case, args, log)
-            name = case.key.rsplit("/", 1)[0]
-            print(f"| {name} | {own[0]} x {own[1]} | {best[0]} x {best[1]} | {100 * (ratio - 1):.1f} % |", flush=True)
-            findings += ratio >= FINDING
-    print(f"{findings} findings", file=sys.stderr)
+    chosen = [case for case in all_cases(args.threads, args.sweep) if fnmatch(case.key, args.only)]
+    with open(os.devnull, "w", encoding="utf-8") as log, tempfile.TemporaryDirectory(prefix="fa-tune-") as scratch:
+        if args.sweep == "tiles":
+            print("| case | rules: rows x keys | best found | loss |\n|---|---|---|---:|")
+            found = [print_tiles(case, args, log) for case in chosen]
+        else:
+            libraries = Libraries(args.build, scratch)
+            print("| case | best other | loss | all, against the build's |\n|---|---|---:|---|")
+            found = [print_variants(case, args, log, libraries) for case in chosen]
+    print(f"{sum(ratio >= FINDING for ratio in found)} findings", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,11 @@ def unlocking_library(build):
     return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
 
 
+def reading_library(build):
+    """With what peers in Python measure the read rate of their memory."""
+    return os.path.join(os.path.abspath(build), "benchmarks", "libpeer_read_rate.so")
+
+
 def is_unlocked():
     """Whether this process began with unlocking_library preloaded."""
     return "libmkl_unlock.so" in os.environ.get(PRELOAD, "")
@@ -96,7 +101,7 @@ class Peer:
     def __init__(self, name, build, threads, log, vendor="", variables=None):
         """Starts the peer. @param log  a file for what the peer writes to standard error  @param vendor  of the CPU
         @param variables  for its environment"""
-        self.name = name
+        self.name, self.threads, self.library = name, threads, reading_library(build)
         cpus = sorted(os.sched_getaffinity(0))[:threads]
         # Every library's thread pool gets this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -130,6 +135,10 @@ class Peer:
         if "error" in answer:
             raise PeerError(f"{self.name}: {answer['error']}")
         return answer
+
+    def read(self, seconds):
+        """@return GB/s at which the peer's threads read keys and values of its case where the call reads them"""
+        return self.ask("read", seconds=seconds, threads=self.threads, library=self.library)["gbytes"]
 
     def close(self):
         self.process.stdin.close()

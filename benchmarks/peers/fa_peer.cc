@@ -3,13 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "cases/forward_case.h"
 #include "fa/fa.h"
 #include "flags/failure.h"
 #include "peak/fma_peak.h"
-#include "peak/read_bandwidth.h"
 #include "peers/worker.h"
 
 namespace fa::peers {
@@ -72,6 +73,8 @@ class Problem {
     bench_.Save("dv", dv_);
   }
 
+  [[nodiscard]] std::vector<std::span<const std::byte>> KeysAndValues() const { return {BytesOf(k_), BytesOf(v_)}; }
+
   [[nodiscard]] json Kernels() {
     const Result<Plan> plan = bench_.backward ? AnyPlan(PlanFlashAttentionGrad(backward_, case_.options, &context_))
                                               : AnyPlan(PlanFlashAttention(forward_, case_.options, &context_));
@@ -128,15 +131,15 @@ class FaPeer : public Peer {
   void Call() override { problem_->Call(); }
   void SaveResults() override { problem_->SaveResults(); }
   void Release() override { problem_.reset(); }
+  std::vector<std::span<const std::byte>> Memory() override { return problem_->KeysAndValues(); }
 
-  /// "peak": GFLOP/s of the type's multiply-adds over `seconds`, in rounds of `round`. "bandwidth": GB/s read from
-  /// memory. "plan": kernels, kept FLOPs and tile of the case.
+  /// "peak": GFLOP/s of the type's multiply-adds over `seconds`, in rounds of `round`. "plan": kernels, kept FLOPs and
+  /// tile of the case.
   json Answer(const json& request) override {
     const std::string what = request.at("do");
     if (what == "plan") return problem_->Kernels();
-    const int threads = request.at("threads");
-    if (what == "bandwidth") return {{"gbytes", bench::MeasureReadBandwidth(threads)}};
     if (what != "peak") return Peer::Answer(request);
+    const int threads = request.at("threads");
     const DType dtype = request.at("dtype") == "bf16" ? DType::kBF16 : DType::kF32;
     return {
         {"gflops", bench::MeasurePeakGflops(threads, DetectIsa(), dtype, request.at("seconds"), request.at("round"))}};

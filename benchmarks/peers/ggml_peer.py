@@ -70,6 +70,7 @@ class GgmlPeer:
         size = DESCRIPTION_BYTES + 2 * wide.nbytes + k.nbytes + v.nbytes
         self.context = base.ggml_init(InitParams(size, None, False))
         tensors = [self.tensor(wide, "f32"), self.tensor(k, case["dtype"]), self.tensor(v, case["dtype"])]
+        self.blocks = [(base.ggml_get_data(tensor), k.nbytes) for tensor in tensors[1:]]
         self.out = base.ggml_flash_attn_ext(self.context, *tensors, None, case["d"] ** -0.5, 0, 0)
         self.graph = base.ggml_new_graph(self.context)
         base.ggml_build_forward_expand(self.graph, self.out)
@@ -97,10 +98,13 @@ class GgmlPeer:
             out = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
         np.save(f"{case['folder']}/out.npy", out.astype(np.float16) if case["dtype"] == "f16" else out)
 
+    def memory(self):
+        return self.blocks
+
     def release(self):
         if self.context:
             base.ggml_free(self.context)
-        self.context = self.work = None
+        self.context = self.work = self.blocks = None
 
 
 if __name__ == "__main__":

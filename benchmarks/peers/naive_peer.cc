@@ -3,8 +3,10 @@
 #include <cblas.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -53,6 +55,8 @@ class NaivePeer : public Peer {
     bench_->Save("dk", dk_);
     bench_->Save("dv", dv_);
   }
+
+  std::vector<std::span<const std::byte>> Memory() override { return {BytesOf(k_), BytesOf(v_)}; }
 
   void Release() override {
     attention_.reset();

@@ -9,12 +9,14 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
 #include <oneapi/dnnl/dnnl_graph.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +73,7 @@ class Memory {
                 engine) {}
   [[nodiscard]] char* data() const { return static_cast<char*>(tensor_.get_data_handle()); }
   [[nodiscard]] size_t bytes() const { return bytes_; }
+  [[nodiscard]] std::span<const std::byte> contents() const { return std::as_bytes(std::span(data(), bytes_)); }
 
  private:
   size_t bytes_;
@@ -244,6 +247,10 @@ class OneDnnPeer : public Peer {
     tool::Tensor out = tool::NewTensor(bench_->dtype, {bench_->batch, bench_->heads, bench_->sq, bench_->d});
     std::memcpy(out.array.bytes(), operands_->out.data(), operands_->out.bytes());
     bench_->Save("out", out);
+  }
+
+  std::vector<std::span<const std::byte>> Memory() override {
+    return {operands_->k.contents(), operands_->v.contents()};
   }
 
   void Release() override {

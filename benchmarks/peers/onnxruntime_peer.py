@@ -62,6 +62,7 @@ class OnnxRuntimePeer:
         options.inter_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.binding = self.session.io_binding()
+        self.sizes = {name: array.nbytes for name, array in feeds.items()}
         self.feeds = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
         for name, value in self.feeds.items():
             self.binding.bind_ortvalue_input(name, value)
@@ -113,8 +114,12 @@ class OnnxRuntimePeer:
         out = self.outputs["out"].numpy().reshape(case["batch"], case["sq"], case["heads"], case["d"])
         np.save(os.path.join(case["folder"], "out.npy"), np.ascontiguousarray(out.transpose(0, 2, 1, 3)))
 
+    def memory(self):
+        names = ("past_k", "past_v") if "past_k" in self.feeds else ("k", "v")
+        return [(self.feeds[name].data_ptr(), self.sizes[name]) for name in names]
+
     def release(self):
-        self.session = self.binding = self.feeds = self.outputs = None
+        self.session = self.binding = self.feeds = self.sizes = self.outputs = None
 
 
 if __name__ == "__main__":

@@ -121,6 +121,11 @@ class OpenVinoPeer:
         data = np.concatenate(parts, axis=2)
         np.save(f"{case['folder']}/out.npy", data.view(np.uint16) if case["dtype"] == "bf16" else data)
 
+    def memory(self):
+        """Of the first chunk, which is all of a case without a mask."""
+        tensors = [self.requests[0].get_input_tensor(index) for index in (1, 2)]
+        return [(tensor.data.ctypes.data, tensor.byte_size) for tensor in tensors]
+
     def release(self):
         self.requests = []
 

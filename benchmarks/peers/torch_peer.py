@@ -111,6 +111,9 @@ class TorchPeer:
         else:
             self.save("out", self.out)
 
+    def memory(self):
+        return [(tensor.data_ptr(), tensor.nbytes) for tensor in self.inputs[1:]]
+
     def release(self):
         self.inputs = self.forward = self.out = self.d_out = self.gradients = None
 

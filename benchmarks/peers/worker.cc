@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 
 #include "flags/flag_values.h"
 #include "npy/npy_file.h"
+#include "peak/read_bandwidth.h"
 
 namespace fa::peers {
 namespace {
@@ -50,6 +53,8 @@ json Reply(Peer& peer, const json& request) {
     peer.SaveResults();
   } else if (what == "time") {
     return {{"seconds", TimeCalls(peer, request.at("seconds"))}};
+  } else if (what == "read") {
+    return {{"gbytes", bench::MeasureReadRate(request.at("threads"), peer.Memory(), request.at("seconds"))}};
   } else if (what == "release") {
     peer.Release();
   } else {
@@ -79,6 +84,10 @@ tool::Tensor PeerCase::Load(const char* name) const {
 
 void PeerCase::Save(const char* name, const tool::Tensor& tensor) const {
   npy::Save(folder + "/" + name + ".npy", tensor.array);
+}
+
+std::span<const std::byte> BytesOf(const tool::Tensor& tensor) {
+  return {tensor.array.bytes(), tensor.array.size_bytes()};
 }
 
 json Peer::Answer(const json& request) { throw std::runtime_error("unknown request " + request.dump()); }

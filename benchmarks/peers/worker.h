@@ -1,9 +1,12 @@
 #ifndef FA_BENCHMARKS_PEERS_WORKER_H_
 #define FA_BENCHMARKS_PEERS_WORKER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "fa/tensor.h"
 #include "files/tensors.h"
@@ -27,6 +30,9 @@ struct PeerCase {
   void Save(const char* name, const tool::Tensor& tensor) const;
 };
 
+/// The memory of a tensor.
+[[nodiscard]] std::span<const std::byte> BytesOf(const tool::Tensor& tensor);
+
 /// The peer has no kernel for a case; what() says for which part of it.
 class Unsupported : public std::runtime_error {
  public:
@@ -47,6 +53,8 @@ class Peer {
   /// Writes out.npy, or dq.npy, dk.npy and dv.npy.
   virtual void SaveResults() = 0;
   virtual void Release() = 0;
+  /// Keys and values of the case, where the call reads them.
+  virtual std::vector<std::span<const std::byte>> Memory() = 0;
   /// The answer to a request that only this peer knows.
   virtual nlohmann::json Answer(const nlohmann::json& request);
 };

@@ -7,11 +7,16 @@ on standard output. peers/worker.cc is the same in C++.
                                                "note": what the peer chose for the case
     {"do": "check"}                         -> {"ok": true}; one call, whose results become F/out.npy, or dq, dk and dv
     {"do": "time", "seconds": S}            -> {"seconds": [one per call, ...]} for about S seconds, at least one call
+    {"do": "read", "seconds": S, "threads": N, "library": L}
+                                            -> {"gbytes": rate}; GB/s at which N threads read the case's keys and values
+                                               where the call reads them, by the module L (read_rate.cc), the best of
+                                               the passes within S seconds; 0 where they are too small
     {"do": "release"}                       -> {"ok": true}
 
-The answer to a request that fails is {"error": text}. fa_peer also answers "plan", "peak" and "bandwidth".
+The answer to a request that fails is {"error": text}. fa_peer also answers "plan" and "peak".
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -38,6 +43,16 @@ def time_calls(call, seconds):
     return samples
 
 
+def read_rate(blocks, request):
+    """GB/s of reading. @param blocks  (address, bytes) pairs"""
+    function = ctypes.CDLL(request["library"]).fa_peer_read_rate
+    function.restype = ctypes.c_double
+    addresses, sizes = zip(*blocks)
+    count = len(blocks)
+    return function(ctypes.c_int(request["threads"]), ctypes.c_size_t(count), (ctypes.c_void_p * count)(*addresses),
+                    (ctypes.c_size_t * count)(*sizes), ctypes.c_double(request["seconds"]))
+
+
 def reply(peer, request):
     what = request["do"]
     if what == "about":
@@ -49,6 +64,8 @@ def reply(peer, request):
         peer.save_results()
     elif what == "time":
         return {"seconds": time_calls(peer.call, request["seconds"])}
+    elif what == "read":
+        return {"gbytes": read_rate(peer.memory(), request)}
     elif what == "release":
         peer.release()
     else:

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import ctypes
 import math
 import os
 import random
@@ -13,8 +14,9 @@ import unittest
 from unittest import mock
 
 import compare
-from cases import make
-from peers.client import Peer, PeerError, restart_unlocked, unlocking_library, why_missing
+from cases import SHAPES, make
+from peers import worker
+from peers.client import Peer, PeerError, reading_library, restart_unlocked, unlocking_library, why_missing
 
 BUILD = os.environ["FA_BUILD"]
 
@@ -110,6 +112,48 @@ class PeersTest(unittest.TestCase):
                 peer.ask("dance")
             self.assertIn("version", peer.ask("about"))
             peer.close()
+
+    def test_the_read_rate_is_that_of_the_case_s_keys_and_values(self):
+        big, small = (1, 1, 1, 1, 64, 64), (1, 1, 1, 1, 2, 8)  # K of 16 KiB; K of 64 bytes, less than a thread reads at once
+        for name in ("fa", "naive"):
+            with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as log:
+                peer = Peer(name, BUILD, 1, log)
+                for sizes, is_read in ((big, True), (small, False), (big, True)):
+                    self.run_case(peer, make("x", sizes, "forward", "f32", "full", 1), folder)
+                    self.assertEqual(0 < peer.read(0.001) < math.inf, is_read, name)
+                peer.close()
+
+    def test_peers_in_python_read_their_memory_by_the_module(self):
+        def rate(*sizes):
+            buffers = [ctypes.create_string_buffer(size) for size in sizes]
+            fake = mock.Mock(memory=lambda: [(ctypes.addressof(buffer), len(buffer)) for buffer in buffers])
+            request = {"do": "read", "threads": 2, "seconds": 0.001, "library": reading_library(BUILD)}
+            return worker.reply(fake, request)["gbytes"]
+
+        self.assertEqual(rate(64, 64), 0)
+        self.assertTrue(0 < rate(64, 1 << 16) < math.inf)
+
+    def test_decoding_is_read_right_before_and_after_each_timing(self):
+        asked = []
+
+        def ask(what, **_details):
+            asked.append(what)
+            return {"seconds": [0.5], "gbytes": 20.0 - len(asked), "gflops": 1.0}
+
+        fake = mock.Mock(ask=ask, read=lambda seconds: ask("read", seconds=seconds)["gbytes"], pid=os.getpid())
+        driver = compare.Driver.__new__(compare.Driver)
+        driver.peers = {"fa": fake}
+        driver.args = argparse.Namespace(rounds=2, tries=1, foreign=math.inf)
+        case = make("F", SHAPES["F"], "forward", "f32", "full", 1)
+        samples, reads, _, _ = driver.time_rounds(case, ["fa"])
+        self.assertEqual(asked, 2 * ["read", "time", "read", "peak"])
+        self.assertEqual(reads["fa"], [(19.0, 17.0), (15.0, 13.0)])
+        facts = compare.read_facts(case, samples["fa"], reads["fa"])
+        self.assertEqual(facts["read_gbytes"], 19.0)
+        self.assertAlmostEqual(facts["read_fraction"], case.key_value_bytes() / 0.5 * 1e-9 * (1 / 19 + 1 / 15) / 2)
+        asked.clear()
+        driver.time_rounds(make("B", SHAPES["B"], "forward", "f32", "full", 1), ["fa"])
+        self.assertEqual(asked, 2 * ["time", "peak"])
 
     def test_fa_measures_the_peak(self):
         with open(os.devnull, "w", encoding="utf-8") as log:

@@ -19,13 +19,11 @@ def peer(best):
 
 
 def collection(*entries):
-    """(case, peers, peak) triples as results; F also gets a read rate."""
+    """(case, peers, peak) triples as results."""
     measured = {}
     for case, peers, peak in entries:
         measured[case.key] = {"case": case.request(), "flops": case.flops(), "peers": peers, "peak_gflops": peak,
                            "kernels": ["k"], "date": "2026-01-02"}
-        if case.shape == "F":
-            measured[case.key]["peak_gbytes"] = 40.0
     machine = {"cpu": "A CPU", "cpus": 2, "memory_gb": 8, "system": "Linux 6", "instructions": ["avx2"]}
     return {"format": store.FORMAT, "machine": machine, "versions": {"fa": {"version": "1"}}, "cases": measured}
 
@@ -66,9 +64,15 @@ class TableTest(unittest.TestCase):
 
     def test_decoding_is_told_in_bytes_of_keys_and_values(self):
         case = case_of("F")
+        own = peer(case.key_value_bytes() / 30e9) | {"read_gbytes": 41.0, "read_fraction": 0.75}
+        other = peer(case.key_value_bytes() / 15e9)  # measured without its read rate
+        text = report.decode_table(store.entries_of(collection((case, {"fa": own, "torch": other}, 400))))
+        self.assertIn("| f32, 2 threads | 8.9 (75 %) | 17.9 | 30.0 | 41.0 |", text)
+
+    def test_decoding_without_a_read_rate_has_no_share_of_it(self):
+        case = case_of("F")
         results = collection((case, {"fa": peer(case.key_value_bytes() / 30e9)}, 400))
-        text = report.decode_table(store.entries_of(results))
-        self.assertIn("| f32, 2 threads | 8.9 | 30.0 | 75 % |", text)
+        self.assertIn("| f32, 2 threads | 8.9 | 30.0 | – |", report.decode_table(store.entries_of(results)))
 
     def test_scaling_is_held_against_that_of_the_peak(self):
         results = collection((case_of("B", threads=1), {"fa": peer(1.0)}, 100),

@@ -2,7 +2,7 @@
 
 import unittest
 
-from rounds import TICKS_SECONDS, CpuUse, foreign_seconds, is_quiet, order_of, summarize
+from rounds import TICKS_SECONDS, CpuUse, foreign_seconds, is_quiet, order_of, read_fraction, summarize
 
 
 class QuietTest(unittest.TestCase):
@@ -36,6 +36,15 @@ class SummaryTest(unittest.TestCase):
     def test_best_and_median_are_of_all_samples(self):
         self.assertEqual(summarize([[3.0, 1.0], [2.0], [10.0, 5.0]]),
                          {"best": 1.0, "median": 3.0, "rounds": 3, "calls": 5})
+
+    def test_a_call_is_held_against_the_read_rate_around_it(self):
+        # 10 GB in 1, 0.5 and 2 s are 10, 20 and 5 GB/s.
+        rounds, reads = [[3.0, 1.0], [0.5], [2.0]], [(20.0, 10.0), (20.0, 25.0), (10.0, 1.0)]
+        self.assertAlmostEqual(read_fraction(10e9, rounds, reads), 0.5)  # of 0.5, 0.8 and 0.5
+        # One round in which reading was disturbed moves nothing.
+        self.assertAlmostEqual(read_fraction(10e9, rounds, [reads[0], (2.0, 2.0), reads[2]]), 0.5)
+        with self.assertRaises(ValueError):
+            read_fraction(10e9, rounds, reads[:2])
 
 
 if __name__ == "__main__":

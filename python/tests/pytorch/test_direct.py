@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import fa.torch_npu as torch_npu
+from fa._npu import calls as _npu_calls
 from fa._torch import sdpa as _torch_sdpa
 from fa.torch import scaled_dot_product_attention
 
@@ -85,6 +87,23 @@ def test_who_looks_on_sees_the_operator():
     assert "fa::attention" in {event.key for event in profile.key_averages()}
     traced = torch.jit.trace(scaled_dot_product_attention, (q, k, v), check_trace=False)
     assert "fa::attention" in str(traced.graph)
+
+
+def test_the_device_s_face_goes_past_the_dispatcher_in_inference_alone(monkeypatch):
+    q, k, v = qkv()
+    pse = torch.randn(B, N, L, k.shape[2])
+
+    def call(q, pse):
+        return torch_npu.npu_fusion_attention(q, k, v, N, "BNSD", pse=pse, scale=0.5)[:3]
+
+    with Seen() as mode:
+        watched = call(q, pse)
+    assert "fa::attention" in mode.names
+    for given in ((q.clone().requires_grad_(), pse), (q, pse.clone().requires_grad_())):
+        recorded = call(*given)
+        assert recorded[0].requires_grad and all(map(torch.equal, recorded, watched))
+    monkeypatch.setattr(_npu_calls._torch_ops, "attention", None)
+    assert all(map(torch.equal, call(q, pse), watched))
 
 
 def test_subclasses_see_the_function():

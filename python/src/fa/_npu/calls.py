@@ -12,6 +12,7 @@ from torch import Tensor
 from .._attention import integers
 from .._errors import own_names
 from .._torch import ops as _torch_ops
+from .._torch.direct import possible, recorded
 from .._torch.dtensors import as_everywhere, register_shardings
 from .._torch.ops import SEQUENCE_AXIS, UNSIGNED_64, Call
 
@@ -168,6 +169,15 @@ def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
     return query.shape[1 if call.layout == "SBH" else 0] * call.heads * sq * sk
 
 
+def _attend(query: Tensor, key: Tensor, value: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """The operator, without PyTorch's dispatcher where nothing looks on and nothing is recorded: the way through it costs
+    several times what a tiny call computes."""
+    tensors = (query, key, value, *call[: Call._fields.index("layout")])
+    if possible(*tensors) and not recorded(*tensors):
+        return _torch_ops.attention_kernel(query, key, value, *call)
+    return _torch_ops.attention(query, key, value, *call)
+
+
 def forward(
     query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout, names=_NAMES
 ) -> Forward:
@@ -181,7 +191,7 @@ def forward(
         state = _state(seed, offset, query)
     with own_names(names):
         call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
-        out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
+        out, softmax_max, softmax_sum = _attend(query, key, value, call)
     return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
 
 
@@ -196,7 +206,7 @@ def forward_on_tensors(
         state = as_everywhere(torch.cat([seed, offset]), query)
     with own_names(V1_NAMES):
         call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
-        out, softmax_max, softmax_sum = _torch_ops.attention(query, key, value, *call)
+        out, softmax_max, softmax_sum = _attend(query, key, value, call)
     return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset
 
 
