@@ -14,7 +14,8 @@ struct PeakLoop {
   double flops_per_iteration;
 };
 
-// One source per processor family has these: peak_loops_<processor>.cc. The CPU must have the level.
+// One source per processor family has these: peak_loops_<processor>.cc, else peak_loops_generic.cc. The CPU must have
+// the level.
 
 /// f32 multiply-adds with the widest vectors of a level: 512-bit or 256-bit FMA, 128-bit FMLA, or for portable on
 /// x86-64 128-bit multiply and add.

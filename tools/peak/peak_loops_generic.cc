@@ -1,0 +1,37 @@
+// For processors without a source of their own: the compiler's vectors of four floats, as in the portable level. Twelve
+// accumulators are those of its register blocks. Every accumulator converges to 1 (x = x/2 + 1/2), so that no NaN,
+// infinity or denormal slows a unit down. The compiler sees neither where the sums start nor where they go, so it
+// removes and joins none.
+
+#include "peak/peak_loops.h"
+
+namespace fa::bench {
+namespace {
+
+constexpr int kAccumulators = 12, kLanes = 4;
+using Vector __attribute__((vector_size(kLanes * sizeof(float)), may_alias)) = float;
+
+void RunMultiplyAdd(int64_t iterations) {
+  const Vector half = {0.5F, 0.5F, 0.5F, 0.5F};
+  Vector x[kAccumulators] = {};
+  asm volatile("" : "+m"(x));
+  for (; iterations > 0; --iterations) {
+#pragma GCC unroll 12
+    for (Vector& each : x) each = each * half + half;
+  }
+  asm volatile("" : "+m"(x));
+}
+
+}  // namespace
+
+PeakLoop F32Loop(Isa /*isa*/) { return {RunMultiplyAdd, kAccumulators * kLanes * 2.0}; }
+PeakLoop Bf16Loop(Isa isa) { return F32Loop(isa); }
+PeakLoop Int8Loop(Isa isa) { return F32Loop(isa); }
+
+void ReadLines(Isa /*isa*/, const std::byte* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += sizeof(Vector)) {
+    static_cast<void>(*reinterpret_cast<const volatile Vector*>(data + i));
+  }
+}
+
+}  // namespace fa::bench
