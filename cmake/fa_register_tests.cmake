@@ -11,7 +11,8 @@ set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 # emulator: a process per case would start libfa and compute the references of its operators again for each level. The
 # binary's report tells the cases. Under ThreadSanitizer each case is a test: in one process oneTBB's threads would live on from
 # one case to the next, and their synchronisation, which ThreadSanitizer does not see, would look like races. Tests without
-# either label may want a process of their own. ctest starts the tests of the highest cost first: seconds, or nothing.
+# either label may want a process of their own. FA_TEST_SUBSET bounds the whole: two minutes for a binary with a cost, half a
+# minute for the others, four times what they take. ctest starts the tests of the highest cost first: seconds, or nothing.
 function(fa_register_gtest target cost)
   if(FA_TEST_SUBSET AND NOT FA_TEST_SUBSET IN_LIST ARGN)
     return()
@@ -34,7 +35,13 @@ function(fa_register_gtest target cost)
      OR "address" IN_LIST FA_SANITIZE
      OR (("asan" IN_LIST ARGN OR "together" IN_LIST ARGN) AND NOT "thread" IN_LIST FA_SANITIZE))
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${FA_TEST_REPORTS}/${target}.xml)
-    set_tests_properties(${target} PROPERTIES ${properties} TIMEOUT 1800)
+    set(timeout 1800)
+    if(FA_TEST_SUBSET AND cost)
+      set(timeout 120)
+    elseif(FA_TEST_SUBSET)
+      set(timeout 30)
+    endif()
+    set_tests_properties(${target} PROPERTIES ${properties} TIMEOUT ${timeout})
   else()
     gtest_discover_tests(
       ${target}
