@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/int8/int8_kernel_types.h"
+#include "core/kernels/kernel_types.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -202,6 +204,16 @@ TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
   EXPECT_EQ(Int8KernelsFor(Isa::kNeon).isa, Isa::kNeon);
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonDotprod).isa, Isa::kNeonDotprod);
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kNeonBf16);
+}
+
+// For which tests leave the level out under sanitizers (IsaLevels of tests/support/execution/contexts.h).
+TEST(Int8Registry, VnniHasNoKernelThatItsNeighboursLack) {
+  if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "this CPU has no level above it";
+  EXPECT_EQ(&Int8KernelsFor(Isa::kAvx512Vnni), &Int8KernelsFor(Isa::kAvx512Bf16));
+  EXPECT_EQ(&IndexerKernelsFor(Isa::kAvx512Vnni), &IndexerKernelsFor(Isa::kAvx512));
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    EXPECT_EQ(&Kernels(Isa::kAvx512Vnni, dtype), &Kernels(Isa::kAvx512, dtype)) << Name(dtype);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Lines, Int8KernelsTest, ::testing::ValuesIn(Lines()),

@@ -16,6 +16,12 @@
 
 namespace fa::test {
 
+/// The levels that calls over ranks are tested on: all of IsaLevels, but under AddressSanitizer, which watches accesses
+/// and not values, the two that move rows in different ways: kernels of the first sum 1 row of f32 and f16 at once and
+/// 2 of bf16, those of the emulated tile unit 32. The kernels of every level run under it in the tests of one process;
+/// under ThreadSanitizer they do not.
+[[nodiscard]] std::vector<Isa> RankLevels();
+
 /// The rows that a rank holds, one by one, by the definition of the cut.
 [[nodiscard]] std::vector<int64_t> RowsOfRank(const SequenceShards& shards, int64_t rows, int rank, int ranks);
 

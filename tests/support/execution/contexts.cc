@@ -14,6 +14,7 @@ namespace fa::test {
 std::vector<Isa> IsaLevels() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {
+    if (kSanitized && isa == Isa::kAvx512Vnni && Includes(DetectIsa(), Isa::kAvx512Bf16)) continue;
     if (Includes(DetectIsa(), isa)) levels.push_back(isa);
   }
   return levels;

@@ -348,7 +348,7 @@ TEST_P(RankedBackward, RanksOfDifferentInstructionSetsUseTheLowest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, RankedBackward, testing::ValuesIn(IsaLevels()),
+INSTANTIATE_TEST_SUITE_P(Isa, RankedBackward, testing::ValuesIn(RankLevels()),
                          [](const auto& isa) { return IsaName(isa.param); });
 
 }  // namespace

@@ -217,7 +217,7 @@ TEST_P(RankedBiasGradient, WrongGradientsOfABiasAreOneErrorOnAllRanks) {
               HasSubstr("rank 1: dpse.shape[2]=2, want 1 (pse.shape[2])"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, RankedBiasGradient, testing::ValuesIn(IsaLevels()),
+INSTANTIATE_TEST_SUITE_P(Isa, RankedBiasGradient, testing::ValuesIn(RankLevels()),
                          [](const auto& isa) { return IsaName(isa.param); });
 
 }  // namespace

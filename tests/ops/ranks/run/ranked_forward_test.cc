@@ -625,7 +625,7 @@ TEST_P(RankedForward, RanksOfDifferentInstructionSetsUseTheLowest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, RankedForward, testing::ValuesIn(IsaLevels()),
+INSTANTIATE_TEST_SUITE_P(Isa, RankedForward, testing::ValuesIn(RankLevels()),
                          [](const auto& isa) { return IsaName(isa.param); });
 
 }  // namespace
