@@ -99,6 +99,8 @@ TEST(BackwardBits, SlopesAndTheirGradients) {
     c.forward.kv_start = -3;
     EXPECT_TRUE(SameAsCpp(c, BackwardVersion::kGradV2));
     EXPECT_TRUE(SameAsCpp(WithPse(Packed(), PseForm::kSlopes, type), BackwardVersion::kUnpaddingV5));
+    c.forward.lengths = EqualLengths(1, 0, 0);
+    EXPECT_TRUE(SameAsCpp(c, BackwardVersion::kGradV2)) << "they are written 0, dq, dk and dv are empty";
   }
 }
 
@@ -115,6 +117,8 @@ TEST(BackwardBits, SinkAndItsGradient) {
   BackwardCase c = Usual();
   c.forward.sink = true;
   EXPECT_TRUE(SameAsCpp(c, BackwardVersion::kGradV3));
+  c.forward.lengths = EqualLengths(1, 0, 0);
+  EXPECT_TRUE(SameAsCpp(c, BackwardVersion::kGradV3)) << "it is written 0, dq, dk and dv are empty";
   c = Packed();
   c.forward.sink = true;
   EXPECT_TRUE(SameAsCpp(c, BackwardVersion::kUnpaddingV5));
