@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/context_impl.h"
@@ -37,29 +40,35 @@ TEST(ProvenIsa, EveryLevelOfThisCpuIsRight) {
   }
 }
 
-/// A level's table of floats whose parts may be made wrong: portable is the level, and the one below.
+/// A level's table of floats whose parts may be made wrong, and the level below it: portable both, unless said
+/// otherwise.
 struct Copy {
-  Copy() {
-    const KernelTable& right = kernels::Kernels(Isa::kPortable);
+  explicit Copy(const KernelTable& of = kernels::Kernels(Isa::kPortable)) : right(of) {
     strips.assign(right.strips, right.strips + right.strip_count);
-    row_state.assign(right.row_state, right.row_state + right.strip_count);
+    if (right.row_state != nullptr) row_state.assign(right.row_state, right.row_state + right.strip_count);
     few.assign(right.few, right.few + right.few_count);
     rows = *right.rows;
   }
   [[nodiscard]] std::string Disproof() const {
-    const KernelTable& right = kernels::Kernels(Isa::kPortable);
-    const KernelTable copy = {right.isa,       strips.data(), right.strip_count, few.data(),
-                              right.few_count, &rows,         row_state.data()};
-    return kernels::Disproof(copy, right);
+    KernelTable copy = right;
+    copy.strips = strips.data();
+    copy.few = few.data();
+    copy.rows = &rows;
+    if (right.row_state != nullptr) copy.row_state = row_state.data();
+    return kernels::Disproof(copy, kernels::Kernels(Isa::kPortable));
   }
+  const KernelTable& right;
   std::vector<StripKernels> strips, row_state, few;
   RowKernels rows;
 };
 
 const StripKernels& RightStrip() { return kernels::Kernels(Isa::kPortable).strips[0]; }
 const RowKernels& RightRows() { return *kernels::Kernels(Isa::kPortable).rows; }
+const StripKernels& RightFew(int i) { return kernels::Kernels(Isa::kPortable).few[i]; }
+const StripKernels& RightTiles() { return kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[0]; }
 
-/// One way to be wrong, the kind that an instruction of the wrong lane, tail or rounding would be.
+/// One way to be wrong, the kind that an instruction of the wrong lane, tail or rounding would be, or a branch that
+/// only some arguments take.
 struct Mistake {
   const char* seen_as;
   std::function<void(Copy&)> make;
@@ -68,68 +77,310 @@ struct Mistake {
 const Mistake kMistakes[] = {
     {"scores of f32_6x8_portable",
      [](Copy& c) {
-       c.strips[0].scores = [](const kernels::RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate,
-                               float* s, float* row_max) {
+       c.strips[0].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
          RightStrip().scores(k, keys, panel, d - 1, accumulate, s, row_max);  // forgets the tail of the depth
+       };
+     }},
+    {"scores of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
+         RightStrip().scores(k, keys, panel, d, accumulate, s, row_max);
+         if (keys == 9) s[8 * 8] = 0;  // one size of tail
+       };
+     }},
+    {"scores of f32_6x8_portable, in two parts of the depth",
+     [](Copy& c) {
+       c.strips[0].scores = [](auto k, auto keys, auto panel, auto d, auto /*accumulate*/, auto s, auto row_max) {
+         RightStrip().scores(k, keys, panel, d, false, s, row_max);
+       };
+     }},
+    {"scores of f32_6x8_portable, fetching ahead",
+     [](Copy& c) {
+       c.strips[0].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
+         RightStrip().scores(k, keys, panel, k.fetch_ahead != 0 ? d / 8 * 8 : d, accumulate, s, row_max);
+       };
+     }},
+    {"product of f32_6x8_portable, fetching from a list",
+     [](Copy& c) {
+       c.strips[0].product = [](auto v, auto keys, auto p, auto dv, auto alpha, auto o) {
+         RightStrip().product(v, v.fetch != nullptr ? keys / 8 * 8 : keys, p, dv, alpha, o);
+       };
+     }},
+    {"scores of f32_6x8_portable, of fewer queries",
+     [](Copy& c) {
+       c.strips[0].pack_queries = [](auto rows, auto d, auto multiplier, auto panel) {
+         RightStrip().pack_queries(rows, d, multiplier, panel);
+         for (int64_t lane = rows.count; lane < 8; ++lane) panel[lane] = 1;
+       };
+     }},
+    {"scores of f32_6x8_portable, with a scale of 0",
+     [](Copy& c) {
+       c.strips[0].pack_queries = [](auto rows, auto d, auto multiplier, auto panel) {
+         RightStrip().pack_queries(rows, d, multiplier == 0 ? 1 : multiplier, panel);
        };
      }},
     {"scores of few_2_portable",
      [](Copy& c) {
-       c.few[1].scores = [](const kernels::RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate,
-                            float* s, float* row_max) {
-         kernels::Kernels(Isa::kPortable).few[1].scores(k, keys, panel, d, accumulate, s, row_max);
+       c.few[1].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
+         RightFew(1).scores(k, keys, panel, d, accumulate, s, row_max);
          s[0] = -s[0];
        };
      }},
-    {"softmax of f32_6x8_portable",
+    {"scores of few_1_portable, of bf16",
      [](Copy& c) {
-       c.strips[0].softmax = [](float* s, int64_t keys, float factor, const float* block_max, float* row_max,
-                                float* row_sum, float* alpha) {
-         RightStrip().softmax(s, keys, factor, block_max, row_max, row_sum, alpha);
-         row_sum[7] *= 1.0001f;
+       c.few[0].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
+         RightFew(0).scores(k, keys, panel, k.dtype == DType::kBF16 ? d - 1 : d, accumulate, s, row_max);
+       };
+     }},
+    {"scores of few_2_portable, of bf16 queries and f32",
+     [](Copy& c) {
+       c.few[1].pack_queries = [](auto rows, auto d, auto multiplier, auto panel) {
+         RightFew(1).pack_queries(rows, d, multiplier, panel);
+         if (rows.dtype == DType::kBF16) std::swap(panel[0], panel[1]);  // the order of keys of bf16, for all
+       };
+       // Those of bf16 are as they were.
+       c.few[1].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
+         kernels::RowBlock rows = k;
+         std::vector<float> swapped(panel, panel + d * 4);
+         if (rows.dtype == DType::kBF16) std::swap(swapped[0], swapped[1]);
+         RightFew(1).scores(rows, keys, swapped.data(), d, accumulate, s, row_max);
+       };
+     }},
+    {"product of few_4_portable, of f16",
+     [](Copy& c) {
+       c.few[2].product = [](auto v, auto keys, auto p, auto dv, auto alpha, auto o) {
+         RightFew(2).product(v, v.dtype == DType::kF16 ? keys - 1 : keys, p, dv, alpha, o);
+       };
+     }},
+    {"product of few_4_portable, of bf16 by address",
+     [](Copy& c) {
+       c.few[2].product = [](auto v, auto keys, auto p, auto dv, auto alpha, auto o) {
+         RightFew(2).product(v, keys, p, dv, alpha, o);
+         if (v.dtype == DType::kBF16 && v.rows != nullptr) o[dv] = 0;
        };
      }},
     {"product of f32_6x8_row_state_portable",
      [](Copy& c) {
-       c.row_state[0].product = [](const kernels::RowBlock& v, int64_t keys, const float* p, int64_t dv,
-                                   const float* alpha, float* o) {
+       c.row_state[0].product = [](auto v, auto keys, auto p, auto dv, auto alpha, auto o) {
          kernels::Kernels(Isa::kPortable).row_state[0].product(v, keys, p, dv, alpha, o);
          o[dv - 1] = __builtin_nanf("");
        };
      }},
+    {"product of masked pairs of f32_6x8_portable", [](Copy& c) { c.strips[0].product_exact = RightStrip().product; }},
+    {"product of masked pairs of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].product_exact = [](auto v, auto keys, auto p, auto dv, auto /*alpha*/, auto o) {
+         RightStrip().product_exact(v, keys, p, dv, nullptr, o);
+       };
+     }},
+    {"sum of states of few_1_portable",
+     [](Copy& c) {
+       c.few[0].add_state = [](auto from, auto from_weight, auto /*own_weight*/, auto dv, auto o) {
+         RightFew(0).add_state(from, from_weight, from_weight, dv, o);
+       };
+     }},
+    {"output of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].write_output = [](auto o, auto dv, auto multiplier, auto /*zero*/, auto rows, auto dtype,
+                                     auto count) {
+         constexpr int32_t kNone[8] = {};
+         RightStrip().write_output(o, dv, multiplier, kNone, rows, dtype, count);
+       };
+     }},
+    {"output in bf16 of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].write_output = [](auto o, auto dv, auto multiplier, auto zero, auto rows, auto dtype, auto count) {
+         RightStrip().write_output(o, dv, multiplier, zero, rows, dtype, count);
+         if (dtype == DType::kBF16 && dv % 4 != 0) static_cast<uint16_t*>(rows[0])[dv] = 0;  // past the row's end
+       };
+     }},
+    {"softmax of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].softmax = [](auto s, auto keys, auto factor, auto block_max, auto row_max, auto row_sum,
+                                auto alpha) {
+         RightStrip().softmax(s, keys, factor, block_max, row_max, row_sum, alpha);
+         row_sum[7] *= 1.0001f;
+       };
+     }},
+    {"softmax of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].softmax = [](auto s, auto keys, auto factor, auto block_max, auto row_max, auto row_sum,
+                                auto alpha) {
+         const bool none = row_max[4] == kernels::kMaskedScore && block_max[4] == kernels::kMaskedScore;
+         RightStrip().softmax(s, keys, factor, block_max, row_max, row_sum, alpha);
+         if (none) row_sum[4] = __builtin_nanf("");  // -inf - -inf
+       };
+     }},
+    {"product with dropout of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].softmax_dropout = [](auto x, auto /*keep*/) {
+         RightStrip().softmax(x.s, x.keys, x.factor, x.block_max, x.row_max, x.row_sum, x.alpha);
+       };
+     }},
+    {"product with dropout of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].softmax_dropout = [](auto x, auto keep) {
+         std::vector<uint32_t> words(keep.words, keep.words + CeilDiv(x.keys, kernels::kKeepBits) * 8);
+         if (x.keys > 64) words[16] = ~words[16];  // key 64
+         RightStrip().softmax_dropout(x, {words.data(), keep.multiplier});
+       };
+     }},
+    {"softmax with dropout of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].softmax_dropout = [](auto x, auto keep) {
+         RightStrip().softmax_dropout(x, keep);
+         x.row_sum[0] *= keep.multiplier;  // which does not see the dropout
+       };
+     }},
     {"softcap of f32_12x4_portable",
      [](Copy& c) {
-       c.strips[1].scale_scores = [](float* s, int64_t keys, float scale, float /*softcap*/, float* row_max) {
+       c.strips[1].scale_scores = [](auto s, auto keys, auto scale, auto /*softcap*/, auto row_max) {
          kernels::Kernels(Isa::kPortable).strips[1].scale_scores(s, keys, scale, 0, row_max);
+       };
+     }},
+    {"softcap of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].scale_scores = [](auto s, auto keys, auto scale, auto softcap, auto row_max) {
+         RightStrip().scale_scores(s, keys, scale, softcap, row_max);
+         if (scale == 10) s[9] *= 1.0001f;  // an exponential that no small score takes
+       };
+     }},
+    {"bias of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].add_bias = [](auto s, auto keys, auto pre, auto post, auto bias, auto row_max) {
+         RightStrip().add_bias(s, keys, pre, post, bias, row_max);
+         const auto* rows = reinterpret_cast<const char* const*>(bias.rows);
+         if (rows[1] - rows[0] == 2048 && keys >= 64) s[63 * 8] += 1;
+       };
+     }},
+    {"bias of bf16 of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].add_bias = [](auto s, auto keys, auto pre, auto post, auto bias, auto row_max) {
+         RightStrip().add_bias(s, keys, pre, post, bias, row_max);
+         if (bias.dtype == DType::kBF16) std::swap(s[0], s[8]);  // halves of a word
+       };
+     }},
+    {"mask of bytes of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].mask_bytes = [](auto s, auto keys, auto drop, auto fill, auto row_max) {
+         const float kept = s[42 * 8 + 3];
+         const bool any = RightStrip().mask_bytes(s, keys, drop, fill, row_max);
+         s[42 * 8 + 3] = kept;
+         return any;
+       };
+     }},
+    {"mask of bytes of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].mask_bytes = [](auto s, auto keys, auto drop, auto fill, auto row_max) {
+         RightStrip().mask_bytes(s, keys, drop, fill, row_max);
+         return true;
+       };
+     }},
+    {"softmax with dropout of the backward of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].backward_softmax_dropout = [](auto s, auto dp, auto keys, auto factor, auto shift, auto delta,
+                                                 auto keep) {
+         std::vector<uint32_t> words(keep.words, keep.words + CeilDiv(keys, kernels::kKeepBits) * 8);
+         words[8] = words[0];  // the word of the keys from 32 on
+         RightStrip().backward_softmax_dropout(s, dp, keys, factor, shift, delta, {words.data(), keep.multiplier});
+       };
+     }},
+    {"softmax of the backward of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].backward_softmax = [](auto s, auto dp, auto keys, auto factor, auto shift, auto delta) {
+         for (int64_t i = 0; i < keys * 8; ++i) s[i] = s[i] == kernels::kMaskedScore ? 0 : s[i];
+         RightStrip().backward_softmax(s, dp, keys, factor, shift, delta);
+       };
+     }},
+    {"gradient of the bias of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].bias_gradient = [](auto ds, auto keys, auto multiplier, auto /*accumulate*/, auto rows, auto dtype,
+                                      auto count) {
+         RightStrip().bias_gradient(ds, keys, multiplier, false, rows, dtype, count);
+       };
+     }},
+    {"gradient of a bias in bf16 of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].bias_gradient = [](auto ds, auto keys, auto multiplier, auto accumulate, auto rows, auto dtype,
+                                      auto count) {
+         RightStrip().bias_gradient(ds, keys, multiplier, accumulate, rows, dtype, count);
+         if (dtype == DType::kBF16) ++static_cast<uint16_t*>(rows[0])[keys - 1];
+       };
+     }},
+    {"gradient of slopes of f32_6x8_portable",
+     [](Copy& c) {
+       c.strips[0].slope_gradient = [](auto ds, auto keys, auto distance, auto /*square_root*/, auto sum) {
+         RightStrip().slope_gradient(ds, keys, distance, true, sum);
        };
      }},
     {"exponentials of portable",
      [](Copy& c) {
-       c.rows.exp2 = [](const float* x, int64_t n, float* y) {
+       c.rows.exp2 = [](auto x, auto n, auto y) {
          RightRows().exp2(x, n, y);
          for (int64_t i = 0; i < n; ++i) y[i] *= 1 + 1e-5f;
        };
      }},
     {"conversions of portable",
      [](Copy& c) {
-       c.rows.narrow = [](const float* src, int64_t stride, int64_t rows, int64_t columns, float multiplier,
-                          const kernels::RowTarget& dst) {
+       c.rows.narrow = [](auto src, auto stride, auto rows, auto columns, auto multiplier, auto dst) {
          RightRows().narrow(src, stride, rows, columns, multiplier * (1 + 0x1p-7f), dst);
        };
      }},
+    {"conversions of portable",
+     [](Copy& c) {
+       c.rows.widen = [](auto src, auto rows, auto columns, auto dst, auto dst_stride) {
+         RightRows().widen(src, rows, columns, dst, dst_stride);
+         if (rows > 1 && src.dtype == DType::kF16) dst[dst_stride] = 0;
+       };
+     }},
+    {"numbers of int8 of portable",
+     [](Copy& c) {
+       c.rows.dequantize = [](auto src, auto rows, auto columns, auto by, auto dst, auto dst_stride) {
+         RightRows().dequantize(src, rows, columns, {by.scale, by.offset, 1}, dst, dst_stride);  // never per column
+       };
+     }},
+    {"row kernels of portable", [](Copy& c) { c.rows.all_finite = [](auto, auto, auto) { return true; }; }},
     {"row kernels of portable",
-     [](Copy& c) { c.rows.all_finite = [](const void* /*x*/, DType /*dtype*/, int64_t /*n*/) { return true; }; }},
+     [](Copy& c) {
+       c.rows.dot = [](auto a, auto a_type, auto b, auto b_type, auto n) {
+         return RightRows().dot(a, a_type, b, b_type, a_type == DType::kF16 && n == 3 ? 2 : n);
+       };
+     }},
     {"outer products of portable",
      [](Copy& c) {
-       c.rows.outer = [](const kernels::OuterArgs& args) {
+       c.rows.outer = [](auto args) {
          kernels::OuterArgs fewer = args;
          --fewer.rows;
          RightRows().outer(fewer);
        };
      }},
+    {"outer products of portable",
+     [](Copy& c) {
+       c.rows.outer = [](auto args) {
+         kernels::OuterArgs from_zero = args;
+         from_zero.accumulate = true;
+         RightRows().outer(from_zero);
+       };
+     }},
+    {"outer products of portable",
+     [](Copy& c) {
+       c.rows.outer = [](auto args) {
+         RightRows().outer(args);
+         if (args.c_rows != nullptr) std::swap(args.c_rows[0][0], args.c_rows[1][0]);
+       };
+     }},
+    {"outer products of portable",
+     [](Copy& c) {
+       c.rows.outer = [](auto args) {
+         kernels::OuterArgs first = args;
+         first.b_first = 0;
+         RightRows().outer(first);
+       };
+     }},
+    {"outer products of masked pairs of portable", [](Copy& c) { c.rows.outer_exact = RightRows().outer; }},
     {"two outer products at once of portable",
      [](Copy& c) {
-       c.rows.outer_both = [](const kernels::OuterArgs& args, const kernels::OuterArgs& /*then*/) {
+       c.rows.outer_both = [](auto args, auto /*then*/) {
          RightRows().outer(args);
          RightRows().outer(args);
        };
@@ -145,6 +396,109 @@ TEST(ProvenIsa, EveryMistakeOfFloatsIsSeenAndNamed) {
   }
 }
 
+const Mistake kMistakesOfTiles[] = {
+    {"product in one loop of bf16_32x32_amx_emulated",
+     [](Copy& c) {
+       c.strips[0].overlapped = [](auto product, auto softmax, auto scores) {
+         RightTiles().overlapped(product, softmax, scores);
+         if (softmax == nullptr) return;
+         for (int lane = 16; lane < 32; ++lane) softmax->s[lane] = 1.0f;  // a second tile of lanes not there yet
+       };
+     }},
+    {"scores in one loop of bf16_32x32_amx_emulated",
+     [](Copy& c) {
+       c.strips[0].overlapped = [](auto product, auto softmax, auto scores) {
+         RightTiles().overlapped(product, softmax, scores);
+         if (product != nullptr && softmax != nullptr && scores != nullptr) scores->s[0] += 1;  // all three at once
+       };
+     }},
+    {"product of bf16_32x32_amx_emulated",
+     [](Copy& c) {
+       c.strips[0].product = [](auto v, auto keys, auto p, auto dv, auto alpha, auto o) {
+         RightTiles().product(v, keys < 32 ? keys : 32, p, dv, alpha, o);  // forgets the keys after the first group
+       };
+     }},
+    {"product of bf16_32x32_amx_emulated, from inside a group",
+     [](Copy& c) {
+       c.strips[0].product = [](auto v, auto keys, auto p, auto dv, auto alpha, auto o) {
+         kernels::RowBlock rows = v;
+         rows.skip = v.skip == 0 ? 0 : v.skip - 2;
+         RightTiles().product(rows, keys, p, dv, alpha, o);
+       };
+     }},
+    {"product of masked pairs of bf16_32x32_amx_emulated, from inside a group",
+     [](Copy& c) {
+       c.strips[0].product_exact = [](auto v, auto keys, auto p, auto dv, auto alpha, auto o) {
+         RightTiles().product_exact(v, v.skip == 0 ? keys : keys - 1, p, dv, alpha, o);
+       };
+     }},
+    {"product of bf16_32x32_amx_emulated",
+     [](Copy& c) {
+       c.strips[0].pair_keys = [](auto s, auto keys, auto pairs) {
+         RightTiles().pair_keys(s, keys, pairs);
+         if (keys % 2 != 0) pairs[keys / 2 * 32] = 0;  // forgets an odd last key
+       };
+     }},
+    {"words of bf16_32x32_amx_emulated",
+     [](Copy& c) {
+       c.strips[0].unpair_keys = [](auto s, auto keys) {
+         RightTiles().unpair_keys(s, keys);
+         if (keys > 2) std::swap(s[0], s[32]);
+       };
+     }},
+    {"words of bf16_32x16_amx_emulated",
+     [](Copy& c) {
+       c.strips[1].pair_keys = [](auto s, auto keys, auto pairs) {
+         std::vector<float> cut(s, s + keys * 16);  // towards zero
+         for (float& x : cut) x = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u);
+         kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[1].pair_keys(cut.data(), keys, pairs);
+       };
+     }},
+    {"outer products of amx_emulated",
+     [](Copy& c) {
+       c.rows.outer = [](auto args) {
+         kernels::OuterArgs fewer = args;
+         if (args.keys > 256) --fewer.keys;
+         kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).rows->outer(fewer);
+       };
+     }},
+};
+
+TEST(ProvenIsa, MistakesOfTilesAreSeen) {
+  const KernelTable& tiles = kernels::Kernels(Isa::kAmxEmulated, DType::kBF16);
+  EXPECT_EQ(Copy(tiles).Disproof(), "");
+  for (const Mistake& mistake : kMistakesOfTiles) {
+    Copy copy(tiles);
+    mistake.make(copy);
+    EXPECT_EQ(copy.Disproof(), mistake.seen_as);
+  }
+}
+
+// Only some levels have these, none of them unproven.
+TEST(ProvenIsa, MistakesOfFewRowsInOneLoopAreSeen) {
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa)) continue;
+    static const StripKernels* right = nullptr;
+    Copy copy(kernels::Kernels(isa));
+    right = &copy.right.few[0];
+    if (right->scores_beside != nullptr) {
+      copy.few[0].scores_beside = [](auto k, auto keys, auto panel, auto d, auto s, auto row_max, auto product) {
+        right->scores_beside(k, keys, panel, d, s, row_max, product);
+        if (k.dtype == DType::kF16) product.o[0] += 1;
+      };
+      EXPECT_EQ(copy.Disproof(), "product of " + std::string(right->name) + ", of f16 in one loop");
+    }
+    if (right->attend != nullptr) {
+      copy.few[0] = *right;
+      copy.few[0].attend = [](auto args) {
+        right->attend(args);
+        if (args.k.rows != nullptr) args.o[args.dv - 1] = 1;
+      };
+      EXPECT_EQ(copy.Disproof(), "product by address of attending " + std::string(right->name));
+    }
+  }
+}
+
 TEST(ProvenIsa, MistakesOfIntegersAreSeen) {
   const Int8Table& right = kernels::Int8KernelsFor(Isa::kPortable);
   std::vector<Int8Kernels> strips(right.strips, right.strips + right.strip_count);
@@ -157,35 +511,77 @@ TEST(ProvenIsa, MistakesOfIntegersAreSeen) {
     ++o[dv];
   };
   EXPECT_EQ(kernels::Disproof(table, right), "integers of i8_4x4_portable");
+  strips.assign(right.strips, right.strips + right.strip_count);
+  table.pack_keys = [](auto rows, auto count, auto d, auto sign, auto k, auto start) {
+    kernels::Int8KernelsFor(Isa::kPortable).pack_keys(rows, count, d, sign, k, start);
+    if (sign > 0) ++start[count - 1];
+  };
+  EXPECT_EQ(kernels::Disproof(table, right), "integers of i8_4x8_portable");
+  table.pack_keys = right.pack_keys;
+  table.quantize = [](auto x, auto n, auto quantization, auto y) {
+    kernels::Quantization one = quantization;
+    one.per_column = false;
+    kernels::Int8KernelsFor(Isa::kPortable).quantize(x, n, one, y);
+  };
+  EXPECT_EQ(kernels::Disproof(table, right), "quantized outputs of portable");
 }
+
+/// The same of the indexer.
+struct IndexerMistake {
+  const char* seen_as;
+  void (*make)(IndexerKernels& kernels);
+};
+const IndexerKernels& RightIndexer() { return kernels::IndexerKernelsFor(Isa::kPortable); }
+
+const IndexerMistake kMistakesOfTheIndexer[] = {
+    {"selections of indexer_portable",
+     [](IndexerKernels& k) { k.keys_up_to = [](auto /*keys*/, auto n, auto /*last*/) { return n; }; }},
+    {"selections of indexer_portable",
+     [](IndexerKernels& k) {
+       k.order_scores = [](auto scores, auto n, auto keys) {
+         RightIndexer().order_scores(scores, n, keys);
+         for (int64_t i = 0; i < n; ++i) keys[i] = scores[i] == 0 && std::signbit(scores[i]) ? keys[i] + 1 : keys[i];
+       };
+     }},
+    {"selections of indexer_portable",
+     [](IndexerKernels& k) {
+       k.bucket_keys = [](auto keys, auto n, auto buckets, auto bucket) {
+         kernels::KeyBuckets more = buckets;
+         ++more.last;
+         RightIndexer().bucket_keys(keys, n, more, bucket);
+       };
+     }},
+    {"sums of indexer_portable",
+     [](IndexerKernels& k) {
+       k.add_heads = [](auto s, auto heads, auto width, auto weight, auto /*accumulate*/, auto sum) {
+         RightIndexer().add_heads(s, heads, width, weight, false, sum);
+       };
+     }},
+    {"sums of indexer_portable",
+     [](IndexerKernels& k) {
+       k.sum_lanes = [](auto s, auto keys, auto width, auto heads, auto weight, auto relu, auto /*accumulate*/,
+                        auto sum) { RightIndexer().sum_lanes(s, keys, width, heads, weight, relu, false, sum); };
+     }},
+    {"sums of indexer_portable",
+     [](IndexerKernels& k) {
+       k.sum_lanes = [](auto s, auto keys, auto width, auto heads, auto weight, auto /*relu*/, auto accumulate,
+                        auto sum) { RightIndexer().sum_lanes(s, keys, width, heads, weight, true, accumulate, sum); };
+     }},
+    {"exponentials of indexer_portable",
+     [](IndexerKernels& k) {
+       k.probabilities = [](auto s, auto keys, auto width, auto factor, auto shift) {
+         RightIndexer().probabilities(s, keys - 1, width, factor, shift);
+       };
+     }},
+};
 
 TEST(ProvenIsa, MistakesOfTheIndexerAreSeen) {
-  const IndexerKernels& right = kernels::IndexerKernelsFor(Isa::kPortable);
-  IndexerKernels table = right;
-  EXPECT_EQ(kernels::Disproof(table, right), "");
-  table.keys_up_to = [](const uint32_t* /*keys*/, int64_t n, uint32_t /*last*/) { return n; };
-  EXPECT_EQ(kernels::Disproof(table, right), "sums of indexer_portable");
-}
-
-TEST(ProvenIsa, MistakesOfTilesAreSeen) {
-  const KernelTable &right = kernels::Kernels(Isa::kAmxEmulated, DType::kBF16),
-                    &below = kernels::Kernels(Isa::kPortable);
-  EXPECT_EQ(kernels::Disproof(right, below), "");
-  std::vector<StripKernels> strips(right.strips, right.strips + right.strip_count);
-  KernelTable table = right;
-  table.strips = strips.data();
-  strips[0].overlapped = [](const kernels::ProductArgs* product, const kernels::SoftmaxArgs* softmax,
-                            const kernels::ScoreArgs* scores) {
-    kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[0].overlapped(product, softmax, scores);
-    if (softmax == nullptr) return;
-    for (int lane = 16; lane < 32; ++lane) softmax->s[lane] = 1.0f;  // a second tile of lanes that was not there yet
-  };
-  EXPECT_EQ(kernels::Disproof(table, below), "product in one loop of bf16_32x32_amx_emulated");
-  strips[0].product = [](const kernels::RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha,
-                         float* o) {  // forgets the keys after the first group
-    kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[0].product(v, keys < 32 ? keys : 32, p, dv, alpha, o);
-  };
-  EXPECT_EQ(kernels::Disproof(table, below), "product of bf16_32x32_amx_emulated");
+  EXPECT_EQ(kernels::Disproof(IndexerKernels(RightIndexer()), RightIndexer()), "");
+  for (const IndexerMistake& mistake : kMistakesOfTheIndexer) {
+    IndexerKernels table = RightIndexer();
+    mistake.make(table);
+    EXPECT_EQ(kernels::Disproof(table, RightIndexer()), mistake.seen_as);
+  }
 }
 
 // A processor family of two levels above portable, of which the second multiplies wrongly.

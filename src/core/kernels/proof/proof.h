@@ -7,8 +7,9 @@
 #include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 
-/// Kernels tried on this CPU: a fixed set of small problems, tails in every dimension, computed by a level and by the
-/// one below it. A fraction of a millisecond each.
+/// Kernels tried on this CPU: a fixed set of small problems, computed by a level and by the one below it. Every kernel
+/// of a table is in some problem, with every branch that its arguments choose, full blocks and tails. Up to ten
+/// milliseconds for a table of floats, one for the others.
 namespace fa::core::kernels {
 
 /// @return what differs by more than rounding ("scores of f32_6x12_neon"); empty: nothing

@@ -1,8 +1,9 @@
-// The int8 kernels and those of the indexer: every level has the same bits.
+// The int8 kernels: every level has the same bits.
 
 #include <algorithm>
 #include <span>
 
+#include "core/integer.h"
 #include "core/kernels/proof/proof.h"
 #include "core/kernels/proof/proof_values.h"
 
@@ -10,8 +11,13 @@ namespace fa::core::kernels {
 namespace proof {
 namespace {
 
-// More than a block of the tile unit in every dimension, and a tail.
-constexpr int64_t kD = 83, kDv = 37, kKeys = 75, kMostRows = 64, kPaddedKeys = 80;
+struct Int8Sizes {
+  int64_t keys, d, dv;
+  int sign;  ///< of the scores
+};
+// More than a block of the tile unit in every dimension, and a tail, by every sign.
+constexpr Int8Sizes kInt8Sizes[] = {{75, 83, 37, -1}, {75, 83, 37, 1}, {43, 128, 64, 1}, {9, 20, 5, 0}};
+constexpr int64_t kMostTail = 13;  ///< and every tail of a register block
 
 std::vector<int8_t> Bytes(uint32_t of, int64_t count) {
   std::vector<int8_t> bytes;
@@ -20,112 +26,131 @@ std::vector<int8_t> Bytes(uint32_t of, int64_t count) {
   return bytes;
 }
 
+/// Rows of Q, K and V.
+struct Int8Tensors {
+  explicit Int8Tensors(const Int8Sizes& of)
+      : sizes(of), q(Bytes(31, kMostRows * of.d)), k(Bytes(32, of.keys * of.d)), v(Bytes(33, of.keys * of.dv)) {}
+  Int8Sizes sizes;
+  std::vector<int8_t> q, k, v;
+};
+
 /// Scores, sums and outputs of rows [first, first + count), row after row.
-Floats Compute(const Int8Table& table, const Int8Kernels& kernels, int64_t first, int64_t count) {
-  const std::vector<int8_t> q = Bytes(31, kMostRows * kD), k = Bytes(32, kKeys * kD), v = Bytes(33, kKeys * kDv);
-  const int64_t width = kernels.width, words = table.Words(kD);
+Floats Compute(const Int8Table& table, const Int8Kernels& kernels, const Int8Tensors& tensors, int64_t first,
+               int64_t count) {
+  const auto& [keys, d, dv, sign] = tensors.sizes;
+  const int64_t width = kernels.width, words = table.Words(d), padded = RoundUp(keys, 8);
   std::vector<const void*> lanes;
-  for (int64_t i = 0; i < count; ++i) lanes.push_back(&q[static_cast<size_t>((first + i) * kD)]);
-  std::vector<uint32_t> panel(static_cast<size_t>(words * width)), packed(static_cast<size_t>(words * kPaddedKeys));
-  std::vector<int32_t> start(kPaddedKeys), sums(static_cast<size_t>(kDv * width));
-  Floats s = FloatsOf(kPaddedKeys * width), row_max = FloatsOf(width, kMaskedScore), row_sum = FloatsOf(width);
-  kernels.pack_queries({lanes.data(), DType::kI8, count}, kD, -1, panel.data());
-  table.pack_keys({.data = k.data(), .dtype = DType::kI8, .stride = kD}, kKeys, kD, -1, packed.data(), start.data());
-  kernels.scores(packed.data(), start.data(), kKeys, words, panel.data(), s.data(), row_max.data());
-  const Floats scores = s;
-  kernels.softmax(s.data(), kKeys, 1e-4f, 128, 128, row_max.data(), row_sum.data());
-  Floats limited = scores, limited_sum = row_sum;
-  kernels.softmax(limited.data(), kKeys, 1e-4f, 200, 127, row_max.data(), limited_sum.data());
-  std::vector<int32_t> limited_sums(sums);
-  const int64_t stride = kPaddedKeys / table.group * table.columns;
-  std::vector<uint32_t> values(static_cast<size_t>(table.PanelBlocks(kDv) * stride));
-  table.pack_values({.data = v.data(), .dtype = DType::kI8, .stride = kDv}, kKeys, kDv, stride, values.data());
-  kernels.product(values.data(), stride, kKeys, reinterpret_cast<const uint32_t*>(s.data()), kDv, sums.data());
-  kernels.product(values.data(), stride, kKeys, reinterpret_cast<const uint32_t*>(limited.data()), kDv,
-                  limited_sums.data());
+  for (int64_t i = 0; i < count; ++i) lanes.push_back(&tensors.q[static_cast<size_t>((first + i) * d)]);
+  std::vector<uint32_t> panel(static_cast<size_t>(words * width)), packed(static_cast<size_t>(words * padded));
+  std::vector<int32_t> start(static_cast<size_t>(padded));
+  Floats s = FloatsOf(padded * width), row_max = FloatsOf(width, kMaskedScore), unseen = FloatsOf(padded * width);
+  kernels.pack_queries({lanes.data(), DType::kI8, count}, d, sign, panel.data());
+  // The first eight rows apart from the others.
+  for (int64_t key = 0; key < keys; key = key == 0 ? 8 : keys) {
+    const RowBlock rows{.data = &tensors.k[static_cast<size_t>(key * d)], .dtype = DType::kI8, .stride = d};
+    const int64_t rows_left = key == 0 ? std::min<int64_t>(keys, 8) : keys - key;
+    table.pack_keys(rows, rows_left, d, sign, &packed[static_cast<size_t>(key * words)],
+                    &start[static_cast<size_t>(key)]);
+  }
+  kernels.scores(packed.data(), start.data(), keys, words, panel.data(), unseen.data(), nullptr);
+  kernels.scores(packed.data(), start.data(), keys, words, panel.data(), s.data(), row_max.data());
+  const Floats scores = s, maxima = row_max;
+  for (int64_t i = 0; i < count; ++i) {  // as if a row saw no key
+    if ((first + i) % 8 != 7) continue;
+    row_max[static_cast<size_t>(i)] = kMaskedScore;
+    for (int64_t j = 0; j < keys; ++j) s[static_cast<size_t>(j * width + i)] = kMaskedScore;
+  }
+  const int64_t stride = padded / table.group * table.columns;
+  std::vector<uint32_t> values(static_cast<size_t>(table.PanelBlocks(dv) * stride));
+  table.pack_values({.data = tensors.v.data(), .dtype = DType::kI8, .stride = dv}, keys, dv, stride, values.data());
+  struct Outcome {
+    float quant, limit;
+    Floats p, row_sum;
+    std::vector<int32_t> sums;
+  };
+  Outcome outcomes[] = {{128, 128, s, FloatsOf(width), std::vector<int32_t>(static_cast<size_t>(dv * width))},
+                        {200, 127, s, FloatsOf(width), std::vector<int32_t>(static_cast<size_t>(dv * width))}};
+  for (Outcome& x : outcomes) {
+    kernels.softmax(x.p.data(), keys, 1e-4f, x.quant, x.limit, row_max.data(), x.row_sum.data());
+    kernels.product(values.data(), stride, keys, reinterpret_cast<const uint32_t*>(x.p.data()), dv, x.sums.data());
+  }
   Floats results;
   for (int64_t i = 0; i < count; ++i) {
-    for (int64_t j = 0; j < kKeys; ++j) results.push_back(scores[static_cast<size_t>(j * width + i)]);
-    results.push_back(row_max[static_cast<size_t>(i)]);
-    results.push_back(row_sum[static_cast<size_t>(i)]);
-    results.push_back(limited_sum[static_cast<size_t>(i)]);
-    for (const std::vector<int32_t>* of : {&sums, &limited_sums}) {
-      for (int64_t c = 0; c < kDv; ++c)
-        results.push_back(static_cast<float>((*of)[static_cast<size_t>(c * width + i)]));
+    for (int64_t j = 0; j < keys; ++j) {
+      results.push_back(scores[static_cast<size_t>(j * width + i)]);
+      results.push_back(unseen[static_cast<size_t>(j * width + i)]);
+    }
+    results.push_back(maxima[static_cast<size_t>(i)]);
+    for (const Outcome& x : outcomes) {
+      results.push_back(x.row_sum[static_cast<size_t>(i)]);
+      for (int64_t c = 0; c < dv; ++c) {
+        results.push_back(static_cast<float>(x.sums[static_cast<size_t>(c * width + i)]));
+      }
     }
   }
   return results;
 }
 
-std::vector<int8_t> Quantized(const Int8Table& table) {
-  Floats x = {0.5f, 1.5f, -2.5f, 1e9f, -1e9f};
-  for (int64_t i = 0; i < 14; ++i) x.push_back(Value(34, i) * 150);
-  const float scale = 1, offset = 0;
-  std::vector<int8_t> y(x.size());
-  table.quantize(x.data(), static_cast<int64_t>(x.size()), {.scale = &scale, .offset = &offset}, y.data());
-  return y;
-}
-
-/// Everything that the indexer's kernels give for one tile.
-Floats Compute(const IndexerKernels& kernels) {
-  constexpr int64_t kWidth = 48, kHeads = 37, kScores = 9;  // a multiple of every vector; lanes out of use
-  const Values tile(35, kWidth, kWidth), weights(36, 1, kWidth);
-  const auto* s = static_cast<const float*>(tile.Row(0, DType::kF32));
-  const auto* weight = static_cast<const float*>(weights.Row(0, DType::kF32));
-  Floats results = FloatsOf(kWidth), by_lane = FloatsOf(kScores), d_weight = FloatsOf(kWidth);
-  kernels.add_heads(s, kHeads, kWidth, weight, false, results.data());
-  kernels.sum_lanes(s, kScores, kWidth, kHeads, weight, true, false, by_lane.data());
-  Floats gradient(s, s + kScores * kWidth);
-  kernels.relu_gradient(gradient.data(), kScores, kWidth, weight, by_lane.data(), d_weight.data());
-  std::vector<uint32_t> keys(static_cast<size_t>(kWidth)), within(kWidth + IndexerKernels::kKeysBehind);
-  std::vector<int32_t> numbers(within.size());
-  kernels.order_scores(s, kWidth, keys.data());
-  const int64_t found = kernels.scores_within(s, kWidth, keys[3] / 2, keys[3], within.data(), numbers.data());
-  results.insert(results.end(), by_lane.begin(), by_lane.end());
-  results.insert(results.end(), gradient.begin(), gradient.end());
-  results.insert(results.end(), d_weight.begin(), d_weight.end());
-  for (const uint32_t key : keys) results.push_back(static_cast<float>(key >> 8));
-  results.push_back(static_cast<float>(kernels.keys_up_to(keys.data(), kWidth, keys[5])));
-  for (int64_t i = 0; i < found; ++i) results.push_back(static_cast<float>(numbers[static_cast<size_t>(i)]));
-  return results;
-}
-
-Floats Powers(const IndexerKernels& kernels) {
-  constexpr int64_t kWidth = 16;
-  Floats s = FloatsOf(kWidth), shift = FloatsOf(kWidth);
-  for (int64_t i = 0; i < kWidth; ++i) {
-    s[static_cast<size_t>(i)] = Value(37, i) * 20;
-    shift[static_cast<size_t>(i)] = i == 5 ? __builtin_inff() : Value(38, i);
+/// Floats of n columns as bytes, by every kind of scale and offset.
+std::vector<int8_t> Quantized(const Int8Table& table, int64_t n) {
+  Floats x = {0.5f, 1.5f, -2.5f, 1e9f, -1e9f, kNoNumber};
+  for (int64_t i = 0; i < n; ++i) x.push_back(Value(34, i) * 150);
+  x.resize(static_cast<size_t>(n));
+  const Values scales(40, 1, n), offsets(41, 1, n);
+  std::vector<int8_t> all;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const bool per_column : {false, true}) {
+      for (const bool has_offset : {false, true}) {
+        std::vector<int8_t> y(static_cast<size_t>(n + 1), 77);  // nothing is written behind
+        table.quantize(x.data(), n,
+                       {.scale = scales.Row(0, dtype),
+                        .offset = has_offset ? offsets.Row(0, dtype) : nullptr,
+                        .dtype = dtype,
+                        .per_column = per_column},
+                       y.data());
+        all.insert(all.end(), y.begin(), y.end());
+      }
+    }
   }
-  kernels.probabilities(s.data(), 1, kWidth, 0.25f, shift.data());
-  return s;
+  return all;
+}
+
+/// What is wrong for some sizes; empty: nothing.
+std::string DisproofOf(const Int8Table& level, const Int8Table& below, const Int8Sizes& sizes) {
+  const Int8Tensors tensors(sizes);
+  const Int8Kernels& other = below.strips[0];
+  const int64_t most_rows = level.strips[0].width;
+  Floats want;
+  for (int64_t first = 0; first < most_rows; first += other.width) {
+    const Floats some = Compute(below, other, tensors, first, std::min(other.width, most_rows - first));
+    want.insert(want.end(), some.begin(), some.end());
+  }
+  for (const Int8Kernels& kernels : std::span(level.strips, static_cast<size_t>(level.strip_count))) {
+    for (const int64_t rows : {kernels.width, kernels.width - 1}) {
+      if (rows < kernels.width && sizes.keys <= kMostTail) continue;
+      const Floats got = Compute(level, kernels, tensors, 0, rows);
+      if (Differ(got, std::span(want).first(got.size()), 0)) return "integers of " + std::string(kernels.name);
+    }
+  }
+  return {};
 }
 
 }  // namespace
 }  // namespace proof
 
 std::string Disproof(const Int8Table& level, const Int8Table& below) {
-  const Int8Kernels& other = below.strips[0];
-  for (const Int8Kernels& kernels : std::span(level.strips, static_cast<size_t>(level.strip_count))) {
-    proof::Floats want;
-    for (int64_t first = 0; first < kernels.width; first += other.width) {
-      const proof::Floats some = proof::Compute(below, other, first, std::min(other.width, kernels.width - first));
-      want.insert(want.end(), some.begin(), some.end());
-    }
-    if (proof::Differ(proof::Compute(level, kernels, 0, kernels.width), want, 0)) {
-      return "integers of " + std::string(kernels.name);
-    }
+  std::string wrong;
+  for (const proof::Int8Sizes& sizes : proof::kInt8Sizes) {
+    if (wrong.empty()) wrong = proof::DisproofOf(level, below, sizes);
   }
-  return proof::Quantized(level) == proof::Quantized(below) ? ""
-                                                            : std::string("quantized outputs of ") + Name(level.isa);
-}
-
-std::string Disproof(const IndexerKernels& level, const IndexerKernels& below) {
-  if (proof::Differ(proof::Compute(level), proof::Compute(below), 0)) return "sums of " + std::string(level.name);
-  // 2 ulp each of numbers up to 64, and the rounding of their arguments.
-  constexpr double kPowerError = 2 * (4 + 2 * 6) * proof::kRounding;
-  if (proof::Differ(proof::Powers(level), proof::Powers(below), kPowerError)) {
-    return "exponentials of " + std::string(level.name);
+  for (int64_t n = 1; n <= proof::kMostTail && wrong.empty(); ++n) {
+    wrong = proof::DisproofOf(level, below, {n, n, n, n % 2 == 0 ? 1 : -1});
+  }
+  if (!wrong.empty()) return wrong;
+  for (const int64_t n : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{19}, int64_t{67}}) {
+    if (proof::Quantized(level, n) != proof::Quantized(below, n)) {
+      return "quantized outputs of " + std::string(Name(level.isa));
+    }
   }
   return {};
 }
