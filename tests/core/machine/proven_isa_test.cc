@@ -377,6 +377,12 @@ const Mistake kMistakes[] = {
          RightRows().outer(first);
        };
      }},
+    {"outer products of portable",
+     [](Copy& c) {
+       c.rows.pack_rows = [](auto src, auto rows, auto columns, auto panel) {
+         RightRows().pack_rows(src, src.dtype == DType::kBF16 ? rows - 1 : rows, columns, panel);
+       };
+     }},
     {"outer products of masked pairs of portable", [](Copy& c) { c.rows.outer_exact = RightRows().outer; }},
     {"two outer products at once of portable",
      [](Copy& c) {
