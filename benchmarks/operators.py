@@ -53,7 +53,7 @@ def measure(problem, dtype, args, limit):
     if not error <= limit:
         return entry | {"wrong": f"they differ by {error:.3g}, want at most {limit:.3g}"}
     calls = {"fa": problem.own, "torch": lambda: problem.peer(chunk)}
-    samples, rejected = {name: [] for name in calls}, dict.fromkeys(calls, 0)
+    samples, rejected, foreign = {name: [] for name in calls}, dict.fromkeys(calls, 0), 0.0
     for number in range(args.rounds):
         for name in rounds.order_of(list(calls), number):
             for _ in range(args.tries):
@@ -62,12 +62,15 @@ def measure(problem, dtype, args, limit):
                 taken = [seconds_of(calls[name])]
                 while sum(taken) < args.seconds:
                     taken.append(seconds_of(calls[name]))
-                if rounds.is_quiet(before, machine.cpu_use([os.getpid()]), args.foreign):
+                after = machine.cpu_use([os.getpid()])
+                if rounds.is_quiet(before, after, args.foreign):
                     samples[name].append(taken)
+                    foreign = max(foreign, rounds.foreign_share(before, after))
                     break
                 rejected[name] += 1
             else:
                 return entry | {"busy": "no quiet round"}
+    entry["foreign"] = foreign
     entry["by"] = {name: rounds.summarize(samples[name]) | {"rejected": rejected[name]} for name in calls}
     return entry
 

@@ -143,6 +143,18 @@ def operators_table(operators):
     return table(["operator", "type", "threads", "unit", "fa", "PyTorch in chunks", "fa / PyTorch"], rows)
 
 
+# A share of one CPU that other programs may take before a table says so; compare.py and operators.py allow it by default.
+QUIET = 0.1
+
+
+def noise_text(operators):
+    """What other programs took while the operators were measured, where that was much; else nothing."""
+    most = max((entry.get("foreign", 0) for entry in operators.values()), default=0)
+    return "" if most <= QUIET else (
+        f" Other programs took up to {most:.1f} CPUs in rounds that count: the best of many calls in turn is compared, and the "
+        "medians say little.")
+
+
 def checks_text(results):
     """What the check against double found, peer by peer."""
     worst, wrong = {}, []
@@ -217,7 +229,8 @@ def sections_of(results):
     if operators := results.get("operators"):
         yield "Other operators", (
             "Best (median). No library has these as one call; benchmarks/operator_cases.py has them in PyTorch, cut into chunks "
-            "of the size that was the fastest in a trial, with MKL unlocked on AMD.\n\n" + operators_table(operators))
+            "of the size that was the fastest in a trial, with MKL unlocked on AMD." + noise_text(operators) + "\n\n" +
+            operators_table(operators))
     if text := peer_facts.peers_text(results):
         yield "Peers", text
     yield "Checks", checks_text(results)

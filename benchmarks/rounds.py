@@ -22,6 +22,11 @@ def foreign_seconds(before, after):
     return max(0.0, (after.busy - before.busy) - (after.own - before.own))
 
 
+def foreign_share(before, after):
+    """Share of one CPU that other programs used between two readings; above 1 where they used more than one."""
+    return foreign_seconds(before, after) / (after.wall - before.wall)
+
+
 def is_quiet(before, after, limit):
     """Whether other programs used less than `limit` of one CPU, up to the resolution of ticks."""
     return foreign_seconds(before, after) <= TICKS_SECONDS + limit * (after.wall - before.wall)

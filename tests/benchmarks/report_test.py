@@ -94,6 +94,10 @@ class TableTest(unittest.TestCase):
         self.assertIn("| paged decode | bf16 | 2 | GB/s | 400 (200) | 100 (80) | 4.00 |", text)
         self.assertIn("| indexer | f32 | 1 | – | wrong | – | – |", text)
 
+    def test_operators_measured_among_other_programs_say_so(self):
+        self.assertEqual(report.noise_text({"a": {"foreign": 0.1}, "b": {"wrong": "they differ"}}), "")
+        self.assertIn("up to 1.3 CPUs", report.noise_text({"a": {"foreign": 0.05}, "b": {"foreign": 1.26}}))
+
     def test_peers_are_told_with_their_builds_and_choices(self):
         results = collection(*((case_of(shape), {"fa": peer(1), "onednn": {**peer(2), "note": note}}, 400)
                                for shape, note in (("A", "whole"), ("B", "chunks of 128 rows"), ("C", "whole"))))

@@ -2,7 +2,7 @@
 
 import unittest
 
-from rounds import TICKS_SECONDS, CpuUse, foreign_seconds, is_quiet, order_of, read_fraction, summarize
+from rounds import TICKS_SECONDS, CpuUse, foreign_seconds, foreign_share, is_quiet, order_of, read_fraction, summarize
 
 
 class QuietTest(unittest.TestCase):
@@ -14,6 +14,7 @@ class QuietTest(unittest.TestCase):
     def test_a_busy_neighbour_is_noticed(self):
         before, after = CpuUse(100, 10, 0), CpuUse(102, 11.5, 1)
         self.assertEqual(foreign_seconds(before, after), 0.5)
+        self.assertEqual(foreign_share(before, CpuUse(104, 12, 2)), 1)
         self.assertFalse(is_quiet(before, after, 0.05))
         self.assertTrue(is_quiet(before, after, 0.6))
 
