@@ -89,6 +89,14 @@ def decode_table(pairs):
     return table(header, rows)
 
 
+def decode_text(pairs):
+    """What the shares in decode_table are of."""
+    if any("read_fraction" in peer for _, entry in pairs for peer in entry["peers"].values()):
+        return ("In brackets: of the rate at which as many threads read that peer's own keys and values right before and after its "
+                "calls, the median over the rounds.")
+    return "The rate of reading memory was not measured around these calls."
+
+
 def step_text(entry, name):
     """Milliseconds of a peer's best call and its share of the read rate, where that was measured around the timing."""
     time, share = store.seconds(entry, name), entry["peers"].get(name, {}).get("read_fraction")
@@ -219,8 +227,7 @@ def sections_of(results):
     if decode:
         case = decode[0][0]
         yield (f"Decode: B {case.batch}, N {case.heads}/{case.heads_kv}, one row against {case.sk} keys of {case.d}",
-               "In brackets: of the rate at which as many threads read that peer's own keys and values right before and after "
-               "its calls, the median over the rounds.\n\n" + decode_table(decode))
+               decode_text(decode) + "\n\n" + decode_table(decode))
     lengths = [pair for pair in entries_of(results) if pair[0].shape not in SHAPES and pair[0].threads == most]
     if lengths:
         yield f"Cost against S: forward, f32, 2 heads of 128, {most} threads", milliseconds_table(lengths)

@@ -68,11 +68,13 @@ class TableTest(unittest.TestCase):
         other = peer(case.key_value_bytes() / 15e9)  # measured without its read rate
         text = report.decode_table(store.entries_of(collection((case, {"fa": own, "torch": other}, 400))))
         self.assertIn("| f32, 2 threads | 8.9 (75 %) | 17.9 | 30.0 | 41.0 |", text)
+        self.assertIn("In brackets", report.decode_text([(case, {"peers": {"torch": other, "fa": own}})]))
 
     def test_decoding_without_a_read_rate_has_no_share_of_it(self):
         case = case_of("F")
         results = collection((case, {"fa": peer(case.key_value_bytes() / 30e9)}, 400))
         self.assertIn("| f32, 2 threads | 8.9 | 30.0 | – |", report.decode_table(store.entries_of(results)))
+        self.assertIn("was not measured", report.decode_text(store.entries_of(results)))
 
     def test_scaling_is_held_against_that_of_the_peak(self):
         results = collection((case_of("B", threads=1), {"fa": peer(1.0)}, 100),
