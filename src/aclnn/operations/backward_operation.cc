@@ -63,7 +63,8 @@ class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
       : PlannedOperation(std::move(operands), Names::kBackward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // The device does nothing, and checks nothing, when there is nothing to write. What it never writes is written here.
+    // The device does nothing, and checks nothing, when there is nothing to write. What it never writes is written
+    // here.
     const bool parameters = slots_.dpse != Operands::kAbsent || slots_.dsink != Operands::kAbsent;
     if (!parameters && operands_.IsEmpty(slots_.dq) && operands_.IsEmpty(slots_.dk) && operands_.IsEmpty(slots_.dv)) {
       return Status::Ok();
