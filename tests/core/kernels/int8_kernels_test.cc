@@ -208,7 +208,7 @@ TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
 
 // For which tests leave the level out under sanitizers (IsaLevels of tests/support/execution/contexts.h).
 TEST(Int8Registry, VnniHasNoKernelThatItsNeighboursLack) {
-  if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "this CPU has no level above it";
+  if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "without avx512_bf16 no test leaves avx512_vnni out";
   EXPECT_EQ(&Int8KernelsFor(Isa::kAvx512Vnni), &Int8KernelsFor(Isa::kAvx512Bf16));
   EXPECT_EQ(&IndexerKernelsFor(Isa::kAvx512Vnni), &IndexerKernelsFor(Isa::kAvx512));
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
