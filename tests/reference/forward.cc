@@ -24,8 +24,21 @@ struct RowAddress {
   int64_t b, n, i;
 };
 
+/// The largest magnitude of each row of v. An infinite value spoils its own column only.
+std::vector<double> LargestOfRows(const Problem& p) {
+  std::vector<double> largest(p.v.size() / static_cast<size_t>(std::max<int64_t>(p.dv, 1)));
+  for (size_t row = 0; row < largest.size(); ++row) {
+    for (int64_t c = 0; c < p.dv; ++c) {
+      const double v = p.v[row * static_cast<size_t>(p.dv) + static_cast<size_t>(c)];
+      if (std::isfinite(v)) largest[row] = std::max(largest[row], std::fabs(v));
+    }
+  }
+  return largest;
+}
+
 void AddMagnitudes(const Problem& p, RowAddress at, const std::vector<double>& probability,
-                   const std::vector<Score<double>>& scores, double max, ForwardResult* result) {
+                   const std::vector<Score<double>>& scores, double max, const std::vector<double>& largest_v,
+                   ForwardResult* result) {
   Magnitudes& m = result->magnitudes;
   const int64_t out = p.QueryRow(at.b, at.n, at.i, p.dv);
   const int64_t statistic = p.QueryRow(at.b, at.n, at.i, 1);
@@ -34,15 +47,18 @@ void AddMagnitudes(const Problem& p, RowAddress at, const std::vector<double>& p
   for (size_t x = 0; x < scores.size(); ++x) {
     const double* v = &p.v[p.KeyRow(at.b, n_kv, scores[x].key, p.dv)];
     const double pz = probability[x] * scores[x].drop;
+    const double magnitude = scores[x].magnitude;
+    double* abs_out = &m.abs_out[out];
+    double* rms_out = &m.rms_out[out];
+    double* score_out = &m.score_out[out];
     for (int64_t c = 0; c < p.dv; ++c) {
       const double term = std::fabs(pz * v[c]);
-      m.abs_out[out + c] += term;
-      m.rms_out[out + c] += term * term;
-      m.score_out[out + c] += term * scores[x].magnitude;
-      // An infinite value spoils its own column only.
-      if (std::isfinite(v[c]))
-        m.largest_v[statistic] = std::max(m.largest_v[statistic], std::fabs(scores[x].drop * v[c]));
+      abs_out[c] += term;
+      rms_out[c] += term * term;
+      score_out[c] += term * magnitude;
     }
+    const double largest = std::fabs(scores[x].drop) * largest_v[p.KeyRow(at.b, n_kv, scores[x].key, 1)];
+    m.largest_v[statistic] = std::max(m.largest_v[statistic], largest);
     m.score[statistic] += probability[x] * scores[x].magnitude;
     if (scores[x].value > max - 1) m.score_near[statistic] = std::max(m.score_near[statistic], scores[x].magnitude);
   }
@@ -50,7 +66,8 @@ void AddMagnitudes(const Problem& p, RowAddress at, const std::vector<double>& p
 }
 
 template <typename Real>
-void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, ForwardResult* result) {
+void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, const std::vector<double>& largest_v,
+                ForwardResult* result) {
   const int64_t statistic = p.QueryRow(at.b, at.n, at.i, 1);
   const bool has_sink = !p.sink.empty();
   std::vector<Score<Real>> scores;
@@ -67,6 +84,7 @@ void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, ForwardResul
   for (const auto& score : scores) max = std::max(max, score.value);
   Real sum = has_sink ? std::exp(static_cast<Real>(p.sink[at.n]) - max) : 0;
   std::vector<double> probability;
+  probability.reserve(scores.size());
   for (const auto& score : scores) {
     const Real unnormalised = std::exp(score.value - max);
     sum += unnormalised;
@@ -82,14 +100,15 @@ void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, ForwardResul
     const double* v = &p.v[p.KeyRow(at.b, n_kv, scores[x].key, p.dv)];
     const double dropped = probability[x] * static_cast<double>(scores[x].drop);
     const Real weight = static_cast<Real>(rounding.format == Format::kF32 ? dropped : rounding(dropped));
-    for (int64_t c = 0; c < p.dv; ++c) out[c] += weight * static_cast<Real>(v[c]);
+    Real* sums = out.data();
+    for (int64_t c = 0; c < p.dv; ++c) sums[c] += weight * static_cast<Real>(v[c]);
   }
   for (int64_t c = 0; c < p.dv; ++c) {
     result->out[p.QueryRow(at.b, at.n, at.i, p.dv) + c] = rounding(static_cast<double>(out[c] / sum));
   }
   if constexpr (std::is_same_v<Real, double>) {
     for (double& value : probability) value /= sum;
-    AddMagnitudes(p, at, probability, scores, max, result);
+    AddMagnitudes(p, at, probability, scores, max, largest_v, result);
   }
 }
 
@@ -106,9 +125,10 @@ ForwardResult Run(const Problem& p, Rounding rounding) {
        {&result.out, &result.magnitudes.abs_out, &result.magnitudes.rms_out, &result.magnitudes.score_out}) {
     values->assign(size, 0.0);
   }
+  const std::vector<double> largest_v = LargestOfRows(p);
   for (int64_t b = 0; b < p.batch(); ++b) {
     for (int64_t n = 0; n < p.heads; ++n) {
-      for (int64_t i = 0; i < p.lengths.sq[b]; ++i) ForwardRow<Real>(p, {b, n, i}, rounding, &result);
+      for (int64_t i = 0; i < p.lengths.sq[b]; ++i) ForwardRow<Real>(p, {b, n, i}, rounding, largest_v, &result);
     }
   }
   return result;

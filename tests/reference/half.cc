@@ -1,5 +1,6 @@
 #include "reference/half.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -10,6 +11,13 @@ struct Shape {
   int exponent_bits, fraction_bits;
   [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] int smallest_exponent() const { return 1 - bias(); }
+  /// Of a normal number: the bits of a double that a format of 16 bits does not have.
+  [[nodiscard]] int dropped_bits() const { return 52 - fraction_bits; }
+  /// Of a normal number: how much larger the exponent's bits are in a double.
+  [[nodiscard]] int64_t exponent_offset() const { return 1023 - bias(); }
+  /// The smallest subnormal number, 2^(smallest_exponent - fraction_bits), and what makes it 1.
+  [[nodiscard]] double unit() const { return fraction_bits == 10 ? 0x1p-24 : 0x1p-133; }
+  [[nodiscard]] double per_unit() const { return fraction_bits == 10 ? 0x1p24 : 0x1p133; }
 };
 
 Shape ShapeOf(Format format) {
@@ -31,8 +39,10 @@ double Decode16(Format format, uint16_t bits) {
   if (exponent == (1 << shape.exponent_bits) - 1) {
     return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
   }
-  if (exponent == 0) return sign * std::ldexp(fraction, shape.smallest_exponent() - shape.fraction_bits);
-  return sign * std::ldexp(fraction + (1 << shape.fraction_bits), exponent - shape.bias() - shape.fraction_bits);
+  if (exponent == 0) return sign * fraction * shape.unit();
+  const int64_t normal = (exponent + shape.exponent_offset()) << 52 | static_cast<int64_t>(fraction)
+                                                                          << shape.dropped_bits();
+  return sign * std::bit_cast<double>(normal);
 }
 
 uint16_t Encode16(Format format, double value) {
@@ -41,13 +51,16 @@ uint16_t Encode16(Format format, double value) {
   const int infinity = ((1 << shape.exponent_bits) - 1) << shape.fraction_bits;
   if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1 << (shape.fraction_bits - 1));
   if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
-  if (value == 0) return static_cast<uint16_t>(sign);
-  int exponent = std::ilogb(value);
-  if (exponent < shape.smallest_exponent()) exponent = shape.smallest_exponent();
-  // The unit is the last place; nearbyint rounds ties to even. A carry into the next binade is a carry of the bits.
-  const double units = std::nearbyint(std::ldexp(std::fabs(value), shape.fraction_bits - exponent));
-  const int64_t bits =
-      static_cast<int64_t>(units) + (static_cast<int64_t>(exponent - shape.smallest_exponent()) << shape.fraction_bits);
+  const double magnitude = std::fabs(value);
+  const double units = magnitude * shape.per_unit();  // exact, or infinite
+  // nearbyint rounds ties to even. A carry out of the subnormal numbers is the smallest normal one.
+  if (units < 1 << shape.fraction_bits) return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(units)));
+  // The last bit that stays makes the addition a carry where the bits that go are more than half of it, or half of an
+  // odd one. A carry into the next binade is a carry of the bits.
+  const auto exact = std::bit_cast<int64_t>(magnitude);
+  const int64_t last = exact >> shape.dropped_bits() & 1;
+  const int64_t rounded = (exact + (int64_t{1} << (shape.dropped_bits() - 1)) - 1 + last) >> shape.dropped_bits();
+  const int64_t bits = rounded - (shape.exponent_offset() << shape.fraction_bits);
   return static_cast<uint16_t>(sign | (bits >= infinity ? infinity : static_cast<int>(bits)));
 }
 

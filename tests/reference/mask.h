@@ -15,11 +15,15 @@ struct MaskRule {
   static constexpr int kRows = 9;    ///< no sparse mode: row_begin <= j < row_end
   /// Bounds of the rows of all batch elements, one after another; bounds of one batch element alone hold for each.
   std::vector<int64_t> row_begin = {}, row_end = {};
+
+  bool operator==(const MaskRule&) const = default;
 };
 
 /// Lengths of the batch elements.
 struct Lengths {
   std::vector<int64_t> sq, sk;
+
+  bool operator==(const Lengths&) const = default;
 };
 
 /// Whether the rule keeps query i, key j of batch element b.

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "reference/attention.h"
+#include "reference/products.h"
 
 namespace reference {
 
@@ -24,8 +26,10 @@ struct Score {
 /// The factor of dropout: 0, or that of a kept pair.
 [[nodiscard]] double DropFactor(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
+/// f32 adds one product after the other, as plain loops do whose errors are the yardstick.
 template <typename Real>
 Real Dot(const double* a, const double* b, int64_t size, Real sum, double* magnitude) {
+  if constexpr (std::is_same_v<Real, double>) return sum + SumOfProducts(a, b, size, magnitude);
   for (int64_t x = 0; x < size; ++x) {
     sum += static_cast<Real>(a[x]) * static_cast<Real>(b[x]);
     *magnitude += std::fabs(a[x] * b[x]);

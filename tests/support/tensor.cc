@@ -46,62 +46,85 @@ std::byte* Tensor::Address(int64_t offset) const {
   return buffer_->data() + (first_element_ + offset) * static_cast<int64_t>(SizeOf(dtype_));
 }
 
-double Tensor::Get(int64_t offset) const {
-  const std::byte* at = Address(offset);
-  switch (dtype_) {
-    case DType::kF16:
-    case DType::kBF16: {
-      uint16_t bits = 0;
-      std::memcpy(&bits, at, sizeof bits);
-      return reference::Decode16(FormatOf(dtype_), bits);
-    }
-    case DType::kF32: {
-      float value = 0;
-      std::memcpy(&value, at, sizeof value);
-      return static_cast<double>(value);
-    }
-    case DType::kI8: return static_cast<int8_t>(*at);
-    case DType::kI32: {
-      int32_t value = 0;
-      std::memcpy(&value, at, sizeof value);
-      return value;
-    }
-    case DType::kI64: {
-      int64_t value = 0;
-      std::memcpy(&value, at, sizeof value);
-      return static_cast<double>(value);
-    }
-    default: return std::to_integer<int>(*at);
+namespace {
+
+/// An element of 16 bits, of the format f16 or bf16.
+template <reference::Format kFormat>
+struct Half {
+  uint16_t bits;
+  [[nodiscard]] static Half Of(double value) { return {reference::Encode16(kFormat, value)}; }
+  [[nodiscard]] double value() const { return reference::Decode16(kFormat, bits); }
+};
+
+/// An element whose C++ type is a number.
+template <typename T>
+struct Number {
+  T number;
+  [[nodiscard]] static Number Of(double value) { return {static_cast<T>(value)}; }
+  [[nodiscard]] double value() const { return static_cast<double>(number); }
+};
+
+/// Calls visit.operator()<Element>() with the one that elements of `dtype` are.
+template <typename Visit>
+void WithElement(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::kF16: return visit.template operator()<Half<reference::Format::kF16>>();
+    case DType::kBF16: return visit.template operator()<Half<reference::Format::kBF16>>();
+    case DType::kF32: return visit.template operator()<Number<float>>();
+    case DType::kI8: return visit.template operator()<Number<int8_t>>();
+    case DType::kI32: return visit.template operator()<Number<int32_t>>();
+    case DType::kI64: return visit.template operator()<Number<int64_t>>();
+    default: return visit.template operator()<Number<uint8_t>>();
   }
 }
 
-void Tensor::Set(int64_t offset, double value) const {
-  std::byte* at = Address(offset);
-  switch (dtype_) {
-    case DType::kF16:
-    case DType::kBF16: {
-      const uint16_t bits = reference::Encode16(FormatOf(dtype_), value);
-      std::memcpy(at, &bits, sizeof bits);
-      break;
+}  // namespace
+
+double Tensor::Get(int64_t offset) const {
+  double value = 0;
+  const std::byte* at = Address(offset);
+  WithElement(dtype_, [&]<typename Element>() {
+    Element element;
+    std::memcpy(&element, at, sizeof element);
+    value = element.value();
+  });
+  return value;
+}
+
+void Tensor::AppendTo(std::vector<double>& values, int64_t offset, int64_t count) const {
+  const std::byte* from = Address(offset);
+  const size_t before = values.size();
+  values.resize(before + static_cast<size_t>(count));
+  double* to = values.data() + before;
+  WithElement(dtype_, [&]<typename Element>() {
+    for (int64_t x = 0; x < count; ++x) {
+      Element element;
+      std::memcpy(&element, from + x * static_cast<int64_t>(sizeof element), sizeof element);
+      to[x] = element.value();
     }
-    case DType::kF32: {
-      const auto narrow = static_cast<float>(value);
-      std::memcpy(at, &narrow, sizeof narrow);
-      break;
+  });
+}
+
+void Tensor::Set(int64_t offset, double value) const { SetRun(offset, &value, 1); }
+
+void Tensor::SetRun(int64_t offset, const double* values, int64_t count) const {
+  std::byte* to = Address(offset);
+  WithElement(dtype_, [&]<typename Element>() {
+    for (int64_t x = 0; x < count; ++x) {
+      const Element element = Element::Of(values[x]);
+      std::memcpy(to + x * static_cast<int64_t>(sizeof element), &element, sizeof element);
     }
-    case DType::kI8: *at = static_cast<std::byte>(static_cast<int8_t>(value)); break;
-    case DType::kI32: {
-      const auto narrow = static_cast<int32_t>(value);
-      std::memcpy(at, &narrow, sizeof narrow);
-      break;
+  });
+}
+
+void Tensor::Fill(int64_t offset, int64_t count, double value) const {
+  std::byte* to = Address(offset);
+  WithElement(dtype_, [&]<typename Element>() {
+    const Element element = Element::Of(value);
+    for (int64_t x = 0; x < count; ++x) {
+      std::memcpy(to + x * static_cast<int64_t>(sizeof element), &element, sizeof element);
     }
-    case DType::kI64: {
-      const auto whole = static_cast<int64_t>(value);
-      std::memcpy(at, &whole, sizeof whole);
-      break;
-    }
-    default: *at = static_cast<std::byte>(value);
-  }
+  });
 }
 
 HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding) {

@@ -19,6 +19,8 @@ namespace fa::test {
 struct Placement {
   Place place = Place::kInside;
   int64_t misalignment = 0;  ///< elements past a 64-byte boundary
+
+  bool operator==(const Placement&) const = default;
 };
 
 /// A strided tensor in a guarded buffer, which may be shared with other tensors. An element is read and written by its
@@ -39,6 +41,10 @@ class Tensor {
 
   [[nodiscard]] double Get(int64_t offset) const;
   void Set(int64_t offset, double value) const;
+  /// The elements from `offset` on: appended to `values`, or set to those from `values` on, or all to one value.
+  void AppendTo(std::vector<double>& values, int64_t offset, int64_t count) const;
+  void SetRun(int64_t offset, const double* values, int64_t count) const;
+  void Fill(int64_t offset, int64_t count, double value) const;
   [[nodiscard]] std::byte* Address(int64_t offset) const;
 
  private:
@@ -76,6 +82,8 @@ struct HeadSizes {
 /// Elements left free after each head's row (where the layout has room), after each row of heads, and so on outwards.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
+
+  bool operator==(const Padding&) const = default;
 };
 
 /// The layout of a tensor of the input's form; BNSD_BSND's output is BSND.

@@ -5,17 +5,13 @@
 #include <limits>
 #include <numeric>
 
+#include "reference/products.h"
+
 namespace reference {
 
 double IndexerProblem::Product(int64_t token, int64_t head, int64_t key, double* magnitude) const {
   if (magnitude != nullptr) *magnitude = 0;
-  double sum = 0;
-  for (int64_t x = 0; x < d; ++x) {
-    const double term = q[(token * heads + head) * d + x] * k[key * d + x];
-    sum += term;
-    if (magnitude != nullptr) *magnitude += std::fabs(term);
-  }
-  return sum;
+  return SumOfProducts(&q[(token * heads + head) * d], &k[key * d], d, magnitude);
 }
 
 double IndexerProblem::Score(int64_t token, int64_t key) const {

@@ -3,25 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/products.h"
+
 namespace reference {
-namespace {
-
-double AddProducts(const double* a, const double* b, int64_t size, double* magnitude) {
-  double sum = 0;
-  for (int64_t x = 0; x < size; ++x) {
-    sum += a[x] * b[x];
-    if (magnitude != nullptr) *magnitude += std::fabs(a[x] * b[x]);
-  }
-  return sum;
-}
-
-}  // namespace
-
 double SparseProblem::Score(int64_t token, int64_t head, int64_t key, double* magnitude) const {
   if (magnitude != nullptr) *magnitude = 0;
   const int64_t query_row = token * heads + head, key_row = key * heads_kv + head / (heads / heads_kv);
-  double sum = AddProducts(&q[query_row * d], &k[key_row * d], d, magnitude);
-  if (d_rope > 0) sum += AddProducts(&q_rope[query_row * d_rope], &k_rope[key_row * d_rope], d_rope, magnitude);
+  double sum = SumOfProducts(&q[query_row * d], &k[key_row * d], d, magnitude);
+  if (d_rope > 0) sum += SumOfProducts(&q_rope[query_row * d_rope], &k_rope[key_row * d_rope], d_rope, magnitude);
   if (magnitude != nullptr) *magnitude *= std::fabs(scale);
   return scale * sum;
 }
@@ -77,12 +66,12 @@ SparseGradients SparseBackward(const SparseProblem& p, const SparseResult& forwa
         const int64_t token = s.FirstToken(b) + t, row = token * p.heads + n;
         if (forward.sum[row] == 0) continue;
         const double* d_o = &d_out[row * p.dv];
-        const double delta = AddProducts(d_o, &forward.out[row * p.dv], p.dv, nullptr);
+        const double delta = SumOfProducts(d_o, &forward.out[row * p.dv], p.dv);
         if (!p.sink.empty()) g.dsink[n] -= std::exp(p.sink[n] - forward.max[row]) / forward.sum[row] * delta;
         for (const SelectedKey& at : s.KeysOf(b, t)) {
           const int64_t key = s.FirstKey(b) + at.key;
           const double probability = std::exp(p.Score(token, n, key) - forward.max[row]) / forward.sum[row];
-          const double ds = probability * (AddProducts(d_o, p.Value(key), p.dv, nullptr) - delta);
+          const double ds = probability * (SumOfProducts(d_o, p.Value(key), p.dv) - delta);
           double* dv = p.merged ? &g.dk[key * p.d] : &g.dv[key * p.dv];
           for (int64_t x = 0; x < p.dv; ++x) dv[x] += probability * d_o[x];
           for (int64_t x = 0; x < p.d; ++x) {

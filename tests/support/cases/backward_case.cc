@@ -31,16 +31,15 @@ std::ostream& operator<<(std::ostream& out, const BackwardCase& c) {
 BackwardValues MakeBackwardValues(const BackwardCase& c, const reference::Problem& problem) {
   const ForwardCase& f = c.forward;
   BackwardValues values{.problem = problem, .forward = reference::Forward(problem), .d_out = {}};
+  values.d_out.reserve(values.forward.out.size());
   Round(f.dtype, &values.forward.out);
   Round(DType::kF32, &values.forward.max);
   Round(DType::kF32, &values.forward.sum);
   for (int64_t b = 0; b < f.batch(); ++b) {
     for (int64_t n = 0; n < f.heads; ++n) {
       for (int64_t i = 0; i < f.lengths.sq[b]; ++i) {
-        for (int64_t x = 0; x < f.dv; ++x) {
-          const double value = RandomNormal(f.seed, Tag::kDOut, {f.first_sequence + b, n, i, x});
-          values.d_out.push_back(RoundTo(f.dtype, value));
-        }
+        const RandomLine line(f.seed, Tag::kDOut, {f.first_sequence + b, n, i});
+        for (int64_t x = 0; x < f.dv; ++x) values.d_out.push_back(RoundTo(f.dtype, line.Normal(x)));
       }
     }
   }

@@ -28,7 +28,7 @@ int64_t Count(const Dims& shape) {
 std::vector<double> ElementsOf(const Tensor& tensor) {
   std::vector<double> values;
   if (tensor.absent()) return values;
-  for (int64_t x = 0; x < Count(tensor.shape()); ++x) values.push_back(tensor.Get(x));
+  tensor.AppendTo(values, 0, Count(tensor.shape()));
   return values;
 }
 
@@ -115,16 +115,15 @@ void BackwardProblem::PlaceStatistic(const std::vector<double>& values, Tensor* 
 void BackwardProblem::Scatter(const std::vector<double>& from, const Rows& to) const {
   size_t next = 0;
   ForEachRow(to, [&](int64_t offset) {
-    for (int64_t x = 0; x < to.size; ++x) to.at.tensor.Set(offset + x, from[next++]);
+    to.at.tensor.SetRun(offset, from.data() + next, to.size);
+    next += static_cast<size_t>(to.size);
   });
 }
 
 std::vector<double> BackwardProblem::Gather(const Rows& from, std::vector<double>* tail) const {
   std::vector<double> values;
   if (from.at.tensor.absent()) return values;
-  const auto take = [&](int64_t offset, std::vector<double>* to) {
-    for (int64_t x = 0; x < from.size; ++x) to->push_back(from.at.tensor.Get(offset + x));
-  };
+  const auto take = [&](int64_t offset, std::vector<double>* to) { from.at.tensor.AppendTo(*to, offset, from.size); };
   ForEachRow(from, [&](int64_t offset) { take(offset, &values); });
   if (!case_.forward.packed()) return values;
   int64_t row = 0;
@@ -190,14 +189,14 @@ void BackwardProblem::ForgetOutputs() const {
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t n = 0; n < to->heads; ++n) {
         for (int64_t s = 0; s < to->tensor_rows; ++s) {
-          for (int64_t x = 0; x < to->size; ++x) to->at.tensor.Set(to->at.Offset(b, n, s) + x, NAN);
+          to->at.tensor.Fill(to->at.Offset(b, n, s), to->size, NAN);
         }
       }
     }
   }
   for (const Tensor* to : ParameterGradients()) {
     if (to->absent()) continue;
-    for (int64_t x = 0; x < Count(to->shape()); ++x) to->Set(x, NAN);
+    to->Fill(0, Count(to->shape()), NAN);
   }
 }
 

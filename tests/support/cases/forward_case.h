@@ -63,6 +63,8 @@ struct ForwardCase {
   /// Rows of the q and k tensors per batch element; TND: of all sequences.
   [[nodiscard]] int64_t tensor_rows_q() const;
   [[nodiscard]] int64_t tensor_rows_k() const;
+
+  bool operator==(const ForwardCase&) const = default;
 };
 
 /// `batch` sequences of equal lengths.

@@ -23,7 +23,8 @@ std::vector<int64_t> PrefixSums(const std::vector<int64_t>& lengths) {
 
 template <typename T>
 void Copy(const std::vector<T>& values, const Tensor& to) {
-  for (size_t x = 0; x < values.size(); ++x) to.Set(static_cast<int64_t>(x), static_cast<double>(values[x]));
+  const std::vector<double> wide(values.begin(), values.end());
+  to.SetRun(0, wide.data(), std::ssize(wide));
 }
 
 }  // namespace
@@ -142,7 +143,8 @@ void ForwardProblem::Scatter(const HeadTensor& to, const std::vector<double>& fr
       for (int64_t s = 0; s < rows[b]; ++s) {
         const Row row = RowOf(rows, b, s);
         const int64_t offset = to.Offset(row.batch, n, row.row);
-        for (int64_t x = 0; x < size; ++x) to.tensor.Set(offset + x, from[next++]);
+        to.tensor.SetRun(offset, from.data() + next, size);
+        next += static_cast<size_t>(size);
       }
     }
   }
@@ -156,7 +158,7 @@ std::vector<double> ForwardProblem::Gather(const HeadTensor& from, int64_t size)
       for (int64_t s = 0; s < case_.lengths.sq[b]; ++s) {
         const Row row = RowOf(case_.lengths.sq, b, s);
         const int64_t offset = from.Offset(row.batch, n, row.row);
-        for (int64_t x = 0; x < size; ++x) values.push_back(from.tensor.Get(offset + x));
+        from.tensor.AppendTo(values, offset, size);
       }
     }
   }
@@ -195,9 +197,7 @@ ForwardOutputs ForwardProblem::Outputs() const {
     if (from->tensor.absent()) continue;
     for (int64_t t = case_.tensor_rows_q() - case_.tail_q; t < case_.tensor_rows_q(); ++t) {
       for (int64_t n = 0; n < case_.heads; ++n) {
-        for (int64_t x = 0; x < (from == &out_ ? case_.dv : 1); ++x) {
-          outputs.tail.push_back(from->tensor.Get(from->Offset(0, n, t) + x));
-        }
+        from->tensor.AppendTo(outputs.tail, from->Offset(0, n, t), from == &out_ ? case_.dv : 1);
       }
     }
   }
@@ -211,7 +211,7 @@ void ForwardProblem::ForgetOutputs() const {
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t n = 0; n < case_.heads; ++n) {
         for (int64_t s = 0; s < case_.tensor_rows_q(); ++s) {
-          for (int64_t x = 0; x < (to == &out_ ? case_.dv : 1); ++x) to->tensor.Set(to->Offset(b, n, s) + x, NAN);
+          to->tensor.Fill(to->Offset(b, n, s), to == &out_ ? case_.dv : 1, NAN);
         }
       }
     }

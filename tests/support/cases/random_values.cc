@@ -13,6 +13,14 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+double NormalOf(uint64_t bits) {
+  double sum = 0;
+  for (int part = 0; part < 4; ++part) sum += static_cast<double>(bits >> (16 * part) & 0xFFFF) / 65536;
+  return (sum - 2) * std::sqrt(3.0);  // a uniform has variance 1/12
+}
+
+double UniformOf(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
 }  // namespace
 
 uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place) {
@@ -22,14 +30,18 @@ uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place
 }
 
 double RandomNormal(uint64_t seed, Tag tag, std::initializer_list<int64_t> place) {
-  const uint64_t bits = RandomBits(seed, tag, place);
-  double sum = 0;
-  for (int part = 0; part < 4; ++part) sum += static_cast<double>(bits >> (16 * part) & 0xFFFF) / 65536;
-  return (sum - 2) * std::sqrt(3.0);  // a uniform has variance 1/12
+  return NormalOf(RandomBits(seed, tag, place));
 }
 
 double RandomUniform(uint64_t seed, Tag tag, std::initializer_list<int64_t> place) {
-  return std::ldexp(static_cast<double>(RandomBits(seed, tag, place) >> 11), -53);
+  return UniformOf(RandomBits(seed, tag, place));
 }
+
+RandomLine::RandomLine(uint64_t seed, Tag tag, std::initializer_list<int64_t> line)
+    : state_(RandomBits(seed, tag, line)) {}
+
+double RandomLine::Normal(int64_t last) const { return NormalOf(Mix(state_ ^ static_cast<uint64_t>(last))); }
+
+double RandomLine::Uniform(int64_t last) const { return UniformOf(Mix(state_ ^ static_cast<uint64_t>(last))); }
 
 }  // namespace fa::test

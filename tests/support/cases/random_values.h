@@ -34,6 +34,18 @@ enum class Tag : uint8_t {
 /// Uniform in [0, 1).
 [[nodiscard]] double RandomUniform(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 
+/// The same numbers at places that differ in their last index alone, each for a fifth of the work.
+class RandomLine {
+ public:
+  /// @param line  all indices but the last one
+  RandomLine(uint64_t seed, Tag tag, std::initializer_list<int64_t> line);
+  [[nodiscard]] double Normal(int64_t last) const;
+  [[nodiscard]] double Uniform(int64_t last) const;
+
+ private:
+  uint64_t state_;
+};
+
 }  // namespace fa::test
 
 #endif  // FA_TESTS_SUPPORT_RANDOM_VALUES_H_

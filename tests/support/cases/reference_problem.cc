@@ -1,5 +1,6 @@
 // Draws the values of a ForwardCase.
 #include <limits>
+#include <numeric>
 
 #include "support/cases/forward_case.h"
 #include "support/cases/random_values.h"
@@ -11,12 +12,12 @@ namespace {
 std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, const std::vector<int64_t>& rows,
                                int64_t size) {
   std::vector<double> values;
+  values.reserve(static_cast<size_t>(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * heads * size));
   for (int64_t b = 0; b < c.batch(); ++b) {
     for (int64_t n = 0; n < heads; ++n) {
       for (int64_t s = 0; s < rows[b]; ++s) {
-        for (int64_t x = 0; x < size; ++x) {
-          values.push_back(RoundTo(c.dtype, RandomNormal(c.seed, tag, {c.first_sequence + b, n, s, x})));
-        }
+        const RandomLine line(c.seed, tag, {c.first_sequence + b, n, s});
+        for (int64_t x = 0; x < size; ++x) values.push_back(RoundTo(c.dtype, line.Normal(x)));
       }
     }
   }
@@ -29,8 +30,9 @@ struct PairShape {
   int64_t rows = 0, columns = 0;
 };
 
-template <typename T, typename Draw>
-void AddSequence(const ForwardCase& c, int64_t b, const PairShape& shape, const Draw& draw,
+/// @param draw_row  of head n and row i: what draws the value at key j
+template <typename T, typename DrawRow>
+void AddSequence(const ForwardCase& c, int64_t b, const PairShape& shape, const DrawRow& draw_row,
                  reference::PairValues<T>* pairs) {
   const bool shared = shape.broadcast_batch && b > 0;
   pairs->offset.push_back(shared ? pairs->offset.front() : static_cast<int64_t>(pairs->values.size()));
@@ -39,7 +41,8 @@ void AddSequence(const ForwardCase& c, int64_t b, const PairShape& shape, const 
   if (shared) return;
   for (int64_t n = 0; n < (shape.broadcast_head ? 1 : c.heads); ++n) {
     for (int64_t i = 0; i < shape.rows; ++i) {
-      for (int64_t j = 0; j < shape.columns; ++j) pairs->values.push_back(draw(n, i, j));
+      const auto draw_pair = draw_row(n, i);
+      for (int64_t j = 0; j < shape.columns; ++j) pairs->values.push_back(draw_pair(j));
     }
   }
 }
@@ -54,8 +57,10 @@ void AddDenseMask(const ForwardCase& c, reference::Problem* p) {
     const int64_t place = plane ? 0 : c.first_sequence + b;
     AddSequence(
         c, b, shape,
-        [&](int64_t n, int64_t i, int64_t j) -> uint8_t {
-          return RandomUniform(c.seed, Tag::kDenseMask, {place, n, i, j}) < c.dense_mask_share ? 1 : 0;
+        [&](int64_t n, int64_t i) {
+          return [&c, line = RandomLine(c.seed, Tag::kDenseMask, {place, n, i})](int64_t j) -> uint8_t {
+            return line.Uniform(j) < c.dense_mask_share ? 1 : 0;
+          };
         },
         &p->dense_mask);
   }
@@ -72,12 +77,14 @@ void AddPse(const ForwardCase& c, reference::Problem* p) {
     const int64_t place = c.pse_broadcast_batch ? 0 : c.first_sequence + b;
     AddSequence(
         c, b, shape,
-        [&](int64_t n, int64_t i, int64_t j) {
-          if (c.pse_minus_inf_share > 0 &&
-              RandomUniform(c.seed, Tag::kChoice, {place, n, i, j}) < c.pse_minus_inf_share) {
-            return -std::numeric_limits<double>::infinity();
-          }
-          return RoundTo(dtype, RandomNormal(c.seed, Tag::kPse, {place, n, i, j}));
+        [&](int64_t n, int64_t i) {
+          return [&c, dtype, choice = RandomLine(c.seed, Tag::kChoice, {place, n, i}),
+                  line = RandomLine(c.seed, Tag::kPse, {place, n, i})](int64_t j) {
+            if (c.pse_minus_inf_share > 0 && choice.Uniform(j) < c.pse_minus_inf_share) {
+              return -std::numeric_limits<double>::infinity();
+            }
+            return RoundTo(dtype, line.Normal(j));
+          };
         },
         &p->pse);
   }
@@ -98,10 +105,10 @@ void AddDropMask(const ForwardCase& c, reference::Problem* p) {
   for (int64_t b = 0; b < c.batch(); ++b) {
     for (int64_t n = 0; n < c.heads; ++n) {
       for (int64_t i = 0; i < c.lengths.sq[b]; ++i) {
+        const RandomLine line(c.seed, Tag::kDropMask, {c.first_sequence + b, n, i});
         for (int64_t j = 0; j < c.lengths.sk[b]; ++j, ++flat) {
           if (flat % 8 == 0) p->drop_bits.push_back(0);
-          const double uniform = RandomUniform(c.seed, Tag::kDropMask, {c.first_sequence + b, n, i, j});
-          if (uniform < static_cast<double>(c.keep_prob)) {
+          if (line.Uniform(j) < static_cast<double>(c.keep_prob)) {
             p->drop_bits.back() = static_cast<uint8_t>(p->drop_bits.back() | 1U << (flat % 8));
           }
         }

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fa/ranked_attention.h"
@@ -113,10 +116,23 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
   return run;
 }
 
+/// MakeBackwardValues, kept for some cases: the tests of all levels, which follow each other, have the same.
+inline BackwardValues ValuesOf(const BackwardCase& c) {
+  constexpr size_t kKept = 64;
+  static std::deque<std::pair<ForwardCase, BackwardValues>> kept;
+  auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& values) { return values.first == c.forward; });
+  if (found == kept.end()) {
+    if (kept.size() == kKept) kept.pop_front();
+    found = kept.emplace(kept.end(), c.forward, MakeBackwardValues(c));
+  }
+  return found->second;
+}
+
 /// A case with what one process computes.
 class OneProcess {
  public:
-  OneProcess(const BackwardCase& c, Isa isa) : problem_(c), isa_(isa), want_(OutputsOf(problem_, ContextOf(isa, 2))) {}
+  OneProcess(const BackwardCase& c, Isa isa)
+      : problem_(c, ValuesOf(c)), isa_(isa), want_(OutputsOf(problem_, ContextOf(isa, 2))) {}
 
   void ExpectSameBits(const SequenceShards& shards, int ranks, int threads = 1, bool can_test = true,
                       bool one_row = false) const {

@@ -107,10 +107,8 @@ std::vector<double> DrawRows(const TokenCase& c, const std::vector<int64_t>& row
   for (size_t b = 0; b < rows.size(); ++b) {
     for (int64_t row = 0; row < rows[b]; ++row) {
       for (int64_t n = 0; n < heads; ++n) {
-        for (int64_t x = 0; x < size; ++x) {
-          const double value = RandomNormal(c.seed, tag, {c.first_sequence + static_cast<int64_t>(b), n, row, x});
-          values.push_back(RoundTo(dtype, value));
-        }
+        const RandomLine line(c.seed, tag, {c.first_sequence + static_cast<int64_t>(b), n, row});
+        for (int64_t x = 0; x < size; ++x) values.push_back(RoundTo(dtype, line.Normal(x)));
       }
     }
   }
@@ -202,7 +200,7 @@ RowTensor TokenTensors::MakeLists(const std::vector<int64_t>& indices) const {
   RowTensor lists = MakeRows(case_.index_dtype, true, 1, case_.slots);
   for (int64_t b = 0; b < tensor_batch_; ++b) {
     for (int64_t s = 0; s < q_rows_; ++s) {
-      for (int64_t slot = 0; slot < case_.slots; ++slot) lists.tensor.Set(lists.Offset(b, 0, s) + slot, kInvalid);
+      lists.tensor.Fill(lists.Offset(b, 0, s), case_.slots, kInvalid);
     }
   }
   FillQueries({indices.begin(), indices.end()}, lists);
@@ -226,7 +224,8 @@ void TokenTensors::FillQueries(const std::vector<double>& packed, const RowTenso
     for (int64_t t = 0; t < case_.lengths.sq[b]; ++t) {
       const Row row = QueryRow(b, t);
       for (int64_t n = 0; n < to.heads; ++n) {
-        for (int64_t x = 0; x < to.size; ++x) to.tensor.Set(to.Offset(row.b, n, row.s) + x, packed[next++]);
+        to.tensor.SetRun(to.Offset(row.b, n, row.s), packed.data() + next, to.size);
+        next += static_cast<size_t>(to.size);
       }
     }
   }
@@ -238,7 +237,8 @@ void TokenTensors::FillKeys(const std::vector<double>& packed, const RowTensor& 
     for (int64_t key = 0; key < case_.lengths.sk[b]; ++key) {
       const Row row = KeyRow(b, key);
       for (int64_t n = 0; n < to.heads; ++n) {
-        for (int64_t x = 0; x < to.size; ++x) to.tensor.Set(to.Offset(row.b, n, row.s) + x, packed[next++]);
+        to.tensor.SetRun(to.Offset(row.b, n, row.s), packed.data() + next, to.size);
+        next += static_cast<size_t>(to.size);
       }
     }
   }
@@ -252,7 +252,7 @@ std::vector<double> TokenTensors::Unused(const RowTensor& from, bool of_queries)
     const int64_t first = case_.packed() ? std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) : lengths[b];
     for (int64_t s = first; s < rows; ++s) {
       for (int64_t n = 0; n < from.heads; ++n) {
-        for (int64_t x = 0; x < from.size; ++x) unused.push_back(from.tensor.Get(from.Offset(b, n, s) + x));
+        from.tensor.AppendTo(unused, from.Offset(b, n, s), from.size);
       }
     }
   }
@@ -266,9 +266,7 @@ RowValues TokenTensors::Queries(const RowTensor& from) const {
     for (int64_t t = 0; t < case_.lengths.sq[b]; ++t) {
       const Row row = QueryRow(b, t);
       for (int64_t n = 0; n < from.heads; ++n) {
-        for (int64_t x = 0; x < from.size; ++x) {
-          got.values.push_back(from.tensor.Get(from.Offset(row.b, n, row.s) + x));
-        }
+        from.tensor.AppendTo(got.values, from.Offset(row.b, n, row.s), from.size);
       }
     }
   }
@@ -283,9 +281,7 @@ RowValues TokenTensors::Keys(const RowTensor& from) const {
     for (int64_t key = 0; key < case_.lengths.sk[b]; ++key) {
       const Row row = KeyRow(b, key);
       for (int64_t n = 0; n < from.heads; ++n) {
-        for (int64_t x = 0; x < from.size; ++x) {
-          got.values.push_back(from.tensor.Get(from.Offset(row.b, n, row.s) + x));
-        }
+        from.tensor.AppendTo(got.values, from.Offset(row.b, n, row.s), from.size);
       }
     }
   }
