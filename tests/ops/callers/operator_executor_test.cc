@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -38,10 +40,13 @@ std::string CaseName(const testing::TestParamInfo<Case>& info) {
 }
 
 std::vector<Isa> Levels() {
-  if (DetectIsa() == Isa::kPortable) return {Isa::kPortable};
-  return {Isa::kPortable, DetectIsa()};
+  std::vector<Isa> levels;
+  std::copy_if(AllIsas().begin(), AllIsas().end(), std::back_inserter(levels),
+               [](Isa isa) { return Includes(DetectIsa(), isa); });
+  return levels;
 }
 
+// On every level: calls over ranks, which have threads too, are under the sanitizers on two of them only (RankLevels).
 INSTANTIATE_TEST_SUITE_P(All, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(Levels()),
                                           testing::Values(ExecutorKind::kThreads, ExecutorKind::kFlow),

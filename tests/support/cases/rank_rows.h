@@ -16,11 +16,10 @@
 
 namespace fa::test {
 
-/// The levels that calls over ranks are tested on: all of IsaLevels, but under AddressSanitizer, which watches accesses
-/// and not values, the two that move rows in different ways, the highest level without tiles and the emulated tile
-/// unit: the first sums one row of f32 and f16 at once and two rows of bf16, the second 32 rows. The kernels of every
-/// level run under AddressSanitizer in the tests of one process. Not so under ThreadSanitizer, which therefore keeps
-/// all levels.
+/// The levels that calls over ranks are tested on: all of IsaLevels, but under the sanitizers, which watch accesses and
+/// not values, the two that move rows in different ways, the highest level without tiles and the emulated tile unit:
+/// the first sums one row of f32 and f16 at once and two rows of bf16, the second 32 rows. The kernels of every level
+/// run under AddressSanitizer in the tests of one process, under ThreadSanitizer in operator_executor_test.
 [[nodiscard]] std::vector<Isa> RankLevels();
 
 /// The rows that a rank holds, one by one, by the definition of the cut.
