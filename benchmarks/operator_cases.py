@@ -2,6 +2,7 @@
 intermediate results stay in cache, products as batched matrix products in the input's type, softmax in f32, gradients by
 their formulas and not by autograd. What does not depend on the call's data is prepared before the timing."""
 
+import math
 from dataclasses import dataclass
 from typing import Callable
 
@@ -26,12 +27,18 @@ class Problem:
     work: float  # FLOPs, or bytes where unit is GB/s
     depth: int  # terms of the longest product that a result passes through
     unit: str = "GFLOP/s"
+    # Roundings to the narrow type on the way to a result, fa's and PyTorch's: of probabilities or gradients of scores, and of
+    # the result.
+    narrowings: float = 4
 
 
-def bound(dtype, depth):
+def bound(dtype, problem):
     """How far two correct results may be apart, in norm: 2 d u for each product, 40 u for an exponential of 20 ulp, and in
-    bf16 the roundings of probabilities or of gradients of scores and of the result, in both."""
-    return 2 * (2 * depth + 40) * U + (4 * NARROW if dtype == "bf16" else 0)
+    bf16 the roundings to it. Each of these moves a value by at most NARROW of it, and those of different values are
+    independent and as often up as down, so that they add in squares, as the terms of a sum of random values do: each moves
+    the norm of a result by at most NARROW of it, and n of them by sqrt(n) NARROW."""
+    narrow = NARROW * math.sqrt(problem.narrowings) if dtype == "bf16" else 0
+    return 2 * (2 * problem.depth + 40) * U + narrow
 
 
 def normal(*shape, dtype=torch.float32):
@@ -167,11 +174,15 @@ def sparse_backward(dtype, heads):
     return Problem(own, peer, (1, 4, 16), flops, case.selected)
 
 
-def index_scores(q, k, weights):
-    """Scores of rows [T, S] in f32, and max(0, q . k) [T, H, S]; k [S, D], or [T, S, D] for keys of each row's own."""
+def positive_products(q, k):
+    """max(0, q . k) [T, H, S]; k [S, D], or [T, S, D] for keys of each row's own."""
     keys = k.transpose(-1, -2)
-    positive = torch.bmm(q, keys).relu_() if k.dim() == 3 else (q.flatten(0, 1) @ keys).unflatten(0, q.shape[:2]).relu_()
-    return torch.bmm(weights.unsqueeze(1), positive)[:, 0].float(), positive
+    return torch.bmm(q, keys).relu_() if k.dim() == 3 else (q.flatten(0, 1) @ keys).unflatten(0, q.shape[:2]).relu_()
+
+
+def sum_of_heads(weights, positive):
+    """Scores of rows [T, S], in the type of both."""
+    return torch.bmm(weights.unsqueeze(1), positive)[:, 0]
 
 
 def indexer(dtype):
@@ -187,14 +198,41 @@ def indexer(dtype):
         parts = []
         for t in range(0, tokens, chunk):
             at = slice(t, t + chunk)
-            parts.append(index_scores(q[0, at], k[0, :, 0], weights[0, at])[0].topk(count).values)
-        return [torch.cat(parts).to(dtype)]
+            # In the input's type, which the values have in the end.
+            parts.append(sum_of_heads(weights[0, at], positive_products(q[0, at], k[0, :, 0])).topk(count).values)
+        return [torch.cat(parts)]
 
     return Problem(own, peer, (4, 16, 64), 2.0 * tokens * keys * heads * d, d)
 
 
-def loss_of(p, scores, positive, weights, allowed=None):
-    """The KL loss of rows, and the gradients of weights and of max(0, q . k)."""
+# Roundings to the narrow type on the way to the gradients of a loss, without those of product_share. In fa: the gradients of
+# the products q . k, and the results. In PyTorch: the gradients of the scores, of the products, a token's part of the keys'
+# gradients, and the results.
+LOSS_NARROWINGS = 6
+
+
+def product_share(rows):
+    """How much the gradients of scores d = y - p move where PyTorch rounds products to the narrow type, in squares of NARROW.
+    An index score I = w . max(0, q . k) is an exponent: an error e of it is one of y (e - the mean of e over y), whose square
+    is on average y^2 ((1 - 2 y) e^2 + sum of (y e)^2 over keys). Rounded products make e^2 the sum of (w max(0, q . k))^2 over
+    heads; a rounded I would make it I^2, on the selections 15 times as much. The target p is the mean over heads of
+    P = exp(s - lse), and a rounded s moves P by s P.
+    @param rows  per row, in f32: scores of the attention s [N, K], lse [N, 1], max(0, q . k) [H, K], weights [H]"""
+    moved = whole = 0.0
+    for s, lse, positive, weights in rows:
+        by_head = (s - lse).exp() / len(s)
+        y = (weights @ positive).softmax(-1)
+        e = weights.square() @ positive.square()
+        of_y = y.square() * ((1 - 2 * y) * e + (y.square() * e).sum())
+        moved += (of_y.sum() + (s * by_head).square().sum()).item()
+        whole += (y - by_head.sum(0)).square().sum().item()
+    return moved / whole
+
+
+def loss_of(p, positive, weights, allowed=None):
+    """The KL loss of rows, and the gradients of weights and of max(0, q . k). Scores are sums in f32: they are exponents, and
+    rounding one above 8 to bf16 would move its probability by up to 3 %."""
+    scores = sum_of_heads(weights.float(), positive.float())
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
     log_y = scores.log_softmax(-1)
@@ -224,15 +262,20 @@ def sparse_loss(dtype):
         for at in case.slices(chunk):
             p = (case.scores(at)[0] - lse[at]).exp_().mean(1)
             selected = k[0, case.lists[at], 0]
-            scores, positive = index_scores(q[0, at], selected, weights[0, at])
-            part, dw[0, at], gradient = loss_of(p, scores, positive, weights[0, at])
+            positive = positive_products(q[0, at], selected)
+            part, dw[0, at], gradient = loss_of(p, positive, weights[0, at])
             loss += part
             dq[0, at] = torch.bmm(gradient, selected)
             dk.index_add_(0, case.lists[at].flatten(), torch.bmm(gradient.transpose(1, 2), q[0, at]).float().flatten(0, 1))
         return [dq, dk.to(dtype)[None, :, None], dw, loss]
 
+    def row(t):
+        s = case.q_whole[t].float() @ case.k_whole[case.lists[t]].float().t() * case.scale
+        return s, lse[t], (q[0, t].float() @ k[0, case.lists[t], 0].float().t()).relu(), weights[0, t].float()
+
     flops = 2.0 * case.tokens * case.selected * (case.heads * (case.d + case.rope) + 3 * heads * d)
-    return Problem(own, peer, (1, 4, 16), flops, case.selected)
+    narrowings = LOSS_NARROWINGS + product_share(map(row, range(case.tokens)))
+    return Problem(own, peer, (1, 4, 16), flops, case.selected, narrowings=narrowings)
 
 
 def dense_loss(dtype):
@@ -261,15 +304,20 @@ def dense_loss(dtype):
             allowed = causal[at, :last]
             scores = torch.bmm(by_head[:, at], keys[:, :, :last]).float() * scale
             p = (scores - lse[:, at]).exp_().mean(0).masked_fill_(~allowed, 0)
-            scores, positive = index_scores(qi[0, at], ki[0, :last, 0], weights[0, at])
-            part, dw[0, at], gradient = loss_of(p, scores, positive, weights[0, at], allowed)
+            positive = positive_products(qi[0, at], ki[0, :last, 0])
+            part, dw[0, at], gradient = loss_of(p, positive, weights[0, at], allowed)
             loss += part
             flat = gradient.flatten(0, 1)
             dq[0, at] = (flat @ ki[0, :last, 0]).unflatten(0, (-1, heads))
             dk[:last] += (flat.t() @ qi[0, at].flatten(0, 1)).float()
         return [dq, dk.to(dtype)[None, :, None], dw, loss]
 
-    return Problem(own, peer, (32, 128, 512), 1.0 * rows * (rows + 1) * heads * d * 4, rows)
+    def row(t):
+        positive = (qi[0, t].float() @ ki[0, : t + 1, 0].float().t()).relu()
+        return exact[:, t, : t + 1], lse[:, t], positive, weights[0, t].float()
+
+    narrowings = LOSS_NARROWINGS + product_share(map(row, range(rows)))
+    return Problem(own, peer, (32, 128, 512), 1.0 * rows * (rows + 1) * heads * d * 4, rows, narrowings=narrowings)
 
 
 CASES = {
