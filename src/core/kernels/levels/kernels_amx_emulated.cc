@@ -19,7 +19,10 @@ namespace {
 #include "core/kernels/exp2.inc"
 #include "core/kernels/register_blocks.inc"
 // the f32 strips for everything but products,
+#include "core/kernels/capped_tanh.inc"
 #include "core/kernels/factors_broadcast.inc"
+#include "core/kernels/lane_rows.inc"
+#include "core/kernels/multiply_add.inc"
 #include "core/kernels/strip_kernels.inc"
 // and the kernels, on all of that.
 #include "core/kernels/levels/tile_level.inc"
