@@ -64,6 +64,13 @@ struct Number {
   [[nodiscard]] double value() const { return static_cast<double>(number); }
 };
 
+/// Eight bytes.
+uint64_t WordAt(const std::byte* bytes) {
+  uint64_t word = 0;
+  std::memcpy(&word, bytes, sizeof word);
+  return word;
+}
+
 /// Calls visit.operator()<Element>() with the one that elements of `dtype` are.
 template <typename Visit>
 void WithElement(DType dtype, const Visit& visit) {
@@ -210,7 +217,8 @@ Snapshot::Saved* Snapshot::Find(const Tensor& tensor) {
 void Snapshot::Add(const Tensor& tensor) {
   if (tensor.absent() || Find(tensor) != nullptr) return;
   const auto whole = tensor.buffer()->whole();
-  saved_.push_back({tensor.buffer(), {whole.begin(), whole.end()}, std::vector<bool>(whole.size())});
+  saved_.push_back(
+      {tensor.buffer(), {whole.begin(), whole.end()}, std::vector<std::byte>(whole.size(), std::byte{0xff})});
 }
 
 void Snapshot::Allow(const Tensor& tensor) {
@@ -218,25 +226,36 @@ void Snapshot::Allow(const Tensor& tensor) {
   Add(tensor);
   Saved* saved = Find(tensor);
   const Dims& shape = tensor.shape();
+  // The last axis, where its elements are neighbours, is one run of bytes.
+  const int last = shape.rank() - 1;
+  const bool run = last >= 0 && tensor.stride()[last] == 1;
+  const size_t bytes = SizeOf(tensor.dtype()) * (run ? static_cast<size_t>(shape[last]) : 1);
   Dims index = shape;
   for (int x = 0; x < index.rank(); ++x) index[x] = 0;
   for (;;) {
     int64_t offset = 0;
     for (int x = 0; x < index.rank(); ++x) offset += index[x] * tensor.stride()[x];
     const int64_t first = tensor.Address(offset) - saved->buffer->whole().data();
-    for (size_t byte = 0; byte < SizeOf(tensor.dtype()); ++byte)
-      saved->allowed[static_cast<size_t>(first) + byte] = true;
-    int x = index.rank() - 1;
+    std::memset(saved->kept.data() + first, 0, bytes);
+    int x = run ? last - 1 : last;
     while (x >= 0 && ++index[x] == shape[x]) index[x--] = 0;
     if (x < 0) return;
   }
 }
 
 void Snapshot::Forget() const {
+  constexpr uint64_t kForgotten = 0x7f7f7f7f7f7f7f7f;
   for (const Saved& saved : saved_) {
     const auto now = saved.buffer->whole();
-    for (size_t byte = 0; byte < now.size(); ++byte) {
-      if (saved.allowed[byte]) now[byte] = std::byte{0x7f};
+    size_t byte = 0;
+    for (; byte + 8 <= now.size(); byte += 8) {
+      const uint64_t kept = WordAt(&saved.kept[byte]);
+      if (kept == ~uint64_t{0}) continue;
+      const uint64_t word = (WordAt(&now[byte]) & kept) | (kForgotten & ~kept);
+      std::memcpy(&now[byte], &word, sizeof word);
+    }
+    for (; byte < now.size(); ++byte) {
+      if (saved.kept[byte] == std::byte{0}) now[byte] = std::byte{0x7f};
     }
   }
 }
@@ -245,7 +264,12 @@ int64_t Snapshot::FirstChange() const {
   for (const Saved& saved : saved_) {
     const auto now = saved.buffer->whole();
     for (size_t byte = 0; byte < now.size(); ++byte) {
-      if (now[byte] != saved.bytes[byte] && !saved.allowed[byte]) return static_cast<int64_t>(byte);
+      while (byte + 8 <= now.size() &&
+             ((WordAt(&now[byte]) ^ WordAt(&saved.bytes[byte])) & WordAt(&saved.kept[byte])) == 0) {
+        byte += 8;
+      }
+      if (byte == now.size()) break;
+      if (((now[byte] ^ saved.bytes[byte]) & saved.kept[byte]) != std::byte{0}) return static_cast<int64_t>(byte);
     }
   }
   return -1;

@@ -116,7 +116,7 @@ class Snapshot {
   struct Saved {
     std::shared_ptr<GuardedBuffer> buffer;
     std::vector<std::byte> bytes;
-    std::vector<bool> allowed;
+    std::vector<std::byte> kept;  ///< 0xff for a byte that must not change, 0 for one that may
   };
   Saved* Find(const Tensor& tensor);
   std::vector<Saved> saved_;
