@@ -55,16 +55,24 @@ FA_INLINE float EmulatedFma(float a, float b, float c) {
 }
 
 static __attribute__((noinline)) void EmulateDotPairs(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
+  float b_lower[16][16], b_upper[16][16];
+  for (int k = 0; k < 16; ++k) {
+    uint32_t b_row[16];
+    __builtin_memcpy(b_row, b.row[k], 64);
+    for (int n = 0; n < 16; ++n) {
+      b_lower[k][n] = EmulatedElement(b_row[n], false);
+      b_upper[k][n] = EmulatedElement(b_row[n], true);
+    }
+  }
   for (int m = 0; m < 16; ++m) {
     float lower[16] = {}, upper[16] = {}, sum[16];
-    uint32_t a_row[16], b_row[16];
+    uint32_t a_row[16];
     __builtin_memcpy(a_row, a.row[m], 64);
     for (int k = 0; k < 16; ++k) {
-      __builtin_memcpy(b_row, b.row[k], 64);
       const float x = EmulatedElement(a_row[k], false), y = EmulatedElement(a_row[k], true);
       for (int n = 0; n < 16; ++n) {
-        lower[n] = EmulatedFma(x, EmulatedElement(b_row[n], false), lower[n]);
-        upper[n] = EmulatedFma(y, EmulatedElement(b_row[n], true), upper[n]);
+        lower[n] = EmulatedFma(x, b_lower[k][n], lower[n]);
+        upper[n] = EmulatedFma(y, b_upper[k][n], upper[n]);
       }
     }
     __builtin_memcpy(sum, c.row[m], 64);
