@@ -3,6 +3,7 @@
 // "tile-threads" and "tile-ordered" do the same with the tiles of the backward pass, whose edges order the sums of dK
 // and dV.
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -48,7 +49,8 @@ bool RaceOften(fa::core::Executor& executor) {
   return ok;
 }
 
-/// Runs graphs without their edges. Tasks then follow the claim order, which starts those of one key block together.
+/// Runs graphs without their edges. Tasks then follow the claim order, which starts those of one key block together. No
+/// worker begins before all have come, so that each computes some of them; the relaxed counters order nothing.
 class WithoutEdges final : public fa::core::Executor {
  public:
   explicit WithoutEdges(std::unique_ptr<fa::core::Executor> inner) : inner_(std::move(inner)) {}
@@ -57,7 +59,17 @@ class WithoutEdges final : public fa::core::Executor {
     bare.predecessor_count.clear();
     bare.successor_begin.clear();
     bare.successors.clear();
-    return graph.has_edges() ? inner_->Run(bare, run_task, state) : fa::Status::Internal("no edge to leave out");
+    if (!graph.has_edges()) return fa::Status::Internal("no edge to leave out");
+    std::array<std::atomic<bool>, kWorkers> has_come{};
+    std::atomic<int> come{0};
+    auto run_together = [&](int32_t task, int worker) {
+      if (!has_come[static_cast<size_t>(worker)].exchange(true, std::memory_order_relaxed)) {
+        come.fetch_add(1, std::memory_order_relaxed);
+      }
+      while (come.load(std::memory_order_relaxed) < kWorkers) std::this_thread::yield();
+      run_task(task, worker);
+    };
+    return inner_->Run(bare, TaskFunction(run_together), state);
   }
   [[nodiscard]] int workers() const override { return inner_->workers(); }
 
