@@ -39,24 +39,33 @@ std::string CaseName(const testing::TestParamInfo<Case>& info) {
   return name + "_" + executor + "_" + Name(isa);
 }
 
-std::vector<Isa> Levels() {
+std::vector<Isa> EveryLevel() {
   std::vector<Isa> levels;
   std::copy_if(AllIsas().begin(), AllIsas().end(), std::back_inserter(levels),
                [](Isa isa) { return Includes(DetectIsa(), isa); });
   return levels;
 }
 
+std::vector<Isa> FirstAndLast() {
+  if (DetectIsa() == Isa::kPortable) return {Isa::kPortable};
+  return {Isa::kPortable, DetectIsa()};
+}
+
 // On every level: calls over ranks, which have threads too, are under the sanitizers on two of them only (RankLevels).
+INSTANTIATE_TEST_SUITE_P(EveryLevel, OperatorExecutor,
+                         testing::Combine(testing::ValuesIn(EveryLevel()), testing::Values(ExecutorKind::kThreads),
+                                          testing::ValuesIn(OperatorNames())),
+                         CaseName);
+
 INSTANTIATE_TEST_SUITE_P(All, OperatorExecutor,
-                         testing::Combine(testing::ValuesIn(Levels()),
-                                          testing::Values(ExecutorKind::kThreads, ExecutorKind::kFlow),
+                         testing::Combine(testing::ValuesIn(FirstAndLast()), testing::Values(ExecutorKind::kFlow),
                                           testing::ValuesIn(OperatorNames())),
                          CaseName);
 
 // Operators that sum over keys are left out: their tasks wait for earlier ones of the claim order, which one thread has
 // to keep.
 INSTANTIATE_TEST_SUITE_P(AnyOrder, OperatorExecutor,
-                         testing::Combine(testing::ValuesIn(Levels()), testing::Values(ExecutorKind::kShuffled),
+                         testing::Combine(testing::ValuesIn(FirstAndLast()), testing::Values(ExecutorKind::kShuffled),
                                           testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward",
                                                           "Indexer", "Merge", "DropoutMask")),
                          CaseName);

@@ -84,7 +84,7 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
       SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
       shards.intervals = {{{256, 384}, {0, 128}}, {}, {{128, 256}}};
       for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-        for (const int64_t heads : {0, 1, 2}) {
+        for (const int64_t heads : kSanitized ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 2}) {
           shards.strategy = strategy;
           shards.heads_in_flight = heads;
           one.ExpectSameBits(shards, 3);
@@ -122,7 +122,7 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOfPackedSequences) {
     c.forward.tail_q = 50;
     c.forward.tail_kv = 20;
     const OneProcess one(c, GetParam());
-    for (const int ranks : {2, 4}) {
+    for (const int ranks : kSanitized ? std::vector{4} : std::vector{2, 4}) {
       for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
         for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
           one.ExpectSameBits(ShardsOf(c, cut, strategy), ranks);
