@@ -12,6 +12,7 @@
 
 #include "acl/acl.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
+#include "support/execution/child_process.h"
 
 namespace fa::test {
 namespace {
@@ -113,11 +114,10 @@ int ForkWhileFirstUsed(int delay_us) {
   bool right = false;
   std::thread user([&] { right = here.Run(library); });
   usleep(static_cast<useconds_t>(delay_us));
-  const pid_t pid = fork();
-  if (pid == 0) {
+  const pid_t pid = StartChild([&] {
     alarm(60);
-    _exit(there.Run(library) ? 0 : 1);
-  }
+    return there.Run(library) ? 0 : 1;
+  });
   int status = 0;
   waitpid(pid, &status, 0);
   user.join();

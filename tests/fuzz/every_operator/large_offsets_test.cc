@@ -10,6 +10,7 @@
 #include "fuzz/calls/families.h"
 #include "support/cases/sparse_memory.h"
 #include "support/execution/contexts.h"
+#include "support/execution/emulator.h"
 
 namespace fa::test {
 namespace {
@@ -18,8 +19,8 @@ namespace {
 /// differently.
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 72;
 /// The elements over which a tensor may be spread: some terabytes for all tensors of a call, of the 128 that a process
-/// has.
-constexpr int64_t kLargestSpan = int64_t{1} << 39;
+/// has. Under an emulator, which notes every page (support/cases/sparse_memory.cc), four far rows.
+int64_t LargestSpan() { return Emulated() ? 4 * kPast31 : int64_t{1} << 39; }
 
 /// Strides of kPast31 and more for as many of the outermost dimensions as there is room for, dense ones inside.
 Dims FarStrides(const Dims& shape) {
@@ -31,7 +32,7 @@ Dims FarStrides(const Dims& shape) {
       stride[x] = step;
       step *= std::max<int64_t>(shape[x], 1);
     }
-    if (step <= kLargestSpan) return stride;
+    if (step <= LargestSpan()) return stride;
   }
   return DenseStride(shape);
 }

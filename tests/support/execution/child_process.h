@@ -12,6 +12,8 @@
 #include <functional>
 #include <thread>
 
+#include "support/execution/emulator.h"
+
 namespace fa::test {
 
 /// After so many seconds a child hangs: far more than any machine needs, and no bound on speed.
@@ -35,14 +37,27 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks; `child` returns 0 if all was right, else the number of what was wrong. A child that hangs is ended.
-inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
-  const pid_t pid = fork();
-  if (pid == 0) {
+/// Forks; the child ends with what `child` returns. Under an emulator a new thread forks: qemu-user 7.2 numbers a
+/// thread one higher than the highest that lives, a child has only the thread that forked, and qemu keeps the numbers
+/// of the parent's others, so that a thread of the child that gets one of them ends it (qemu_plugin_vcpu_init_hook).
+/// Those that follow the newest thread are free.
+inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
+  const auto start = [&] {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
     const int code = child();
     if (end == End::kExit) std::exit(code);
     _exit(code);
-  }
+  };
+  if (!Emulated()) return start();
+  pid_t pid = -1;
+  std::thread([&] { pid = start(); }).join();
+  return pid;
+}
+
+/// `child` returns 0 if all was right, else the number of what was wrong. A child that hangs is ended.
+inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
+  const pid_t pid = StartChild(child, end);
   int status = 0;
   if (pid < 0 || !WaitForChild(pid, &status)) return ::testing::AssertionFailure() << "fork or waitpid failed";
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return ::testing::AssertionFailure() << "the child hangs";
