@@ -17,6 +17,7 @@
 #include "fa/status.h"
 #include "support/allocation_counter.h"
 #include "support/cases/operator_calls.h"
+#include "support/hang_alarm.h"
 
 namespace fa::test {
 namespace {
@@ -31,7 +32,7 @@ enum Verdict { kFine = 0, kNoPlaceLeft, kThrown, kWrongStatus, kLaterCallFails, 
 
 /// A call whose allocation number `place` fails, then two with memory. A signal, if one never returns.
 Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t place, bool all_later) {
-  alarm(kSecondsToSpin);
+  alarm(HangSeconds(kSecondsToSpin));
   Status status;
   int64_t failed = 0;
   call.tensors->ForgetOutputs();
@@ -56,7 +57,7 @@ Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t pl
 
 class MemoryShortage : public testing::TestWithParam<bool> {
  protected:
-  MemoryShortage() { alarm(kSecondsToSpin); }
+  MemoryShortage() { alarm(HangSeconds(kSecondsToSpin)); }
   ~MemoryShortage() override { alarm(0); }
 
   /// First calls of processes at a level, whose default context has two threads: places 1, 1 + step, ... fail.
