@@ -13,6 +13,7 @@
 #include "acl/acl.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "support/execution/child_process.h"
+#include "support/hang_alarm.h"
 
 namespace fa::test {
 namespace {
@@ -115,7 +116,7 @@ int ForkWhileFirstUsed(int delay_us) {
   std::thread user([&] { right = here.Run(library); });
   usleep(static_cast<useconds_t>(delay_us));
   const pid_t pid = StartChild([&] {
-    alarm(60);
+    alarm(HangSeconds(60));
     return there.Run(library) ? 0 : 1;
   });
   int status = 0;
@@ -152,7 +153,7 @@ class Late {
 Late late;
 
 void ExitWithWorkQueued() {
-  alarm(60);
+  alarm(HangSeconds(60));
   const Library library(FA_ACLNN_LIBRARY);
   Call first;
   if (!first.Run(library)) std::_Exit(4);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "support/execution/emulator.h"
+#include "support/hang_alarm.h"
 
 namespace fa::test {
 
@@ -22,10 +23,11 @@ inline constexpr unsigned kWatchdogSeconds = 60;
 /// How a child ends: by _exit or by exit.
 enum class End : uint8_t { kAtOnce, kExit };
 
-/// waitpid, of a child that has kWatchdogSeconds to end; then it is killed, and counts as ended by SIGALRM.
+/// waitpid, of a child that has HangSeconds(kWatchdogSeconds) to end; then it is killed, and counts as ended by
+/// SIGALRM.
 /// @return false: there is no such child
 inline bool WaitForChild(pid_t pid, int* status) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kWatchdogSeconds);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(HangSeconds(kWatchdogSeconds));
   while (std::chrono::steady_clock::now() < deadline) {
     const pid_t ended = waitpid(pid, status, WNOHANG);
     if (ended != 0) return ended == pid;
