@@ -12,7 +12,7 @@
 
 #include "acl/acl.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
-#include "support/execution/child_process.h"
+#include "support/execution/emulator.h"
 #include "support/hang_alarm.h"
 
 namespace fa::test {
@@ -115,10 +115,11 @@ int ForkWhileFirstUsed(int delay_us) {
   bool right = false;
   std::thread user([&] { right = here.Run(library); });
   usleep(static_cast<useconds_t>(delay_us));
-  const pid_t pid = StartChild([&] {
-    alarm(HangSeconds(60));
-    return there.Run(library) ? 0 : 1;
-  });
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);
+    _exit(there.Run(library) ? 0 : 1);
+  }
   int status = 0;
   waitpid(pid, &status, 0);
   user.join();
@@ -126,6 +127,11 @@ int ForkWhileFirstUsed(int delay_us) {
 }
 
 TEST(Forking, WhileTheLibraryIsFirstUsed) {
+  if (Emulated()) {
+    GTEST_SKIP()
+        << "qemu-user leaves its own locks (path, clone_lock) held in a child that is forked while another thread "
+           "opens a file or starts a thread";
+  }
   for (int i = 0; i < 30; ++i) {
     const pid_t pid = fork();
     if (pid == 0) _exit(ForkWhileFirstUsed(i * 300));
