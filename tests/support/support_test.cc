@@ -1,13 +1,17 @@
 // The checks that all forward tests rest on must be able to fail.
 #include <gtest/gtest.h>
+#include <sys/utsname.h>
 
 #include <cmath>
+#include <fstream>
 #include <functional>
+#include <string>
 
 #include "support/cases/random_forward_case.h"
 #include "support/compare/compare.h"
 #include "support/compare/tolerance.h"
 #include "support/execution/contexts.h"
+#include "support/execution/emulator.h"
 
 namespace fa::test {
 namespace {
@@ -35,6 +39,16 @@ TEST(GuardedBufferDeathTest, TheByteAfterTheLastCannotBeRead) {
   const GuardedBuffer buffer(100, Place::kAtEnd);
   EXPECT_EQ(buffer.data()[99], std::byte{0xFF});
   EXPECT_DEATH({ [[maybe_unused]] volatile std::byte read = buffer.data()[100]; }, "");
+}
+
+// Tests do less under an emulator, so a machine must never be taken for one. An emulator tells programs the processor
+// that they are for, the kernel's file (since Linux 6.1) tells the machine's.
+TEST(Emulator, IsWhatRunsAProgramOfAnotherProcessor) {
+  utsname system{};
+  ASSERT_EQ(uname(&system), 0);
+  std::string machine = system.machine;
+  std::ifstream("/proc/sys/kernel/arch") >> machine;
+  EXPECT_EQ(Emulated(), machine != system.machine) << machine << ", " << system.machine;
 }
 
 TEST(ForwardTolerance, ADeviationOfTwiceTheToleranceIsReportedWithItsPlace) {

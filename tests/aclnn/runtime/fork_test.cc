@@ -168,16 +168,15 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
     for (int k = 0; k < 500; ++k) ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
     ASSERT_EQ(aclrtRecordEvent(queued, stream_), ACL_SUCCESS);
     // 7: the event was passed before the fork after all.
-    const pid_t pid = fork();
-    if (pid == 0) {
+    const pid_t pid = StartChild([&] {
       aclrtEventRecordedStatus status{};
-      if (aclrtSynchronizeEvent(passed) != ACL_SUCCESS) _exit(1);
-      if (aclrtSynchronizeEvent(queued) == ACL_SUCCESS) _exit(7);
-      if (aclrtQueryEventStatus(queued, &status) != ACL_ERROR_INVALID_PARAM) _exit(2);
-      if (aclrtStreamWaitEvent(nullptr, queued) != ACL_ERROR_INVALID_PARAM) _exit(3);
-      if (aclrtRecordEvent(queued, nullptr) != ACL_SUCCESS) _exit(4);
-      _exit(aclrtSynchronizeEvent(queued) == ACL_SUCCESS ? 0 : 5);
-    }
+      if (aclrtSynchronizeEvent(passed) != ACL_SUCCESS) return 1;
+      if (aclrtSynchronizeEvent(queued) == ACL_SUCCESS) return 7;
+      if (aclrtQueryEventStatus(queued, &status) != ACL_ERROR_INVALID_PARAM) return 2;
+      if (aclrtStreamWaitEvent(nullptr, queued) != ACL_ERROR_INVALID_PARAM) return 3;
+      if (aclrtRecordEvent(queued, nullptr) != ACL_SUCCESS) return 4;
+      return aclrtSynchronizeEvent(queued) == ACL_SUCCESS ? 0 : 5;
+    });
     int status = 0;
     ASSERT_TRUE(WaitForChild(pid, &status));
     ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
@@ -247,12 +246,11 @@ TEST_F(Fork, AGrandchildWorksToo) {
   EXPECT_TRUE(RunsInAChild([this] {
     aclrtStream own = nullptr;
     if (aclrtCreateStream(&own) != ACL_SUCCESS || RunEveryFamily(own) != 0) return 1;
-    const pid_t pid = fork();
-    if (pid == 0) {
-      if (aclrtSynchronizeStream(own) != ACL_ERROR_INVALID_PARAM) _exit(1);
-      if (aclrtSynchronizeStream(stream_) != ACL_ERROR_INVALID_PARAM) _exit(2);
-      _exit(RunEveryFamily(nullptr));
-    }
+    const pid_t pid = StartChild([&] {
+      if (aclrtSynchronizeStream(own) != ACL_ERROR_INVALID_PARAM) return 1;
+      if (aclrtSynchronizeStream(stream_) != ACL_ERROR_INVALID_PARAM) return 2;
+      return RunEveryFamily(nullptr);
+    });
     int status = 0;
     if (!WaitForChild(pid, &status) || !WIFEXITED(status)) return 2;
     return WEXITSTATUS(status);

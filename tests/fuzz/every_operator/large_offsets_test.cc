@@ -10,6 +10,7 @@
 #include "fuzz/calls/families.h"
 #include "support/cases/sparse_memory.h"
 #include "support/execution/contexts.h"
+#include "support/execution/emulator.h"
 
 namespace fa::test {
 namespace {
@@ -20,6 +21,8 @@ constexpr int64_t kPast31 = (int64_t{1} << 31) + 72;
 /// The elements over which a tensor may be spread: some terabytes for all tensors of a call, of the 128 that a process
 /// has.
 constexpr int64_t kLargestSpan = int64_t{1} << 39;
+/// Under an emulator, which notes every page (support/cases/sparse_memory.cc).
+constexpr int64_t kMostFarNeighbours = 8;
 
 /// Strides of kPast31 and more for as many of the outermost dimensions as there is room for, dense ones inside.
 Dims FarStrides(const Dims& shape) {
@@ -36,13 +39,26 @@ Dims FarStrides(const Dims& shape) {
   return DenseStride(shape);
 }
 
+/// A stride of kPast31 for the outermost dimension of a few neighbours, dense ones for the others.
+Dims OneFarStride(const Dims& shape) {
+  for (int x = 0; x < shape.rank() - 1; ++x) {
+    if (shape[x] < 2 || shape[x] > kMostFarNeighbours) continue;
+    Dims others = shape;
+    others[x] = 1;
+    Dims stride = DenseStride(others);
+    stride[x] = kPast31;
+    return stride;
+  }
+  return DenseStride(shape);
+}
+
 /// A tensor of a call whose rows are far apart.
 class FarTensor {
  public:
   explicit FarTensor(const TensorField& field)
       : field_(field),
         near_(field.view()),
-        far_{nullptr, near_.dtype, near_.shape, FarStrides(near_.shape)},
+        far_{nullptr, near_.dtype, near_.shape, Emulated() ? OneFarStride(near_.shape) : FarStrides(near_.shape)},
         memory_(std::max<size_t>(static_cast<size_t>(Extent(far_.shape, far_.stride)), 1) * SizeOf(near_.dtype)) {
     far_.data = memory_.data();
     if (!ok()) return;
@@ -50,7 +66,12 @@ class FarTensor {
     field_.Set(far_);
   }
   [[nodiscard]] bool ok() const { return memory_.ok(); }
-  [[nodiscard]] bool is_far() const { return far_.stride[0] >= kPast31 && far_.shape[0] > 1; }
+  [[nodiscard]] bool is_far() const {
+    for (int x = 0; x < far_.shape.rank(); ++x) {
+      if (far_.stride[x] >= kPast31 && far_.shape[x] > 1) return true;
+    }
+    return false;
+  }
   void CopyBack() const {
     if (field_.is_output()) CopyRows(far_, {const_cast<void*>(near_.data), near_.dtype, near_.shape, near_.stride});
   }

@@ -7,25 +7,32 @@
 
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "core/machine/proven_isa.h"
 #include "fa/context.h"
 #include "fa/plan.h"
 #include "fa/status.h"
 #include "support/allocation_counter.h"
 #include "support/cases/operator_calls.h"
+#include "support/hang_alarm.h"
 
 namespace fa::test {
 namespace {
 
 constexpr int64_t kMostPlaces = 5000;
+/// Of the tens of thousands of allocations with which unproven kernels are tried, every so manieth fails: a prime, so
+/// that it falls into step with nothing.
+constexpr int64_t kStepOfAProof = 997;
 constexpr unsigned kSecondsToSpin = 300;
 
 enum Verdict { kFine = 0, kNoPlaceLeft, kThrown, kWrongStatus, kLaterCallFails, kWrongBits };
 
-/// A call whose allocation number `place` fails, then two with memory.
+/// A call whose allocation number `place` fails, then two with memory. A signal, if one never returns.
 Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t place, bool all_later) {
+  alarm(HangSeconds(kSecondsToSpin));
   Status status;
   int64_t failed = 0;
   call.tensors->ForgetOutputs();
@@ -50,31 +57,51 @@ Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t pl
 
 class MemoryShortage : public testing::TestWithParam<bool> {
  protected:
-  MemoryShortage() { alarm(kSecondsToSpin); }  // a signal, if a call never returns
+  MemoryShortage() { alarm(HangSeconds(kSecondsToSpin)); }
   ~MemoryShortage() override { alarm(0); }
+
+  /// First calls of processes at a level, whose default context has two threads: places 1, 1 + step, ... fail.
+  /// `processes`: how many there were.
+  void FirstCalls(Isa isa, int64_t step, int64_t* processes) {
+    const OperatorCall call = OperatorOf("Forward", ValueKind::kNormal);
+    int64_t place = 1;
+    *processes = 0;
+    for (int verdict = kFine; verdict == kFine; place += step) {
+      ASSERT_LT(++*processes, kMostPlaces);
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        setenv("FA_NUM_THREADS", "2", /*overwrite=*/1);
+        setenv("FA_FORCE_ISA", Name(isa), /*overwrite=*/1);
+        _exit(CallShortOfMemory(call, nullptr, place, GetParam()));
+      }
+      int status = -1;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFEXITED(status)) << "place " << place << ": signal " << WTERMSIG(status);
+      verdict = WEXITSTATUS(status);
+      ASSERT_LE(verdict, kNoPlaceLeft) << Name(isa) << ", place " << place;
+    }
+  }
 };
 
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
-// has done neither: no other test of this program may come before this one.
+// has done neither: no other test of this program may come before these two.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
-  const OperatorCall call = OperatorOf("Forward", ValueKind::kNormal);
-  setenv("FA_NUM_THREADS", "2", /*overwrite=*/1);
-  int64_t place = 1;
-  for (int verdict = kFine; verdict == kFine; ++place) {
-    ASSERT_LT(place, kMostPlaces);
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      alarm(kSecondsToSpin);
-      _exit(CallShortOfMemory(call, nullptr, place, GetParam()));
-    }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status)) << "place " << place << ": signal " << WTERMSIG(status);
-    verdict = WEXITSTATUS(status);
-    ASSERT_LE(verdict, kNoPlaceLeft) << "place " << place;
+  const Isa isa = DetectIsa();
+  int64_t processes = 0;
+  ASSERT_NO_FATAL_FAILURE(FirstCalls(core::IsUnproven(isa) ? Isa::kPortable : isa, 1, &processes));
+  EXPECT_GT(processes, 20);
+}
+
+// The first call at a level that no CPU had before the library was published tries the level's kernels.
+TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
+  std::set<Isa> levels{Isa::kAmxEmulated};
+  if (core::IsUnproven(DetectIsa())) levels.insert(DetectIsa());
+  for (const Isa isa : levels) {
+    int64_t processes = 0;
+    ASSERT_NO_FATAL_FAILURE(FirstCalls(isa, kStepOfAProof, &processes));
+    EXPECT_GT(processes, 5) << Name(isa);
   }
-  EXPECT_GT(place, 20);
 }
 
 TEST_P(MemoryShortage, InAnyOperator) {
@@ -109,6 +136,7 @@ TEST_P(MemoryShortage, InTheFirstCallOfAContext) {
 }
 
 TEST_P(MemoryShortage, InTheMakingOfAContext) {
+  ASSERT_TRUE(Context::Create().ok());  // tries the kernels of an unproven level, which no later context does
   int64_t place = 1;
   for (int64_t failed = 1; failed > 0; ++place) {
     ASSERT_LT(place, kMostPlaces);

@@ -2,18 +2,39 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
+#include "support/execution/emulator.h"
+
 namespace fa::test {
+namespace {
+
+// qemu-user 7.2 keeps 24 bytes of notes for each page that was ever mapped, 6 MiB for one GiB, so under it memory lies
+// where earlier memory has lain: from here on, while any of it lives one behind the other.
+constexpr uintptr_t kFirstAddress = uintptr_t{1} << 44;
+constexpr size_t kGranule = size_t{1} << 21;
+constinit std::atomic<uintptr_t> next_address{kFirstAddress};
+constinit std::atomic<int> alive{0};
+
+void* WishedAddress(size_t bytes) {
+  if (!Emulated()) return nullptr;
+  return reinterpret_cast<void*>(next_address.fetch_add((bytes + kGranule - 1) / kGranule * kGranule));
+}
+
+}  // namespace
 
 SparseMemory::SparseMemory(size_t bytes) : bytes_(bytes) {
-  memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ++alive;
+  memory_ =
+      mmap(WishedAddress(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory_ == MAP_FAILED) memory_ = nullptr;
 }
 
 SparseMemory::~SparseMemory() {
   if (ok()) munmap(memory_, bytes_);
+  if (--alive == 0) next_address = kFirstAddress;
 }
 
 void CopyRows(const TensorView& from, const MutableTensorView& to) {

@@ -12,6 +12,9 @@
 #include <functional>
 #include <thread>
 
+#include "support/execution/emulator.h"
+#include "support/hang_alarm.h"
+
 namespace fa::test {
 
 /// After so many seconds a child hangs: far more than any machine needs, and no bound on speed.
@@ -20,10 +23,11 @@ inline constexpr unsigned kWatchdogSeconds = 60;
 /// How a child ends: by _exit or by exit.
 enum class End : uint8_t { kAtOnce, kExit };
 
-/// waitpid, of a child that has kWatchdogSeconds to end; then it is killed, and counts as ended by SIGALRM.
+/// waitpid, of a child that has HangSeconds(kWatchdogSeconds) to end; then it is killed, and counts as ended by
+/// SIGALRM.
 /// @return false: there is no such child
 inline bool WaitForChild(pid_t pid, int* status) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kWatchdogSeconds);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(HangSeconds(kWatchdogSeconds));
   while (std::chrono::steady_clock::now() < deadline) {
     const pid_t ended = waitpid(pid, status, WNOHANG);
     if (ended != 0) return ended == pid;
@@ -35,14 +39,27 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks; `child` returns 0 if all was right, else the number of what was wrong. A child that hangs is ended.
-inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
-  const pid_t pid = fork();
-  if (pid == 0) {
+/// Forks; the child ends with what `child` returns. Under an emulator a new thread forks: qemu-user 7.2 numbers a
+/// thread one higher than the highest that lives, a child has only the thread that forked, and qemu keeps the numbers
+/// of the parent's others, so that a thread of the child that gets one of them ends it (qemu_plugin_vcpu_init_hook).
+/// Those that follow the newest thread are free.
+inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
+  const auto start = [&] {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
     const int code = child();
     if (end == End::kExit) std::exit(code);
     _exit(code);
-  }
+  };
+  if (!Emulated()) return start();
+  pid_t pid = -1;
+  std::thread([&] { pid = start(); }).join();
+  return pid;
+}
+
+/// `child` returns 0 if all was right, else the number of what was wrong. A child that hangs is ended.
+inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
+  const pid_t pid = StartChild(child, end);
   int status = 0;
   if (pid < 0 || !WaitForChild(pid, &status)) return ::testing::AssertionFailure() << "fork or waitpid failed";
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return ::testing::AssertionFailure() << "the child hangs";

@@ -20,6 +20,7 @@
 #include "support/compare/compare.h"
 #include "support/compare/compare_gradients.h"
 #include "support/execution/thread_transport.h"
+#include "support/hang_alarm.h"
 #include "support/sanitizer.h"
 
 namespace fa::test {
@@ -73,7 +74,7 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
  protected:
   RanksMemory() {
     for (auto& context : contexts_) context = std::move(Context::Create({.threads = 1})).value();
-    alarm(kSecondsToDeadlock);
+    alarm(HangSeconds(kSecondsToDeadlock));
   }
   ~RanksMemory() override { alarm(0); }
 
