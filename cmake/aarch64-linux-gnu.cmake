@@ -7,8 +7,18 @@ set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
 
+# What Debian installs for one processor only, as scripts/setup.sh aarch64 unpacks it.
+set(FA_UNPACKED ${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-root)
+
 # Debian's libraries of all processors share /usr/include and lie in /usr/lib/<processor>.
 set(CMAKE_FIND_ROOT_PATH /usr/lib/aarch64-linux-gnu /usr/aarch64-linux-gnu /usr)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_IGNORE_PATH /usr/lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu/openblas-pthread /usr/lib/x86_64-linux-gnu/cmake)
 set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
+
+# MPI's programs are this machine's: they start ranks under the emulator. A compiler wrapper would be of this machine's MPI.
+set(MPI_SKIP_COMPILER_WRAPPER ON)
+set(MPI_CXX_HEADER_DIR ${FA_UNPACKED}/usr/include/aarch64-linux-gnu/mpich CACHE PATH "")
+set(MPI_CXX_LIB_NAMES mpich CACHE STRING "")
+set(MPI_mpich_LIBRARY /usr/lib/aarch64-linux-gnu/libmpich.so.12 CACHE FILEPATH "")
+set(MPIEXEC_EXECUTABLE /usr/bin/mpiexec.hydra CACHE FILEPATH "")
