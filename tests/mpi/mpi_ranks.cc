@@ -363,7 +363,8 @@ int main(int argc, char** argv) {
   constexpr auto kSequence = fa::SequenceShards::Strategy::kSequence, kHeads = fa::SequenceShards::Strategy::kHeads;
   fa::test::RunAllWithoutMemory(sequence, 1, {kSequence, kHeads});
   fa::test::ATransportThatFailedLetsGo();
-  fa::test::RunAllWithoutMemory(sequence, 2, {kSequence});  // the last: oneTBB is not used any more when it has found no memory
+  fa::test::RunAllWithoutMemory(sequence, 2,
+                                {kSequence});  // the last: oneTBB is not used any more when it has found no memory
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();
