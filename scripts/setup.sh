@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: setup.sh [aarch64 | packages]
 # Installs what building and testing needs, from Debian 12. Does nothing if all of it is there. With aarch64 it also
-# installs what the preset of that name needs to cross-compile and to run its tests; with packages what
-# scripts/packages.sh needs.
+# installs what the preset of that name needs to cross-compile and to run its tests, and unpacks into build/aarch64-root
+# what does not install next to this machine's own; with packages what scripts/packages.sh needs.
 set -eu
 
 packages="
@@ -30,6 +30,13 @@ if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
     packages="$packages $library:arm64"
   done
   foreign=arm64
+  # Open MPI (its libmunge2 is for one processor at a time) and Python, each with the libraries that it alone needs.
+  unpacked="
+    libopenmpi-dev libopenmpi3 libpmix2 libmunge2 libevent-core-2.1-7 libevent-pthreads-2.1-7 libucx0
+    libfabric1 libatomic1 libibverbs1 ibverbs-providers librdmacm1 libnl-3-200 libnl-route-3-200 zlib1g
+    python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libpython3.11-dev
+    libexpat1 libbz2-1.0 libffi8 liblzma5 libncursesw6 libtinfo6 libreadline8 libsqlite3-0 libuuid1 libssl3 libdb5.3
+  "
 fi
 
 native=$(dpkg --print-architecture)
@@ -41,25 +48,48 @@ for package in $packages; do
   case $package in *:*) wanted=${package#*:} ;; esac
   echo "$states" | grep -qxE "($wanted|all) installed" || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+# unpack  The packages for the other processor, without their scripts, into a root of their own, whole or not at all.
+unpack() {
+  rm -rf "$root" "$root.new"
+  mkdir -p "$root.new/downloaded"
+  # shellcheck disable=SC2086  # a list of words
+  (cd "$root.new/downloaded" && apt-get download -q $(printf "%s:$foreign " $unpacked)) || return 1
+  for file in "$root.new"/downloaded/*.deb; do
+    dpkg -x "$file" "$root.new" || return 1
+  done
+  rm -r "$root.new/downloaded"
+  echo "$unpacked" >"$root.new/packages.txt"
+  mv "$root.new" "$root"
+}
+root=$(cd "$(dirname "$0")/.." && pwd)/build/aarch64-root
+# shellcheck disable=SC2086  # a list of words
+unpacked=$(echo ${unpacked:-})
+[ "$(cat "$root/packages.txt" 2>/dev/null)" != "$unpacked" ] || unpacked=""
+
+[ -n "$missing$unpacked" ] || exit 0
 
 if [ "$(id -u)" -eq 0 ]; then
   as_root="env"
 elif command -v sudo >/dev/null; then
   as_root="sudo env"
-else
+elif [ -n "$missing" ]; then
   echo "setup: missing$missing; run as root or install sudo" >&2
   exit 1
+else
+  as_root="env"
 fi
 
-echo "setup: installing$missing"
-if [ -n "${foreign:-}" ]; then
+install() {
+  if [ -n "$missing" ]; then
+    # shellcheck disable=SC2086  # lists of words
+    $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing || return 1
+  fi
+  [ -z "$unpacked" ] || unpack
+}
+[ -z "$missing" ] || echo "setup: installing$missing"
+if [ -n "${foreign:-}" ] && [ -n "$missing" ]; then
   $as_root dpkg --add-architecture "$foreign"
 fi
-install() {
-  # shellcheck disable=SC2086  # lists of words
-  $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
-}
 # The package lists of a fresh machine are empty or old; those of a machine in use are mostly good enough.
 if ! install; then
   $as_root apt-get update -q

