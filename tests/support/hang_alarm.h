@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// The seconds after which something hangs: an emulator takes twenty times as long as its machine, which others use
-/// too.
+/// The seconds after which something hangs: under an emulator, which takes some twenty times as long where limits are
+/// far more than any machine needs, ten times as many.
 inline unsigned HangSeconds(unsigned seconds) { return Emulated() ? 10 * seconds : seconds; }
 
 /// Ends the process by SIGALRM if its scope takes longer: a hang is a failure of its own and not a time-out of the

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fa/ranked_attention.h"
+#include "ops/ranks/run/on_rank_levels.h"
 #include "support/cases/random_backward_case.h"
 #include "support/cases/random_forward_case.h"
 #include "support/cases/rank_rows.h"
@@ -160,30 +161,11 @@ inline void ExpectBitsOfOneProcess(const BackwardCase& c, const SequenceShards& 
   OneProcess(c, isa).ExpectSameBits(shards, ranks);
 }
 
-class RankedBackward : public testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    for (const Isa isa : IsaLevels()) static_cast<void>(ContextOf(isa, 1));  // made before threads ask for it
-  }
-};
+class RankedBackward : public OnRankLevels {};
 
 inline constexpr int64_t kRows = kSanitized ? 390 : 777;
 
-inline BackwardCase LongCase(DType dtype, int mode) {
-  BackwardCase c;
-  ForwardCase& f = c.forward;
-  f.dtype = dtype;
-  f.heads = 4;
-  f.heads_kv = 2;
-  f.d = 24;
-  f.dv = 16;
-  f.lengths = EqualLengths(1, kRows, kRows);
-  f.mask.mode = mode;
-  f.mask.pre = 150;
-  f.mask.next = 20;
-  if (mode == 5) f.mask.prefix = {300};
-  return c;
-}
+inline BackwardCase LongCase(DType dtype, int mode) { return {.forward = LongForwardCase(dtype, mode, kRows)}; }
 
 }  // namespace fa::test
 

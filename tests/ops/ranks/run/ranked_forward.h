@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fa/ranked_attention.h"
+#include "ops/ranks/run/on_rank_levels.h"
 #include "support/cases/random_forward_case.h"
 #include "support/cases/rank_rows.h"
 #include "support/compare/compare.h"
@@ -68,30 +69,9 @@ inline void ExpectBitsOfOneProcess(const ForwardCase& c, const SequenceShards& s
   ForwardOfOneProcess(c, isa).ExpectSameBits(shards, ranks);
 }
 
-/// A test that runs on every level of RankLevels().
-class OnRankLevels : public testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    for (const Isa isa : IsaLevels()) static_cast<void>(ContextOf(isa, 1));  // made before threads ask for it
-  }
-};
-
 inline constexpr int64_t kForwardRows = kSanitized ? 700 : 1111;
 
-inline ForwardCase LongForwardCase(DType dtype, int mode) {
-  ForwardCase c;
-  c.dtype = dtype;
-  c.heads = 4;
-  c.heads_kv = 2;
-  c.d = 24;
-  c.dv = 16;
-  c.lengths = EqualLengths(1, kForwardRows, kForwardRows);
-  c.mask.mode = mode;
-  c.mask.pre = 150;
-  c.mask.next = 20;
-  if (mode == 5) c.mask.prefix = {300};
-  return c;
-}
+inline ForwardCase LongForwardCase(DType dtype, int mode) { return LongForwardCase(dtype, mode, kForwardRows); }
 
 inline ForwardCase BiasedCase(PseForm pse, MaskForm mask) {
   ForwardCase c = LongForwardCase(DType::kBF16, 3);
