@@ -43,7 +43,8 @@ struct RowBlock {
   int64_t fetch_ahead = 0;
   /// Groups of rows as pair_rows lays them out, `stride` columns of words per group.
   bool paired = false;
-  /// Few rows, strips in place: where each row lies, and fetch_ahead rows after the last, instead of data and stride.
+  /// Few rows, strips in place, scores_by_address, pair_rows: where each row lies, and fetch_ahead rows after the last,
+  /// instead of data and stride.
   const void* const* rows = nullptr;
   /// Strips: `fetch_lines` lines from here on are fetched while the rows are read.
   FetchList* fetch = nullptr;
@@ -101,6 +102,19 @@ inline constexpr int64_t kKeepBits = 32;
 struct KeepArgs {
   const uint32_t* words = nullptr;
   float multiplier = 1;
+};
+
+/// What `backward_pairs` takes.
+struct BackwardPairsArgs {
+  float *s = nullptr, *dp = nullptr;  ///< in: as backward_softmax takes them; out: undefined
+  int64_t keys = 0;
+  float factor = 0;
+  const float *shift = nullptr, *delta = nullptr;
+  KeepArgs keep = {};  ///< without words: no dropout
+  float ds_multiplier = 1;
+  // Out, apart from s, dp and each other.
+  float *p_lanes = nullptr, *ds_lanes = nullptr;  ///< as pair_lanes leaves them
+  float* ds_keys = nullptr;                       ///< as pair_keys leaves it
 };
 
 /// What `product` of a strip takes.
@@ -215,6 +229,8 @@ struct StripKernels {
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
   /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin after s.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
+  /// backward_softmax, with words that of dropout, of which P and ds_multiplier * dS leave as the products take them.
+  void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
 
   /// Few rows only, else null: scores that do not accumulate and, in the same loop, a product of rows of the same type,
   /// so that no time passes in which nothing is read. Both have the bits they have alone.
@@ -232,8 +248,9 @@ struct StripKernels {
 
   /// Pairs: columns that lie together in a panel. A panel of a multiple of them and the one behind it are one panel.
   int64_t panel_group = 2;
-  bool state_by_row = false;  ///< the output state is [row][dv], with the bits of [dv][lane]
-  /// Scores and product take rows of K and V by address (RowBlock::rows) as they are, pairs too.
+  bool state_by_row = false;       ///< the output state is [row][dv], with the bits of [dv][lane]
+  bool scores_by_address = false;  ///< scores take rows by address (RowBlock::rows) too
+  /// Scores and product take rows of K and V by address only, as they are, pairs too.
   bool in_place = false;
 
   /// Whether attend takes rows of such heads.

@@ -106,11 +106,14 @@ BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
 }
 
 BackwardScratch BackwardBuffers::LayScratch(Carver& carver) const {
-  return {.s = carver.Floats(tile_floats_),
-          .dp = carver.Floats(tile_floats_),
-          .capped = carver.Floats(softcap_ ? strip_floats_ : 0),
-          .bias = carver.Floats(stage_bias_ ? strip_floats_ : 0),
-          .pairs = carver.Floats(pairs_ ? strip_floats_ / 2 : 0)};
+  BackwardScratch scratch{.s = carver.Floats(pairs_ ? strip_floats_ : tile_floats_),
+                          .dp = carver.Floats(pairs_ ? strip_floats_ : tile_floats_),
+                          .capped = carver.Floats(softcap_ ? strip_floats_ : 0),
+                          .bias = carver.Floats(stage_bias_ ? strip_floats_ : 0),
+                          .pairs = carver.Floats(pairs_ ? strip_floats_ / 2 : 0)};
+  scratch.p = pairs_ ? carver.Floats(tile_floats_ / 2) : scratch.s;
+  scratch.ds = pairs_ ? carver.Floats(tile_floats_ / 2) : scratch.dp;
+  return scratch;
 }
 
 BackwardSlot BackwardBuffers::Slot(std::byte* workspace, int32_t slot) const {

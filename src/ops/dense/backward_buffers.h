@@ -34,8 +34,8 @@ struct BackwardSlot {
 
 /// A worker's own memory for one tile.
 struct BackwardScratch {
-  float* s = nullptr;       ///< strip after strip [block_k][width]: scores, then P
-  float* dp = nullptr;      ///< strip after strip [block_k][width]: dP, then dS
+  float *s = nullptr, *dp = nullptr;  ///< as GradPanels has them
+  float *p = nullptr, *ds = nullptr;
   float* capped = nullptr;  ///< one strip's scores after the softcap
   float* bias = nullptr;    ///< staged rows of a compressed pse
   float* pairs = nullptr;   ///< one strip's dS in pairs of keys, for kernels of pairs

@@ -152,6 +152,8 @@ void BackwardTile::OpenRows(Tile& tile) const {
                           .delta = tile.slot.delta + tile.slot_row,
                           .s = tile.scratch.s,
                           .dp = tile.scratch.dp,
+                          .p = tile.scratch.p,
+                          .ds = tile.scratch.ds,
                           .columns = columns,
                           .dv = problem_.dv,
                           .keys = plan_.block_k};
@@ -277,11 +279,34 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   strip.may_meet_masked =
       score_tile_.Fill(strip, strip.keys, tile.keys, tile.scratch.bias, s, nullptr, tile.scratch.capped);
   kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem_.dv, false, dp, nullptr);
+  const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
+  const int64_t columns = problem_.d + problem_.d_rope;
+  const bool exact_dq = strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns);
+  if (strip.may_meet_masked) tile.exact_sums = tile.exact_sums || !QueryPanelsFinite(tile);
+  const bool marks = exact_dq || (strip.may_meet_masked && tile.exact_sums);
+
   const float factor = passes.scale().exp2_factor;
+  KeepBits bits;
+  const core::kernels::KeepArgs keep = passes.has_dropout()
+                                           ? passes.DrawKeepBits(kernels, strip.lanes, strip.keys.begin, n, bits)
+                                           : core::kernels::KeepArgs{};
+  const int64_t paired = (strip.keys.begin - tile.column.begin) * kernels.OuterWidth();
+  if (table_.pairs() && !marks && !reads_ds()) {
+    kernels.backward_pairs({.s = s,
+                            .dp = dp,
+                            .keys = n,
+                            .factor = factor,
+                            .shift = strip.shift,
+                            .delta = strip.delta,
+                            .keep = keep,
+                            .p_lanes = strip.p + paired,
+                            .ds_lanes = strip.ds + paired,
+                            .ds_keys = tile.scratch.pairs});
+    kernels.product(k, n, tile.scratch.pairs, columns, kUnitAlpha.data(), strip.dq);
+    return;
+  }
   if (passes.has_dropout()) {
-    KeepBits bits;
-    kernels.backward_softmax_dropout(s, dp, n, factor, strip.shift, strip.delta,
-                                     passes.DrawKeepBits(kernels, strip.lanes, strip.keys.begin, n, bits));
+    kernels.backward_softmax_dropout(s, dp, n, factor, strip.shift, strip.delta, keep);
   } else {
     kernels.backward_softmax(s, dp, n, factor, strip.shift, strip.delta);
   }
@@ -293,37 +318,20 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
       if (rows_.scores.has_dense_mask()) passes.MaskDense(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
     }
   }
-
-  QueryGradients(tile, strip, dp);
-  if (strip.may_meet_masked) {
-    tile.exact_sums = tile.exact_sums || !QueryPanelsFinite(tile);
-    if (tile.exact_sums) {
-      score_tile_.MarkMasked(strip, strip.keys, s);
-      score_tile_.MarkMasked(strip, strip.keys, dp);
-    }
-  }
-  if (!table_.pairs()) return;
-  const int64_t paired = (strip.keys.begin - tile.column.begin) * kernels.OuterWidth();
-  kernels.pair_lanes(s, n, strip.s + paired);
-  kernels.pair_lanes(dp, n, strip.dp + paired);
-}
-
-/// dQ^T += K^T dS^T of one strip.
-void BackwardTile::QueryGradients(const Tile& tile, const ColumnStrip& strip, float* dp) const {
-  const StripKernels& kernels = *strip.kernels;
-  const int64_t n = strip.keys.size(), columns = problem_.d + problem_.d_rope;
-  const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
-  if (strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns)) {
+  if (exact_dq) {
     score_tile_.MarkMasked(strip, strip.keys, dp);
     kernels.product_exact(k, n, dp, columns, kUnitAlpha.data(), strip.dq);
-    return;
+  } else {
+    if (table_.pairs()) kernels.pair_keys(dp, n, tile.scratch.pairs);
+    kernels.product(k, n, table_.pairs() ? tile.scratch.pairs : dp, columns, kUnitAlpha.data(), strip.dq);
   }
-  const float* ds = dp;
-  if (table_.pairs()) {
-    kernels.pair_keys(dp, n, tile.scratch.pairs);
-    ds = tile.scratch.pairs;
+  if (strip.may_meet_masked && tile.exact_sums) {
+    score_tile_.MarkMasked(strip, strip.keys, s);
+    score_tile_.MarkMasked(strip, strip.keys, dp);
   }
-  kernels.product(k, n, ds, columns, kUnitAlpha.data(), strip.dq);
+  if (!table_.pairs()) return;
+  kernels.pair_lanes(s, n, strip.p + paired);
+  kernels.pair_lanes(dp, n, strip.ds + paired);
 }
 
 /// Whether no element of the tile's Q and dO is infinite or NaN.
@@ -411,13 +419,13 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       OuterArgs args = OverStrips(strip, tile.strips[end - 1], plan_.block_k);
       args.b_rows = tile.rows();
       args.keys = next - key;
-      args.a = strip.s + at * strip.kernels->OuterWidth();
+      args.a = strip.p + at * strip.kernels->OuterWidth();
       args.b = tile.d_out;
       args.columns = problem_.dv;
       args.c = tile.slot.dv + tile.SlotKey(key) * problem_.dv;
       args.c_stride = problem_.dv;
       outer(args);
-      args.a = strip.dp + at * strip.kernels->OuterWidth();
+      args.a = strip.ds + at * strip.kernels->OuterWidth();
       args.b = tile.q;
       args.columns = problem_.d;
       args.c = tile.slot.dk + tile.SlotKey(key) * columns;

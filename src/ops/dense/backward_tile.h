@@ -47,9 +47,12 @@ class BackwardTile {
   void BindKeys(Tile& tile) const;
   void FetchNext(Tile& tile) const;
   void StripGradients(Tile& tile, ColumnStrip& strip) const;
-  void QueryGradients(const Tile& tile, const ColumnStrip& strip, float* dp) const;
   [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
+  /// Whether dS in f32 is read before its products.
+  [[nodiscard]] bool reads_ds() const {
+    return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.softcap > 0;
+  }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
   void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;
   [[nodiscard]] float* KeyBias(const Tile& tile, int64_t key) const;

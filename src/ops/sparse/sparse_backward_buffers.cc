@@ -49,9 +49,11 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::Spars
   q = carver.Floats(rows, PanelColumns(table, problem.d));
   q_rope = carver.Floats(rows, PanelColumns(table, problem.d_rope));
   d_out = carver.Floats(rows, PanelColumns(table, problem.dv));
-  s = carver.Floats(lanes, plan.block_k);
-  dp = carver.Floats(lanes, plan.block_k);
+  s = carver.Floats(table.pairs() ? kMaxStripWidth : lanes, plan.block_k);
+  dp = carver.Floats(table.pairs() ? kMaxStripWidth : lanes, plan.block_k);
   pairs = carver.Floats(table.pairs() ? kMaxStripWidth * plan.block_k / 2 : 0);
+  p = table.pairs() ? carver.Floats(lanes * plan.block_k / 2) : s;
+  ds = table.pairs() ? carver.Floats(lanes * plan.block_k / 2) : dp;
   dk_rows = carver.Array<float*>(plan.block_k);
   dk_rope_rows = carver.Array<float*>(plan.block_k);
   dv_rows = carver.Array<float*>(plan.block_k);

@@ -28,7 +28,7 @@ struct SparseBackwardScratch {
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq as GradStrip has it
   float *shift, *delta;                        ///< per lane
   float *q, *q_rope, *d_out;                   ///< as pack_rows lays them
-  float *s, *dp;                               ///< strip after strip, [block_k][width]: P and dS
+  float *s, *dp, *p, *ds;                      ///< as GradPanels has them
   float* pairs;                                ///< dS of one strip in pairs of keys
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< sums of the block's keys
   std::span<FetchRuns::Run> runs;              ///< those, and the rows of the next block where they are gathered

@@ -183,6 +183,8 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .delta = scratch.delta,
                           .s = scratch.s,
                           .dp = scratch.dp,
+                          .p = scratch.p,
+                          .ds = scratch.ds,
                           .columns = problem.d + problem.d_rope,
                           .dv = problem.dv,
                           .keys = plan_.block_k};
@@ -235,9 +237,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     rows.v.fetch_lines = next.lines();
     TokenStrip& strip = tile.strips[0];
     StripGradients(tile, strip, rows, keys);
-    strip.kernels->pair_keys(strip.dp, count, tile.scratch.pairs);
     QueryGradients(strip, rows, keys, tile.scratch.pairs);
-    RoundLanes(strip, count);
   } else {
     GatheredBlock gathered = gathered_.Gather(tile.place, block, tile.scratch.panels);
     gathered.rows.first = begin;
@@ -249,13 +249,8 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     for (int64_t s = 0; s < tile.strips.size(); ++s) {
       TokenStrip& strip = tile.strips[s];
       StripGradients(tile, strip, gathered.rows, keys);
-      const float* ds = strip.dp;
-      if (table_.pairs()) {
-        strip.kernels->pair_keys(strip.dp, count, tile.scratch.pairs);
-        ds = tile.scratch.pairs;
-      }
+      const float* ds = table_.pairs() ? tile.scratch.pairs : strip.dp;
       strip.kernels->product(k, count, ds, columns, kUnitAlpha.data(), strip.dq);
-      if (table_.pairs()) RoundLanes(strip, count);
     }
   }
   if (begin == 0) sums_.WaitUntilCleared();
@@ -279,21 +274,29 @@ void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& 
                   strip.dq + problem.d * strip.lanes.width);
 }
 
-/// P and dS as the products over the heads take them.
-void SparseBackwardTile::RoundLanes(const TokenStrip& strip, int64_t count) {
-  strip.kernels->pair_lanes(strip.s, count, strip.s);
-  strip.kernels->pair_lanes(strip.dp, count, strip.dp);
-}
-
-/// Computes P and dS of one strip.
+/// Computes P and dS of one strip, as its products take them.
 void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const KeyRows& rows, Interval keys) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
   const int64_t count = keys.size();
   score_tile_.Fill(strip, keys, rows, nullptr, strip.s, nullptr, nullptr);
   kernels.scores(rows.V(keys.begin), count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
-  kernels.backward_softmax(strip.s, strip.dp, count, passes.scale().exp2_factor, strip.shift, strip.delta);
-  if (!sparse_.has_v) kernels.scale_scores(strip.dp, count, rows_.scores.scale, 0, nullptr);
+  const float factor = passes.scale().exp2_factor, ds_multiplier = sparse_.has_v ? 1.0f : rows_.scores.scale;
+  if (table_.pairs() && !tile.skips) {
+    kernels.backward_pairs({.s = strip.s,
+                            .dp = strip.dp,
+                            .keys = count,
+                            .factor = factor,
+                            .shift = strip.shift,
+                            .delta = strip.delta,
+                            .ds_multiplier = ds_multiplier,
+                            .p_lanes = strip.p,
+                            .ds_lanes = strip.ds,
+                            .ds_keys = tile.scratch.pairs});
+    return;
+  }
+  kernels.backward_softmax(strip.s, strip.dp, count, factor, strip.shift, strip.delta);
+  if (ds_multiplier != 1) kernels.scale_scores(strip.dp, count, ds_multiplier, 0, nullptr);
   if (!tile.skips) return;
   // A row without keys adds nothing, whatever its Q and dO hold: its pairs are marked as masked.
   const LaneArray<int32_t> begin = {};
@@ -301,6 +304,10 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
   kernels.mask_interval(strip.s, count, begin, end, kMaskedProbability);
   kernels.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
+  if (!table_.pairs()) return;
+  kernels.pair_keys(strip.dp, count, tile.scratch.pairs);
+  kernels.pair_lanes(strip.s, count, strip.p);
+  kernels.pair_lanes(strip.dp, count, strip.ds);
 }
 
 /// Finds where the sums of the block's keys lie.
@@ -327,14 +334,14 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
     args.b_rows = tile.heads;
     args.keys = keys.size();
     OuterArgs dk = args, dk_rope = args, dv = args;
-    dk.a = dk_rope.a = strip.dp + at;
+    dk.a = dk_rope.a = strip.ds + at;
     dk.b = scratch.q;
     dk.columns = problem.d;
     dk.c_rows = scratch.dk_rows + keys.begin;
     dk_rope.b = scratch.q_rope;
     dk_rope.columns = problem.d_rope;
     dk_rope.c_rows = scratch.dk_rope_rows + keys.begin;
-    dv.a = strip.s + at;
+    dv.a = strip.p + at;
     dv.b = scratch.d_out;
     dv.columns = problem.dv;
     dv.c_rows = scratch.dv_rows + keys.begin;

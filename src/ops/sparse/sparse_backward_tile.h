@@ -35,7 +35,6 @@ class SparseBackwardTile {
   void Accumulate(Tile& tile, int64_t begin) const;
   void StripGradients(Tile& tile, TokenStrip& strip, const KeyRows& rows, tiling::Interval keys) const;
   void QueryGradients(const TokenStrip& strip, const KeyRows& rows, tiling::Interval keys, const float* ds) const;
-  static void RoundLanes(const TokenStrip& strip, int64_t count);
   void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
   void WriteQueries(const Tile& tile) const;
   void AimAt(const Tile& tile, std::span<const int32_t> block) const;

@@ -76,6 +76,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
             .dv = problem.dv,
             .shared_v = !bound.has_v,
             .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k};
+  gather.by_address = gather.block > 0 && (few != nullptr ? *few : table.widest()).scores_by_address;
   Carver carver(nullptr);
   in_flight = tiling::OverlapsSoftmax(table.isa) && few == nullptr && !bound.has_mean;
   static_cast<void>(SparseForwardTile::Scratch(carver, bound.Problem(), bound.lists, plan, gather, in_flight));

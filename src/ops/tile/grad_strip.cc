@@ -16,8 +16,11 @@ GradStrip MakeGradStrip(const tiling::AttentionProblem& problem, const core::ker
   strip.dq = panels.dq + first * panels.columns;
   strip.shift = panels.shift + first;
   strip.delta = panels.delta + first;
-  strip.s = panels.s + first * panels.keys;
-  strip.dp = panels.dp + first * panels.keys;
+  const bool words = panels.p != panels.s;
+  strip.s = panels.s + (words ? 0 : first * panels.keys);
+  strip.dp = panels.dp + (words ? 0 : first * panels.keys);
+  strip.p = words ? panels.p + first * panels.keys / 2 : strip.s;
+  strip.ds = words ? panels.ds + first * panels.keys / 2 : strip.dp;
   return strip;
 }
 

@@ -12,20 +12,21 @@ namespace fa::ops {
 
 /// A strip of a backward's tile.
 struct GradStrip : Strip {
-  float* do_panel = nullptr;  ///< packed dO [dv][width]
-  float* dq = nullptr;        ///< dQ^T [d + d_rope][width]; with state_by_row [row][d], then [row][d_rope]
-  float* shift = nullptr;     ///< per lane: RowShift of its statistics
-  float* delta = nullptr;     ///< per lane: rowsum(dO * O)
-  float* s = nullptr;         ///< [key][width]: P
-  float* dp = nullptr;        ///< [key][width]: dP, then dS
-  int64_t first = 0;          ///< its first row in the tile
+  float* do_panel = nullptr;          ///< packed dO [dv][width]
+  float* dq = nullptr;                ///< dQ^T [d + d_rope][width]; with state_by_row [row][d], then [row][d_rope]
+  float* shift = nullptr;             ///< per lane: RowShift of its statistics
+  float* delta = nullptr;             ///< per lane: rowsum(dO * O)
+  float *s = nullptr, *dp = nullptr;  ///< [key][width]: scores, then P; dP, then dS
+  float *p = nullptr, *ds = nullptr;  ///< P and dS as outer takes them: s and dp, or for kernels of pairs their words
+  int64_t first = 0;                  ///< its first row in the tile
 };
 
 /// Memory of the strips of a tile, which lie in it one after the other, from row 0 of the tile on.
 struct GradPanels {
   float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
   float *shift, *delta;   ///< [row]
-  float *s, *dp;          ///< [row][keys]
+  float *s, *dp;          ///< [row][keys]; of one strip where p and ds are others
+  float *p, *ds;          ///< s and dp; for kernels of pairs [row][keys / 2]
   int64_t columns, dv, keys;
 };
 
@@ -79,7 +80,7 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
 /// have one width.
 /// @param keys  per row of GradPanels::s
 [[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {
-  return {.strip_stride = keys * first.lanes.width,
+  return {.strip_stride = keys * first.kernels->OuterWidth(),
           .width = first.lanes.width,
           .rows = last.first + last.lanes.count - first.first,
           .b_first = first.first,

@@ -39,12 +39,14 @@ KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
   return kernels.any_dtype || dtype == DType::kF32 ? KeyForm::kNatural : KeyForm::kF32;
 }
 
-GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape) {
+GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape)
+    : addresses(carver, shape, shape.by_address ? shape.block : 0) {
   const int64_t element = ElementBytes(shape);
   const int64_t paired_rows = core::RoundUp(shape.block, core::kernels::kMostPairGroup);
   const bool pairs = shape.form == KeyForm::kPairs;
-  k = carver.Array<std::byte>(shape.block, KStride(shape), element);
-  v = carver.Array<std::byte>(shape.shared_v ? 0 : shape.block * VStride(shape) * element);
+  const int64_t copies = shape.by_address ? 0 : shape.block;
+  k = carver.Array<std::byte>(copies, KStride(shape), element);
+  v = carver.Array<std::byte>(shape.shared_v ? 0 : copies * VStride(shape) * element);
   v_pairs = carver.Floats(pairs && !shape.natural_v ? paired_rows / 2 * shape.dv : 0);
   k_pairs = carver.Floats(pairs && shape.pair_k ? paired_rows / 2 * shape.columns() : 0);
 }
@@ -86,6 +88,7 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   const DType type = PanelType(shape);
   const auto count = static_cast<int64_t>(keys.size());
   assert(count <= shape.block);
+  if (shape.by_address) return ByAddress(place, keys, panels);
   const int64_t k_stride = KStride(shape), element = ElementBytes(shape);
   Copy(sources_.k, shape.d, place, keys, panels.k, k_stride);
   if (shape.d_rope > 0) Copy(sources_.k_rope, shape.d_rope, place, keys, panels.k + shape.d * element, k_stride);
@@ -110,6 +113,19 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   if (shape.form == KeyForm::kPairs && !shape.natural_v) {
     kernels_.pair_rows(v, count, shape.dv, panels.v_pairs, shape.dv);
     v = kernels_.Paired(panels.v_pairs, shape.dv);
+  }
+  return block;
+}
+
+GatheredBlock GatheredKeys::ByAddress(const KeyPlace& place, std::span<const int32_t> keys,
+                                      const GatherPanels& panels) const {
+  assert(shape_.form == KeyForm::kPairs && !shape_.pair_k);
+  GatheredBlock block;
+  block.rows = InPlace(place, keys, panels.addresses);
+  for (RowBlock* rows : {&block.rows.k, &block.rows.k_rope, &block.rows.v}) rows->fetch_ahead = 0;
+  if (shape_.dv > 0 && !shape_.natural_v) {
+    kernels_.pair_rows(block.rows.v, std::ssize(keys), shape_.dv, panels.v_pairs, shape_.dv);
+    block.rows.v = kernels_.Paired(panels.v_pairs, shape_.dv);
   }
   return block;
 }

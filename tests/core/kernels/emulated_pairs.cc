@@ -15,6 +15,7 @@ namespace {
 // The kernels below are written in both vocabularies.
 #include "core/kernels/dropout.inc"
 #include "core/kernels/exp2.inc"
+#include "core/kernels/softmax_gradient.inc"
 // The kernels below use the kernels above.
 #include "core/kernels/pair_words.inc"
 // The products come last.

@@ -121,6 +121,56 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
   }
 }
 
+class ListedPairsTest : public PairKernelsTest {
+ protected:
+  void SetUp() override {
+    PairKernelsTest::SetUp();
+    if (!IsSkipped() && !kernels().scores_by_address) GTEST_SKIP() << "this CPU's products take no rows by address";
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Registry, ListedPairsTest, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Emulated, ListedPairsTest, testing::Values(3));
+
+TEST_P(ListedPairsTest, HaveTheBitsOfRowsThatLieEvenlyApart) {
+  for (const int64_t d : {1, 2, 15, 32, 33, 64, 97}) {
+    const Bf16Matrix q(width(), d, d, 1);
+    const std::vector<float> panel = Panel(q, width(), d, 1);
+    for (const int64_t keys : {1, 2, 7, 8, 9, 16, 35}) {
+      const Bf16Matrix k(keys, d, d + 5, 2);
+      std::vector<const void*> addresses;
+      for (int64_t key = 0; key < keys; ++key) addresses.push_back(k.row(key));
+      const RowBlock listed{.dtype = DType::kBF16, .rows = addresses.data()};
+      for (const bool accumulate : {false, true}) {
+        Matrix want(keys, width(), width(), 3);
+        Matrix have = want;
+        std::vector<float> want_max(static_cast<size_t>(width()), -1.0f), have_max = want_max;
+        kernels().scores(k.block(), keys, panel.data(), d, accumulate, want.data(), want_max.data());
+        FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
+                           reinterpret_cast<const char*>(panel.data() + panel.size())};
+        FetchList list{.run = &run, .end = &run + 1};
+        RowBlock fetching = listed;
+        fetching.fetch = &list;
+        fetching.fetch_lines = 9;
+        kernels().scores(fetching, keys, panel.data(), d, accumulate, have.data(), have_max.data());
+        for (int64_t key = 0; key < keys; ++key) {
+          for (int64_t lane = 0; lane < width(); ++lane) {
+            ASSERT_EQ(std::bit_cast<uint32_t>(have.at(key, lane)), std::bit_cast<uint32_t>(want.at(key, lane)))
+                << d << " " << keys << " " << key << " " << lane;
+          }
+        }
+        ASSERT_EQ(have_max, want_max);
+        ASSERT_TRUE(have.Intact());
+      }
+      std::vector<float> want_pairs(static_cast<size_t>(CeilDiv(keys, 2) * d), kNan), have_pairs = want_pairs;
+      rows().pair_rows(k.block(), keys, d, want_pairs.data(), d);
+      rows().pair_rows(listed, keys, d, have_pairs.data(), d);
+      ASSERT_EQ(std::memcmp(have_pairs.data(), want_pairs.data(), want_pairs.size() * sizeof(float)), 0)
+          << d << " " << keys;
+    }
+  }
+}
+
 TEST_P(PairKernelsTest, RowBesideAnOddLastKeyIsNotMultiplied) {
   constexpr int64_t kKeys = 5, kDv = 3;
   Bf16Matrix v(kKeys + 1, kDv, kDv, 9);
@@ -348,6 +398,58 @@ TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_TRUE(std::isnan(FloatOf(bits[3])));
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width())]), -3.0f);
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width() + 1)]), -kInf);
+}
+
+TEST_P(PairKernelsTest, PairsOfABackwardHaveTheBitsOfItsSoftmaxRoundedApart) {
+  constexpr float kFactor = 0.5f;
+  for (const int64_t keys : {1, 2, 3, 4, 5, 6, 7, 33, 64}) {
+    Matrix s(keys, width(), width(), 30), dp(keys, width(), width(), 31);
+    Matrix shift(1, width(), width(), 32), delta(1, width(), width(), 33);
+    s.at(keys - 1, 0) = kMaskedScore;
+    dp.at(keys - 1, 0) = kNan;
+    shift.at(0, width() - 1) = kInf;
+    std::vector<uint32_t> keep(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
+    std::mt19937 random(34);
+    for (uint32_t& word : keep) word = random();
+    for (const float multiplier : {1.0f, 0.375f}) {
+      for (const KeepArgs& kept : {KeepArgs{}, KeepArgs{keep.data(), 1.25f}}) {
+        Matrix p = s, ds = dp;
+        if (kept.words == nullptr) {
+          kernels().backward_softmax(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data());
+        } else {
+          kernels().backward_softmax_dropout(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data(), kept);
+        }
+        for (int64_t key = 0; key < keys; ++key) {
+          for (int64_t lane = 0; lane < width(); ++lane) ds.at(key, lane) *= multiplier;
+        }
+        const int64_t half = keys * width() / 2, words = CeilDiv(keys, 2) * width();
+        Matrix p_lanes(1, half, half, 35), ds_lanes = p_lanes, ds_keys(1, words, words, 36);
+        Matrix want_p = p_lanes, want_ds = p_lanes, want_keys = ds_keys;
+        kernels().pair_lanes(p.data(), keys, want_p.data());
+        kernels().pair_lanes(ds.data(), keys, want_ds.data());
+        kernels().pair_keys(ds.data(), keys, want_keys.data());
+        Matrix scores = s, gradients = dp;
+        kernels().backward_pairs({.s = scores.data(),
+                                  .dp = gradients.data(),
+                                  .keys = keys,
+                                  .factor = kFactor,
+                                  .shift = shift.data(),
+                                  .delta = delta.data(),
+                                  .keep = kept,
+                                  .ds_multiplier = multiplier,
+                                  .p_lanes = p_lanes.data(),
+                                  .ds_lanes = ds_lanes.data(),
+                                  .ds_keys = ds_keys.data()});
+        const auto same = [](const Matrix& a, const Matrix& b, int64_t count) {
+          return std::memcmp(a.values(), b.values(), static_cast<size_t>(count) * sizeof(float)) == 0;
+        };
+        EXPECT_TRUE(same(p_lanes, want_p, half)) << keys << " " << multiplier;
+        EXPECT_TRUE(same(ds_lanes, want_ds, half)) << keys << " " << multiplier;
+        EXPECT_TRUE(same(ds_keys, want_keys, words)) << keys << " " << multiplier;
+        EXPECT_TRUE(p_lanes.Intact() && ds_lanes.Intact() && ds_keys.Intact());
+      }
+    }
+  }
 }
 
 struct OuterSizes {

@@ -15,6 +15,7 @@ namespace {
 #include "core/kernels/dropout.inc"
 #include "core/kernels/exp2.inc"
 #include "core/kernels/register_blocks.inc"
+#include "core/kernels/softmax_gradient.inc"
 // and the kernels, on all of that.
 #include "core/kernels/levels/tile_level.inc"
 

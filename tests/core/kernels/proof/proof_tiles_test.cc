@@ -75,6 +75,21 @@ const Mistake kMistakesOfTiles[] = {
          kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[1].pair_keys(cut.data(), keys, pairs);
        };
      }},
+    {"pairs of the backward of bf16_32x32_amx_emulated",
+     [](Spoiled& c) {
+       c.strips[0].backward_pairs = [](const auto& x) {
+         RightTiles().backward_pairs(x);
+         if (x.keys > 2) x.ds_lanes[15] = x.ds_lanes[16];
+       };
+     }},
+    {"pairs of the backward of bf16_32x16_amx_emulated",
+     [](Spoiled& c) {
+       c.strips[1].backward_pairs = [](const auto& x) {
+         auto args = x;
+         args.keep.words = nullptr;  // forgets dropout
+         kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[1].backward_pairs(args);
+       };
+     }},
     {"outer products of amx_emulated",
      [](Spoiled& c) {
        c.rows.outer = [](auto args) {
