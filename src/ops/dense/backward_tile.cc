@@ -20,6 +20,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "core/integer.h"
 #include "ops/tile/fetch_runs.h"
@@ -63,8 +65,9 @@ struct BackwardTile::Tile {
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
-  bool exact_sums = false;  ///< dV and dK skip masked pairs
-  float* q = nullptr;       ///< panels of pack_rows, as long as the tile's rows
+  /// Whether what masked pairs meet is finite, once it was asked for: K of the column; Q and dO of the rows.
+  std::optional<bool> keys_finite = {}, rows_finite = {};
+  float* q = nullptr;  ///< panels of pack_rows, as long as the tile's rows
   float* q_rope = nullptr;
   float* d_out = nullptr;
   /// The tile that the worker most likely takes next, if that tile reads what lies in the slot.
@@ -169,6 +172,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, tile.strips[s]);
     OpenGradStrip(problem_, inputs, *table_.rows, tile.sequence.q_offset, tile.strips[s]);
+    if (tile.strips[s].keys.empty()) ClearQueryGradients(problem_, tile.strips[s]);
   }
   const auto pack = [&](const layout::RowsView& tensor, int64_t columns_of_row, float* panel) {
     table_.rows->pack_rows(BlockAt(tensor, item.sequence, item.head, q_row), tile.rows(), columns_of_row, panel);
@@ -190,13 +194,20 @@ void BackwardTile::OpenRows(Tile& tile) const {
   }
 }
 
+/// dK and dV of these keys = 0.
+void BackwardTile::ClearKeys(const Tile& tile, Interval keys) const {
+  const auto clear = [&](float* sums, int64_t columns) {
+    std::memset(sums + tile.SlotKey(keys.begin) * columns, 0,
+                sizeof(float) * static_cast<size_t>(keys.size() * columns));
+  };
+  clear(tile.slot.dk, problem_.d + problem_.d_rope);
+  clear(tile.slot.dv, problem_.dv);
+}
+
 void BackwardTile::OpenColumn(const Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope, keys = tile.column.size();
   const int64_t begin = tile.SlotKey(tile.column.begin);
-  if (sums_ == nullptr) {
-    std::memset(tile.slot.dk + begin * columns, 0, sizeof(float) * static_cast<size_t>(keys * columns));
-    std::memset(tile.slot.dv + begin * problem_.dv, 0, sizeof(float) * static_cast<size_t>(keys * problem_.dv));
-  }
+  if (tile.rows() == 0 && sums_ == nullptr) ClearKeys(tile, tile.column);
   const int64_t row = tile.sequence.k_offset + tile.column.begin;
   const auto copy = [&](const layout::RowsView& tensor, int64_t width, float* to, int64_t stride) {
     (table_.pairs() ? table_.rows->pair_rows : table_.rows->widen)(
@@ -281,9 +292,10 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem_.dv, false, dp, nullptr);
   const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
   const int64_t columns = problem_.d + problem_.d_rope;
-  const bool exact_dq = strip.may_meet_masked && !AllFinite(*table_.rows, k, n, columns);
-  if (strip.may_meet_masked) tile.exact_sums = tile.exact_sums || !QueryPanelsFinite(tile);
-  const bool marks = exact_dq || (strip.may_meet_masked && tile.exact_sums);
+  const bool exact_dq = strip.may_meet_masked && !KeysFinite(tile);
+  const bool exact_sums = strip.may_meet_masked && !QueryPanelsFinite(tile);
+  // The first product of a row group starts at 0.
+  const float* alpha = tile.item.first_of_rows ? nullptr : kUnitAlpha.data();
 
   const float factor = passes.scale().exp2_factor;
   KeepBits bits;
@@ -291,7 +303,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
                                            ? passes.DrawKeepBits(kernels, strip.lanes, strip.keys.begin, n, bits)
                                            : core::kernels::KeepArgs{};
   const int64_t paired = (strip.keys.begin - tile.column.begin) * kernels.OuterWidth();
-  if (table_.pairs() && !marks && !reads_ds()) {
+  if (table_.pairs() && !exact_dq && !exact_sums && !reads_ds()) {
     kernels.backward_pairs({.s = s,
                             .dp = dp,
                             .keys = n,
@@ -302,7 +314,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
                             .p_lanes = strip.p + paired,
                             .ds_lanes = strip.ds + paired,
                             .ds_keys = tile.scratch.pairs});
-    kernels.product(k, n, tile.scratch.pairs, columns, kUnitAlpha.data(), strip.dq);
+    kernels.product(k, n, tile.scratch.pairs, columns, alpha, strip.dq);
     return;
   }
   if (passes.has_dropout()) {
@@ -320,12 +332,12 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   }
   if (exact_dq) {
     score_tile_.MarkMasked(strip, strip.keys, dp);
-    kernels.product_exact(k, n, dp, columns, kUnitAlpha.data(), strip.dq);
+    kernels.product_exact(k, n, dp, columns, alpha, strip.dq);
   } else {
     if (table_.pairs()) kernels.pair_keys(dp, n, tile.scratch.pairs);
-    kernels.product(k, n, table_.pairs() ? tile.scratch.pairs : dp, columns, kUnitAlpha.data(), strip.dq);
+    kernels.product(k, n, table_.pairs() ? tile.scratch.pairs : dp, columns, alpha, strip.dq);
   }
-  if (strip.may_meet_masked && tile.exact_sums) {
+  if (exact_sums) {
     score_tile_.MarkMasked(strip, strip.keys, s);
     score_tile_.MarkMasked(strip, strip.keys, dp);
   }
@@ -334,15 +346,26 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   kernels.pair_lanes(dp, n, strip.ds + paired);
 }
 
+/// Whether no element of the column's K is infinite or NaN.
+bool BackwardTile::KeysFinite(Tile& tile) const {
+  if (!tile.keys_finite) {
+    tile.keys_finite = AllFinite(*table_.rows, tile.keys_of_dq.k, tile.column.size(), problem_.d + problem_.d_rope);
+  }
+  return *tile.keys_finite;
+}
+
 /// Whether no element of the tile's Q and dO is infinite or NaN.
-bool BackwardTile::QueryPanelsFinite(const Tile& tile) const {
+bool BackwardTile::QueryPanelsFinite(Tile& tile) const {
+  if (tile.rows_finite) return *tile.rows_finite;
   const bool pairs = table_.pairs();
   const int64_t rows = pairs ? core::RoundUp(tile.rows(), 2) : tile.rows();
   const auto finite = [&](const float* panel, int64_t columns) {
     return table_.rows->all_finite(panel, pairs ? DType::kBF16 : DType::kF32,
                                    rows * table_.rows->panel_columns(columns));
   };
-  return finite(tile.q, problem_.d) && finite(tile.q_rope, problem_.d_rope) && finite(tile.d_out, problem_.dv);
+  tile.rows_finite =
+      finite(tile.q, problem_.d) && finite(tile.q_rope, problem_.d_rope) && finite(tile.d_out, problem_.dv);
+  return *tile.rows_finite;
 }
 
 void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip) const {
@@ -401,7 +424,9 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
 /// intervals, the same strips take part: a contiguous run of strips, since the bounds do not decrease along the rows.
 void BackwardTile::ColumnGradients(const Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope;
-  const auto outer = tile.exact_sums ? table_.rows->outer_exact : table_.rows->outer;
+  const bool exact = tile.rows_finite && !*tile.rows_finite;
+  const auto outer = exact ? table_.rows->outer_exact : table_.rows->outer;
+  const bool starts = tile.item.first_of_column && sums_ == nullptr;  // at 0
   for (int64_t key = tile.column.begin; key < tile.column.end;) {
     int64_t from = tile.strips.size(), to = 0, next = tile.column.end;
     for (int64_t s = 0; s < tile.strips.size(); ++s) {
@@ -413,10 +438,12 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       from = std::min(from, s);
       to = s + 1;
     }
+    bool accumulate = !starts;
     const auto add = [&](int64_t first, int64_t end) {
       const GradStrip& strip = tile.strips[first];
       const int64_t at = key - tile.column.begin;
       OuterArgs args = OverStrips(strip, tile.strips[end - 1], plan_.block_k);
+      args.accumulate = std::exchange(accumulate, true);
       args.b_rows = tile.rows();
       args.keys = next - key;
       args.a = strip.p + at * strip.kernels->OuterWidth();
@@ -451,6 +478,7 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       while (end < to && visits(end) && tile.strips[end].lanes.width == tile.strips[first].lanes.width) ++end;
       add(first, end);
     }
+    if (!accumulate) ClearKeys(tile, {key, next});
     key = next;
   }
 }

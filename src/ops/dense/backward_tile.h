@@ -47,7 +47,9 @@ class BackwardTile {
   void BindKeys(Tile& tile) const;
   void FetchNext(Tile& tile) const;
   void StripGradients(Tile& tile, ColumnStrip& strip) const;
-  [[nodiscard]] bool QueryPanelsFinite(const Tile& tile) const;
+  void ClearKeys(const Tile& tile, tiling::Interval keys) const;
+  [[nodiscard]] bool KeysFinite(Tile& tile) const;
+  [[nodiscard]] bool QueryPanelsFinite(Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
   /// Whether dS in f32 is read before its products.
   [[nodiscard]] bool reads_ds() const {

@@ -230,6 +230,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   sums(tile.scratch.dk_rows, columns);
   if (sparse_.has_v) sums(tile.scratch.dv_rows, problem.dv);
   const Interval keys{begin, begin + count};
+  const float* alpha = begin == 0 ? nullptr : kUnitAlpha.data();  // dQ starts at 0
   if (buffers_.in_place != nullptr) {
     core::kernels::FetchList list = next.list();
     KeyRows rows = tile.rows;
@@ -237,7 +238,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     rows.v.fetch_lines = next.lines();
     TokenStrip& strip = tile.strips[0];
     StripGradients(tile, strip, rows, keys);
-    QueryGradients(strip, rows, keys, tile.scratch.pairs);
+    QueryGradients(strip, rows, keys, tile.scratch.pairs, alpha);
   } else {
     GatheredBlock gathered = gathered_.Gather(tile.place, block, tile.scratch.panels);
     gathered.rows.first = begin;
@@ -250,7 +251,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
       TokenStrip& strip = tile.strips[s];
       StripGradients(tile, strip, gathered.rows, keys);
       const float* ds = table_.pairs() ? tile.scratch.pairs : strip.dp;
-      strip.kernels->product(k, count, ds, columns, kUnitAlpha.data(), strip.dq);
+      strip.kernels->product(k, count, ds, columns, alpha, strip.dq);
     }
   }
   if (begin == 0) sums_.WaitUntilCleared();
@@ -264,13 +265,13 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
 }
 
 /// dQ += dS K of one strip whose keys are read in place.
-void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& rows, Interval keys,
-                                        const float* ds) const {
+void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& rows, Interval keys, const float* ds,
+                                        const float* alpha) const {
   const auto& problem = sparse_.attention;
   const StripKernels& kernels = *strip.kernels;
-  kernels.product(rows.K(keys.begin), keys.size(), ds, problem.d, kUnitAlpha.data(), strip.dq);
+  kernels.product(rows.K(keys.begin), keys.size(), ds, problem.d, alpha, strip.dq);
   if (problem.d_rope == 0) return;
-  kernels.product(rows.KRope(keys.begin), keys.size(), ds, problem.d_rope, kUnitAlpha.data(),
+  kernels.product(rows.KRope(keys.begin), keys.size(), ds, problem.d_rope, alpha,
                   strip.dq + problem.d * strip.lanes.width);
 }
 

@@ -34,7 +34,8 @@ class SparseBackwardTile {
   void Open(Tile& tile) const;
   void Accumulate(Tile& tile, int64_t begin) const;
   void StripGradients(Tile& tile, TokenStrip& strip, const KeyRows& rows, tiling::Interval keys) const;
-  void QueryGradients(const TokenStrip& strip, const KeyRows& rows, tiling::Interval keys, const float* ds) const;
+  void QueryGradients(const TokenStrip& strip, const KeyRows& rows, tiling::Interval keys, const float* ds,
+                      const float* alpha) const;
   void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
   void WriteQueries(const Tile& tile) const;
   void AimAt(const Tile& tile, std::span<const int32_t> block) const;

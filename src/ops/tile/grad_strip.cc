@@ -33,7 +33,6 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
   RowAddresses(inputs.d_out, strip, row_offset, d_out);
   RowAddresses(inputs.out, strip, row_offset, out);
   strip.kernels->pack_queries({d_out, inputs.d_out.rows.dtype, lanes.count}, problem.dv, 1.0f, strip.do_panel);
-  std::memset(strip.dq, 0, sizeof(float) * static_cast<size_t>((problem.d + problem.d_rope) * lanes.width));
   for (int64_t i = 0; i < lanes.width; ++i) {
     // A lane without a row has Q = 0 and dO = 0; an infinite shift makes its P, and so its part of every sum, 0.
     strip.shift[i] = kInfinite;
@@ -46,6 +45,10 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
     if (!inputs.delta_of_empty_rows && strip.shift[i] == kInfinite) continue;
     strip.delta[i] = kernels.dot(d_out[i], inputs.d_out.rows.dtype, out[i], inputs.out.rows.dtype, problem.dv);
   }
+}
+
+void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip) {
+  std::memset(strip.dq, 0, sizeof(float) * static_cast<size_t>((problem.d + problem.d_rope) * strip.lanes.width));
 }
 
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,

@@ -57,10 +57,13 @@ struct GradInputs {
   bool delta_of_empty_rows = true;  ///< false: 0 for a row without keys, whatever its dO holds
 };
 
-/// Packs the strip's dO, clears its dQ, and fills shift and delta. A lane without a row gets an infinite shift, which
-/// makes its P 0.
+/// Packs the strip's dO, and fills shift and delta; dQ starts with the strip's first product. A lane without a row gets
+/// an infinite shift, which makes its P 0.
 void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& inputs,
                    const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip);
+
+/// dQ = 0, of a strip without a product.
+void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip);
 
 /// rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once; a lane whose `zero` is not 0 is written 0.
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
