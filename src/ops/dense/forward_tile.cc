@@ -79,16 +79,28 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   const FoldedRows folded{item.sequence, item.head_begin, item.heads, item.row_begin, item.row_end};
   const int64_t group_rows = problem_.group() * problem_.sequences[static_cast<size_t>(item.sequence)].rule.sq;
   const StripKernels* few = table_.ForFewRows(group_rows);
-  const int64_t block_k = plan_.shape.block_k;
-  const bool is_short = IsShort(problem_, block_k, item.sequence);
+  const bool is_short = IsShort(problem_, plan_.shape.block_k, item.sequence);
   strips_.Open(folded, few, nullptr, scratch, strips, is_short);
   const int64_t count = strips.size();
-  if (is_short && few == nullptr && fetches_tiles_ && item.parts == 1) {
-    if (!item.keys.empty()) VisitShort(item, next, scratch, strips);
-    for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
-    return;
+  if (!is_short || few != nullptr || !fetches_tiles_ || item.parts > 1) {
+    VisitKeys(item, scratch, strips, /*anew=*/false);
+  } else if (!item.keys.empty()) {
+    VisitShort(item, next, scratch, strips);
   }
-  const bool in_flight = strips[0].kernels->overlapped != nullptr && !strips_.score_tile().passes().has_dropout();
+  bool anew = false;
+  for (int64_t s = 0; s < count; ++s) anew = strips_.Restart(strips[s]) || anew;
+  if (anew) VisitKeys(item, scratch, strips, anew);
+  if (item.parts > 1 && !MergeParts(item, strips.data(), count)) return;
+  for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
+}
+
+/// Every block of the item's keys.
+/// @param anew  only strips that were restarted
+void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& scratch, ForwardStrips::Strips& strips,
+                            bool anew) const {
+  const int64_t count = strips.size(), block_k = plan_.shape.block_k;
+  const bool in_flight =
+      strips[0].kernels->overlapped != nullptr && !strips_.score_tile().passes().has_dropout() && !anew;
   assert(!in_flight || tiling::OverlapsSoftmax(table_.isa));
   BlocksInFlight flight;
   Interval keys = item.keys;
@@ -106,6 +118,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
     const Interval block{std::max(begin, keys.begin / kKeyStep * kKeyStep), std::min(begin + block_k, keys.end)};
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
+      if (anew && !strips[s].skips_masked) continue;
       if (in_flight) {
         strips_.VisitBlockInFlight(strips[s], block, rows, scratch, flight);
       } else {
@@ -117,8 +130,6 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
     if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values take the place of these
   }
   ForwardStrips::EndFlight(flight);
-  if (item.parts > 1 && !MergeParts(item, strips.data(), count)) return;
-  for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
 }
 
 /// The only key block of a short sequence, fetching O of this tile and Q, K and V of the next: each is too short for

@@ -55,6 +55,8 @@ class ForwardTile {
  private:
   /// @param next  the tile that the worker is likely to run next, or null
   void RunTile(const tiling::ForwardItem& item, const tiling::ForwardItem* next, const TileScratch& scratch) const;
+  void VisitKeys(const tiling::ForwardItem& item, const TileScratch& scratch, ForwardStrips::Strips& strips,
+                 bool anew) const;
   void VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next, const TileScratch& scratch,
                   ForwardStrips::Strips& strips) const;
   bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;

@@ -78,8 +78,7 @@ void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const 
     strip.state = scratch.state + lane_base * problem_.dv;
     strip.row_max = scratch.stats + 2 * lane_base;
     strip.row_sum = strip.row_max + width;
-    std::fill_n(strip.row_max, width, kMaskedScore);
-    std::fill_n(strip.row_sum, width, 0.0f);
+    Reset(strip);
     lane_base += width;
     if (strip.hull.empty()) continue;
     PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
@@ -150,21 +149,38 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
   strip.started = true;
 }
 
-/// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied when V is not finite (0 * NaN). Rather than scan V,
-/// a block that holds masked pairs is multiplied as it is, and if the state then holds a non-finite value, the block is
-/// computed again from a copy, pair by pair, without the masked pairs.
-void ForwardStrips::Product(const RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
+/// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied when V is not finite. Rather than scan V, all blocks
+/// are multiplied as they are, and a strip whose state ends up not finite is computed again: each block that holds
+/// masked pairs from a copy of the state, and where it then is not finite once more pair by pair, without the masked
+/// pairs.
+void ForwardStrips::Product(RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                             const TileScratch& scratch, float* s, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
-  const int64_t dv = problem_.dv, size = dv * kernels.rows;
-  const size_t bytes = sizeof(float) * static_cast<size_t>(size);
-  if (may_meet_masked && alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
+  if (!may_meet_masked || !strip.skips_masked) {
+    strip.met_masked = strip.met_masked || may_meet_masked;
+    return MultiplyRuns(kernels.product, strip, keys, rows, s, alpha);
+  }
+  const size_t bytes = sizeof(float) * static_cast<size_t>(StateFloats(strip));
+  if (alpha != nullptr) std::memcpy(scratch.backup, strip.state, bytes);
   MultiplyRuns(kernels.product, strip, keys, rows, s, alpha);
-  if (!may_meet_masked || table_.rows->all_finite(strip.state, DType::kF32, size)) return;
+  if (table_.rows->all_finite(strip.state, DType::kF32, StateFloats(strip))) return;
   if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
   if (kernels.unpair_keys != nullptr) kernels.unpair_keys(s, keys.size());
   score_tile_.MarkMasked(strip, keys, s);
   MultiplyRuns(kernels.product_exact, strip, keys, rows, s, alpha);
+}
+
+bool ForwardStrips::Restart(RunningStrip& strip) const {
+  if (!strip.met_masked || table_.rows->all_finite(strip.state, DType::kF32, StateFloats(strip))) return false;
+  Reset(strip);
+  strip.started = strip.met_masked = false;
+  strip.skips_masked = true;
+  return true;
+}
+
+void ForwardStrips::Reset(const RunningStrip& strip) {
+  std::fill_n(strip.row_max, strip.lanes.width, kMaskedScore);
+  std::fill_n(strip.row_sum, strip.lanes.width, 0.0f);
 }
 
 /// The product over keys whose values may lie in pages. Every further run goes on where the previous one stopped, which
@@ -223,6 +239,7 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
   flight.next_ = (flight.next_ + 1) % kScoreTilesInFlight;
   const BesideScores beside{flight.product_ != nullptr ? &flight.product_->product : nullptr,
                             flight.softmax_ != nullptr ? &flight.softmax_->softmax : nullptr};
+  assert(!strip.skips_masked);
   const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, now.block_max, nullptr, &beside);
   flight.product_ = flight.softmax_;
   now.softmax = {.s = s,
@@ -239,15 +256,8 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
                  .alpha = strip.started ? now.alpha.data() : nullptr,
                  .o = strip.state};
   strip.started = true;
-  if (!may_meet_masked) {
-    flight.softmax_ = &now;
-    return;
-  }
-  // This product has to be looked at when it is done, so what comes before it ends now.
-  flight.softmax_ = nullptr;
-  strip.kernels->overlapped(beside.softmax != nullptr ? &flight.product_->product : nullptr, &now.softmax, nullptr);
-  flight.product_ = nullptr;
-  Product(strip, keys, may_meet_masked, rows, scratch, s, now.product.alpha);
+  strip.met_masked = strip.met_masked || may_meet_masked;
+  flight.softmax_ = &now;
 }
 
 void ForwardStrips::EndFlight(BlocksInFlight& flight) {

@@ -21,7 +21,9 @@ struct RunningStrip : Strip {
   float* state = nullptr;
   float* row_max = nullptr;
   float* row_sum = nullptr;
-  bool started = false;  ///< state holds something
+  bool started = false;       ///< state holds something
+  bool met_masked = false;    ///< a masked pair may have been multiplied
+  bool skips_masked = false;  ///< every block looks whether one was (ForwardStrips::Restart)
 };
 
 /// The product of a block that waits to run in one loop with the scores of the next block.
@@ -107,6 +109,10 @@ class ForwardStrips {
                           BlocksInFlight& flight) const;
   /// Ends the blocks in flight.
   static void EndFlight(BlocksInFlight& flight);
+  /// Call it when a strip has visited its keys. Where a masked pair met a value that is not finite (0 * NaN is NaN),
+  /// the strip is as it was when it was opened, and visiting its keys anew leaves masked pairs out.
+  /// @return whether it has to visit them anew
+  [[nodiscard]] bool Restart(RunningStrip& strip) const;
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
   /// RowShift of a lane's final statistics, including its sink.
@@ -124,8 +130,11 @@ class ForwardStrips {
   static inline Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink,
                                      bool with_lse);
   /// @param s  probabilities
-  void Product(const RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
+  void Product(RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, float* s, const float* alpha) const;
+  /// The statistics of rows that have seen no key.
+  static void Reset(const RunningStrip& strip);
+  [[nodiscard]] int64_t StateFloats(const RunningStrip& strip) const { return problem_.dv * strip.kernels->rows; }
   using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
   void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,
                     const float* p, const float* alpha) const;
