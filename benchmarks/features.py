@@ -1,9 +1,9 @@
 """What a feature costs next to the plain call: benchmarks/features.py [--threads N] [--rounds N]
 
-Time per kept FLOP of a call with the feature by that of the plain call of the same process: two heads, the best of all
-rounds, in which the plain call and all features take turns. pse is dense per head, of the type named; the mask is [S,S]
-and drops a tenth; dropout keeps 0.9; TND is four sequences of 93 to 1377 rows. Rows of each result are compared with
-attention in double before anything is timed.
+Time of a call with the feature, per pair of a query and a key that it computes, by that of the plain call in the same
+process: two heads, the best of all rounds, in which the plain call and all features take turns. pse is dense per head, of
+the type named; the mask is [S,S] and drops a tenth, which is computed all the same; dropout keeps 0.9; TND is four
+sequences of 93 to 1377 rows. Rows of the output and of dQ are compared with attention in double before anything is timed.
 """
 
 import argparse
@@ -46,44 +46,62 @@ def features(s, dtype):
 
 
 def packed(d, dtype):
-    """Arguments of the packed call, its keywords and its kept pairs per head by those of a plain call of ROWS."""
-    total = sum(LENGTHS)
-    tensors = [torch.randn(total, HEADS, d).to(dtype) for _ in range(4)]
+    """Tensors of the packed call, its keywords and the pairs that it computes per head."""
+    tensors = [torch.randn(sum(LENGTHS), HEADS, d).to(dtype) for _ in range(4)]
     ends = np.cumsum(LENGTHS).tolist()
     return tensors, {"layout": "TND", "cu_q": ends, "cu_kv": ends}, sum(length * length for length in LENGTHS)
 
 
-def expected_row(q, k, v, head, row, keywords):
-    """One row of the output in double. q, k, v: [1, HEADS, s, d]."""
-    q, k, v = (t[0, head].double().numpy() for t in (q, k, v))
+def expected_rows(q, k, v, d_out, head, row, keywords):
+    """One row of the output and of dQ in double. Arrays of one head: [s, d]."""
     s, d = k.shape
-    scores = k @ q[row] / math.sqrt(d)
+    scale, chain = 1 / math.sqrt(d), 1.0
+    scores = k @ q[row] * scale
     if "softcap" in keywords:
-        scores = CAP * np.tanh(scores / CAP)
+        tanh = np.tanh(scores / CAP)
+        scores, chain = CAP * tanh, 1 - tanh**2
     if keywords.get("pse_type") == 2:
         scores = scores - float(keywords["pse"][head]) * np.abs(np.arange(s) - row)
     elif "pse" in keywords:
-        scores = scores + keywords["pse"][0, head, row].double().numpy() / math.sqrt(d)
+        scores = scores + scale * keywords["pse"][0, head, row].double().numpy()
     if "dense_mask" in keywords:
         scores = np.where(keywords["dense_mask"][row].numpy(), -np.inf, scores)
     p = np.exp(scores - scores.max())
     p /= p.sum()
+    kept = np.ones(s)
     if "keep_prob" in keywords:
         bits = np.unpackbits(fa.generate_dropout_mask(SEED, 0, KEEP, HEADS * s * s), bitorder="little")
-        first = (head * s + row) * s
-        p = np.where(bits[first:first + s] != 0, p / KEEP, 0)
-    return p @ v
+        kept = bits[(head * s + row) * s:][:s] / KEEP
+    d_p = kept * (v @ d_out[row])
+    d_s = p * (d_p - p @ d_p) * chain
+    return (kept * p) @ v, scale * d_s @ k
 
 
-def check(name, q, k, v, keywords):
-    """Raises ValueError for a feature whose result is wrong."""
-    out = fa.flash_attention(q, k, v, **keywords).out
-    for head, row in ((0, 0), (HEADS - 1, q.shape[2] - 1), (0, q.shape[2] // 2)):
-        want = expected_row(q, k, v, head, row, keywords)
-        apart = np.abs(out[0, head, row].double().numpy() - want).max()
-        if not apart <= TOLERANCE[q.dtype]:
-            raise ValueError(f"{name}: row {row} of head {head} is {apart:.2g} from the result in double, "
-                             f"want {TOLERANCE[q.dtype]:.2g}")
+def heads_of(tensor):
+    """(head, [s, d] in double) of a tensor [1, N, s, d]."""
+    return list(enumerate(tensor[0].double().numpy()))
+
+
+def packed_heads(tensor):
+    """The same of every sequence of a packed tensor [T, N, d]."""
+    parts = np.split(tensor.double().numpy(), np.cumsum(LENGTHS)[:-1])
+    return [(head, part[:, head]) for part in parts for head in range(HEADS)]
+
+
+def check(name, tensors, keywords, heads=heads_of):
+    """Raises ValueError for a feature whose output or dQ is wrong."""
+    q, k, v, d_out = tensors
+    result = fa.flash_attention(q, k, v, **keywords)
+    grads = fa.flash_attention_grad(q, k, v, result.out, d_out, result.softmax_max, result.softmax_sum, **keywords)
+    for parts in zip(*map(heads, (*tensors, result.out, grads.dq)), strict=True):
+        head, arrays = parts[0][0], [array for _, array in parts]
+        for row in sorted({0, len(arrays[0]) // 2, len(arrays[0]) - 1}):
+            wanted = expected_rows(*arrays[:4], head, row, keywords)
+            for what, got, want in zip(("output", "dQ"), arrays[4:], wanted, strict=True):
+                apart = np.abs(got[row] - want).max()
+                if not apart <= TOLERANCE[q.dtype]:
+                    raise ValueError(f"{name}: row {row} of head {head} of the {what} is {apart:.2g} from the result in "
+                                     f"double, want {TOLERANCE[q.dtype]:.2g}")
 
 
 def call_of(direction, tensors, keywords):
@@ -91,8 +109,8 @@ def call_of(direction, tensors, keywords):
     q, k, v, d_out = tensors
     if direction == "forward":
         return lambda: fa.flash_attention(q, k, v, **keywords)
-    result = fa.flash_attention(q, k, v, **keywords)
-    return lambda: fa.flash_attention_grad(q, k, v, result.out, d_out, result.softmax_max, result.softmax_sum, **keywords)
+    done = fa.flash_attention(q, k, v, **keywords)
+    return lambda: fa.flash_attention_grad(q, k, v, done.out, d_out, done.softmax_max, done.softmax_sum, **keywords)
 
 
 def seconds(call):
@@ -102,16 +120,17 @@ def seconds(call):
 
 
 def measure(direction, dtype, d, rounds, s):
-    """@return by name of the feature: time per kept FLOP by the plain call's"""
+    """@return by name of the feature: time per computed pair by the plain call's"""
     tensors = inputs(s, d, dtype)
     calls, pairs = {}, {}
     for name, keywords in features(s, dtype).items():
         if name == "pse" and dtype == torch.float32:
             continue
-        check(name, *tensors[:3], keywords)
+        check(name, tensors, keywords)
         calls[name], pairs[name] = call_of(direction, tensors, keywords), s * s
-    of_packed, keywords, kept = packed(d, dtype)
-    calls["TND"], pairs["TND"] = call_of(direction, of_packed, keywords), kept
+    of_packed, keywords, pairs["TND"] = packed(d, dtype)
+    check("TND", of_packed, keywords, packed_heads)
+    calls["TND"] = call_of(direction, of_packed, keywords)
     best = dict.fromkeys(calls, math.inf)
     for _ in range(rounds):
         for name, call in calls.items():

@@ -31,12 +31,31 @@ def test_every_feature_has_a_figure(features, monkeypatch, direction, dtype):
 
 def test_a_feature_with_another_result_is_not_timed(features):
     torch.manual_seed(1)
-    q, k, v, _ = features.inputs(40, 32, torch.float32)
+    tensors = features.inputs(40, 32, torch.float32)
     for name, keywords in features.features(40, torch.float32).items():
-        features.check(name, q, k, v, keywords)
-        if name == features.PLAIN:
-            continue
-        with pytest.raises(ValueError, match="plain: row .* from the result in double"):
-            features.check("plain", q, k, v, {**keywords, "scale": 0.9})
-    with pytest.raises(ValueError, match="plain: row 0 of head 0 is nan"):
-        features.check("plain", q, k, v.fill_(math.nan), {})
+        features.check(name, tensors, keywords)
+        with pytest.raises(ValueError, match="row .* of head .* of the output is .* from the result in double"):
+            features.check(name, tensors, {**keywords, "scale": 0.9})
+    tensors[2].fill_(math.nan)
+    with pytest.raises(ValueError, match="plain: row 0 of head 0 of the output is nan"):
+        features.check("plain", tensors, {})
+
+
+def test_wrong_gradients_and_packed_results_are_not_timed(features, monkeypatch):
+    torch.manual_seed(1)
+    monkeypatch.setattr(features, "LENGTHS", (17, 3))
+    tensors = features.inputs(24, 32, torch.float32)
+    spoiled = features.fa.flash_attention_grad
+    packed, keywords, pairs = features.packed(32, torch.float32)
+    assert pairs == 17 * 17 + 3 * 3
+    features.check("TND", packed, keywords, features.packed_heads)
+
+    class Doubled:
+        def __init__(self, grads):
+            self.dq = 2 * grads.dq
+
+    monkeypatch.setattr(features.fa, "flash_attention_grad", lambda *args, **kwargs: Doubled(spoiled(*args, **kwargs)))
+    with pytest.raises(ValueError, match="plain: row 0 of head 0 of the dQ is"):
+        features.check("plain", tensors, {})
+    with pytest.raises(ValueError, match="TND: row 0 of head 0 of the dQ is"):
+        features.check("TND", packed, keywords, features.packed_heads)

@@ -52,6 +52,7 @@ constexpr StripKernels RowState(const char* name, Isa isa, int64_t width) {
 constexpr StripKernels Pairs(const char* name, Isa isa, int64_t width) {
   StripKernels strip = Strip(name, isa, width);
   strip.operands = Operands::kBF16Pairs;
+  strip.scores_by_address = isa == Isa::kAvx512Bf16;
   return strip;
 }
 

@@ -43,8 +43,8 @@ struct RowBlock {
   int64_t fetch_ahead = 0;
   /// Groups of rows as pair_rows lays them out, `stride` columns of words per group.
   bool paired = false;
-  /// Few rows, strips in place, scores_by_address, pair_rows: where each row lies, and fetch_ahead rows after the last,
-  /// instead of data and stride.
+  /// Few rows, strips in place, and of levels with scores_by_address scores and pair_rows: where each row lies, and
+  /// fetch_ahead rows after the last, instead of data and stride.
   const void* const* rows = nullptr;
   /// Strips: `fetch_lines` lines from here on are fetched while the rows are read.
   FetchList* fetch = nullptr;
@@ -229,7 +229,8 @@ struct StripKernels {
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
   /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin after s.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
-  /// backward_softmax, with words that of dropout, of which P and ds_multiplier * dS leave as the products take them.
+  /// backward_softmax, or with keep bits backward_softmax_dropout, whose P and ds_multiplier * dS leave rounded, as the
+  /// products take them.
   void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
 
   /// Few rows only, else null: scores that do not accumulate and, in the same loop, a product of rows of the same type,

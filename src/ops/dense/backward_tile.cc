@@ -48,7 +48,7 @@ bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::Ro
 
 }  // namespace
 
-/// Its tiles s and dp begin with the first key of the column.
+/// Its tiles begin with the first key of the column.
 struct BackwardTile::ColumnStrip : GradStrip {
   Interval keys = {};  ///< visited keys of the column
   bool may_meet_masked = false;

@@ -2,7 +2,7 @@
 //
 //   the list's keys, ascending
 //   for each block of 128 keys:  gather their rows of K (and V) next to each other, widened to f32 where the kernels
-//   want it
+//   want it; bf16 pairs read K by address where they can, and V alone is laid anew
 //     for each strip of heads:   scores, online softmax, product: the code of the dense forward
 //   one or two heads: for each block of 64 keys, scores in one loop with the product of the block before
 //   O = O^T / sum
@@ -15,6 +15,7 @@
 #include "ops/sparse/sparse_forward_tile.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <limits>
 
@@ -126,7 +127,10 @@ void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, i
                                  .row_end = token.row + 1}};
     ForwardStrips::Strips strips;
     VisitKeys(heads, keys, scratch, strips);
-    for (int64_t s = 0; s < strips.size(); ++s) strips_.Finish(strips[s], scratch.tile);
+    for (int64_t s = 0; s < strips.size(); ++s) {
+      assert(!strips[s].met_masked);  // which would need Restart
+      strips_.Finish(strips[s], scratch.tile);
+    }
     if (sparse_.whole_tokens) AddProbabilities(strips, keys, scratch);
   }
   if (sparse_.whole_tokens) WriteMean(token, keys, scratch);

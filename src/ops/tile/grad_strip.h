@@ -81,7 +81,7 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
 
 /// The arguments of a product over the lanes of the strips from `first` to `last`, without its operands. The strips
 /// have one width.
-/// @param keys  per row of GradPanels::s
+/// @param keys  GradPanels::keys
 [[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {
   return {.strip_stride = keys * first.kernels->OuterWidth(),
           .width = first.lanes.width,

@@ -53,7 +53,7 @@ GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape)
 
 KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {
   most = max_keys;
-  const int64_t count = max_keys + GatheredKeys::kFetchAhead;
+  const int64_t count = max_keys == 0 ? 0 : max_keys + GatheredKeys::kFetchAhead;
   k = carver.Array<const void*>(count);
   k_rope = carver.Array<const void*>(shape.d_rope > 0 ? count : 0);
   v = shape.shared_v ? k : carver.Array<const void*>(count);

@@ -16,6 +16,7 @@ void ExpectSame(const StripKernels& described, const StripKernels& own) {
   EXPECT_EQ(described.operands, own.operands) << own.name;
   EXPECT_EQ(described.state_by_row, own.state_by_row) << own.name;
   EXPECT_EQ(described.in_place, own.in_place) << own.name;
+  EXPECT_EQ(described.scores_by_address, own.scores_by_address) << own.name;
 }
 
 TEST(DescribedKernels, SayWhatTheTablesOfThisCpuSay) {

@@ -110,7 +110,7 @@ struct Pass {
   bool exponential = false;  ///< of which kernels of pairs take the short one
 };
 constexpr double kFewOperations = 2 * 4 * kRounding, kFunction = 2 * 16 * kRounding;
-constexpr double kShortExponential = 2 * 2.9e-6;  // exp2.inc
+constexpr double kShortExponential = 2 * 2.9e-6;  // the error of Exp2OfFractionShort (exp2.inc)
 
 /// A bias of rows that are close together and then one of distant ones.
 template <DType dtype, BiasRows Lanes::*close, BiasRows Lanes::*distant>
@@ -257,37 +257,39 @@ bool BackwardPairsDiffer(const StripKernels& kernels, const Lanes& lanes) {
   const Floats shift(static_cast<size_t>(kernels.width), 0.5f);
   const float* delta = lanes.delta.data();
   for (const int64_t keys : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{4}, kKeys}) {
+    const int64_t count = keys * kernels.width, words = (keys + 1) / 2 * kernels.width;
     for (const bool drops : {false, true}) {
-      const int64_t count = keys * kernels.width, words = (keys + 1) / 2 * kernels.width;
-      const float factor = 0.25f, multiplier = drops ? 1.0f : 0.5f;
-      Floats s = ValuesOf(18, count), dp = ValuesOf(19, count);
-      s[0] = kMaskedScore;
-      Floats p = s, ds = dp;
-      const KeepArgs keep = drops ? KeepArgs{bits.data(), 2} : KeepArgs{};
-      if (drops) {
-        kernels.backward_softmax_dropout(p.data(), ds.data(), keys, factor, shift.data(), delta, keep);
-      } else {
-        kernels.backward_softmax(p.data(), ds.data(), keys, factor, shift.data(), delta);
-      }
-      for (float& x : ds) x *= multiplier;
-      Floats want[3] = {FloatsOf(count / 2), FloatsOf(count / 2), FloatsOf(words)},
-             got[3] = {want[0], want[1], want[2]};
-      kernels.pair_lanes(p.data(), keys, want[0].data());
-      kernels.pair_lanes(ds.data(), keys, want[1].data());
-      kernels.pair_keys(ds.data(), keys, want[2].data());
-      kernels.backward_pairs({.s = s.data(),
-                              .dp = dp.data(),
-                              .keys = keys,
-                              .factor = factor,
-                              .shift = shift.data(),
-                              .delta = delta,
-                              .keep = keep,
-                              .ds_multiplier = multiplier,
-                              .p_lanes = got[0].data(),
-                              .ds_lanes = got[1].data(),
-                              .ds_keys = got[2].data()});
-      for (int i = 0; i < 3; ++i) {
-        if (std::memcmp(got[i].data(), want[i].data(), got[i].size() * sizeof(float)) != 0) return true;
+      for (const float multiplier : {1.0f, 0.5f}) {
+        constexpr float kQuarter = 0.25f;
+        Floats s = ValuesOf(18, count), dp = ValuesOf(19, count);
+        s[0] = kMaskedScore;
+        Floats p = s, ds = dp;
+        const KeepArgs keep = drops ? KeepArgs{bits.data(), 2} : KeepArgs{};
+        if (drops) {
+          kernels.backward_softmax_dropout(p.data(), ds.data(), keys, kQuarter, shift.data(), delta, keep);
+        } else {
+          kernels.backward_softmax(p.data(), ds.data(), keys, kQuarter, shift.data(), delta);
+        }
+        for (float& x : ds) x *= multiplier;
+        Floats want[3] = {FloatsOf(count / 2), FloatsOf(count / 2), FloatsOf(words)};
+        Floats got[3] = {want[0], want[1], want[2]};
+        kernels.pair_lanes(p.data(), keys, want[0].data());
+        kernels.pair_lanes(ds.data(), keys, want[1].data());
+        kernels.pair_keys(ds.data(), keys, want[2].data());
+        kernels.backward_pairs({.s = s.data(),
+                                .dp = dp.data(),
+                                .keys = keys,
+                                .factor = kQuarter,
+                                .shift = shift.data(),
+                                .delta = delta,
+                                .keep = keep,
+                                .ds_multiplier = multiplier,
+                                .p_lanes = got[0].data(),
+                                .ds_lanes = got[1].data(),
+                                .ds_keys = got[2].data()});
+        for (int i = 0; i < 3; ++i) {
+          if (std::memcmp(got[i].data(), want[i].data(), got[i].size() * sizeof(float)) != 0) return true;
+        }
       }
     }
   }

@@ -73,6 +73,7 @@ const Way kWays[] = {
   if (way.skips) return query.pairs() && !kernels.in_place && query.table.rows->pair_group > 2;
   if (way.listed) return !kernels.any_dtype;
   if (way.by_address && kernels.in_place) return true;
+  if (way.by_address && kernels.scores_by_address && way.queries == DType::kF32) return true;
   return kernels.any_dtype || (!way.by_address && way.queries == DType::kF32);
 }
 
@@ -193,7 +194,9 @@ class Multiplication {
     if (!query_.pairs() || kernels_.in_place) return RowsOf(v);
     const int64_t skip = way_.skips ? rows.pair_group - 2 : 0, stride = sizes_.dv + 2;
     Source source{.block = {}, .words = FloatsOf(rows.PairedFloats(skip + sizes_.keys, stride), kNoNumber)};
-    rows.pair_rows(v.Block(-skip, DType::kBF16), skip + sizes_.keys, sizes_.dv, source.words.data(), stride);
+    const Source listed = way_.by_address ? RowsOf(v) : Source{};
+    const RowBlock block = way_.by_address ? listed.block : v.Block(-skip, DType::kBF16);
+    rows.pair_rows(block, skip + sizes_.keys, sizes_.dv, source.words.data(), stride);
     source.block = rows.Paired(source.words.data(), stride, way_.fetch_ahead);
     source.block.skip = skip;
     return source;

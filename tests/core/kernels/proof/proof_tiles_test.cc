@@ -79,7 +79,7 @@ const Mistake kMistakesOfTiles[] = {
      [](Spoiled& c) {
        c.strips[0].backward_pairs = [](const auto& x) {
          RightTiles().backward_pairs(x);
-         if (x.keys > 2) x.ds_lanes[15] = x.ds_lanes[16];
+         if (x.keys > 2 && x.ds_multiplier == 1 && x.keep.words == nullptr) x.ds_lanes[15] = x.ds_lanes[16];
        };
      }},
     {"pairs of the backward of bf16_32x16_amx_emulated",
