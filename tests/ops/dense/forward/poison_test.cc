@@ -70,6 +70,20 @@ TEST_P(ForwardPoison, SingleKeysOfADenseMask) {
   }
 }
 
+// Every part of a head's keys looks at its own state.
+TEST_P(ForwardPoison, SingleKeysOfADenseMaskInPartsOfAHead) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t rows : {3, 12}) {
+      ForwardCase c;
+      c.dtype = dtype;
+      c.dense_mask = MaskForm::kPlane;
+      c.dense_mask_share = 0.9;
+      c.lengths = EqualLengths(1, rows, 1700);
+      ExpectUnseen(c);
+    }
+  }
+}
+
 TEST_P(ForwardPoison, BiasesAboveTheDiagonal) {
   for (const auto type : {reference::PseType::kScaleThenAdd, reference::PseType::kAddThenScale}) {
     for (const DType dtype : kDTypes) {
