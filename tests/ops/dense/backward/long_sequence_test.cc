@@ -7,14 +7,17 @@
 #include "support/compare/compare_gradients.h"
 #include "support/compare/gradient_tolerance.h"
 #include "support/execution/contexts.h"
+#include "support/execution/emulator.h"
 
 namespace fa::test {
 namespace {
 
-constexpr int64_t kLength = 32768;
+/// An emulated CPU would take minutes per pass over 32768 rows.
+const int64_t kLength = Emulated() ? 8192 : 32768;
 constexpr int64_t kSize = 16;
+const Dims kShape{1, 1, kLength, kSize};
 /// The workspace holds f32 copies of the eight inputs and outputs and their panels, for any type of the call: a small
-/// multiple of the tensors. A plane of scores would be 4096 times one tensor.
+/// multiple of the tensors. A plane of scores would be kLength / kSize times one tensor, so 512 times or more.
 constexpr size_t kMultiple = 4;
 
 std::vector<float> Draw(Tag tag) {
@@ -89,10 +92,9 @@ class BackwardLongSequence : public ::testing::Test {
     expect("dv", dv_, whole, 0, expected.want.dv, expected.allowed.dv);
   }
 
-  static constexpr Dims kShape{1, 1, kLength, kSize};
   std::vector<float> q_ = Draw(Tag::kQ), k_ = Draw(Tag::kK), v_ = Draw(Tag::kV), d_out_ = Draw(Tag::kDOut);
   std::vector<float> out_, dq_, dk_, dv_;
-  std::vector<float> max_ = std::vector<float>(kLength), sum_ = std::vector<float>(kLength);
+  std::vector<float> max_ = std::vector<float>(static_cast<size_t>(kLength)), sum_ = max_;
   AttentionGradArgs args_;
   AttentionOptions options_;
   Status forward_;
