@@ -1,21 +1,15 @@
 """benchmarks/call_cost.py: every face is timed at every size, and none whose result is wrong."""
 
-import importlib.util
 import math
-from pathlib import Path
 
+import benchmark_program
 import pytest
 import torch
-
-SOURCE = Path(__file__).resolve().parents[2] / "benchmarks" / "call_cost.py"
 
 
 @pytest.fixture(scope="module")
 def call_cost():
-    spec = importlib.util.spec_from_file_location("call_cost", SOURCE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark_program.load("call_cost")
 
 
 def test_every_face_has_a_figure_of_every_size(call_cost):

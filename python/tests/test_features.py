@@ -1,21 +1,15 @@
 """benchmarks/features.py: every feature has a figure, and none whose result is wrong."""
 
-import importlib.util
 import math
-from pathlib import Path
 
+import benchmark_program
 import pytest
 import torch
-
-SOURCE = Path(__file__).resolve().parents[2] / "benchmarks" / "features.py"
 
 
 @pytest.fixture(scope="module")
 def features():
-    spec = importlib.util.spec_from_file_location("features", SOURCE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark_program.load("features")
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

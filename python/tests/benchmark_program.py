@@ -1,0 +1,14 @@
+"""The programs of benchmarks/, which are no package."""
+
+import importlib.util
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def load(name):
+    """The module that benchmarks/NAME.py is."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
