@@ -47,8 +47,8 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       workers_(plan.graph.workers()),
       slot_rows_(plan.slot_rows),
       slot_keys_(plan.slot_keys),
-      tile_floats_(MostLanes(plan.block_q) * plan.block_k),
-      strip_floats_(kMaxStripWidth * plan.block_k),
+      tile_lanes_(MostLanes(plan.block_q)),
+      block_k_(plan.block_k),
       paired_keys_(table.rows->PairedRows(plan.slot_keys)),
       pairs_(table.pairs()),
       copies_k_(pairs_ || bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
@@ -106,14 +106,9 @@ BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
 }
 
 BackwardScratch BackwardBuffers::LayScratch(Carver& carver) const {
-  BackwardScratch scratch{.s = carver.Floats(pairs_ ? strip_floats_ : tile_floats_),
-                          .dp = carver.Floats(pairs_ ? strip_floats_ : tile_floats_),
-                          .capped = carver.Floats(softcap_ ? strip_floats_ : 0),
-                          .bias = carver.Floats(stage_bias_ ? strip_floats_ : 0),
-                          .pairs = carver.Floats(pairs_ ? strip_floats_ / 2 : 0)};
-  scratch.p = pairs_ ? carver.Floats(tile_floats_ / 2) : scratch.s;
-  scratch.ds = pairs_ ? carver.Floats(tile_floats_ / 2) : scratch.dp;
-  return scratch;
+  return {.tiles = GradTiles(carver, pairs_, tile_lanes_, block_k_),
+          .capped = carver.Floats(softcap_ ? kMaxStripWidth * block_k_ : 0),
+          .bias = carver.Floats(stage_bias_ ? kMaxStripWidth * block_k_ : 0)};
 }
 
 BackwardSlot BackwardBuffers::Slot(std::byte* workspace, int32_t slot) const {

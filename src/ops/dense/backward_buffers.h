@@ -10,6 +10,7 @@
 #include "core/kernels/kernel_types.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/plan/carver.h"
+#include "ops/tile/grad_strip.h"
 #include "tiling/backward/backward_plan.h"
 #include "tiling/workspace_plan.h"
 
@@ -34,11 +35,9 @@ struct BackwardSlot {
 
 /// A worker's own memory for one tile.
 struct BackwardScratch {
-  float *s = nullptr, *dp = nullptr;  ///< as GradPanels has them
-  float *p = nullptr, *ds = nullptr;
+  GradTiles tiles;
   float* capped = nullptr;  ///< one strip's scores after the softcap
   float* bias = nullptr;    ///< staged rows of a compressed pse
-  float* pairs = nullptr;   ///< one strip's dS in pairs of keys, for kernels of pairs
 };
 
 /// Where the buffers of a backward plan lie in its workspace.
@@ -86,7 +85,7 @@ class BackwardBuffers {
 
   int64_t columns_q_, columns_rope_, columns_qk_, columns_v_;
   int64_t slot_count_, workers_;
-  int64_t slot_rows_, slot_keys_, tile_floats_, strip_floats_;
+  int64_t slot_rows_, slot_keys_, tile_lanes_, block_k_;
   int64_t paired_keys_;  ///< slot_keys, up to a whole group of pairs
   bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;

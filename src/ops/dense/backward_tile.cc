@@ -153,10 +153,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
                           .dq = tile.slot.dq_panel + tile.slot_row * columns,
                           .shift = tile.slot.shift + tile.slot_row,
                           .delta = tile.slot.delta + tile.slot_row,
-                          .s = tile.scratch.s,
-                          .dp = tile.scratch.dp,
-                          .p = tile.scratch.p,
-                          .ds = tile.scratch.ds,
+                          .tiles = tile.scratch.tiles,
                           .columns = columns,
                           .dv = problem_.dv,
                           .keys = plan_.block_k};
@@ -313,8 +310,8 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
                             .keep = keep,
                             .p_lanes = strip.p + paired,
                             .ds_lanes = strip.ds + paired,
-                            .ds_keys = tile.scratch.pairs});
-    kernels.product(k, n, tile.scratch.pairs, columns, alpha, strip.dq);
+                            .ds_keys = tile.scratch.tiles.ds_keys});
+    kernels.product(k, n, tile.scratch.tiles.ds_keys, columns, alpha, strip.dq);
     return;
   }
   if (passes.has_dropout()) {
@@ -334,8 +331,8 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     score_tile_.MarkMasked(strip, strip.keys, dp);
     kernels.product_exact(k, n, dp, columns, alpha, strip.dq);
   } else {
-    if (table_.pairs()) kernels.pair_keys(dp, n, tile.scratch.pairs);
-    kernels.product(k, n, table_.pairs() ? tile.scratch.pairs : dp, columns, alpha, strip.dq);
+    if (table_.pairs()) kernels.pair_keys(dp, n, tile.scratch.tiles.ds_keys);
+    kernels.product(k, n, table_.pairs() ? tile.scratch.tiles.ds_keys : dp, columns, alpha, strip.dq);
   }
   if (exact_sums) {
     score_tile_.MarkMasked(strip, strip.keys, s);

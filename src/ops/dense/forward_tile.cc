@@ -177,9 +177,7 @@ bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* stri
   arrived.store(0, std::memory_order_relaxed);
 
   for (int64_t s = 0; s < count; ++s) {
-    const auto width = static_cast<size_t>(strips[s].lanes.width);
-    std::fill_n(strips[s].row_max, width, kMaskedScore);
-    std::fill_n(strips[s].row_sum, width, 0.0f);
+    ForwardStrips::Reset(strips[s]);
     std::fill_n(strips[s].state, strips[s].kernels->rows * dv, 0.0f);
     strips[s].started = true;
   }

@@ -37,7 +37,8 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::Spars
                                              const GatherShape& gather)
     : selection(carver, lists, sparse.sequences.max_sk),
       panels(carver, gather),
-      addresses(carver, gather, gather.block == 0 ? lists.MaxKeys(sparse.sequences.max_sk) : 0) {
+      addresses(carver, gather, gather.block == 0 ? lists.MaxKeys(sparse.sequences.max_sk) : 0),
+      tiles(carver, table.pairs(), MostLanes(plan.tile_heads), plan.block_k) {
   const auto& problem = sparse.attention;
   const int64_t lanes = MostLanes(plan.tile_heads), rows = RoundUp(plan.tile_heads, 2);
   const int64_t columns = problem.d + problem.d_rope;
@@ -49,11 +50,6 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::Spars
   q = carver.Floats(rows, PanelColumns(table, problem.d));
   q_rope = carver.Floats(rows, PanelColumns(table, problem.d_rope));
   d_out = carver.Floats(rows, PanelColumns(table, problem.dv));
-  s = carver.Floats(table.pairs() ? kMaxStripWidth : lanes, plan.block_k);
-  dp = carver.Floats(table.pairs() ? kMaxStripWidth : lanes, plan.block_k);
-  pairs = carver.Floats(table.pairs() ? kMaxStripWidth * plan.block_k / 2 : 0);
-  p = table.pairs() ? carver.Floats(lanes * plan.block_k / 2) : s;
-  ds = table.pairs() ? carver.Floats(lanes * plan.block_k / 2) : dp;
   dk_rows = carver.Array<float*>(plan.block_k);
   dk_rope_rows = carver.Array<float*>(plan.block_k);
   dv_rows = carver.Array<float*>(plan.block_k);

@@ -7,6 +7,7 @@
 #include "core/kernels/kernel_types.h"
 #include "ops/plan/carver.h"
 #include "ops/sparse/bind_sparse.h"
+#include "ops/tile/grad_strip.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
@@ -25,11 +26,10 @@ struct SparseBackwardScratch {
   KeySelection selection;
   GatherPanels panels;
   KeyAddresses addresses;
+  GradTiles tiles;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq as GradStrip has it
   float *shift, *delta;                        ///< per lane
   float *q, *q_rope, *d_out;                   ///< as pack_rows lays them
-  float *s, *dp, *p, *ds;                      ///< as GradPanels has them
-  float* pairs;                                ///< dS of one strip in pairs of keys
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< sums of the block's keys
   std::span<FetchRuns::Run> runs;              ///< those, and the rows of the next block where they are gathered
 };

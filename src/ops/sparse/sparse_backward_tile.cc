@@ -181,10 +181,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .dq = scratch.dq,
                           .shift = scratch.shift,
                           .delta = scratch.delta,
-                          .s = scratch.s,
-                          .dp = scratch.dp,
-                          .p = scratch.p,
-                          .ds = scratch.ds,
+                          .tiles = scratch.tiles,
                           .columns = problem.d + problem.d_rope,
                           .dv = problem.dv,
                           .keys = plan_.block_k};
@@ -238,7 +235,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     rows.v.fetch_lines = next.lines();
     TokenStrip& strip = tile.strips[0];
     StripGradients(tile, strip, rows, keys);
-    QueryGradients(strip, rows, keys, tile.scratch.pairs, alpha);
+    QueryGradients(strip, rows, keys, tile.scratch.tiles.ds_keys, alpha);
   } else {
     GatheredBlock gathered = gathered_.Gather(tile.place, block, tile.scratch.panels);
     gathered.rows.first = begin;
@@ -250,7 +247,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     for (int64_t s = 0; s < tile.strips.size(); ++s) {
       TokenStrip& strip = tile.strips[s];
       StripGradients(tile, strip, gathered.rows, keys);
-      const float* ds = table_.pairs() ? tile.scratch.pairs : strip.dp;
+      const float* ds = table_.pairs() ? tile.scratch.tiles.ds_keys : strip.dp;
       strip.kernels->product(k, count, ds, columns, alpha, strip.dq);
     }
   }
@@ -293,7 +290,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
                             .ds_multiplier = ds_multiplier,
                             .p_lanes = strip.p,
                             .ds_lanes = strip.ds,
-                            .ds_keys = tile.scratch.pairs});
+                            .ds_keys = tile.scratch.tiles.ds_keys});
     return;
   }
   kernels.backward_softmax(strip.s, strip.dp, count, factor, strip.shift, strip.delta);
@@ -306,7 +303,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   kernels.mask_interval(strip.s, count, begin, end, kMaskedProbability);
   kernels.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
   if (!table_.pairs()) return;
-  kernels.pair_keys(strip.dp, count, tile.scratch.pairs);
+  kernels.pair_keys(strip.dp, count, tile.scratch.tiles.ds_keys);
   kernels.pair_lanes(strip.s, count, strip.p);
   kernels.pair_lanes(strip.dp, count, strip.ds);
 }

@@ -113,6 +113,8 @@ class ForwardStrips {
   /// the strip is as it was when it was opened, and visiting its keys anew leaves masked pairs out.
   /// @return whether it has to visit them anew
   [[nodiscard]] bool Restart(RunningStrip& strip) const;
+  /// Gives a strip the statistics of rows that have seen no key.
+  static void Reset(const RunningStrip& strip);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
   /// RowShift of a lane's final statistics, including its sink.
@@ -132,8 +134,6 @@ class ForwardStrips {
   /// @param s  probabilities
   void Product(RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, float* s, const float* alpha) const;
-  /// The statistics of rows that have seen no key.
-  static void Reset(const RunningStrip& strip);
   [[nodiscard]] int64_t StateFloats(const RunningStrip& strip) const { return problem_.dv * strip.kernels->rows; }
   using ProductKernel = std::remove_pointer_t<decltype(core::kernels::StripKernels::product)>;
   void MultiplyRuns(ProductKernel* product, const RunningStrip& strip, tiling::Interval keys, const KeyRows& rows,

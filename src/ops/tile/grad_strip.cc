@@ -7,6 +7,13 @@
 
 namespace fa::ops {
 
+GradTiles::GradTiles(Carver& carver, bool pairs, int64_t lanes, int64_t keys)
+    : s(carver.Floats(pairs ? kMaxStripWidth : lanes, keys)),
+      dp(carver.Floats(pairs ? kMaxStripWidth : lanes, keys)),
+      p(pairs ? carver.Floats(lanes * keys / 2) : s),
+      ds(pairs ? carver.Floats(lanes * keys / 2) : dp),
+      ds_keys(carver.Floats(pairs ? kMaxStripWidth * keys / 2 : 0)) {}
+
 GradStrip MakeGradStrip(const tiling::AttentionProblem& problem, const core::kernels::StripKernels& kernels,
                         const FoldedRows& rows, int64_t first, const GradPanels& panels) {
   GradStrip strip{MakeStrip(problem, kernels, rows, first)};
@@ -16,11 +23,13 @@ GradStrip MakeGradStrip(const tiling::AttentionProblem& problem, const core::ker
   strip.dq = panels.dq + first * panels.columns;
   strip.shift = panels.shift + first;
   strip.delta = panels.delta + first;
-  const bool words = panels.p != panels.s;
-  strip.s = panels.s + (words ? 0 : first * panels.keys);
-  strip.dp = panels.dp + (words ? 0 : first * panels.keys);
-  strip.p = words ? panels.p + first * panels.keys / 2 : strip.s;
-  strip.ds = words ? panels.ds + first * panels.keys / 2 : strip.dp;
+  const GradTiles& tiles = panels.tiles;
+  const bool words = tiles.p != tiles.s;
+  const int64_t at = first * panels.keys;
+  strip.s = tiles.s + (words ? 0 : at);
+  strip.dp = tiles.dp + (words ? 0 : at);
+  strip.p = tiles.p + (words ? at / 2 : at);
+  strip.ds = tiles.ds + (words ? at / 2 : at);
   return strip;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/kernels/kernel_types.h"
 #include "layout/rows_view.h"
+#include "ops/plan/carver.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -21,12 +22,21 @@ struct GradStrip : Strip {
   int64_t first = 0;                  ///< its first row in the tile
 };
 
+/// P and dS of a tile's strips, which lie in it one after the other.
+struct GradTiles {
+  /// @param pairs  for kernels of pairs  @param lanes  of all strips together
+  GradTiles(Carver& carver, bool pairs, int64_t lanes, int64_t keys);
+
+  float *s, *dp;   ///< [row][keys]: scores, then P; dP, then dS. Pairs: of the strip that is computed
+  float *p, *ds;   ///< as outer takes them: s and dp. Pairs: words, [row][keys / 2]
+  float* ds_keys;  ///< pairs: dS of the strip that is computed, in pairs of keys
+};
+
 /// Memory of the strips of a tile, which lie in it one after the other, from row 0 of the tile on.
 struct GradPanels {
   float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
   float *shift, *delta;   ///< [row]
-  float *s, *dp;          ///< [row][keys]; of one strip where p and ds are others
-  float *p, *ds;          ///< s and dp; for kernels of pairs [row][keys / 2]
+  GradTiles tiles;
   int64_t columns, dv, keys;
 };
 

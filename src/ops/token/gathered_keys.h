@@ -82,8 +82,8 @@ struct GatheredBlock {
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. A copy
 /// costs about a tenth of one strip's two products on the row, and it is read by the strips of all heads. A backward
-/// multiplies it five times, a forward only twice: by address, one of 64 heads takes 4 per cent less time, of 128 heads
-/// 2 (Zen 4), and a backward as much as before.
+/// multiplies it five times, a forward only twice: by address, one of 32 heads takes 2 per cent less time, of 64 heads
+/// 1 and of 128 heads 0.5 (Zen 4), and a backward as much as before.
 class GatheredKeys {
  public:
   /// Kernels that read rows in place fetch those of so many keys ahead, as a decode's do; 16 take as long, measured.
