@@ -17,10 +17,10 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels before they are multiplied
 
-// K and V of one key block. avx512: a quarter of the 1 MiB that every such server core and Zen 4 have (client cores:
-// 512 KiB, a half). avx2 and portable: a half of the 256 KiB of Haswell to Coffee Lake, a quarter of Zen's 512 KiB. The
-// rest holds Q and O of the tile and the probabilities of a strip.
-int64_t KeyBlockBytes(Isa isa) { return Includes(isa, Isa::kAvx512) ? 256 << 10 : 128 << 10; }
+// K and V of one key block: a quarter of the 1 MiB of server cores with AVX-512 and of Zen 4, a half of the 512 KiB of
+// Zen 2 and 3, Kunpeng 920 and client cores with AVX-512. The rest holds Q and O of the tile and the probabilities of a
+// strip. Haswell to Coffee Lake have 256 KiB; half as much, which suits them, loses 4 % on a Zen 3 at D 256.
+constexpr int64_t kKeyBlockBytes = 256 << 10;
 
 // The probabilities of a strip, which the product with V reads once per eight columns, stay in the smallest L1 (32
 // KiB). More than 256 keys gain nothing: the accumulators are loaded and stored once per 256 keys already. Fewer than
@@ -44,7 +44,7 @@ int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (proble
 
 int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
   const int64_t strip_bytes = OverlapsSoftmax(machine.isa) ? kStripBytesInFlight : kStripBytes;
-  const int64_t keys = std::min(KeyBlockBytes(machine.isa) / std::max<int64_t>(RowBytes(problem), 1),
+  const int64_t keys = std::min(kKeyBlockBytes / std::max<int64_t>(RowBytes(problem), 1),
                                 strip_bytes / (kFloatBytes * machine.strip_rows));
   return std::clamp(keys / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
 }

@@ -9,6 +9,7 @@ inline constexpr int kRegisters = 32;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = kLanes;
 inline constexpr int kLastSteps = 0;
+inline constexpr bool kFetchesValues = true;
 
 alignas(16) inline constexpr int32_t kLaneNumbers[4] = {0, 1, 2, 3};
 

@@ -10,6 +10,7 @@ inline constexpr int kRegisters = 16;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
+inline constexpr bool kFetchesValues = true;
 
 template <typename To, typename From>
 FA_INLINE To BitCast(From x) {
@@ -136,6 +137,7 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
 }
 
 FA_INLINE void KeepInRegister(F& /*x*/) {}
+FA_INLINE void AddProduct(F x, F y, F& sum) { sum = Fma(x, y, sum); }
 
 /// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
