@@ -340,6 +340,25 @@ TEST_P(PairKernelsTest, SoftmaxWritesZeroForASubnormalProbability) {
   }
 }
 
+TEST_P(PairKernelsTest, SoftmaxOfLargeScoresIsRelativeToTheMaximum) {
+  constexpr int64_t kKeys = 5;
+  constexpr float kLarge = 0x1.8p40f;
+  Matrix s(kKeys, width(), width(), 61), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
+  std::vector<float> block_max(static_cast<size_t>(width()), kLarge);
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = r % 2 == 0 ? kLarge : 0.5f * kLarge;
+    row_max.at(0, lane) = lane % 2 == 0 ? kLarge : 1.0f;
+    row_sum.at(0, lane) = 2.0f;
+  }
+  kernels().softmax(s.data(), kKeys, 1.4426950f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+  kernels().unpair_keys(s.data(), kKeys);
+  for (int64_t lane = 0; lane < width(); ++lane) {
+    for (int64_t r = 0; r < kKeys; ++r) EXPECT_EQ(s.at(r, lane), r % 2 == 0 ? 1.0f : 0.0f) << lane << " " << r;
+    EXPECT_EQ(alpha.at(0, lane), lane % 2 == 0 ? 1.0f : 0.0f) << lane;
+    EXPECT_EQ(row_sum.at(0, lane), lane % 2 == 0 ? 5.0f : 3.0f) << lane;
+  }
+}
+
 TEST_P(PairKernelsTest, SoftmaxRoundsProbabilitiesAndDropsThemForEveryTail) {
   std::mt19937 random(44);
   constexpr float kMultiplier = 1.25f;

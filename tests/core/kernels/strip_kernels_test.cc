@@ -525,6 +525,43 @@ TEST_P(StripKernelsTest, SoftmaxWritesZeroForASubnormalProbability) {
   }
 }
 
+TEST_P(StripKernelsTest, SoftmaxOfLargeScoresIsRelativeToTheMaximum) {
+  constexpr int64_t kKeys = 5;
+  constexpr float kLarge = 0x1.8p40f, kFactor = 1.4426950f;
+  const auto softmax = [&](bool large, float old_max, Matrix& s, Matrix& row_sum) {
+    Matrix row_max(1, width(), width(), 0), alpha = row_max, block_max = row_max;
+    s = Matrix(kKeys, width(), width(), 60);
+    row_sum = row_max;
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      const bool large_lane = large && lane % 3 == 0;
+      for (int64_t r = 0; r < kKeys; ++r) {
+        const float usual = 0.25f * static_cast<float>(r % 4) - 0.125f * static_cast<float>(lane % 2);
+        s.at(r, lane) = large_lane ? kLarge * (r % 2 == 0 ? 1.0f : 0.5f) : usual;
+      }
+      block_max.at(0, lane) = large_lane ? kLarge : 0.75f - 0.125f * static_cast<float>(lane % 2);
+      row_max.at(0, lane) = large_lane ? old_max : -1.0f;
+      row_sum.at(0, lane) = 2.0f;
+    }
+    kernels().softmax(s.data(), kKeys, kFactor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+    for (int64_t lane = 0; large && lane < width(); lane += 3) {
+      EXPECT_EQ(row_max.at(0, lane), kLarge);
+      EXPECT_EQ(alpha.at(0, lane), old_max == kLarge ? 1.0f : 0.0f) << old_max;
+    }
+  };
+  Matrix s(1, 1, 1, 0), sum = s, usual = s, usual_sum = s;
+  softmax(false, -1.0f, usual, usual_sum);
+  for (const float old_max : {kMaskedScore, -1.0f, 0x1p39f, kLarge}) {
+    softmax(true, old_max, s, sum);
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      for (int64_t r = 0; r < kKeys; ++r) {
+        const float want = lane % 3 != 0 ? usual.at(r, lane) : r % 2 == 0 ? 1.0f : 0.0f;
+        EXPECT_EQ(std::bit_cast<uint32_t>(s.at(r, lane)), std::bit_cast<uint32_t>(want)) << lane << " " << r;
+      }
+      EXPECT_EQ(sum.at(0, lane), lane % 3 != 0 ? usual_sum.at(0, lane) : old_max == kLarge ? 5.0f : 3.0f) << lane;
+    }
+  }
+}
+
 TEST_P(StripKernelsTest, StatesAreAddedLaneByLane) {
   constexpr int64_t kDv = 19;
   Matrix o(kDv, width(), width(), 31), from(kDv, width(), width(), 32);

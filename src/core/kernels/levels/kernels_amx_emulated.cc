@@ -19,6 +19,7 @@ namespace {
 #include "core/kernels/exp2.inc"
 #include "core/kernels/register_blocks.inc"
 #include "core/kernels/softmax_gradient.inc"
+#include "core/kernels/softmax_shift.inc"
 // the f32 strips for everything but products,
 #include "core/kernels/capped_tanh.inc"
 #include "core/kernels/factors_broadcast.inc"

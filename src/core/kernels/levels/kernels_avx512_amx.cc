@@ -16,6 +16,7 @@ namespace {
 #include "core/kernels/exp2.inc"
 #include "core/kernels/register_blocks.inc"
 #include "core/kernels/softmax_gradient.inc"
+#include "core/kernels/softmax_shift.inc"
 // and the kernels, on all of that.
 #include "core/kernels/levels/tile_level.inc"
 

@@ -13,6 +13,7 @@ inline constexpr int kStepsAtOnce = 1;
 /// at once stand in the way of the next block: scores of bf16 alone in a loop run at 96.5 instead of 94 % of VDPBF16PS
 /// with D = 64, at 98.5 instead of 97 % with D = 128. 3 to 6 steps are about the same.
 inline constexpr int kLastSteps = 4;
+constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
 inline constexpr bool kFetchesValues = true;
 
 FA_INLINE M FirstLanes(int64_t n) { return n >= 16 ? static_cast<M>(0xffff) : static_cast<M>((1u << n) - 1u); }
@@ -108,6 +109,7 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) { return _mm512_scalef_ps(f, r); }
 FA_INLINE F RoundToInteger(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// Arguments below give 0 in any case.
 FA_INLINE F ClampExponent(F x) { return x; }
+FA_INLINE F ClampFromBelow(F x) { return x; }
 FA_INLINE F ClampProbability(F x) { return x; }
 FA_INLINE F RoundExponent(F x) { return RoundToInteger(x); }
 /// 2^n p, n = RoundExponent(x); 0 where x < -126.

@@ -9,6 +9,7 @@ inline constexpr int kRegisters = 32;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = kLanes;
 inline constexpr int kLastSteps = 0;
+constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
 inline constexpr bool kFetchesValues = true;
 
 alignas(16) inline constexpr int32_t kLaneNumbers[4] = {0, 1, 2, 3};
@@ -156,7 +157,8 @@ FA_INLINE F ClampExponent(F x) { return vminq_f32(Set(129.0f), vmaxq_f32(Set(-15
 /// integer nearest to x.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
-FA_INLINE F ClampProbability(F x) { return vminq_f32(Set(128.0f), vmaxq_f32(Set(-127.0f), x)); }
+FA_INLINE F ClampFromBelow(F x) { return vmaxq_f32(Set(-127.0f), x); }
+FA_INLINE F ClampProbability(F x) { return vminq_f32(Set(128.0f), ClampFromBelow(x)); }
 /// n; of two equally near integers the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
 /// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.

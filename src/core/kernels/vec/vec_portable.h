@@ -10,6 +10,7 @@ inline constexpr int kRegisters = 16;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
+constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
 inline constexpr bool kFetchesValues = true;
 
 template <typename To, typename From>
@@ -152,7 +153,8 @@ FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); 
 /// integer nearest to x.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
-FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), Max(Set(-127.0f), x)); }
+FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
+FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
 /// n; of two equally near integers the odd one.
 FA_INLINE F RoundExponent(F x) { return (x + kExponentRounding) - kExponentRounding; }
 /// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.

@@ -1,6 +1,7 @@
 // NaN and inf in inputs that are seen spread as IEEE arithmetic says, into the rows that see them and no others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/cases/random_forward_case.h"
@@ -98,6 +99,31 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
     reference::Problem values = MakeReferenceProblem(c);
     values.k[values.KeyRow(0, 0, 40, c.d) + 2] = value;
     ExpectSpreadsAsInTheReference(c, values);
+  }
+}
+
+TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
+  // Scores that f32 holds exactly, in rows of a query of 0 beside them: 2^31 and more where the exponent is a power of 2.
+  for (const float scale : {0x1p24f, 0x1p33f, -0x1p60f, 0x1p120f}) {
+    for (const int64_t rows : {1, 2, 4, 70}) {
+      ForwardCase c = Usual();
+      c.d = c.dv = 64;
+      c.lengths = EqualLengths(1, rows, 600);
+      c.scale = scale;
+      reference::Problem values = MakeReferenceProblem(c);
+      std::fill(values.q.begin(), values.q.end(), 0.0);
+      std::fill(values.k.begin(), values.k.end(), 0.0);
+      for (int64_t head = 0; head < c.heads; ++head) {
+        for (int64_t row = 0; row < rows; ++row) {
+          values.q[values.QueryRow(0, head, row, c.d) + 3] = static_cast<double>((row + head) % 5 - 1);
+        }
+        // The maximum of a row whose query is positive rises twice.
+        for (int64_t key = 0; key < 600; ++key) {
+          values.k[values.KeyRow(0, head, key, c.d) + 3] = static_cast<double>(key / 250 - 1 + key % 2);
+        }
+      }
+      ASSERT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << scale << " " << rows;
+    }
   }
 }
 
