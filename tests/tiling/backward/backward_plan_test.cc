@@ -299,9 +299,9 @@ TEST(BackwardPlan, KeyBlocksFollowHeadSizesAndIsaAlone) {
   for (const Isa isa : {Isa::kPortable, Isa::kAvx2}) {
     Machine machine = MakeMachine(2);
     machine.isa = isa;
-    EXPECT_EQ(block_k(64, 64, machine), 64);
-    EXPECT_EQ(block_k(128, 128, machine), 64);
-    EXPECT_EQ(block_k(256, 256, machine), 32);
+    EXPECT_EQ(block_k(64, 64, machine), 128);
+    EXPECT_EQ(block_k(128, 128, machine), 128);
+    EXPECT_EQ(block_k(256, 256, machine), 64);
   }
 }
 
