@@ -16,6 +16,7 @@ namespace {
 #include "core/kernels/dropout.inc"
 #include "core/kernels/exp2.inc"
 #include "core/kernels/softmax_gradient.inc"
+#include "core/kernels/softmax_shift.inc"
 // The kernels below use the kernels above.
 #include "core/kernels/pair_words.inc"
 // The products come last.
