@@ -9,11 +9,12 @@ inline constexpr int kRegisters = 16;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
-/// Steps in one turn of the loop of a register block that is so many vectors wide. Two of 6x16 run at 98.5 instead of 97 %
-/// of peak, and at 86 instead of 81 % beside another hyper-thread (Zen 3). 4x24 has no register left for a second one.
+/// Steps in one turn of the loop of a register block that is so many vectors wide. Two of 6x16 run at 98.5 instead of
+/// 97 % of peak, and at 86 instead of 81 % beside another hyper-thread (Zen 3). 4x24 has no register left for a second
+/// one.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
-/// Whether products with V fetch the rows that follow. A fetch per step is one more load for 12 FMAs: 4x24 runs at 80 to
-/// 85 instead of 95 % of peak where V lies in L2, and where V comes from L3 nothing is gained (measured on a Zen 3).
+/// Whether products with V fetch the rows that follow. A fetch per step is one more load for 12 FMAs: 4x24 runs at 80
+/// to 85 instead of 95 % of peak where V lies in L2, and where V comes from L3 nothing is gained (measured on a Zen 3).
 inline constexpr bool kFetchesValues = false;
 
 FA_INLINE __m256i FirstLanes(int64_t n) {

@@ -103,7 +103,8 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
 }
 
 TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
-  // Scores that f32 holds exactly, in rows of a query of 0 beside them: 2^31 and more where the exponent is a power of 2.
+  // Scores that f32 holds exactly, in rows of a query of 0 beside them: 2^31 and more where the exponent is a power
+  // of 2.
   for (const float scale : {0x1p24f, 0x1p33f, -0x1p60f, 0x1p120f}) {
     for (const int64_t rows : {1, 2, 4, 70}) {
       ForwardCase c = Usual();
