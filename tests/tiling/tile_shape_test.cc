@@ -57,10 +57,25 @@ TEST(TileShape, KeyBlocksShrinkWithTheHeadSize) {
   EXPECT_EQ(BlockK(1, 1, Isa::kPortable), 256);
 }
 
-TEST(TileShape, KeyBlocksAreThoseOfEveryLevelWithoutATileUnit) {
+TEST(TileShape, KeyBlocksShrinkWithTheWidthOfStrips) {
+  const auto block_k = [](int64_t strip_rows, int64_t d) {
+    Machine machine = MakeMachine(1);
+    machine.isa = Isa::kAvx2;
+    machine.strip_rows = strip_rows;
+    return ChooseTileShape(MakeProblem({.lengths = {{4096, 4096}}, .d = d, .dv = d}), machine).block_k;
+  };
+  EXPECT_EQ(block_k(24, 64), 256);
+  EXPECT_EQ(block_k(24, 128), 256);
+  EXPECT_EQ(block_k(24, 256), 128);
+  EXPECT_EQ(block_k(24, 512), 64);
+  EXPECT_EQ(block_k(48, 64), 160);
+  EXPECT_EQ(block_k(48, 256), 128);
+}
+
+TEST(TileShape, LevelsWithoutATileUnitHaveTheSameKeyBlocks) {
   for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kNeon}) {
     for (const int64_t d : {40, 64, 96, 128, 192, 256, 512}) {
-      EXPECT_EQ(BlockK(d, d, isa), BlockK(d, d, Isa::kAvx512)) << d;
+      EXPECT_EQ(BlockK(d, d, isa), BlockK(d, d, Isa::kAvx512)) << d << " " << static_cast<int>(isa);
     }
   }
 }

@@ -16,6 +16,9 @@ namespace fa::core::kernels {
 
 /// A masked score; exp2 turns it into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
+/// The largest |factor * max| by which an exponent may be shifted: its rounding moves the exponent by no more than
+/// 1/32. From 2^31 on it would make every probability of a row 0, or one of them infinite.
+inline constexpr float kLargestShift = 0x1p20f;
 /// A masked probability in the exact path: a zero whose sign tells it from one that merely underflowed.
 inline constexpr float kMaskedProbability = -0.0f;
 
@@ -39,7 +42,8 @@ struct RowBlock {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t stride = 0;
-  /// Scores and products fetch into L2 the row that is this many rows after the row they read; 0: nothing.
+  /// Scores and products (on AVX2 those of few rows only) fetch into L2 the row that is this many rows after the row
+  /// they read; 0: nothing.
   int64_t fetch_ahead = 0;
   /// Groups of rows as pair_rows lays them out, `stride` columns of words per group.
   bool paired = false;

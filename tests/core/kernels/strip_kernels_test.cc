@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -558,6 +559,34 @@ TEST_P(StripKernelsTest, SoftmaxOfLargeScoresIsRelativeToTheMaximum) {
         EXPECT_EQ(std::bit_cast<uint32_t>(s.at(r, lane)), std::bit_cast<uint32_t>(want)) << lane << " " << r;
       }
       EXPECT_EQ(sum.at(0, lane), lane % 3 != 0 ? usual_sum.at(0, lane) : old_max == kLarge ? 5.0f : 3.0f) << lane;
+    }
+  }
+}
+
+TEST_P(StripKernelsTest, SoftmaxOfLargeScoresThatAreNearHasTheirProbabilities) {
+  constexpr int64_t kKeys = 4;
+  constexpr float kFactor = 1.4426950f;
+  for (const float max :
+       {0x1.62e42p19f, 0x1.62e43p19f, 0x1p21f, -0x1p21f}) {  // kFactor max just below 2^20, above; far above
+    Matrix s(kKeys, width(), width(), 62), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
+    std::vector<float> block_max(static_cast<size_t>(width()), max);
+    constexpr float kBelow[] = {0.5f, 0.0f, 3.0f, std::numeric_limits<float>::infinity()};
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = max - kBelow[r];
+      row_max.at(0, lane) = max - 1;
+      row_sum.at(0, lane) = 1;
+    }
+    kernels().softmax(s.data(), kKeys, kFactor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+    // Below 2^20 a row may have a factor in common, of up to 2^(1/32).
+    const double common = std::fabs(kFactor * max) <= 0x1p20f ? 0.03 : 1e-6;
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      const double unit = s.at(1, lane);
+      ASSERT_NEAR(unit, 1, common) << max;
+      for (int64_t r = 0; r < kKeys; ++r) {
+        ASSERT_NEAR(s.at(r, lane), unit * std::exp2(-static_cast<double>(kFactor) * kBelow[r]), 2e-6)
+            << max << " " << r;
+      }
+      ASSERT_NEAR(alpha.at(0, lane), std::exp(-1.0), 0.4 * common + 1e-6) << max;
     }
   }
 }

@@ -13,8 +13,9 @@ inline constexpr int kLastSteps = 0;
 /// 97 % of peak, and at 86 instead of 81 % beside another hyper-thread (Zen 3). 4x24 has no register left for a second
 /// one.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
-/// Whether products with V fetch the rows that follow. A fetch per step is one more load for 12 FMAs: 4x24 runs at 80
-/// to 85 instead of 95 % of peak where V lies in L2, and where V comes from L3 nothing is gained (measured on a Zen 3).
+/// Whether the products of strips with V fetch the rows that follow (lists of lines, and few rows, are fetched in any
+/// case). A fetch per step is one more load for 12 FMAs: 4x24 runs at 80 to 85 instead of 95 % of peak where V lies in
+/// L2, and where V comes from L3 nothing is gained (measured on a Zen 3).
 inline constexpr bool kFetchesValues = false;
 
 FA_INLINE __m256i FirstLanes(int64_t n) {
@@ -138,8 +139,9 @@ FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); 
 /// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
 /// integer nearest to x.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
+/// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
+/// The same of any probability: above 127.5 the result is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
 /// n; of two equally near integers the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }

@@ -152,8 +152,9 @@ FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); 
 /// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
 /// integer nearest to x.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// The exponents of a probability: below -126 the result is 0, above 127.5 infinite; NaN passes.
+/// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
+/// The same of any probability: above 127.5 the result is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
 /// n; of two equally near integers the odd one.
 FA_INLINE F RoundExponent(F x) { return (x + kExponentRounding) - kExponentRounding; }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 
 #include "support/cases/random_forward_case.h"
 #include "support/cases/random_values.h"
@@ -102,28 +104,68 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
   }
 }
 
+/// One column of Q is 1, so that a row's scores are the keys' value there.
+reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<double(int64_t, int64_t)>& score) {
+  reference::Problem values = MakeReferenceProblem(c);
+  std::fill(values.q.begin(), values.q.end(), 0.0);
+  std::fill(values.k.begin(), values.k.end(), 0.0);
+  for (int64_t head = 0; head < c.heads; ++head) {
+    for (int64_t row = 0; row < c.lengths.sq[0]; ++row) values.q[values.QueryRow(0, head, row, c.d) + 3] = 1;
+    for (int64_t key = 0; key < c.lengths.sk[0]; ++key) {
+      values.k[values.KeyRow(0, head, key, c.d) + 3] = score(head, key);
+    }
+  }
+  return values;
+}
+
 TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
-  // Scores that f32 holds exactly, in rows of a query of 0 beside them: 2^31 and more where the exponent is a power
-  // of 2.
-  for (const float scale : {0x1p24f, 0x1p33f, -0x1p60f, 0x1p120f}) {
+  // Exponents of up to 2^26, 2^35, 2^62 and nearly 2^127, of either sign, beside rows of a query of 0.
+  for (const float scale : {0x1p24f, 0x1p33f, -0x1p60f, 0x1.6p125f}) {
     for (const int64_t rows : {1, 2, 4, 70}) {
       ForwardCase c = Usual();
       c.d = c.dv = 64;
       c.lengths = EqualLengths(1, rows, 600);
       c.scale = scale;
-      reference::Problem values = MakeReferenceProblem(c);
-      std::fill(values.q.begin(), values.q.end(), 0.0);
-      std::fill(values.k.begin(), values.k.end(), 0.0);
+      // The maximum of a row rises twice, or falls.
+      reference::Problem values =
+          ProblemOfScores(c, [](int64_t, int64_t key) { return static_cast<double>(key / 250 - 1 + key % 2); });
       for (int64_t head = 0; head < c.heads; ++head) {
         for (int64_t row = 0; row < rows; ++row) {
-          values.q[values.QueryRow(0, head, row, c.d) + 3] = static_cast<double>((row + head) % 5 - 1);
-        }
-        // The maximum of a row whose query is positive rises twice.
-        for (int64_t key = 0; key < 600; ++key) {
-          values.k[values.KeyRow(0, head, key, c.d) + 3] = static_cast<double>(key / 250 - 1 + key % 2);
+          values.q[values.QueryRow(0, head, row, c.d) + 3] = static_cast<double>((row + head) % 3 - 1);
         }
       }
       ASSERT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << scale << " " << rows;
+    }
+  }
+}
+
+TEST_P(ForwardNonFinite, LargeScoresOneUnitApartHaveTheirProbabilities) {
+  // Two keys whose scores are adjacent numbers of f32, in different blocks and, of few rows, in different parts: scaled
+  // by 2^24 they are 2 apart, by 2^60 as good as infinitely far. The other keys are far below.
+  for (const float scale : {0x1p24f, 0x1p60f}) {
+    const double want = scale == 0x1p24f ? 1 / (1 + std::exp(-2.0)) : 1;
+    for (const int64_t rows : {1, 2, 4, 70}) {
+      ForwardCase c = Usual();
+      c.d = c.dv = 64;
+      c.lengths = EqualLengths(1, rows, 600);
+      c.scale = scale;
+      reference::Problem values =
+          ProblemOfScores(c, [](int64_t, int64_t key) { return key == 5 || key == 590 ? 1.5 : 0.0; });
+      std::fill(values.v.begin(), values.v.end(), 0.0);
+      for (int64_t head = 0; head < c.heads; ++head) {
+        // 2^-12 times 2^-11 is the last bit of 1.5 in f32.
+        for (int64_t row = 0; row < rows; ++row) values.q[values.QueryRow(0, head, row, c.d) + 4] = 0x1p-12;
+        values.k[values.KeyRow(0, head, 5, c.d) + 4] = 0x1p-11 * 2;
+        values.k[values.KeyRow(0, head, 590, c.d) + 4] = 0x1p-11 * 3;
+        for (int64_t column = 0; column < c.dv; ++column) values.v[values.KeyRow(0, head, 590, c.dv) + column] = 1;
+      }
+      const ForwardProblem problem(c, values);
+      for (const Isa isa : IsaLevels()) {
+        for (const double out : OutputsOf(problem, ContextOf(isa)).out) {
+          ASSERT_NEAR(out, want, GetParam() == DType::kF32 ? 1e-5 : 8e-3)
+              << IsaName(isa) << " " << scale << " " << rows;
+        }
+      }
     }
   }
 }
