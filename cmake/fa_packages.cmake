@@ -25,6 +25,15 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # Where dpkg-shlibdeps finds libfa and libfa_mpi for the packages that need it, which name its package themselves.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src ${PROJECT_BINARY_DIR}/src/mpi)
+if(FA_DEBIAN_ARCHITECTURE)
+  # Cross-compiled: cpack and dpkg-shlibdeps would take this machine's processor for the packages'. No package says which
+  # one unpacked libraries are of, so that is named below.
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE ${FA_DEBIAN_ARCHITECTURE})
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${FA_UNPACKED}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+  set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/debian/cross.cmake)
+  file(WRITE ${CPACK_PROJECT_CONFIG_FILE} "set(ENV{DEB_HOST_ARCH} ${FA_DEBIAN_ARCHITECTURE})\n")
+  set(unpacked_mpi ", libopenmpi3")
+endif()
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=")
 
@@ -36,11 +45,11 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
     "Attention on CPUs: shared libraries\nFused attention, forward and backward, dense and sparse.")
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME libfa-mpi${PROJECT_VERSION_MAJOR})
 set(CPACK_COMPONENT_MPI_DESCRIPTION "Attention on CPUs: transport of MPI\nOne attention call over many processes.")
-set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "${soname_package} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "${soname_package} (= ${PROJECT_VERSION})${unpacked_mpi}")
 set(CPACK_DEBIAN_MPI_TOOLS_PACKAGE_NAME fa-tools-mpi)
 set(CPACK_DEBIAN_MPI_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_MPI_TOOLS_PACKAGE_DEPENDS
-    "${soname_package} (= ${PROJECT_VERSION}), libfa-mpi${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), mpi-default-bin")
+    "${CPACK_DEBIAN_MPI_PACKAGE_DEPENDS}, libfa-mpi${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION}), mpi-default-bin")
 set(CPACK_COMPONENT_MPI_TOOLS_DESCRIPTION
     "Attention on CPUs: command line tool over processes\nThe commands of fa over the processes of mpirun.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libfa-dev)

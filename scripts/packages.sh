@@ -1,9 +1,10 @@
 #!/bin/sh
-# Usage: packages.sh BUILD_DIR OUT_DIR
+# Usage: packages.sh BUILD_DIR OUT_DIR [TOOLCHAIN_FILE EMULATOR_WORD ...]
 # Makes libfa0, libfa-dev and fa-tools (with MPI also libfa-mpi0 and fa-tools-mpi) as Debian packages and a tarball of a
 # finished build, and checks them: lintian finds no errors; unpacked into an empty root they hold what
 # examples/consumer needs by find_package and by pkg-config; the tools run there and have man pages and completion; the
 # components hold what they should and nothing twice.
+# A cross-compiled build names its toolchain file and how programs run here; "$@" is those words, or nothing.
 # Wants dpkg-dev and lintian (scripts/setup.sh packages); without them it returns 77.
 set -eu
 for program in lintian dpkg-shlibdeps; do
@@ -12,6 +13,8 @@ done
 build=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
+toolchain=${3:-}
+shift $(($# < 3 ? $# : 3))
 source=$(cd "$(dirname "$0")/.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -42,9 +45,9 @@ twice=$(sort "$scratch/files" | uniq -d)
 
 libdir=$(dirname "$(find "$scratch/root" -name 'libfa.so')")
 echo "The tool:"
-LD_LIBRARY_PATH=$libdir "$scratch/root/usr/bin/fa" info | head -2
+LD_LIBRARY_PATH=$libdir "$@" "$scratch/root/usr/bin/fa" info | head -2
 if [ -e "$scratch/root/usr/bin/fa-mpi" ]; then
-  LD_LIBRARY_PATH=$libdir "$scratch/root/usr/bin/fa-mpi" man | head -1
+  LD_LIBRARY_PATH=$libdir "$@" "$scratch/root/usr/bin/fa-mpi" man | head -1
 fi
 for program in "$scratch"/root/usr/bin/*; do
   name=$(basename "$program")
@@ -55,11 +58,13 @@ for program in "$scratch"/root/usr/bin/*; do
 done
 echo "By find_package:"
 cmake -S "$source/examples/consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/root/usr" \
-  -DCMAKE_BUILD_TYPE=Release >"$scratch/consumer.log"
+  -DCMAKE_BUILD_TYPE=Release ${toolchain:+-DCMAKE_TOOLCHAIN_FILE="$toolchain"} >"$scratch/consumer.log"
 cmake --build "$scratch/consumer" >>"$scratch/consumer.log"
-"$scratch/consumer/consumer"
+"$@" "$scratch/consumer/consumer"
+# The compiler that CMake took.
+cxx=$(sed -n 's/^set(CMAKE_CXX_COMPILER "\(.*\)")$/\1/p' "$scratch"/consumer/CMakeFiles/*/CMakeCXXCompiler.cmake)
 echo "By pkg-config:"
 # shellcheck disable=SC2046  # a list of flags
-"${CXX:-c++}" -std=c++20 -O2 "$source/examples/consumer/consumer.cc" -o "$scratch/program" \
+"$cxx" -std=c++20 -O2 "$source/examples/consumer/consumer.cc" -o "$scratch/program" \
   $(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --cflags --libs fa)
-LD_LIBRARY_PATH=$libdir "$scratch/program"
+LD_LIBRARY_PATH=$libdir "$@" "$scratch/program"
