@@ -19,7 +19,7 @@ constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels 
 
 // K and V of one key block: a quarter of the 1 MiB of server cores with AVX-512 and of Zen 4, a half of the 512 KiB of
 // Zen 2 and 3, Kunpeng 920 and client cores with AVX-512. The rest holds Q and O of the tile and the probabilities of a
-// strip. Haswell to Coffee Lake have 256 KiB; half as much, which suits them, loses 4 % on a Zen 3 at D 256.
+// strip. Haswell to Coffee Lake have 256 KiB in all and were not measured; half as much loses 4 % on a Zen 3 at D 256.
 constexpr int64_t kKeyBlockBytes = 256 << 10;
 
 // The probabilities of a strip, which the product with V reads once per eight columns, stay in the smallest L1 (32

@@ -14,8 +14,9 @@ inline constexpr int kLastSteps = 0;
 /// one.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
 /// Whether the products of strips with V fetch the rows that follow (lists of lines, and few rows, are fetched in any
-/// case). A fetch per step is one more load for 12 FMAs: 4x24 runs at 80 to 85 instead of 95 % of peak where V lies in
-/// L2, and where V comes from L3 nothing is gained (measured on a Zen 3).
+/// case). A fetch per step is one more load for 12 FMAs: 4x24 runs at 95 % of peak where V lies in L2 (D 128), at 84
+/// where each line is fetched once, at 58 where each block of columns does so. Where V comes from L3 nothing is gained
+/// (Zen 3).
 inline constexpr bool kFetchesValues = false;
 
 FA_INLINE __m256i FirstLanes(int64_t n) {
@@ -123,7 +124,7 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
 /// the limit (6x16: 64 -> 100 % of peak, measured).
 FA_INLINE void KeepInRegister(F& x) { asm("" : "+x"(x)); }
 /// sum += x y, in the register that sum has: unrolled, g++ 12 otherwise gives a sum another register in every step and
-/// moves all twelve back at the end of a loop (4x24, eight steps: 91 -> 98 % of peak, measured on a Zen 3).
+/// moves them back at the end of a loop (4x24, eight steps: 90 -> 98 % of peak, measured on a Zen 3).
 FA_INLINE void AddProduct(F x, F y, F& sum) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y)); }
 
 /// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.

@@ -24,6 +24,14 @@ class ForwardNonFinite : public ::testing::TestWithParam<DType> {
     c.lengths = EqualLengths(1, 70, 300);
     return c;
   }
+  /// Two heads of `rows` x 600, two blocks of keys and more.
+  static ForwardCase Scaled(float scale, int64_t rows) {
+    ForwardCase c = Usual();
+    c.d = c.dv = 64;
+    c.lengths = EqualLengths(1, rows, 600);
+    c.scale = scale;
+    return c;
+  }
   static void ExpectSpreadsAsInTheReference(const ForwardCase& c, const reference::Problem& values) {
     EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values)));
   }
@@ -105,14 +113,14 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
 }
 
 /// One column of Q is 1, so that a row's scores are the keys' value there.
-reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<double(int64_t, int64_t)>& score) {
+reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<double(int64_t)>& score) {
   reference::Problem values = MakeReferenceProblem(c);
   std::fill(values.q.begin(), values.q.end(), 0.0);
   std::fill(values.k.begin(), values.k.end(), 0.0);
   for (int64_t head = 0; head < c.heads; ++head) {
     for (int64_t row = 0; row < c.lengths.sq[0]; ++row) values.q[values.QueryRow(0, head, row, c.d) + 3] = 1;
     for (int64_t key = 0; key < c.lengths.sk[0]; ++key) {
-      values.k[values.KeyRow(0, head, key, c.d) + 3] = score(head, key);
+      values.k[values.KeyRow(0, head, key, c.d) + 3] = score(key);
     }
   }
   return values;
@@ -122,13 +130,10 @@ TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
   // Exponents of up to 2^26, 2^35, 2^62 and nearly 2^127, of either sign, beside rows of a query of 0.
   for (const float scale : {0x1p24f, 0x1p33f, -0x1p60f, 0x1.6p125f}) {
     for (const int64_t rows : {1, 2, 4, 70}) {
-      ForwardCase c = Usual();
-      c.d = c.dv = 64;
-      c.lengths = EqualLengths(1, rows, 600);
-      c.scale = scale;
+      const ForwardCase c = Scaled(scale, rows);
       // The maximum of a row rises twice, or falls.
       reference::Problem values =
-          ProblemOfScores(c, [](int64_t, int64_t key) { return static_cast<double>(key / 250 - 1 + key % 2); });
+          ProblemOfScores(c, [](int64_t key) { return static_cast<double>(key / 250 - 1 + key % 2); });
       for (int64_t head = 0; head < c.heads; ++head) {
         for (int64_t row = 0; row < rows; ++row) {
           values.q[values.QueryRow(0, head, row, c.d) + 3] = static_cast<double>((row + head) % 3 - 1);
@@ -145,12 +150,8 @@ TEST_P(ForwardNonFinite, LargeScoresOneUnitApartHaveTheirProbabilities) {
   for (const float scale : {0x1p24f, 0x1p60f}) {
     const double want = scale == 0x1p24f ? 1 / (1 + std::exp(-2.0)) : 1;
     for (const int64_t rows : {1, 2, 4, 70}) {
-      ForwardCase c = Usual();
-      c.d = c.dv = 64;
-      c.lengths = EqualLengths(1, rows, 600);
-      c.scale = scale;
-      reference::Problem values =
-          ProblemOfScores(c, [](int64_t, int64_t key) { return key == 5 || key == 590 ? 1.5 : 0.0; });
+      const ForwardCase c = Scaled(scale, rows);
+      reference::Problem values = ProblemOfScores(c, [](int64_t key) { return key == 5 || key == 590 ? 1.5 : 0.0; });
       std::fill(values.v.begin(), values.v.end(), 0.0);
       for (int64_t head = 0; head < c.heads; ++head) {
         // 2^-12 times 2^-11 is the last bit of 1.5 in f32.
