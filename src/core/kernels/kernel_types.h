@@ -149,8 +149,12 @@ struct AttendArgs {
   bool started = false;  ///< else o starts at 0
 };
 
-/// Up to so many rows, attending in f32 takes every float type.
-inline constexpr int64_t kMostRowsOfAnyType = 2;
+/// Which heads `attend` of few rows takes, among those that fit AttendArgs.
+struct AttendedHeads {
+  bool pairs = false;    ///< multiplies pairs of bf16, of heads of bf16 alone; else in f32, heads of f32
+  bool sixteen = false;  ///< in f32: heads of f16 and bf16, too
+  int64_t most_columns = AttendArgs::kMostColumns;
+};
 
 /// Kernels of one strip width on one level: one line of kernels.inc.
 struct StripKernels {
@@ -245,7 +249,7 @@ struct StripKernels {
   /// Few rows only, else null: scores, online softmax and product of keys that every row sees and no pass changes, in
   /// steps of its own. Of bf16 pairs: probabilities are rounded as those of strips of pairs.
   void (*attend)(const AttendArgs& args) = nullptr;
-  bool attends_floats = false;  ///< attend multiplies in f32, else pairs of bf16
+  AttendedHeads attended = {};
 
   /// Strips whose products leave the vector units free, else null: a product, softmax and scores, any of them
   /// null, of three different tiles in one loop. Each has the bits it has alone.
@@ -261,10 +265,13 @@ struct StripKernels {
   /// Whether attend takes rows of such heads.
   [[nodiscard]] bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
     if (attend == nullptr || !AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
-    if (!attends_floats) return dtype == DType::kBF16;
-    if (rows <= kMostRowsOfAnyType) return dtype != DType::kI8;
-    constexpr int64_t kMostColumnsOfMoreRows = 128;  // of 256, four rows are slower than without attend
-    return dtype == DType::kF32 && d <= kMostColumnsOfMoreRows && dv <= kMostColumnsOfMoreRows;
+    if (d > attended.most_columns || dv > attended.most_columns) return false;
+    switch (dtype) {
+      case DType::kF32: return !attended.pairs;
+      case DType::kF16: return attended.sixteen;
+      case DType::kBF16: return attended.pairs || attended.sixteen;
+      default: return false;
+    }
   }
   /// Rows of `width` floats that a panel of d columns takes.
   [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? CeilDiv(d, 2) : d; }

@@ -15,21 +15,29 @@
 namespace fa::core::kernels {
 namespace {
 
-/// A type of keys, and a count of rows that kernels of avx512_bf16 attend to it for.
+/// A level, a type of keys, and a count of rows that its kernels attend to it for.
 struct Attending {
+  Isa isa;
   int64_t rows;
   DType dtype;
 };
 
-constexpr Attending kAttending[] = {{1, DType::kF32},  {2, DType::kF32},  {4, DType::kF32},
-                                    {1, DType::kF16},  {2, DType::kF16},  {1, DType::kBF16},
-                                    {2, DType::kBF16}, {4, DType::kBF16}, {8, DType::kBF16}};
+constexpr Attending kAttending[] = {
+    {Isa::kAvx2, 1, DType::kF32},        {Isa::kAvx2, 2, DType::kF32},        {Isa::kAvx2, 4, DType::kF32},
+    {Isa::kAvx2, 8, DType::kF32},        {Isa::kAvx2, 1, DType::kF16},        {Isa::kAvx2, 2, DType::kF16},
+    {Isa::kAvx2, 4, DType::kF16},        {Isa::kAvx2, 8, DType::kF16},        {Isa::kAvx2, 1, DType::kBF16},
+    {Isa::kAvx2, 2, DType::kBF16},       {Isa::kAvx2, 4, DType::kBF16},       {Isa::kAvx2, 8, DType::kBF16},
+    {Isa::kAvx512Bf16, 1, DType::kF32},  {Isa::kAvx512Bf16, 2, DType::kF32},  {Isa::kAvx512Bf16, 4, DType::kF32},
+    {Isa::kAvx512Bf16, 1, DType::kF16},  {Isa::kAvx512Bf16, 2, DType::kF16},  {Isa::kAvx512Bf16, 1, DType::kBF16},
+    {Isa::kAvx512Bf16, 2, DType::kBF16}, {Isa::kAvx512Bf16, 4, DType::kBF16}, {Isa::kAvx512Bf16, 8, DType::kBF16}};
 
-std::string Name(const Attending& attending) { return std::to_string(attending.rows) + "_" + Name(attending.dtype); }
+std::string Name(const Attending& attending) {
+  return std::string(Name(attending.isa)) + "_" + std::to_string(attending.rows) + "_" + Name(attending.dtype);
+}
 
-/// @return all kernels of this CPU that attend to a type
-std::vector<const StripKernels*> KernelsFor(DType dtype) {
-  const KernelTable& table = Kernels(Isa::kAvx512Bf16, dtype);
+/// @return all kernels of a level that attend to a type
+std::vector<const StripKernels*> KernelsFor(Isa isa, DType dtype) {
+  const KernelTable& table = Kernels(isa, dtype);
   std::vector<const StripKernels*> all;
   for (int i = 0; i < table.few_count; ++i) {
     if (table.few[i].AttendsTo(dtype, 128, 128)) all.push_back(&table.few[i]);
@@ -98,8 +106,8 @@ struct State {
 class FewRowAttendTest : public testing::TestWithParam<Attending> {
  protected:
   void SetUp() override {
-    if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "this CPU executes no dot products of bf16";
-    for (const StripKernels* each : KernelsFor(dtype())) {
+    if (!Includes(DetectIsa(), GetParam().isa)) GTEST_SKIP() << "this CPU lacks " << Name(GetParam().isa);
+    for (const StripKernels* each : KernelsFor(GetParam().isa, dtype())) {
       if (each->rows == GetParam().rows) kernels_ = each;
     }
     ASSERT_NE(kernels_, nullptr);
@@ -134,22 +142,34 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
   const StripKernels* kernels_ = nullptr;
 };
 
-/// @return those to test; of a CPU without them the first, whose skipped cases stand for all
+/// @return those to test; of a level that the CPU lacks the first, whose skipped cases stand for all
 std::vector<Attending> Tested() {
-  const bool all = Includes(DetectIsa(), Isa::kAvx512Bf16);
-  return {std::begin(kAttending), all ? std::end(kAttending) : std::begin(kAttending) + 1};
+  std::vector<Attending> tested;
+  for (const Attending& each : kAttending) {
+    const bool first = tested.empty() || tested.back().isa != each.isa;
+    if (first || Includes(DetectIsa(), each.isa)) tested.push_back(each);
+  }
+  return tested;
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, FewRowAttendTest, testing::ValuesIn(Tested()),
                          [](const auto& info) { return Name(info.param); });
 
-TEST(FewRowAttend, TakesOneAndTwoRowsOfEveryTypeAndFourOfF32AndBF16) {
-  if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "this CPU executes no dot products of bf16";
+class FewRowAttendLevelTest : public testing::TestWithParam<Isa> {};
+
+INSTANTIATE_TEST_SUITE_P(Levels, FewRowAttendLevelTest, testing::Values(Isa::kAvx2, Isa::kAvx512Bf16),
+                         [](const auto& info) { return std::string(Name(info.param)); });
+
+TEST_P(FewRowAttendLevelTest, AttendsToTheRowsAndTypesThatAreTested) {
+  const Isa isa = GetParam();
+  if (!Includes(DetectIsa(), isa)) GTEST_SKIP() << "this CPU lacks " << Name(isa);
   std::vector<std::string> names, expected;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const StripKernels* each : KernelsFor(dtype)) names.push_back(Name({each->rows, dtype}));
+    for (const StripKernels* each : KernelsFor(isa, dtype)) names.push_back(Name({isa, each->rows, dtype}));
   }
-  for (const Attending& attending : kAttending) expected.push_back(Name(attending));
+  for (const Attending& attending : kAttending) {
+    if (attending.isa == isa) expected.push_back(Name(attending));
+  }
   EXPECT_EQ(names, expected);
 }
 
@@ -158,7 +178,7 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
     for (const int64_t d : {32, 64, 96, 128, 256}) {
       const int64_t dv = d == 96 ? 160 : d == 32 ? 96 : d;
       if (!kernels().AttendsTo(dtype(), d, dv)) continue;
-      const bool pairs = !kernels().attends_floats;
+      const bool pairs = kernels().attended.pairs;
       const Rows q(rows(), d, d + 3, dtype(), 2), k(keys, d, d + 5, dtype(), 3), v(keys, dv, dv + 7, dtype(), 4);
       const std::vector<float> panel = Pack(q, d, -1);
       for (const int64_t cut : {int64_t{0}, int64_t{8}}) {
@@ -228,30 +248,32 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
   }
 }
 
-// The byte after the last row is unreadable, and so is what is fetched ahead.
+// The byte after the last row is unreadable, and so is what is fetched ahead; rows of V may be shorter than those of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
   constexpr int64_t kD = 128, kAhead = 32;
   const Rows q(rows(), kD, kD, dtype(), 12);
   const std::vector<float> panel = Pack(q, kD, 1);
-  for (const int64_t keys : {1, 3, 15, 17, 33, 70}) {
-    const Rows k(keys, kD, kD, dtype(), 13), v(keys, kD, kD, dtype(), 14);
-    const size_t bytes = static_cast<size_t>(keys * kD) * SizeOf(dtype());
-    const test::GuardedBuffer k_alone(bytes, test::Place::kAtEnd), v_alone(bytes, test::Place::kAtEnd);
-    std::memcpy(k_alone.data(), k.row(0), bytes);
-    std::memcpy(v_alone.data(), v.row(0), bytes);
-    State want(kernels(), kD), in_order(kernels(), kD), by_address(kernels(), kD);
-    Attend(k.From(0), v.From(0), keys, panel, kD, kD, false, want);
-    Attend({k_alone.data(), dtype(), kD}, {v_alone.data(), dtype(), kD}, keys, panel, kD, kD, false, in_order);
-    EXPECT_TRUE(in_order == want) << keys;
-    std::vector<const void*> k_rows, v_rows;
-    for (int64_t key = 0; key < keys + kAhead; ++key) {
-      const size_t at = std::min(static_cast<size_t>(key * kD) * SizeOf(dtype()), bytes);
-      k_rows.push_back(k_alone.data() + at);
-      v_rows.push_back(v_alone.data() + at);
+  for (const int64_t dv : {kD, int64_t{32}}) {
+    for (const int64_t keys : {1, 3, 15, 17, 33, 70}) {
+      const Rows k(keys, kD, kD, dtype(), 13), v(keys, dv, dv, dtype(), 14);
+      const size_t k_bytes = static_cast<size_t>(keys * kD) * SizeOf(dtype()),
+                   v_bytes = static_cast<size_t>(keys * dv) * SizeOf(dtype());
+      const test::GuardedBuffer k_alone(k_bytes, test::Place::kAtEnd), v_alone(v_bytes, test::Place::kAtEnd);
+      std::memcpy(k_alone.data(), k.row(0), k_bytes);
+      std::memcpy(v_alone.data(), v.row(0), v_bytes);
+      State want(kernels(), dv), in_order(kernels(), dv), by_address(kernels(), dv);
+      Attend(k.From(0), v.From(0), keys, panel, kD, dv, false, want);
+      Attend({k_alone.data(), dtype(), kD}, {v_alone.data(), dtype(), dv}, keys, panel, kD, dv, false, in_order);
+      EXPECT_TRUE(in_order == want) << keys << " " << dv;
+      std::vector<const void*> k_rows, v_rows;
+      for (int64_t key = 0; key < keys + kAhead; ++key) {
+        k_rows.push_back(k_alone.data() + std::min(static_cast<size_t>(key * kD) * SizeOf(dtype()), k_bytes));
+        v_rows.push_back(v_alone.data() + std::min(static_cast<size_t>(key * dv) * SizeOf(dtype()), v_bytes));
+      }
+      Attend({.dtype = dtype(), .fetch_ahead = kAhead, .rows = k_rows.data()},
+             {.dtype = dtype(), .fetch_ahead = kAhead, .rows = v_rows.data()}, keys, panel, kD, dv, false, by_address);
+      EXPECT_TRUE(by_address == want) << keys << " " << dv;
     }
-    Attend({.dtype = dtype(), .fetch_ahead = kAhead, .rows = k_rows.data()},
-           {.dtype = dtype(), .fetch_ahead = kAhead, .rows = v_rows.data()}, keys, panel, kD, kD, false, by_address);
-    EXPECT_TRUE(by_address == want) << keys;
   }
 }
 

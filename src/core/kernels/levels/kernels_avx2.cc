@@ -3,6 +3,7 @@
 #define FA_LEVEL_ISA Isa::kAvx2
 #define FA_FACTORS "core/kernels/factors_broadcast.inc"
 #define FA_STRIP_KERNELS_AVX2
+#define FA_FEW_ROWS_ATTEND
 
 namespace fa::core::kernels::avx2 {
 namespace {

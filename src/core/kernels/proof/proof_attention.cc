@@ -281,7 +281,7 @@ std::string AttentionDisproof(const KernelTable& level, const KernelTable& below
   }
   for (const Way& way : kAttendingWays) {
     if (!wrong.empty()) return wrong;
-    wrong = disproof(whole, way, seen, [](const QueryKernels& query) { return !query.kernels.attends_floats; });
+    wrong = disproof(whole, way, seen, [](const QueryKernels& query) { return query.kernels.attended.pairs; });
   }
   return wrong;
 }

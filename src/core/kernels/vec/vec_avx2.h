@@ -19,15 +19,15 @@ constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
 /// (Zen 3).
 inline constexpr bool kFetchesValues = false;
 
-FA_INLINE __m256i FirstLanes(int64_t n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n < 8 ? n : 8)),
-                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+FA_INLINE M FirstLanes(int64_t n) {
+  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n < 8 ? n : 8)),
+                                                _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
 }
 
 FA_INLINE F Load(const float* p) { return _mm256_loadu_ps(p); }
-FA_INLINE F LoadN(const float* p, int64_t n) { return _mm256_maskload_ps(p, FirstLanes(n)); }
+FA_INLINE F LoadN(const float* p, int64_t n) { return _mm256_maskload_ps(p, _mm256_castps_si256(FirstLanes(n))); }
 FA_INLINE void Store(float* p, F x) { _mm256_storeu_ps(p, x); }
-FA_INLINE void StoreN(float* p, F x, int64_t n) { _mm256_maskstore_ps(p, FirstLanes(n), x); }
+FA_INLINE void StoreN(float* p, F x, int64_t n) { _mm256_maskstore_ps(p, _mm256_castps_si256(FirstLanes(n)), x); }
 FA_INLINE F Set(float x) { return _mm256_set1_ps(x); }
 FA_INLINE F Zero() { return _mm256_setzero_ps(); }
 FA_INLINE F Add(F a, F b) { return _mm256_add_ps(a, b); }
@@ -199,4 +199,32 @@ FA_INLINE F LanesFrom(F x) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const F moved = _mm256_permutevar8x32_ps(x, _mm256_add_epi32(lane, _mm256_set1_epi32(First)));
   return _mm256_and_ps(moved, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(N), lane)));
+}
+
+// Vectors of 8 / R keys by R rows, R 1, 2, 4 or 8.
+
+/// Lane i = lane i % R of x.
+template <int R>
+FA_INLINE F RepeatLanes(F x) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  if constexpr (R == 8) return x;
+  x = _mm256_permute2f128_ps(x, x, 0x00);
+  return R == 4 ? x : _mm256_permute_ps(x, R == 2 ? 0x44 : 0x00);
+}
+/// Lane i = what `join` makes of the lanes of its row.
+template <int R, typename Join>
+FA_INLINE F JoinGroups(F x, const Join& join) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  if constexpr (R <= 4) x = join(x, _mm256_permute2f128_ps(x, x, 0x01));
+  if constexpr (R <= 2) x = join(x, _mm256_permute_ps(x, 0x4e));
+  if constexpr (R == 1) x = join(x, _mm256_permute_ps(x, 0xb1));
+  return x;
+}
+template <int R>
+FA_INLINE F MaxOfGroups(F x) {
+  return JoinGroups<R>(x, [](F a, F b) { return Max(a, b); });
+}
+template <int R>
+FA_INLINE F SumOfGroups(F x) {
+  return JoinGroups<R>(x, [](F a, F b) { return Add(a, b); });
 }

@@ -33,7 +33,9 @@ FA_INLINE F LoadN(const float* p, int64_t n) {
 }
 FA_INLINE void Store(float* p, F x) { __builtin_memcpy(p, &x, sizeof x); }
 FA_INLINE void StoreN(float* p, F x, int64_t n) {
-  for (int i = 0; i < 4 && i < n; ++i) p[i] = x[i];
+  for (int i = 0; i < 4; ++i) {
+    if (i < n) p[i] = x[i];
+  }
 }
 FA_INLINE F Set(float x) { return F{x, x, x, x}; }
 FA_INLINE F Zero() { return F{}; }
