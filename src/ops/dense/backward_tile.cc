@@ -24,7 +24,6 @@
 #include <utility>
 
 #include "core/integer.h"
-#include "ops/tile/fetch_runs.h"
 #include "ops/tile/grad_strip.h"
 
 namespace fa::ops {
@@ -70,7 +69,7 @@ struct BackwardTile::Tile {
   float* q = nullptr;  ///< panels of pack_rows, as long as the tile's rows
   float* q_rope = nullptr;
   float* d_out = nullptr;
-  /// The tile that the worker most likely takes next, if that tile reads what lies in the slot.
+  /// The tile that the worker most likely takes next; null: unknown.
   const tiling::BackwardItem* next = nullptr;
   FetchRuns::Run runs[6] = {};  ///< the panels that this tile reads
   core::kernels::FetchList fetch = {};
@@ -127,19 +126,19 @@ int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   return first + head * rows_per_head + item.row_begin;
 }
 
-/// The next tile of the task's column, which is the first of its successors; null if that tile packs its panels itself.
+/// The first of the task's successors, which is the next tile of its column; behind a join the one that reuses its
+/// slot.
 const tiling::BackwardItem* BackwardTile::NextOf(int32_t task) const {
   const core::TaskGraph& graph = plan_.graph;
   if (!graph.has_edges()) return nullptr;
-  const auto at = static_cast<size_t>(task);
-  const int64_t first = graph.successor_begin[at];
-  if (first == graph.successor_begin[at + 1]) return nullptr;
-  const int32_t successor = graph.successors[static_cast<size_t>(first)];
-  if (successor >= std::ssize(plan_.items)) return nullptr;  // a join
-  const tiling::BackwardItem& item = plan_.items[at];
-  const tiling::BackwardItem& next = plan_.items[static_cast<size_t>(successor)];
-  const bool same_column = next.slot == item.slot && next.key_begin == item.key_begin;
-  return same_column && !next.first_of_rows ? &next : nullptr;
+  const auto tiles = static_cast<int32_t>(plan_.items.size());
+  do {
+    const auto at = static_cast<size_t>(task);
+    const int64_t first = graph.successor_begin[at];
+    if (first == graph.successor_begin[at + 1]) return nullptr;
+    task = graph.successors[static_cast<size_t>(first)];
+  } while (task >= tiles);
+  return &plan_.items[static_cast<size_t>(task)];
 }
 
 /// Makes the tile's strips; the first tile of the row group also packs what all later tiles read.
@@ -223,7 +222,8 @@ void BackwardTile::OpenColumn(const Tile& tile) const {
 
 void BackwardTile::Accumulate(Tile& tile) const {
   BindKeys(tile);
-  FetchNext(tile);
+  TileFetch rows;
+  if (tile.next != nullptr) FetchNext(tile, rows);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     if (!tile.strips[s].keys.empty()) StripGradients(tile, tile.strips[s]);
   }
@@ -254,9 +254,34 @@ void BackwardTile::BindKeys(Tile& tile) const {
   tile.keys_of_dq.k = keys.k;
 }
 
-/// The panels of the next row group, which come from L3 where a head's do not stay in L2, arrive during the products.
-void BackwardTile::FetchNext(Tile& tile) const {
-  if (tile.next == nullptr) return;
+/// What the next tile reads arrives during the products: the panels of its row group, which come from L3 where a head's
+/// do not stay in L2, or the rows that it packs.
+/// @param rows  a list of them, to live until the products are done
+void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
+  const bool same_column = tile.next->slot == tile.item.slot && tile.next->key_begin == tile.item.key_begin;
+  int64_t lines = 0;
+  if (!tile.next->first_of_rows) {
+    if (!same_column) return;
+    const FetchRuns panels = PanelsOfNext(tile);
+    tile.fetch = panels.list();
+    lines = panels.lines();
+  } else {
+    // More would drive what this tile reads out of L2.
+    constexpr int64_t kMostLines = (int64_t{192} << 10) / 64;
+    if (sums_ != nullptr) return;
+    rows.List(problem_, rows_, tile.item, *tile.next);
+    if (rows.lines() > kMostLines) return;
+    tile.fetch = rows.list();
+    lines = rows.lines();
+  }
+  // Scores, dP and dQ of every strip fetch.
+  for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
+    rows_of->fetch = &tile.fetch;
+    rows_of->fetch_lines = lines / (3 * tile.strips.size()) + 1;
+  }
+}
+
+FetchRuns BackwardTile::PanelsOfNext(Tile& tile) const {
   const int64_t row = SlotRow(*tile.next), rows = tile.next->row_end - tile.next->row_begin;
   FetchRuns next(tile.runs);
   const auto add = [&](const float* panel, int64_t columns) {
@@ -268,13 +293,7 @@ void BackwardTile::FetchNext(Tile& tile) const {
   add(tile.slot.d_out, buffers_.PanelColumns(problem_.dv));
   add(tile.slot.q, buffers_.PanelColumns(problem_.d));
   add(tile.slot.q_rope, buffers_.PanelColumns(problem_.d_rope));
-  tile.fetch = next.list();
-  // Scores, dP and dQ of every strip fetch.
-  const int64_t lines = next.lines() / (3 * tile.strips.size()) + 1;
-  for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
-    rows_of->fetch = &tile.fetch;
-    rows_of->fetch_lines = lines;
-  }
+  return next;
 }
 
 /// P and dS of one strip, and its dQ.

@@ -6,7 +6,9 @@
 #include "core/kernels/kernel_types.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
+#include "ops/tile/fetch_runs.h"
 #include "ops/tile/score_tile.h"
+#include "ops/tile/tile_fetch.h"
 #include "tiling/backward/backward_plan.h"
 
 namespace fa::ops {
@@ -45,7 +47,8 @@ class BackwardTile {
   void OpenColumn(const Tile& tile) const;
   void Accumulate(Tile& tile) const;
   void BindKeys(Tile& tile) const;
-  void FetchNext(Tile& tile) const;
+  void FetchNext(Tile& tile, TileFetch& rows) const;
+  [[nodiscard]] FetchRuns PanelsOfNext(Tile& tile) const;
   void StripGradients(Tile& tile, ColumnStrip& strip) const;
   void ClearKeys(const Tile& tile, tiling::Interval keys) const;
   [[nodiscard]] bool KeysFinite(Tile& tile) const;

@@ -21,6 +21,19 @@ void TileFetch::List(const tiling::AttentionProblem& problem, const ForwardRows&
       {after.q_offset + next->row_begin, after.q_offset + next->row_end});
 }
 
+void TileFetch::List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
+                     const tiling::BackwardItem& next) {
+  const auto& after = problem.sequences[static_cast<size_t>(next.sequence)];
+  const tiling::Interval queries{after.q_offset + next.row_begin, after.q_offset + next.row_end};
+  Add(rows.q, problem.d, next.sequence, next.head, 1, queries);
+  Add(rows.d_out, problem.dv, next.sequence, next.head, 1, queries);
+  Add(rows.out, problem.dv, next.sequence, next.head, 1, queries);
+  if (next.sequence == item.sequence && next.head_kv == item.head_kv && next.key_begin == item.key_begin) return;
+  const tiling::Interval keys{after.k_offset + next.key_begin, after.k_offset + next.key_end};
+  Add(rows.k, problem.d, next.sequence, next.head_kv, 1, keys);
+  Add(rows.v, problem.dv, next.sequence, next.head_kv, 1, keys);
+}
+
 void TileFetch::Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
                     tiling::Interval range) {
   const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));

@@ -6,23 +6,31 @@
 
 #include "layout/rows_view.h"
 #include "ops/bind/attention_rows.h"
+#include "ops/bind/bind_attention_grad.h"
 #include "ops/tile/fetch_runs.h"
+#include "tiling/backward/backward_plan.h"
 #include "tiling/forward/forward_plan.h"
 
 namespace fa::ops {
 
-/// What the tile of a short sequence fetches while it multiplies: the rows of O that it is about to write, and
-/// the rows of Q, K and V that the next tile reads. Long tiles fetch their next key block instead.
+/// Rows of tensors that a tile fetches while it multiplies, because each is too short for the hardware's streams to get
+/// going.
 class TileFetch {
  public:
   TileFetch() : runs_({reinterpret_cast<FetchRuns::Run*>(memory_), kMaxRuns}) {}
   TileFetch(const TileFetch&) = delete;
   TileFetch& operator=(const TileFetch&) = delete;
 
+  /// Of a short sequence in the forward: the rows of O that its tile is about to write, and those of Q, K and V that
+  /// the next one reads. Long tiles fetch their next key block instead.
   /// @param block_k  the largest number of keys
   /// @param next     the tile after `item`, or null
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
             const tiling::ForwardItem& item, const tiling::ForwardItem* next);
+  /// Of the backward: the rows of Q, dO and O that the tile `next` packs, and those of K and V unless `item` reads
+  /// them.
+  void List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
+            const tiling::BackwardItem& next);
 
   [[nodiscard]] int64_t lines() const { return runs_.lines(); }
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ops/bind/bind_call.h"
+#include "ops/bind/bind_grad_call.h"
 
 namespace fa::test {
 namespace {
@@ -104,6 +105,34 @@ TEST(TileFetch, LeavesOutWhatItHasNoRoomFor) {
   std::set<const char*> output;
   AddRows(call.args.out.data, bound->out, 8, 0, 2, 2, {0, 700}, output);
   for (const char* at : Listed(fetch)) EXPECT_TRUE(output.contains(at));
+}
+
+constexpr tiling::BackwardItem kTile{
+    .sequence = 0, .head_kv = 1, .head = 2, .row_begin = 3, .row_end = 7, .key_begin = 0, .key_end = 9};
+
+TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH}) {
+    const GradCall call(CallShape{.layout = layout});
+    const auto bound = call.Bind();
+    ASSERT_TRUE(bound.ok()) << bound.status().message();
+    tiling::BackwardItem next = kTile;
+    next.sequence = 1;
+    next.head_kv = 0;
+    next.head = 1;
+    ops::TileFetch fetch;
+    fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next);
+    std::set<const char*> want;
+    AddRows(call.args.q.data, bound->forward.q, 16, 1, 1, 1, {3, 7}, want);
+    AddRows(call.args.d_out.data, bound->d_out, 8, 1, 1, 1, {3, 7}, want);
+    AddRows(call.args.out.data, bound->forward.out, 8, 1, 1, 1, {3, 7}, want);
+    const std::set<const char*> rows = want;
+    AddRows(call.args.k.data, bound->forward.k, 16, 1, 0, 1, {0, 9}, want);
+    AddRows(call.args.v.data, bound->forward.v, 8, 1, 0, 1, {0, 9}, want);
+    EXPECT_EQ(Listed(fetch), want) << Name(layout);
+    ops::TileFetch same_keys;
+    same_keys.List(bound->forward.problem, ops::RowsOf(*bound, call.args), next, next);
+    EXPECT_EQ(Listed(same_keys), rows) << Name(layout);
+  }
 }
 
 }  // namespace
