@@ -1,51 +1,21 @@
-// The kernels of bf16 pairs against double. Their operands are bf16, so every product of two operands is exact in f32
-// and only the sums round. Where the CPU has no VDPBF16PS, the same text runs on emulated words.
+// The kernels of bf16 pairs against double: scores and products. Their operands are bf16, so every product of two
+// operands is exact in f32 and only the sums round.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <random>
 #include <vector>
 
-#include "core/kernels/bf16_matrix.h"
-#include "core/kernels/emulated_pairs.h"
-#include "core/kernels/kernel_fixture.h"
+#include "core/kernels/pair_fixture.h"
 #include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
 namespace {
 
-class PairKernelsTest : public testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    if (!table().pairs() || GetParam() % kStrips >= table().strip_count) {
-      GTEST_SKIP() << "this CPU executes no dot products of bf16, or its level has fewer strips";
-    }
-  }
-  static constexpr int kStrips = 3;  // of a level; those of the next have the numbers after these
-  [[nodiscard]] static const KernelTable& table() {
-    switch (GetParam() / kStrips) {
-      case 0: return Kernels(DetectIsa(), DType::kBF16);
-      case 1: return EmulatedPairs();
-      default: return Kernels(Isa::kAmxEmulated, DType::kBF16);
-    }
-  }
-  [[nodiscard]] static const StripKernels& kernels() { return table().strips[GetParam() % kStrips]; }
-  [[nodiscard]] static const RowKernels& rows() { return *table().rows; }
-  [[nodiscard]] static int64_t width() { return kernels().width; }
-
-  [[nodiscard]] static std::vector<float> Panel(const Bf16Matrix& q, int64_t count, int64_t d, float multiplier) {
-    std::vector<const void*> lanes(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) lanes[static_cast<size_t>(i)] = q.row(i);
-    std::vector<float> panel(static_cast<size_t>(kernels().PanelRows(d) * width()));
-    kernels().pack_queries({lanes.data(), DType::kBF16, count}, d, multiplier, panel.data());
-    return panel;
-  }
-};
+class PairKernelsTest : public OnPairs {};
 
 INSTANTIATE_TEST_SUITE_P(Registry, PairKernelsTest, testing::Values(0, 1, 2));
-// The wider of the emulated strips, because the tests need some lanes.
 INSTANTIATE_TEST_SUITE_P(Emulated, PairKernelsTest, testing::Values(3));
 INSTANTIATE_TEST_SUITE_P(EmulatedTiles, PairKernelsTest, testing::Values(6, 7));
 
@@ -320,89 +290,6 @@ TEST_P(PairKernelsTest, TheBitsOfALaneDoNotDependOnTheWidth) {
   }
 }
 
-TEST_P(PairKernelsTest, SoftmaxWritesZeroForASubnormalProbability) {
-  constexpr float kScores[] = {0.0f, -126.0f, -126.01f, -149.0f};
-  constexpr int64_t kKeys = 4;
-  Matrix s(kKeys, width(), width(), 30), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
-  std::vector<float> block_max(static_cast<size_t>(width()), 0.0f);
-  for (int64_t lane = 0; lane < width(); ++lane) {
-    for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kScores[r];
-    row_max.at(0, lane) = 0.0f;
-    row_sum.at(0, lane) = 0.0f;
-  }
-  kernels().softmax(s.data(), kKeys, 1.0f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
-  kernels().unpair_keys(s.data(), kKeys);
-  for (int64_t lane = 0; lane < width(); ++lane) {
-    EXPECT_EQ(s.at(0, lane), 1.0f);
-    EXPECT_EQ(s.at(1, lane), 0x1p-126f);
-    EXPECT_EQ(s.at(2, lane), 0.0f);
-    EXPECT_EQ(s.at(3, lane), 0.0f);
-  }
-}
-
-TEST_P(PairKernelsTest, SoftmaxOfLargeScoresIsRelativeToTheMaximum) {
-  constexpr int64_t kKeys = 5;
-  constexpr float kLarge = 0x1.8p40f;
-  Matrix s(kKeys, width(), width(), 61), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
-  std::vector<float> block_max(static_cast<size_t>(width()), kLarge);
-  for (int64_t lane = 0; lane < width(); ++lane) {
-    for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = r % 2 == 0 ? kLarge : 0.5f * kLarge;
-    row_max.at(0, lane) = lane % 2 == 0 ? kLarge : 1.0f;
-    row_sum.at(0, lane) = 2.0f;
-  }
-  kernels().softmax(s.data(), kKeys, 1.4426950f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
-  kernels().unpair_keys(s.data(), kKeys);
-  for (int64_t lane = 0; lane < width(); ++lane) {
-    for (int64_t r = 0; r < kKeys; ++r) EXPECT_EQ(s.at(r, lane), r % 2 == 0 ? 1.0f : 0.0f) << lane << " " << r;
-    EXPECT_EQ(alpha.at(0, lane), lane % 2 == 0 ? 1.0f : 0.0f) << lane;
-    EXPECT_EQ(row_sum.at(0, lane), lane % 2 == 0 ? 5.0f : 3.0f) << lane;
-  }
-}
-
-TEST_P(PairKernelsTest, SoftmaxRoundsProbabilitiesAndDropsThemForEveryTail) {
-  std::mt19937 random(44);
-  constexpr float kMultiplier = 1.25f;
-  for (const int64_t keys : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 31, 32, 33, 34, 35, 36, 71}) {
-    Matrix words(keys, width(), width(), 43);
-    const Matrix scores = words;
-    Matrix dropped = words;
-    constexpr float kOldMax = -1.0f, kOldSum = 2.0f, kFactor = 0.5f;
-    std::vector<float> block_max(static_cast<size_t>(width()), kMaskedScore), alpha(block_max);
-    kernels().block_max(words.data(), keys, block_max.data());
-    std::vector<float> row_max(static_cast<size_t>(width()), kOldMax), row_sum(static_cast<size_t>(width()), kOldSum);
-    std::vector<float> max_dropped = row_max, sum_dropped = row_sum, alpha_dropped = alpha;
-    std::vector<uint32_t> keep(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
-    for (uint32_t& word : keep) word = random();
-    kernels().softmax(words.data(), keys, kFactor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
-    kernels().softmax_dropout(
-        {dropped.data(), keys, kFactor, block_max.data(), max_dropped.data(), sum_dropped.data(), alpha_dropped.data()},
-        {keep.data(), kMultiplier});
-    ASSERT_TRUE(words.Intact() && dropped.Intact());
-    EXPECT_EQ(max_dropped, row_max);
-    EXPECT_EQ(sum_dropped, row_sum);
-    EXPECT_EQ(alpha_dropped, alpha);
-    kernels().unpair_keys(words.data(), keys);
-    kernels().unpair_keys(dropped.data(), keys);
-    constexpr float kShort = 5e-6f, kHalf = 0x1p-8f + 1e-5f;  // the short exponential; rounding to bf16
-    for (int64_t lane = 0; lane < width(); ++lane) {
-      const auto i = static_cast<size_t>(lane);
-      const float max = std::max(kOldMax, block_max[i]);
-      EXPECT_EQ(row_max[i], max);
-      const double scale = std::exp2(kFactor * (static_cast<double>(kOldMax) - max));
-      EXPECT_NEAR(alpha[i], scale, kShort * scale);
-      double sum = scale * kOldSum;
-      for (int64_t r = 0; r < keys; ++r) {
-        const double p = std::exp2(kFactor * (static_cast<double>(scores.at(r, lane)) - max));
-        sum += p;
-        ASSERT_NEAR(words.at(r, lane), p, kHalf * p) << keys << " " << r;
-        const bool kept = (keep[static_cast<size_t>(r / kKeepBits * width() + lane)] >> r % kKeepBits & 1u) != 0;
-        ASSERT_NEAR(dropped.at(r, lane), kept ? kMultiplier * p : 0.0, kept ? kHalf * kMultiplier * p : 0.0) << r;
-      }
-      EXPECT_NEAR(row_sum[i], sum, kShort * sum);
-    }
-  }
-}
-
 TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   Matrix s(2, width(), width(), 15);
   s.at(0, 0) = 1.0f + 0x1p-8f;             // half way, down to even
@@ -421,201 +308,6 @@ TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_TRUE(std::isnan(FloatOf(bits[3])));
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width())]), -3.0f);
   EXPECT_EQ(FloatOf(bits[static_cast<size_t>(width() + 1)]), -kInf);
-}
-
-TEST_P(PairKernelsTest, PairsOfABackwardHaveTheBitsOfItsSoftmaxRoundedApart) {
-  constexpr float kFactor = 0.5f;
-  for (const int64_t keys : {1, 2, 3, 4, 5, 6, 7, 33, 64}) {
-    Matrix s(keys, width(), width(), 30), dp(keys, width(), width(), 31);
-    Matrix shift(1, width(), width(), 32), delta(1, width(), width(), 33);
-    s.at(keys - 1, 0) = kMaskedScore;
-    dp.at(keys - 1, 0) = kNan;
-    shift.at(0, width() - 1) = kInf;
-    std::vector<uint32_t> keep(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
-    std::mt19937 random(34);
-    for (uint32_t& word : keep) word = random();
-    for (const float multiplier : {1.0f, 0.375f}) {
-      for (const KeepArgs& kept : {KeepArgs{}, KeepArgs{keep.data(), 1.25f}}) {
-        Matrix p = s, ds = dp;
-        if (kept.words == nullptr) {
-          kernels().backward_softmax(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data());
-        } else {
-          kernels().backward_softmax_dropout(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data(), kept);
-        }
-        for (int64_t key = 0; key < keys; ++key) {
-          for (int64_t lane = 0; lane < width(); ++lane) ds.at(key, lane) *= multiplier;
-        }
-        const int64_t half = keys * width() / 2, words = CeilDiv(keys, 2) * width();
-        Matrix p_lanes(1, half, half, 35), ds_lanes = p_lanes, ds_keys(1, words, words, 36);
-        Matrix want_p = p_lanes, want_ds = p_lanes, want_keys = ds_keys;
-        kernels().pair_lanes(p.data(), keys, want_p.data());
-        kernels().pair_lanes(ds.data(), keys, want_ds.data());
-        kernels().pair_keys(ds.data(), keys, want_keys.data());
-        Matrix scores = s, gradients = dp;
-        kernels().backward_pairs({.s = scores.data(),
-                                  .dp = gradients.data(),
-                                  .keys = keys,
-                                  .factor = kFactor,
-                                  .shift = shift.data(),
-                                  .delta = delta.data(),
-                                  .keep = kept,
-                                  .ds_multiplier = multiplier,
-                                  .p_lanes = p_lanes.data(),
-                                  .ds_lanes = ds_lanes.data(),
-                                  .ds_keys = ds_keys.data()});
-        const auto same = [](const Matrix& a, const Matrix& b, int64_t count) {
-          return std::memcmp(a.values(), b.values(), static_cast<size_t>(count) * sizeof(float)) == 0;
-        };
-        EXPECT_TRUE(same(p_lanes, want_p, half)) << keys << " " << multiplier;
-        EXPECT_TRUE(same(ds_lanes, want_ds, half)) << keys << " " << multiplier;
-        EXPECT_TRUE(same(ds_keys, want_keys, words)) << keys << " " << multiplier;
-        EXPECT_TRUE(p_lanes.Intact() && ds_lanes.Intact() && ds_keys.Intact());
-      }
-    }
-  }
-}
-
-struct OuterSizes {
-  int64_t keys, columns, rows;
-};
-
-std::vector<OuterSizes> EveryTail(int64_t width) {
-  std::vector<OuterSizes> all;
-  for (const int64_t keys : {1, 5, 6, 9, 13, 19}) {
-    for (const int64_t columns : {1, 15, 16, 17, 33, 48, 67, 144}) {
-      for (const int64_t rows : {int64_t{1}, width - 1, width, 2 * width + 3}) all.push_back({keys, columns, rows});
-    }
-  }
-  return all;
-}
-
-/// Operands of an outer product. Lanes without a row are NaN, and so is the panel before it is packed.
-class OuterCase {
- public:
-  OuterCase(const RowKernels& kernels, const StripKernels& strip, const OuterSizes& sizes, uint32_t seed)
-      : sizes_(sizes),
-        width_(strip.width),
-        b_(sizes.rows, sizes.columns, sizes.columns + 3, seed),
-        panel_(static_cast<size_t>(CeilDiv(sizes.rows, 2) * kernels.panel_columns(sizes.columns)), kNan) {
-    const int64_t strips = CeilDiv(sizes.rows, width_);
-    Matrix tiles(strips * sizes.keys, width_, width_, seed + 1);
-    for (int64_t row = sizes.rows; row < strips * width_; ++row) {
-      for (int64_t key = 0; key < sizes.keys; ++key) tiles.at(row / width_ * sizes.keys + key, row % width_) = kNan;
-    }
-    a_.resize(static_cast<size_t>(strips * tile()));
-    for (int64_t s = 0; s < strips; ++s) {
-      strip.pair_lanes(tiles.data() + s * tile(), sizes.keys, a_.data() + s * tile());
-    }
-    kernels.pack_rows(b_.block(), sizes.rows, sizes.columns, panel_.data());
-  }
-  [[nodiscard]] OuterArgs Into(Matrix& c) const {
-    return {.a = a_.data(),
-            .strip_stride = tile(),
-            .width = width_,
-            .rows = sizes_.rows,
-            .b = panel_.data(),
-            .b_rows = sizes_.rows,
-            .keys = sizes_.keys,
-            .columns = sizes_.columns,
-            .c = c.data(),
-            .c_stride = c.stride(),
-            .accumulate = true};
-  }
-  /// As pair_lanes rounded it.
-  [[nodiscard]] float a(int64_t key, int64_t row) const {
-    uint16_t bits;
-    const auto* rounded = reinterpret_cast<const char*>(a_.data() + row / width_ * tile());
-    std::memcpy(&bits, rounded + sizeof bits * static_cast<size_t>(key * width_ + row % width_), sizeof bits);
-    return FloatOf(bits);
-  }
-  [[nodiscard]] const Bf16Matrix& b() const { return b_; }
-
- private:
-  [[nodiscard]] int64_t tile() const { return sizes_.keys * width_; }
-
-  OuterSizes sizes_;
-  int64_t width_;
-  std::vector<float> a_;
-  Bf16Matrix b_;
-  std::vector<float> panel_;
-};
-
-TEST_P(PairKernelsTest, OuterProductEqualsDoubleForEveryTail) {
-  for (const OuterSizes& sizes : EveryTail(width())) {
-    const OuterCase x(rows(), kernels(), sizes, 16);
-    Matrix c(sizes.keys, sizes.columns, sizes.columns + 1, 18);
-    const Matrix before = c;
-    Matrix exact = c;
-    rows().outer(x.Into(c));
-    rows().outer_exact(x.Into(exact));
-    for (int64_t key = 0; key < sizes.keys; ++key) {
-      for (int64_t column = 0; column < sizes.columns; ++column) {
-        double want = before.at(key, column), magnitude = std::fabs(want);
-        for (int64_t row = 0; row < sizes.rows; ++row) {
-          const double term = static_cast<double>(x.a(key, row)) * x.b().at(row, column);
-          want += term;
-          magnitude += std::fabs(term);
-        }
-        const double tolerance = kEps * static_cast<double>(sizes.rows + 1) * magnitude;
-        ASSERT_NEAR(c.at(key, column), want, tolerance) << sizes.keys << " " << sizes.columns << " " << sizes.rows;
-        ASSERT_NEAR(exact.at(key, column), want, tolerance) << sizes.keys << " " << sizes.columns << " " << sizes.rows;
-      }
-    }
-    ASSERT_TRUE(c.Intact());
-  }
-}
-
-class TwoPairOuterProductsTest : public PairKernelsTest {};
-
-INSTANTIATE_TEST_SUITE_P(Registry, TwoPairOuterProductsTest, testing::Values(0, 1, 2));
-INSTANTIATE_TEST_SUITE_P(Emulated, TwoPairOuterProductsTest, testing::Values(3));
-
-TEST_P(TwoPairOuterProductsTest, AtOnceHaveTheBitsOfOneAfterTheOther) {
-  constexpr int64_t kMostOfVectors = 4;  // rows that an instruction of vectors adds; the tile unit adds more
-  if (rows().pair_group > kMostOfVectors) GTEST_SKIP() << "the tile unit makes one outer product at a time";
-  ASSERT_NE(rows().outer_both, nullptr);
-  for (const OuterSizes& sizes : EveryTail(width())) {
-    const OuterCase x(rows(), kernels(), sizes, 22), y(rows(), kernels(), sizes, 24);
-    Matrix want(sizes.keys, sizes.columns, sizes.columns + 1, 26);
-    Matrix have = want;
-    rows().outer(x.Into(want));
-    rows().outer(y.Into(want));
-    rows().outer_both(x.Into(have), y.Into(have));
-    for (int64_t key = 0; key < sizes.keys; ++key) {
-      for (int64_t column = 0; column < sizes.columns; ++column) {
-        ASSERT_EQ(std::bit_cast<uint32_t>(have.at(key, column)), std::bit_cast<uint32_t>(want.at(key, column)))
-            << sizes.keys << " " << sizes.columns << " " << sizes.rows;
-      }
-    }
-    ASSERT_TRUE(have.Intact());
-  }
-}
-
-TEST_P(PairKernelsTest, ExactOuterProductSkipsMaskedPairsOnly) {
-  constexpr int64_t kRows = 4, kColumns = 2;
-  Bf16Matrix b(kRows, kColumns, kColumns, 19);
-  b.Set(1, 0, kNan);
-  b.Set(2, 1, kInf);
-  std::vector<float> panel(static_cast<size_t>(kRows / 2 * rows().panel_columns(kColumns)));
-  rows().pack_rows(b.block(), kRows, kColumns, panel.data());
-  Matrix a(2, width(), width(), 20);
-  a.at(0, 1) = a.at(0, 2) = kMaskedProbability;
-  std::vector<float> values(static_cast<size_t>(2 * width()));
-  kernels().pair_lanes(a.data(), 2, values.data());
-  Matrix c(2, kColumns, kColumns, 21);
-  rows().outer_exact({.a = values.data(),
-                      .strip_stride = 2 * width(),
-                      .width = width(),
-                      .rows = kRows,
-                      .b = panel.data(),
-                      .b_rows = kRows,
-                      .keys = 2,
-                      .columns = kColumns,
-                      .c = c.data(),
-                      .c_stride = kColumns});
-  EXPECT_TRUE(std::isfinite(c.at(0, 0)) && std::isfinite(c.at(0, 1)));
-  EXPECT_TRUE(std::isnan(c.at(1, 0)));
-  EXPECT_FALSE(std::isfinite(c.at(1, 1)));
 }
 
 }  // namespace
