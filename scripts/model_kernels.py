@@ -69,14 +69,16 @@ class Pass:
 
 def few_rows():
     """Yields the kernels of few rows: a product reads four vectors of a row of V, scores take four keys at a time."""
-    split = "neon FewRows<{}>::{}"
     for rows in (1, 2, 4):
+        few, of = f"neon FewRows<{rows}>", f"{rows} row{'s'[:rows > 1]}"
         for dtype in ("f32", "bf16", "f16"):
             # bf16 is read as its even and its odd elements where the panel has room for them.
             two = 2 if dtype == "bf16" and rows < 4 else 1
-            yield Product(f"scores {dtype}, {rows} row{'s'[:rows > 1]}", split.format(rows, "Scores"), 4 * rows * two, FEW, dtype)
+            yield Product(f"scores {dtype}, {of}", f"{few}::Scores", 4 * rows * two, FEW, dtype)
+        vectors = 8 if rows == 1 else 16 // rows
         for dtype in ("f32", "bf16", "f16"):
-            yield Product(f"product {dtype}, {rows} row{'s'[:rows > 1]}", split.format(rows, "Product"), 8 if rows == 1 else 16, FEW, dtype)
+            read = {"f32": "ReadF32", "bf16": "ReadBF16", "f16": "ReadF16"}[dtype]
+            yield Product(f"product {dtype}, {of}", f"{few}::ProductColumns<{read}, {vectors}>", rows * vectors, FEW, dtype)
 
 
 def blocks_of_bf16():
@@ -133,6 +135,7 @@ PASSES = [
     Pass("softmax to bf16, dropout", "neon_bf16 BlockWords<3>::SoftmaxDropout", 6),
     Pass("backward softmax", "neon Strip<6, 3, 8>::BackwardSoftmax", 3),
     Pass("backward softmax, dropout", "neon Strip<6, 3, 8>::BackwardSoftmaxDropout", 3),
+    Pass("dot products of rows", "neon Dot", 4),
     Pass("bias", "neon Strip<6, 3, 8>::AddBias", 4),
     Pass("add_state", "neon Strip<6, 3, 8>::AddState", 1),
     Pass("add_state by rows", "neon StateByRow<12, 12>::AddState", 1),
@@ -141,8 +144,9 @@ PASSES = [
     Pass("indexer: probabilities", "neon Probabilities", 1),
 ]
 # Functions that multiply and have no line: the passes of narrower strips, which are the same text; those of words that
-# blocks exchange; powers of two for their test.
-OTHERS = re.compile(r"neon Strip<(8, 2|16, 1), \d+>::|neon_bf16 (PairWords|BlockWords<[12]>)|neon Exp2Array$")
+# blocks exchange; columns of few rows past the whole blocks; powers of two for their test.
+OTHERS = re.compile(r"neon Strip<(8, 2|16, 1), \d+>::|neon_bf16 (PairWords|BlockWords<[12]>)|"
+                    r"neon FewRows<\d>::ProductColumns<\w+, 1>$|neon Exp2Array$")
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*?)\s*(?://.*)?$")
@@ -212,7 +216,7 @@ def kernel_name(function):
     name = re.sub(r"^(?:void |static |auto )*", "", name)
     level = re.search(r"kernels::(\w+)::(.*)", name)
     name = f"{level[1]} {level[2]}" if level else name
-    return re.sub(r"\(.*", "", re.sub(r"\b(?:\w+::)+(?=KeySteps)", "", name))
+    return re.sub(r"\(.*", "", re.sub(r"\b(?:\w+::)+(?=KeySteps|Read)", "", name))
 
 
 def innermost_loops(function, instructions):
