@@ -266,13 +266,12 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
     tile.fetch = panels.list();
     lines = panels.lines();
   } else {
-    // More would drive what this tile reads out of L2.
-    constexpr int64_t kMostLines = (int64_t{192} << 10) / 64;
+    constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive what this tile reads out of L2
     if (sums_ != nullptr) return;
-    rows.List(problem_, rows_, tile.item, *tile.next);
-    if (rows.lines() > kMostLines) return;
-    tile.fetch = rows.list();
+    rows.List(problem_, rows_, tile.item, *tile.next, kMostBytes);
     lines = rows.lines();
+    if (lines == 0) return;
+    tile.fetch = rows.list();
   }
   // Scores, dP and dQ of every strip fetch.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {

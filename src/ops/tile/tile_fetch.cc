@@ -22,14 +22,19 @@ void TileFetch::List(const tiling::AttentionProblem& problem, const ForwardRows&
 }
 
 void TileFetch::List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
-                     const tiling::BackwardItem& next) {
+                     const tiling::BackwardItem& next, int64_t most_bytes) {
   const auto& after = problem.sequences[static_cast<size_t>(next.sequence)];
   const tiling::Interval queries{after.q_offset + next.row_begin, after.q_offset + next.row_end};
+  const bool same_keys =
+      next.sequence == item.sequence && next.head_kv == item.head_kv && next.key_begin == item.key_begin;
+  const tiling::Interval keys{after.k_offset + next.key_begin,
+                              after.k_offset + (same_keys ? next.key_begin : next.key_end)};
+  const int64_t elements = queries.size() * (problem.d + 2 * problem.dv) + keys.size() * (problem.d + problem.dv);
+  if (elements * static_cast<int64_t>(SizeOf(rows.q.rows.dtype)) > most_bytes) return;
   Add(rows.q, problem.d, next.sequence, next.head, 1, queries);
   Add(rows.d_out, problem.dv, next.sequence, next.head, 1, queries);
   Add(rows.out, problem.dv, next.sequence, next.head, 1, queries);
-  if (next.sequence == item.sequence && next.head_kv == item.head_kv && next.key_begin == item.key_begin) return;
-  const tiling::Interval keys{after.k_offset + next.key_begin, after.k_offset + next.key_end};
+  if (same_keys) return;
   Add(rows.k, problem.d, next.sequence, next.head_kv, 1, keys);
   Add(rows.v, problem.dv, next.sequence, next.head_kv, 1, keys);
 }

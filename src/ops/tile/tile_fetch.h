@@ -28,9 +28,9 @@ class TileFetch {
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
             const tiling::ForwardItem& item, const tiling::ForwardItem* next);
   /// Of the backward: the rows of Q, dO and O that the tile `next` packs, and those of K and V unless `item` reads
-  /// them.
+  /// them; nothing if these are more than `most_bytes`.
   void List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
-            const tiling::BackwardItem& next);
+            const tiling::BackwardItem& next, int64_t most_bytes);
 
   [[nodiscard]] int64_t lines() const { return runs_.lines(); }
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }

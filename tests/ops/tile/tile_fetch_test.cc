@@ -120,7 +120,8 @@ TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
     next.head_kv = 0;
     next.head = 1;
     ops::TileFetch fetch;
-    fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next);
+    constexpr int64_t kBytes = 4 * (4 * (16 + 8 + 8) + 9 * (16 + 8));
+    fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, kBytes);
     std::set<const char*> want;
     AddRows(call.args.q.data, bound->forward.q, 16, 1, 1, 1, {3, 7}, want);
     AddRows(call.args.d_out.data, bound->d_out, 8, 1, 1, 1, {3, 7}, want);
@@ -130,8 +131,11 @@ TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
     AddRows(call.args.v.data, bound->forward.v, 8, 1, 0, 1, {0, 9}, want);
     EXPECT_EQ(Listed(fetch), want) << Name(layout);
     ops::TileFetch same_keys;
-    same_keys.List(bound->forward.problem, ops::RowsOf(*bound, call.args), next, next);
+    same_keys.List(bound->forward.problem, ops::RowsOf(*bound, call.args), next, next, kBytes);
     EXPECT_EQ(Listed(same_keys), rows) << Name(layout);
+    ops::TileFetch too_much;
+    too_much.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, kBytes - 1);
+    EXPECT_EQ(too_much.lines(), 0) << Name(layout);
   }
 }
 
