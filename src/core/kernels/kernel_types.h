@@ -151,8 +151,8 @@ struct AttendArgs {
 
 /// Which heads `attend` of few rows takes, among those that fit AttendArgs.
 struct AttendedHeads {
-  bool pairs = false;    ///< multiplies pairs of bf16, of heads of bf16 alone; else in f32, heads of f32
-  bool sixteen = false;  ///< in f32: heads of f16 and bf16, too
+  bool pairs = false;      ///< multiplies pairs of bf16, of heads of bf16 alone; else in f32, heads of f32
+  bool any_float = false;  ///< in f32: heads of f16 and bf16, too
   int64_t most_columns = AttendArgs::kMostColumns;
 };
 
@@ -268,8 +268,8 @@ struct StripKernels {
     if (d > attended.most_columns || dv > attended.most_columns) return false;
     switch (dtype) {
       case DType::kF32: return !attended.pairs;
-      case DType::kF16: return attended.sixteen;
-      case DType::kBF16: return attended.pairs || attended.sixteen;
+      case DType::kF16: return attended.any_float;
+      case DType::kBF16: return attended.pairs || attended.any_float;
       default: return false;
     }
   }

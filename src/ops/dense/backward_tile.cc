@@ -280,6 +280,7 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
   }
 }
 
+/// @return those panels, in tile.runs
 FetchRuns BackwardTile::PanelsOfNext(Tile& tile) const {
   const int64_t row = SlotRow(*tile.next), rows = tile.next->row_end - tile.next->row_begin;
   FetchRuns next(tile.runs);

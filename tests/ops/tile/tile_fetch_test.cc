@@ -31,13 +31,25 @@ std::set<const char*> Listed(const ops::TileFetch& fetch) {
   return bytes;
 }
 
+/// Two sequences of seven queries and nine keys.
+CallShape ShapeOf(Layout layout) {
+  if (layout != Layout::kTND) return {.layout = layout};
+  return {.layout = layout, .sq = 14, .sk = 18, .cu_q = {7, 14}, .cu_kv = {9, 18}};
+}
+/// Rows of the second of them, which stand behind those of the first where they are packed.
+tiling::Interval OfSecond(Layout layout, tiling::Interval rows, int64_t rows_of_first) {
+  const int64_t before = layout == Layout::kTND ? rows_of_first : 0;
+  return {before + rows.begin, before + rows.end};
+}
+
+constexpr Layout kLayouts[] = {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND};
+
 constexpr tiling::ForwardItem kItem{
     .sequence = 0, .head_kv = 1, .head_begin = 2, .heads = 2, .row_begin = 3, .row_end = 7, .keys = {0, 9}};
 
 TEST(TileFetch, ListsTheRowsOfThisOutputAndOfTheNextTilesInputsInEveryLayout) {
-  for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND}) {
-    CallShape shape{.layout = layout};
-    if (layout == Layout::kTND) shape = {.layout = layout, .sq = 14, .sk = 18, .cu_q = {7, 14}, .cu_kv = {9, 18}};
+  for (const Layout layout : kLayouts) {
+    const CallShape shape = ShapeOf(layout);
     const BindCall call(shape);
     const auto bound = call.Bind();
     ASSERT_TRUE(bound.ok()) << bound.status().message();
@@ -47,8 +59,7 @@ TEST(TileFetch, ListsTheRowsOfThisOutputAndOfTheNextTilesInputsInEveryLayout) {
     next.head_begin = 0;
     ops::TileFetch fetch;
     fetch.List(bound->problem, ops::RowsOf(*bound, call.args), 160, kItem, &next);
-    const bool packed = layout == Layout::kTND;
-    const tiling::Interval rows{packed ? 10 : 3, packed ? 14 : 7}, keys{packed ? 9 : 0, packed ? 18 : 9};
+    const tiling::Interval rows = OfSecond(layout, {3, 7}, 7), keys = OfSecond(layout, {0, 9}, 9);
     std::set<const char*> want;
     AddRows(call.args.out.data, bound->out, shape.dv, 0, 2, 2, {3, 7}, want);
     AddRows(call.args.q.data, bound->q, shape.d, 1, 0, 2, rows, want);
@@ -111,28 +122,29 @@ constexpr tiling::BackwardItem kTile{
     .sequence = 0, .head_kv = 1, .head = 2, .row_begin = 3, .row_end = 7, .key_begin = 0, .key_end = 9};
 
 TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
-  for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH}) {
-    const GradCall call(CallShape{.layout = layout});
+  for (const Layout layout : kLayouts) {
+    const GradCall call(ShapeOf(layout));
     const auto bound = call.Bind();
     ASSERT_TRUE(bound.ok()) << bound.status().message();
     tiling::BackwardItem next = kTile;
     next.sequence = 1;
     next.head_kv = 0;
     next.head = 1;
+    const tiling::Interval rows = OfSecond(layout, {3, 7}, 7), keys = OfSecond(layout, {0, 9}, 9);
     ops::TileFetch fetch;
     constexpr int64_t kBytes = 4 * (4 * (16 + 8 + 8) + 9 * (16 + 8));
     fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, kBytes);
     std::set<const char*> want;
-    AddRows(call.args.q.data, bound->forward.q, 16, 1, 1, 1, {3, 7}, want);
-    AddRows(call.args.d_out.data, bound->d_out, 8, 1, 1, 1, {3, 7}, want);
-    AddRows(call.args.out.data, bound->forward.out, 8, 1, 1, 1, {3, 7}, want);
-    const std::set<const char*> rows = want;
-    AddRows(call.args.k.data, bound->forward.k, 16, 1, 0, 1, {0, 9}, want);
-    AddRows(call.args.v.data, bound->forward.v, 8, 1, 0, 1, {0, 9}, want);
+    AddRows(call.args.q.data, bound->forward.q, 16, 1, 1, 1, rows, want);
+    AddRows(call.args.d_out.data, bound->d_out, 8, 1, 1, 1, rows, want);
+    AddRows(call.args.out.data, bound->forward.out, 8, 1, 1, 1, rows, want);
+    const std::set<const char*> of_queries = want;
+    AddRows(call.args.k.data, bound->forward.k, 16, 1, 0, 1, keys, want);
+    AddRows(call.args.v.data, bound->forward.v, 8, 1, 0, 1, keys, want);
     EXPECT_EQ(Listed(fetch), want) << Name(layout);
     ops::TileFetch same_keys;
     same_keys.List(bound->forward.problem, ops::RowsOf(*bound, call.args), next, next, kBytes);
-    EXPECT_EQ(Listed(same_keys), rows) << Name(layout);
+    EXPECT_EQ(Listed(same_keys), of_queries) << Name(layout);
     ops::TileFetch too_much;
     too_much.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, kBytes - 1);
     EXPECT_EQ(too_much.lines(), 0) << Name(layout);

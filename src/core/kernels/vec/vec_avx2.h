@@ -220,11 +220,3 @@ FA_INLINE F JoinGroups(F x, const Join& join) {
   if constexpr (R == 1) x = join(x, _mm256_permute_ps(x, 0xb1));
   return x;
 }
-template <int R>
-FA_INLINE F MaxOfGroups(F x) {
-  return JoinGroups<R>(x, [](F a, F b) { return Max(a, b); });
-}
-template <int R>
-FA_INLINE F SumOfGroups(F x) {
-  return JoinGroups<R>(x, [](F a, F b) { return Add(a, b); });
-}
