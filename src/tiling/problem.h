@@ -2,6 +2,7 @@
 #define FA_TILING_PROBLEM_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,23 @@
 
 namespace fa::tiling {
 
+/// The keys that some row of a sequence keeps, and those that every row keeps.
+struct KeptKeys {
+  Interval hull, full;
+  friend bool operator==(const KeptKeys&, const KeptKeys&) = default;
+};
+
 /// One batch element, or one packed sequence.
 struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: its first row in q and k; 0 otherwise
   RowRule rule;
+  std::optional<KeptKeys> whole = {};  ///< of some rows of a sequence (PartOf): what all its rows keep
+
+  /// What all rows keep, of a part those of the whole sequence.
+  [[nodiscard]] KeptKeys KeptByAllRows() const {
+    return whole ? *whole : KeptKeys{rule.KeysOfRows({0, sq}), rule.KeysOfEveryRow({0, sq})};
+  }
 };
 
 /// A validated attention call as the planner sees it: sizes and which features are on; no pointers.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ops/tile/row_probability.h"
+#include "tiling/forward/key_cut.h"
 
 namespace fa::ops {
 namespace {
@@ -116,8 +117,20 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   const bool attends = strip.kernels->AttendsTo(dtype, problem_.d, problem_.dv) && rows_.v.view.rows.dtype == dtype &&
                        problem_.d_rope == 0 && !passes.changes_scores() && !passes.inputs().has_dense_mask() &&
                        !passes.has_dropout();
-  if (!attends || strip.full.begin > keys.begin || strip.full.end <= keys.begin) return keys.begin;
-  return strip.full.end >= keys.end ? keys.end : std::max(strip.full.end / kKeyStep * kKeyStep, keys.begin);
+  if (!attends || keys.empty()) return keys.begin;
+  // Attended keys are summed in another order than those of a tile, so where they begin and end follows from all rows
+  // of the sequence: of a part, from the keys that a tile of all rows would visit in this part of the keys.
+  const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
+  Interval full = strip.full, visited = keys;
+  if (sequence.whole) {
+    const int64_t part_keys = tiling::KeysOfAPart(sequence.rule.sq, sequence.sk);
+    const int64_t first = keys.begin / part_keys * part_keys;
+    full = sequence.whole->full;
+    visited = {std::max(sequence.whole->hull.begin, first), std::min(sequence.whole->hull.end, first + part_keys)};
+  }
+  if (full.begin > visited.begin || full.end <= visited.begin) return keys.begin;
+  assert(visited.begin == keys.begin);  // all rows see this key
+  return full.end >= visited.end ? visited.end : std::max(full.end / kKeyStep * kKeyStep, visited.begin);
 }
 
 void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& rows) const {

@@ -90,8 +90,10 @@ class ForwardStrips {
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
-  /// Where keys from keys.begin on end that the strip's kernels may attend to: all rows see them and no pass changes
-  /// their scores. keys.begin: there are none. It follows from the sequence and the call, not from where rows lie.
+  /// Where keys from keys.begin on end that the strip's kernels may attend to: all rows of the sequence see them and no
+  /// pass changes their scores. keys.begin: there are none. It follows from the sequence and the call, not from where
+  /// rows lie, nor from which of them the strip has.
+  /// @param keys  of the strip's rows, within one part of the sequence's keys
   [[nodiscard]] int64_t AttendedEnd(const RunningStrip& strip, tiling::Interval keys) const;
   /// Keys of one call of attend, which orders O anew: a part of a decode.
   static constexpr int64_t kAttendKeys = 512;

@@ -11,6 +11,7 @@ namespace fa::tiling {
 Sequence PartOf(const Sequence& whole, Interval rows) {
   Sequence part = whole;
   part.sq = rows.size();
+  part.whole = whole.KeptByAllRows();
   RowRule& rule = part.rule;
   if (rule.listed != nullptr) {
     const auto first = rule.listed->begin() + rows.begin;

@@ -18,8 +18,9 @@ struct RowPart {
 };
 
 /// `rows` of a sequence as a sequence of its own, against the same keys: row 0 is rows.begin. The rule keeps the number
-/// of all rows (rule.sq), and what the bits of a forward depend on follows from that: kernels for few rows, parts of
-/// long keys, the flat index of dropout. So its rows get the bits that they have in the whole sequence.
+/// of all rows (rule.sq), the part what all rows keep (Sequence::whole), and what the bits of a forward depend on
+/// follows from these: kernels for few rows, the keys that they attend to, parts of long keys, the flat index of
+/// dropout. So its rows get the bits that they have in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
 /// The parts of the sequences `of` that a rank holds, sequence after sequence, rows ascending. A row of the axis is a

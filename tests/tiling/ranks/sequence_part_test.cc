@@ -26,11 +26,13 @@ std::vector<Mask> AllKinds() {
 }
 
 void ExpectRowsOfTheWhole(const Sequence& whole) {
+  const KeptKeys kept{whole.rule.KeysOfRows({0, whole.sq}), whole.rule.KeysOfEveryRow({0, whole.sq})};
   for (int64_t begin = 0; begin <= whole.sq; ++begin) {
     for (int64_t end = begin; end <= whole.sq; ++end) {
       const Sequence part = PartOf(whole, {begin, end});
       ASSERT_EQ(part.sq, end - begin);
       ASSERT_EQ(part.rule.sq, whole.sq);
+      ASSERT_EQ(part.KeptByAllRows(), kept);
       for (int64_t row = begin; row < end; ++row) ASSERT_EQ(part.rule.Keys(row - begin), whole.rule.Keys(row));
       ASSERT_EQ(part.rule.KeptPairs({0, part.sq}), whole.rule.KeptPairs({begin, end}));
       ASSERT_EQ(part.rule.KeysOfRows({0, part.sq}), whole.rule.KeysOfRows({begin, end}));
@@ -65,6 +67,7 @@ TEST(SequencePart, APartOfAPartKnowsTheWhole) {
   const Sequence part = PartOf(PartOf(whole, {2, 8}), {3, 5});
   EXPECT_EQ(part.rule.sq, 8);
   EXPECT_EQ(part.rule.Keys(0), (Interval{0, 6}));
+  EXPECT_EQ(part.KeptByAllRows(), (KeptKeys{{0, 8}, {0, 1}}));
 }
 
 TEST(SequencePart, ACutMayRunThroughPackedSequences) {

@@ -99,6 +99,38 @@ TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   }
 }
 
+// The kernels of few rows that attend sum keys in another order than tiles do. To which keys follows from the rows of
+// the whole sequence, whichever of them a rank has.
+TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
+  struct Few {
+    int64_t group, sq, before_the_cut;
+  };
+  struct Window {
+    int mode;
+    int64_t sk, pre = Mask::kUnlimited;
+  };
+  constexpr int64_t kUnit = 128;
+  for (const Few few : {Few{1, 8, 4}, Few{1, 5, 4}, Few{1, 2, 1}, Few{2, 4, 1}, Few{4, 2, 1}}) {
+    // Keys are cut into parts of 512: windows begin in the first, in the second, and the last row's where it does.
+    for (const Window window : {Window{3, 1004}, Window{3, few.sq}, Window{3, 72}, Window{3, 64 + few.sq},
+                                Window{4, 1004, 150}, Window{4, 1004, 1003 - 512}, Window{4, 1004, 1003 - 511},
+                                Window{4, 1004, 1003 - 510 - few.sq}, Window{4, 300, 100}, Window{5, 600}}) {
+      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+        ForwardCase c;
+        c.dtype = dtype;
+        c.layout = Layout::kTND;
+        c.heads = few.group;
+        c.d = c.dv = 64;
+        c.mask = {.mode = window.mode, .pre = window.pre, .next = 0};
+        if (window.mode == 5) c.mask.prefix = {0, 300, 0};
+        const int64_t first = kUnit - few.before_the_cut, last = 2 * kUnit - first - few.sq;
+        c.lengths = {{first, few.sq, last}, {8, window.sk, 8}};
+        ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 2, GetParam());
+      }
+    }
+  }
+}
+
 TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
   const int wanted = RandomCases(40);
   int taken = 0;
