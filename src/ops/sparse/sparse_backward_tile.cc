@@ -231,8 +231,9 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   if (buffers_.in_place != nullptr) {
     core::kernels::FetchList list = next.list();
     KeyRows rows = tile.rows;
-    rows.v.fetch = &list;
-    rows.v.fetch_lines = next.lines();
+    rows.k.fetch = rows.v.fetch = &list;
+    rows.k.fetch_lines = next.lines() / 2;
+    rows.v.fetch_lines = next.lines() - rows.k.fetch_lines;
     TokenStrip& strip = tile.strips[0];
     StripGradients(tile, strip, rows, keys);
     QueryGradients(strip, rows, keys, tile.scratch.tiles.ds_keys, alpha);
@@ -265,11 +266,12 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
 void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& rows, Interval keys, const float* ds,
                                         const float* alpha) const {
   const auto& problem = sparse_.attention;
-  const StripKernels& kernels = *strip.kernels;
-  kernels.product(rows.K(keys.begin), keys.size(), ds, problem.d, alpha, strip.dq);
-  if (problem.d_rope == 0) return;
-  kernels.product(rows.KRope(keys.begin), keys.size(), ds, problem.d_rope, alpha,
-                  strip.dq + problem.d * strip.lanes.width);
+  const auto product = [&](RowBlock k, int64_t columns, float* dq) {
+    k.fetch_ahead = 0;  // the scores have fetched these rows
+    strip.kernels->product(k, keys.size(), ds, columns, alpha, dq);
+  };
+  product(rows.K(keys.begin), problem.d, strip.dq);
+  if (problem.d_rope > 0) product(rows.KRope(keys.begin), problem.d_rope, strip.dq + problem.d * strip.lanes.width);
 }
 
 /// Computes P and dS of one strip, as its products take them.

@@ -76,7 +76,8 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
             .d_rope = problem.d_rope,
             .dv = problem.dv,
             .shared_v = !bound.has_v,
-            .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k};
+            .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k,
+            .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : 0};
   gather.by_address = gather.block > 0 && (few != nullptr ? *few : table.widest()).scores_by_address;
   Carver carver(nullptr);
   in_flight = tiling::OverlapsSoftmax(table.isa) && few == nullptr && !bound.has_mean;

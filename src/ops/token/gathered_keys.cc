@@ -147,7 +147,7 @@ KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> ke
     block.v = rows(sources_.v, addresses.v);
   } else {
     block.v = block.k;
-    block.v.fetch_ahead = 0;  // the scores have fetched them
+    block.v.fetch_ahead = shape_.values_ahead;
   }
   return block;
 }

@@ -42,11 +42,12 @@ struct GatherShape {
   DType dtype = DType::kF32;
   KeyForm form = KeyForm::kF32;
   int64_t d = 0, d_rope = 0;
-  int64_t dv = 0;          ///< 0: no values
-  bool shared_v = false;   ///< V is the first dv columns of K
-  bool natural_v = false;  ///< pairs: V as it is (the backward multiplies it as scores)
-  bool pair_k = false;     ///< pairs: K in pairs of rows too (the backward's product with dS)
-  int64_t block = 0;       ///< keys gathered at a time, even; 0: none, rows are read in place
+  int64_t dv = 0;            ///< 0: no values
+  bool shared_v = false;     ///< V is the first dv columns of K
+  bool natural_v = false;    ///< pairs: V as it is (the backward multiplies it as scores)
+  bool pair_k = false;       ///< pairs: K in pairs of rows too (the backward's product with dS)
+  int64_t block = 0;         ///< keys gathered at a time, even; 0: none, rows are read in place
+  int64_t values_ahead = 0;  ///< fetch_ahead of shared values that are read in place, which the scores have fetched
   /// Pairs: scores read rows of K where they are (StripKernels::scores_by_address), so that only rows whose product
   /// takes pairs are laid anew.
   bool by_address = false;

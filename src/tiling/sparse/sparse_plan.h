@@ -17,8 +17,11 @@ inline constexpr int64_t kMaxTileHeads = 144;
 /// its list, which only Run knows.
 struct SparsePlan {
   const char* op = "";
-  int64_t block_k = 0;          ///< keys gathered at a time, a constant: twice those that one step takes
-  int64_t tile_heads = 0;       ///< heads that go through a token's keys together
+  int64_t block_k = 0;     ///< keys gathered at a time, a constant: twice those that one step takes
+  int64_t tile_heads = 0;  ///< heads that go through a token's keys together
+  /// Rows after a pair of values that its product fetches into L1 meanwhile, where few heads read keys in place; 0:
+  /// none.
+  int64_t values_ahead = 0;
   int64_t tokens_per_task = 1;  ///< of one sequence or several, in order
   int64_t heads_per_task = 0;
   int64_t token_tasks = 0;

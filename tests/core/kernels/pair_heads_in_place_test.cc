@@ -1,15 +1,18 @@
-// The strip that reads the rows of keys in place, compared bit by bit with the strip of the same width on rows that
-// were copied.
+// The strip that reads the rows of keys in place, compared with the strip of the same width on rows that were copied:
+// bit by bit, but for the scores of long heads, which it sums in another order.
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "core/kernels/bf16_matrix.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
+#include "core/kernels/proof/proof.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -39,6 +42,7 @@ class ScatteredRows {
     return {.dtype = DType::kBF16, .fetch_ahead = ahead, .rows = addresses_.data()};
   }
   [[nodiscard]] int64_t rows() const { return together_.rows(); }
+  [[nodiscard]] float at(int64_t r, int64_t c) const { return together_.at(r, c); }
 
   static constexpr int64_t kAhead = 32;
 
@@ -88,23 +92,47 @@ TEST_P(PairHeadsInPlaceTest, IsTheNarrowestStripWithItsStateByRows) {
   EXPECT_EQ(in_place().softmax, strip().softmax);
 }
 
-TEST_P(PairHeadsInPlaceTest, ScoresHaveTheBitsOfTheStripForEveryTail) {
-  for (const int64_t d : {1, 2, 7, 8, 9, 31, 32, 40, 65, 96}) {
-    const Matrix q(strip().PanelRows(d), width(), width(), 1);
-    std::vector<float> panel(static_cast<size_t>(q.rows() * width()));
-    for (size_t i = 0; i < panel.size(); ++i) {
-      // Words of two numbers that are no NaN.
-      const uint32_t upper = std::bit_cast<uint32_t>(q.values()[i]) & 0xffff0000u;
-      const bool half = d % 2 != 0 && static_cast<int64_t>(i) / width() == q.rows() - 1;
-      panel[i] = std::bit_cast<float>(half ? upper >> 16 : upper | (upper >> 16 ^ 0x8001u));
-    }
+/// Scores of all keys by one of the two kernels, from the same rows of queries.
+struct Scored {
+  Matrix s;
+  std::vector<float> max;
+};
+
+class PairHeadsInPlaceScores : public PairHeadsInPlaceTest {
+ protected:
+  [[nodiscard]] static std::vector<float> Panel(const StripKernels& kernels, const Bf16Matrix& q, int64_t d,
+                                                int64_t heads, float multiplier) {
+    std::vector<const void*> rows;
+    for (int64_t i = 0; i < heads; ++i) rows.push_back(q.row(i));
+    std::vector<float> panel(static_cast<size_t>(kernels.PanelRows(d) * width()), kNan);
+    kernels.pack_queries({rows.data(), DType::kBF16, heads}, d, multiplier, panel.data());
+    return panel;
+  }
+  [[nodiscard]] static Scored Score(const StripKernels& kernels, const RowBlock& rows, int64_t keys,
+                                    const std::vector<float>& panel, int64_t d, bool accumulate) {
+    Scored scored{.s = Matrix(keys, width(), width(), 3),
+                  .max = std::vector<float>(static_cast<size_t>(width()), -1.0f)};
+    kernels.scores(rows, keys, panel.data(), d, accumulate, scored.s.data(), scored.max.data());
+    EXPECT_TRUE(scored.s.Intact());
+    return scored;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, PairHeadsInPlaceScores, testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Emulated, PairHeadsInPlaceScores, testing::Values(true));
+
+TEST_P(PairHeadsInPlaceScores, HaveTheBitsOfTheStripForEveryTailOfShortHeads) {
+  for (const int64_t d : {int64_t{1}, int64_t{2}, int64_t{7}, int64_t{8}, int64_t{9}, int64_t{31}, int64_t{65},
+                          6 * width(), 6 * width() - 1, 8 * width() + 2}) {
+    const Bf16Matrix q(width(), d, d, 1);
+    const std::vector<float> panel = Panel(strip(), q, d, width() - 1, -1);
+    ASSERT_EQ(std::memcmp(Panel(in_place(), q, d, width() - 1, -1).data(), panel.data(), panel.size() * sizeof(float)),
+              0);
     for (const int64_t keys : {1, 3, 4, 7, 15, 16, 17, 35}) {
       const ScatteredRows k(keys, d, 2);
       for (const bool accumulate : {false, true}) {
+        const Scored want = Score(strip(), k.together(), keys, panel, d, accumulate);
         for (const int64_t ahead : {int64_t{0}, ScatteredRows::kAhead}) {
-          Matrix want(keys, width(), width(), 3);
-          Matrix have = want;
-          std::vector<float> want_max(static_cast<size_t>(width()), -1.0f), have_max = want_max;
           FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
                              reinterpret_cast<const char*>(panel.data() + panel.size())};
           FetchList list{.run = &run, .end = &run + 1};
@@ -113,15 +141,61 @@ TEST_P(PairHeadsInPlaceTest, ScoresHaveTheBitsOfTheStripForEveryTail) {
             rows.fetch = &list;
             rows.fetch_lines = 9;
           }
-          strip().scores(k.together(), keys, panel.data(), d, accumulate, want.data(), want_max.data());
-          in_place().scores(rows, keys, panel.data(), d, accumulate, have.data(), have_max.data());
+          const Scored have = Score(in_place(), rows, keys, panel, d, accumulate);
           for (int64_t key = 0; key < keys; ++key) {
             for (int64_t lane = 0; lane < width(); ++lane) {
-              ASSERT_TRUE(SameBits(have.at(key, lane), want.at(key, lane))) << d << " " << keys << " key " << key;
+              ASSERT_TRUE(SameBits(have.s.at(key, lane), want.s.at(key, lane))) << d << " " << keys << " key " << key;
             }
           }
-          ASSERT_EQ(have_max, want_max);
-          ASSERT_TRUE(have.Intact());
+          ASSERT_EQ(have.max, want.max);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PairHeadsInPlaceScores, OfLongHeadsAreTheSumsAndDoNotDependOnTheKeysBeside) {
+  const int64_t vector = 2 * width();
+  for (const int64_t d : {4 * vector, 5 * vector, 16 * vector}) {
+    const Bf16Matrix q(width(), d, d, 1);
+    for (const float multiplier : {1.0f, -1.0f, 0.0f}) {
+      const int64_t heads = width() - 1;
+      const std::vector<float> panel = Panel(in_place(), q, d, heads, multiplier);
+      for (const int64_t keys : {1, 2, 3, 4, 5, 35}) {
+        const ScatteredRows k(keys, d, 2);
+        for (const bool accumulate : {false, true}) {
+          const Matrix before(keys, width(), width(), 3);
+          const Scored have = Score(in_place(), k.in_place(ScatteredRows::kAhead), keys, panel, d, accumulate);
+          std::vector<float> max(static_cast<size_t>(width()), -1.0f);
+          for (int64_t key = 0; key < keys; ++key) {
+            for (int64_t lane = 0; lane < width(); ++lane) {
+              double sum = accumulate ? before.at(key, lane) : 0, size = std::abs(sum);
+              for (int64_t c = 0; lane < heads && c < d; ++c) {
+                const double product = double{multiplier} * q.at(lane, c) * k.at(key, c);
+                sum += product;
+                size += std::abs(product);
+              }
+              // Each lane adds d / width products, and the lanes are added in a tree.
+              const double bound = (static_cast<double>(d / width()) + 6) * 0x1p-24 * size;
+              ASSERT_NEAR(have.s.at(key, lane), sum, bound) << d << " " << keys << " key " << key << " lane " << lane;
+              max[static_cast<size_t>(lane)] = std::max(max[static_cast<size_t>(lane)], have.s.at(key, lane));
+            }
+          }
+          ASSERT_EQ(have.max, max);
+          if (accumulate) continue;
+          FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
+                             reinterpret_cast<const char*>(panel.data() + panel.size())};
+          FetchList list{.run = &run, .end = &run + 1};
+          for (int64_t key = 0; key < keys; ++key) {
+            RowBlock row = k.in_place();
+            row.rows += key;
+            row.fetch = &list;
+            row.fetch_lines = 9;
+            const Scored alone = Score(in_place(), row, 1, panel, d, false);
+            for (int64_t lane = 0; lane < width(); ++lane) {
+              ASSERT_TRUE(SameBits(alone.s.at(0, lane), have.s.at(key, lane))) << d << " key " << key;
+            }
+          }
         }
       }
     }
@@ -143,7 +217,7 @@ TEST_P(PairHeadsInPlaceTest, ProductHasTheBitsOfTheStripForEveryTail) {
           for (int64_t lane = 0; lane < width(); ++lane) have.at(lane, c) = want.at(c, lane);
         }
         strip().product(table().rows->Paired(words.data(), dv), keys, p.data(), dv, a, want.data());
-        in_place().product(v.in_place(), keys, p.data(), dv, a, have.data());
+        in_place().product(v.in_place(scaled ? ScatteredRows::kAhead : 0), keys, p.data(), dv, a, have.data());
         for (int64_t c = 0; c < dv; ++c) {
           for (int64_t lane = 0; lane < width(); ++lane) {
             ASSERT_TRUE(SameBits(have.at(lane, c), want.at(c, lane))) << keys << " keys, column " << c << " of " << dv;
@@ -181,6 +255,24 @@ TEST_P(PairHeadsInPlaceTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
       }
     }
   }
+}
+
+/// Scores whose last key is wrong where heads are long.
+void WrongLastKey(const RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s,
+                  float* row_max) {
+  const StripKernels& right = *EmulatedPairs().heads_in_place;
+  right.scores(k, keys, panel, d, accumulate, s, row_max);
+  if (d >= 128) s[(keys - 1) * right.width] += 1;
+}
+
+TEST(PairHeadsInPlaceProof, TakesLongHeads) {
+  const KernelTable& below = Kernels(Isa::kPortable);
+  EXPECT_EQ(Disproof(EmulatedPairs(), below), "");
+  StripKernels wrong = *EmulatedPairs().heads_in_place;
+  wrong.scores = WrongLastKey;
+  KernelTable table = EmulatedPairs();
+  table.heads_in_place = &wrong;
+  EXPECT_EQ(Disproof(table, below), std::string("scores of ") + wrong.name);
 }
 
 }  // namespace

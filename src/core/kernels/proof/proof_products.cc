@@ -19,6 +19,8 @@ struct Sizes {
 constexpr Sizes kLarge = {65, 45, 35};
 // What goes element by element, products that skip masked pairs and states: whole vectors and tails.
 constexpr Sizes kByElement = {37, 1, 19};
+// Heads that kernels in place multiply by vectors, in two parts too, with a tail of keys.
+constexpr Sizes kLongHeads = {7, 256, 3};
 // And up to this every size: each tail of a register block is a kernel of its own.
 constexpr int64_t kMostTail = 17;
 
@@ -354,7 +356,8 @@ std::string ProductDisproof(const KernelTable& level, const KernelTable& below) 
   const std::vector<QueryKernels> own = OwnKernels(level, below);
   const QueryKernels other{below, below.widest()};
   const int64_t most_rows = MostRows(own);
-  const auto disproof = [&](const Sizes& sizes, Rows (Multiplication::*of)(), bool every_way) -> std::string {
+  const auto disproof = [&](const Sizes& sizes, Rows (Multiplication::*of)(), bool every_way,
+                            bool in_place_alone = false) -> std::string {
     const Operands operands(sizes);
     Rows want;
     for (int64_t first = 0; first < most_rows; first += other.kernels.width) {
@@ -365,6 +368,7 @@ std::string ProductDisproof(const KernelTable& level, const KernelTable& below) 
       }
     }
     for (const QueryKernels& query : own) {
+      if (in_place_alone && !query.kernels.in_place) continue;
       for (const Way& way : kWays) {
         if (!(every_way || way.all_sizes) || !Applies(way, query)) continue;
         if (std::string wrong = DisproofOf(query, operands, way, of, want); !wrong.empty()) return wrong;
@@ -373,6 +377,9 @@ std::string ProductDisproof(const KernelTable& level, const KernelTable& below) 
     return {};
   };
   std::string wrong = disproof(kLarge, &Multiplication::Multiply, true);
+  if (wrong.empty() && level.heads_in_place != nullptr) {
+    wrong = disproof(kLongHeads, &Multiplication::Multiply, true, true);
+  }
   if (wrong.empty()) wrong = disproof(kByElement, &Multiplication::ByElement, true);
   for (int64_t n = 1; n <= kMostTail && wrong.empty(); ++n) {
     wrong = disproof({n, n, n}, &Multiplication::Multiply, false);

@@ -61,6 +61,16 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
   return AsF(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
+/// Four lanes i of r[j] <-> four lanes j of r[i].
+FA_INLINE void TransposeQuarters(F (&r)[4]) {
+  const F a = _mm512_shuffle_f32x4(r[0], r[1], 0x44), b = _mm512_shuffle_f32x4(r[2], r[3], 0x44);
+  const F c = _mm512_shuffle_f32x4(r[0], r[1], 0xee), d = _mm512_shuffle_f32x4(r[2], r[3], 0xee);
+  r[0] = _mm512_shuffle_f32x4(a, b, 0x88);
+  r[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
+  r[2] = _mm512_shuffle_f32x4(c, d, 0x88);
+  r[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
+}
+
 /// 32 elements of which the first 16 are x and the others y, rounded to nearest even.
 FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) {
   _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));

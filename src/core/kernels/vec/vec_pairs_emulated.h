@@ -65,3 +65,4 @@ FA_INLINE void InterleaveRows(const uint16_t* lower, const uint16_t* upper, int6
   const bool more = n > kLanes;
   second = more ? Interleave(lower + kLanes, upper != nullptr ? upper + kLanes : nullptr, n - kLanes) : Zero();
 }
+FA_INLINE void TransposeQuarters(F (&r)[4]) { Transpose(r); }
