@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "core/integer.h"
+#include "ops/dense/next_tile.h"
 #include "ops/tile/grad_strip.h"
 
 namespace fa::ops {
@@ -71,7 +72,7 @@ struct BackwardTile::Tile {
   float* d_out = nullptr;
   /// The tile that the worker most likely takes next; null: unknown.
   const tiling::BackwardItem* next = nullptr;
-  FetchRuns::Run runs[6] = {};  ///< the panels that this tile reads
+  FetchRuns::Run runs[6] = {};  ///< the panels that the next tile reads
   core::kernels::FetchList fetch = {};
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
@@ -109,7 +110,7 @@ void BackwardTile::operator()(int32_t task, int worker) {
     tile.slot.v = sums.v + item.head_kv * sums.v_head;
     tile.first_key = sums.first_key;
   }
-  tile.next = NextOf(task);
+  tile.next = NextTile(plan_, task);
   if (tile.rows() > 0) OpenRows(tile);
   if (!tile.column.empty() && item.first_of_column) OpenColumn(tile);
   if (tile.rows() > 0 && !tile.column.empty()) Accumulate(tile);
@@ -124,21 +125,6 @@ int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t first = plan_.slot_row_of.empty() ? 0 : plan_.slot_row_of[static_cast<size_t>(item.sequence)];
   const int64_t head = plan_.head_by_head ? 0 : item.head - item.head_kv * problem_.group();
   return first + head * rows_per_head + item.row_begin;
-}
-
-/// The first of the task's successors, which is the next tile of its column; behind a join the one that reuses its
-/// slot.
-const tiling::BackwardItem* BackwardTile::NextOf(int32_t task) const {
-  const core::TaskGraph& graph = plan_.graph;
-  if (!graph.has_edges()) return nullptr;
-  const auto tiles = static_cast<int32_t>(plan_.items.size());
-  do {
-    const auto at = static_cast<size_t>(task);
-    const int64_t first = graph.successor_begin[at];
-    if (first == graph.successor_begin[at + 1]) return nullptr;
-    task = graph.successors[static_cast<size_t>(first)];
-  } while (task >= tiles);
-  return &plan_.items[static_cast<size_t>(task)];
 }
 
 /// Makes the tile's strips; the first tile of the row group also packs what all later tiles read.
@@ -254,25 +240,26 @@ void BackwardTile::BindKeys(Tile& tile) const {
   tile.keys_of_dq.k = keys.k;
 }
 
-/// What the next tile reads arrives during the products: the panels of its row group, which come from L3 where a head's
-/// do not stay in L2, or the rows that it packs.
-/// @param rows  a list of them, to live until the products are done
+/// What the next tile reads arrives during the products.
+/// @param rows  a list of rows that it packs, to live until the products are done
 void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
-  const bool same_column = tile.next->slot == tile.item.slot && tile.next->key_begin == tile.item.key_begin;
+  constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive what this tile reads out of L2
   int64_t lines = 0;
-  if (!tile.next->first_of_rows) {
-    if (!same_column) return;
-    const FetchRuns panels = PanelsOfNext(tile);
-    tile.fetch = panels.list();
-    lines = panels.lines();
-  } else {
-    constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive what this tile reads out of L2
-    if (sums_ != nullptr) return;
-    rows.List(problem_, rows_, tile.item, *tile.next, kMostBytes);
-    lines = rows.lines();
-    if (lines == 0) return;
-    tile.fetch = rows.list();
+  switch (WhatOfNext(tile.item, *tile.next, sums_ != nullptr)) {
+    case FetchedOfNext::kNothing: return;
+    case FetchedOfNext::kPanels: {
+      const FetchRuns panels = PanelsOfNext(tile);
+      tile.fetch = panels.list();
+      lines = panels.lines();
+      break;
+    }
+    case FetchedOfNext::kRows:
+      rows.List(problem_, rows_, tile.item, *tile.next, kMostBytes);
+      tile.fetch = rows.list();
+      lines = rows.lines();
+      break;
   }
+  if (lines == 0) return;
   // Scores, dP and dQ of every strip fetch.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
     rows_of->fetch = &tile.fetch;

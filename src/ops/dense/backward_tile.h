@@ -42,7 +42,6 @@ class BackwardTile {
   struct ColumnStrip;
 
   [[nodiscard]] int64_t SlotRow(const tiling::BackwardItem& item) const;
-  [[nodiscard]] const tiling::BackwardItem* NextOf(int32_t task) const;
   void OpenRows(Tile& tile) const;
   void OpenColumn(const Tile& tile) const;
   void Accumulate(Tile& tile) const;

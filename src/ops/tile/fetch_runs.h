@@ -14,6 +14,7 @@ namespace fa::ops {
 class FetchRuns {
  public:
   using Run = core::kernels::FetchList::Run;
+  static constexpr int64_t kLineBytes = 64;
 
   /// @param memory  room for all runs that are added
   explicit FetchRuns(std::span<Run> memory) : runs_(memory.data()), most_(std::ssize(memory)) {}
@@ -36,8 +37,6 @@ class FetchRuns {
   }
 
  private:
-  static constexpr int64_t kLineBytes = 64;
-
   Run* runs_;
   int64_t most_;
   int64_t count_ = 0, lines_ = 0;

@@ -2,7 +2,19 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
+
 namespace fa::ops {
+namespace {
+
+/// The lines that so many rows of a head take where they begin with one.
+int64_t LinesOf(const layout::RowsView& tensor, int64_t columns, int64_t rows) {
+  const int64_t row_bytes = columns * static_cast<int64_t>(SizeOf(tensor.rows.dtype));
+  if (tensor.rows.row == columns) return core::CeilDiv(rows * row_bytes, FetchRuns::kLineBytes);
+  return rows * core::CeilDiv(row_bytes, FetchRuns::kLineBytes);
+}
+
+}  // namespace
 
 void TileFetch::List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
                      const tiling::ForwardItem& item, const tiling::ForwardItem* next) {
@@ -29,18 +41,23 @@ void TileFetch::List(const tiling::AttentionProblem& problem, const GradRows& ro
       next.sequence == item.sequence && next.head_kv == item.head_kv && next.key_begin == item.key_begin;
   const tiling::Interval keys{after.k_offset + next.key_begin,
                               after.k_offset + (same_keys ? next.key_begin : next.key_end)};
-  const int64_t elements = queries.size() * (problem.d + 2 * problem.dv) + keys.size() * (problem.d + problem.dv);
-  if (elements * static_cast<int64_t>(SizeOf(rows.q.rows.dtype)) > most_bytes) return;
-  Add(rows.q, problem.d, next.sequence, next.head, 1, queries);
-  Add(rows.d_out, problem.dv, next.sequence, next.head, 1, queries);
-  Add(rows.out, problem.dv, next.sequence, next.head, 1, queries);
-  if (same_keys) return;
-  Add(rows.k, problem.d, next.sequence, next.head_kv, 1, keys);
-  Add(rows.v, problem.dv, next.sequence, next.head_kv, 1, keys);
+  const struct {
+    const layout::RowsView& tensor;
+    int64_t columns, head;
+    tiling::Interval range;
+  } parts[] = {{rows.q, problem.d, next.head, queries},      {rows.q_rope, problem.d_rope, next.head, queries},
+               {rows.d_out, problem.dv, next.head, queries}, {rows.out, problem.dv, next.head, queries},
+               {rows.k, problem.d, next.head_kv, keys},      {rows.k_rope, problem.d_rope, next.head_kv, keys},
+               {rows.v, problem.dv, next.head_kv, keys}};
+  int64_t lines = 0;
+  for (const auto& part : parts) lines += LinesOf(part.tensor, part.columns, part.range.size());
+  if (lines * FetchRuns::kLineBytes > most_bytes) return;
+  for (const auto& part : parts) Add(part.tensor, part.columns, next.sequence, part.head, 1, part.range);
 }
 
 void TileFetch::Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
                     tiling::Interval range) {
+  if (columns == 0 || range.empty()) return;
   const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));
   for (int64_t n = head; n < head + heads; ++n) {
     const std::byte* first = tensor.At(batch, n, range.begin);

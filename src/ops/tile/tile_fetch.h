@@ -9,7 +9,9 @@
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/tile/fetch_runs.h"
 #include "tiling/backward/backward_plan.h"
+#include "tiling/backward/backward_shape.h"
 #include "tiling/forward/forward_plan.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 
@@ -27,18 +29,20 @@ class TileFetch {
   /// @param next     the tile after `item`, or null
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
             const tiling::ForwardItem& item, const tiling::ForwardItem* next);
-  /// Of the backward: the rows of Q, dO and O that the tile `next` packs, and those of K and V unless `item` reads
-  /// them; nothing if these are more than `most_bytes`.
+  /// Of the backward: the rows of Q with its rope part, dO and O that the tile `next` packs, and those of K with its
+  /// rope part and V unless `item` reads them; nothing if their lines are more than `most_bytes`.
   void List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
             const tiling::BackwardItem& next, int64_t most_bytes);
 
   [[nodiscard]] int64_t lines() const { return runs_.lines(); }
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
 
- private:
-  /// Enough for most of four tensors of 128 rows or 160 keys that all lie apart; the last runs are left out.
-  static constexpr int64_t kMaxRuns = 512;
+  /// Enough for rows that all lie apart: of the largest tile of the backward its four tensors of queries and three of
+  /// keys, of that of the forward O, Q, K and V. Runs after so many are left out.
+  static constexpr int64_t kMaxRuns = 4 * tiling::kMaxBlockQ + 3 * tiling::kMaxColumnKeys;
+  static_assert(kMaxRuns >= 2 * tiling::kMaxBlockQ + 2 * tiling::kMaxBlockK);
 
+ private:
   void Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
            tiling::Interval range);
 

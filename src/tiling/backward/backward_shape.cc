@@ -19,8 +19,6 @@ using core::CeilDiv;
 // of pairs.
 constexpr int64_t kFloatBytes = 4, kPairedBytes = 2;
 
-// More keys gain nothing: dQ is loaded and stored only once per 128 keys, and the tiles of P and dS would leave L2.
-constexpr int64_t kMaxColumnBlockK = 128;
 constexpr int64_t kMinBlockK = 32;
 
 // A tile shall take fifty microseconds, a hundred times what handing it out costs: 5e6 flops at 100 GFLOP/s.
@@ -38,13 +36,13 @@ int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
 }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
-  int64_t block_k = kMaxColumnBlockK;
+  int64_t block_k = kMaxColumnKeys;
   while (block_k > kMinBlockK && ColumnBytes(problem, isa, block_k) > kMaxColumnBytes) block_k /= 2;
   return block_k;
 }
 
 int64_t TunedBlockK(const Machine& machine) {
-  int64_t block_k = kMaxColumnBlockK;
+  int64_t block_k = kMaxColumnKeys;
   while (block_k > kMinBlockK && block_k > machine.tuned_block_k) block_k /= 2;
   return block_k;
 }

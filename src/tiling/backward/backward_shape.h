@@ -9,6 +9,10 @@
 
 namespace fa::tiling {
 
+/// Keys of the largest column. More gain nothing: dQ is loaded and stored only once per 128 keys, and the tiles of P
+/// and dS would leave L2.
+inline constexpr int64_t kMaxColumnKeys = 128;
+
 /// Rows and keys of a tile. block_k is a function of d, d_rope, dv and ISA alone, because bits depend on it: 128, 64 or
 /// 32. block_q, a multiple of machine.strip_rows, may follow workers.
 struct BackwardShape {

@@ -1,0 +1,62 @@
+// Which tile of a backward comes next, and what of it is fetched.
+
+#include "ops/dense/next_tile.h"
+
+#include <gtest/gtest.h>
+
+namespace fa::test {
+namespace {
+
+using ops::FetchedOfNext;
+using ops::NextTile;
+using ops::WhatOfNext;
+using tiling::BackwardItem;
+
+TEST(NextTile, IsTheFirstSuccessorBeyondJoins) {
+  tiling::BackwardPlan plan;
+  plan.items.resize(4);
+  // 0 -> 2, 1; 1 -> join 4 -> join 5 -> 3; 2 -> 1; nothing behind 3.
+  plan.graph.task_count = 6;
+  plan.graph.successor_begin = {0, 2, 3, 4, 4, 5, 6};
+  plan.graph.successors = {2, 1, 4, 1, 5, 3};
+  EXPECT_EQ(NextTile(plan, 0), &plan.items[2]);
+  EXPECT_EQ(NextTile(plan, 1), &plan.items[3]);
+  EXPECT_EQ(NextTile(plan, 2), &plan.items[1]);
+  EXPECT_EQ(NextTile(plan, 3), nullptr);
+}
+
+TEST(NextTile, IsUnknownWithoutEdges) {
+  tiling::BackwardPlan plan;
+  plan.items.resize(2);
+  plan.graph.task_count = 2;
+  EXPECT_EQ(NextTile(plan, 0), nullptr);
+}
+
+constexpr BackwardItem kTile{.slot = 1, .row_begin = 0, .row_end = 96, .key_begin = 128, .key_end = 256};
+
+TEST(WhatOfNext, ARowGroupThatIsOpenHasPanelsInTheSameColumnOnly) {
+  BackwardItem next = kTile;
+  next.row_begin = 96;
+  for (const bool sums_travel : {false, true}) {
+    EXPECT_EQ(WhatOfNext(kTile, next, sums_travel), FetchedOfNext::kPanels);
+    BackwardItem other = next;
+    other.key_begin = 0;
+    EXPECT_EQ(WhatOfNext(kTile, other, sums_travel), FetchedOfNext::kNothing);
+    other = next;
+    other.slot = 0;
+    EXPECT_EQ(WhatOfNext(kTile, other, sums_travel), FetchedOfNext::kNothing);
+  }
+}
+
+TEST(WhatOfNext, ARowGroupThatIsNotYetOpenHasRowsWhereverItsKeysAre) {
+  BackwardItem next = kTile;
+  next.first_of_rows = true;
+  for (const int slot : {1, 0}) {
+    next.slot = slot;
+    EXPECT_EQ(WhatOfNext(kTile, next, false), FetchedOfNext::kRows);
+    EXPECT_EQ(WhatOfNext(kTile, next, true), FetchedOfNext::kNothing);
+  }
+}
+
+}  // namespace
+}  // namespace fa::test
