@@ -43,7 +43,8 @@ struct RowBlock {
   DType dtype = DType::kF32;
   int64_t stride = 0;
   /// Scores and products (on AVX2 those of few rows only) fetch into L2 the row that is this many rows after the row
-  /// they read; 0: nothing.
+  /// they read; 0: nothing. `attend` does so with rows by address only, on AVX2 into L1; rows a stride apart it fetches
+  /// there at a distance of its own.
   int64_t fetch_ahead = 0;
   /// Groups of rows as pair_rows lays them out, `stride` columns of words per group.
   bool paired = false;

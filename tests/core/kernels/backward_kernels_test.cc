@@ -254,17 +254,42 @@ TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
   }
 }
 
-TEST_P(BackwardKernelsTest, DotAndNarrowTakeEveryTypeAndTail) {
-  for (const int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 64, 129}) {
-    Matrix a(1, n, n, 30), b(1, n, n, 31);
-    double want = 0, magnitude = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      want += static_cast<double>(a.at(0, i)) * b.at(0, i);
-      magnitude += std::fabs(static_cast<double>(a.at(0, i)) * b.at(0, i));
+constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+/// A row of a type with NaN behind it, and its numbers.
+struct TypedRow {
+  TypedRow(const RowKernels& kernels, DType of, int64_t n, uint32_t seed)
+      : dtype(of), bytes(static_cast<size_t>(n + 64) * SizeOf(of), 0xff), numbers(static_cast<size_t>(n)) {
+    const Matrix from(1, n, n, seed);
+    kernels.narrow(from.values(), n, 1, n, 1, {bytes.data(), dtype, n});
+    kernels.widen({bytes.data(), dtype, n}, 1, n, numbers.data(), n);
+  }
+  DType dtype;
+  std::vector<uint8_t> bytes;
+  std::vector<float> numbers;
+};
+
+TEST_P(BackwardKernelsTest, DotTakesEveryPairOfTypesAndTail) {
+  for (const int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 64, 96, 129, 200, 257, 515}) {
+    for (const DType a_type : kFloatTypes) {
+      for (const DType b_type : kFloatTypes) {
+        const TypedRow a(row_kernels(), a_type, n, 30), b(row_kernels(), b_type, n, 31);
+        double want = 0, magnitude = 0;
+        for (size_t i = 0; i < a.numbers.size(); ++i) {
+          want += static_cast<double>(a.numbers[i]) * b.numbers[i];
+          magnitude += std::fabs(static_cast<double>(a.numbers[i]) * b.numbers[i]);
+        }
+        EXPECT_NEAR(row_kernels().dot(a.bytes.data(), a_type, b.bytes.data(), b_type, n), want,
+                    kEps * static_cast<double>(n + 4) * magnitude)
+            << n << " " << Name(a_type) << " " << Name(b_type);
+      }
     }
-    EXPECT_NEAR(row_kernels().dot(a.data(), DType::kF32, b.data(), DType::kF32, n), want,
-                kEps * static_cast<double>(n + 4) * magnitude);
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  }
+}
+
+TEST_P(BackwardKernelsTest, NarrowTakesEveryTypeAndTail) {
+  for (const int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 64, 129}) {
+    for (const DType dtype : kFloatTypes) {
       const auto element = static_cast<int64_t>(SizeOf(dtype));
       Matrix from(3, n, n + 1, 32);
       std::vector<uint8_t> out(static_cast<size_t>(3 * (n + 2) * element), 0xa5);

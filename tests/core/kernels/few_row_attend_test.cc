@@ -62,7 +62,9 @@ struct Rows {
     if (dtype == DType::kF16) {
       // Rounded towards zero; what would be subnormal is 0.
       const uint32_t exponent = bits >> 23 & 0xff, sign = bits >> 16 & 0x8000;
-      element = exponent < 113 ? sign : sign | (exponent - 112) << 10 | (bits >> 13 & 0x3ff);
+      element = exponent < 113    ? sign
+                : exponent == 255 ? sign | 0x7c00
+                                  : sign | (exponent - 112) << 10 | (bits >> 13 & 0x3ff);
     }
     std::memcpy(bytes.data() + static_cast<size_t>(row * stride + column) * SizeOf(dtype), &element, SizeOf(dtype));
   }
@@ -87,6 +89,13 @@ struct Rows {
 };
 
 constexpr float kFactor = 0.125f * 1.44269504f;
+
+/// Columns with loops of their own and without, rows of V that are as long as those of K, longer and shorter.
+struct HeadColumns {
+  int64_t d, dv;
+};
+constexpr HeadColumns kHeadColumns[] = {{64, 64},  {128, 128}, {256, 256}, {96, 96}, {64, 96},
+                                        {96, 160}, {128, 32},  {64, 32},   {96, 32}, {256, 128}};
 
 /// Rows of an online softmax, as the kernels keep them.
 struct State {
@@ -225,54 +234,59 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
 }
 
 TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
-  constexpr int64_t kD = 64;
-  for (const int64_t keys : {1, 33, 100}) {
-    const Rows q(rows(), kD, kD, dtype(), 5), k(keys, kD, kD + 1, dtype(), 6), v(keys, kD, kD + 2, dtype(), 7);
-    const std::vector<float> panel = Pack(q, kD, 1);
-    std::vector<const void*> k_rows, v_rows;
-    for (int64_t key = 0; key < keys; ++key) {
-      k_rows.push_back(k.row(key));
-      v_rows.push_back(v.row(key));
+  for (const HeadColumns& heads : kHeadColumns) {
+    const auto [d, dv] = heads;
+    if (!kernels().AttendsTo(dtype(), d, dv)) continue;
+    for (const int64_t keys : {1, 33, 100}) {
+      const Rows q(rows(), d, d, dtype(), 5), k(keys, d, d + 1, dtype(), 6), v(keys, dv, dv + 2, dtype(), 7);
+      const std::vector<float> panel = Pack(q, d, 1);
+      std::vector<const void*> k_rows, v_rows;
+      for (int64_t key = 0; key < keys; ++key) {
+        k_rows.push_back(k.row(key));
+        v_rows.push_back(v.row(key));
+      }
+      RowBlock k_by_address{.dtype = dtype()}, v_by_address{.dtype = dtype()};
+      constexpr int64_t kAhead = 5;
+      k_rows.resize(k_rows.size() + kAhead, k.row(0));
+      v_rows.resize(v_rows.size() + kAhead, v.row(0));
+      k_by_address.fetch_ahead = v_by_address.fetch_ahead = kAhead;
+      k_by_address.rows = k_rows.data();
+      v_by_address.rows = v_rows.data();
+      State in_order(kernels(), dv), by_address(kernels(), dv);
+      Attend(k.From(0), v.From(0), keys, panel, d, dv, false, in_order);
+      Attend(k_by_address, v_by_address, keys, panel, d, dv, false, by_address);
+      EXPECT_TRUE(in_order == by_address) << keys << " keys of " << d << " and " << dv << " columns";
     }
-    RowBlock k_by_address{.dtype = dtype()}, v_by_address{.dtype = dtype()};
-    constexpr int64_t kAhead = 5;
-    k_rows.resize(k_rows.size() + kAhead, k.row(0));
-    v_rows.resize(v_rows.size() + kAhead, v.row(0));
-    k_by_address.fetch_ahead = v_by_address.fetch_ahead = kAhead;
-    k_by_address.rows = k_rows.data();
-    v_by_address.rows = v_rows.data();
-    State in_order(kernels(), kD), by_address(kernels(), kD);
-    Attend(k.From(0), v.From(0), keys, panel, kD, kD, false, in_order);
-    Attend(k_by_address, v_by_address, keys, panel, kD, kD, false, by_address);
-    EXPECT_TRUE(in_order == by_address) << keys;
   }
 }
 
 // The byte after the last row is unreadable, and so is what is fetched ahead; rows of V may be shorter than those of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
-  constexpr int64_t kD = 128, kAhead = 32;
-  const Rows q(rows(), kD, kD, dtype(), 12);
-  const std::vector<float> panel = Pack(q, kD, 1);
-  for (const int64_t dv : {kD, int64_t{32}}) {
+  constexpr int64_t kAhead = 32;
+  for (const HeadColumns& heads : kHeadColumns) {
+    const auto [d, dv] = heads;
+    if (!kernels().AttendsTo(dtype(), d, dv)) continue;
+    const Rows q(rows(), d, d, dtype(), 12);
+    const std::vector<float> panel = Pack(q, d, 1);
     for (const int64_t keys : {1, 3, 15, 17, 33, 70}) {
-      const Rows k(keys, kD, kD, dtype(), 13), v(keys, dv, dv, dtype(), 14);
-      const size_t k_bytes = static_cast<size_t>(keys * kD) * SizeOf(dtype()),
+      const Rows k(keys, d, d, dtype(), 13), v(keys, dv, dv, dtype(), 14);
+      const size_t k_bytes = static_cast<size_t>(keys * d) * SizeOf(dtype()),
                    v_bytes = static_cast<size_t>(keys * dv) * SizeOf(dtype());
       const test::GuardedBuffer k_alone(k_bytes, test::Place::kAtEnd), v_alone(v_bytes, test::Place::kAtEnd);
       std::memcpy(k_alone.data(), k.row(0), k_bytes);
       std::memcpy(v_alone.data(), v.row(0), v_bytes);
       State want(kernels(), dv), in_order(kernels(), dv), by_address(kernels(), dv);
-      Attend(k.From(0), v.From(0), keys, panel, kD, dv, false, want);
-      Attend({k_alone.data(), dtype(), kD}, {v_alone.data(), dtype(), dv}, keys, panel, kD, dv, false, in_order);
-      EXPECT_TRUE(in_order == want) << keys << " " << dv;
+      Attend(k.From(0), v.From(0), keys, panel, d, dv, false, want);
+      Attend({k_alone.data(), dtype(), d}, {v_alone.data(), dtype(), dv}, keys, panel, d, dv, false, in_order);
+      EXPECT_TRUE(in_order == want) << keys << " keys of " << d << " and " << dv << " columns";
       std::vector<const void*> k_rows, v_rows;
       for (int64_t key = 0; key < keys + kAhead; ++key) {
-        k_rows.push_back(k_alone.data() + std::min(static_cast<size_t>(key * kD) * SizeOf(dtype()), k_bytes));
+        k_rows.push_back(k_alone.data() + std::min(static_cast<size_t>(key * d) * SizeOf(dtype()), k_bytes));
         v_rows.push_back(v_alone.data() + std::min(static_cast<size_t>(key * dv) * SizeOf(dtype()), v_bytes));
       }
       Attend({.dtype = dtype(), .fetch_ahead = kAhead, .rows = k_rows.data()},
-             {.dtype = dtype(), .fetch_ahead = kAhead, .rows = v_rows.data()}, keys, panel, kD, dv, false, by_address);
-      EXPECT_TRUE(by_address == want) << keys << " " << dv;
+             {.dtype = dtype(), .fetch_ahead = kAhead, .rows = v_rows.data()}, keys, panel, d, dv, false, by_address);
+      EXPECT_TRUE(by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
     }
   }
 }
@@ -304,6 +318,80 @@ TEST_P(FewRowAttendTest, ARowWithoutFiniteScoresSpoilsNoOther) {
   for (int64_t row = 1; row < rows(); ++row) {
     EXPECT_EQ(state.row_sum[static_cast<size_t>(row)], want.row_sum[static_cast<size_t>(row)]);
     for (int64_t c = 0; c < kD; ++c) ASSERT_EQ(state.o.at(row, c), want.o.at(row, c)) << row << " " << c;
+  }
+}
+
+// Scores whose exponents would lose all their digits: only the largest have a probability, which is 1. Every other row
+// has them, so that a vector has rows of both kinds.
+TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
+  constexpr int64_t kD = 64, kKeys = 44, kEqual = 11;
+  const bool f16 = dtype() == DType::kF16;  // 10^9
+  Rows q(rows(), kD, kD, dtype(), 21), large(rows(), kD, kD, dtype(), 21), k(kKeys, kD, kD, dtype(), 22);
+  const Rows v(kKeys, kD, kD, dtype(), 23);
+  const auto is_large = [&](int64_t row) { return row % 2 == 0; };
+  for (int64_t row = 0; row < rows(); ++row) {
+    q.Set(row, 0, 0);
+    large.Set(row, 0, 0);
+    for (int64_t c = 0; is_large(row) && c < kD; ++c) large.Set(row, c, c > 0 ? 0.0f : f16 ? 0x1p15f : 0x1p20f);
+  }
+  // The scores rise, or fall, from one step of keys to the next, within steps too. Their exponents have more digits
+  // than a float.
+  constexpr float kFactors[] = {5, 7, 11, 13};
+  static_assert(std::size(kFactors) * kEqual == kKeys);
+  for (int64_t key = 0; key < kKeys; ++key) k.Set(key, 0, kFactors[key / kEqual] * (f16 ? 0x1p12f : 0x1p18f));
+  for (const float sign : {1.0f, -1.0f}) {
+    State state(kernels(), kD), small(kernels(), kD);
+    Attend(k.From(0), v.From(0), 32, Pack(large, kD, sign), kD, kD, false, state);
+    Attend(k.From(32), v.From(32), kKeys - 32, Pack(large, kD, sign), kD, kD, true, state);
+    Attend(k.From(0), v.From(0), 32, Pack(q, kD, sign), kD, kD, false, small);
+    Attend(k.From(32), v.From(32), kKeys - 32, Pack(q, kD, sign), kD, kD, true, small);
+    const int64_t first = sign > 0 ? kKeys - kEqual : 0;
+    for (int64_t row = 0; row < rows(); ++row) {
+      if (!is_large(row)) {
+        EXPECT_EQ(state.row_sum[static_cast<size_t>(row)], small.row_sum[static_cast<size_t>(row)]);
+        for (int64_t c = 0; c < kD; ++c) ASSERT_EQ(state.o.at(row, c), small.o.at(row, c)) << row << " " << c;
+        continue;
+      }
+      EXPECT_EQ(state.row_sum[static_cast<size_t>(row)], static_cast<float>(kEqual)) << row;
+      for (int64_t c = 0; c < kD; ++c) {
+        double sum = 0, size = 0;
+        for (int64_t key = first; key < first + kEqual; ++key) {
+          sum += v.at(key, c);
+          size += std::fabs(v.at(key, c));
+        }
+        ASSERT_NEAR(state.o.at(row, c), sum, kEps * kEqual * size) << row << " " << c;
+      }
+    }
+  }
+}
+
+// The last row's scores are -inf, or one of them is inf: it has no probabilities, or no numbers.
+TEST_P(FewRowAttendTest, InfiniteScoresAreThoseOfTheirRow) {
+  constexpr int64_t kD = 64, kKeys = 40, kInfinite = 21;
+  const Rows q(rows(), kD, kD, dtype(), 24), v(kKeys, kD, kD, dtype(), 26);
+  Rows infinite(rows(), kD, kD, dtype(), 24), k(kKeys, kD, kD, dtype(), 25);
+  const int64_t last = rows() - 1;
+  for (int64_t c = 0; c < kD; ++c) infinite.Set(last, c, c == 0 ? kInf : 0.0f);
+  for (int64_t key = 0; key < kKeys; ++key) k.Set(key, 0, -1);
+  for (const bool one_is_positive : {false, true}) {
+    if (one_is_positive) k.Set(kInfinite, 0, 1);
+    State want(kernels(), kD), state(kernels(), kD);
+    Attend(k.From(0), v.From(0), kKeys, Pack(q, kD, 1), kD, kD, false, want);
+    Attend(k.From(0), v.From(0), kKeys, Pack(infinite, kD, 1), kD, kD, false, state);
+    for (int64_t row = 0; row < last; ++row) {
+      EXPECT_EQ(state.row_sum[static_cast<size_t>(row)], want.row_sum[static_cast<size_t>(row)]);
+      for (int64_t c = 0; c < kD; ++c) ASSERT_EQ(state.o.at(row, c), want.o.at(row, c)) << row << " " << c;
+    }
+    const float max = state.row_max[static_cast<size_t>(last)], sum = state.row_sum[static_cast<size_t>(last)];
+    if (one_is_positive) {
+      EXPECT_EQ(max, kInf);
+      EXPECT_TRUE(std::isnan(sum)) << sum;
+      for (int64_t c = 0; c < kD; ++c) ASSERT_TRUE(std::isnan(state.o.at(last, c))) << c;
+    } else {
+      EXPECT_EQ(max, kMaskedScore);
+      EXPECT_EQ(sum, 0.0f);
+      for (int64_t c = 0; c < kD; ++c) ASSERT_EQ(state.o.at(last, c), 0.0f) << c;
+    }
   }
 }
 

@@ -14,16 +14,15 @@ namespace {
 // Three blocks, so that one loop has a product, a softmax and scores at the same time.
 constexpr int64_t kBlocks[] = {65, 33, 6};  // keys
 constexpr int64_t kKeys = kBlocks[0] + kBlocks[1] + kBlocks[2], kKeepWords = CeilDiv(kBlocks[0], kKeepBits);
-constexpr int64_t kMostD = 64;
 constexpr float kFactor = 0.75f;  // exact products with scores, which are multiples of 1/64
 constexpr float kDropoutMultiplier = 2;
 constexpr double kLn2 = 0.6931471805599453;
 
-// |score| <= kMostD. A power is off by 2 ulp and by the rounding of its argument, which two operations make.
-constexpr double kPowerError = (4 + kLn2 * 2 * 2 * kFactor * kMostD) * kRounding;
+// |score| <= d. A power is off by 2 ulp and by the rounding of its argument, which two operations make.
+constexpr double PowerError(int64_t d) { return (4 + kLn2 * 2 * 2 * kFactor * static_cast<double>(d)) * kRounding; }
 // The output is sum(alpha p v) / sum(alpha p) with |v| <= 1: numerator and denominator are off by those of alpha and p
 // and by an operation per key. Two levels are compared.
-constexpr double kOutputError = 2 * 2 * (2 * kPowerError + (kKeys + 4) * kRounding);
+constexpr double OutputError(int64_t d) { return 2 * 2 * (2 * PowerError(d) + (kKeys + 4) * kRounding); }
 // P in bf16 is off by half an ulp.
 constexpr double kPairError = 2 * 0x1p-9;
 
@@ -43,10 +42,16 @@ const Way kAttendingWays[] = {{" of attending ", Form::kAttend},
                               {" by address of attending ", Form::kAttend, DType::kF32, true},
                               {" in bf16 by address of attending ", Form::kAttend, DType::kBF16, true}};
 
+/// Heads of kernels that attend: those with loops of their own, and others, whose V is longer or shorter.
+struct Heads {
+  int64_t d, dv;
+};
+constexpr Heads kAttendedHeads[] = {{64, 64}, {128, 128}, {256, 256}, {96, 160}, {64, 32}};
+
 struct Tensors {
   Tensors(int64_t columns, int64_t v_columns)
       : d(columns), dv(v_columns), q(1, kMostRows, d), k(2, kKeys, d), v(3, kKeys, dv) {}
-  int64_t d, dv;
+  int64_t d, dv;  ///< the first columns
   Values q, k, v;
 };
 
@@ -248,10 +253,10 @@ std::string DisproofOf(const QueryKernels& query, const Tensors& tensors, const 
     return Differ(of, std::span(all).first(of.size()), tolerance);
   };
   const double multiplier = way.form == Form::kDropout ? kDropoutMultiplier : 1;
-  const double tolerance = multiplier * (kOutputError + (rounds ? kPairError : 0));
+  const double tolerance = multiplier * (OutputError(tensors.d) + (rounds ? kPairError : 0));
   const std::string of = way.name + std::string(query.kernels.name);
   if (way.form != Form::kAttend && differ(got.scores, want.scores, 0)) return "scores" + of;
-  if (differ(got.statistics, want.statistics, kOutputError)) return "softmax" + of;
+  if (differ(got.statistics, want.statistics, OutputError(tensors.d))) return "softmax" + of;
   if (differ(got.output, want.output, tolerance)) return "product" + of;
   return {};
 }
@@ -268,22 +273,32 @@ std::string AttentionDisproof(const KernelTable& level, const KernelTable& below
     }
     return {};
   };
-  const Tensors tensors(45, 35), whole(kMostD, 32);
+  const Tensors tensors(45, 35);
   const int64_t rows = MostRows(own);
   const Rows plain = Wanted(below, rows, tensors, {"", Form::kOneByOne}),
-             dropped = Wanted(below, rows, tensors, {"", Form::kDropout}),
-             seen = Wanted(below, rows, whole, {.name = "", .form = Form::kOneByOne, .masks = false});
-  std::string wrong;
+             dropped = Wanted(below, rows, tensors, {"", Form::kDropout});
   for (const Way& way : kWays) {
+    std::string wrong = disproof(tensors, way, way.form == Form::kDropout ? dropped : plain,
+                                 [](const QueryKernels& query) { return query.pairs(); });
     if (!wrong.empty()) return wrong;
-    wrong = disproof(tensors, way, way.form == Form::kDropout ? dropped : plain,
-                     [](const QueryKernels& query) { return query.pairs(); });
   }
-  for (const Way& way : kAttendingWays) {
-    if (!wrong.empty()) return wrong;
-    wrong = disproof(whole, way, seen, [](const QueryKernels& query) { return query.kernels.attended.pairs; });
+  int64_t attending = 0;  // rows
+  for (const QueryKernels& query : own) {
+    if (query.kernels.attend != nullptr) attending = std::max(attending, query.kernels.rows);
   }
-  return wrong;
+  if (attending == 0) return {};
+  Tensors whole(AttendArgs::kMostColumns, AttendArgs::kMostColumns);
+  for (const Heads& heads : kAttendedHeads) {
+    whole.d = heads.d;
+    whole.dv = heads.dv;
+    const Rows seen = Wanted(below, attending, whole, {.name = "", .form = Form::kOneByOne, .masks = false});
+    for (const Way& way : kAttendingWays) {
+      std::string wrong =
+          disproof(whole, way, seen, [](const QueryKernels& query) { return query.kernels.attended.pairs; });
+      if (!wrong.empty()) return wrong;
+    }
+  }
+  return {};
 }
 
 }  // namespace fa::core::kernels::proof

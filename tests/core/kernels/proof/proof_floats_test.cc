@@ -371,6 +371,15 @@ TEST(Proof, MistakesOfFewRowsInOneLoopAreSeen) {
         if (args.k.rows != nullptr) args.o[args.dv - 1] = 1;
       };
       EXPECT_EQ(copy.Disproof(), "product by address of attending " + std::string(right->name));
+      static int64_t wrong_d = 0;
+      for (const int64_t d : {64, 96, 128, 256}) {
+        wrong_d = d;
+        copy.few[0].attend = [](auto args) {
+          right->attend(args);
+          if (args.d == wrong_d && args.dv >= args.d) args.o[args.dv - 1] = 1;
+        };
+        EXPECT_EQ(copy.Disproof(), "product of attending " + std::string(right->name)) << d;
+      }
     }
   }
 }
