@@ -136,6 +136,7 @@ struct ProductArgs {
 struct AttendArgs {
   /// Heads have a multiple of kColumns columns, at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
+  static constexpr int64_t kMostStep = 32;  ///< keys of a step
   [[nodiscard]] static constexpr bool Fits(int64_t columns) {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }
@@ -148,6 +149,10 @@ struct AttendArgs {
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< else o starts at 0
+  /// Brings rows into L1: those of V for a step of the kernel while it computes the step's scores, those of K for the
+  /// next one beside the product; lists of addresses have kMostStep rows after the last. Else rows in their order are
+  /// left to the hardware. Kernels of 16 registers choose for themselves.
+  bool brings = false;
 };
 
 /// Which heads `attend` of few rows takes, among those that fit AttendArgs.

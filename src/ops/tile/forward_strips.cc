@@ -133,7 +133,7 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   return full.end >= visited.end ? visited.end : std::max(full.end / kKeyStep * kKeyStep, visited.begin);
 }
 
-void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& rows) const {
+void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& rows, bool brings) const {
   assert(!keys.empty() && keys.size() <= kAttendKeys && rows.k_pages.paged() == rows.v_pages.paged());
   AttendArgs args{.k = rows.K(keys.begin),
                   .v = rows.V(keys.begin),
@@ -145,16 +145,17 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
                   .row_max = strip.row_max,
                   .row_sum = strip.row_sum,
                   .o = strip.state,
-                  .started = strip.started};
+                  .started = strip.started,
+                  .brings = brings};
   assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
   // Rows in pages by address: their runs would end the kernel's steps.
-  constexpr int64_t kFetchAhead = 32;
+  constexpr int64_t kFetchAhead = AttendArgs::kMostStep;
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;
   if (rows.k_pages.paged()) {
     const Interval listed{keys.begin, keys.end + kFetchAhead};
     ListRows(rows.k_pages, listed, rows.end, k.data());
     ListRows(rows.v_pages, listed, rows.end, v.data());
-    args.k.fetch_ahead = args.v.fetch_ahead = kFetchAhead;
+    args.k.fetch_ahead = args.v.fetch_ahead = brings ? 0 : kFetchAhead;
     args.k.rows = k.data();
     args.v.rows = v.data();
   }

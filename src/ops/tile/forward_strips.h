@@ -98,7 +98,8 @@ class ForwardStrips {
   /// Keys of one call of attend, which orders O anew: a part of a decode.
   static constexpr int64_t kAttendKeys = 512;
   /// VisitBlock by the kernels' attend, for at most kAttendKeys such keys.
-  void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows) const;
+  /// @param brings  AttendArgs::brings
+  void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows, bool brings) const;
   /// The same for kernels that have scores_beside: the product of the block before runs in one loop with these scores,
   /// the product of these scores is left waiting. For at most half a tile's keys whose values lie in one run, without
   /// masks and dropout.

@@ -45,6 +45,7 @@ struct ForwardPlan {
   std::vector<PackItem> packs;
   core::TaskGraph graph;
   bool pack_k = false, pack_v = false;
+  bool brings_rows = false;                             ///< BringsRows of the machine, for few rows
   int64_t merges = 0, states = 0;                       ///< of tiles whose keys are cut
   int64_t state_rows = 0;                               ///< the most rows of such a tile
   int64_t kv_slots = 0;                                 ///< heads in flight, <= workers + 1

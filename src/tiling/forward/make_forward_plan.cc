@@ -45,6 +45,7 @@ class ItemMaker {
     }
     plan_.pack_k = plan_.slot_rows > 0 && !problem_.k_in_place;
     plan_.pack_v = plan_.slot_rows > 0 && !problem_.v_in_place;
+    plan_.brings_rows = BringsRows(machine_);
   }
 
   std::vector<HeadTiles> heads;

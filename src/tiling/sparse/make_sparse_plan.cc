@@ -17,10 +17,8 @@ constexpr int64_t kBlockK = 128;
 // Claiming a task takes a fraction of a microsecond; 1e6 flops are some ten.
 constexpr double kMinTaskFlops = 1e6;
 
-// Values that a product reads in place next to a panel of 16 KiB. A Zen 5 with 48 KiB of L1 gains 3 % of the call; a
-// Zen 4 with 32 KiB loses 2 % of the products.
+// Values that a product reads in place next to a panel of 16 KiB.
 constexpr int64_t kValuesAhead = 8;
-constexpr int64_t kRoomForValues = 48 << 10;
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
   graph.task_count = static_cast<int32_t>(tasks);
@@ -58,7 +56,7 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
   const int64_t tokens = sparse.sequences.tokens, heads = sparse.attention.heads;
   if (in_place) {
     plan.reason = InPlace(sparse);
-    plan.values_ahead = machine.l1_bytes >= kRoomForValues ? kValuesAhead : 0;
+    plan.values_ahead = BringsRows(machine) ? kValuesAhead : 0;
   }
   if (tokens > 0) {
     const double flops_of_token = plan.flops / static_cast<double>(tokens);

@@ -133,7 +133,7 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
     return panel;
   }
   void Attend(const RowBlock& k, const RowBlock& v, int64_t keys, const std::vector<float>& panel, int64_t d,
-              int64_t dv, bool started, State& state) const {
+              int64_t dv, bool started, State& state, bool brings = false) const {
     kernels().attend({.k = k,
                       .v = v,
                       .keys = keys,
@@ -144,7 +144,8 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
                       .row_max = state.row_max.data(),
                       .row_sum = state.row_sum.data(),
                       .o = state.o.data(),
-                      .started = started});
+                      .started = started,
+                      .brings = brings});
   }
 
  private:
@@ -256,13 +257,16 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
       Attend(k.From(0), v.From(0), keys, panel, d, dv, false, in_order);
       Attend(k_by_address, v_by_address, keys, panel, d, dv, false, by_address);
       EXPECT_TRUE(in_order == by_address) << keys << " keys of " << d << " and " << dv << " columns";
+      State brought(kernels(), dv);
+      Attend(k.From(0), v.From(0), keys, panel, d, dv, false, brought, true);
+      EXPECT_TRUE(in_order == brought) << keys << " keys of " << d << " and " << dv << " columns";
     }
   }
 }
 
 // The byte after the last row is unreadable, and so is what is fetched ahead; rows of V may be shorter than those of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
-  constexpr int64_t kAhead = 32;
+  constexpr int64_t kAhead = AttendArgs::kMostStep;
   for (const HeadColumns& heads : kHeadColumns) {
     const auto [d, dv] = heads;
     if (!kernels().AttendsTo(dtype(), d, dv)) continue;
@@ -287,6 +291,12 @@ TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
       Attend({.dtype = dtype(), .fetch_ahead = kAhead, .rows = k_rows.data()},
              {.dtype = dtype(), .fetch_ahead = kAhead, .rows = v_rows.data()}, keys, panel, d, dv, false, by_address);
       EXPECT_TRUE(by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
+      State brought(kernels(), dv), brought_by_address(kernels(), dv);
+      Attend({k_alone.data(), dtype(), d}, {v_alone.data(), dtype(), dv}, keys, panel, d, dv, false, brought, true);
+      EXPECT_TRUE(brought == want) << keys << " keys of " << d << " and " << dv << " columns";
+      Attend({.dtype = dtype(), .rows = k_rows.data()}, {.dtype = dtype(), .rows = v_rows.data()}, keys, panel, d, dv,
+             false, brought_by_address, true);
+      EXPECT_TRUE(brought_by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
     }
   }
 }

@@ -314,5 +314,15 @@ TEST(ForwardPlan, HugeTilesAreMeasuredWithoutOverflow) {
   }
 }
 
+TEST(ForwardPlan, BringsRowsIntoALargeL1) {
+  std::mt19937_64 random(8);
+  const AttentionProblem problem = RandomProblem(random);
+  for (const auto& [kib, brings] : {std::pair{32, false}, {48, true}, {64, true}}) {
+    Machine machine = MakeMachine(2, 1);
+    machine.l1_bytes = int64_t{kib} << 10;
+    EXPECT_EQ(MakeForwardPlan(problem, machine).brings_rows, brings) << kib;
+  }
+}
+
 }  // namespace
 }  // namespace fa::tiling

@@ -135,5 +135,19 @@ TEST(IndexerPlan, ItemsCoverWhatEachTokenMaySelectOnce) {
   }
 }
 
+TEST(SparsePlan, FetchesValuesIntoALargeL1WhereKeysAreReadInPlace) {
+  AttentionProblem attention;
+  attention.heads = 16;
+  attention.d = attention.dv = 128;
+  const SparseSequences sequences = Sequences({{40, 700}});
+  const SparseProblem sparse{.attention = attention, .sequences = sequences};
+  Machine machine{.workers = 2};
+  for (const auto& [kib, fetches] : {std::pair{32, false}, {48, true}}) {
+    machine.l1_bytes = int64_t{kib} << 10;
+    EXPECT_EQ(MakeSparseForwardPlan(sparse, machine, true).values_ahead > 0, fetches) << kib;
+    EXPECT_EQ(MakeSparseForwardPlan(sparse, machine, false).values_ahead, 0) << kib;
+  }
+}
+
 }  // namespace
 }  // namespace fa::tiling
