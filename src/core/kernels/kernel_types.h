@@ -149,9 +149,10 @@ struct AttendArgs {
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< else o starts at 0
-  /// Brings rows into L1: those of V for a step of the kernel while it computes the step's scores, those of K for the
-  /// next one beside the product; lists of addresses have kMostStep rows after the last. Else rows in their order are
-  /// left to the hardware. Kernels of 16 registers choose for themselves.
+  /// Where heads of K and V are as long, brings rows into L1: those of V for a step of the kernel while it computes the
+  /// step's scores, those of K for the next one beside the product; lists of addresses have kMostStep rows after the
+  /// last. Else rows in their order are left to the hardware, and rows by address are fetched fetch_ahead rows ahead.
+  /// Kernels of 16 registers choose for themselves.
   bool brings = false;
 };
 
@@ -175,6 +176,7 @@ struct StripKernels {
   // panel of few rows serves keys of the type of its queries, and f32; it still takes `width` floats per column.
 
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0. Pairs: rows of bf16, multiplier 1, 0 or -1.
+  /// Strips in place choose the order by d, so a panel is read with the d that it was packed with.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
   /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]; with `row_max`, row_max[lane] = max(row_max[lane],

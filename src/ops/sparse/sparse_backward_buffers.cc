@@ -73,7 +73,8 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
             .shared_v = !forward.has_v,
             .natural_v = true,
             .pair_k = true,
-            .block = in_place != nullptr ? 0 : plan.block_k};
+            .block = in_place != nullptr ? 0 : plan.block_k,
+            .values_ahead = GatheredKeys::ValuesAhead(!forward.has_v)};
   Carver carver(nullptr);
   static_cast<void>(SparseBackwardScratch(carver, forward.Problem(), forward.lists, plan, table, gather));
   scratch_bytes = carver.used();

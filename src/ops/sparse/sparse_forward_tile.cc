@@ -70,14 +70,15 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
                                            const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace) {
   const auto& problem = bound.attention.problem;
   few = FewHeads(table, problem.heads);
-  gather = {.dtype = problem.dtype,
-            .form = KeyFormOf(few != nullptr ? *few : table.widest(), problem.dtype),
-            .d = problem.d,
-            .d_rope = problem.d_rope,
-            .dv = problem.dv,
-            .shared_v = !bound.has_v,
-            .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k,
-            .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : 0};
+  gather = {
+      .dtype = problem.dtype,
+      .form = KeyFormOf(few != nullptr ? *few : table.widest(), problem.dtype),
+      .d = problem.d,
+      .d_rope = problem.d_rope,
+      .dv = problem.dv,
+      .shared_v = !bound.has_v,
+      .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k,
+      .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : GatheredKeys::ValuesAhead(!bound.has_v)};
   gather.by_address = gather.block > 0 && (few != nullptr ? *few : table.widest()).scores_by_address;
   Carver carver(nullptr);
   in_flight = tiling::OverlapsSoftmax(table.isa) && few == nullptr && !bound.has_mean;

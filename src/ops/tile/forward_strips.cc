@@ -155,7 +155,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
     const Interval listed{keys.begin, keys.end + kFetchAhead};
     ListRows(rows.k_pages, listed, rows.end, k.data());
     ListRows(rows.v_pages, listed, rows.end, v.data());
-    args.k.fetch_ahead = args.v.fetch_ahead = brings ? 0 : kFetchAhead;
+    args.k.fetch_ahead = args.v.fetch_ahead = kFetchAhead;
     args.k.rows = k.data();
     args.v.rows = v.data();
   }

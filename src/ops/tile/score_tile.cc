@@ -1,5 +1,7 @@
 #include "ops/tile/score_tile.h"
 
+#include <cassert>
+
 namespace fa::ops {
 
 using core::kernels::kMaskedProbability;
@@ -23,6 +25,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   // The packed queries follow each other too, except for kernels of few rows and for half a group of columns in pairs.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % kernels.panel_group != 0)) {
+    assert(!kernels.in_place);  // their panel of one product differs from that of two
     scores({rows.K(keys.begin), keys.size(), strip.panel, d + problem_.d_rope, false, s, row_max});
     return;
   }

@@ -147,8 +147,9 @@ KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> ke
     block.v = rows(sources_.v, addresses.v);
   } else {
     block.v = block.k;
-    block.v.fetch_ahead = shape_.values_ahead;
   }
+  assert(shape_.values_ahead <= kFetchAhead);
+  block.v.fetch_ahead = shape_.values_ahead;
   return block;
 }
 

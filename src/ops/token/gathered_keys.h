@@ -47,7 +47,7 @@ struct GatherShape {
   bool natural_v = false;    ///< pairs: V as it is (the backward multiplies it as scores)
   bool pair_k = false;       ///< pairs: K in pairs of rows too (the backward's product with dS)
   int64_t block = 0;         ///< keys gathered at a time, even; 0: none, rows are read in place
-  int64_t values_ahead = 0;  ///< fetch_ahead of shared values that are read in place, which the scores have fetched
+  int64_t values_ahead = 0;  ///< fetch_ahead of values that are read in place
   /// Pairs: scores read rows of K where they are (StripKernels::scores_by_address), so that only rows whose product
   /// takes pairs are laid anew.
   bool by_address = false;
@@ -87,8 +87,11 @@ struct GatheredBlock {
 /// 1 and of 128 heads 0.5 (Zen 4), and a backward as much as before.
 class GatheredKeys {
  public:
-  /// Kernels that read rows in place fetch those of so many keys ahead, as a decode's do; 16 take as long, measured.
+  /// Kernels that read rows in place are asked to fetch those of so many keys ahead, as a decode's do; 16 take as long,
+  /// measured.
   static constexpr int64_t kFetchAhead = 32;
+  /// GatherShape::values_ahead where scores have fetched shared values.
+  static constexpr int64_t ValuesAhead(bool shared_v) { return shared_v ? 0 : kFetchAhead; }
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)
       : kernels_(kernels), shape_(shape), sources_(sources) {}

@@ -264,7 +264,10 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
   }
 }
 
-// The byte after the last row is unreadable, and so is what is fetched ahead; rows of V may be shorter than those of K.
+const void* const* ListOf(const test::GuardedBuffer& list) { return reinterpret_cast<const void* const*>(list.data()); }
+
+// The byte after the last row is unreadable, and so is what is fetched ahead and what follows the lists of addresses;
+// rows of V may be shorter than those of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
   constexpr int64_t kAhead = AttendArgs::kMostStep;
   for (const HeadColumns& heads : kHeadColumns) {
@@ -288,14 +291,18 @@ TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
         k_rows.push_back(k_alone.data() + std::min(static_cast<size_t>(key * d) * SizeOf(dtype()), k_bytes));
         v_rows.push_back(v_alone.data() + std::min(static_cast<size_t>(key * dv) * SizeOf(dtype()), v_bytes));
       }
-      Attend({.dtype = dtype(), .fetch_ahead = kAhead, .rows = k_rows.data()},
-             {.dtype = dtype(), .fetch_ahead = kAhead, .rows = v_rows.data()}, keys, panel, d, dv, false, by_address);
+      const test::GuardedBuffer k_list(k_rows.size() * sizeof(void*), test::Place::kAtEnd),
+          v_list(v_rows.size() * sizeof(void*), test::Place::kAtEnd);
+      std::memcpy(k_list.data(), k_rows.data(), k_rows.size() * sizeof(void*));
+      std::memcpy(v_list.data(), v_rows.data(), v_rows.size() * sizeof(void*));
+      const RowBlock k_by_address{.dtype = dtype(), .fetch_ahead = kAhead, .rows = ListOf(k_list)};
+      const RowBlock v_by_address{.dtype = dtype(), .fetch_ahead = kAhead, .rows = ListOf(v_list)};
+      Attend(k_by_address, v_by_address, keys, panel, d, dv, false, by_address);
       EXPECT_TRUE(by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
       State brought(kernels(), dv), brought_by_address(kernels(), dv);
       Attend({k_alone.data(), dtype(), d}, {v_alone.data(), dtype(), dv}, keys, panel, d, dv, false, brought, true);
       EXPECT_TRUE(brought == want) << keys << " keys of " << d << " and " << dv << " columns";
-      Attend({.dtype = dtype(), .rows = k_rows.data()}, {.dtype = dtype(), .rows = v_rows.data()}, keys, panel, d, dv,
-             false, brought_by_address, true);
+      Attend(k_by_address, v_by_address, keys, panel, d, dv, false, brought_by_address, true);
       EXPECT_TRUE(brought_by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
     }
   }

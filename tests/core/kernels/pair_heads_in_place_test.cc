@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
 #include "core/kernels/proof/proof.h"
+#include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -32,6 +34,10 @@ class ScatteredRows {
     }
     // What is fetched ahead may be any address.
     addresses_.resize(static_cast<size_t>(rows + kAhead), addresses_.back());
+  }
+  /// A list that ends `ahead` rows after the last.
+  [[nodiscard]] std::span<const std::byte> ListFor(int64_t ahead) const {
+    return std::as_bytes(std::span(addresses_).first(static_cast<size_t>(rows() + ahead)));
   }
   void Set(int64_t r, int64_t c, float x) {
     together_.Set(r, c, x);
@@ -225,6 +231,33 @@ TEST_P(PairHeadsInPlaceTest, ProductHasTheBitsOfTheStripForEveryTail) {
         }
         ASSERT_TRUE(have.Intact());
       }
+    }
+  }
+}
+
+// Of every tail, and of distances that are too short to fetch ahead.
+TEST_P(PairHeadsInPlaceScores, AndProductsReadNothingBehindTheListOfRows) {
+  const int64_t d = 4 * 2 * width();
+  const Bf16Matrix q(width(), d, d, 1);
+  const std::vector<float> panel = Panel(in_place(), q, d, width(), 1);
+  for (const int64_t keys : {1, 2, 3, 4, 5, 16, 17}) {
+    const ScatteredRows k(keys, d, 2);
+    Matrix p(keys + 1, width(), width(), 5);
+    strip().pair_keys(p.data(), keys, p.data());
+    for (const int64_t ahead : {0, 1, 7, 8, 10, 11, 32}) {
+      const std::span<const std::byte> addresses = k.ListFor(ahead);
+      const test::GuardedBuffer list(addresses.size(), test::Place::kAtEnd);
+      std::copy(addresses.begin(), addresses.end(), list.data());
+      RowBlock rows = k.in_place(ahead);
+      const Scored want = Score(in_place(), k.in_place(), keys, panel, d, false);
+      Matrix product(width(), d, d, 7);
+      in_place().product(k.in_place(), keys, p.data(), d, nullptr, product.data());
+      rows.rows = reinterpret_cast<const void* const*>(list.data());
+      const Scored have = Score(in_place(), rows, keys, panel, d, false);
+      EXPECT_EQ(std::memcmp(have.s.values(), want.s.values(), static_cast<size_t>(keys * width()) * sizeof(float)), 0);
+      Matrix listed(width(), d, d, 7);
+      in_place().product(rows, keys, p.data(), d, nullptr, listed.data());
+      EXPECT_EQ(std::memcmp(listed.values(), product.values(), static_cast<size_t>(width() * d) * sizeof(float)), 0);
     }
   }
 }

@@ -120,7 +120,7 @@ class Attention {
   RowBlock RowsOf(const Values& values, const Block& block, std::vector<const void*>& addresses) const {
     RowBlock rows = values.Block(block.first_key, dtype_);
     if (!way_.by_address && !kernels_.in_place) return rows;
-    constexpr int64_t kAhead = 5;
+    constexpr int64_t kAhead = AttendArgs::kMostStep;
     for (int64_t i = 0; i < block.keys + kAhead; ++i) {
       addresses.push_back(values.Row(block.first_key + std::min(i, block.keys - 1), dtype_));
     }
@@ -203,7 +203,8 @@ class Attention {
                      .row_max = row_max_.data(),
                      .row_sum = row_sum_.data(),
                      .o = state_.data(),
-                     .started = block.first_key > 0});
+                     .started = block.first_key > 0,
+                     .brings = way_.by_address});
   }
   Rows Finish() {
     Floats multiplier = FloatsOf(kernels_.width);

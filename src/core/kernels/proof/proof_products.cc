@@ -43,7 +43,7 @@ const Way kWays[] = {
     {.name = ", fetching ahead", .fetch_ahead = 5},
     {.name = ", fetching from a list", .listed = true},
     {.name = ", from inside a group", .all_sizes = true, .skips = true},
-    {.name = ", by address", .by_address = true, .fetch_ahead = 5},
+    {.name = ", by address", .by_address = true, .fetch_ahead = 32},
     {.name = ", of f16", .all_sizes = true, .queries = DType::kF16, .rows = DType::kF16},
     {.name = ", of bf16", .all_sizes = true, .queries = DType::kBF16, .rows = DType::kBF16},
     {.name = ", of bf16 in two parts", .queries = DType::kBF16, .rows = DType::kBF16, .in_parts = true},
