@@ -1,6 +1,7 @@
 // Plans of the sparse operators, from sizes alone.
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -142,9 +143,11 @@ TEST(SparsePlan, FetchesValuesIntoALargeL1WhereKeysAreReadInPlace) {
   const SparseSequences sequences = Sequences({{40, 700}});
   const SparseProblem sparse{.attention = attention, .sequences = sequences};
   Machine machine{.workers = 2};
-  for (const auto& [kib, fetches] : {std::pair{32, false}, {48, true}}) {
+  const SparseProblem with_values{.attention = attention, .sequences = sequences, .has_v = true};
+  for (const auto& [kib, shared, own] : {std::tuple{32, 0, 0}, {48, 8, 32}}) {
     machine.l1_bytes = int64_t{kib} << 10;
-    EXPECT_EQ(MakeSparseForwardPlan(sparse, machine, true).values_ahead > 0, fetches) << kib;
+    EXPECT_EQ(MakeSparseForwardPlan(sparse, machine, true).values_ahead, shared) << kib;
+    EXPECT_EQ(MakeSparseForwardPlan(with_values, machine, true).values_ahead, own) << kib;
     EXPECT_EQ(MakeSparseForwardPlan(sparse, machine, false).values_ahead, 0) << kib;
   }
 }
