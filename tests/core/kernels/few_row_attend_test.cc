@@ -266,8 +266,8 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
 
 const void* const* ListOf(const test::GuardedBuffer& list) { return reinterpret_cast<const void* const*>(list.data()); }
 
-// The byte after the last row is unreadable, and so is what is fetched ahead and what follows the lists of addresses;
-// rows of V may be shorter than those of K.
+// The byte after the last row is unreadable, and so is what is fetched ahead and what follows the lists of addresses.
+// Rows of V may be shorter than those of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
   constexpr int64_t kAhead = AttendArgs::kMostStep;
   for (const HeadColumns& heads : kHeadColumns) {

@@ -181,7 +181,8 @@ TEST_P(PairHeadsInPlaceScores, OfLongHeadsAreTheSumsAndDoNotDependOnTheKeysBesid
                 sum += product;
                 size += std::abs(product);
               }
-              // Each lane adds d / width products, and the lanes are added in a tree.
+              // Each lane adds d / width products, a rounding each. A tree of four levels at most adds the lanes, then
+              // comes what was there; one is left for the last rounding.
               const double bound = (static_cast<double>(d / width()) + 6) * 0x1p-24 * size;
               ASSERT_NEAR(have.s.at(key, lane), sum, bound) << d << " " << keys << " key " << key << " lane " << lane;
               max[static_cast<size_t>(lane)] = std::max(max[static_cast<size_t>(lane)], have.s.at(key, lane));
