@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from time_limits import seconds
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -25,7 +26,7 @@ def test_python_in_documents(document, capsys):
 def test_train_gpt_is_reproducible():
     sizes = "--steps 3 --batch 2 --context 64 --layers 2 --heads 2 --width 32"
     command = [sys.executable, REPOSITORY / "examples/train_gpt.py", "--text", REPOSITORY / "LICENSE"]
-    done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=seconds(120))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same bits in all runs" in done.stdout
 
@@ -36,7 +37,7 @@ def test_train_gpt_on_four_processes():
     program = [REPOSITORY / "examples/train_gpt.py", "--context-parallel", "--text", REPOSITORY / "LICENSE"]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "FA_NUM_THREADS": "1"}
     command = [*launcher, *program, *sizes.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(240), env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "have the bits of one process in all steps and layers" in done.stdout
 
@@ -44,7 +45,7 @@ def test_train_gpt_on_four_processes():
 def test_models_run_and_agree():
     arguments = ["--quick", "--models", "llama,gemma2", "--types", "f32"]
     command = [sys.executable, REPOSITORY / "benchmarks/models.py", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(240))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 6 and all(re.search(r": fa \d+\.\d+ ms", line) for line in lines), done.stdout
@@ -52,6 +53,6 @@ def test_models_run_and_agree():
 
 def test_minilm_embeds_and_ranks_alike():
     command = [sys.executable, REPOSITORY / "examples/minilm.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(120))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ranking: the same with both" in done.stdout

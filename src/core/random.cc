@@ -101,13 +101,10 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
   for (size_t i = 0; i < count; ++i) words[i] = KeepWordAvx2(state, flipped_limit, blocks[i]);
 }
 
-/// Bits 4 b and 4 b + 1 of the words 0 and 1 (or 2 and 3) of blocks b.
-[[gnu::target("avx512f"), gnu::always_inline]] inline uint32_t PairsOfBits(__m512i even, __m512i odd, __m512i limit) {
-  const __m512 joined = _mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd));
-  uint32_t bits = _mm512_cmplt_epu32_mask(_mm512_castps_si512(joined), limit);
-  bits = (bits | bits << 8) & 0x00ff00ffu;
-  bits = (bits | bits << 4) & 0x0f0f0f0fu;
-  return (bits | bits << 2) & 0x33333333u;
+/// Words 0 and 1 (or 2 and 3) of every block side by side.
+[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i PairsOfWords(__m512i even, __m512i odd) {
+  return _mm512_castps_si512(
+      _mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
 }
 
 /// Words of N groups of blocks: a round waits for its multiplications, so the groups take turns.
@@ -118,7 +115,7 @@ template <int N>
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);
-  const __m512i eight = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m512i eight = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // in order where even and odd lanes are unpacked
   __m512i c0[N], c1[N], c2[N], c3[N];
   for (int i = 0; i < N; ++i) {
     c0[i] = _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(blocks[i])), eight);
@@ -143,7 +140,10 @@ template <int N>
   const __m512i bound = _mm512_set1_epi32(static_cast<int32_t>(limit));
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) {
-    words[i] = PairsOfBits(c0[i], c1[i], bound) | PairsOfBits(c2[i], c3[i], bound) << 2;
+    const __m512i words01 = PairsOfWords(c0[i], c1[i]), words23 = PairsOfWords(c2[i], c3[i]);
+    const __mmask16 first = _mm512_cmplt_epu32_mask(_mm512_maskz_unpacklo_epi64(kLanes, words01, words23), bound);
+    const __mmask16 last = _mm512_cmplt_epu32_mask(_mm512_maskz_unpackhi_epi64(kLanes, words01, words23), bound);
+    words[i] = first | uint32_t{last} << 16;
   }
 }
 

@@ -12,6 +12,7 @@ from fa.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache, third
 from flash_cases import check, expected, random_case
 from flash_reference import turned
 from test_flash_attn import sums
+from time_limits import seconds
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -355,7 +356,7 @@ for call in (
 
 
 def test_neither_pairs_nor_caches_are_copied():
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=seconds(300))
     assert done.returncode == 0, done.stderr
     rises = [float(line) for line in done.stdout.split()]
     # 16384 x 16384 bytes are 256 MiB, a cache 128 MiB, a sequence of it 32. Biases of 4 heads take 3.

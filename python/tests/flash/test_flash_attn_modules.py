@@ -18,6 +18,7 @@ from fa.flash_attn.bert_padding import (
 )
 from fa.flash_attn.layers.rotary import apply_rotary_emb, apply_rotary_emb_torch
 from flash_reference import turned
+from time_limits import seconds
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
@@ -141,7 +142,7 @@ print(flash_attn.__version__, __name__, sys.argv[1:])
 
 
 def run(*arguments, **keywords):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, **keywords)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=seconds(120), **keywords)
 
 
 def test_a_script_finds_the_package_under_the_other_name(tmp_path):

@@ -9,6 +9,7 @@ import torch
 
 from fa import _fa
 from fa._torch.threads import openmp_runtime
+from time_limits import seconds
 
 TORCH = "/site/torch"
 
@@ -50,7 +51,7 @@ def threads_of_a_call(**environment):
         env={**os.environ, "FA_NUM_THREADS": "2", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds(120),
     )
     assert result.returncode == 0, result.stderr
     return int(result.stdout)
@@ -63,13 +64,13 @@ def test_a_call_starts_no_threads_beside_pytorchs():
 
 
 FORKED = """
-import os, signal, torch
+import os, signal, sys, torch
 torch.set_num_threads(2)
 torch.special.expm1(torch.randn(1 << 20))  # the parent's threads of OpenMP
 q = torch.randn(1, 8, 512, 64)
 child = os.fork()
 if child == 0:
-    signal.alarm(60)
+    signal.alarm(int(sys.argv[1]))
     import fa.torch
     out = fa.torch.scaled_dot_product_attention(q, q, q)
     # Of a few elements only: PyTorch itself would wait for its parent's threads.
@@ -80,7 +81,8 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_forked_child_that_imports_fa_first_does_not_wait_for_its_parents_threads():
     environment = {**os.environ, "FA_NUM_THREADS": "2"}
-    assert subprocess.run([sys.executable, "-c", FORKED], env=environment, timeout=120).returncode == 0
+    command = [sys.executable, "-c", FORKED, str(seconds(60))]
+    assert subprocess.run(command, env=environment, timeout=seconds(120)).returncode == 0
 
 
 MAPPED = """
@@ -98,7 +100,7 @@ import fa.torch
 
 
 def test_a_mapped_file_whose_name_is_no_text_does_not_matter():
-    assert subprocess.run([sys.executable, "-c", MAPPED], timeout=120).returncode == 0
+    assert subprocess.run([sys.executable, "-c", MAPPED], timeout=seconds(120)).returncode == 0
 
 
 def test_a_runtime_that_is_none():

@@ -20,15 +20,18 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from time_limits import seconds  # noqa: E402 -- this file is a program too
+
 SECONDS = 20
 """After which a rank that waits for another gives up."""
 
 
-def run_on_ranks(module: str, ranks: int, *functions: str, seconds: int = 120) -> str:
+def run_on_ranks(module: str, ranks: int, *functions: str, limit: int = 120) -> str:
     """What the ranks print. AssertionError with that, if one fails."""
     command = [sys.executable, __file__, module, str(ranks), *functions]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "FA_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(limit), env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -36,7 +39,7 @@ def run_on_ranks(module: str, ranks: int, *functions: str, seconds: int = 120) -
 def _rank(module, store: str, rank: int, ranks: int, functions: list[str]) -> int:
     try:
         torch.set_num_threads(1)
-        time_out = datetime.timedelta(seconds=getattr(module, "SECONDS", SECONDS))
+        time_out = datetime.timedelta(seconds=seconds(getattr(module, "SECONDS", SECONDS)))
         dist.init_process_group(
             "gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks, timeout=time_out
         )

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from process_calls import SEEDS, Rows, attention
+from time_limits import seconds
 from torch.utils.data import DataLoader
 
-SECONDS_TO_HANG = 120
+SECONDS_TO_HANG = seconds(120)
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])

@@ -169,7 +169,8 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
     RowAddresses(rows_.q, strip, sequence.q_offset, rows);
     words.pack_queries({rows, DType::kI8, strip.lanes.count}, problem_.d, static_cast<int>(scale.q_multiplier),
                        scratch.panel);
-    const auto products = [&](Interval part, float* s, float* max) {
+    const auto products = [&](Interval part, float* s, float* max, FetchRuns* reads = nullptr) {
+      if (reads != nullptr) reads->Fetch();
       words.scores(panels_.K(slot, part.begin), panels_.Start(slot, part.begin), part.size(), panels_.words(),
                    scratch.panel, s, max);
     };

@@ -21,9 +21,12 @@ class FetchRuns {
 
   void Add(const void* data, int64_t bytes) {
     assert(count_ < most_ && bytes >= 0);
+    if (bytes == 0) return;
     const auto* begin = static_cast<const char*>(data);
-    runs_[count_++] = {begin, begin + bytes};
-    lines_ += core::CeilDiv(bytes, kLineBytes);
+    const char* end = begin + bytes;
+    begin -= reinterpret_cast<uintptr_t>(begin) % kLineBytes;
+    runs_[count_++] = {begin, end};
+    lines_ += core::CeilDiv(end - begin, kLineBytes);
   }
 
   [[nodiscard]] int64_t lines() const { return lines_; }

@@ -53,39 +53,36 @@ ScoreScale::ScoreScale(DType dtype, const ScoreInputs& inputs) {
   exp2_factor = static_cast<float>(unit * kLog2E);
 }
 
-void ScorePasses::Fetch(const StripRows& strip, tiling::Interval keys) const {
-  constexpr int64_t kLine = 64;
-  if (inputs_.has_pse() && !inputs_.compressed_pse) {
-    const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
-    const int64_t bytes = keys.size() * static_cast<int64_t>(SizeOf(pse.rows.dtype));
-    for (int64_t i = 0; i < strip.count; ++i) {
-      // Into L2: in L1 the rows of a power of two keys would drive each other out of a few sets before they are read.
-      const std::byte* row = pse.At(0, strip.head[i], strip.row[i], keys.begin);
-      for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
-    }
-  }
-  if (inputs_.has_dense_mask()) {
-    const layout::RowsView mask = inputs_.dense_mask.Of(strip.sequence);
-    for (int64_t i = 0; i < strip.count; ++i) {
-      const std::byte* row = mask.At(0, strip.head[i], strip.row[i], keys.begin);
-      for (int64_t at = 0; at < keys.size(); at += kLine) __builtin_prefetch(row + at);
-    }
-  }
+void ScorePasses::Locate(const StripRows& strip, PassRows& rows) const {
+  const auto locate = [&](const layout::RowsView& tensor, LaneArray<const std::byte*>& to) {
+    for (int64_t i = 0; i < strip.count; ++i) to[i] = tensor.At(0, strip.head[i], strip.row[i]);
+  };
+  if (reads_pse()) locate(inputs_.pse.Of(strip.sequence), rows.pse);
+  if (inputs_.has_dense_mask()) locate(inputs_.dense_mask.Of(strip.sequence), rows.dense_mask);
 }
 
-void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                             int64_t keys, float* staging, float* capped, float* s, float* row_max) const {
+void ScorePasses::ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const {
+  const auto add = [&](const LaneArray<const std::byte*>& begin, int64_t element) {
+    for (int64_t i = 0; i < strip.count; ++i) runs.Add(begin[i] + keys.begin * element, keys.size() * element);
+  };
+  if (reads_pse()) add(rows.pse, static_cast<int64_t>(SizeOf(inputs_.pse.Of(strip.sequence).rows.dtype)));
+  if (inputs_.has_dense_mask()) add(rows.dense_mask, 1);
+}
+
+void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+                             int64_t key_begin, int64_t keys, float* staging, float* capped, float* s,
+                             float* row_max) const {
   const bool has_pse = inputs_.has_pse(), has_slopes = inputs_.has_slopes();
   if (scale_.scale_first) {
     kernels.scale_scores(s, keys, scale_.cap_scale, inputs_.softcap, has_pse || has_slopes ? nullptr : row_max);
     if (capped != nullptr) std::memcpy(capped, s, sizeof(float) * static_cast<size_t>(keys * strip.width));
   }
-  if (has_pse) AddPse(kernels, strip, key_begin, keys, staging, s, has_slopes ? nullptr : row_max);
+  if (has_pse) AddPse(kernels, strip, rows, key_begin, keys, staging, s, has_slopes ? nullptr : row_max);
   if (has_slopes) AddSlopes(kernels, strip, key_begin, keys, s, row_max);
 }
 
-void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                         int64_t keys, float* staging, float* s, float* row_max) const {
+void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+                         int64_t key_begin, int64_t keys, float* staging, float* s, float* row_max) const {
   const layout::RowsView pse = inputs_.pse.Of(strip.sequence);
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
@@ -94,9 +91,8 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const int64_t first_row = inputs_.q_start.empty() ? 0 : inputs_.q_start[static_cast<size_t>(strip.sequence)];
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {
-    const int64_t head = strip.head[i];
     if (!compressed) {
-      lanes[i] = pse.At(0, head, strip.row[i], key_begin);
+      lanes[i] = rows.pse[i] + key_begin * element;
       continue;
     }
     // The stored row may end before the strip's last key: keys after its end are masked, and read as 0.
@@ -109,7 +105,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
     const int64_t valid = std::clamp<int64_t>(sequence.sk - from, 0, keys);
     assert(stored_row >= 0 && stored_row < kStored && from >= 0 && staging != nullptr);
     auto* staged = reinterpret_cast<std::byte*>(staging + i * keys);
-    std::memcpy(staged, pse.At(0, head, stored_row, from), static_cast<size_t>(valid * element));
+    std::memcpy(staged, pse.At(0, strip.head[i], stored_row, from), static_cast<size_t>(valid * element));
     std::memset(staged + valid * element, 0, static_cast<size_t>((keys - valid) * element));
     lanes[i] = staged;
   }
@@ -151,12 +147,11 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
   kernels.mask_interval(s, keys, begin, end, fill);
 }
 
-bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                            int64_t keys, float fill, float* s, float* row_max) const {
-  const layout::RowsView mask = inputs_.dense_mask.Of(strip.sequence);
-  LaneArray<const void*> rows;
-  for (int64_t i = 0; i < strip.count; ++i) rows[i] = mask.At(0, strip.head[i], strip.row[i], key_begin);
-  return kernels.mask_bytes(s, keys, {rows, DType::kU8, strip.count}, fill, row_max);
+bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+                            int64_t key_begin, int64_t keys, float fill, float* s, float* row_max) const {
+  LaneArray<const void*> lanes;
+  for (int64_t i = 0; i < strip.count; ++i) lanes[i] = rows.dense_mask[i] + key_begin;
+  return kernels.mask_bytes(s, keys, {lanes, DType::kU8, strip.count}, fill, row_max);
 }
 
 core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,

@@ -1,12 +1,14 @@
 #ifndef FA_OPS_SCORE_PASSES_H_
 #define FA_OPS_SCORE_PASSES_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "fa/tensor.h"
 #include "ops/bind/attention_rows.h"
+#include "ops/tile/fetch_runs.h"
 #include "ops/tile/lane_array.h"
 #include "ops/tile/strip.h"
 #include "tiling/problem.h"
@@ -42,6 +44,12 @@ class KeepBits {
   alignas(64) uint32_t words_[kWords * kMaxStripWidth];
 };
 
+/// Where the lanes' rows of pse and of the dense mask begin, at key 0; of a tensor that is not there, or is compressed,
+/// anything.
+struct PassRows {
+  LaneArray<const std::byte*> pse, dense_mask;
+};
+
 /// The fusions: passes over a score tile s[keys][width] that lies in cache, one indirect call each. Forward and
 /// backward run the same passes.
 class ScorePasses {
@@ -56,14 +64,17 @@ class ScorePasses {
   [[nodiscard]] bool changes_scores() const { return inputs_.softcap > 0 || inputs_.has_pse() || inputs_.has_slopes(); }
   [[nodiscard]] bool has_dropout() const { return inputs_.has_dropout(); }
 
-  /// Fetches what the other passes will read of these keys: rows too far apart for the hardware to follow.
-  void Fetch(const StripRows& strip, tiling::Interval keys) const;
+  void Locate(const StripRows& strip, PassRows& rows) const;
+  /// Room for what ListRows adds.
+  static constexpr int64_t kMostRuns = 2 * kMaxStripWidth;
+  /// Adds what the other passes will read of these keys.
+  void ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const;
   /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
   /// @param staging  kMaxStripWidth * keys floats, used by a compressed pse
   /// @param capped   optional: receives the scores after the cap
   /// @param row_max  optional: raised by what the last of them leaves
-  void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-                  float* staging, float* capped, float* s, float* row_max) const;
+  void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+                  int64_t key_begin, int64_t keys, float* staging, float* capped, float* s, float* row_max) const;
   /// distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
   /// s = fill outside the row intervals of the strip.
@@ -71,17 +82,19 @@ class ScorePasses {
                     float fill, float* s) const;
   /// s = fill where the dense mask drops; returns whether it drops one of these pairs.
   /// @param row_max  optional: raised by what is left
-  bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-                 float fill, float* s, float* row_max = nullptr) const;
+  bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+                 int64_t key_begin, int64_t keys, float fill, float* s, float* row_max = nullptr) const;
   /// Which probabilities dropout keeps, for the kernels that apply it. The result points into `bits`.
   [[nodiscard]] core::kernels::KeepArgs DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
                                                      int64_t key_begin, int64_t keys, KeepBits& bits) const;
 
  private:
-  void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-              float* staging, float* s, float* row_max) const;
+  void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+              int64_t key_begin, int64_t keys, float* staging, float* s, float* row_max) const;
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                  float* s, float* row_max) const;
+  /// A compressed pse is copied instead.
+  [[nodiscard]] bool reads_pse() const { return inputs_.has_pse() && !inputs_.compressed_pse; }
 
   const tiling::AttentionProblem& problem_;
   const ScoreInputs& inputs_;

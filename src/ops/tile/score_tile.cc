@@ -1,6 +1,7 @@
 #include "ops/tile/score_tile.h"
 
 #include <cassert>
+#include <cstddef>
 
 namespace fa::ops {
 
@@ -8,9 +9,35 @@ using core::kernels::kMaskedProbability;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
+namespace {
+
+/// Adds what the kernels would fetch ahead of `count` rows.
+void AddRowsAhead(const core::kernels::RowBlock& rows, int64_t count, int64_t columns, FetchRuns& runs) {
+  if (rows.fetch_ahead == 0) return;
+  const auto element = static_cast<int64_t>(SizeOf(rows.dtype));
+  const auto* first = static_cast<const std::byte*>(rows.data) + rows.fetch_ahead * rows.stride * element;
+  if (rows.stride == columns) return runs.Add(first, count * columns * element);
+  for (int64_t i = 0; i < count; ++i) runs.Add(first + i * rows.stride * element, columns * element);
+}
+
+}  // namespace
+
 void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max,
-                              const BesideScores* beside) const {
+                              const BesideScores* beside, FetchRuns* reads) const {
   const StripKernels& kernels = *strip.kernels;
+  if (reads != nullptr) {
+    if (kernels.any_dtype || kernels.in_place || rows.k.fetch != nullptr) {
+      reads->Fetch();
+    } else {
+      // A list takes the place of what the products fetch ahead, so it has that too.
+      KeyRows listed = rows;
+      AddRowsAhead(listed.K(keys.begin), keys.size(), problem_.d, *reads);
+      core::kernels::FetchList list = reads->list();
+      listed.k.fetch = &list;
+      listed.k.fetch_lines = reads->lines();
+      return InnerProducts(strip, keys, listed, s, row_max, beside, nullptr);
+    }
+  }
   const int64_t d = problem_.d;
   const auto scores = [&](const core::kernels::ScoreArgs& x) {
     if (beside == nullptr) return kernels.scores(x.k, x.keys, x.panel, x.d, x.accumulate, x.s, x.row_max);
@@ -48,7 +75,9 @@ void ScoreTile::MarkMasked(const Strip& strip, Interval keys, float* x) const {
   const StripKernels& kernels = *strip.kernels;
   passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
   if (passes_.inputs().has_dense_mask()) {
-    passes_.MaskDense(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
+    PassRows rows;
+    passes_.Locate(strip.lanes, rows);
+    passes_.MaskDense(kernels, strip.lanes, rows, keys.begin, keys.size(), kMaskedProbability, x);
   }
 }
 

@@ -2,10 +2,13 @@
 #define FA_OPS_SCORE_TILE_H_
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "core/integer.h"
 #include "core/kernels/kernel_types.h"
+#include "ops/tile/fetch_runs.h"
 #include "ops/tile/key_rows.h"
 #include "ops/tile/score_passes.h"
 #include "ops/tile/strip.h"
@@ -37,13 +40,13 @@ class ScoreTile {
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
             float* capped, const BesideScores* beside = nullptr) const {
-    const auto products = [&](tiling::Interval part, float* to, float* row_max) {
-      InnerProducts(strip, part, rows, to, row_max, std::exchange(beside, nullptr));
+    const auto products = [&](tiling::Interval part, float* to, float* row_max, FetchRuns* reads = nullptr) {
+      InnerProducts(strip, part, rows, to, row_max, std::exchange(beside, nullptr), reads);
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
-  /// The same from any `products(keys, s, row_max)`, which writes inner products for a non-empty range of keys and,
-  /// with row_max, raises row_max.
+  /// The same from any `products(keys, s, row_max, reads)`, which writes inner products for a non-empty range of keys,
+  /// with row_max raises row_max, and fetches what `reads`, optional, lists.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
@@ -56,7 +59,7 @@ class ScoreTile {
   static constexpr int64_t kPassKeys = 64;
 
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
-                     const BesideScores* beside) const;
+                     const BesideScores* beside, FetchRuns* reads) const;
 
   const tiling::AttentionProblem& problem_;
   const core::kernels::KernelTable& table_;
@@ -84,18 +87,23 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
     // Works on a part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives during the
     // products.
     bool masks = false;
+    PassRows rows;
+    passes_.Locate(strip.lanes, rows);
+    constexpr int64_t kMostRuns = ScorePasses::kMostRuns + kPassKeys;
+    alignas(FetchRuns::Run) std::byte memory[kMostRuns * sizeof(FetchRuns::Run)];  // left as it is: most lists are short
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);
-      passes_.Fetch(strip.lanes, part);
-      products(part, to, nullptr);
+      FetchRuns reads({reinterpret_cast<FetchRuns::Run*>(memory), kMostRuns});
+      passes_.ListRows(strip.lanes, rows, part, reads);
+      products(part, to, nullptr, &reads);
       // The last pass finds the maximum, unless an edge's mask comes after it.
       const bool has_edge = part.begin < left.end || part.end > right.begin;
       float* row_max = has_edge ? nullptr : block_max;
-      passes_.BiasAndCap(kernels, strip.lanes, part.begin, part.size(), staging,
+      passes_.BiasAndCap(kernels, strip.lanes, rows, part.begin, part.size(), staging,
                          capped == nullptr ? nullptr : capped + (to - s), to, has_dense_mask ? nullptr : row_max);
       if (has_dense_mask) {
-        masks |= passes_.MaskDense(kernels, strip.lanes, part.begin, part.size(), kMaskedScore, to, row_max);
+        masks |= passes_.MaskDense(kernels, strip.lanes, rows, part.begin, part.size(), kMaskedScore, to, row_max);
       }
       if (!has_edge) continue;
       for (const Interval whole_edge : {left, right}) {

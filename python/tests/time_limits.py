@@ -1,0 +1,17 @@
+"""How long tests wait for what might hang."""
+
+import os
+
+_SLOWER = 10
+"""How many times as long a program takes under an emulator, as for the tests in C++."""
+
+
+def emulated() -> bool:
+    """Whether an emulator of one process (qemu-user) runs this interpreter. It answers /proc/self/exe itself and leaves
+    /proc/thread-self/exe to the kernel, which names the emulator."""
+    return os.readlink("/proc/self/exe") != os.readlink("/proc/thread-self/exe")
+
+
+def seconds(limit: int) -> int:
+    """A limit of so many seconds on a busy machine."""
+    return limit * _SLOWER if emulated() else limit
