@@ -1,6 +1,7 @@
 #ifndef FA_OPS_FETCH_RUNS_H_
 #define FA_OPS_FETCH_RUNS_H_
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <span>
@@ -27,6 +28,22 @@ class FetchRuns {
     begin -= reinterpret_cast<uintptr_t>(begin) % kLineBytes;
     runs_[count_++] = {begin, end};
     lines_ += core::CeilDiv(end - begin, kLineBytes);
+  }
+
+  /// Moves the next `lines` lines of another list here, as many as there is room for.
+  void Take(core::kernels::FetchList& from, int64_t lines) {
+    while (lines > 0 && count_ < most_) {
+      if (from.at >= from.at_end) {
+        if (from.run == from.end) return;
+        from.at = from.run->begin;
+        from.at_end = from.run->end;
+        ++from.run;
+      }
+      const int64_t taken = std::min(lines, core::CeilDiv(from.at_end - from.at, kLineBytes));
+      Add(from.at, taken * kLineBytes);
+      from.at += taken * kLineBytes;
+      lines -= taken;
+    }
   }
 
   [[nodiscard]] int64_t lines() const { return lines_; }

@@ -61,6 +61,18 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
   return {max, sum, max + std::log(sum), scale / sum, false};
 }
 
+/// What of FinishRow's results the output takes, of rows without sinks: of all lanes at once, since a row of few keys
+/// takes little more time.
+void ForwardStrips::FinishPlainRows(const RunningStrip& strip, float* multiplier, int32_t* zero) {
+  const int32_t unused = strip.started ? 0 : 1;
+  for (int64_t i = 0; i < strip.lanes.width; ++i) {
+    const float sum = strip.row_sum[i];
+    const int32_t number = sum == sum, empty = number & int32_t{strip.row_max[i] == kMaskedScore};  // without a branch
+    multiplier[i] = 1.0f / (sum + static_cast<float>(empty));  // of an empty row 0 + 1
+    zero[i] = unused | empty;
+  }
+}
+
 const StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows, bool row_state) {
   const StripKernels& strip = table.ForRows(rows);
   return row_state ? table.WithRowState(strip) : strip;
@@ -308,15 +320,19 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   LaneArray<int32_t> zero = {};
   const bool writes_statistics =
       rows_.softmax_max.data != nullptr || rows_.softmax_sum.data != nullptr || rows_.lse.data != nullptr;
-  for (int64_t i = 0; i < lanes.count; ++i) {
-    const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
-    const Statistics stats = FinalStatistics(strip, i);
-    multiplier[i] = stats.multiplier;
-    zero[i] = stats.zero || !strip.started ? 1 : 0;
-    if (!writes_statistics) continue;
-    WriteStatistic(rows_.softmax_max, lanes.sequence, head, row, stats.max);
-    WriteStatistic(rows_.softmax_sum, lanes.sequence, head, row, stats.sum);
-    WriteStatistic(rows_.lse, lanes.sequence, head, row, stats.lse);
+  if (writes_statistics || rows_.sink != nullptr || rows_.selected_keys) {
+    for (int64_t i = 0; i < lanes.count; ++i) {
+      const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
+      const Statistics stats = FinalStatistics(strip, i);
+      multiplier[i] = stats.multiplier;
+      zero[i] = stats.zero || !strip.started ? 1 : 0;
+      if (!writes_statistics) continue;
+      WriteStatistic(rows_.softmax_max, lanes.sequence, head, row, stats.max);
+      WriteStatistic(rows_.softmax_sum, lanes.sequence, head, row, stats.sum);
+      WriteStatistic(rows_.lse, lanes.sequence, head, row, stats.lse);
+    }
+  } else {
+    FinishPlainRows(strip, multiplier, zero);
   }
   // The backup, which lies next to the state, is no longer needed: an int8 output is staged there.
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,

@@ -134,6 +134,7 @@ class ForwardStrips {
   [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
   static inline Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink,
                                      bool with_lse);
+  static void FinishPlainRows(const RunningStrip& strip, float* multiplier, int32_t* zero);
   /// @param s  probabilities
   void Product(RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, float* s, const float* alpha) const;

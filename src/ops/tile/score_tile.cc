@@ -11,8 +11,9 @@ using tiling::Interval;
 
 namespace {
 
-/// Adds what the kernels would fetch ahead of `count` rows.
-void AddRowsAhead(const core::kernels::RowBlock& rows, int64_t count, int64_t columns, FetchRuns& runs) {
+/// Adds what the kernels would fetch with these `count` rows, of `columns` elements.
+void AddFetched(const core::kernels::RowBlock& rows, int64_t count, int64_t columns, FetchRuns& runs) {
+  if (rows.fetch != nullptr) return runs.Take(*rows.fetch, rows.fetch_lines);
   if (rows.fetch_ahead == 0) return;
   const auto element = static_cast<int64_t>(SizeOf(rows.dtype));
   const auto* first = static_cast<const std::byte*>(rows.data) + rows.fetch_ahead * rows.stride * element;
@@ -25,14 +26,15 @@ void AddRowsAhead(const core::kernels::RowBlock& rows, int64_t count, int64_t co
 void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max,
                               const BesideScores* beside, FetchRuns* reads) const {
   const StripKernels& kernels = *strip.kernels;
-  if (reads != nullptr) {
-    if (kernels.any_dtype || kernels.in_place || rows.k.fetch != nullptr) {
+  if (reads != nullptr && reads->lines() > 0) {
+    if (kernels.any_dtype || kernels.in_place) {
       reads->Fetch();
     } else {
-      // A list takes the place of what the products fetch ahead, so it has that too.
+      // One list has the place of all that the products fetch, so it has that too.
       KeyRows listed = rows;
-      AddRowsAhead(listed.K(keys.begin), keys.size(), problem_.d, *reads);
+      AddFetched(listed.K(keys.begin), keys.size(), problem_.d, *reads);
       core::kernels::FetchList list = reads->list();
+      list.into_l1 = rows.k.fetch != nullptr && rows.k.fetch->into_l1;
       listed.k.fetch = &list;
       listed.k.fetch_lines = reads->lines();
       return InnerProducts(strip, keys, listed, s, row_max, beside, nullptr);

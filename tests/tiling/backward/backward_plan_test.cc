@@ -99,13 +99,19 @@ TEST(BackwardPlan, ATileStandsWhereAPairIsKeptAndOnlyThere) {
     }
     for (int32_t s = 0; s < std::ssize(problem.sequences); ++s) {
       const RowRule& rule = problem.sequences[static_cast<size_t>(s)].rule;
-      for (int64_t row = 0; row < rule.sq; ++row) {
-        const Interval keys = rule.Keys(row);
-        if (keys.empty()) continue;
-        for (int64_t key = keys.begin / plan.block_k * plan.block_k; key < keys.end; key += plan.block_k) {
+      for (int64_t group = 0; group < rule.sq; group += plan.block_q) {
+        std::set<int64_t> kept;  // begins of columns
+        for (int64_t row = group; row < std::min(group + plan.block_q, rule.sq); ++row) {
+          const Interval keys = rule.Keys(row);
+          if (keys.empty()) continue;
+          for (int64_t key = keys.begin / plan.block_k * plan.block_k; key < keys.end; key += plan.block_k) {
+            kept.insert(key);
+          }
+        }
+        for (const int64_t key : kept) {
           for (int32_t head = 0; head < problem.heads; ++head) {
-            ASSERT_TRUE(tiles.contains({RowsId{s, head, row / plan.block_q * plan.block_q}, key}))
-                << "sequence " << s << " head " << head << " row " << row << " key " << key;
+            ASSERT_TRUE(tiles.contains({RowsId{s, head, group}, key}))
+                << "sequence " << s << " head " << head << " row group " << group << " key " << key;
           }
         }
       }
