@@ -103,8 +103,7 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 
 /// Words 0 and 1 (or 2 and 3) of every block side by side.
 [[gnu::target("avx512f"), gnu::always_inline]] inline __m512i PairsOfWords(__m512i even, __m512i odd) {
-  return _mm512_castps_si512(
-      _mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
+  return _mm512_castps_si512(_mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
 }
 
 /// Words of N groups of blocks: a round waits for its multiplications, so the groups take turns.

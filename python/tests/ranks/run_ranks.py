@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from time_limits import seconds  # noqa: E402 -- this file is a program too
 
 SECONDS = 20
-"""After which a rank that waits for another gives up."""
+"""After which a rank that waits for another gives up; ten times as many under an emulator."""
 
 
 def run_on_ranks(module: str, ranks: int, *functions: str, limit: int = 120) -> str:

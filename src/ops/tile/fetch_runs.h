@@ -22,15 +22,18 @@ class FetchRuns {
 
   void Add(const void* data, int64_t bytes) {
     assert(count_ < most_ && bytes >= 0);
-    if (bytes == 0) return;
     const auto* begin = static_cast<const char*>(data);
-    const char* end = begin + bytes;
-    begin -= reinterpret_cast<uintptr_t>(begin) % kLineBytes;
-    runs_[count_++] = {begin, end};
-    lines_ += core::CeilDiv(end - begin, kLineBytes);
+    runs_[count_++] = {begin, begin + bytes};
+    lines_ += core::CeilDiv(bytes, kLineBytes);
   }
 
-  /// Moves the next `lines` lines of another list here, as many as there is room for.
+  /// The same of all lines that these bytes touch, of rows that begin anywhere in a line.
+  void AddLines(const void* data, int64_t bytes) {
+    const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % kLineBytes);
+    Add(static_cast<const char*>(data) - before, before + bytes);
+  }
+
+  /// Moves the next `lines` lines of another list here, of as many runs as there is room for.
   void Take(core::kernels::FetchList& from, int64_t lines) {
     while (lines > 0 && count_ < most_) {
       if (from.at >= from.at_end) {

@@ -61,14 +61,15 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
   return {max, sum, max + std::log(sum), scale / sum, false};
 }
 
-/// What of FinishRow's results the output takes, of rows without sinks: of all lanes at once, since a row of few keys
-/// takes little more time.
+/// What the output takes of FinishRow's results, where there are no sinks, statistics or selected keys: without a
+/// branch, so that all lanes are computed together. A row that saw no key has the maximum that Reset gave it.
 void ForwardStrips::FinishPlainRows(const RunningStrip& strip, float* multiplier, int32_t* zero) {
   const int32_t unused = strip.started ? 0 : 1;
   for (int64_t i = 0; i < strip.lanes.width; ++i) {
     const float sum = strip.row_sum[i];
-    const int32_t number = sum == sum, empty = number & int32_t{strip.row_max[i] == kMaskedScore};  // without a branch
-    multiplier[i] = 1.0f / (sum + static_cast<float>(empty));  // of an empty row 0 + 1
+    const int32_t number = sum == sum, empty = number & int32_t{strip.row_max[i] == kMaskedScore};
+    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // of an empty row 0 + 1
+    multiplier[i] = number != 0 ? reciprocal : std::numeric_limits<float>::quiet_NaN();
     zero[i] = unused | empty;
   }
 }

@@ -64,6 +64,7 @@ class ScorePasses {
   [[nodiscard]] bool changes_scores() const { return inputs_.softcap > 0 || inputs_.has_pse() || inputs_.has_slopes(); }
   [[nodiscard]] bool has_dropout() const { return inputs_.has_dropout(); }
 
+  /// Where the rows of pse and mask begin that BiasAndCap and MaskDense read.
   void Locate(const StripRows& strip, PassRows& rows) const;
   /// Room for what ListRows adds.
   static constexpr int64_t kMostRuns = 2 * kMaxStripWidth;

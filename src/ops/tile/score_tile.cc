@@ -3,6 +3,8 @@
 #include <cassert>
 #include <cstddef>
 
+#include "core/integer.h"
+
 namespace fa::ops {
 
 using core::kernels::kMaskedProbability;
@@ -11,10 +13,10 @@ using tiling::Interval;
 
 namespace {
 
-/// Adds what the kernels would fetch with these `count` rows, of `columns` elements.
-void AddFetched(const core::kernels::RowBlock& rows, int64_t count, int64_t columns, FetchRuns& runs) {
-  if (rows.fetch != nullptr) return runs.Take(*rows.fetch, rows.fetch_lines);
+/// Adds what the kernels would fetch ahead of these `count` rows, of `columns` elements.
+void AddRowsAhead(const core::kernels::RowBlock& rows, int64_t count, int64_t columns, FetchRuns& runs) {
   if (rows.fetch_ahead == 0) return;
+  assert(rows.rows == nullptr);
   const auto element = static_cast<int64_t>(SizeOf(rows.dtype));
   const auto* first = static_cast<const std::byte*>(rows.data) + rows.fetch_ahead * rows.stride * element;
   if (rows.stride == columns) return runs.Add(first, count * columns * element);
@@ -23,6 +25,17 @@ void AddFetched(const core::kernels::RowBlock& rows, int64_t count, int64_t colu
 
 }  // namespace
 
+/// A list takes the place of what the products would fetch themselves, so it has that too.
+void ScoreTile::AddFetched(const KeyRows& rows, Interval keys, FetchRuns& reads) const {
+  assert(!rows.rope_behind);  // rows of that kind come without passes
+  if (rows.k.fetch != nullptr) return reads.Take(*rows.k.fetch, rows.k.fetch_lines);
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t end = rows.KRunEnd(key, keys.end);
+    AddRowsAhead(rows.K(key), end - key, problem_.d, reads);
+    key = end;
+  }
+}
+
 void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max,
                               const BesideScores* beside, FetchRuns* reads) const {
   const StripKernels& kernels = *strip.kernels;
@@ -30,11 +43,11 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     if (kernels.any_dtype || kernels.in_place) {
       reads->Fetch();
     } else {
-      // One list has the place of all that the products fetch, so it has that too.
-      KeyRows listed = rows;
-      AddFetched(listed.K(keys.begin), keys.size(), problem_.d, *reads);
+      AddFetched(rows, keys, *reads);
       core::kernels::FetchList list = reads->list();
       list.into_l1 = rows.k.fetch != nullptr && rows.k.fetch->into_l1;
+      KeyRows listed = rows;
+      listed.k.fetch_ahead = 0;
       listed.k.fetch = &list;
       listed.k.fetch_lines = reads->lines();
       return InnerProducts(strip, keys, listed, s, row_max, beside, nullptr);
@@ -61,7 +74,9 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
-    scores({rows.K(key), end - key, strip.panel, d, false, to, max});
+    core::kernels::RowBlock k = rows.K(key);
+    k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());  // a run's share
+    scores({k, end - key, strip.panel, d, false, to, max});
     key = end;
   }
   if (!rope) return;

@@ -46,7 +46,7 @@ class ScoreTile {
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
   /// The same from any `products(keys, s, row_max, reads)`, which writes inner products for a non-empty range of keys,
-  /// with row_max raises row_max, and fetches what `reads`, optional, lists.
+  /// with row_max raises row_max, and fetches what `reads`, optional, lists, to which it may add kPassKeys runs.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
@@ -60,6 +60,8 @@ class ScoreTile {
 
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
                      const BesideScores* beside, FetchRuns* reads) const;
+
+  void AddFetched(const KeyRows& rows, tiling::Interval keys, FetchRuns& reads) const;
 
   const tiling::AttentionProblem& problem_;
   const core::kernels::KernelTable& table_;
@@ -89,12 +91,13 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
     bool masks = false;
     PassRows rows;
     passes_.Locate(strip.lanes, rows);
-    constexpr int64_t kMostRuns = ScorePasses::kMostRuns + kPassKeys;
-    alignas(FetchRuns::Run) std::byte memory[kMostRuns * sizeof(FetchRuns::Run)];  // left as it is: most lists are short
+    // For a part's rows of the passes and the rows of K that its products fetch; left as it is: most lists are short.
+    constexpr int64_t kRoom = ScorePasses::kMostRuns + kPassKeys;
+    alignas(FetchRuns::Run) std::byte memory[kRoom * sizeof(FetchRuns::Run)];
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);
-      FetchRuns reads({reinterpret_cast<FetchRuns::Run*>(memory), kMostRuns});
+      FetchRuns reads({reinterpret_cast<FetchRuns::Run*>(memory), kRoom});
       passes_.ListRows(strip.lanes, rows, part, reads);
       products(part, to, nullptr, &reads);
       // The last pass finds the maximum, unless an edge's mask comes after it.

@@ -9,7 +9,7 @@
 namespace fa::core::kernels::proof {
 namespace {
 
-// A line of 64 keys, which words of bytes and copies of distant rows take at once, a word of 32, and a tail.
+// A line of 64 keys, which words of bytes take at once (lines of a bias have 16 or 32), a word of 32, and a tail.
 constexpr int64_t kKeys = 101, kKeepWords = CeilDiv(kKeys, kKeepBits);
 constexpr float kCap = 2, kFactor = 0.75f;
 constexpr int64_t kMaskBytes = 128;  ///< per lane
