@@ -136,7 +136,7 @@ PASSES = [
     Pass("backward softmax", "neon Strip<6, 3, 8>::BackwardSoftmax", 3),
     Pass("backward softmax, dropout", "neon Strip<6, 3, 8>::BackwardSoftmaxDropout", 3),
     Pass("dot products of rows", "neon Dot", 4),
-    Pass("bias", "neon Strip<6, 3, 8>::AddBias", 4),
+    Pass("bias of bf16", "neon Strip<6, 3, 8>::AddBias", 96),
     Pass("add_state", "neon Strip<6, 3, 8>::AddState", 1),
     Pass("add_state by rows", "neon StateByRow<12, 12>::AddState", 1),
     Pass("indexer: sum over heads", "neon AddHeads", 3),

@@ -20,6 +20,7 @@ class FetchRuns {
   /// @param memory  room for all runs that are added
   explicit FetchRuns(std::span<Run> memory) : runs_(memory.data()), most_(std::ssize(memory)) {}
 
+  /// Lists the line at `data` and one for each 64 bytes on.
   void Add(const void* data, int64_t bytes) {
     assert(count_ < most_ && bytes >= 0);
     const auto* begin = static_cast<const char*>(data);
@@ -27,7 +28,7 @@ class FetchRuns {
     lines_ += core::CeilDiv(bytes, kLineBytes);
   }
 
-  /// The same of all lines that these bytes touch, of rows that begin anywhere in a line.
+  /// Lists every line that these bytes touch: rows may begin anywhere in one.
   void AddLines(const void* data, int64_t bytes) {
     const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % kLineBytes);
     Add(static_cast<const char*>(data) - before, before + bytes);

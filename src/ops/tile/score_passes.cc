@@ -63,7 +63,10 @@ void ScorePasses::Locate(const StripRows& strip, PassRows& rows) const {
 
 void ScorePasses::ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const {
   const auto add = [&](const LaneArray<const std::byte*>& begin, int64_t element) {
-    for (int64_t i = 0; i < strip.count; ++i) runs.AddLines(begin[i] + keys.begin * element, keys.size() * element);
+    for (int64_t i = 0; i < strip.count; ++i) {
+      if (i > 0 && begin[i] == begin[i - 1]) continue;  // one row for all queries or heads
+      runs.AddLines(begin[i] + keys.begin * element, keys.size() * element);
+    }
   };
   if (reads_pse()) add(rows.pse, static_cast<int64_t>(SizeOf(inputs_.pse.Of(strip.sequence).rows.dtype)));
   if (inputs_.has_dense_mask()) add(rows.dense_mask, 1);

@@ -40,7 +40,9 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
                               const BesideScores* beside, FetchRuns* reads) const {
   const StripKernels& kernels = *strip.kernels;
   if (reads != nullptr && reads->lines() > 0) {
-    if (kernels.any_dtype || kernels.in_place) {
+    // Of fewer keys or columns a block of some level fetches nothing.
+    constexpr int64_t kLeastKeys = 16, kLeastColumns = 24;
+    if (kernels.any_dtype || kernels.in_place || keys.size() < kLeastKeys || problem_.d < kLeastColumns) {
       reads->Fetch();
     } else {
       AddFetched(rows, keys, *reads);

@@ -46,7 +46,8 @@ class ScoreTile {
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
   /// The same from any `products(keys, s, row_max, reads)`, which writes inner products for a non-empty range of keys,
-  /// with row_max raises row_max, and fetches what `reads`, optional, lists, to which it may add kPassKeys runs.
+  /// with row_max raises row_max, and fetches what `reads`, optional, lists, which has room for kPassKeys
+  /// runs more.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;

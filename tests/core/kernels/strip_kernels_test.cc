@@ -371,10 +371,10 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
 TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const int64_t element = static_cast<int64_t>(SizeOf(dtype));
-    // Rows of 2 KiB fall on a few sets of L1 and are staged; a distance of 0 is one row for all lanes.
+    // Rows that begin inside a line, and one row for all lanes; vectors whose lanes are all, partly and not in use.
     for (const int64_t distance : {int64_t{0}, 2048 / element, 2048 / element + 8, int64_t{200}}) {
       for (const int64_t keys : {1, 15, 33, 63, 64, 65, 100, 128, 160}) {
-        for (const int64_t count : {width(), width() - 1}) {
+        for (const int64_t count : {width(), width() - 1, width() / 2, int64_t{1}}) {
           std::vector<std::byte> memory(static_cast<size_t>(((width() - 1) * distance + 200) * element));
           std::vector<const void*> rows;
           // Numbers that every type holds, and sums that are exact.
@@ -399,9 +399,10 @@ TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
           for (int64_t key = 0; key < keys; ++key) {
             for (int64_t lane = 0; lane < width(); ++lane) s.at(key, lane) = static_cast<float>(key - lane);
           }
-          Matrix scaled = s;
-          kernels().add_bias(s.data(), keys, 1, 1, {rows.data(), dtype, count}, nullptr);
+          Matrix scaled = s, most = RowOf(width(), -kInf);
+          kernels().add_bias(s.data(), keys, 1, 1, {rows.data(), dtype, count}, most.data());
           kernels().add_bias(scaled.data(), keys, 2, -1, {rows.data(), dtype, count}, nullptr);
+          ExpectRaised(most, -kInf, s, keys, count);
           for (int64_t key = 0; key < keys; ++key) {
             for (int64_t lane = 0; lane < count; ++lane) {
               const float x = static_cast<float>(key - lane), y = value(lane, key, distance);
