@@ -9,7 +9,7 @@ import torch
 
 from fa import _fa
 from fa._torch.threads import openmp_runtime
-from time_limits import seconds
+from time_limits import seconds, starts_threads_in_a_forked_child
 
 TORCH = "/site/torch"
 
@@ -79,6 +79,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@starts_threads_in_a_forked_child
 def test_a_forked_child_that_imports_fa_first_does_not_wait_for_its_parents_threads():
     environment = {**os.environ, "FA_NUM_THREADS": "2"}
     command = [sys.executable, "-c", FORKED, str(seconds(60))]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from process_calls import SEEDS, Rows, attention
-from time_limits import seconds
+from time_limits import seconds, starts_threads_in_a_forked_child
 from torch.utils.data import DataLoader
 
 SECONDS_TO_HANG = seconds(120)
@@ -21,7 +21,7 @@ def test_children_compute_the_bits_of_their_parent(method):
         assert pool.map_async(attention, SEEDS).get(timeout=SECONDS_TO_HANG) == want
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", [pytest.param("fork", marks=starts_threads_in_a_forked_child), "spawn"])
 def test_workers_of_a_data_loader_compute_the_same_bits(method):
     want = [attention(seed) for seed in SEEDS]
     loader = DataLoader(
