@@ -22,6 +22,9 @@ inline constexpr float kLargestShift = 0x1p20f;
 /// A masked probability in the exact path: a zero whose sign tells it from one that merely underflowed.
 inline constexpr float kMaskedProbability = -0.0f;
 
+/// A cache line.
+inline constexpr int64_t kLineBytes = 64;
+
 /// Lines that strips fetch while they multiply, a few at a time: at once they would fill the queue of outstanding
 /// misses and hold up what follows.
 struct FetchList {

@@ -330,11 +330,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     kernels.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
-      if (rows_.scores.has_dense_mask()) {
-        PassRows rows;
-        passes.Locate(strip.lanes, rows);
-        passes.MaskDense(kernels, strip.lanes, rows, strip.keys.begin, n, 0.0f, dp);
-      }
+      if (rows_.scores.has_dense_mask()) passes.MaskDense(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
     }
   }
   if (exact_dq) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -15,7 +16,7 @@ namespace fa::ops {
 class FetchRuns {
  public:
   using Run = core::kernels::FetchList::Run;
-  static constexpr int64_t kLineBytes = 64;
+  static constexpr int64_t kLineBytes = core::kernels::kLineBytes;
 
   /// @param memory  room for all runs that are added
   explicit FetchRuns(std::span<Run> memory) : runs_(memory.data()), most_(std::ssize(memory)) {}
@@ -32,6 +33,16 @@ class FetchRuns {
   void AddLines(const void* data, int64_t bytes) {
     const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % kLineBytes);
     Add(static_cast<const char*>(data) - before, before + bytes);
+  }
+
+  /// Lists `count` rows of `row_bytes` bytes, `apart` bytes from one to the next: as one run where they follow each
+  /// other. Rows that there is no room for are left out.
+  void AddRows(const std::byte* first, int64_t count, int64_t row_bytes, int64_t apart) {
+    if (apart == row_bytes) {
+      row_bytes *= count;
+      count = std::min<int64_t>(count, 1);
+    }
+    for (; count > 0 && count_ < most_; --count, first += apart) Add(first, row_bytes);
   }
 
   /// Moves the next `lines` lines of another list here, of as many runs as there is room for.

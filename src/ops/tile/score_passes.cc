@@ -157,6 +157,13 @@ bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const St
   return kernels.mask_bytes(s, keys, {lanes, DType::kU8, strip.count}, fill, row_max);
 }
 
+bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
+                            int64_t keys, float fill, float* s) const {
+  PassRows rows;
+  Locate(strip, rows);
+  return MaskDense(kernels, strip, rows, key_begin, keys, fill, s);
+}
+
 core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
                                                   int64_t key_begin, int64_t keys, KeepBits& bits) const {
   assert(keys <= KeepBits::kMostKeys);

@@ -85,6 +85,9 @@ class ScorePasses {
   /// @param row_max  optional: raised by what is left
   bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
                  int64_t key_begin, int64_t keys, float fill, float* s, float* row_max = nullptr) const;
+  /// The same of rows that are not located yet.
+  bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
+                 float fill, float* s) const;
   /// Which probabilities dropout keeps, for the kernels that apply it. The result points into `bits`.
   [[nodiscard]] core::kernels::KeepArgs DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
                                                      int64_t key_begin, int64_t keys, KeepBits& bits) const;

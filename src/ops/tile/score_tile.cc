@@ -11,27 +11,19 @@ using core::kernels::kMaskedProbability;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-namespace {
-
-/// Adds what the kernels would fetch ahead of these `count` rows, of `columns` elements.
-void AddRowsAhead(const core::kernels::RowBlock& rows, int64_t count, int64_t columns, FetchRuns& runs) {
-  if (rows.fetch_ahead == 0) return;
-  assert(rows.rows == nullptr);
-  const auto element = static_cast<int64_t>(SizeOf(rows.dtype));
-  const auto* first = static_cast<const std::byte*>(rows.data) + rows.fetch_ahead * rows.stride * element;
-  if (rows.stride == columns) return runs.Add(first, count * columns * element);
-  for (int64_t i = 0; i < count; ++i) runs.Add(first + i * rows.stride * element, columns * element);
-}
-
-}  // namespace
-
 /// A list takes the place of what the products would fetch themselves, so it has that too.
 void ScoreTile::AddFetched(const KeyRows& rows, Interval keys, FetchRuns& reads) const {
   assert(!rows.rope_behind);  // rows of that kind come without passes
   if (rows.k.fetch != nullptr) return reads.Take(*rows.k.fetch, rows.k.fetch_lines);
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
-    AddRowsAhead(rows.K(key), end - key, problem_.d, reads);
+    const core::kernels::RowBlock k = rows.K(key);
+    if (k.fetch_ahead != 0) {
+      assert(k.rows == nullptr);
+      const auto element = static_cast<int64_t>(SizeOf(k.dtype)), apart = k.stride * element;
+      reads.AddRows(static_cast<const std::byte*>(k.data) + k.fetch_ahead * apart, end - key, problem_.d * element,
+                    apart);
+    }
     key = end;
   }
 }
@@ -94,9 +86,7 @@ void ScoreTile::MarkMasked(const Strip& strip, Interval keys, float* x) const {
   const StripKernels& kernels = *strip.kernels;
   passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
   if (passes_.inputs().has_dense_mask()) {
-    PassRows rows;
-    passes_.Locate(strip.lanes, rows);
-    passes_.MaskDense(kernels, strip.lanes, rows, keys.begin, keys.size(), kMaskedProbability, x);
+    passes_.MaskDense(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
   }
 }
 

@@ -60,16 +60,7 @@ void TileFetch::Add(const layout::RowsView& tensor, int64_t columns, int64_t bat
   if (columns == 0 || range.empty()) return;
   const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));
   for (int64_t n = head; n < head + heads; ++n) {
-    const std::byte* first = tensor.At(batch, n, range.begin);
-    if (tensor.rows.row == columns) {
-      if (room_-- <= 0) return;
-      runs_.Add(first, range.size() * columns * element);
-      continue;
-    }
-    for (int64_t row = range.begin; row < range.end; ++row, first += tensor.rows.row * element) {
-      if (room_-- <= 0) return;
-      runs_.Add(first, columns * element);
-    }
+    runs_.AddRows(tensor.At(batch, n, range.begin), range.size(), columns * element, tensor.rows.row * element);
   }
 }
 

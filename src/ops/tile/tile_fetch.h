@@ -48,7 +48,6 @@ class TileFetch {
 
   alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // left as it is: most lists are short
   FetchRuns runs_;
-  int64_t room_ = kMaxRuns;
 };
 
 }  // namespace fa::ops

@@ -11,7 +11,7 @@ namespace {
 
 using core::kernels::RowBlock;
 
-constexpr int64_t kLineBytes = 64;
+using core::kernels::kLineBytes;
 
 // Fetches so many rows ahead of the row that is copied: a row of 1152 bytes takes some 50 ns, a line from L3 or memory
 // 70 to 150.

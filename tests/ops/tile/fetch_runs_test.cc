@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,18 @@ TEST(FetchRuns, AddsTheBytesThatAreAskedForOrEveryLineThatTheyTouch) {
   runs.AddLines(kMemory + 4 * kLine, kLine);
   EXPECT_EQ(runs.lines(), 1 + 2 + 1);
   EXPECT_EQ(Listed(runs), (Runs{{8, 8 + kLine}, {0, 8 + kLine}, {4 * kLine, 5 * kLine}}));
+}
+
+TEST(FetchRuns, AddsRowsThatFollowEachOtherAsOneRunAndOthersWhileThereIsRoom) {
+  const auto* memory_of_rows = reinterpret_cast<const std::byte*>(kMemory);
+  std::array<FetchRuns::Run, 3> memory;
+  FetchRuns runs(memory);
+  runs.AddRows(memory_of_rows, 0, 32, 32);
+  EXPECT_EQ(runs.lines(), 0);
+  runs.AddRows(memory_of_rows, 5, 32, 32);
+  runs.AddRows(memory_of_rows + 8 * kLine, 5, 32, 2 * kLine);
+  EXPECT_EQ(Listed(runs), (Runs{{0, 5 * 32}, {8 * kLine, 8 * kLine + 32}, {10 * kLine, 10 * kLine + 32}}));
+  EXPECT_EQ(runs.lines(), 3 + 2);
 }
 
 TEST(FetchRuns, TakesTheNextLinesOfAnotherList) {

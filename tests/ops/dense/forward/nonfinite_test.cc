@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 
 #include "support/cases/random_forward_case.h"
@@ -51,6 +52,24 @@ TEST_P(ForwardNonFinite, QuerySpoilsItsRow) {
       for (size_t x = 0; x < outputs.out.size(); ++x) {
         ASSERT_EQ(std::isnan(outputs.out[x]), static_cast<int64_t>(x) / c.dv == 70 + 33) << IsaName(isa) << " " << x;
       }
+    }
+  }
+}
+
+// Rows are finished in other ways with statistics and without.
+TEST_P(ForwardNonFinite, SpoiledRowsHaveTheirBitsWhateverStatisticsAreAskedFor) {
+  for (const double value : kValues) {
+    ForwardCase c = Usual();
+    reference::Problem values = MakeReferenceProblem(c);
+    values.q[values.QueryRow(0, 1, 33, c.d) + 5] = value;
+    for (const Isa isa : IsaLevels()) {
+      c.wants_max = c.wants_sum = c.wants_lse = true;
+      const ForwardOutputs all = OutputsOf(ForwardProblem(c, values), ContextOf(isa));
+      c.wants_max = c.wants_sum = c.wants_lse = false;
+      const ForwardOutputs none = OutputsOf(ForwardProblem(c, values), ContextOf(isa));
+      ASSERT_EQ(none.out.size(), all.out.size());
+      ASSERT_EQ(std::memcmp(none.out.data(), all.out.data(), all.out.size() * sizeof(all.out[0])), 0)
+          << IsaName(isa) << " " << value;
     }
   }
 }
