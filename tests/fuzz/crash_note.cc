@@ -29,7 +29,7 @@ void WriteNoteAndDie(int signal) {
 }
 
 void Install() {
-  if (kSanitized) {
+  if (Sanitized()) {
     if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(WriteNote);
     return;
   }

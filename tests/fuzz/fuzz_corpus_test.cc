@@ -81,7 +81,7 @@ TEST_P(FuzzCorpus, AndWhatIsLikeItBreaksNothing) {
   const int seed = FromEnvironment("FA_FUZZ_SEED", 1);
   std::printf("FA_FUZZ_SEED=%d\n", seed);
   RandomChoices random(static_cast<uint64_t>(seed));
-  const auto end = Clock::now() + std::chrono::seconds(FromEnvironment("FA_FUZZ_SECONDS", kSanitized ? 15 : 1));
+  const auto end = Clock::now() + std::chrono::seconds(FromEnvironment("FA_FUZZ_SECONDS", Sanitized() ? 15 : 1));
   do {
     Input input = corpus[static_cast<size_t>(random.Pick(0, std::ssize(corpus) - 1))];
     for (int64_t changes = random.Pick(1, 6); changes > 0; --changes) Change(input, corpus, random);

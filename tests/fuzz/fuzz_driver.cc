@@ -158,7 +158,7 @@ AssertionResult Survives(FuzzCall* call, uint64_t seed, int64_t* refused) {
 void Fuzz(const Family& family, int usual) {
   using Clock = std::chrono::steady_clock;
   const int first = FromEnvironment("FA_FUZZ_SEED", 1), seconds = FromEnvironment("FA_FUZZ_SECONDS", 0);
-  const int cases = FromEnvironment("FA_FUZZ_CASES", kSanitized ? usual / 4 : usual);
+  const int cases = FromEnvironment("FA_FUZZ_CASES", Sanitized() ? usual / 4 : usual);
   const Clock::time_point end = Clock::now() + std::chrono::seconds(seconds);
   int64_t refused = 0;
   int done = 0;

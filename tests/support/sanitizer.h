@@ -8,15 +8,18 @@
 
 #include "fa/tensor.h"
 
+extern "C" {
+__attribute__((weak)) void __asan_init();
+__attribute__((weak)) void __tsan_init();
+}
+
 namespace fa::test {
 
-/// A sanitizer makes a test five to ten times as slow. It watches how memory is reached, not values, so tests that try
-/// combinations try fewer of them; every feature and every type still comes up.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+/// Whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these functions. It makes
+/// a test five to ten times as slow and watches how memory is reached, not values: tests that try combinations try fewer of
+/// them, and every feature and every type still comes up. Asked for when the program runs: the objects of a test may be those
+/// of a build without sanitizers (FA_TEST_OBJECTS).
+[[nodiscard]] inline bool Sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
 /// All features with all types; under a sanitizer each feature with one type, the types in turn.
 template <typename Features>
@@ -26,7 +29,7 @@ template <typename Features>
   size_t turn = 0;
   for (const auto& feature : features) {
     for (const DType dtype : kDTypes) {
-      if (!kSanitized || dtype == kDTypes[turn % std::size(kDTypes)]) pairs.emplace_back(dtype, feature);
+      if (!Sanitized() || dtype == kDTypes[turn % std::size(kDTypes)]) pairs.emplace_back(dtype, feature);
     }
     ++turn;
   }

@@ -39,7 +39,7 @@ void AddChunk(int64_t rows, int64_t chunk, int64_t chunks, std::vector<int64_t>&
 
 std::vector<Isa> RankLevels() {
   std::vector<Isa> levels = IsaLevels();
-  if (!kSanitized) return levels;
+  if (!Sanitized()) return levels;
   std::erase(levels, Isa::kAvx512Amx);  // moves rows as its emulation does
   if (levels.size() > 2) levels.erase(levels.begin(), levels.end() - 2);
   return levels;

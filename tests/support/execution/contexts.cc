@@ -14,7 +14,7 @@ namespace fa::test {
 std::vector<Isa> IsaLevels() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {
-    if (kSanitized && isa == Isa::kAvx512Vnni && Includes(DetectIsa(), Isa::kAvx512Bf16)) continue;
+    if (Sanitized() && isa == Isa::kAvx512Vnni && Includes(DetectIsa(), Isa::kAvx512Bf16)) continue;
     if (Includes(DetectIsa(), isa)) levels.push_back(isa);
   }
   return levels;
@@ -43,6 +43,6 @@ int FromEnvironment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-int RandomCases(int usual) { return FromEnvironment("FA_TEST_CASES", kSanitized ? usual / 5 : usual); }
+int RandomCases(int usual) { return FromEnvironment("FA_TEST_CASES", Sanitized() ? usual / 5 : usual); }
 
 }  // namespace fa::test

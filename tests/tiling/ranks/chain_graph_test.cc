@@ -22,7 +22,7 @@
 namespace fa::tiling {
 namespace {
 
-using test::kSanitized;
+using test::Sanitized;
 
 struct Case {
   Mask mask = Mask::None();
@@ -338,7 +338,7 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
   std::vector<Case> cases = {{.sq = 1 << 14, .sk = 1 << 14, .group = 4, .heads_kv = 4, .ranks = 4, .workers = 8},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 4, .ranks = 8, .workers = 16},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 2, .ranks = 4, .workers = 8}};
-  if (kSanitized) cases.resize(1);  // the others repeat its accesses
+  if (Sanitized()) cases.resize(1);  // the others repeat its accesses
   for (const Case& of : cases) {
     for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
       Case masked = of;

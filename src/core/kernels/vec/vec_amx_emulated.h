@@ -32,76 +32,118 @@ FA_INLINE void TileStore(void* p, int64_t step) {
   for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + r * step, tile.row[r], 64);
 }
 
+// Eight columns at a time: tests with all levels would spend a third of their time here. Sanitizers need not watch the
+// inside of an instruction; what tiles are loaded from and stored to they do.
+#define FA_EMULATED __attribute__((no_sanitize("address", "thread", "undefined")))
+typedef float EmulatedFloats __attribute__((vector_size(32)));
+typedef uint32_t EmulatedWords __attribute__((vector_size(32)));
+typedef double EmulatedDoubles __attribute__((vector_size(64)));
+
 /// Denormals are zeros, with their sign.
-FA_INLINE float EmulatedFlush(float x) {
-  uint32_t bits;
+FA_EMULATED FA_INLINE void EmulatedFlush(EmulatedFloats& x) {
+  EmulatedWords bits;
   __builtin_memcpy(&bits, &x, sizeof bits);
-  if ((bits & 0x7f800000u) != 0) return x;
-  bits &= 0x80000000u;
+  bits &= ((bits & 0x7f800000u) != 0) | 0x80000000u;
   __builtin_memcpy(&x, &bits, sizeof x);
-  return x;
 }
-/// The number whose upper half is the lower or the upper half of a word.
-FA_INLINE float EmulatedElement(uint32_t word, bool upper) {
-  const uint32_t bits = upper ? word & 0xffff0000u : word << 16;
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof x);
-  return EmulatedFlush(x);
+/// The numbers whose upper halves are the lower and the upper halves of words.
+FA_EMULATED FA_INLINE void EmulatedElements(const uint8_t* p, EmulatedDoubles& lower, EmulatedDoubles& upper) {
+  EmulatedWords words[2];
+  __builtin_memcpy(&words[0], p, sizeof words[0]);
+  words[1] = words[0] & 0xffff0000u;
+  words[0] <<= 16;
+  EmulatedFloats x[2];
+  __builtin_memcpy(x, words, sizeof x);
+  EmulatedFlush(x[0]);
+  EmulatedFlush(x[1]);
+  lower = __builtin_convertvector(x[0], EmulatedDoubles);
+  upper = __builtin_convertvector(x[1], EmulatedDoubles);
 }
-/// a * b + c, rounded once to nearest even, of bf16 a and b. A product of two has 16 significant bits: in double it is
-/// exact, and where its sum with c is not, the bits that are lost lie so far below f32's that they decide no tie.
-FA_INLINE float EmulatedFma(float a, float b, float c) {
-  return EmulatedFlush(static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c)));
+/// sum = a * b + sum, rounded once to nearest even, of bf16 a and b. A product of two has 16 significant bits: in double it
+/// is exact, and where its sum with `sum` is not, the bits that are lost lie so far below f32's that they decide no tie.
+FA_EMULATED FA_INLINE void EmulatedFma(double a, const EmulatedDoubles& b, EmulatedFloats& sum) {
+  sum = __builtin_convertvector(a * b + __builtin_convertvector(sum, EmulatedDoubles), EmulatedFloats);
+  EmulatedFlush(sum);
 }
 
-static __attribute__((noinline)) void EmulateDotPairs(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
-  float b_lower[16][16], b_upper[16][16];
-  for (int k = 0; k < 16; ++k) {
-    uint32_t b_row[16];
-    __builtin_memcpy(b_row, b.row[k], 64);
-    for (int n = 0; n < 16; ++n) {
-      b_lower[k][n] = EmulatedElement(b_row[n], false);
-      b_upper[k][n] = EmulatedElement(b_row[n], true);
-    }
-  }
+FA_EMULATED FA_INLINE void EmulateDotPairsOnVectors(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
+  EmulatedDoubles a_lower[16][2], a_upper[16][2];
   for (int m = 0; m < 16; ++m) {
-    float lower[16] = {}, upper[16] = {}, sum[16];
-    uint32_t a_row[16];
-    __builtin_memcpy(a_row, a.row[m], 64);
-    for (int k = 0; k < 16; ++k) {
-      const float x = EmulatedElement(a_row[k], false), y = EmulatedElement(a_row[k], true);
-      for (int n = 0; n < 16; ++n) {
-        lower[n] = EmulatedFma(x, b_lower[k][n], lower[n]);
-        upper[n] = EmulatedFma(y, b_upper[k][n], upper[n]);
+    for (int half = 0; half < 2; ++half) EmulatedElements(a.row[m] + 32 * half, a_lower[m][half], a_upper[m][half]);
+  }
+  for (int n = 0; n < 64; n += 32) {  // bytes of a row
+    EmulatedDoubles b_lower[16], b_upper[16];
+    for (int k = 0; k < 16; ++k) EmulatedElements(b.row[k] + n, b_lower[k], b_upper[k]);
+    constexpr int kRows = 4;  // whose sums do not wait for each other
+    for (int m = 0; m < 16; m += kRows) {
+      EmulatedFloats lower[kRows] = {}, upper[kRows] = {};
+      for (int k = 0; k < 16; ++k) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          EmulatedFma(a_lower[m + r][k / 8][k % 8], b_lower[k], lower[r]);
+          EmulatedFma(a_upper[m + r][k / 8][k % 8], b_upper[k], upper[r]);
+        }
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        lower[r] += upper[r];
+        EmulatedFlush(lower[r]);
+        EmulatedFloats sum;
+        __builtin_memcpy(&sum, c.row[m + r] + n, sizeof sum);
+        EmulatedFlush(sum);
+        sum += lower[r];
+        EmulatedFlush(sum);
+        __builtin_memcpy(c.row[m + r] + n, &sum, sizeof sum);
       }
     }
-    __builtin_memcpy(sum, c.row[m], 64);
-    for (int n = 0; n < 16; ++n) {
-      const float both = EmulatedFlush(lower[n] + upper[n]);
-      sum[n] = EmulatedFlush(EmulatedFlush(sum[n]) + both);
-    }
-    __builtin_memcpy(c.row[m], sum, 64);
   }
+}
+#if defined(__x86_64__)
+FA_EMULATED static __attribute__((noinline, target("avx512f,avx512vl"))) void EmulateDotPairsAvx512(
+    EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
+  EmulateDotPairsOnVectors(c, a, b);
+}
+FA_EMULATED static __attribute__((noinline, target("avx2"))) void EmulateDotPairsAvx2(
+    EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
+  EmulateDotPairsOnVectors(c, a, b);
+}
+#endif
+/// The same operations, so the same bits, on every CPU.
+FA_EMULATED static __attribute__((noinline)) void EmulateDotPairs(EmulatedTile& c, const EmulatedTile& a,
+                                                                  const EmulatedTile& b) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512vl")) return EmulateDotPairsAvx512(c, a, b);
+  if (__builtin_cpu_supports("avx2")) return EmulateDotPairsAvx2(c, a, b);
+#endif
+  EmulateDotPairsOnVectors(c, a, b);
 }
 
 /// @param a_signed, b_signed  how the bytes of A and B are extended
-static __attribute__((noinline)) void EmulateDotBytes(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b,
-                                                      bool a_signed, bool b_signed) {
-  const auto extend = [](uint8_t byte, bool is_signed) -> int32_t {
-    return is_signed ? static_cast<int8_t>(byte) : static_cast<int32_t>(byte);
-  };
-  for (int m = 0; m < 16; ++m) {
-    uint32_t sum[16];
-    __builtin_memcpy(sum, c.row[m], 64);
+FA_EMULATED static __attribute__((noinline)) void EmulateDotBytes(EmulatedTile& c, const EmulatedTile& a,
+                                                                  const EmulatedTile& b, bool a_signed, bool b_signed) {
+  for (int n = 0; n < 64; n += 32) {  // bytes of a row
+    EmulatedWords b_bytes[16][4];
     for (int k = 0; k < 16; ++k) {
-      for (int n = 0; n < 16; ++n) {
-        for (int i = 0; i < 4; ++i) {
-          sum[n] +=
-              static_cast<uint32_t>(extend(a.row[m][4 * k + i], a_signed) * extend(b.row[k][4 * n + i], b_signed));
-        }
+      EmulatedWords words;
+      __builtin_memcpy(&words, b.row[k] + n, sizeof words);
+      for (int i = 0; i < 4; ++i) {
+        b_bytes[k][i] = words >> 8 * i & 255u;
+        if (b_signed) b_bytes[k][i] = (b_bytes[k][i] ^ 128u) - 128u;
       }
     }
-    __builtin_memcpy(c.row[m], sum, 64);
+    for (int m = 0; m < 16; ++m) {
+      EmulatedWords sum;
+      __builtin_memcpy(&sum, c.row[m] + n, sizeof sum);
+      for (int k = 0; k < 16; ++k) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          uint32_t byte = a.row[m][4 * k + i];
+          if (a_signed) byte = (byte ^ 128u) - 128u;
+          sum += byte * b_bytes[k][i];
+        }
+      }
+      __builtin_memcpy(c.row[m] + n, &sum, sizeof sum);
+    }
   }
 }
 
@@ -121,3 +163,5 @@ template <int C, int A, int B>
 FA_INLINE void TileDotUnsignedSigned() {
   EmulateDotBytes(TileOf(C), TileOf(A), TileOf(B), false, true);
 }
+
+#undef FA_EMULATED

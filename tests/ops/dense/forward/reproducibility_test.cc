@@ -19,7 +19,7 @@ class ForwardReproducibility : public ::testing::TestWithParam<Isa> {
   template <typename Check>
   static void ForRandomCases(int first_seed, const Check& check) {
     // Under a sanitizer random_test sees more of them.
-    const int cases = RandomCases() / (kSanitized ? 20 : 8);
+    const int cases = RandomCases() / (Sanitized() ? 20 : 8);
     for (int seed = first_seed; seed < first_seed + cases; ++seed)
       check(RandomForwardCase(static_cast<uint64_t>(seed)));
   }
@@ -43,7 +43,7 @@ TEST_P(ForwardReproducibility, OverThreadsWithManyTilesAHead) {
     c.dtype = dtype;
     c.heads = 2;
     c.d = c.dv = 64;
-    const int64_t length = kSanitized ? 400 : 1500;
+    const int64_t length = Sanitized() ? 400 : 1500;
     c.lengths = EqualLengths(1, length, length);
     c.mask.mode = 3;
     const ForwardOutputs one = OutputsOf(c, context(1));

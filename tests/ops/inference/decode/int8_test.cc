@@ -112,7 +112,7 @@ TEST_P(DecodeInt8, MasksBiasesAndScales) {
 }
 
 TEST_P(DecodeInt8, RandomCases) {
-  for (uint64_t seed = 1; seed <= (kSanitized ? 15 : 60); ++seed) {
+  for (uint64_t seed = 1; seed <= (Sanitized() ? 15 : 60); ++seed) {
     EXPECT_TRUE(DecodesLikeTheReference(RandomInt8DecodeCase(seed), context())) << "seed " << seed;
   }
 }

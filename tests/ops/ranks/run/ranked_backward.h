@@ -163,7 +163,7 @@ inline void ExpectBitsOfOneProcess(const BackwardCase& c, const SequenceShards& 
 
 class RankedBackward : public OnRankLevels {};
 
-inline constexpr int64_t kRows = kSanitized ? 390 : 777;
+inline const int64_t kRows = Sanitized() ? 390 : 777;
 
 inline BackwardCase LongCase(DType dtype, int mode) { return {.forward = LongForwardCase(dtype, mode, kRows)}; }
 

@@ -26,7 +26,7 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
       if (dtype == DType::kBF16 && mode > 3) continue;
       if (mode == 0) c.forward.heads = c.forward.heads_kv;
       const OneProcess one(c, GetParam());
-      const bool all = !kSanitized && GetParam() == DetectIsa();
+      const bool all = !Sanitized() && GetParam() == DetectIsa();
       for (const int ranks : all ? std::vector{1, 2, 3, 4, 6, 7, 8} : std::vector{3}) {
         one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
         for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {

@@ -61,7 +61,7 @@ TEST_P(RankedBiasGradient, SumsTheGradientOfOneRowForAllQueriesAsOneProcess) {
       if (mode == 3) c.forward.pse_type = reference::PseType::kAddThenScale;
       c.forward.sink = mode == 3;
       const OneProcess one(c, GetParam());
-      const bool all = !kSanitized && GetParam() == DetectIsa();
+      const bool all = !Sanitized() && GetParam() == DetectIsa();
       for (const int ranks : all ? std::vector{1, 2, 3, 4, 8} : std::vector{3}) {
         one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
         for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
@@ -84,7 +84,7 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
       SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
       shards.intervals = {{{256, 384}, {0, 128}}, {}, {{128, 256}}};
       for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-        for (const int64_t heads : kSanitized ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 2}) {
+        for (const int64_t heads : Sanitized() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 2}) {
           shards.strategy = strategy;
           shards.heads_in_flight = heads;
           one.ExpectSameBits(shards, 3);
@@ -122,7 +122,7 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOfPackedSequences) {
     c.forward.tail_q = 50;
     c.forward.tail_kv = 20;
     const OneProcess one(c, GetParam());
-    for (const int ranks : kSanitized ? std::vector{4} : std::vector{2, 4}) {
+    for (const int ranks : Sanitized() ? std::vector{4} : std::vector{2, 4}) {
       for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
         for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
           one.ExpectSameBits(ShardsOf(c, cut, strategy), ranks);

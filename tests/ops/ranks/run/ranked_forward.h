@@ -69,7 +69,7 @@ inline void ExpectBitsOfOneProcess(const ForwardCase& c, const SequenceShards& s
   ForwardOfOneProcess(c, isa).ExpectSameBits(shards, ranks);
 }
 
-inline constexpr int64_t kForwardRows = kSanitized ? 700 : 1111;
+inline const int64_t kForwardRows = Sanitized() ? 700 : 1111;
 
 inline ForwardCase LongForwardCase(DType dtype, int mode) { return LongForwardCase(dtype, mode, kForwardRows); }
 

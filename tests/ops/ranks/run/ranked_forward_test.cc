@@ -23,7 +23,7 @@ TEST_P(RankedForward, HasTheBitsOfOneProcessForEveryCutAndMask) {
       ForwardCase c = LongForwardCase(dtype, mode);
       if (mode == 0) c.heads = c.heads_kv;
       const ForwardOfOneProcess one(c, GetParam());
-      for (const int ranks : kSanitized ? std::vector{3} : std::vector{1, 2, 3, 4, 6, 8}) {
+      for (const int ranks : Sanitized() ? std::vector{3} : std::vector{1, 2, 3, 4, 6, 8}) {
         one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
         for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
           one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);

@@ -124,7 +124,7 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
     const typename Direction::Problem problem(Direction::Case());
     const auto want = OutputsOf(problem, contexts_[0].get());
     int64_t shortages = 0;
-    for (int64_t place = 1;; place += 1 + place / (kSanitized ? 16 : 64)) {
+    for (int64_t place = 1;; place += 1 + place / (Sanitized() ? 16 : 64)) {
       ASSERT_LT(place, kMostPlaces);
       const int64_t live = LiveAllocations();
       int64_t failed = 0;
