@@ -22,11 +22,6 @@ if(FA_SANITIZE)
   list(JOIN FA_SANITIZE "," fa_sanitizers)
   target_compile_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers} -fno-omit-frame-pointer)
   target_link_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers})
-  if("address" IN_LIST FA_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Checks are calls, and registers are not chosen loop by loop: kernels compile in two thirds of the time, tests take
-    # the same.
-    target_compile_options(fa_flags INTERFACE --param=asan-instrumentation-with-call-threshold=0 -fira-region=one)
-  endif()
   if("undefined" IN_LIST FA_SANITIZE)
     target_compile_options(fa_flags INTERFACE -fno-sanitize-recover=undefined)
   endif()

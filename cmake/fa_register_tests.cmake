@@ -28,7 +28,9 @@ function(fa_register_gtest target cost)
     list(APPEND properties LABELS ${label})
   endif()
   if("thread" IN_LIST FA_SANITIZE)
-    list(APPEND properties ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp)
+    # It sleeps as a process ends, so that other threads can meet what ends; of its one second most cases have nothing.
+    list(APPEND properties ENVIRONMENT
+                           TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:atexit_sleep_ms=50)
   endif()
   fa_wrap_emulated(${target})
   if(CMAKE_CROSSCOMPILING_EMULATOR

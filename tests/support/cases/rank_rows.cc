@@ -76,24 +76,31 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
-  // The axes behind the one that is cut and packed in both are one run of bytes.
+  // The axes behind the one that is cut and packed in both are one run of bytes, and so are neighbours on that axis.
   int last = shape.rank() - 1;
   int64_t run = 1;
   for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];
+  const bool packed = last == own.axis && own.part.stride[last] == run && own.whole.stride[last] == run;
   const auto element = static_cast<int64_t>(SizeOf(own.part.dtype));
-  int64_t count = 1;
-  for (int i = 0; i <= last; ++i) count *= shape[i];
-  for (int64_t flat = 0; flat < count; ++flat) {
+  int64_t others = 1;
+  for (int i = 0; i <= last; ++i) others *= i == own.axis ? 1 : shape[i];
+  const int64_t indices = std::ssize(own.indices);
+  for (int64_t flat = 0; flat < others; ++flat) {
     int64_t rest = flat, from = 0, to = 0;
     for (int i = last; i >= 0; --i) {
+      if (i == own.axis) continue;
       const int64_t at = rest % shape[i];
       rest /= shape[i];
       to += at * own.part.stride[i];
-      from += (i == own.axis ? own.indices[static_cast<size_t>(at)] : at) * own.whole.stride[i];
+      from += at * own.whole.stride[i];
     }
-    auto* whole = static_cast<std::byte*>(own.whole.data) + from * element;
-    auto* part = static_cast<std::byte*>(own.part.data) + to * element;
-    std::memcpy(back ? whole : part, back ? part : whole, static_cast<size_t>(run * element));
+    for (int64_t at = 0, end = 0; at < indices; at = end) {
+      const int64_t* of_whole = own.indices.data() + at;
+      for (end = at + 1; packed && end < indices && own.indices.data()[end] == *of_whole + end - at;) ++end;
+      auto* whole = static_cast<std::byte*>(own.whole.data) + (from + *of_whole * own.whole.stride[own.axis]) * element;
+      auto* part = static_cast<std::byte*>(own.part.data) + (to + at * own.part.stride[own.axis]) * element;
+      std::memcpy(back ? whole : part, back ? part : whole, static_cast<size_t>((end - at) * run * element));
+    }
   }
 }
 
@@ -126,17 +133,30 @@ void RankTensors::Return() const {
 
 namespace {
 
-/// The elements that a rank has of TND's [N*sum(Sq*Sk)]: its rows of sequence after sequence.
+/// The elements of TND's [N*sum(Sq*Sk)].
+int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv) {
+  int64_t pairs = 0, first_row = 0, first_key = 0;
+  for (size_t b = 0; b < cu_q.size(); ++b) {
+    pairs += heads * (cu_q[b] - first_row) * (cu_kv[b] - first_key);
+    first_row = cu_q[b];
+    first_key = cu_kv[b];
+  }
+  return pairs;
+}
+
+/// Those that a rank has: its rows of sequence after sequence.
 std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads, std::span<const int64_t> cu_q,
                               std::span<const int64_t> cu_kv) {
   std::vector<int64_t> elements;
+  elements.reserve(static_cast<size_t>(Pairs(heads, cu_q, cu_kv)));
   int64_t base = 0, first_row = 0, first_key = 0;
   for (size_t b = 0; b < cu_q.size(); ++b) {
     const int64_t sq = cu_q[b] - first_row, sk = cu_kv[b] - first_key;
     for (int64_t n = 0; n < heads; ++n) {
       for (const int64_t row : q_rows) {
         if (row < first_row || row >= cu_q[b]) continue;
-        for (int64_t key = 0; key < sk; ++key) elements.push_back(base + (n * sq + row - first_row) * sk + key);
+        elements.resize(elements.size() + static_cast<size_t>(sk));
+        std::iota(elements.end() - sk, elements.end(), base + (n * sq + row - first_row) * sk);
       }
     }
     base += heads * sq * sk;
@@ -156,9 +176,7 @@ View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors&
   }
   if (args.cu_q.empty()) return whole;  // slopes
   const int64_t heads = args.q.shape[1];
-  std::vector<int64_t> all(static_cast<size_t>(args.q.shape[0]));
-  std::iota(all.begin(), all.end(), 0);
-  if (whole.shape[0] != std::ssize(OwnPairs(all, heads, args.cu_q, args.cu_kv))) return whole;
+  if (whole.shape[0] != Pairs(heads, args.cu_q, args.cu_kv)) return whole;
   return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));
 }
 
