@@ -15,10 +15,10 @@ __attribute__((weak)) void __tsan_init();
 
 namespace fa::test {
 
-/// Whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these functions. It makes
-/// a test five to ten times as slow and watches how memory is reached, not values: tests that try combinations try fewer of
-/// them, and every feature and every type still comes up. Asked for when the program runs: the objects of a test may be those
-/// of a build without sanitizers (FA_TEST_OBJECTS).
+/// Whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these functions.
+/// It makes a test five to ten times as slow and watches how memory is reached, not values: tests that try combinations
+/// try fewer of them, and every feature and every type still comes up. Asked for when the program runs: the objects of
+/// a test may be those of a build without sanitizers (FA_TEST_OBJECTS).
 [[nodiscard]] inline bool Sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
 /// All features with all types; under a sanitizer each feature with one type, the types in turn.

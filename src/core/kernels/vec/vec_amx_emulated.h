@@ -59,8 +59,9 @@ FA_EMULATED FA_INLINE void EmulatedElements(const uint8_t* p, EmulatedDoubles& l
   lower = __builtin_convertvector(x[0], EmulatedDoubles);
   upper = __builtin_convertvector(x[1], EmulatedDoubles);
 }
-/// sum = a * b + sum, rounded once to nearest even, of bf16 a and b. A product of two has 16 significant bits: in double it
-/// is exact, and where its sum with `sum` is not, the bits that are lost lie so far below f32's that they decide no tie.
+/// sum = a * b + sum, rounded once to nearest even, of bf16 a and b. A product of two has 16 significant bits: in
+/// double it is exact, and where its sum with `sum` is not, the bits that are lost lie so far below f32's that they
+/// decide no tie.
 FA_EMULATED FA_INLINE void EmulatedFma(double a, const EmulatedDoubles& b, EmulatedFloats& sum) {
   sum = __builtin_convertvector(a * b + __builtin_convertvector(sum, EmulatedDoubles), EmulatedFloats);
   EmulatedFlush(sum);
@@ -103,8 +104,9 @@ FA_EMULATED static __attribute__((noinline, target("avx512f,avx512vl"))) void Em
     EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
   EmulateDotPairsOnVectors(c, a, b);
 }
-FA_EMULATED static __attribute__((noinline, target("avx2"))) void EmulateDotPairsAvx2(
-    EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
+FA_EMULATED static __attribute__((noinline, target("avx2"))) void EmulateDotPairsAvx2(EmulatedTile& c,
+                                                                                      const EmulatedTile& a,
+                                                                                      const EmulatedTile& b) {
   EmulateDotPairsOnVectors(c, a, b);
 }
 #endif

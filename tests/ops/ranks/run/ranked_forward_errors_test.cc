@@ -52,7 +52,7 @@ TEST_P(RankedForwardErrors, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
   using Options = AttentionOptions;
   EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) { args.q.shape[2] += 1; }),
               HasSubstr(Sanitized() ? "rank 2: q.shape[2]=189, want 188 (rows of this rank of 700)"
-                                   : "rank 2: q.shape[2]=344, want 343 (rows of this rank of 1111)"));
+                                    : "rank 2: q.shape[2]=344, want 343 (rows of this rank of 1111)"));
   EXPECT_THAT(run([](Args& args, Options&, SequenceShards&) {
                 const int64_t row = 2 * args.q.shape[3], head = row * args.q.shape[2];
                 args.q.stride = {head * args.q.shape[1], head, row, 2};
