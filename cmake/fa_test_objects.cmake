@@ -1,12 +1,18 @@
 # Objects of tests that another build of the same tree compiled.
 
 set(FA_TEST_OBJECTS "" CACHE PATH
-    "A finished build of this tree without sanitizers, of which tests take their own objects; empty: all are compiled here")
+    "A build of this tree without sanitizers, of which some tests take their own objects; empty: all are compiled here")
+if(FA_TEST_OBJECTS)
+  if("thread" IN_LIST FA_SANITIZE)
+    message(FATAL_ERROR "FA_TEST_OBJECTS: ThreadSanitizer must see the threads of tests")
+  endif()
+  message(STATUS "Some tests take their objects from ${FA_TEST_OBJECTS}, as it is built there")
+endif()
 
 # fa_share_objects(target ...): the paths of the target's objects stand in test_objects/ of the build. With FA_TEST_OBJECTS
-# the target consists of those of that build. What is compiled here then is the library, and that is what the sanitizers
-# watch: accesses of a test's own code they do not see, those to its heap from anywhere they do. Not for tests whose own
-# threads must be seen (ThreadSanitizer), and not for a target that two builds compile from different sources.
+# the target consists of those of that build, which no sanitizer watches. So it is for tests and helpers whose tensors lie
+# on the heap, where the library's accesses are seen all the same: not for those that hand over arrays of their stack or
+# static ones, nor for tests of what the library's headers define.
 function(fa_share_objects)
   foreach(target IN LISTS ARGN)
     set(file test_objects/${target}.txt)

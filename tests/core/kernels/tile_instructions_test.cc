@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <vector>
 
 #include "core/kernels/levels/kernel_level.h"
 #include "core/machine/cpu.h"
@@ -162,6 +163,27 @@ TEST_P(TileInstructions, PairsOfAnyBitsAddAsTheManualSays) {  // subnormal and i
   for (int round = 0; round < 8; ++round) {
     const Tile a = AnyBits(random_), b = AnyBits(random_), c = AnyBits(random_);
     ExpectSameFloats(Run(Dot::kPairs, c, a, b), PairsByTheManual(c, a, b));
+  }
+}
+
+/// The emulation has a variant for some CPUs; the tests above run that of this one.
+TEST(EmulatedTiles, EveryVariantThatThisCpuRunsAddsAsTheManualSays) {
+  using emulated::EmulatedTile;
+  std::vector<void (*)(EmulatedTile&, const EmulatedTile&, const EmulatedTile&)> variants = {
+      [](EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) { emulated::EmulateDotPairsOnVectors(c, a, b); }};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) variants.push_back(emulated::EmulateDotPairsAvx2);
+  if (__builtin_cpu_supports("avx512vl")) variants.push_back(emulated::EmulateDotPairsAvx512);
+#endif
+  std::mt19937 random(9);
+  for (int round = 0; round < 12; ++round) {
+    const auto draw = [&] { return round % 3 == 0 ? AnyBits(random) : Pairs(random, round % 3 == 1 ? 4 : 63); };
+    const Tile a = draw(), b = draw(), c = draw(), want = PairsByTheManual(c, a, b);
+    for (const auto variant : variants) {
+      auto got = std::bit_cast<EmulatedTile>(c);
+      variant(got, std::bit_cast<EmulatedTile>(a), std::bit_cast<EmulatedTile>(b));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameFloats(std::bit_cast<Tile>(got), want));
+    }
   }
 }
 

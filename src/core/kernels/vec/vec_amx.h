@@ -1,5 +1,5 @@
 // The vocabulary of the tile unit (AMX), as instructions. Included inside a level's own namespace. Eight tiles of 16
-// rows of 64 bytes; vec_amx_emulated.h has the same words in plain C++.
+// rows of 64 bytes; vec_amx_emulated.h has the same words for any CPU.
 //
 // The instructions are written out: g++ 12's intrinsics take tile numbers only as literals and do not say that
 // tileloadd reads memory.
