@@ -170,7 +170,9 @@ TEST_P(TileInstructions, PairsOfAnyBitsAddAsTheManualSays) {  // subnormal and i
 TEST(EmulatedTiles, EveryVariantThatThisCpuRunsAddsAsTheManualSays) {
   using emulated::EmulatedTile;
   std::vector<void (*)(EmulatedTile&, const EmulatedTile&, const EmulatedTile&)> variants = {
-      [](EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) { emulated::EmulateDotPairsOnVectors(c, a, b); }};
+      [](EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b) {
+        emulated::EmulateDotPairsOnVectors(c, a, b);
+      }};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2")) variants.push_back(emulated::EmulateDotPairsAvx2);
   if (__builtin_cpu_supports("avx512vl")) variants.push_back(emulated::EmulateDotPairsAvx512);

@@ -1,5 +1,6 @@
 // The kernels of avx512_amx over vocabularies that any CPU executes, for builds with tests: vectors of the portable
-// level, and the tile unit as its emulation. The products are the same text; strips and their tiles have the same sizes.
+// level, and the tile unit as its emulation. The products are the same text; strips and their tiles have the same
+// sizes.
 
 #include "core/kernels/levels/kernel_level.h"
 
