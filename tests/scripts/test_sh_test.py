@@ -9,9 +9,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# Configures by copying a prepared build folder, and builds unless the folder says no.
+# Configures by copying a prepared build folder, and builds unless the folder says no. Notes what it is told.
 FAKE_CMAKE = """\
 #!/bin/sh
+echo "cmake $*"
 case $1 in
   --preset) mkdir -p "build/$2" && cp -R "prepared/$2/." "build/$2/" ;;
   --build) [ ! -e "build/$3/broken" ] ;;
@@ -178,6 +179,17 @@ class TestShTest(unittest.TestCase):
     def test_a_preset_that_does_not_build_fails(self):
         self.tree.write("prepared/asan-ubsan/broken", "")
         self.assert_fails("6 passed, 1 failed", "asan-ubsan asan-ubsan: does not build")
+
+    def test_tests_under_address_sanitizer_take_the_objects_of_dev_if_it_was_built(self):
+        self.tree.with_aarch64()
+        objects = rf"(?m)^cmake --preset asan-ubsan .*-DFA_TEST_OBJECTS={re.escape(str(self.tree.root.resolve()))}/build/dev$"
+        _, output = self.tree.run()
+        self.assertRegex(output, objects)
+        for preset in ("dev", "tsan", "aarch64-subset"):
+            self.assertRegex(output, rf"(?m)^cmake --preset {preset} .*-DFA_TEST_OBJECTS=$")
+        self.tree.write("prepared/dev/broken", "")
+        _, output = self.tree.run()
+        self.assertRegex(output, r"(?m)^cmake --preset asan-ubsan .*-DFA_TEST_OBJECTS=$")
 
     def test_a_report_of_before_does_not_count(self):
         self.tree.run()
