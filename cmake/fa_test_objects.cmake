@@ -12,12 +12,11 @@ endif()
 # fa_share_objects(target ...): the paths of the target's objects stand in test_objects/ of the build. With FA_TEST_OBJECTS
 # the target consists of those of that build, which no sanitizer watches. So it is for tests and helpers whose tensors lie
 # on the heap, where the library's accesses are seen all the same: not for those that hand over arrays of their stack or
-# static ones, nor for tests of what the library's headers define.
+# static ones, nor for tests of what the library's headers define. Call it after fa_write_registered_tests, which reads the
+# targets' sources.
 function(fa_share_objects)
   foreach(target IN LISTS ARGN)
     set(file test_objects/${target}.txt)
-    get_target_property(sources ${target} SOURCES)
-    set_target_properties(${target} PROPERTIES FA_WRITTEN_SOURCES "${sources}")
     if(FA_TEST_OBJECTS)
       file(STRINGS ${FA_TEST_OBJECTS}/${file} objects)
       set_target_properties(${target} PROPERTIES SOURCES "${objects}" UNITY_BUILD OFF LINKER_LANGUAGE CXX)

@@ -148,7 +148,6 @@ int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int6
 std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads, std::span<const int64_t> cu_q,
                               std::span<const int64_t> cu_kv) {
   std::vector<int64_t> elements;
-  elements.reserve(static_cast<size_t>(Pairs(heads, cu_q, cu_kv)));
   int64_t base = 0, first_row = 0, first_key = 0;
   for (size_t b = 0; b < cu_q.size(); ++b) {
     const int64_t sq = cu_q[b] - first_row, sk = cu_kv[b] - first_key;
