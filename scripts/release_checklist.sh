@@ -3,7 +3,7 @@
 # What must hold before a version is tagged, on a clean clone of HEAD in FOLDER (build/release_checklist): hours on two
 # cores. Stops at the first point that does not hold. FA_RELEASE_STEPS names the steps to run, by default all of them.
 #
-#   state      the working tree is clean, CHANGELOG.md begins with the version of version.h, no tag has it yet
+#   state      the working tree is clean, CHANGELOG.md and CITATION.cff name the version of version.h, no tag has it yet
 #   test       scripts/test.sh: everything that CI runs
 #   packages   a release build, its Debian packages and tarball
 #   abi        abidiff against the last tag: what changed must be named by a new minor version (before 1.0)
@@ -26,6 +26,8 @@ check_state() {
   [ -z "$(git status --porcelain)" ] || fail "the working tree is not clean"
   said=$(sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -1)
   [ "$said" = "$version" ] || fail "CHANGELOG.md begins with $said, version.h says $version"
+  cited=$(sed -n 's/^version: //p' CITATION.cff)
+  [ "$cited" = "$version" ] || fail "CITATION.cff says $cited, version.h says $version"
   git rev-parse -q --verify "refs/tags/v$version" >/dev/null && fail "there is a tag v$version already"
   numbers=$(sed -n 's/^#define FA_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' include/fa/version.h | paste -sd.)
   [ "$numbers" = "$version" ] || fail "version.h says $numbers and $version"
