@@ -9,7 +9,11 @@ from cases import SHAPES
 SHAPE = "B"
 OPERATIONS = (("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
               ("backward", "f32", "full"), ("backward", "bf16", "full"))
-OTHER_PAGES = (("ranks.md", "one call over up to 1024 ranks, predicted"),)
+OTHER_PAGES = (("intel-emerald-rapids/README.md", "Intel Emerald Rapids with AMX, 16 shared virtual CPUs, next to PyTorch"),
+               ("models-amd-epyc-zen-4/README.md", "whole models, AMD EPYC (Zen 4)"),
+               ("models-amd-epyc-zen-5/README.md", "whole models, AMD EPYC (Zen 5)"),
+               ("aarch64.md", "the inner loops of aarch64, modelled"),
+               ("ranks.md", "one call over up to 1024 ranks, predicted"))
 
 
 def cell(results, operation, dtype, mask):
@@ -43,8 +47,9 @@ def document(folder):
              f"Shape {SHAPE} (B {batch}, N {heads}, S {s}, D {d}) on all CPUs of the machine: what fa reaches of the peak of "
              "multiply-adds of its type in the same run, and how many times the rate of the fastest peer.",
              "\n".join(["| " + " | ".join(header) + " |", "|---|---|---|" + "---:|" * len(OPERATIONS), *rows])]
-    parts += [f"[{text[0].upper()}{text[1:]}]({page})." for page, text in OTHER_PAGES
+    others = [f"- [{text[0].upper()}{text[1:]}]({page})" for page, text in OTHER_PAGES
               if os.path.exists(os.path.join(folder, page))]
+    parts += ["Other pages:\n\n" + "\n".join(others)] if others else []
     return "\n\n".join(parts) + "\n"
 
 

@@ -18,7 +18,7 @@ from machine import TICK, describe, parse_busy_ticks, read
 from rounds import CpuUse, is_quiet, order_of
 
 ONE, RANKS = "one process", "ranks"
-# What each direction must reach of one process (docs/distributed.md).
+# What each direction must reach of one process.
 WANTED = {"forward": 0.93, "backward": 0.90}
 
 

@@ -1,7 +1,7 @@
 """What the schedule over ranks predicts to 1024 ranks: benchmarks/ranks_simulation.py FA FOLDER
 
 Calls `FA plan ... --ranks` for strong and weak scaling, both cuts and four networks, and writes ranks.md with its plots
-into FOLDER. Nothing is measured: times are those of the schedule's model (docs/distributed.md).
+into FOLDER. Nothing is measured: times are those of the schedule's model (docs/ranks.md).
 """
 
 import json
@@ -81,13 +81,13 @@ def table(facts, operation, scaling):
 def report(facts, plots):
     lines = ["# One call over ranks, predicted to 1024 of them", "",
              "Written by benchmarks/ranks_simulation.py; nothing here was measured. The schedule's model "
-             "([distributed.md](../distributed.md)) is asked for a causal call in bf16 with "
+             "([ranks.md](../ranks.md)) is asked for a causal call in bf16 with "
              f"{HEADS} query heads on {HEADS_KV} kv heads of {D}; a rank has {CORES} cores of level {ISA} at half of "
              "the multiply-adds of 2 GHz (64 GFLOP/s each), a message takes 5 us. Efficiency is the share of all ranks' "
              f"time that passes in products; seconds, strategy and bytes are those of the zigzag cut at {USUAL} GB/s, "
              "bytes those of the busiest rank. The contiguous cut is even as long as whole heads can travel: to as many "
              "ranks as there are kv heads, where the plan chooses `heads`.", "",
-             "The sums of a backward travel ([distributed.md](../distributed.md#the-order-of-dk-and-dv)): the fewer kv heads "
+             "The sums of a backward travel ([ranks.md](../ranks.md#the-order-of-dk-and-dv)): the fewer kv heads "
              "are in flight, the more ranks wait for them. What is staged may take 512 MiB per thread, so the plan takes "
              "fewer heads where there are more rows.", ""]
     for operation in OPERATIONS:

@@ -66,7 +66,7 @@ enum class NumaPolicy : uint8_t {
 /// How a context is made. Every field has a default.
 struct ContextOptions {
   /// 0: environment FA_NUM_THREADS (1..65536), else every core of the process' affinity mask, at most what its control
-  /// groups grant (docs/reliability.md, Threads)
+  /// groups grant (docs/threads.md)
   int threads = 0;
   std::optional<Isa> isa = {};  ///< default: environment FA_FORCE_ISA, else the fastest (docs/kernels.md)
   Accumulation accumulation = Accumulation::kDeterministic;

@@ -17,7 +17,7 @@ def emulated() -> bool:
         return False
 
 
-# qemu ends a child whose new thread gets the number of a thread of its parent (docs/kernels.md, aarch64).
+# qemu ends a child whose new thread gets the number of a thread of its parent.
 starts_threads_in_a_forked_child = pytest.mark.skipif(emulated(), reason="threads of forked children under qemu")
 
 

@@ -66,7 +66,7 @@ struct Machine {
 
 /// Whether rows of keys are brought into L1 by instruction shortly before they are read. With 48 KiB a Zen 5 gains 15
 /// to 58 % of a decode's speed, nothing in pages, and 3 % of a sparse forward's. A Zen 4, with 32 KiB, read slower with
-/// earlier ways of fetching (docs/performance.md). CPUs of Intel with 48 KiB were not timed.
+/// earlier ways of fetching (docs/decisions.md). CPUs of Intel with 48 KiB were not timed.
 [[nodiscard]] constexpr bool BringsRows(const Machine& machine) { return machine.l1_bytes >= 48 << 10; }
 
 }  // namespace fa::tiling
