@@ -23,8 +23,7 @@ if [ "${1:-}" = packages ]; then
   packages="$packages dpkg-dev lintian"
 fi
 if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
-  # llvm-19 has the models of the cores that scripts/model_kernels.py asks.
-  packages="$packages g++-aarch64-linux-gnu qemu-user llvm-19"
+  packages="$packages g++-aarch64-linux-gnu qemu-user"
   for library in libtbb-dev libopenblas-pthread-dev libhwloc-dev libgtest-dev libgmock-dev \
     libbenchmark-dev libfmt-dev libgomp1; do
     packages="$packages $library:arm64"
