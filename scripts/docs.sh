@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: docs.sh [FOLDER]
-# Builds the documentation site in FOLDER/site (FOLDER: build/docs): Doxygen for the C++ and C headers, MkDocs for the
-# pages of docs/ and the Python reference, which is read from the sources, so that nothing is compiled. Warnings are
-# errors, and so are broken links and whatever a page would load from elsewhere. scripts/setup.sh installs Doxygen;
-# MkDocs comes from PyPI into FOLDER/venv.
+# Builds the documentation site in FOLDER/site (FOLDER: build/docs): MkDocs for the pages of docs/, mkdoxy for the C++ and C
+# headers, mkdocstrings for Python, which is read from the sources, so that nothing is compiled. Warnings are errors, and so
+# are broken links and whatever a page would load from elsewhere. scripts/setup.sh installs Doxygen; MkDocs comes from PyPI
+# into FOLDER/venv.
 set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-build/docs}
@@ -19,17 +19,16 @@ if ! cmp -s "$wanted" "$folder/venv/requirements.txt"; then
   cp "$wanted" "$folder/venv/requirements.txt"
 fi
 
-rm -rf "$folder/pages" "$folder/site" "$folder/undocumented"
-mkdir -p "$folder/pages"
-version=$(sed -n 's/^#define FA_VERSION_STRING "\(.*\)"$/\1/p' include/fa/version.h)
+rm -rf "$folder/pages" "$folder/site" "$folder/checked" "$folder/undocumented"
+mkdir -p "$folder/pages/javascripts"
 doxygen_of() {
-  { cat scripts/docs/Doxyfile; printf '%s\n' "PROJECT_NUMBER = $version" "$@"; } >"$folder/Doxyfile"
+  { cat scripts/docs/Doxyfile; printf '%s\n' "$@"; } >"$folder/Doxyfile"
   doxygen "$folder/Doxyfile"
 }
-doxygen_of "OUTPUT_DIRECTORY = $folder/pages" "HTML_OUTPUT = cpp" "EXTRACT_ALL = YES" "WARN_AS_ERROR = FAIL_ON_WARNINGS"
+doxygen_of "OUTPUT_DIRECTORY = $folder/checked" "EXTRACT_ALL = YES" "WARN_AS_ERROR = FAIL_ON_WARNINGS"
 
 # Every public type and every function outside a class says what it is; fields and getters may go without.
-doxygen_of "OUTPUT_DIRECTORY = $folder/undocumented" "EXTRACT_ALL = NO" "GENERATE_HTML = NO" "GENERATE_XML = YES" \
+doxygen_of "OUTPUT_DIRECTORY = $folder/undocumented" "EXTRACT_ALL = NO" \
   "WARN_IF_UNDOCUMENTED = YES" "WARN_LOGFILE = $folder/undocumented.txt"
 if grep -E 'warning: (Compound|Member .* \((function|enumeration|typedef)\) of (namespace|file))' "$folder/undocumented.txt"; then
   echo "docs: public names without a comment" >&2
@@ -38,7 +37,8 @@ fi
 
 python3 scripts/docs/stage.py "$folder/pages"
 cp scripts/docs/mkdocs.yml "$folder/mkdocs.yml"
-sed -i "s|\.\./\.\./python/src|$PWD/python/src|" "$folder/mkdocs.yml"
+cp scripts/docs/iframe-worker.js "$folder/pages/javascripts/"
+sed -i "s|\.\./\.\./|$PWD/|" "$folder/mkdocs.yml"
 # The theme's advice about future versions of MkDocs is no warning about these pages.
 NO_MKDOCS_2_WARNING=1 "$folder/venv/bin/mkdocs" build --quiet --strict --config-file "$folder/mkdocs.yml"
 # For servers only: its links are absolute.

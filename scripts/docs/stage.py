@@ -4,7 +4,7 @@
     stage.py PAGES
 
 PAGES receives every page of docs/, the README and its like, and one page for every file or folder of the repository
-that they link to, so that no link leads out of the site. PAGES/cpp is Doxygen's and must be there. The exit status is
+that they link to, so that no link leads out of the site. PAGES/headers is mkdoxy's, which makes it later. The exit status is
 1 if a link leads nowhere.
 """
 
@@ -115,21 +115,18 @@ class Site:
         return "\n".join(parts)
 
     def add_headers(self, page, title, folders, words):
-        """The page that leads to Doxygen's page of every header in `folders` of include/."""
+        """The page that leads to the page of every header in `folders` of include/."""
         lines = [f"# {title}\n", words, "", "| header | what is in it |", "|---|---|"]
         for header in sorted(path for folder in folders for path in (SOURCE / "include" / folder).glob("*.h")):
             name = header.relative_to(SOURCE / "include").as_posix()
-            target = "../cpp/" + doxygen_name(name)
-            if not (self.pages / "cpp" / doxygen_name(name)).exists():
-                self.broken.append(f"{page}: {name} has no page of Doxygen")
-            lines.append(f"| [{name}]({target}) | {first_words(header.read_text())} |")
+            lines.append(f"| [{name}](../headers/{doxygen_name(name)}) | {first_words(header.read_text())} |")
         self.write(page, "\n".join(lines) + "\n")
 
 
 def doxygen_name(header):
-    """@return the name that Doxygen gives to the page of a header: "fa/fa.h" is "fa_2fa_8h.html" or "fa_8h.html" """
+    """@return the name that Doxygen gives to the page of a header: "fa/fa.h" is "fa_2fa_8h.md" or "fa_8h.md" """
     def escaped(text):
-        return text.replace("_", "__").replace(".", "_8").replace("/", "_2") + ".html"
+        return text.replace("_", "__").replace(".", "_8").replace("/", "_2") + ".md"
     same = [path for path in (SOURCE / "include").rglob(Path(header).name)]
     return escaped(Path(header).name) if len(same) == 1 else escaped(header)
 
@@ -150,11 +147,11 @@ def main(pages):
             (pages / path.removeprefix("docs/")).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(SOURCE / path, pages / path.removeprefix("docs/"))
     site.add_headers("reference/cpp.md", "C++", ["fa"],
-                     "`#include \"fa/fa.h\"` brings all of them. [All names](../cpp/namespacemembers.html), "
-                     "[all types](../cpp/annotated.html).")
+                     "`#include \"fa/fa.h\"` brings all of them. [All names](../headers/namespacefa.md), "
+                     "[all types](../headers/annotated.md).")
     site.add_headers("reference/c.md", "C: the NPU's interface", ["acl", "aclnn", "aclnnop"],
                      "[The aclnn interface](../aclnn.md) says what is the same as on the device and what is not. "
-                     "[All names](../cpp/globals.html).")
+                     "[All files](../headers/files.md).")
     for module, title in PYTHON_MODULES.items():
         site.write(f"reference/{module.replace('.', '_')}.md", f"# {title}\n\n::: {module}\n")
     site.add_files()

@@ -1,0 +1,22 @@
+// Search on pages that are read as files: browsers start no worker from a file, so the worker's script runs in a hidden
+// frame of the page. The theme posts messages to it and listens to it as to a Worker.
+if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(address) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      document.documentElement.append(frame);
+      this.scope = frame.contentWindow;
+      this.scope.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      const script = this.scope.document.createElement("script");
+      script.src = address;
+      this.loaded = new Promise((resolve) => (script.onload = resolve));
+      this.scope.document.head.append(script);
+    }
+
+    postMessage(data) {
+      this.loaded.then(() => this.scope.dispatchEvent(new MessageEvent("message", { data })));
+    }
+  };
+}
