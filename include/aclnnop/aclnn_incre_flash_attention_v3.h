@@ -3,9 +3,9 @@
 
 /// aclnnIncreFlashAttentionV2 with int8 keys and values, which stand for (x + antiquantOffset) * antiquantScale ([2],
 /// or [2,Nkv,1,D] for BNSD, [2,Nkv,D] for BSND, [2,H] for BSH: entry 0 for key, 1 for value), and with keys in pages:
-/// blocktable int32 [B,n], key and value one tensor [pages, blockSize, H], for BNSD also [pages, Nkv, blockSize, D];
-/// actualSeqLengths is required then. The entries in use are checked when the stream reaches the operator. innerPrecise
-/// is not looked at.
+/// blocktable int32 [B,n], key and value one tensor [pages, blockSize, H], for BNSD and BSND also
+/// [pages, Nkv, blockSize, D], for BSND [pages, blockSize, Nkv, D] where the sizes fit only this; actualSeqLengths is
+/// required then. The entries in use are checked when the stream reaches the operator. innerPrecise is not looked at.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

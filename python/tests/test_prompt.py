@@ -194,6 +194,8 @@ def test_refusals():
         ({"sparse_mode": 5}, r"sparse_mode=5, want 0\.\.4"),
         ({"sparse_mode": 3}, "atten_mask: missing"),
         ({"num_heads": 3}, "num_heads=3"),
+        ({"num_heads": 0}, "num_heads=0, want >= 1"),
+        ({"num_key_value_heads": 0}, f"num_key_value_heads={N}, want {NKV} .key"),
         ({"actual_seq_lengths": [1, 99]}, r"actual_seq_lengths\[1\]=99"),
         ({"deq_scale1": torch.ones(1)}, "deq_scale1"),
     ):

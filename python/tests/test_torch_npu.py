@@ -148,6 +148,9 @@ def test_slopes_with_start_indices():
     check(wide, leaves, out, "BNSD", {"bias": -slopes[None, :, None, None] * distance})
     alone = torch_npu.npu_fusion_attention_v2(*leaves, N, "BNSD", q_start_idx=[4], **keywords)[0]
     assert torch.equal(alone, torch_npu.npu_fusion_attention_v2(*leaves, N, "BNSD", **keywords)[0])
+    from_0 = torch_npu.npu_fusion_attention_v2(*leaves, N, "BNSD", q_start_idx=[0], kv_start_idx=[3], **keywords)[0]
+    assert not torch.equal(from_0, alone)
+    assert torch.equal(torch_npu.npu_fusion_attention_v2(*leaves, N, "BNSD", kv_start_idx=[3], **keywords)[0], from_0)
 
 
 def test_sink_has_a_gradient():

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aclnn/calls/face_call.h"
@@ -16,6 +17,7 @@
 #include "ops/inference/decode/decode_case.h"
 #include "ops/inference/prompt/prompt_case.h"
 #include "ops/inference/strided_scales.h"
+#include "support/tensor.h"
 
 namespace fa::test {
 
@@ -186,6 +188,34 @@ TEST(IncreBits, Int8KeysAndPages) {
           ExpectBitsOfCpp(c, version);
         }
       }
+    }
+  }
+}
+
+// [B,N,1,D] as [B,1,N,D].
+TensorView RowsBeforeHeads(TensorView tensor) {
+  if (tensor.stride.empty()) tensor.stride = DenseStride(tensor.shape);
+  std::swap(tensor.shape[1], tensor.shape[2]);
+  std::swap(tensor.stride[1], tensor.stride[2]);
+  return tensor;
+}
+
+// Layout BSND takes [pages, Nkv, blockSize, D], the device's order, also where as many rows as heads fit both orders.
+TEST(IncreBits, PagesOfHeadsInLayoutBsnd) {
+  for (const int64_t page_rows : {2, 16}) {
+    for (const Quantization quantization : {Quantization::kNone, Quantization::kPerTensor}) {
+      DecodeCase c = Usual();
+      c.keys = KeyForm::kPagesOfHeads;
+      c.page_rows = page_rows;
+      c.quantization = quantization;
+      const ForwardOutputs want = OutputsOf(c, nullptr);
+      const DecodeProblem problem(c);
+      DecodeFace face(problem);
+      face.p.layout = "BSND";
+      face.p.query = face.handles().Tensor(RowsBeforeHeads(problem.args().q));
+      face.p.out = face.handles().Tensor(RowsBeforeHeads(problem.args().out));
+      ASSERT_EQ(RunFace(DecodeVersion::kV3, face.p), ACL_SUCCESS) << aclGetRecentErrMsg() << "\n " << c;
+      EXPECT_EQ(problem.Outputs().out, want.out) << c;
     }
   }
 }

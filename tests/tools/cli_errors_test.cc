@@ -255,6 +255,25 @@ TEST_F(CliErrors, AWrongNumberOfHeadsIsNamedByItsFlag) {
   ExpectRefusal("", kBadArgument, "fa: --head-num: 3, want 2 (shape[1] of --query)");
 }
 
+TEST_F(CliErrors, NoHeadsAreAMistakeOfEveryCommand) {
+  const std::string fresh = call_.scratch().Path("fresh.npy"), out = " --out " + fresh;
+  const std::string unread = call_.scratch().Path("unread.npy");
+  const std::string gradients = " --dout " + unread + " --out " + unread + " --softmax-max " + unread +
+                                " --softmax-sum " + unread + " --dq " + fresh + " --dk " + fresh + " --dv " + fresh;
+  for (const std::string heads : {"0", "-1"}) {
+    for (const char* layout : {"BNSD", "BSH"}) {
+      Replace("--layout", layout);
+      Replace("--head-num", heads);
+      for (const std::string command : {"forward", "backward", "prompt", "decode"}) {
+        const CliResult result = RunCli("run " + command + valid_ + (command == "backward" ? gradients : out));
+        EXPECT_EQ(result.exit_code, kBadArgument) << command;
+        EXPECT_EQ(result.err, "fa: --head-num: " + heads + ", want at least 1\n") << command << " " << layout;
+      }
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+}
+
 TEST_F(CliErrors, KeysThatDoNotFitAreNamedByTheirFlags) {
   npy::Array key(ElementType::kF32, {1, 2, 6, 7});
   std::fill_n(key.as<float>().begin(), key.size(), 0.0F);

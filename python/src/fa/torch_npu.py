@@ -117,8 +117,11 @@ def npu_fusion_attention(
     Args:
         query: [B,N,Sq,D] in input_layout "BNSD", "BSND", "BSH", "SBH" or "TND"; float32, bfloat16, float16.
         key, value: [B,Nkv,Sk,D], [B,Nkv,Sk,Dv].
-        atten_mask: bool or uint8, 1 = drop; without it every sparse_mode computes all pairs. Modes 2, 3, 4, 6, 7 and 8
-            take the compressed masks ([2048,2048], mode 6 [3072,2048]), which are verified.
+        pse: [B|1,N,Sq|1,Sk], or [B|1,N,1024,Sk] where Sq > 1024: the last 1024 rows, which stand for all. TND:
+            sequence after sequence, each [N,Sq_b,Sk_b] or [N,Sk_b], in any shape but one of four dimensions with 1024
+            rows, which is [B|1,N,1024,longest Sk].
+        atten_mask: bool or uint8, 1 = drop; without it every sparse_mode computes all pairs, as on the device. Modes 2,
+            3, 4, 6, 7 and 8 take the compressed masks ([2048,2048], mode 6 [3072,2048]), which are verified.
         actual_seq_qlen, actual_seq_kvlen: TND: inclusive prefix sums of the lengths; zeros at the end are no sums.
         softmax_layout: TND: "" returns the statistics by sequence, a block [N,Sq_b,8] after another;
             "TND", or its other name "same_as_input", returns [T,N,8].
@@ -183,7 +186,8 @@ def npu_fusion_attention_v2(
         query_rope, key_rope: [B,N,Sq,Drope], [B,Nkv,Sk,Drope]: scores are Q K^T + Qr Kr^T.
         pse_type: 0 scale * QK + pse; 1 scale * (QK + pse); 2 and 3: pse holds slopes, float32 [N] or [B,N], of the
             distance of key and query or of its square root.
-        q_start_idx, kv_start_idx: the first entries are added to the positions, where both are given.
+        q_start_idx, kv_start_idx: of pse types 2 and 3: the first entries are added to the positions; without
+            kv_start_idx neither counts.
     """
     return forward(
         query,
@@ -430,7 +434,8 @@ def npu_prompt_flash_attention(
 
     Args:
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
-        atten_mask: bool, int8 or uint8, 1 = drop, may be wider than [Sq,Sk]; modes 2, 3 and 4 take [2048,2048].
+        atten_mask: bool, int8 or uint8, 1 = drop, may be wider than [Sq,Sk]: of two dimensions [Sq,Sk], of three
+            [B|1,Sq,Sk], of four [B|1,1,Sq,Sk]. sparse_mode 2, 3 and 4 take [2048,2048], and are refused without it.
         pse_shift: added to the scaled scores.
         actual_seq_lengths, actual_seq_lengths_kv: rows in use per batch element, or one entry for all; TND: inclusive
             prefix sums. Output rows past them are 0.
@@ -442,6 +447,8 @@ def npu_prompt_flash_attention(
     Raises:
         ValueError: an argument is wrong, or the device's checks of sparse_mode, pre_tokens and next_tokens fail.
     """
+    if num_heads <= 0:
+        raise ValueError(f"invalid argument: num_heads={num_heads}, want >= 1")
     if not 0 <= sparse_mode <= 4:
         raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..4")
     if sparse_mode >= 2 and atten_mask is None:
@@ -456,7 +463,7 @@ def npu_prompt_flash_attention(
         quant_offset2=quant_offset2,
         layout=input_layout.upper(),
         heads=num_heads,
-        heads_kv=num_key_value_heads,
+        heads_kv=num_key_value_heads or num_heads,
         scale=scale_value,
         sparse_mode=sparse_mode,
         pre_tokens=pre_tokens,

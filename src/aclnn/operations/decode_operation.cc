@@ -105,6 +105,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
 
   [[nodiscard]] Status Prepare(int64_t block_size) {
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
+    turned_ = PagesAreTurned(block_size);
     if (Status status = CheckHeads(); !status.ok()) return status;
     if (Status status = CheckBlockSize(block_size); !status.ok()) return status;
     if (Status status = CheckPadding(); !status.ok()) return status;
@@ -136,11 +137,19 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   [[nodiscard]] bool padded() const { return slots_.kv_padding != Operands::kAbsent; }
   [[nodiscard]] bool paged() const { return slots_.block_table != Operands::kAbsent; }
   [[nodiscard]] bool heads_beside() const { return settings_.options.layout == Layout::kBSH; }
+  [[nodiscard]] bool heads_first() const { return settings_.options.layout == Layout::kBNSD || turned_; }
   [[nodiscard]] int seq_dim() const { return settings_.options.layout == Layout::kBNSD ? 2 : 1; }
   /// Keys of batch element b.
   [[nodiscard]] int64_t Length(int64_t b) const {
     const std::vector<int64_t>& lengths = settings_.lengths_kv;
     return lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)];
+  }
+
+  // Pages [pages, Nkv, blockSize, D], the device's order, count as such in layout BSND too, whatever else fits.
+  [[nodiscard]] bool PagesAreTurned(int64_t block_size) const {
+    if (!paged() || slots_.k.empty() || settings_.options.layout != Layout::kBSND) return false;
+    const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
+    return shape.rank() == 4 && shape[1] == settings_.heads_kv && shape[2] == block_size;
   }
 
   // The tensors say how many heads there are; the number given must agree.
@@ -149,7 +158,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();  // refused by the library
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     int64_t heads = settings_.heads_kv;
-    if (shape.rank() == 4) heads = shape[settings_.options.layout == Layout::kBNSD ? 1 : 2];
+    if (shape.rank() == 4) heads = shape[heads_first() ? 1 : 2];
     if (shape.rank() == 3) {
       const int64_t size = heads_beside() ? q.shape[2] / settings_.options.heads : q.shape[3];
       if (size > 0) heads = shape[2] / size;
@@ -162,7 +171,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   [[nodiscard]] Status CheckBlockSize(int64_t block_size) const {
     if (!paged() || slots_.k.empty()) return Status::Ok();
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
-    const int dim = shape.rank() == 4 && settings_.options.layout == Layout::kBNSD ? 2 : 1;
+    const int dim = shape.rank() == 4 && heads_first() ? 2 : 1;
     if (shape.rank() <= dim || shape[dim] == block_size) return Status::Ok();
     return Status::InvalidArgument("blockSize=" + std::to_string(block_size) + ", want " + std::to_string(shape[dim]) +
                                    " (key.shape[" + std::to_string(dim) + "])");
@@ -237,10 +246,19 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return one;
   }
 
+  // Pages in the order of layout BSND.
+  static void RowsBeforeHeads(TensorView& pages) {
+    if (pages.shape.rank() != 4) return;
+    if (pages.stride.empty()) pages.stride = DenseStride(pages.shape);
+    std::swap(pages.shape[1], pages.shape[2]);
+    std::swap(pages.stride[1], pages.stride[2]);
+  }
+
   [[nodiscard]] Keys KeysOf(const CallMemory* memory, int64_t padding) const {
     Keys keys;
     const auto add = [&](const std::vector<Slot>& slots, std::vector<TensorView>& views) {
       for (const Slot slot : slots) views.push_back(operands_.In(slot, memory));
+      if (turned_) std::for_each(views.begin(), views.end(), RowsBeforeHeads);
       if (!padded()) return;
       const TensorView all = views[0];
       views.clear();
@@ -273,6 +291,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
 
   DecodeSlots slots_;
   DecodeSettings settings_;
+  bool turned_ = false;
 };
 
 // Reports 561103 for a null among the tensors of a list; else returns 0.

@@ -88,6 +88,17 @@ TEST_F(CliMerge, PackedLayoutTakesLengthsAndChecksThem) {
   }
 }
 
+TEST_F(CliMerge, NoHeadsAreAMistake) {
+  const Partial part = {.out = {1, 2, 3, 4}, .max = {0, 1, 2, 3}, .sum = {1, 1, 1, 1}};
+  const std::string files = Files(part, part, {4, 1, 1}, {1, 1, 4});
+  EXPECT_EQ(RunCli("run merge --layout SBH --head-num 1" + files).exit_code, 0);
+  for (const std::string heads : {"0", "-1"}) {
+    const CliResult result = RunCli("run merge --layout SBH --head-num " + heads + files);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.err, "fa: --head-num: " + heads + ", want at least 1\n");
+  }
+}
+
 TEST_F(CliMerge, HalvesOfTheKeysJoinToAllOfThem) {
   // Attention over 40 keys against the merge of the first 24 and the last 16.
   reference::Problem problem = {.heads = 2, .heads_kv = 2, .d = 16, .dv = 16, .lengths = {.sq = {7}, .sk = {40}}};

@@ -85,17 +85,16 @@ void AttentionInputs::LoadTensors(const AttentionFlags& flags) {
   args.dense_mask = mask.view;
 }
 
-void AttentionInputs::ReadSizes(int64_t head_num) {
+void AttentionInputs::ReadSizes(std::optional<int64_t> head_num) {
   const Layout layout = options.layout;
-  if (head_num < 0) throw UsageError(fmt::format("--head-num: {}, want at least 1", head_num));
-  options.heads = head_num;
+  options.heads = HeadNumber(head_num);
   if (layout != Layout::kBSH && layout != Layout::kSBH) {
     query = SizesOf("--query", layout, Sizes(args.q), 0);
     value = SizesOf("--value", layout, Sizes(args.v), 0);
     return;
   }
-  if (head_num == 0) throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(layout)));
-  query = SizesOf("--query", layout, Sizes(args.q), head_num);
+  if (!head_num) throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(layout)));
+  query = SizesOf("--query", layout, Sizes(args.q), *head_num);
   // The head size of the queries says how many heads the keys have, and so how many the values have.
   const std::vector<int64_t> key = Sizes(args.k);
   if (key.size() != 3 || query.d == 0 || key[2] == 0 || key[2] % query.d != 0) {

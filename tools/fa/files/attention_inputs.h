@@ -18,7 +18,7 @@ namespace fa::tool {
 struct AttentionFlags {
   std::string query, key, value, query_rope, key_rope;
   std::string layout, dtype;
-  int64_t head_num = 0;
+  std::optional<int64_t> head_num;
   std::optional<float> scale;
   MaskFlags mask;
   std::string pse;
@@ -59,7 +59,7 @@ class AttentionInputs {
 
  private:
   void LoadTensors(const AttentionFlags& flags);
-  void ReadSizes(int64_t head_num);
+  void ReadSizes(std::optional<int64_t> head_num);
   void ReadLengths(const AttentionFlags& flags);
   void ReadOptions(const AttentionFlags& flags);
 

@@ -19,7 +19,9 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
     return command.add_option(flag, path, text)->type_name("NPY");
   };
   file("--query", flags.query, "Queries, in the layout's own shape")->required();
-  file("--key", flags.key, "Keys, of the query's type or int8; with --block-table pages [pages, page size, Nkv*D]")
+  file("--key", flags.key,
+       "Keys, of the query's type or int8; with --block-table pages [pages, page size, Nkv*D], BNSD also [pages, Nkv, "
+       "page size, D], BSND [pages, page size, Nkv, D]")
       ->required();
   file("--value", flags.value, "Values, likewise")->required();
   file("--query-rope", flags.query_rope, "Second part of split heads: scores are Q K^T + Qr Kr^T");
@@ -116,14 +118,13 @@ void DecodeInputs::CheckBlockSize(const DecodeFlags& flags) const {
 }
 
 // Where a wrong shape leaves sizes unknown, the library refuses the call and names the tensor.
-void DecodeInputs::ReadSizes(int64_t head_num) {
-  if (head_num < 0) throw UsageError(fmt::format("--head-num: {}, want at least 1", head_num));
-  options.heads = head_num;
+void DecodeInputs::ReadSizes(std::optional<int64_t> head_num) {
+  options.heads = HeadNumber(head_num);
   const bool fused = options.layout == Layout::kBSH || options.layout == Layout::kSBH;
-  if (fused && head_num == 0) {
+  if (fused && !head_num) {
     throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(options.layout)));
   }
-  query = SizesOf("--query", options.layout, Sizes(args.q), head_num);
+  query = SizesOf("--query", options.layout, Sizes(args.q), options.heads);
   const int last = v_.shape.rank() - 1;
   if (last < 0 || k_.shape.rank() != last + 1) {
     throw UsageError(fmt::format("--value: shape {}, want as many dimensions as --key {}", npy::ShapeText(Sizes(v_)),

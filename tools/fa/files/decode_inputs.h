@@ -18,7 +18,7 @@ namespace fa::tool {
 struct DecodeFlags {
   std::string query, key, value, query_rope, key_rope;
   std::string layout, dtype;
-  int64_t head_num = 0;
+  std::optional<int64_t> head_num;
   std::optional<float> scale;
   MaskFlags mask;
   std::string pse;
@@ -49,7 +49,7 @@ class DecodeInputs {
   DType out_dtype;
 
  private:
-  void ReadSizes(int64_t head_num);
+  void ReadSizes(std::optional<int64_t> head_num);
   void CheckBlockSize(const DecodeFlags& flags) const;
 
   InputFiles files_;

@@ -32,6 +32,11 @@ uint64_t ParseUnsigned(const char* flag, const std::string& text) {
   throw UsageError(fmt::format("{}: '{}', want an integer from 0 to 2^64-1", flag, text));
 }
 
+int64_t HeadNumber(std::optional<int64_t> given) {
+  if (given && *given < 1) throw UsageError(fmt::format("--head-num: {}, want at least 1", *given));
+  return given.value_or(0);
+}
+
 void CheckHeadSize(const char* flag, const char* name, int64_t size) {
   if (size < 1 || size > 1024) throw UsageError(fmt::format("{}: {}={}, want 1 to 1024", flag, name, size));
 }

@@ -2,6 +2,7 @@
 #define FA_TOOLS_FA_FLAGS_FLAG_VALUES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace fa::tool {
 [[nodiscard]] std::vector<int64_t> ParseIntegers(const char* flag, const std::string& text);
 /// An integer from 0 to 2^64-1. A negative number is an error and does not wrap. Throws UsageError naming the flag.
 [[nodiscard]] uint64_t ParseUnsigned(const char* flag, const std::string& text);
+/// The number of heads that --head-num gives, 0 where the flag is absent. Throws UsageError for a number below 1.
+[[nodiscard]] int64_t HeadNumber(std::optional<int64_t> given);
 /// Checks a head size: 1 to 1024. Throws UsageError naming the flag and the size: "--shape: D=0, want 1 to 1024".
 void CheckHeadSize(const char* flag, const char* name, int64_t size);
 /// Checks a number of sequences for which lists of lengths are made. Throws UsageError naming the flag.

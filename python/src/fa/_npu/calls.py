@@ -83,7 +83,7 @@ def biases(pse, atten_mask, sink, query_rope=None, key_rope=None):
 
 
 def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, q_start_idx=None, kv_start_idx=None):
-    starts = q_start_idx and kv_start_idx and pse_type >= 2
+    starts = kv_start_idx and pse_type >= 2  # the device's rule: without kv_start_idx neither counts
     return {
         "scale": scale,
         "keep_prob": keep_prob,
@@ -91,7 +91,7 @@ def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, 
         "pre_tokens": pre_tokens,
         "next_tokens": next_tokens,
         "pse_type": pse_type,
-        "q_start": q_start_idx[0] if starts else 0,
+        "q_start": q_start_idx[0] if starts and q_start_idx else 0,
         "kv_start": kv_start_idx[0] if starts else 0,
     }
 
@@ -124,7 +124,7 @@ def npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, d
         raise ValueError(f"invalid argument: sparse_mode={scalars['sparse_mode']}, want 0..8")
     biases = {**biases, "pse": _pse(biases["pse"], layout, scalars["pse_type"])}
     if biases["dense_mask"] is None:
-        # The device's rule: without a mask no mode means anything.
+        # The device's rule in training: without a mask every mode computes all pairs.
         scalars = {**scalars, "sparse_mode": 0}
         lengths = {**lengths, "prefix": []}
     return Call(

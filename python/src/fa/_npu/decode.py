@@ -71,7 +71,8 @@ def npu_incre_flash_attention(
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
         key, value: [B,Nkv,S,D], type of query or int8; with block_table pages [blocks,block size,Nkv*D] or
-            [blocks,Nkv,block size,D].
+            [blocks,Nkv,block size,D]; [blocks,block size,Nkv,D] where the latter does not fit num_key_value_heads and
+            block_size. Pages that fit both are [blocks,Nkv,block size,D].
         atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S]. pse_shift: [B|1,N,1,S].
         actual_seq_lengths: keys in use of each batch element, one entry for all; needed with block_table.
         antiquant_scale, antiquant_offset: of int8 keys: [2], or per column.
@@ -86,6 +87,8 @@ def npu_incre_flash_attention(
     refuse_given("keys begin in row 0", kv_padding_size=kv_padding_size)
     if input_layout.upper() not in ("BSH", "BSND", "BNSD"):
         raise ValueError(f'invalid argument: input_layout="{input_layout}", want BSH, BSND or BNSD')
+    if atten_mask is not None and atten_mask.dim() == 2:
+        atten_mask = atten_mask[:, None]
     call = Inference(
         query,
         key,
@@ -133,7 +136,9 @@ def _antiquant(
         if key.dim() == 3 and key.shape[0] == 1:
             key, value = key[0], value[0]
         return torch.stack([key, value]), True
-    return torch.cat([key, value]) if key.numel() == 1 else torch.stack([key, value]), False
+    if key.numel() == 1:
+        key, value = key.reshape(()), value.reshape(())
+    return torch.stack([key, value]), False
 
 
 @checked
@@ -186,10 +191,14 @@ def npu_fused_infer_attention_score(
     Args:
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8
             (with dequant_scale1, quant_scale1, dequant_scale2, as `npu_prompt_flash_attention`).
-        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages [blocks,block size,Nkv*D],
-            [blocks,Nkv,block size,D] or [blocks,block size,Nkv,D], which are read where they lie.
-        atten_mask: as `npu_prompt_flash_attention`; of single queries [B,S], [B,1,S] or [B,1,1,S]. sparse_mode 2, 3 and 4
-            take [2048,2048], which single queries need not have.
+        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages, which are read where they lie:
+            [blocks,block size,Nkv*D] or [blocks,Nkv,block size,D]; [blocks,block size,Nkv,D] where the latter does not
+            fit num_key_value_heads and block_size. Pages that fit both are [blocks,Nkv,block size,D].
+        atten_mask: as `npu_prompt_flash_attention`; of single queries [B,S], [B,1,S] or [B,1,1,S]; TND
+            [longest query sequence,S].
+        sparse_mode: 0 and 1: all pairs without atten_mask; with it, mode 0 also keeps to pre_tokens and next_tokens.
+            2, 3 and 4 take the atten_mask [2048,2048] and are refused without it. Single queries, other than in TND or
+            with split heads, need none: modes 2 and 3 keep every key, mode 4 its band; mode 0 has no band then.
         actual_seq_lengths, actual_seq_lengths_kv: rows in use per batch element, one entry for all; TND: inclusive
             prefix sums, but for keys in pages, whose lengths are per batch element.
         antiquant_scale, antiquant_offset: of int8 keys and values; or apart key_antiquant_scale, ... . Modes: 0 per
@@ -383,7 +392,8 @@ def _npu_paged_attention(
 
     Args:
         query: [B,N,D]; float32, bfloat16 or float16.
-        key_cache, value_cache: [blocks,block size,Nkv,D], type of query, read where they lie.
+        key_cache, value_cache: [blocks,block size,Nkv,D], in this order whatever the sizes; type of query, read where
+            they lie.
         block_table: int32 [B,n]. context_lens: integers [B]: keys of each sequence.
         out: [B,N,Dv] or [B,N*Dv], type of query. workspace: not needed.
 
@@ -396,10 +406,11 @@ def _npu_paged_attention(
             raise ValueError(f"invalid argument: {name}.shape={list(pages.shape)}, {want}")
     if query.dim() != 3:
         raise ValueError(f"invalid argument: query.shape={list(query.shape)}, want [B, N, D]")
+    # Pages of heads first are taken for that, whatever else fits.
     call = Inference(
         query.unsqueeze(1),
-        key_cache,
-        value_cache,
+        key_cache.transpose(1, 2),
+        value_cache.transpose(1, 2),
         _PAGED_NAMES,
         "BSND",
         num_heads,
@@ -410,8 +421,9 @@ def _npu_paged_attention(
         block_size=key_cache.shape[1],
     )
     result = attend(call)[0].squeeze(1)
-    if out.numel() != result.numel() or out.shape[0] != result.shape[0]:
-        raise ValueError(f"invalid argument: out.shape={list(out.shape)}, want {list(result.shape)}")
+    shapes = list(result.shape), list(result.flatten(1).shape)
+    if list(out.shape) not in shapes:
+        raise ValueError(f"invalid argument: out.shape={list(out.shape)}, want {shapes[0]} or {shapes[1]}")
     if out.dtype != result.dtype:
         raise ValueError(f"invalid argument: out.dtype={out.dtype}, want {result.dtype}")
     with torch.no_grad():

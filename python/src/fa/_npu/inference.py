@@ -15,7 +15,7 @@ from .._attention import integers
 from .._errors import own_names
 from .._torch import ops as _torch_ops
 from .._torch.decode import UNLIMITED, DecodeCall, attend_cached
-from .._torch.ops import EVERY_KEY, Call, PromptCall
+from .._torch.ops import Call, PromptCall
 
 Lengths = Optional[Tensor | Sequence[int]]
 MAX_TOKENS = 2147483647
@@ -147,12 +147,15 @@ def _check_heads_kv(call: Inference) -> None:
 
 
 def _oriented_pages(call: Inference) -> Inference:
-    """Pages [pages, Nkv, page size, D], as the device has them, or [pages, page size, Nkv, D], as the call's layout
-    wants them; checked against block_size and the number of heads."""
+    """The call with pages as its layout wants them. Pages of four dimensions are [pages, Nkv, page size, D], the
+    device's order, wherever this fits the number of heads and block_size, and else [pages, page size, Nkv, D]."""
     key, heads = call.key.shape, call.heads_kv or call.heads
     if len(key) == 3:
         if call.block_size not in (0, key[1]):
             raise call.refuse("block_size", f"={call.block_size}, want {key[1]} (key.shape[1])")
+        size = call.query.shape[-1] // (call.heads if call.layout == "BSH" else 1)
+        if size and key[2] % size == 0 and key[2] // size != heads:
+            raise call.refuse("heads_kv", f"={call.heads_kv}, want {key[2] // size} (key)")
         return call
     heads_first = key[1] == heads and call.block_size in (0, key[2])
     if not heads_first and not (key[2] == heads and call.block_size in (0, key[1])):
@@ -211,25 +214,30 @@ class _Masking(NamedTuple):
     dense_mask: Optional[Tensor]
 
 
-def _masking(call: Inference, rows: int, batch: int) -> _Masking:
-    """Of a decode. A single row is at the end of its keys, wherever the mode counts from."""
+def _masking(call: Inference, rows: int, batch: int, packed: bool) -> _Masking:
+    """Of a decode. As on the device, a single row looks at every key in modes 2 and 3 and needs no mask in modes 2, 3
+    and 4, unless it is packed or its heads are split. A mask of two dimensions is [B, S] for a single row that is not
+    packed, and else [Sq, S]."""
     mask, mode = call.dense_mask, call.sparse_mode
+    single = rows == 1 and not packed and call.query_rope is None
     if mode >= 2:
         if mask is not None:
             _check_triangle(call)
-        elif rows > 1:
-            raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {mode})")
+        elif not single:
+            _checked_mode(call)
         if mode == 4:
             return _Masking("band", _unlimited(call.pre_tokens), _unlimited(call.next_tokens), None)
-        return _Masking("none" if rows == 1 else "causal" if mode == 3 else "causal_top_left", 0, 0, None)
+        return _Masking("none" if single else "causal" if mode == 3 else "causal_top_left", 0, 0, None)
     if mask is None:
         return _Masking("none", 0, 0, None)
-    if rows > 1 and mask.dim() == 2:
+    if packed and mask.dim() == 2 and mask.shape[0] != rows:
+        raise call.refuse("dense_mask", f".shape={list(mask.shape)}, want [{rows},Sk] (longest query sequence)")
+    if mask.dim() == 2 and (packed or rows > 1):
         mask = mask[None]
     if mask.dim() >= 3 and mask.shape[-2] > rows:
         mask = mask[..., :rows, :]
     mask = mask.expand(batch, *mask.shape[1:]) if mask.shape[0] == 1 else mask
-    limited = mode == 0 and rows > 1 and min(call.pre_tokens, call.next_tokens) < MAX_TOKENS
+    limited = mode == 0 and not single and min(call.pre_tokens, call.next_tokens) < MAX_TOKENS
     rule = "band_top_left" if limited else "none"
     return _Masking(rule, _unlimited(call.pre_tokens), _unlimited(call.next_tokens), mask)
 
@@ -238,10 +246,11 @@ def _unlimited(tokens: int) -> int:
     return UNLIMITED if tokens >= MAX_TOKENS else tokens
 
 
-def _decode(call: Inference) -> tuple[Tensor, Tensor]:
+def _decode(call: Inference, packed: bool = False) -> tuple[Tensor, Tensor]:
+    """packed: the rows are those of packed sequences."""
     rows_axis = _ROWS_AXIS[call.layout]
     rows = call.query.shape[rows_axis] if call.query.dim() > rows_axis else 1
-    masking = _masking(call, rows, call.query.shape[0])
+    masking = _masking(call, rows, call.query.shape[0], packed)
     pse = call.pse
     if pse is not None and pse.dim() == 4 and pse.shape[2] > rows:
         pse = pse[:, :, :rows]
@@ -268,9 +277,8 @@ def _decode(call: Inference) -> tuple[Tensor, Tensor]:
         next=masking.next,
         return_lse=call.return_lse,
     )
-    lengths_q = None if rows == 1 else call.lengths_q
     with own_names(call.names):
-        return attend_cached(call.query, [call.key], [call.value], lengths_q, call.lengths_kv, decode)
+        return attend_cached(call.query, [call.key], [call.value], call.lengths_q, call.lengths_kv, decode)
 
 
 def _prompt(call: Inference) -> tuple[Tensor, Tensor]:
@@ -298,6 +306,7 @@ def _prompt(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _checked_mode(call: Inference) -> int:
+    """The sparse mode. A mode whose rule comes with a mask is refused without it: the rule would be lost."""
     if call.sparse_mode >= 2 and call.dense_mask is None:
         raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {call.sparse_mode})")
     return call.sparse_mode
@@ -316,7 +325,7 @@ def _packed(call: Inference) -> tuple[Tensor, Tensor]:
     if call.antiquant_scale is not None:
         raise call.refuse("antiquant_scale", ": given in layout TND, want block_table with it")
     dense = Call.of_rule(
-        _checked_mode(call) if call.dense_mask is not None else EVERY_KEY,
+        _checked_mode(call),
         "TND",
         call.scale,
         heads=call.heads,
@@ -352,14 +361,14 @@ def _packed_pages(call: Inference) -> tuple[Tensor, Tensor]:
     rows = max(lengths, default=0)
     padded = call._replace(layout="BSND", lengths_q=lengths)
     if lengths == [rows] * len(lengths) and rows * len(lengths) == tokens:
-        out, lse = _decode(_of_queries(padded, lambda packed: packed.unflatten(0, (len(lengths), rows))))
+        out, lse = _decode(_of_queries(padded, lambda tokens: tokens.unflatten(0, (len(lengths), rows))), packed=True)
         return out.flatten(0, 1), lse.transpose(1, 2).flatten(0, 1) if call.return_lse else lse
 
     def of_equal_rows(queries: Tensor) -> Tensor:
         pieces = queries[: sum(lengths)].split(lengths)
         return torch.stack([pad(piece, (0, 0, 0, 0, 0, rows - piece.shape[0])) for piece in pieces])
 
-    out, lse = _decode(_of_queries(padded, of_equal_rows))
+    out, lse = _decode(_of_queries(padded, of_equal_rows), packed=True)
 
     def packed(rows_of_all: Tensor) -> Tensor:
         used = torch.cat([sequence[:length] for sequence, length in zip(rows_of_all, lengths, strict=True)])

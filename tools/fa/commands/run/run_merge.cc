@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "commands.h"
@@ -20,7 +21,7 @@ namespace {
 
 struct MergeFlags {
   std::string layout, dtype, actual_seq_qlen;
-  int64_t head_num = 0;
+  std::optional<int64_t> head_num;
   std::string prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum;
   std::string out, softmax_max, softmax_sum;
   ContextFlags context;
@@ -44,8 +45,7 @@ void CheckLengths(const MergeFlags& flags, Layout layout, const npy::Array& out)
 void Run(const MergeFlags& flags) {
   MergeOptions options;
   options.layout = ParseLayout(flags.layout);
-  if (flags.head_num < 0) throw UsageError(fmt::format("--head-num: {}, want at least 0", flags.head_num));
-  options.heads = flags.head_num;
+  options.heads = HeadNumber(flags.head_num);
   std::optional<DType> dtype;
   if (!flags.dtype.empty()) dtype = ParseFloatType(flags.dtype);
   const std::unique_ptr<Context> context = MakeContext(flags.context);
