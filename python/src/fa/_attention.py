@@ -70,7 +70,7 @@ def flash_attention(
 ) -> AttentionOutput:
     """out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
 
-    Arrays have the layout's own shape: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N*D], SBH [S,B,N*D], TND [T,N,D]
+    Arrays have the layout's own shape: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N·D], SBH [S,B,N·D], TND [T,N,D]
     (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Strides may be anything; an input whose innermost stride
     is not 1, or that has a negative stride, is copied.
 

@@ -491,7 +491,7 @@ def npu_ring_attention_update(
     """attn_out, softmax_max, softmax_sum over the keys of both partial results.
 
     Args:
-        prev_attn_out, cur_attn_out: input_layout "SBH" [S,B,N*D] or "TND" [T,N,D].
+        prev_attn_out, cur_attn_out: input_layout "SBH" [S,B,N·D] or "TND" [T,N,D].
         prev_softmax_max, ...: float32 [B,N,S,8], TND [T,N,8]: "" and "SBH" by sequence, "TND" as declared.
         actual_seq_qlen: int64, for statistics by sequence: prefix sums of the lengths with a leading 0.
 

@@ -70,7 +70,7 @@ def npu_incre_flash_attention(
 
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
-        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages [blocks,block size,Nkv*D] or
+        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages [blocks,block size,Nkv·D] or
             [blocks,Nkv,block size,D]; [blocks,block size,Nkv,D] where the latter does not fit num_key_value_heads and
             block_size. Pages that fit both are [blocks,Nkv,block size,D].
         atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S]. pse_shift: [B|1,N,1,S].
@@ -192,7 +192,7 @@ def npu_fused_infer_attention_score(
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8
             (with dequant_scale1, quant_scale1, dequant_scale2, as `npu_prompt_flash_attention`).
         key, value: [B,Nkv,S,D], type of query or int8; with block_table pages, which are read where they lie:
-            [blocks,block size,Nkv*D] or [blocks,Nkv,block size,D]; [blocks,block size,Nkv,D] where the latter does not
+            [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]; [blocks,block size,Nkv,D] where the latter does not
             fit num_key_value_heads and block_size. Pages that fit both are [blocks,Nkv,block size,D].
         atten_mask: as `npu_prompt_flash_attention`; of single queries [B,S], [B,1,S] or [B,1,1,S]; TND
             [longest query sequence,S].
@@ -395,7 +395,7 @@ def _npu_paged_attention(
         key_cache, value_cache: [blocks,block size,Nkv,D], in this order whatever the sizes; type of query, read where
             they lie.
         block_table: int32 [B,n]. context_lens: integers [B]: keys of each sequence.
-        out: [B,N,Dv] or [B,N*Dv], type of query. workspace: not needed.
+        out: [B,N,Dv] or [B,N·Dv], type of query. workspace: not needed.
 
     Raises:
         ValueError: an argument is wrong.
