@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "reference/attention.h"
+#include "reference/exponential.h"
 #include "reference/scores.h"
 
 namespace reference {
@@ -34,7 +35,7 @@ class RowGradient {
     const int64_t o = p_.QueryRow(b, n, i, p_.dv);
     double unused = 0;
     const Real delta = Dot<Real>(&d_out_[o], &forward_.out[o], p_.dv, 0, &unused);
-    if (!p_.sink.empty()) sums_->dsink[n] -= std::exp(static_cast<Real>(p_.sink[n]) - max) / sum * delta;
+    if (!p_.sink.empty()) sums_->dsink[n] -= ExpBelow(static_cast<Real>(p_.sink[n]), max) / sum * delta;
 
     ScoresOfRow<Real>(p_, b, n, i, &scores_);
     const int64_t n_kv = n / (p_.heads / p_.heads_kv);

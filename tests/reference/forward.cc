@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "reference/attention.h"
+#include "reference/exponential.h"
 #include "reference/scores.h"
 
 namespace reference {
@@ -82,7 +83,7 @@ void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, const std::v
 
   Real max = has_sink ? static_cast<Real>(p.sink[at.n]) : -std::numeric_limits<Real>::infinity();
   for (const auto& score : scores) max = std::max(max, score.value);
-  Real sum = has_sink ? std::exp(static_cast<Real>(p.sink[at.n]) - max) : 0;
+  Real sum = has_sink ? ExpBelow(static_cast<Real>(p.sink[at.n]), max) : 0;
   std::vector<double> probability;
   probability.reserve(scores.size());
   for (const auto& score : scores) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "layout/bind_layout.h"
+#include "ops/tile/row_probability.h"
 
 namespace fa::ops {
 namespace {
@@ -91,7 +92,7 @@ double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& seq
     const int64_t row = sequence.q_offset + i;
     const float row_sum = rows.softmax_sum.At(b, head, row);
     if (row_sum == 0) continue;  // Sk = 0
-    const double p = std::exp(static_cast<double>(sink) - rows.softmax_max.At(b, head, row)) / row_sum;
+    const double p = ExpBelow<double>(sink, rows.softmax_max.At(b, head, row)) / row_sum;
     sum -= p * delta[i];
   }
   return sum;

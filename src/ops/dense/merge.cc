@@ -85,8 +85,8 @@ class Merger {
     } else {
       // A NaN in either maximum must stay: std::max would drop it in one order.
       const float max = prev_max > cur_max || std::isnan(prev_max) ? prev_max : cur_max;
-      const float prev_part = prev_sum * std::exp(prev_max - max);
-      const float cur_part = cur_sum * std::exp(cur_max - max);
+      const float prev_part = prev_sum * ops::ExpBelow(prev_max, max);
+      const float cur_part = cur_sum * ops::ExpBelow(cur_max, max);
       const float sum = prev_part + cur_part;
       const float prev_factor = prev_part / sum;
       const float cur_factor = cur_part / sum;

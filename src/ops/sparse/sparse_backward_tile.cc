@@ -26,6 +26,7 @@
 
 #include "layout/bind_layout.h"
 #include "ops/tile/grad_strip.h"
+#include "ops/tile/row_probability.h"
 
 namespace fa::ops {
 namespace {
@@ -392,9 +393,8 @@ void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows
         const float delta = deltas[t * heads + n];
         // A row without keys adds nothing, whatever its statistics are.
         if (delta == 0) continue;
-        const float row_max = rows.softmax_max.At(token.sequence, n, row);
-        sums[static_cast<size_t>(n - of.begin)] -=
-            std::exp(static_cast<double>(rows.sink[n]) - row_max) / rows.softmax_sum.At(token.sequence, n, row) * delta;
+        const double of_sink = ExpBelow<double>(rows.sink[n], rows.softmax_max.At(token.sequence, n, row));
+        sums[static_cast<size_t>(n - of.begin)] -= of_sink / rows.softmax_sum.At(token.sequence, n, row) * delta;
       }
     }
     for (int64_t n = of.begin; n < of.end; ++n) {

@@ -56,7 +56,7 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
   if (std::isnan(*sink)) return kSpoiled;
   if (empty) return {*sink, 1, *sink, 0, true};
   const float own = row_max * unit, max = std::max(own, *sink);
-  const float scale = std::exp(own - max), sum = row_sum * scale + std::exp(*sink - max);
+  const float scale = ExpBelow(own, max), sum = row_sum * scale + ExpBelow(*sink, max);
   if (std::isnan(sum)) return kSpoiled;
   return {max, sum, max + std::log(sum), scale / sum, false};
 }

@@ -1,6 +1,7 @@
 #ifndef FA_OPS_ROW_PROBABILITY_H_
 #define FA_OPS_ROW_PROBABILITY_H_
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -13,6 +14,12 @@ inline constexpr float kEmptyRowMax = std::numeric_limits<float>::lowest();
 inline constexpr float kEmptyRowSum = std::numeric_limits<float>::max();
 [[nodiscard]] inline bool IsEmptyRow(float max, float sum) {
   return sum == 0 || (sum == kEmptyRowSum && max == kEmptyRowMax);
+}
+
+/// e^(x - max) of an x that is at most max. An infinite sink is its row's maximum, and inf - inf would be NaN.
+template <typename Real>
+[[nodiscard]] Real ExpBelow(Real x, Real max) {
+  return x == max ? Real{1} : std::exp(x - max);
 }
 
 /// log2 of a row's maximum and sum together, natural-log statistics, such that P = 2^(score log2(e) - shift); infinite

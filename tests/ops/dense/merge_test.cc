@@ -321,6 +321,31 @@ TEST(Merge, NaNAndInfinityPropagate) {
   EXPECT_EQ(c.softmax_max.Get(2), 1.0f);
 }
 
+// An infinite sink is the maximum of its rows; they have an output of 0, and take all the weight.
+TEST(Merge, OfRowsWithAnInfiniteSink) {
+  MergeCase c({.batch = 1, .heads = 1, .rows = 4, .d = 1});
+  for (Owned* tensor : {&c.prev_out, &c.cur_out}) {
+    for (int64_t i = 0; i < 4; ++i) tensor->Set(i, 0.0f);
+  }
+  for (Owned* tensor : {&c.prev_max, &c.prev_sum, &c.cur_max, &c.cur_sum}) {
+    for (int64_t i = 0; i < 4; ++i) tensor->Set(i, 1.0f);
+  }
+  c.prev_max.Set(0, kInf);
+  c.cur_out.Set(0, 5.0f);
+  c.cur_max.Set(1, kInf);
+  c.prev_out.Set(1, 5.0f);
+  c.prev_max.Set(2, kInf);
+  c.cur_max.Set(2, kInf);
+  c.prev_max.Set(3, -kInf);
+  c.cur_max.Set(3, -kInf);
+  ASSERT_TRUE(c.Merge().ok());
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(c.out.Get(i), 0.0f) << i;
+    EXPECT_EQ(c.softmax_max.Get(i), i == 3 ? -kInf : kInf) << i;
+    EXPECT_EQ(c.softmax_sum.Get(i), i < 2 ? 1.0f : 2.0f) << i;
+  }
+}
+
 TEST(Merge, EmptyTensorsAreMergedToNothing) {
   MergeCase c({.batch = 2, .heads = 3, .rows = 0, .d = 4});
   EXPECT_TRUE(c.Merge().ok()) << c.Merge().message();

@@ -52,6 +52,36 @@ TEST(SparseBackward, SinksOfEveryTypeLayoutAndNumberOfHeads) {
   }
 }
 
+// +inf takes all the weight, -inf none; token 0 sees no key.
+TEST(SparseBackward, InfiniteSinksHaveTheGradientZero) {
+  for (const DType dtype : kTokenDTypes) {
+    for (const int64_t heads : {3, 12}) {
+      for (const double sink : {1.0, -1.0}) {
+        SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
+        c.tokens.dtype = dtype;
+        c.tokens.lengths = {{3, 2}, {2, 40}};
+        c.sink = true;
+        reference::SparseProblem values = MakeReferenceProblem(c);
+        std::fill(values.sink.begin(), values.sink.end(), sink * std::numeric_limits<double>::infinity());
+        const SparseGradCall call(c, values);
+        for (const Isa isa : IsaLevels()) {
+          call.TakeSnapshot().Forget();
+          ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+          const TokenOutputs got = call.Outputs();
+          for (const double value : ValuesOf(got, "dsink")) EXPECT_EQ(value, 0) << IsaName(isa) << " " << c;
+          for (const char* name : {"dq", "dk", "dv", "dq_rope", "dk_rope"}) {
+            const std::vector<double>& gradient = ValuesOf(got, name);
+            const bool none = std::all_of(gradient.begin(), gradient.end(), [](double x) { return x == 0; });
+            const bool numbers = std::none_of(gradient.begin(), gradient.end(), [](double x) { return std::isnan(x); });
+            EXPECT_EQ(none, sink > 0) << IsaName(isa) << " " << name << " " << c;
+            EXPECT_TRUE(numbers) << IsaName(isa) << " " << name << " " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(SparseBackward, SinksOfNoTokensHaveTheGradientZero) {
   for (const reference::Lengths& lengths : {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}}) {
     SparseCase c;

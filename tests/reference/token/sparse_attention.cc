@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/exponential.h"
 #include "reference/products.h"
 
 namespace reference {
@@ -35,7 +36,7 @@ SparseResult SparseForward(const SparseProblem& p) {
         for (const SelectedKey& at : keys) scores.push_back(p.Score(token, n, s.FirstKey(b) + at.key));
         const double top = scores.empty() ? p.sink[n] : *std::max_element(scores.begin(), scores.end());
         const double max = p.sink.empty() ? top : std::max(top, p.sink[n]);
-        double sum = p.sink.empty() ? 0 : std::exp(p.sink[n] - max);
+        double sum = p.sink.empty() ? 0 : ExpBelow(p.sink[n], max);
         for (const double score : scores) sum += std::exp(score - max);
         for (size_t i = 0; i < keys.size(); ++i) {
           const double* value = p.Value(s.FirstKey(b) + keys[i].key);
@@ -67,7 +68,7 @@ SparseGradients SparseBackward(const SparseProblem& p, const SparseResult& forwa
         if (forward.sum[row] == 0) continue;
         const double* d_o = &d_out[row * p.dv];
         const double delta = SumOfProducts(d_o, &forward.out[row * p.dv], p.dv);
-        if (!p.sink.empty()) g.dsink[n] -= std::exp(p.sink[n] - forward.max[row]) / forward.sum[row] * delta;
+        if (!p.sink.empty()) g.dsink[n] -= ExpBelow(p.sink[n], forward.max[row]) / forward.sum[row] * delta;
         for (const SelectedKey& at : s.KeysOf(b, t)) {
           const int64_t key = s.FirstKey(b) + at.key;
           const double probability = std::exp(p.Score(token, n, key) - forward.max[row]) / forward.sum[row];

@@ -73,11 +73,12 @@ class ToleranceOfRows {
     const int64_t statistic = p_.QueryRow(b, n, i, 1);
     const double max = forward_.max[statistic], sum = forward_.sum[statistic];
     if (p_.lengths.sk[b] == 0 || sum == static_cast<double>(FLT_MAX)) return;
+    if (std::isinf(max)) return;  // an infinite sink takes all the weight and adds nothing
     const int64_t o = p_.QueryRow(b, n, i, p_.dv);
     double delta_magnitude = 0;
     const double delta = reference::Dot<double>(&d_out_[o], &forward_.out[o], p_.dv, 0, &delta_magnitude);
     const double shift = 4 * kUnit * (std::fabs(max) + std::fabs(std::log(sum)));
-    if (!p_.sink.empty()) {
+    if (!p_.sink.empty() && std::isfinite(p_.sink[n])) {
       const double probability = std::exp(p_.sink[n] - max) / sum;
       const double relative = shift + 4 * kUnit * std::fabs(p_.sink[n]) + OfSum(p_.batch() * p_.lengths.sq[b]);
       dsink_.linear[n] += probability * (relative * std::fabs(delta) + OfSum(p_.dv) * delta_magnitude);

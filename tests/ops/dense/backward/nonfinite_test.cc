@@ -73,6 +73,30 @@ TEST_P(BackwardNonFinite, ValueLeavesTheGradientOfValuesAlone) {
   ExpectSpoiltRows(g.dv, 0, 0);
 }
 
+// +inf takes all the weight of its head, -inf none. Under the causal rule the first rows have no key.
+TEST_P(BackwardNonFinite, InfiniteSinkLeavesNoGradientOrAll) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+    for (const int64_t sk : {40, 300}) {
+      BackwardCase c = Usual();
+      c.forward.layout = layout;
+      c.forward.heads = c.forward.heads_kv = 3;
+      c.forward.lengths = EqualLengths(1, 70, sk);
+      c.forward.mask.mode = 3;
+      c.forward.sink = true;
+      reference::Problem values = MakeReferenceProblem(c.forward);
+      values.sink[1] = INFINITY;
+      values.sink[2] = -INFINITY;
+      const reference::Gradients g = Run(c, values).gradients;
+      for (int64_t x = 70 * 16; x < 2 * 70 * 16; ++x) ASSERT_EQ(g.dq[x], 0);
+      for (int64_t x = sk * 16; x < 2 * sk * 16; ++x) ASSERT_EQ(g.dk[x], 0);
+      for (int64_t x = sk * 16; x < 2 * sk * 16; ++x) ASSERT_EQ(g.dv[x], 0);
+      EXPECT_NE(g.dsink[0], 0);
+      EXPECT_EQ(g.dsink[1], 0);
+      EXPECT_EQ(g.dsink[2], 0);
+    }
+  }
+}
+
 TEST_P(BackwardNonFinite, OutputGradientSpoilsItsColumnOfValues) {
   BackwardCase c = Usual();
   c.forward.mask.mode = 2;

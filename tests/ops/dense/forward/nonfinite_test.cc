@@ -111,13 +111,46 @@ TEST_P(ForwardNonFinite, BiasSpoilsItsRow) {
   }
 }
 
-TEST_P(ForwardNonFinite, SinkSpoilsItsHead) {
-  for (const double value : kValues) {
-    ForwardCase c = Usual();
-    c.sink = true;
-    reference::Problem values = MakeReferenceProblem(c);
-    values.sink[1] = value;
-    ExpectSpreadsAsInTheReference(c, values);
+TEST_P(ForwardNonFinite, SinkThatIsNoNumberSpoilsItsHead) {
+  ForwardCase c = Usual();
+  c.sink = true;
+  reference::Problem values = MakeReferenceProblem(c);
+  values.sink[1] = NAN;
+  ExpectSpreadsAsInTheReference(c, values);
+}
+
+// +inf takes all the weight of its head, -inf none. Few rows of many keys have parts; a causal row may have no key.
+TEST_P(ForwardNonFinite, InfiniteSinkTakesEverythingOrNothing) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+    for (const int64_t sq : {1, 4, 70}) {
+      for (const int64_t sk : {40, 1500}) {
+        for (const int mode : {1, 3}) {
+          ForwardCase c = Usual();
+          c.layout = layout;
+          c.heads = 4;
+          c.lengths = EqualLengths(1, sq, sk);
+          c.mask.mode = mode;
+          c.sink = true;
+          reference::Problem values = MakeReferenceProblem(c);
+          values.sink[1] = INFINITY;
+          values.sink[2] = -INFINITY;
+          ExpectSpreadsAsInTheReference(c, values);
+          const ForwardProblem infinite(c, values);
+          values.sink[1] = 3e38;
+          const ForwardProblem overwhelming(c, values);
+          for (const Isa isa : IsaLevels()) {
+            const ForwardOutputs got = OutputsOf(infinite, ContextOf(isa));
+            EXPECT_EQ(got.out, OutputsOf(overwhelming, ContextOf(isa)).out) << IsaName(isa) << " " << c;
+            for (int64_t row = sq; row < 2 * sq; ++row) {
+              EXPECT_EQ(got.max[row], INFINITY);
+              EXPECT_EQ(got.sum[row], 1);
+              EXPECT_EQ(got.lse[row], INFINITY);
+              for (int64_t x = 0; x < c.dv; ++x) ASSERT_EQ(got.out[row * c.dv + x], 0) << IsaName(isa) << " " << c;
+            }
+          }
+        }
+      }
+    }
   }
 }
 
