@@ -197,10 +197,9 @@ void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
   LaneArray<float> own = {}, other = {};
   for (int64_t i = 0; i < width; ++i) {
     const float max = std::max(strip.row_max[i], part_max[i]);
-    const float shift = max == kMaskedScore ? 0 : factor * max;  // -inf - -inf would be NaN
-    const bool large = std::fabs(shift) > core::kernels::kLargestShift;
-    own[i] = large ? factor * (strip.row_max[i] - max) : factor * strip.row_max[i] - shift;
-    other[i] = large ? factor * (part_max[i] - max) : factor * part_max[i] - shift;
+    const float reference = max == kMaskedScore ? 0 : max;  // -inf - -inf would be NaN
+    own[i] = factor * (strip.row_max[i] - reference);
+    other[i] = factor * (part_max[i] - reference);
     strip.row_max[i] = max;
   }
   table_.rows->exp2(own, width, own);

@@ -308,6 +308,22 @@ TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
   }
 }
 
+TEST_P(FewRowAttendTest, OneKeyGivesItsRowOfV) {
+  constexpr int64_t kD = 64;
+  for (uint32_t seed = 30; seed < 40; ++seed) {
+    const Rows q(rows(), kD, kD, dtype(), seed), k(1, kD, kD, dtype(), 100 + seed), v(1, kD, kD, dtype(), 200 + seed);
+    State state(kernels(), kD);
+    Attend(k.From(0), v.From(0), 1, Pack(q, kD, 1), kD, kD, false, state);
+    // The exponent of pairs keeps a rounding: half an ulp of a score of at most 64.
+    const double error = kernels().attended.pairs ? 64 * kEps : 0;
+    for (int64_t row = 0; row < rows(); ++row) {
+      ASSERT_LT(std::fabs(state.row_max[static_cast<size_t>(row)]), 64);
+      EXPECT_NEAR(state.row_sum[static_cast<size_t>(row)], 1, error);
+      for (int64_t c = 0; c < kD; ++c) EXPECT_EQ(state.o.at(row, c), v.at(0, c)) << row << " " << c;
+    }
+  }
+}
+
 TEST_P(FewRowAttendTest, AProbabilityThatWouldBeSubnormalIsZero) {
   constexpr int64_t kD = 32, kKeys = 2;
   Rows q(rows(), kD, kD, dtype(), 15), k(kKeys, kD, kD, dtype(), 16), v(kKeys, kD, kD, dtype(), 17);

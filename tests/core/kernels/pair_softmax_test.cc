@@ -57,6 +57,30 @@ TEST_P(PairSoftmaxTest, OfLargeScoresIsRelativeToTheMaximum) {
   }
 }
 
+// Pairs keep the rounding of factor * max in the exponent: less than moves a result of bf16, 2^-9 of itself.
+TEST_P(PairSoftmaxTest, OfTheLargestScoreIsOneForAResultOfSixteenBits) {
+  constexpr int64_t kKeys = 3;
+  std::mt19937 random(63);
+  std::uniform_real_distribution<float> mantissa(1, 2);
+  for (int exponent = -3; exponent < 40; ++exponent) {
+    const float factor = mantissa(random);
+    Matrix s(kKeys, width(), width(), 64);
+    const auto lanes = static_cast<size_t>(width());
+    std::vector<float> block_max(lanes, kMaskedScore), row_max = block_max, row_sum(lanes, 0.0f), alpha(lanes, kNan);
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kMaskedScore;
+      s.at(lane % kKeys, lane) = std::ldexp(mantissa(random), exponent) * (lane % 2 == 0 ? 1.0f : -1.0f);
+    }
+    kernels().block_max(s.data(), kKeys, block_max.data());
+    kernels().softmax(s.data(), kKeys, factor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
+    kernels().unpair_keys(s.data(), kKeys);
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      for (int64_t r = 0; r < kKeys; ++r) EXPECT_EQ(s.at(r, lane), r == lane % kKeys ? 1.0f : 0.0f) << exponent;
+      EXPECT_NEAR(row_sum[static_cast<size_t>(lane)], 1, 0.99 * 0x1p-9) << exponent;
+    }
+  }
+}
+
 TEST_P(PairSoftmaxTest, RoundsProbabilitiesAndDropsThemForEveryTail) {
   std::mt19937 random(44);
   constexpr float kMultiplier = 1.25f;

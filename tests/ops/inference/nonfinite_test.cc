@@ -79,6 +79,39 @@ TEST(PromptNonFinite, SpreadsAsInTheReference) {
   }
 }
 
+TEST(PromptNonFinite, InfiniteSinksTakeEverythingOrNothing) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+      PromptCase c{
+          .dtype = dtype, .out_dtype = dtype, .layout = layout, .heads = 4, .heads_kv = 2, .sq = 40, .sk = 300};
+      if (layout == Layout::kTND) c.lengths_q = {40}, c.lengths_kv = {300};
+      c.sink = c.statistics = true;
+      c.mask.mode = 3;
+      reference::Problem values = DrawPromptValues(c);
+      values.sink[1] = INFINITY;
+      values.sink[2] = -INFINITY;
+      const PromptProblem problem(c, values);
+      for (const Isa isa : IsaLevels()) {
+        ASSERT_TRUE(RunsLikeTheReference(problem, ContextOf(isa))) << IsaName(isa) << " " << c;
+        const std::vector<double> out = problem.Outputs();
+        for (int64_t x = 40 * c.dv; x < 2 * 40 * c.dv; ++x) ASSERT_EQ(out[x], 0) << IsaName(isa) << " " << c;
+      }
+    }
+  }
+}
+
+TEST(PromptNonFinite, OneKeyOfAllHasItsValue) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    PromptCase c{.dtype = dtype, .out_dtype = dtype, .heads = 2, .heads_kv = 2, .sq = 90, .sk = 90};
+    c.mask = {.mode = 4, .pre = 0, .next = 0};
+    const PromptProblem problem(c);
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(problem.Run(ContextOf(isa)).ok());
+      EXPECT_EQ(problem.Outputs(), problem.values().v) << IsaName(isa) << " " << c;
+    }
+  }
+}
+
 TEST(PromptNonFinite, WhereNoQueryLooksItChangesNothing) {
   const int cases = RandomCases(60);
   int64_t poisoned = 0;

@@ -155,6 +155,57 @@ TEST(SparseForward, SinksFarAboveAndBelowTheScores) {
   }
 }
 
+TEST(SparseForward, AnInfiniteSinkIsAnOverwhelmingOne) {
+  for (const DType dtype : kTokenDTypes) {
+    for (const int64_t heads : {2, 12, 18}) {
+      SparseCase c{.heads = heads, .d = 24, .dv = 24};
+      c.tokens.dtype = dtype;
+      c.tokens.lengths = {{3, 2}, {2, 40}};  // one token sees no key
+      c.sink = true;
+      reference::SparseProblem values = MakeReferenceProblem(c);
+      constexpr double kInf = std::numeric_limits<double>::infinity();
+      std::fill(values.sink.begin(), values.sink.end(), kInf);
+      const SparseCall infinite(c, values);
+      std::fill(values.sink.begin(), values.sink.end(), 3e38);
+      const SparseCall overwhelming(c, values);
+      for (const Isa isa : IsaLevels()) {
+        ASSERT_TRUE(infinite.Run(ContextOf(isa)).ok());
+        ASSERT_TRUE(overwhelming.Run(ContextOf(isa)).ok());
+        const TokenOutputs got = infinite.Outputs(), want = overwhelming.Outputs();
+        for (const char* name : {"out", "sum", "p_head_mean"}) {
+          EXPECT_EQ(ValuesOf(got, name), ValuesOf(want, name)) << IsaName(isa) << " " << name << " " << c;
+        }
+        for (const double value : ValuesOf(got, "out")) ASSERT_EQ(value, 0) << IsaName(isa) << " " << c;
+        for (const double value : ValuesOf(got, "max")) ASSERT_EQ(value, kInf) << IsaName(isa) << " " << c;
+      }
+    }
+  }
+}
+
+TEST(SparseForward, OneKeyHasItsValue) {
+  for (const DType dtype : kTokenDTypes) {
+    for (const int64_t heads : {1, 3, 12, 18}) {
+      SparseCase c{.heads = heads, .d = 24, .dv = 24};
+      c.tokens.dtype = dtype;
+      c.tokens.lengths = {{4}, {40}};
+      c.tokens.slots = 1;
+      const SparseCall call(c);
+      const reference::SparseProblem& p = call.values();
+      for (const Isa isa : IsaLevels()) {
+        ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+        const TokenOutputs outputs = call.Outputs();
+        const std::vector<double>& got = ValuesOf(outputs, "out");
+        for (int64_t t = 0; t < 4; ++t) {
+          const double* v = p.Value(p.selection.KeysOf(0, t).front().key);
+          for (int64_t x = 0; x < heads * c.dv; ++x) {
+            ASSERT_EQ(got[t * heads * c.dv + x], v[x % c.dv]) << IsaName(isa) << " " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(SparseForward, RowsAboveTheDiagonalAreEmpty) {
   for (const bool causal : {false, true}) {
     SparseCase c{.heads = 16, .d = 16, .dv = 16};

@@ -238,6 +238,51 @@ TEST(Decode, SinksAreCountedOnce) {
   }
 }
 
+TEST(Decode, InfiniteSinksTakeEverythingOrNothing) {
+  for (const KeyForm form : kForms) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const int64_t sq : {1, 5, 20}) {
+        DecodeCase c = MakeDecodeCase(4, 2, sq, {2000, 37, 0}, dtype);
+        c.keys = form;
+        c.dense.sink = true;
+        reference::Problem values = MakeReferenceProblem(c.dense);
+        values.sink[1] = INFINITY;
+        values.sink[2] = -INFINITY;
+        EXPECT_TRUE(RunsLikeTheReference(DecodeProblem(c, values))) << c;
+      }
+    }
+  }
+}
+
+TEST(Decode, OneKeyOfAllHasItsValue) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t sq : {1, 2, 8, 20}) {
+      for (const KeyForm form : kForms) {
+        DecodeCase c = MakeDecodeCase(4, 2, sq, {1, 1500}, dtype);
+        c.keys = form;
+        c.dense.mask = {.mode = 4, .pre = 0, .next = 0};  // the first element has a key for its last row alone
+        const DecodeProblem problem(c);
+        const reference::Problem& p = problem.values();
+        for (const Isa isa : IsaLevels()) {
+          const ForwardOutputs got = OutputsOf(problem, ContextOf(isa));
+          for (int64_t n = 0; n < 4; ++n) {
+            for (int64_t row = 0; row < sq; ++row) {
+              const double* v = &p.v[p.KeyRow(1, n / 2, 1500 - sq + row, p.dv)];
+              for (int64_t x = 0; x < p.dv; ++x) {
+                ASSERT_EQ(got.out[p.QueryRow(1, n, row, p.dv) + x], v[x]) << Name(isa) << " " << c;
+              }
+            }
+            const double* v = &p.v[p.KeyRow(0, n / 2, 0, p.dv)];
+            for (int64_t x = 0; x < p.dv; ++x) {
+              ASSERT_EQ(got.out[p.QueryRow(0, n, sq - 1, p.dv) + x], v[x]) << Name(isa) << " " << c;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(DecodeLengths, OneEntryStandsForAllAndNoneForWholeTensors) {
   DecodeCase c = MakeDecodeCase(2, 1, 1, {33, 33, 33});
   const ForwardOutputs want = OutputsOf(c, nullptr);
