@@ -98,6 +98,57 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   }
 }
 
+/// What the gradients may be off by because delta is taken from an output that is rounded (docs/numerics.md): delta by
+/// U sum |dO O|, so dS by as much times P, and dQ and dK by the products of that.
+void AddRoundingOfTheOutput(const reference::Problem& p, const reference::ForwardResult& exact,
+                            const std::vector<double>& d_out, DType dtype, reference::Gradients* allowed) {
+  const double unit = reference::UnitRoundoff(FormatOf(dtype));
+  for (int64_t n = 0; n < p.heads; ++n) {
+    for (int64_t i = 0; i < p.lengths.sq[0]; ++i) {
+      const int64_t row = p.QueryRow(0, n, i, 1), o = row * p.dv, q = row * p.d;
+      double delta_error = 0;
+      for (int64_t x = 0; x < p.dv; ++x) delta_error += unit * std::fabs(d_out[o + x] * exact.out[o + x]);
+      for (int64_t j = 0; j < p.lengths.sk[0]; ++j) {
+        const int64_t k = p.KeyRow(0, n, j, p.d);
+        double score = 0;
+        for (int64_t x = 0; x < p.d; ++x) score += p.scale * p.q[q + x] * p.k[k + x];
+        const double error = p.scale * std::exp(score - exact.max[row]) / exact.sum[row] * delta_error;
+        for (int64_t x = 0; x < p.d; ++x) {
+          allowed->dq[q + x] += error * std::fabs(p.k[k + x]);
+          allowed->dk[k + x] += error * std::fabs(p.q[q + x]);
+        }
+      }
+    }
+  }
+}
+
+// One key takes nearly all the weight of a row, so that dP and delta cancel and the rounding of the output is left.
+TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    BackwardCase c;
+    c.forward.dtype = dtype;
+    c.forward.heads = c.forward.heads_kv = 2;
+    c.forward.d = c.forward.dv = 64;
+    c.forward.lengths = EqualLengths(1, 70, 90);
+    c.forward.scale = 2;
+    const BackwardValues values = MakeBackwardValues(c);
+    const reference::ForwardResult exact = reference::Forward(values.problem);
+    const ExpectedGradients of_given = ExpectGradients(c, values);
+    ExpectedGradients expected{reference::Backward(values.problem, exact, values.d_out), of_given.allowed};
+    const double of_rounding = LargestError(of_given.want.dq, expected.want.dq);
+    AddRoundingOfTheOutput(values.problem, exact, values.d_out, dtype, &expected.allowed);
+    const BackwardProblem problem(c, values);
+    for (const Isa isa : IsaLevels()) {
+      problem.ForgetOutputs();
+      EXPECT_TRUE(RunsLikeTheReference(problem, expected, ContextOf(isa)));
+      // It is what is left: arithmetic in double from the same output has most of the error.
+      if (dtype == DType::kF32) continue;
+      EXPECT_GT(of_rounding, 0.5 * LargestError(problem.Outputs().gradients.dq, expected.want.dq)) << Name(isa);
+      EXPECT_FALSE(MatchesReference(problem.Outputs(), {expected.want, of_given.allowed})) << Name(isa);
+    }
+  }
+}
+
 // With scores of hundreds all probabilities but the largest underflow, and none overflows.
 TEST(BackwardScores, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const float scale : {50.0F, -50.0F, 1e4F}) {
