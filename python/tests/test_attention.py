@@ -241,6 +241,43 @@ def test_sink_and_its_gradient():
     check(inputs, (result.out, d_out, [*got[:3], got.dsink]), {"scale": SCALE}, extra=[("sink", sink)])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_infinite_sinks_take_everything_or_nothing(dtype):
+    inputs = random_qkv(dtype)
+    sink = torch.tensor([0.5, torch.inf, -torch.inf, torch.inf])
+    result = fa.flash_attention(*inputs, sink=sink)
+    assert (result.out[:, 1::2] == 0).all() and (result.softmax_max[:, 1::2] == torch.inf).all()
+    assert (result.softmax_sum[:, 1::2] == 1).all()
+    limit = fa.flash_attention(*inputs, sink=sink.clamp(-3e38, 3e38))
+    assert torch.equal(result.out, limit.out)
+    d_out = torch.randn(result.out.shape).to(dtype)
+    got = fa.flash_attention_grad(*inputs, result.out, d_out, *result[1:], need_dsink=True, sink=sink)
+    want = fa.flash_attention_grad(*inputs, limit.out, d_out, *limit[1:], need_dsink=True, sink=sink.clamp(-3e38, 3e38))
+    for name in ("dq", "dk", "dv", "dsink"):
+        assert torch.equal(getattr(got, name), getattr(want, name)), name
+    assert (got.dq[:, 1::2] == 0).all() and (got.dsink[1:] == 0).all()
+
+    prompt = fa.prompt_flash_attention(*inputs, sink=sink)
+    assert torch.equal(prompt, result.out)
+    out, lse = fa.decode_attention(inputs[0][:, :, :1], *inputs[1:], sink=sink, return_lse=True)
+    assert (out[:, 1::2] == 0).all() and (lse.reshape(B, N)[:, 1::2] == torch.inf).all()
+    assert not out.isnan().any() and not lse.isnan().any()
+    q, k, v = inputs[0].transpose(1, 2), inputs[1][:, :1].transpose(1, 2), inputs[2][:, :1].transpose(1, 2)
+    slots = torch.arange(8, dtype=torch.int32).expand(B, SQ, 1, 8).contiguous()
+    sparse = fa.sparse_flash_attention(q, k, v, slots, sink=sink)
+    assert (sparse.out[:, :, 1::2] == 0).all() and not sparse.out.isnan().any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_key_gives_its_value(dtype):
+    for _ in range(20):
+        q, k, v = random_qkv(dtype, sq=1, sk=1)
+        want = v.repeat_interleave(N // NKV, 1)
+        assert torch.equal(fa.flash_attention(q, k, v).out, want)
+        assert torch.equal(fa.decode_attention(q, k, v), want)
+        assert torch.equal(fa.prompt_flash_attention(q, k, v), want)
+
+
 def test_softcap():
     inputs = random_qkv()
     result = fa.flash_attention(*inputs, softcap=1.5)
