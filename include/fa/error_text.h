@@ -1,6 +1,18 @@
 #ifndef FA_ERROR_TEXT_H_
 #define FA_ERROR_TEXT_H_
 
+/// @file
+/// The text of an error, which knows where it names arguments.
+/// @code{.cpp}
+/// fa::AttentionArgs args;
+/// args.q = fa::View(static_cast<const float*>(nullptr), {1, 8, 128, 64});
+/// const fa::Status status = fa::FlashAttention(args, {});
+/// // Tells the error with the argument names of another interface: "query" instead of "q".
+/// const std::string text = status.what().Retold([](std::string_view name, std::string_view member, auto index) {
+///   return std::string(name == "q" ? "query" : name).append(member).append(index);
+/// });
+/// @endcode
+
 #include <cstddef>
 #include <span>
 #include <string>
@@ -10,13 +22,15 @@
 
 namespace fa {
 
-/// The text of an error, which knows where it mentions arguments. An interface that calls arguments by other names
-/// replaces the mentions by its own names and need not search the text for them.
+/// The text of an error, which knows where it mentions arguments. An interface with other argument names replaces the
+/// mentions by its own names and need not search the text for them.
 class ErrorText {
  public:
-  /// Where the text mentions an argument. text[begin, name_end) is the argument's name in the C++ interface: a field of
-  /// XArgs or XOptions ("k", "keep_prob", "mask.pre"). text[name_end, member_end) is the part of the argument that is
-  /// meant (".shape", ".dtype" or nothing), text[member_end, end) is an index ("[2]", "[0][3]" or nothing).
+  /// The place of one mention in the text:
+  /// - text[begin, name_end) is the argument's name in the C++ interface, a field of XArgs or XOptions: "k",
+  ///   "keep_prob", "mask.pre";
+  /// - text[name_end, member_end) is the part of the argument: ".shape", ".dtype" or nothing;
+  /// - text[member_end, end) is an index: "[2]", "[0][3]" or nothing.
   struct Mention {
     size_t begin = 0, name_end = 0, member_end = 0, end = 0;
   };
@@ -36,7 +50,8 @@ class ErrorText {
     return error;
   }
 
-  // Each adds what the error says of the argument that begins it: "keep_prob=2", "pse: missing", "cu_q has 3 entries".
+  // Each of these adds what is wrong with the argument at the text's beginning: "keep_prob=2", "pse: missing", "cu_q
+  // has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }
   [[nodiscard]] ErrorText Has(std::string_view words) && { return std::move(*this).Saying(" has ", words); }
@@ -66,7 +81,7 @@ class ErrorText {
   [[nodiscard]] const Mention* subject() const {
     return !mentions_.empty() && mentions_.front().begin == 0 ? mentions_.data() : nullptr;
   }
-  /// Index of the first character of the text after "=", ": " or " has ", which follow the subject.
+  /// Index of the first character after the "=", ": " or " has " that follows the subject.
   [[nodiscard]] size_t said_at() const { return said_at_; }
 
   [[nodiscard]] std::string_view Name(const Mention& mention) const { return Part(mention.begin, mention.name_end); }
@@ -76,7 +91,7 @@ class ErrorText {
   [[nodiscard]] std::string_view Index(const Mention& mention) const { return Part(mention.member_end, mention.end); }
 
   /// The text from `begin` on, with every mention replaced by what `say` returns for it.
-  /// @param say  (name, member, index) -> text
+  /// @param say  a callable (name, member, index) that returns text
   template <typename Say>
   [[nodiscard]] std::string Retold(const Say& say, size_t begin = 0) const {
     std::string told;

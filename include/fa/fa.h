@@ -1,6 +1,20 @@
 #ifndef FA_FA_H_
 #define FA_FA_H_
 
+/// Attention on CPUs: this header brings all others except fa/mpi.h.
+/// @code{.cpp}
+/// #include "fa/fa.h"
+///
+/// int main() {
+///   std::vector<float> q(8 * 128 * 64, 1.0F), out(q.size());
+///   fa::AttentionArgs args;
+///   args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});  // [B, N, S, D]
+///   args.out = fa::View(out.data(), {1, 8, 128, 64});
+///   const fa::Status status = fa::FlashAttention(args, {.mask = fa::Mask::Causal()});
+///   if (!status.ok()) std::puts(status.message().c_str());
+/// }
+/// @endcode
+
 /// Everything of `fa`: attention on CPUs.
 #include "fa/context.h"
 #include "fa/error_text.h"

@@ -1,6 +1,20 @@
 #ifndef FA_FLASH_ATTENTION_H_
 #define FA_FLASH_ATTENTION_H_
 
+/// @file
+/// Dense attention, forward.
+/// @code{.cpp}
+/// std::vector<float> q(2 * 8 * 128 * 64), k(q), v(q), out(q);
+/// const fa::Dims shape = {2, 8, 128, 64};  // [B, N, S, D]
+/// fa::AttentionArgs args;
+/// args.q = fa::View(q.data(), shape);
+/// args.k = fa::View(k.data(), shape);
+/// args.v = fa::View(v.data(), shape);
+/// args.out = fa::View(out.data(), shape);
+/// const fa::Status status = fa::FlashAttention(args, {.mask = fa::Mask::Causal()});
+/// if (!status.ok()) std::puts(status.message().c_str());
+/// @endcode
+
 #include <cstdint>
 #include <span>
 
@@ -13,24 +27,25 @@
 
 namespace fa {
 
-/// Tensors of the dense forward. Shapes are written for BNSD; each tensor has the shape of AttentionOptions::layout.
-/// Null data = absent.
+/// Tensors of the dense forward. Shapes are written for BNSD; each tensor has the shape of AttentionOptions::layout. A
+/// tensor with null data is absent.
 struct AttentionArgs {
   TensorView q;       ///< [B, N, Sq, D]; f32, bf16 or f16
   TensorView k;       ///< [B, Nkv, Sk, D], type of q; N % Nkv == 0
   TensorView v;       ///< [B, Nkv, Sk, Dv], type of q
   TensorView q_rope;  ///< optional, [B, N, Sq, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, [B, Nkv, Sk, Drope]
-  /// pse types 0, 1: [B|1, N, Sq, Sk], [B|1, N, 1, Sk] or compressed [B|1, N, 1024, Sk] (Sq = Sk > 1024, causal), type
-  /// of q or f32; TND: flat N * sum(Sq_b * Sk_b), flat N * sum(Sk_b), or [B|1, N, 1024, maxSk].
-  /// pse types 2, 3: slopes, f32 [N] or [B, N].
+  /// The bias, of the type of q or f32. With pse types 0 and 1 it is [B|1, N, Sq, Sk], [B|1, N, 1, Sk] or, if Sq = Sk >
+  /// 1024 and the mask is causal, compressed to [B|1, N, 1024, Sk]. With TND it is flat N * sum(Sq_b * Sk_b), flat N *
+  /// sum(Sk_b), or [B|1, N, 1024, maxSk].
+  /// With pse types 2 and 3 it holds slopes, f32 [N] or [B, N].
   TensorView pse;
   TensorView dense_mask;  ///< u8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk]
   TensorView drop_mask;   ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
-  TensorView sink;        ///< f32 [N]: a virtual key of that score and value 0
-  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of the query lengths; a leading 0 is
-                                   ///< an empty first sequence
-  std::span<const int64_t> cu_kv;  ///< TND: inclusive prefix sums of the key lengths, as many
+  TensorView sink;        ///< f32 [N]: per head the score of a virtual key whose value is 0
+  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of the query lengths; a leading 0 is an empty first
+                                   ///< sequence
+  std::span<const int64_t> cu_kv;  ///< TND: inclusive prefix sums of the key lengths, as many as cu_q has
   MutableTensorView out;           ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;   ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
   MutableTensorView softmax_sum;   ///< optional, f32 of the same shape; before dropout
@@ -39,22 +54,23 @@ struct AttentionArgs {
 
 /// out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases of AttentionOptions.
 ///
-/// A row without keys gives out = 0, max = -FLT_MAX, sum = +FLT_MAX (0 and 0 when Sk = 0; with a sink: max = sink,
-/// sum = 1). A masked pair has probability exactly 0 whatever K, V or pse hold there. TND rows past the last prefix sum
-/// are written 0 in every output. Inner products, softmax and output are accumulated in f32 and rounded once.
+/// A row without keys gives out = 0, max = -FLT_MAX and sum = +FLT_MAX. If Sk = 0, it gives max = 0 and sum = 0. With a
+/// sink it gives max = sink and sum = 1. A masked pair has probability exactly 0, whatever K, V or pse hold there. TND
+/// rows past the last prefix sum are written 0 in every output. Inner products, softmax and output are accumulated in
+/// f32 and rounded once.
 ///
-/// Inputs may alias each other; an output must not share an element with another tensor nor with itself.
-/// @return kInvalidArgument ("k.shape[2]=5, want 7 (q.shape[2])"), kOutOfMemory; then nothing was written.
-/// Re-entrant. The bits do not depend on the number of threads, the batch or the layout. Follows FlashAttention-2
-/// (Dao 2023), section 3.1, with transposed scores.
+/// Inputs may alias each other. An output must not share an element with another tensor nor with itself.
+/// @return kInvalidArgument ("k.shape[2]=5, want 7 (q.shape[2])"), kOutOfMemory. After an error nothing was written.
+/// Re-entrant. The bits do not depend on the number of threads, the batch or the layout. Follows FlashAttention-2 (Dao
+/// 2023), section 3.1, with transposed scores.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context = nullptr);
 
-/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present
-/// (data != nullptr), never their contents.
+/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present
+/// (data != nullptr), but never their contents.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          Context* context = nullptr);
 
-/// Writes the keep bits that a call with `dropout` = state uses, LSB first: `bits` of them, in the flat order of
+/// Writes the first `bits` keep bits of a call with `dropout` = state, LSB first, in the flat order of
 /// AttentionArgs::drop_mask. Trailing bits of the last byte are 0.
 /// @param mask  u8, at least ceil(bits / 8) bytes
 FA_API Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,

@@ -1,6 +1,20 @@
 #ifndef FA_FLASH_ATTENTION_GRAD_H_
 #define FA_FLASH_ATTENTION_GRAD_H_
 
+/// @file
+/// Dense attention, backward.
+/// @code{.cpp}
+/// // out, max and sum are the results of FlashAttention on q, k and v.
+/// std::vector<float> q(8 * 128 * 64), k(q), v(q), out(q), d_out(q), dq(q), dk(q), dv(q), max(8 * 128), sum(max);
+/// const auto heads = [](auto& values) { return fa::View(values.data(), {1, 8, 128, 64}); };
+/// fa::AttentionGradArgs args;
+/// args.q = heads(q), args.k = heads(k), args.v = heads(v), args.out = heads(out), args.d_out = heads(d_out);
+/// args.softmax_max = fa::View(max.data(), {1, 8, 128});
+/// args.softmax_sum = fa::View(sum.data(), {1, 8, 128});
+/// args.dq = heads(dq), args.dk = heads(dk), args.dv = heads(dv);
+/// return fa::FlashAttentionGrad(args, {.mask = fa::Mask::Causal()});
+/// @endcode
+
 #include <cstdint>
 #include <span>
 
@@ -13,44 +27,45 @@
 
 namespace fa {
 
-/// Tensors of the dense backward. Inputs are those of the forward call (AttentionArgs has their shapes), its results,
-/// and the gradient of its output. Null data = absent.
+/// Tensors of the dense backward: the inputs of the forward call (AttentionArgs has their shapes), its results, and the
+/// gradient of its output. A tensor with null data is absent.
 struct AttentionGradArgs {
   TensorView q, k, v, q_rope, k_rope;
   TensorView pse, dense_mask, drop_mask, sink;
   std::span<const int64_t> cu_q, cu_kv;
-  TensorView out;          ///< the forward's output, as rounded there
-  TensorView d_out;        ///< gradient of out; its shape and type, any strides (0 included)
+  TensorView out;          ///< the forward's output, rounded as the forward has rounded it
+  TensorView d_out;        ///< gradient of out, with its shape and type and any strides (0 included)
   TensorView softmax_max;  ///< the forward's, f32 [B, N, Sq] or [B, N, Sq, 8] (TND [T, N] or [T, N, 8])
-  TensorView softmax_sum;  ///< the forward's, f32 in either of these shapes
+  TensorView softmax_sum;  ///< the forward's, f32, in either shape of softmax_max
 
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; summed over the query heads of a group
   MutableTensorView dv;       ///< shape and type of v; summed as dk
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  /// optional, pse types 0 and 1: shape and type of pse, broadcast dimensions (size 1) summed; not for the compressed
-  /// 1024-row form
+  /// Optional, pse types 0 and 1: shape and type of pse. Dimensions that are broadcast (size 1) are summed. Not for the
+  /// compressed form of 1024 rows.
   MutableTensorView dpse;
   MutableTensorView dslopes;  ///< optional, pse types 2 and 3: f32, shape of pse
   MutableTensorView dsink;    ///< optional, with sink: f32 [N]
 };
 
-/// Gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out * out),
-/// dP = dropout(d_out V^T), dS = P (dP - Dr):  dv = dropout(P)^T d_out, dq = scale dS K, dk = scale dS^T Q.
+/// Gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out * out), dP =
+/// dropout(d_out V^T) and dS = P (dP - Dr),
+///   dv = dropout(P)^T d_out,  dq = scale dS K,  dk = scale dS^T Q.
 ///
 /// A masked pair and a row without keys contribute exactly nothing, whatever q, k, v, d_out or pse hold there. TND rows
 /// past the last prefix sum are written 0. Everything is accumulated in f32 and rounded once.
 ///
-/// Accumulation::kDeterministic (default of Context): the bits do not depend on the number of threads, the other
-/// sequences of the call, or the layout; dslopes, dsink and broadcast dpse, sums over the batch, are added in ascending
-/// b.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
+/// With Accumulation::kDeterministic, the default of Context, the bits do not depend on the number of threads, the
+/// other sequences of the call, or the layout. dslopes, dsink and a broadcast dpse are sums over the batch, which are
+/// added in ascending order of b.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
 /// Follows FlashAttention-2 (Dao 2023), section 3.1, in one pass over key blocks.
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  Context* context = nullptr);
 
-/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
+/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  Context* context = nullptr);

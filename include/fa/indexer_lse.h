@@ -1,6 +1,19 @@
 #ifndef FA_INDEXER_LSE_H_
 #define FA_INDEXER_LSE_H_
 
+/// @file
+/// Softmax statistics of an indexer's scores, which the dense KL loss takes.
+/// @code{.cpp}
+/// std::vector<float> q(128 * 16 * 64), k(128 * 64), weights(128 * 16), max(128), sum(128);
+/// fa::DenseIndexerLseArgs args;
+/// args.q_index = fa::View(q.data(), {1, 128, 16, 64});  // [B, S, N, D]
+/// args.k_index = fa::View(k.data(), {1, 128, 1, 64});
+/// args.weights = fa::View(weights.data(), {1, 128, 16});
+/// args.softmax_max_index = fa::View(max.data(), {1, 1, 128});
+/// args.softmax_sum_index = fa::View(sum.data(), {1, 1, 128});
+/// return fa::DenseLightningIndexerSoftmaxLse(args, {});
+/// @endcode
+
 #include <cstdint>
 #include <span>
 
@@ -19,31 +32,31 @@ struct DenseIndexerLseArgs {
   TensorView q_index;  ///< [B, S1, N, D]; f32, bf16 or f16
   TensorView k_index;  ///< [B, S2, 1, D], type of q_index
   TensorView weights;  ///< [B, S1, N], type of q_index or f32
-  /// Rows in use: of TND tensors the inclusive prefix sums, else the length of each batch element. Empty: all (TND
-  /// needs them).
+  /// Rows in use: with TND the inclusive prefix sums, else one length per batch element. Empty: all rows are in use.
+  /// TND needs both.
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView softmax_max_index;  ///< f32 [B, 1, S1] (TND [1, T])
   MutableTensorView softmax_sum_index;  ///< f32 of the same shape
 };
 
-/// Everything of such a call that is not a tensor.
+/// The options of such a call: everything but the tensors.
 struct DenseIndexerLseOptions {
   Layout layout = Layout::kBSND;  ///< BSND or TND
   SparseMask mask = SparseMask::kRightDownCausal;
 };
 
-/// With I(t, s) the scores of LightningIndexer, over the keys s < limit(t):
+/// Let I(t, s) be the scores of LightningIndexer over the keys s < limit(t). Then
 ///   softmax_max_index = max of I(t, s);  softmax_sum_index = sum of exp(I(t, s) - softmax_max_index)
 /// as DenseLightningIndexerGradKLLoss takes them. -0 counts as +0. A row without keys and a row past its length get 0
-/// and 0: to that loss they add nothing, and their gradients are 0. A NaN among the scores makes both values NaN; where
-/// the maximum is infinite, the sum is NaN. Exponentials in f32, added in double in the order of the keys, rounded
-/// once; the bits do not depend on the number of threads, the other rows or the layout.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
+/// and 0: they add nothing to that loss, and their gradients are 0. A NaN among the scores makes both values NaN. If
+/// the maximum is infinite, the sum is NaN. Exponentials are computed in f32, added in double in the order of the keys,
+/// and rounded once. The bits do not depend on the number of threads, the other rows or the layout.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
 /// Follows DenseLightningIndexerSoftmaxLse of CANN, without limits of sizes.
 FA_API Status DenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
                                               Context* context = nullptr);
 
-/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
+/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<DenseIndexerLseArgs>> PlanDenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args,
                                                                                 const DenseIndexerLseOptions& options,
                                                                                 Context* context = nullptr);

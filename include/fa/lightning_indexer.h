@@ -1,6 +1,19 @@
 #ifndef FA_LIGHTNING_INDEXER_H_
 #define FA_LIGHTNING_INDEXER_H_
 
+/// @file
+/// The lightning indexer: it selects, for every query token, the keys with the largest scores.
+/// @code{.cpp}
+/// std::vector<float> q(128 * 16 * 64), k(4096 * 64), weights(128 * 16);
+/// std::vector<int32_t> indices(128 * 512);
+/// fa::LightningIndexerArgs args;
+/// args.q = fa::View(q.data(), {1, 128, 16, 64});  // [B, S, N, D]
+/// args.k = fa::View(k.data(), {1, 4096, 1, 64});
+/// args.weights = fa::View(weights.data(), {1, 128, 16});
+/// args.sparse_indices = fa::View(indices.data(), {1, 128, 1, 512});
+/// return fa::LightningIndexer(args, {});
+/// @endcode
+
 #include <cstdint>
 #include <span>
 
@@ -13,36 +26,39 @@
 
 namespace fa {
 
-/// Tensors of the lightning indexer. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. Null data = absent.
+/// Tensors of the lightning indexer. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor with null
+/// data is absent.
 struct LightningIndexerArgs {
   TensorView q;  ///< [B, S1, N, D]; f32, bf16 or f16
-  /// [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D] of any size
+  /// [B, S2, 1, D], type of q; with block_table, pages of any size: [blocks, block size, 1, D]
   TensorView k;
   TensorView weights;      ///< [B, S1, N], type of q or f32
-  TensorView block_table;  ///< i32 [B, n], of keys in pages: key j lies in page block_table[b][j / block size]
-  /// Rows in use: of TND tensors the inclusive prefix sums (a leading 0 is an empty first sequence), else the length of
-  /// each batch element, of keys in pages too. Empty: all (TND and pages need them).
+  TensorView block_table;  ///< i32 [B, n], for keys in pages: key j lies in page block_table[b][j / block size]
+  /// Rows in use. With TND they are inclusive prefix sums; a leading 0 is an empty first sequence. Else, and for keys
+  /// in pages, they are one length per batch element. Empty: all rows are in use. TND and pages need them.
   std::span<const int64_t> lengths_q, lengths_kv;
-  MutableTensorView sparse_indices;  ///< i32 [B, S1, 1, K]: the K keys of the largest scores
-  MutableTensorView sparse_values;   ///< optional, type of q or f32, shape of sparse_indices: their scores
+  MutableTensorView sparse_indices;  ///< i32 [B, S1, 1, K]: the K keys with the largest scores
+  MutableTensorView sparse_values;   ///< optional, type of q or f32, shape of sparse_indices: the scores of these keys
 };
 
-/// Everything of an indexer call that is not a tensor.
+/// The options of an indexer call: everything but the tensors.
 struct LightningIndexerOptions {
-  Layout layout = Layout::kBSND;  ///< BSND or TND, of queries, results, and of keys that do not lie in pages
+  Layout layout = Layout::kBSND;  ///< BSND or TND, of queries and results, and of keys that do not lie in pages
   SparseMask mask = SparseMask::kRightDownCausal;
 };
 
-/// score(t, s) = sum over heads g of weights[t][g] * max(0, q[t][g] . k[s]) for the keys s < limit(t), in f32; the K
-/// largest, in descending order, equal ones by ascending key; -0 counts as +0, NaN comes last. Unused entries, rows
-/// without keys and rows past their length get index -1, value -inf. There is no scale: models fold it into weights.
-/// The selection is exact; its bits do not depend on the number of threads, the other rows, the layout or pages.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
+/// Writes the K keys with the largest scores, where
+///   score(t, s) = sum over heads g of weights[t][g] * max(0, q[t][g] . k[s])
+/// for the keys s < limit(t), in f32. Scores descend; of equal scores the lower key comes first. -0 counts as +0, and
+/// NaN comes last. Unused entries, rows without keys and rows past their length get index -1 and value -inf. There is
+/// no scale: models fold it into weights. The selection is exact. Its bits do not depend on the number of threads, the
+/// other rows, the layout or pages.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
 /// Follows LightningIndexer of CANN and DeepSeek-V3.2 (2025), without limits of sizes.
 FA_API Status LightningIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
                                Context* context = nullptr);
 
-/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
+/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<LightningIndexerArgs>> PlanLightningIndexer(const LightningIndexerArgs& args,
                                                                   const LightningIndexerOptions& options,
                                                                   Context* context = nullptr);

@@ -1,6 +1,21 @@
 #ifndef FA_LIGHTNING_INDEXER_GRAD_H_
 #define FA_LIGHTNING_INDEXER_GRAD_H_
 
+/// @file
+/// The backward of the lightning indexer: gradients of the selected scores.
+/// @code{.cpp}
+/// // indices is a result of LightningIndexer.
+/// std::vector<float> q(128 * 16 * 64), k(4096 * 64), w(128 * 16), d_values(128 * 512), dq(q), dk(k), dw(w);
+/// std::vector<int32_t> indices(128 * 512);
+/// fa::LightningIndexerGradArgs args;
+/// args.q = fa::View(q.data(), {1, 128, 16, 64}), args.dq = fa::View(dq.data(), {1, 128, 16, 64});
+/// args.k = fa::View(k.data(), {1, 4096, 1, 64}), args.dk = fa::View(dk.data(), {1, 4096, 1, 64});
+/// args.weights = fa::View(w.data(), {1, 128, 16}), args.dweights = fa::View(dw.data(), {1, 128, 16});
+/// args.sparse_indices = fa::View(indices.data(), {1, 128, 1, 512});
+/// args.d_values = fa::View(d_values.data(), {1, 128, 1, 512});
+/// return fa::LightningIndexerGrad(args, {});
+/// @endcode
+
 #include <cstdint>
 #include <span>
 
@@ -13,8 +28,8 @@
 
 namespace fa {
 
-/// Tensors of the indexer's backward: those of the forward call (LightningIndexerArgs has their shapes; keys do not lie
-/// in pages), its indices, and the gradient of its values. Null data = absent.
+/// Tensors of the indexer's backward: the inputs of the forward call, its indices, and the gradient of its values.
+/// LightningIndexerArgs has the shapes of the inputs; keys do not lie in pages. A tensor with null data is absent.
 struct LightningIndexerGradArgs {
   TensorView q, k, weights;
   TensorView sparse_indices;  ///< i32 or i64 [B, S1, 1, K]; a row ends at its first -1 and at its limit-th entry
@@ -26,23 +41,24 @@ struct LightningIndexerGradArgs {
   MutableTensorView dweights;  ///< shape and type of weights
 };
 
-/// Everything of an indexer's backward that is not a tensor.
+/// The options of an indexer's backward: everything but the tensors.
 struct LightningIndexerGradOptions {
-  Layout layout = Layout::kBSND;  ///< those of the forward call
+  Layout layout = Layout::kBSND;  ///< layout and mask of the forward call
   SparseMask mask = SparseMask::kRightDownCausal;
-  bool check_indices = true;  ///< as SparseAttentionOptions
+  bool check_indices = true;  ///< as in SparseAttentionOptions
 };
 
-/// Gradients of the values of LightningIndexer: with S the products q.k of a row's entries and E = w d_values where
-/// S > 0, else 0:  dweights = sum of d_values max(0, S), dq = E K_sel, dk = E^T q, summed over tokens in ascending
-/// order. A key that no token selects and a row without keys get 0. An entry that stands twice counts twice. Everything
-/// is accumulated in f32 and rounded once; the bits do not depend on the number of threads.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
+/// Gradients of the values of LightningIndexer. Let S be the products q.k of a row's entries, and E = w d_values where
+/// S > 0, else 0. Then
+///   dweights = sum of d_values max(0, S),  dq = E K_sel,  dk = E^T q, summed over tokens in ascending order.
+/// A key that no token selects and a row without keys get 0. An entry that stands twice counts twice. Everything is
+/// accumulated in f32 and rounded once. The bits do not depend on the number of threads.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
 /// Follows LightningIndexerGrad of CANN.
 FA_API Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerGradOptions& options,
                                    Context* context = nullptr);
 
-/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
+/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<LightningIndexerGradArgs>> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args,
                                                                           const LightningIndexerGradOptions& options,
                                                                           Context* context = nullptr);

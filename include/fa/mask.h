@@ -1,6 +1,17 @@
 #ifndef FA_MASK_H_
 #define FA_MASK_H_
 
+/// @file
+/// Masks: rules that say which keys a query row keeps.
+/// @code{.cpp}
+/// std::vector<float> q(8 * 128 * 64), out(q);
+/// fa::AttentionArgs args;
+/// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});
+/// args.out = fa::View(out.data(), {1, 8, 128, 64});
+/// return fa::FlashAttention(args, {.mask = fa::Mask::Band(16, 0)});  // a row sees its own key and 16 before it
+/// @endcode
+/// Drawings have 4 query rows and 6 keys; x is kept, a dot is dropped.
+
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -12,16 +23,16 @@
 
 namespace fa {
 
-/// The structural part of an attention mask: a rule that gives, for query row i, the interval of kept keys j.
-/// (A dense mask tensor, AttentionArgs::dense_mask, may drop further pairs.) i counts from 0 to Sq-1 and j from 0
-/// to Sk-1 inside each batch element or packed sequence; delta = Sk - Sq of that element.
+/// The structural part of an attention mask: a rule that gives each query row i an interval of kept keys j. A dense
+/// mask tensor, AttentionArgs::dense_mask, may drop further pairs. i counts from 0 to Sq-1 and j from 0 to Sk-1 inside
+/// each batch element or packed sequence; delta = Sk - Sq of that element or sequence.
 ///
-/// Any integers are taken; they saturate, and a row whose interval is empty is a row without keys.
+/// Rules take any integers and saturate them. A row whose interval is empty is a row without keys.
 class FA_API Mask {
  public:
-  /// Which rule it is. delta = Sk - Sq of the batch element or sequence.
+  /// The kind of rule. delta = Sk - Sq of the batch element or sequence.
   enum class Kind : uint8_t {
-    kNone,             ///< all
+    kNone,             ///< every key
     kCausal,           ///< j <= i + delta
     kCausalTopLeft,    ///< j <= i
     kBand,             ///< i + delta - pre <= j <= i + delta + next
@@ -29,35 +40,90 @@ class FA_API Mask {
     kPrefix,           ///< j < prefix[b] or j <= i + delta
     kCausalBandLast,   ///< last non-empty element: j <= i + delta + next; the others: j <= i + delta   (mode 7)
     kCausalBandFirst,  ///< first non-empty element: j <= i + Sk - max(Sq - next, 0); the others: j <= i (mode 8)
-    kRows,             ///< row_begin[i] <= j < row_end[i], listed row by row
+    kRows,             ///< row_begin[i] <= j < row_end[i], listed for every row
   };
-  /// Larger than any distance: no bound on that side.
+  /// Larger than any distance: it leaves that side without a bound.
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
   Mask() = default;
-  /// Every query sees every key.
+  /// Every query sees every key:
+  /// @code{.unparsed}
+  ///   x x x x x x
+  ///   x x x x x x
+  ///   x x x x x x
+  ///   x x x x x x
+  /// @endcode
   static Mask None();
-  /// Bottom-right aligned causal: the last query sees every key.
+  /// Causal, aligned bottom-right: the last query sees every key.
+  /// @code{.unparsed}
+  ///   x x x . . .
+  ///   x x x x . .
+  ///   x x x x x .
+  ///   x x x x x x
+  /// @endcode
   static Mask Causal();
-  /// Top-left aligned causal: query 0 sees key 0 only.
+  /// Causal, aligned top-left: query 0 sees key 0 only.
+  /// @code{.unparsed}
+  ///   x . . . . .
+  ///   x x . . . .
+  ///   x x x . . .
+  ///   x x x x . .
+  /// @endcode
   static Mask CausalTopLeft();
-  /// A window, bottom-right aligned: `pre` keys back, `next` keys ahead of the diagonal that ends at (Sq-1, Sk-1).
+  /// A window, aligned bottom-right: `pre` keys before and `next` keys after the diagonal that ends at (Sq-1, Sk-1).
+  /// Band(2, 1):
+  /// @code{.unparsed}
+  ///   x x x x . .
+  ///   . x x x x .
+  ///   . . x x x x
+  ///   . . . x x x
+  /// @endcode
   static Mask Band(int64_t pre, int64_t next);
-  /// A window, top-left aligned.
+  /// A window, aligned top-left: `pre` keys before and `next` keys after the diagonal that begins at (0, 0).
+  /// BandTopLeft(2, 1):
+  /// @code{.unparsed}
+  ///   x x . . . .
+  ///   x x x . . .
+  ///   x x x x . .
+  ///   . x x x x .
+  /// @endcode
   static Mask BandTopLeft(int64_t pre, int64_t next);
-  /// Bottom-right causal, and every query sees the first prefix[b] keys of batch element b.
+  /// Causal, aligned bottom-right, and every query sees the first prefix[b] keys of batch element b. Prefix({5}):
+  /// @code{.unparsed}
+  ///   x x x x x .
+  ///   x x x x x .
+  ///   x x x x x .
+  ///   x x x x x x
+  /// @endcode
   static Mask Prefix(std::vector<int64_t> prefix);
-  /// Every row's keys, listed: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks, padding and what
-  /// they make of a window or a causal rule are such lists. The lists are shared by copies of the mask.
-  ///
-  /// From one row that keeps keys to the next neither number may decrease; keys outside 0..Sk-1 are none. One entry per
-  /// row: of one batch element, which holds for all; or of all of them, batch element after batch element; TND: of the
-  /// whole tensor, j counting inside the sequence.
+  /// A list of every row's keys: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks and padding are
+  /// such lists, alone or together with a window or a causal rule. Copies of the mask share the lists. Rows({0, 0, 2,
+  /// 2}, {2, 2, 6, 6}):
+  /// @code{.unparsed}
+  ///   x x . . . .
+  ///   x x . . . .
+  ///   . . x x x x
+  ///   . . x x x x
+  /// @endcode
+  /// From one row that keeps keys to the next, neither number may decrease. Keys outside 0..Sk-1 are dropped. There is
+  /// one entry per row of one batch element, which holds for all elements, or one entry per row of all elements,
+  /// element after element. With TND there is one entry per row of the whole tensor, and j counts inside the sequence.
   static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
-  /// The device's vocabulary, `sparse_mode` 0..8 (see docs/masks.md). Operators given such a mask also apply the
-  /// device's checks of mode, pre, next, prefix and mask shape, which need the tensors' shapes.
-  /// @param dense_mask_given  mode 0 without a mask means everything, pre and next ignored
+  /// The rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode, pre,
+  /// next, prefix and mask shape as the device does; these checks need the tensors' shapes.
+  ///
+  /// Modes 7 and 8 have one rule for one sequence of TND and another for the rest. Mode 7 with next = -1, the last
+  /// sequence and the others; mode 8 with next = 1, the first sequence and the others:
+  /// @code{.unparsed}
+  ///   mode 7, last   others         mode 8, first   others
+  ///   x x . . . .    x x x . . .    x x x x . .     x . . . . .
+  ///   x x x . . .    x x x x . .    x x x x x .     x x . . . .
+  ///   x x x x . .    x x x x x .    x x x x x x     x x x . . .
+  ///   x x x x x .    x x x x x x    x x x x x x     x x x x . .
+  /// @endcode
+  /// @param dense_mask_given  whether the call has a dense mask. Mode 0 without one keeps every pair and ignores pre
+  ///                          and next
   /// @return kInvalidArgument ("sparse_mode=9, want 0..8")
   static Result<Mask> FromSparseMode(int64_t sparse_mode, int64_t pre, int64_t next, std::vector<int64_t> prefix,
                                      bool dense_mask_given);
@@ -66,10 +132,10 @@ class FA_API Mask {
   [[nodiscard]] int64_t pre() const { return pre_; }
   [[nodiscard]] int64_t next() const { return next_; }
   [[nodiscard]] const std::vector<int64_t>& prefix() const { return prefix_; }
-  /// Empty unless made by Rows.
+  /// Empty unless Rows made the mask.
   [[nodiscard]] const std::vector<int64_t>& row_begin() const;
   [[nodiscard]] const std::vector<int64_t>& row_end() const;
-  /// -1 unless made by FromSparseMode.
+  /// -1 unless FromSparseMode made the mask.
   [[nodiscard]] int64_t sparse_mode() const { return sparse_mode_; }
 
  private:
@@ -82,10 +148,11 @@ class FA_API Mask {
   std::shared_ptr<const RowKeys> rows_;
 };
 
-/// Checks that a compressed mask is the one its sparse mode expects, so that the rule alone can stand for it:
-/// modes 2, 3, 4, 7, 8: [2048,2048], ones strictly above the diagonal; mode 6: [3072,2048], that triangle, then
-/// 1024 rows whose left half is 0 and right half 1. u8, bool or i8; leading dimensions of 1 are accepted.
-/// @return kInvalidArgument naming the first wrong element ("dense_mask[5][7]=0, want 1 ...").
+/// Checks that a compressed mask is the one that its sparse mode expects, so that the rule alone can stand for it.
+/// Modes 2, 3, 4, 7 and 8 expect [2048,2048] with ones strictly above the diagonal. Mode 6 expects [3072,2048]: that
+/// triangle, then 1024 rows whose left half is 0 and whose right half is 1. Types are u8, bool or i8; leading
+/// dimensions of 1 are accepted.
+/// @return kInvalidArgument naming the first wrong element ("dense_mask[5][7]=0, want 1 ...")
 FA_API Status VerifyCompressedMask(const TensorView& dense_mask, int64_t sparse_mode);
 
 }  // namespace fa

@@ -1,6 +1,21 @@
 #ifndef FA_MERGE_H_
 #define FA_MERGE_H_
 
+/// @file
+/// Merges two partial results of attention over disjoint sets of keys.
+/// @code{.cpp}
+/// // Both partials are results of FlashAttention with softmax_max and softmax_sum. The merge replaces the first.
+/// std::vector<float> out(8 * 128 * 64), cur_out(out), max(8 * 128), sum(max), cur_max(max), cur_sum(max);
+/// fa::MergeArgs args;
+/// args.out = fa::View(out.data(), {1, 8, 128, 64}), args.prev_out = args.out;
+/// args.softmax_max = fa::View(max.data(), {1, 8, 128}), args.prev_max = args.softmax_max;
+/// args.softmax_sum = fa::View(sum.data(), {1, 8, 128}), args.prev_sum = args.softmax_sum;
+/// args.cur_out = fa::View(cur_out.data(), {1, 8, 128, 64});
+/// args.cur_max = fa::View(cur_max.data(), {1, 8, 128});
+/// args.cur_sum = fa::View(cur_sum.data(), {1, 8, 128});
+/// return fa::MergePartials(args, {.layout = fa::Layout::kBNSD});
+/// @endcode
+
 #include <cstdint>
 #include <span>
 
@@ -12,9 +27,9 @@
 
 namespace fa {
 
-/// Two partial results of attention over disjoint sets of keys, and where their union goes.
+/// Two partial results of attention over disjoint sets of keys, and the result for both sets together.
 struct MergeArgs {
-  TensorView prev_out, cur_out;                     ///< layout's shape; f32, bf16 or f16
+  TensorView prev_out, cur_out;                     ///< shape of the layout; f32, bf16 or f16
   TensorView prev_max, cur_max;                     ///< f32 [B, N, S] (TND [T, N])
   TensorView prev_sum, cur_sum;                     ///< f32 of the same shape
   MutableTensorView out, softmax_max, softmax_sum;  ///< may be the very tensors of prev (same data, shape and strides)
@@ -22,22 +37,23 @@ struct MergeArgs {
 
 /// How the tensors of MergeArgs are laid out.
 struct MergeOptions {
-  Layout layout = Layout::kSBH;  ///< any of the layouts
+  Layout layout = Layout::kSBH;  ///< any layout
   int64_t heads = 0;             ///< for BSH and SBH; 0: taken from the statistics
 };
 
-/// Merges partial results: m = max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m),
-/// out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s, in f32, rounded once. A partial whose sum is 0, or whose max is -FLT_MAX
-/// with sum +FLT_MAX, counts as absent: the other is returned unchanged; both absent: 0, -FLT_MAX, +FLT_MAX.
+/// Merges partial results: m = max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m), out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s,
+/// in f32, rounded once. A partial whose sum is 0 counts as absent, and so does one whose max is -FLT_MAX and whose sum
+/// is +FLT_MAX. If one partial is absent, the other is returned unchanged. If both are absent, out = 0, max = -FLT_MAX
+/// and sum = +FLT_MAX.
 /// @return kInvalidArgument naming the tensor. Follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
 
-/// Validates and cuts the same call; reads shapes, strides and types.
+/// Validates and tiles the same call. It reads shapes, strides and types.
 FA_API Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options,
                                                     Context* context = nullptr);
 
 /// Returns the error with which MergePartials would refuse the same call, without running it. Tensors may have null
-/// data; then their shapes, strides and types are checked, but not whether they overlap.
+/// data. Their shapes, strides and types are checked then, but not whether they overlap.
 FA_API Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options);
 
 }  // namespace fa

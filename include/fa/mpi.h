@@ -1,42 +1,58 @@
 #ifndef FA_MPI_H_
 #define FA_MPI_H_
 
+/// @file
+/// Attention over the processes of an MPI communicator: library libfa_mpi, target fa::mpi.
+/// @code{.cpp}
+/// // Between MPI_Init_thread and MPI_Finalize, on 4 processes that hold 512 rows each of a sequence of 2048.
+/// std::vector<float> q(8 * 512 * 64), out(q);
+/// fa::AttentionArgs args;
+/// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 512, 64});
+/// args.out = fa::View(out.data(), {1, 8, 512, 64});
+/// fa::SequenceShards shards;
+/// shards.sq = shards.sk = 2048;
+/// return fa::mpi::FlashAttention(args, {.mask = fa::Mask::Causal()}, shards, MPI_COMM_WORLD);
+/// @endcode
+
 #include <mpi.h>
 
 #include <memory>
 
 #include "fa/ranked_attention.h"
 
-/// Attention over the processes of an MPI communicator: library libfa_mpi, target fa::mpi. libfa itself knows no MPI.
+/// Attention over the processes of an MPI communicator. libfa itself does not know MPI.
 ///
-/// MPI has been initialised, with MPI_THREAD_FUNNELED or more, and calls are made by the thread that initialised it.
-/// MPI's own errors become a status (kInternal, with MPI's text) where MPI returns them. The transport is then not used
-/// again: it cancels the receives that no message has matched. Matched ones and sends go on, so the call's outputs are
-/// void, and its workspace stays with the transport; where messages outlive that, it is never freed. Memory that a
-/// caller has lent as a span must not be used before MPI has ended. The other ranks may wait for this one until the
-/// program ends them (MPI_Abort).
-/// By default an MPI ends the job when one of its processes dies.
+/// The program initialises MPI with MPI_THREAD_FUNNELED or more, and the thread that initialised MPI makes all calls.
+///
+/// If MPI returns an error, the call returns it as a status (kInternal, with MPI's text). The transport is then not
+/// used again. It cancels the receives that no message has matched; sends and matched receives go on. So the call's
+/// outputs are void, and its workspace stays with the transport. If messages outlive the transport, that workspace is
+/// never freed. A workspace that the caller has lent as a span must not be used before MPI has ended. The other ranks
+/// may wait for this one until the program ends them (MPI_Abort). By default MPI ends the job when one of its processes
+/// dies.
 namespace fa::mpi {
 
-/// The ranks of a duplicate of `communicator`, which is freed with the transport: before MPI_Finalize. Collective. For
-/// the functions of fa/ranked_attention.h: one transport serves many plans, and tells what their runs have moved.
-/// @return kInvalidArgument (MPI is not initialised, or has no MPI_THREAD_FUNNELED); kOutOfMemory, on all ranks;
-/// kInternal (an error of MPI)
+/// A transport between the ranks of a duplicate of `communicator`, for the functions of fa/ranked_attention.h.
+/// Collective. The transport frees the duplicate when it ends, so it must end before MPI_Finalize. One transport serves
+/// many plans and counts the bytes that their runs have moved.
+/// @return kInvalidArgument if MPI is not initialised or has no MPI_THREAD_FUNNELED; kOutOfMemory, on all ranks;
+/// kInternal if MPI returned an error
 FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
 
-/// Collective over `communicator`; as fa::FlashAttention over ranks (fa/ranked_attention.h).
+/// fa::FlashAttention over the ranks of `communicator` (fa/ranked_attention.h). Collective.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              MPI_Comm communicator, Context* context = nullptr);
 
-/// Plans once for many runs. The plan keeps its transport: let it go before MPI_Finalize.
+/// Plans the same call once for many runs. Collective. The plan keeps its transport, so it must end before
+/// MPI_Finalize.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards, MPI_Comm communicator,
                                                          Context* context = nullptr);
 
-/// Collective over `communicator`; as fa::FlashAttentionGrad over ranks.
+/// fa::FlashAttentionGrad over the ranks of `communicator`. Collective.
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, MPI_Comm communicator, Context* context = nullptr);
-/// Plans it once for many runs, as PlanFlashAttention.
+/// Plans the same call once for many runs, as PlanFlashAttention does.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards, MPI_Comm communicator,

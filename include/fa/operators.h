@@ -1,6 +1,15 @@
 #ifndef FA_OPERATORS_H_
 #define FA_OPERATORS_H_
 
+/// @file
+/// The list of all operators, for programs that do something once per operator.
+/// @code{.cpp}
+/// // Prints every operator's function and its name in commands: "FlashAttention forward".
+/// #define PRINT(name, function, args, options, text) std::printf("%s %s\n", #function, text);
+/// FA_OPERATORS(PRINT)
+/// #undef PRINT
+/// @endcode
+
 #include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
@@ -13,9 +22,9 @@
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 
-/// Every operator: X(short name, function, its arguments, its options, name in commands and in Python's fa.plan).
-/// `function` runs it, Plan<function> plans it as PlanFor<arguments>. What exists once per operator, here and in the
-/// faces, the tool and the tests, is declared from this list or compared with it.
+/// Every operator as X(short name, function, its arguments, its options, its name in commands and in Python's fa.plan).
+/// `function` runs the operator; Plan<function> plans it and returns a PlanFor<arguments>. Headers, faces, the tool and
+/// the tests declare from this list whatever they have once per operator, or compare it with the list.
 #define FA_OPERATORS(X)                                                                                                \
   X(Forward, FlashAttention, AttentionArgs, AttentionOptions, "forward")                                               \
   X(Backward, FlashAttentionGrad, AttentionGradArgs, AttentionOptions, "backward")                                     \
@@ -34,7 +43,7 @@
 
 namespace fa {
 
-/// Their names in commands, in the list's order.
+/// The operators' names in commands, in the order of the list.
 inline constexpr const char* kOperatorNames[] = {
 #define FA_NAME(name, function, args, options, text) text,
     FA_OPERATORS(FA_NAME)

@@ -1,6 +1,21 @@
 #ifndef FA_OPTIONS_H_
 #define FA_OPTIONS_H_
 
+/// @file
+/// The options of a dense attention call: everything but its tensors.
+/// @code{.cpp}
+/// std::vector<float> q(8 * 128 * 64), out(q);
+/// fa::AttentionArgs args;
+/// args.q = args.k = args.v = fa::View(q.data(), {1, 128, 8, 64});
+/// args.out = fa::View(out.data(), {1, 128, 8, 64});
+/// fa::AttentionOptions options;
+/// options.layout = fa::Layout::kBSND;
+/// options.mask = fa::Mask::Causal();
+/// options.keep_prob = 0.9F;
+/// options.dropout = fa::PhiloxState{.seed = 42};
+/// return fa::FlashAttention(args, options);
+/// @endcode
+
 #include <cstdint>
 #include <optional>
 
@@ -9,7 +24,7 @@
 
 namespace fa {
 
-/// How a position bias enters the score, before masking. Values are the device's pseType.
+/// How a position bias enters the score, before masking. The values are the device's pseType.
 enum class PseType : uint8_t {
   kScaleThenAdd = 0,  ///< scale * QK + pse
   kAddThenScale = 1,  ///< scale * (QK + pse)
@@ -17,15 +32,15 @@ enum class PseType : uint8_t {
   kSlopesSqrt = 3,    ///< scale * QK - slope[n] * sqrt(|(j + kv_start) - (i + q_start)|)
 };
 
-/// Counter-based dropout: the bit of flat element f of [B,N,Sq,Sk] (TND: sequence after sequence, each
-/// [N,Sq_b,Sk_b]) is kept when word f mod 4 of Philox4x32-10(counter {lo(f/4), hi(f/4), lo(offset), hi(offset)},
-/// key {lo(seed), hi(seed)}) < floor(keep_prob * 2^32). It is not the NPU's generator.
+/// The state of counter-based dropout. Flat element f of [B,N,Sq,Sk] (TND: sequence after sequence, each [N,Sq_b,Sk_b])
+/// is kept if word f mod 4 of Philox4x32-10(counter {lo(f/4), hi(f/4), lo(offset), hi(offset)}, key {lo(seed),
+/// hi(seed)}) < floor(keep_prob * 2^32). The NPU has another generator.
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0;
 };
 
-/// Everything of an attention call that is not a tensor.
+/// The options of an attention call: everything but its tensors.
 struct AttentionOptions {
   Layout layout = Layout::kBNSD;
   int64_t heads = 0;  ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
@@ -33,9 +48,10 @@ struct AttentionOptions {
   Mask mask = {};
   PseType pse_type = PseType::kAddThenScale;
   int64_t q_start = 0;                      ///< added to i in the distance of pse types 2 and 3
-  int64_t kv_start = 0;                     ///< added to j likewise
-  float softcap = 0;                        ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse; 0: off
-  float keep_prob = 1;                      ///< dropout: kept probabilities are multiplied by 1/keep_prob; in (0, 1]
+  int64_t kv_start = 0;                     ///< added to j in that distance
+  float softcap = 0;                        ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
+  float keep_prob = 1;                      ///< dropout: probability that a pair is kept, in (0, 1]; kept probabilities
+                                            ///< are multiplied by 1/keep_prob
   std::optional<PhiloxState> dropout = {};  ///< dropout by seed instead of AttentionArgs::drop_mask
 };
 

@@ -1,6 +1,20 @@
 #ifndef FA_PLAN_H_
 #define FA_PLAN_H_
 
+/// @file
+/// Plans: a call that is validated and tiled once and run often.
+/// @code{.cpp}
+/// std::vector<float> q(8 * 128 * 64), out(q);
+/// fa::AttentionArgs args;
+/// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});
+/// args.out = fa::View(out.data(), {1, 8, 128, 64});
+/// const auto plan = fa::PlanFlashAttention(args, {.mask = fa::Mask::Causal()});
+/// if (!plan.ok()) return plan.status();
+/// std::puts(plan->Describe().c_str());
+/// fa::Workspace workspace;
+/// return plan->Run(args, workspace);
+/// @endcode
+
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -15,14 +29,14 @@
 
 namespace fa {
 
-/// What a plan says of itself, whatever its operator. A handle: copies share the plan.
+/// What plans of all operators have in common. A plan is a handle: its copies share it.
 class FA_API Plan {
  public:
   class Impl;
   template <typename Args>
   class ImplFor;
 
-  /// Bytes that Run wants.
+  /// Bytes of workspace that Run needs.
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;
   /// The plan in words: kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
@@ -33,7 +47,7 @@ class FA_API Plan {
   friend class PlanFor;
   explicit Plan(std::shared_ptr<const Impl> impl);
 
-  // `args`: of the operator's type, which PlanFor knows.
+  // `args` points to the operator's own type, which PlanFor knows.
   Status RunAny(const void* args, Workspace& workspace) const;
   Status RunAny(const void* args, std::span<std::byte> workspace) const;
   Status RunAny(const void* args) const;
@@ -41,26 +55,27 @@ class FA_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A validated call of the operator that takes `Args`, tiled and booked: a pure function of shapes, options and
-/// context, made once by the operator's PlanX and run often. Immutable; Run is const and may be called from many
-/// threads at once, each call with its own Workspace. The context it was made with must outlive it. To run a plan on
-/// another operator's tensors does not compile.
+/// A validated call of the operator that takes `Args`, tiled and booked. It is a pure function of shapes, options and
+/// context. The operator's PlanX makes it once, and it runs often. It is immutable: many threads may call Run at once,
+/// each with its own Workspace. Its context must outlive it. To run a plan on another operator's tensors does not
+/// compile.
 template <typename Args>
 class PlanFor : public Plan {
  public:
   explicit PlanFor(std::shared_ptr<const ImplFor<Args>> impl) : Plan(std::move(impl)) {}
 
-  /// Runs on tensors of exactly the planned shapes, strides, types and lengths. Allocates nothing from the second call
-  /// with the same workspace on.
-  /// @return kInvalidArgument (a tensor differs from the plan, null data, overlapping output), kOutOfMemory
+  /// Runs the call on tensors of exactly the planned shapes, strides, types and lengths. From the second call with the
+  /// same workspace on, it allocates nothing.
+  /// @return kInvalidArgument if a tensor differs from the plan, has null data, or is an output that overlaps;
+  /// kOutOfMemory
   Status Run(const Args& args, Workspace& workspace) const { return RunAny(&args, workspace); }
-  /// As above, in memory of the caller's: workspace_bytes(), 64-byte aligned.
+  /// As above, in the caller's memory: at least workspace_bytes(), 64-byte aligned.
   Status Run(const Args& args, std::span<std::byte> workspace) const { return RunAny(&args, workspace); }
-  /// As above, with a workspace of the context's pool.
+  /// As above, with a workspace from the context's pool.
   Status Run(const Args& args) const { return RunAny(&args); }
 };
 
-/// The plan as one of any operator, or why there is none.
+/// The plan as a plan of any operator, or the status that says why there is none.
 template <typename Args>
 [[nodiscard]] Result<Plan> AnyPlan(const Result<PlanFor<Args>>& plan) {
   return plan.ok() ? Result<Plan>(*plan) : plan.status();

@@ -1,6 +1,19 @@
 #ifndef FA_PLAN_INFO_H_
 #define FA_PLAN_INFO_H_
 
+/// @file
+/// What a plan says about itself: kernels, tiles, work, memory and predicted load.
+/// @code{.cpp}
+/// std::vector<float> q(8 * 128 * 64), out(q);
+/// fa::AttentionArgs args;
+/// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});
+/// args.out = fa::View(out.data(), {1, 8, 128, 64});
+/// const auto plan = fa::PlanFlashAttention(args, {.mask = fa::Mask::Causal()});
+/// if (!plan.ok()) return plan.status();
+/// const fa::PlanInfo info = plan->info();
+/// std::printf("%lld tasks, %zu bytes\n", static_cast<long long>(info.tasks), info.workspace_bytes);
+/// @endcode
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,39 +30,41 @@ struct PlanTile {
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
-  int worker = 0;                        ///< whose range it starts in; backward: who runs it in the simulation
+  int worker = 0;                        ///< worker in whose range the tile starts; backward: the worker that runs it
+                                         ///< in the simulation
 };
 
-/// What a plan over ranks (docs/distributed.md) says of all of them: vectors have an element per rank.
+/// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
 struct RanksInfo {
   std::string strategy;                             ///< "sequence" or "heads"
-  bool as_one_process = true;                       ///< the bits are those of one process
-  int64_t units = 0;                                ///< of work, one after the other
-  int64_t heads_in_flight = 0;                      ///< kv heads of a unit, per rank, at most
-  std::vector<int64_t> sent_bytes, received_bytes;  ///< of one run; a run counts its own (Transport::traffic)
-  std::vector<int64_t> staged_bytes;  ///< of the workspace: rows of others and sums of the units in flight, at most
-  double seconds = 0;                 ///< predicted, of one run
-  double efficiency = 1;              ///< predicted: of all ranks' time, the share in products
-  double hidden = 1;  ///< predicted: of the time that messages take, the share that passes during products
+  bool as_one_process = true;                       ///< whether the bits are those of one process
+  int64_t units = 0;                                ///< units of work, which follow each other
+  int64_t heads_in_flight = 0;                      ///< most kv heads of a unit, per rank
+  std::vector<int64_t> sent_bytes, received_bytes;  ///< by the messages of one run, which also counts its own
+                                                    ///< (Transport::traffic)
+  std::vector<int64_t> staged_bytes;  ///< most workspace that rows of other ranks and sums of units in flight take
+  double seconds = 0;                 ///< predicted time of one run
+  double efficiency = 1;              ///< predicted share of products in the time of all ranks
+  double hidden = 1;                  ///< predicted share of the time of messages that passes during products
 };
 
-/// What will run and why.
+/// What a call will run, and why.
 struct PlanInfo {
-  std::string op;                    ///< "forward"
+  std::string op;                    ///< "forward", "backward" ...
   std::string isa;                   ///< level of the kernels
   std::vector<std::string> kernels;  ///< registry names, in order of use
   std::string reason;                ///< why this tile shape, in words
   int64_t block_q = 0, block_k = 0;  ///< rows and keys of a tile
-  int64_t tasks = 0, edges = 0;      ///< of the task graph
+  int64_t tasks = 0, edges = 0;      ///< tasks and edges of the task graph
   int workers = 0;
-  double flops = 0;          ///< of kept pairs
-  double flops_full = 0;     ///< were nothing masked
-  double flops_visited = 0;  ///< of the pairs in visited blocks, after clipping
+  double flops = 0;          ///< floating-point operations of the kept pairs
+  double flops_full = 0;     ///< the same if no pair were masked
+  double flops_visited = 0;  ///< the same for the pairs in visited blocks, after clipping
   size_t workspace_bytes = 0;
-  std::vector<double> load;  ///< predicted busy share of each worker, 1 = the longest
+  std::vector<double> load;  ///< predicted busy share of each worker; the longest has 1
   double efficiency = 0;     ///< simulated: work / (workers * makespan)
   std::vector<PlanTile> tiles;
-  std::optional<RanksInfo> ranks;  ///< of a plan over ranks
+  std::optional<RanksInfo> ranks;  ///< only for a plan over ranks
 };
 
 }  // namespace fa

@@ -1,6 +1,22 @@
 #ifndef FA_PROMPT_FLASH_ATTENTION_H_
 #define FA_PROMPT_FLASH_ATTENTION_H_
 
+/// @file
+/// Attention of a prompt: the forward of inference, with lengths per sequence and int8 tensors.
+/// @code{.cpp}
+/// // 2 prompts, padded to 128 rows, of which 100 and 128 are in use.
+/// std::vector<float> q(2 * 8 * 128 * 64), k(q), v(q), out(q);
+/// const fa::Dims shape = {2, 8, 128, 64};
+/// const int64_t lengths[] = {100, 128};
+/// fa::PromptAttentionArgs args;
+/// args.q = fa::View(q.data(), shape);
+/// args.k = fa::View(k.data(), shape);
+/// args.v = fa::View(v.data(), shape);
+/// args.lengths_q = args.lengths_kv = lengths;
+/// args.out = fa::View(out.data(), shape);
+/// return fa::PromptFlashAttention(args, {.mask = fa::Mask::Causal()});
+/// @endcode
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,54 +32,53 @@
 namespace fa {
 
 /// Tensors of prompt attention, the forward of inference. Shapes are written for BNSD; each tensor has the shape of
-/// PromptAttentionOptions::layout. Null data = absent.
+/// PromptAttentionOptions::layout. A tensor with null data is absent.
 struct PromptAttentionArgs {
   TensorView q;       ///< [B, N, Sq, D]; f32, bf16, f16 or i8
   TensorView k;       ///< [B, Nkv, Sk, D], type of q; N % Nkv == 0
   TensorView v;       ///< [B, Nkv, Sk, Dv], type of q
   TensorView q_rope;  ///< optional, [B, N, Sq, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, [B, Nkv, Sk, Drope]
-  /// By PromptAttentionOptions::pse_type; added to scale * Q K^T: [B|1, N, >= Sq, >= Sk], type of q or f32 (q i8: f16
-  /// or f32); TND and the other types as FlashAttention.
+  /// The bias, as PromptAttentionOptions::pse_type says. With kScaleThenAdd it is [B|1, N, >= Sq, >= Sk], of the type
+  /// of q or f32 (q i8: f16 or f32). TND and the other types are as in FlashAttention.
   TensorView pse;
   /// u8, bool or i8, not 0 = drop: [>= Sq, >= Sk], [B|1, >= Sq, >= Sk], [B|1, 1, >= Sq, >= Sk] or
   /// [B, N, >= Sq, >= Sk]; TND [>= maxSq, >= maxSk].
   TensorView dense_mask;
-  TensorView sink;  ///< optional, f32 [N]: a virtual key of that score and value 0
+  TensorView sink;  ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
 
-  // Quantization; which of these a call takes follows from the types of q and out (see PromptFlashAttention).
-  TensorView deq_scale1;     ///< one element, f32, or u64 whose low 32 bits are those of an f32: of Q K^T
-  TensorView quant_scale1;   ///< one element, f32, of any sign: of the probabilities
-  TensorView deq_scale2;     ///< as deq_scale1: of P V
-  TensorView quant_scale2;   ///< one element or N * Dv (any shape, any strides): of the output; f32, or
-                             ///< bf16 where q is bf16
+  // Quantization. The types of q and out decide which of these a call takes (see PromptFlashAttention).
+  TensorView deq_scale1;     ///< scale of Q K^T: one element, f32, or u64 whose low 32 bits are an f32
+  TensorView quant_scale1;   ///< scale of the probabilities: one element, f32, of any sign
+  TensorView deq_scale2;     ///< scale of P V, as deq_scale1
+  TensorView quant_scale2;   ///< scale of the output: one element or N * Dv (any shape, any strides); f32, or bf16
+                             ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
 
-  /// Padded layouts: rows of each batch element that are in use, from row 0 on, 0..S. One entry: of all; none: S;
-  /// entries past the batch are not looked at. Q rows past it are written 0 in every output, keys past it
-  /// are never read.
+  /// Padded layouts: the number of rows in use per batch element, counted from row 0, 0..S. One entry holds for all
+  /// elements. Empty: S. Entries past the batch are ignored. Rows of q past the length are written 0 in every output;
+  /// keys past it are never read.
   std::span<const int64_t> lengths_q, lengths_kv;
-  std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as AttentionArgs
+  std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as in AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
-  MutableTensorView softmax_max;         ///< optional, f32 [B, N, Sq] (TND [T, N]), as FlashAttention
+  MutableTensorView softmax_max;         ///< optional, f32 [B, N, Sq] (TND [T, N]), as in FlashAttention
   MutableTensorView softmax_sum, lse;    ///< optional, f32 of the same shape
 };
 
-/// Everything of a prompt call that is not a tensor.
+/// The options of a prompt call: everything but its tensors.
 struct PromptAttentionOptions {
   Layout layout = Layout::kBNSD;
   int64_t heads = 0;     ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   int64_t heads_kv = 0;  ///< checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
-  Mask mask =
-      {};  ///< any; one made by Mask::FromSparseMode must be of mode 0 to 4, its band is anchored at the lengths
+  Mask mask = {};  ///< any mask. Mask::FromSparseMode must have had mode 0 to 4; its band is anchored at the lengths
   PseType pse_type = PseType::kScaleThenAdd;
   int64_t q_start = 0, kv_start = 0;  ///< added to i and j in the distance of pse types 2 and 3
-  float softcap = 0;                  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse; 0: off
+  float softcap = 0;                  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
 };
 
-/// out = softmax(mask(scale * Q K^T + pse)) V over the rows in use; masks that are anchored bottom-right are anchored
-/// at the lengths. As FlashAttention, with the same bits; see there for rows without keys, aliasing and non-finite
+/// out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right end at the
+/// lengths. The bits are those of FlashAttention, which also describes rows without keys, aliasing and non-finite
 /// inputs.
 ///
 /// Types of q -> out, the scales they need, and those they refuse:
@@ -72,26 +87,27 @@ struct PromptAttentionOptions {
 ///   i8 -> f16                    deq_scale1, quant_scale1, deq_scale2; quant_scale2 and quant_offset2 are refused
 ///   i8 -> i8                     deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2 optional
 ///
-/// int8 inputs have no split heads, sinks, statistics, softcap nor other pse types than kScaleThenAdd.
-///
-/// int8 inputs, with f32 intermediates and the maximum m of the whole row, so that no result depends on tiles:
-///   S = QK * deq_scale1 * scale + pse      QK exact
-///   P = exp(S - m), l = sum P              of unrounded P
+/// With int8 inputs, split heads, sinks, statistics, softcap and pse types other than kScaleThenAdd are refused.
+/// Intermediates are f32, and m is the maximum of the whole row, so no result depends on tiles:
+///   S = QK * deq_scale1 * scale + pse      QK is exact
+///   P = exp(S - m), l = sum P              the sum of unrounded P
 ///   P8 = saturate(rint(P * quant_scale1))  to nearest even, -128..127
-///   O = P8 V * deq_scale2 / l              P8 V exact
-/// All instruction sets give the same integers. int8 outputs: saturate(rint(O * quant_scale2 + quant_offset2)); a NaN
-/// becomes -128. Rows past the length are written 0 whatever the offset; a row that the dense mask leaves without keys
-/// has O = 0.
+///   O = P8 V * deq_scale2 / l              P8 V is exact
+/// All instruction sets give the same integers. An int8 output is saturate(rint(O * quant_scale2 + quant_offset2)); a
+/// NaN becomes -128. Rows past the length are written 0, whatever the offset. A row that the dense mask leaves without
+/// keys has O = 0.
 ///
-/// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)"), kOutOfMemory; then nothing was written.
-/// Refused as on the device: an offset where the mask's rule leaves a row in use without keys, whose 0 it would move;
-/// an int8 output in mode 4 with pre or next below 0; scales that are not finite.
+/// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)"), kOutOfMemory. After an error nothing was
+/// written. As on the device, the call is refused if
+/// - there is an offset and the mask's rule leaves a row in use without keys: the offset would move its 0;
+/// - the output is int8, the mode is 4, and pre or next is below 0;
+/// - a scale is not finite.
 /// Re-entrant. Follows PromptFlashAttention of CANN.
 FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
                                    Context* context = nullptr);
 
-/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present
-/// (data != nullptr), never their contents.
+/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present
+/// (data != nullptr), but never their contents.
 FA_API Result<PlanFor<PromptAttentionArgs>> PlanPromptFlashAttention(const PromptAttentionArgs& args,
                                                                      const PromptAttentionOptions& options,
                                                                      Context* context = nullptr);

@@ -1,6 +1,20 @@
 #ifndef FA_RANK_SCHEDULE_H_
 #define FA_RANK_SCHEDULE_H_
 
+/// @file
+/// Predicts an attention call over ranks before it runs, without any of the ranks.
+/// @code{.cpp}
+/// // 8 ranks, a sequence of 131072 rows. Only shapes matter: nothing is read through these addresses.
+/// static const float shape_only = 0;
+/// static float written_never = 0;
+/// fa::AttentionArgs whole;
+/// whole.q = whole.k = whole.v = fa::View(&shape_only, {1, 8, 131072, 64});
+/// whole.out = fa::View(&written_never, {1, 8, 131072, 64});
+/// const auto schedule = fa::ScheduleFlashAttention(whole, {.mask = fa::Mask::Causal()}, {}, {.ranks = 8});
+/// if (!schedule.ok()) return schedule.status();
+/// std::puts(schedule->text.c_str());
+/// @endcode
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,48 +30,50 @@
 
 namespace fa {
 
-/// Equal machines that an attention call over ranks is predicted for, one per rank. This machine need not be one.
+/// Equal machines, one per rank, for which a call over ranks is predicted. This machine may be another one.
 struct RankMachines {
   int ranks = 1;                ///< 1..4096
-  int threads = 0;              ///< of a rank; 0: the context's
-  double flops_per_thread = 0;  ///< per second; 0: half the multiply-adds of a core of 2 GHz of the context's level
-  double network_bytes_per_s = 12.5e9;  ///< that a rank sends, and at the same time receives
+  int threads = 0;              ///< threads per rank; 0: as many as the context has
+  double flops_per_thread = 0;  ///< per second; 0: half the multiply-adds of a 2 GHz core of the context's level
+  double network_bytes_per_s = 12.5e9;  ///< what a rank can send and, at the same time, receive
   double latency_s = 5e-6;              ///< of one message
 };
 
-/// One attention call over ranks before it runs, as data: who holds, sends, receives and computes what, and for how
-/// long that is predicted to take. Plan::Describe() of the call itself says the same.
+/// One attention call over ranks as data, before it runs: which rows each rank holds, what it sends, receives and
+/// computes, and how long that is predicted to take. Plan::Describe() of the call itself says the same.
 struct RankSchedule {
   /// What one rank holds, moves and computes.
   struct Rank {
-    std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< that it holds, in this order
-    int64_t sent_bytes = 0, received_bytes = 0;            ///< of one run
-    int64_t staged_bytes = 0;                              ///< keys and values (queries and results) of others, at most
+    std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< rows that the rank holds, in its order
+    int64_t sent_bytes = 0, received_bytes = 0;            ///< by the messages of one run
+    int64_t staged_bytes = 0;                              ///< most that rows of other ranks and sums take at one time
     double flops = 0;
     double product_seconds = 0;
-    double message_seconds = 0;  ///< some of which pass during products
+    double message_seconds = 0;  ///< time of its messages, some of which passes during products
     double end_seconds = 0;      ///< from the start of the run
   };
 
-  SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< chosen or forced
-  bool as_one_process = true;  ///< the bits are those of one process: the cut is at multiples of row_unit
+  SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
+  bool as_one_process = true;  ///< whether the bits are those of one process: the cut is at multiples of row_unit
   int64_t row_unit = 0;
-  int64_t units = 0;  ///< of work, one after the other
+  int64_t units = 0;  ///< units of work, which follow each other
   double seconds = 0;
-  double efficiency = 1;  ///< of all ranks' time, the share in products
-  double hidden = 1;      ///< of the time that messages take, the share that passes during products
+  double efficiency = 1;  ///< share of products in the time of all ranks
+  double hidden = 1;      ///< share of the time of messages that passes during products
   std::vector<Rank> ranks;
-  /// Workers are ranks, tasks are units; tiles are rows of ranks with the keys that they see, the first million of
+  /// Workers are ranks, and tasks are units. Tiles are rows of ranks with the keys that they see, the first million of
   /// them.
   PlanInfo info;
-  std::string text;  ///< all of it in words
+  std::string text;  ///< the whole schedule in words
 };
 
-/// The schedule of FlashAttention over ranks (fa/ranked_attention.h), without any of them: nothing is sent or computed.
-/// @param whole   the whole call, shapes only, as for PlanFlashAttention; data must not be null where a tensor is given
-/// @param shards  sq and sk are those of the whole call's tensors, whatever they say
-/// @return kInvalidArgument, as FlashAttention over ranks; a number of `machines` out of range. kOutOfMemory: more
-/// sequences and ranks than are looked at within a minute, or more units, blocks or bytes than a plan can have
+/// The schedule of FlashAttention over ranks (fa/ranked_attention.h). No rank takes part: nothing is sent or computed.
+/// @param whole   the whole call, of which only shapes are read, as in PlanFlashAttention. A tensor that is given has
+///                data other than null
+/// @param shards  the cut; sq and sk are taken from the whole call's tensors
+/// @return kInvalidArgument, as FlashAttention over ranks, or if a number of `machines` is out of range. kOutOfMemory
+/// if there are more sequences and ranks than a minute suffices to look at, or more units, blocks or bytes than a plan
+/// can have
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

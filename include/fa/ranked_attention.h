@@ -1,6 +1,17 @@
 #ifndef FA_RANKED_ATTENTION_H_
 #define FA_RANKED_ATTENTION_H_
 
+/// @file
+/// Dense attention over many processes, each of which holds some rows of the sequence.
+/// @code{.cpp}
+/// // Every process calls this with its own rows of a sequence of 2048. fa/mpi.h makes a transport.
+/// fa::Status Attend(const fa::AttentionArgs& rows_of_this_rank, std::shared_ptr<fa::Transport> transport) {
+///   fa::SequenceShards shards;
+///   shards.sq = shards.sk = 2048;
+///   return fa::FlashAttention(rows_of_this_rank, {.mask = fa::Mask::Causal()}, shards, std::move(transport));
+/// }
+/// @endcode
+
 #include <memory>
 
 #include "fa/context.h"
@@ -16,40 +27,43 @@
 namespace fa {
 
 /// FlashAttention over all ranks of a transport (docs/distributed.md). Collective: every rank calls it with its own
-/// rows of q, k, v and out (`shards` says which); shapes, options and shards describe one call.
+/// rows of q, k, v and out, which `shards` names. Shapes, options and shards of all ranks describe one call.
 ///
-/// The bits are those of the same call in one process if the cut is at multiples of the row unit, whatever the number
-/// of ranks, the cut and the strategy. Ranks whose instruction sets differ use the lowest.
+/// If the cut is at multiples of the row unit, the bits are those of the same call in one process, whatever the number
+/// of ranks, the cut and the strategy. Ranks with different instruction sets use the lowest level.
 ///
-/// Masks, starts, dropout by seed and the prefix sums of TND are those of the whole sequence; sinks and slopes are
-/// whole. pse of types 0 and 1 and dense_mask have the rows of this rank's queries against all keys, as they would in
-/// a call of their own (TND: pse sequence after sequence, with the rank's rows of each in its order). Whole on every
-/// rank are pse with one row for all queries, pse's 1024-row form (but where all ranks hold 1024 rows, these are their
-/// own), the dense mask [maxSq,maxSk] of TND and compressed masks. Rows of pse and dense_mask do not travel: with them,
-/// kHeads is an error. Not taken: drop_mask.
-/// @return as FlashAttention; one error on all ranks ("invalid argument: rank 3: k.shape[2]=5, want 7 (...)", or what
-/// they disagree about): nothing was written. An error of the transport: messages may be under way, the workspace stays
-/// with it (fa/transport.h). A rank whose tiles fail in a run returns that alone: others get NaN for what it owed them.
+/// Masks, starts, dropout by seed and the prefix sums of TND describe the whole sequence. Sinks and slopes are whole on
+/// every rank. pse of types 0 and 1 and dense_mask have the rows of this rank's queries against all keys, as in a call
+/// on these rows alone. With TND such a pse is sequence after sequence, with the rank's rows of each in its order.
+///
+/// These tensors are whole on every rank: pse with one row for all queries, the dense mask [maxSq,maxSk] of TND, and
+/// compressed masks. So is the form of pse with 1024 rows, unless all ranks hold 1024 rows: then a rank's pse has its
+/// own rows. Rows of pse and dense_mask do not travel, so kHeads is an error with them. drop_mask is refused.
+/// @return as FlashAttention, with one error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want 7 (...)", or
+/// what the ranks disagree about. Then nothing was written. After an error of the transport, messages may be under way,
+/// and the workspace stays with the transport (fa/transport.h). If the tiles of one rank fail during a run, only that
+/// rank returns the error; the others get NaN for the results that it owed them.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              std::shared_ptr<Transport> transport, Context* context = nullptr);
 
-/// Plans the same call; collective too. One Run at a time; every rank runs its plan as often as the others.
+/// Plans the same call. Collective. Only one Run is under way at a time, and every rank runs its plan as often as the
+/// others.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards,
                                                          std::shared_ptr<Transport> transport,
                                                          Context* context = nullptr);
 
-/// FlashAttentionGrad over all ranks, as FlashAttention over ranks: every rank passes its own rows of q, k, v, out,
-/// d_out and the statistics, and gets its own rows of dq, dk and dv. dsink and dslopes come out on every rank, summed
-/// over all rows. The bits are those of one process.
-/// dpse has the rows that pse has; that of a bias with one row for all queries is whole on every rank, summed over all
-/// rows.
+/// FlashAttentionGrad over all ranks, as FlashAttention over ranks. Every rank passes its own rows of q, k, v, out,
+/// d_out and the statistics, and gets its own rows of dq, dk and dv. Every rank gets dsink and dslopes, summed over all
+/// rows. The bits are those of one process. dpse has the rows that pse has. If the bias has one row for all queries,
+/// its dpse is whole on every rank, summed over all rows.
 /// @return as FlashAttention over ranks
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, std::shared_ptr<Transport> transport,
                                  Context* context = nullptr);
 
-/// Plans the same call; collective too. One Run at a time; every rank runs its plan as often as the others.
+/// Plans the same call. Collective. Only one Run is under way at a time, and every rank runs its plan as often as the
+/// others.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

@@ -1,6 +1,17 @@
 #ifndef FA_SEQUENCE_SHARDS_H_
 #define FA_SEQUENCE_SHARDS_H_
 
+/// @file
+/// The cut of a sequence over ranks: which rows each rank holds.
+/// @code{.cpp}
+/// fa::SequenceShards shards;
+/// shards.cut = fa::SequenceShards::Cut::kZigzag;
+/// shards.sq = shards.sk = 4096;
+/// const auto rows = fa::RowsHeld(shards, shards.sq, /*rank=*/1, /*ranks=*/4);
+/// if (!rows.ok()) return rows.status();
+/// for (const auto& [begin, end] : *rows) std::printf("rows %ld to %ld\n", long{begin}, long{end});
+/// @endcode
+
 #include <cstdint>
 #include <vector>
 
@@ -9,38 +20,38 @@
 
 namespace fa {
 
-/// Rows of the whole sequence that each rank holds, in the order in which it holds them.
+/// The rows of the whole sequence that each rank holds, in its order.
 struct SequenceShards {
   /// Rows [begin, end).
   struct Interval {
     int64_t begin = 0, end = 0;
   };
-  /// Chunks are as equal as whole row units allow (Plan::Describe() names the unit); the last takes the rest. A rank
-  /// may hold no rows.
+  /// Chunks are as equal as whole row units allow (Plan::Describe() names the unit). The last chunk takes the rest. A
+  /// rank may hold no rows.
   enum class Cut : uint8_t {
-    kContiguous,  ///< rank r of P: chunk r of P
-    kZigzag,      ///< 2P chunks; rank r: chunk r, then chunk 2P-1-r: even work under a causal mask
-    kIntervals,   ///< any intervals; together they cover [0, sq) once. Keys are cut at the same rows: sk == sq
+    kContiguous,  ///< rank r of P holds chunk r of P
+    kZigzag,      ///< there are 2P chunks; rank r holds chunk r, then chunk 2P-1-r: even work under a causal mask
+    kIntervals,   ///< any intervals, which together cover [0, sq) once. Keys are cut at the same rows, so sk == sq
   };
-  /// What travels.
+  /// What travels between ranks.
   enum class Strategy : uint8_t {
-    kAuto,      ///< the one with the shorter predicted time
-    kHeads,     ///< whole sequences of some heads to each rank, and the results back
-    kSequence,  ///< K and V of the heads in flight to every rank that sees them; queries and results stay
+    kAuto,      ///< the strategy with the shorter predicted time
+    kHeads,     ///< whole sequences of some heads go to each rank, and the results come back
+    kSequence,  ///< K and V of the heads in flight go to every rank that sees them; queries and results stay
   };
 
   Cut cut = Cut::kZigzag;
   int64_t sq = 0, sk = 0;                        ///< rows of the whole sequence (TND: tokens of the whole pack)
-  std::vector<std::vector<Interval>> intervals;  ///< kIntervals: a list per rank
+  std::vector<std::vector<Interval>> intervals;  ///< kIntervals: one list per rank
   Strategy strategy = Strategy::kAuto;
-  /// kv heads that a rank works on at a time: its memory beyond its shards is K and V of twice so many (with the sums
-  /// of dK and dV, backward). 0: one; backward: so many that ranks are predicted to wait little, within 512 MiB per
-  /// thread (docs/distributed.md).
+  /// kv heads that a rank works on at a time. Besides its shards, a rank stores K and V of twice as many heads; in a
+  /// backward it stores their sums dK and dV too. 0 stands for one head. In a backward 0 stands for as many heads as
+  /// keep the predicted waiting short, within 512 MiB per thread (docs/distributed.md).
   int64_t heads_in_flight = 0;
 };
 
-/// The rows that `rank` of `ranks` holds of an axis of `rows`, in the order in which it holds them: of q and out with
-/// rows = shards.sq, of k and v with shards.sk. Neighbouring intervals are one; none is empty.
+/// The rows that `rank` of `ranks` holds on an axis of `rows`, in its order: the rows of q and out if rows = shards.sq,
+/// those of k and v if rows = shards.sk. Neighbouring intervals are joined, and no interval is empty.
 /// @return kInvalidArgument naming what is wrong with the shards
 FA_API Result<std::vector<SequenceShards::Interval>> RowsHeld(const SequenceShards& shards, int64_t rows, int rank,
                                                               int ranks);

@@ -1,6 +1,23 @@
 #ifndef FA_SPARSE_FLASH_ATTENTION_GRAD_H_
 #define FA_SPARSE_FLASH_ATTENTION_GRAD_H_
 
+/// @file
+/// Sparse top-k attention, backward.
+/// @code{.cpp}
+/// // out, max and sum are the results of SparseFlashAttention on q, k, v and indices.
+/// std::vector<float> q(128 * 16 * 64), k(4096 * 64), v(k), out(q), d_out(q), max(128 * 16), sum(max);
+/// std::vector<float> dq(q), dk(k), dv(k);
+/// std::vector<int32_t> indices(128 * 512);
+/// const fa::Dims rows = {1, 128, 16, 64}, keys = {1, 4096, 1, 64}, statistics = {1, 1, 128, 16};
+/// fa::SparseAttentionGradArgs args;
+/// args.q = fa::View(q.data(), rows), args.k = fa::View(k.data(), keys), args.v = fa::View(v.data(), keys);
+/// args.out = fa::View(out.data(), rows), args.d_out = fa::View(d_out.data(), rows);
+/// args.softmax_max = fa::View(max.data(), statistics), args.softmax_sum = fa::View(sum.data(), statistics);
+/// args.sparse_indices = fa::View(indices.data(), {1, 128, 1, 512});
+/// args.dq = fa::View(dq.data(), rows), args.dk = fa::View(dk.data(), keys), args.dv = fa::View(dv.data(), keys);
+/// return fa::SparseFlashAttentionGrad(args, {});
+/// @endcode
+
 #include <cstdint>
 #include <span>
 
@@ -13,36 +30,39 @@
 
 namespace fa {
 
-/// Tensors of the sparse backward: those of the forward call (SparseAttentionArgs has their shapes; keys do not lie in
-/// pages), its results, and the gradient of its output. Null data = absent.
+/// Tensors of the sparse backward: the inputs of the forward call, its results, and the gradient of its output.
+/// SparseAttentionArgs has the shapes of the inputs; keys do not lie in pages. A tensor with null data is absent.
 struct SparseAttentionGradArgs {
   TensorView q, k, v, q_rope, k_rope;
   TensorView sink;
   TensorView sparse_indices;
   std::span<const int64_t> lengths_q, lengths_kv;
-  TensorView out;          ///< the forward's output, as rounded there
-  TensorView d_out;        ///< gradient of out; its shape and type
+  TensorView out;          ///< the forward's output, rounded as the forward has rounded it
+  TensorView d_out;        ///< gradient of out, with its shape and type
   TensorView softmax_max;  ///< the forward's
   TensorView softmax_sum;  ///< the forward's; a row of sum 0 is skipped
 
   MutableTensorView dq;       ///< shape and type of q
-  MutableTensorView dk;       ///< shape and type of k; without v it holds the gradient of v in its first Dv columns too
+  MutableTensorView dk;       ///< shape and type of k; without v, the gradient of v is added to its first Dv columns
   MutableTensorView dv;       ///< shape and type of v; with v only
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  MutableTensorView dsink;  ///< optional, with sink: f32 [N], -sum over rows exp(sink - max) / sum rowsum(d_out * out)
+  MutableTensorView dsink;  ///< optional, with sink: f32 [N], -sum over rows of exp(sink - max) / sum * rowsum(d_out *
+                            ///< out)
 };
 
-/// Gradients of SparseFlashAttention, with the same selection rule: P from softmax_max and softmax_sum,
-/// dS = P (d_out V^T - rowsum(d_out * out)), dq = scale dS K, dk = scale dS^T Q, dv = P^T d_out. A key that no token
-/// selects and a row without keys get 0. Tokens add to dk and dv in ascending order, so the bits do not depend on the
-/// number of threads; everything is accumulated in f32 (dsink in f64, over ascending tokens) and rounded once.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory; then nothing was written. Re-entrant.
-/// Follows SparseFlashAttentionGrad of CANN, whose atomic additions it replaces by an order.
+/// Gradients of SparseFlashAttention, with the same selection rule: P from softmax_max and softmax_sum, dS = P (d_out
+/// V^T - rowsum(d_out * out)), dq = scale dS K, dk = scale dS^T Q, dv = P^T d_out.
+///
+/// A key that no token selects and a row without keys get 0. Tokens add to dk and dv in ascending order, so the bits do
+/// not depend on the number of threads. Everything is accumulated in f32 and rounded once; dsink is accumulated in f64,
+/// over ascending tokens.
+/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
+/// Follows SparseFlashAttentionGrad of CANN, but adds in a fixed order instead of atomically.
 FA_API Status SparseFlashAttentionGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
                                        Context* context = nullptr);
 
-/// Validates, tiles and books the same call; reads shapes, strides, types, lengths and which tensors are present.
+/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseAttentionGradArgs>> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args,
                                                                              const SparseAttentionOptions& options,
                                                                              Context* context = nullptr);

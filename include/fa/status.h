@@ -1,6 +1,15 @@
 #ifndef FA_STATUS_H_
 #define FA_STATUS_H_
 
+/// @file
+/// The result of a call that can fail.
+/// @code{.cpp}
+/// const fa::Status status = fa::FlashAttention({}, {});
+/// if (status.code() == fa::StatusCode::kInvalidArgument) {
+///   std::printf("%s (argument %s)\n", status.message().c_str(), std::string(status.argument()).c_str());
+/// }
+/// @endcode
+
 #include <memory>
 #include <new>
 #include <optional>
@@ -13,22 +22,22 @@
 
 namespace fa {
 
-/// What went wrong, as a class. The text of a Status names the argument, what it got and what is wanted; argument() is
-/// the argument's name alone.
+/// Classes of errors. The text of a Status names the argument, its value and the wanted value. argument() returns the
+/// argument's name alone.
 enum class StatusCode {
   kOk = 0,
-  kInvalidArgument,  ///< the caller's mistake; nothing was written
-  kOutOfMemory,      ///< an allocation failed; nothing leaked, the library stays usable
-  kUnsupported,      ///< well-formed, but this machine cannot do it (a forced instruction set, say)
+  kInvalidArgument,  ///< a mistake of the caller; nothing was written
+  kOutOfMemory,      ///< an allocation failed; nothing leaked, and the library stays usable
+  kUnsupported,      ///< well-formed, but this machine cannot do it (for example a forced instruction set)
   kInternal,         ///< a defect of the library
 };
 
-/// The result of every call that can fail. Making, copying and reading one never throws: an error whose text finds no
-/// memory is kOutOfMemory, which can do without. Copies share their text.
+/// The result of every call that can fail. To make, copy or read a status never throws. An error that finds no memory
+/// for its text becomes kOutOfMemory, which needs no text. Copies share their text.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
-  /// An error of class `code`. message() begins with the name of the class.
+  /// An error of class `code`. Its message() begins with the name of the class.
   Status(StatusCode code, const ErrorText& what) noexcept : code_(code) {
     KeepText([&] { return what; });
   }
@@ -48,26 +57,27 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool ok() const noexcept { return code_ == StatusCode::kOk; }
   [[nodiscard]] StatusCode code() const noexcept { return code_; }
-  /// Empty when ok; "out of memory" where there was none for more.
+  /// Empty if ok(). Without memory for a longer text it is "out of memory".
   [[nodiscard]] const std::string& message() const noexcept {
     static const Kept<std::string> none{""}, no_memory{"out of memory"};
     if (text_ != nullptr) return text_->message;
     return ok() ? none.value : no_memory.value;
   }
-  // The texts below live as long as this status or a copy of it: keep the status, not a view of a temporary's text.
+  // The texts below live as long as this status or a copy of it. So keep the status, not a view of a temporary's text.
 
-  /// What message() begins with: "invalid argument: "; all of it where there was no memory for more.
+  /// The beginning of message(), such as "invalid argument: ". Without memory for a longer text it is the whole
+  /// message.
   [[nodiscard]] std::string_view class_text() const noexcept {
     const std::string_view all = message();
     return all.substr(0, all.size() - what().text().size());
   }
-  /// The message without its class, and where it speaks of arguments.
+  /// The message without its class. The text knows where it mentions arguments.
   [[nodiscard]] const ErrorText& what() const noexcept {
     static const Kept<ErrorText> none;
     return text_ != nullptr ? text_->what : none.value;
   }
-  /// The argument that is wrong, as the C++ interface calls it: a field of XArgs or XOptions ("k", "mask.pre"), or a
-  /// parameter of the function. Empty where no argument is to blame.
+  /// The wrong argument, as the C++ interface calls it: a field of XArgs or XOptions ("k", "mask.pre"), or a parameter
+  /// of the function. Empty if no argument is wrong.
   [[nodiscard]] std::string_view argument() const noexcept {
     const ErrorText::Mention* subject = what().subject();
     return subject != nullptr ? what().Name(*subject) : std::string_view();
@@ -78,8 +88,8 @@ class [[nodiscard]] Status {
     std::string message;
     ErrorText what;
   };
-  /// What takes no memory to make (short texts lie in the string itself), and is never destroyed: a status may be read
-  /// while the process ends.
+  /// A value that needs no memory to make, since short texts lie in the string itself. It is never destroyed, because a
+  /// status may be read while the process ends.
   template <typename T>
   union Kept {
     Kept() noexcept : value() {}
@@ -117,7 +127,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Text> text_;
 };
 
-/// A value or the status that says why there is none.
+/// A value, or the status that says why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -126,7 +136,7 @@ class [[nodiscard]] Result {
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const { return status_; }
-  /// Only when ok().
+  /// The value; call it only if ok().
   [[nodiscard]] T& value() & { return *value_; }
   [[nodiscard]] const T& value() const& { return *value_; }
   [[nodiscard]] T&& value() && { return std::move(*value_); }

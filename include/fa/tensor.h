@@ -1,6 +1,17 @@
 #ifndef FA_TENSOR_H_
 #define FA_TENSOR_H_
 
+/// @file
+/// Tensors: views of the caller's memory with a type, a shape and strides.
+/// @code{.cpp}
+/// // bf16 is passed as its 16 bits. The heads of q, k and v alternate in one tensor [B, S, 3, N, D].
+/// std::vector<uint16_t> qkv(2 * 128 * 3 * 8 * 64);
+/// const fa::Dims shape = {2, 128, 8, 64}, stride = {128 * 3 * 8 * 64, 3 * 8 * 64, 64, 1};
+/// const fa::TensorView q = {qkv.data(), fa::DType::kBF16, shape, stride};
+/// const fa::TensorView k = {qkv.data() + 8 * 64, fa::DType::kBF16, shape, stride};
+/// const fa::TensorView v = {qkv.data() + 2 * 8 * 64, fa::DType::kBF16, shape, stride};
+/// @endcode
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +22,7 @@
 
 namespace fa {
 
-/// Element types. f16 and bf16 are passed as their 16 bits, bool and u8 as one byte.
+/// Element types. f16 and bf16 are passed as their 16 bits; bool and u8 as one byte.
 enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU64 };
 
 /// Bytes of one element.
@@ -33,10 +44,10 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU6
 /// "f32", "f16", "bf16", "i8", "u8", "bool", "i32", "i64", "u64".
 [[nodiscard]] FA_API const char* Name(DType dtype);
 
-/// How the dimensions batch (B), sequence (S), heads (N) and head size (D) lie in a tensor; the shape of a
+/// The order of the dimensions batch (B), sequence (S), heads (N) and head size (D) in a tensor. The shape of a
 /// TensorView is the layout's own:
-/// BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D] (packed sequences) ·
-/// BNSD_BSND: inputs BNSD, output BSND.
+/// BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D] (packed sequences) · BNSD_BSND: inputs
+/// BNSD, output BSND.
 enum class Layout : uint8_t { kBNSD, kBSND, kBSH, kSBH, kTND, kBNSD_BSND };
 
 /// "BNSD", "BSND", "BSH", "SBH", "TND", "BNSD_BSND".
@@ -55,7 +66,7 @@ class Dims {
     for (int64_t value : values) push_back(value);
   }
 
-  /// Past the eighth the value is dropped and rank() becomes 9, which every operator refuses by name.
+  /// Past the eighth value, push_back drops the value and rank() becomes 9, which every operator refuses by name.
   constexpr void push_back(int64_t value) {
     if (rank_ < kMaxRank) values_[static_cast<size_t>(rank_)] = value;
     if (rank_ <= kMaxRank) ++rank_;
@@ -79,9 +90,9 @@ class Dims {
   int rank_ = 0;
 };
 
-/// A read-only strided view of the caller's memory. Null data = absent. Strides count elements; an empty stride
-/// means dense, row-major. The innermost stride is 1; any other may be anything, 0 (broadcast) included,
-/// negative excluded.
+/// A read-only strided view of the caller's memory. Null data means that the tensor is absent. Strides count elements;
+/// an empty stride means dense, row-major. The innermost stride is 1. Any other stride may be any number >= 0; 0
+/// broadcasts.
 struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -89,8 +100,8 @@ struct TensorView {
   Dims stride;
 };
 
-/// A writable strided view; as TensorView, but no two elements of it may share memory (no stride 0 on a
-/// dimension longer than 1).
+/// A writable strided view. It is like TensorView, but no two of its elements may share memory: no dimension longer
+/// than 1 has stride 0.
 struct MutableTensorView {
   void* data = nullptr;
   DType dtype = DType::kF32;

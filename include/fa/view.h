@@ -1,6 +1,17 @@
 #ifndef FA_VIEW_H_
 #define FA_VIEW_H_
 
+/// @file
+/// Short ways to write a tensor.
+/// @code{.cpp}
+/// std::vector<float> values(2 * 8 * 128 * 64);
+/// std::vector<uint16_t> bits(values.size());
+/// const fa::Dims shape = {2, 8, 128, 64};
+/// const fa::MutableTensorView f32 = fa::View(values.data(), shape);
+/// const fa::TensorView bf16 = fa::View(bits.data(), fa::DType::kBF16, shape);
+/// const fa::TensorView every_second = fa::View(values.data(), {2, 8, 64, 64}, {8 * 128 * 64, 128 * 64, 128, 1});
+/// @endcode
+
 #include <cassert>
 #include <cstdint>
 #include <span>
@@ -10,8 +21,8 @@
 
 namespace fa {
 
-/// The element type that a C++ type stands for: float, bool, and the integers that DType has. f16 and bf16 have no type
-/// of their own; their 16 bits are given with a DType.
+/// The element type that a C++ type stands for: float, bool, and the integers that DType has. f16 and bf16 have no C++
+/// type; their 16 bits are given together with a DType.
 template <typename T>
 [[nodiscard]] consteval DType DTypeOf() {
   using Plain = std::remove_cv_t<T>;
@@ -26,9 +37,9 @@ template <typename T>
   return sizeof(T) == 1 ? DType::kI8 : sizeof(T) == 4 ? DType::kI32 : DType::kI64;
 }
 
-/// A view of the caller's memory: `fa::View(q.data(), {2, 8, 1024, 64})`. What may be written is a MutableTensorView,
-/// which serves where a TensorView is wanted too.
-/// @param shape   the layout's own
+/// A view of the caller's memory: `fa::View(q.data(), {2, 8, 1024, 64})`. Writable memory gives a MutableTensorView,
+/// which also serves where a TensorView is wanted.
+/// @param shape   the shape of the layout
 /// @param stride  elements from one index to the next; empty: dense, row-major
 template <typename T>
 [[nodiscard]] TensorView View(const T* data, const Dims& shape, const Dims& stride = {}) {
@@ -40,7 +51,7 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return {data, DTypeOf<T>(), shape, stride};
 }
 
-/// The same for elements whose type C++ does not know, such as the bits of f16 or bf16.
+/// A view of elements whose type C++ does not know, such as the bits of f16 or bf16.
 [[nodiscard]] inline TensorView View(const void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
@@ -48,8 +59,8 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return {data, dtype, shape, stride};
 }
 
-/// The number of elements from the first to the last one of a view. Exact below 2^63; 0 for a shape of more than 8
-/// dimensions and for strides of another rank, which every call refuses.
+/// The number of elements from the first to the last element of a view. It is exact below 2^63. It is 0 for a shape of
+/// more than 8 dimensions and for strides of another rank, which every call refuses.
 [[nodiscard]] constexpr int64_t Reach(const Dims& shape, const Dims& stride = {}) {
   if (shape.rank() > Dims::kMaxRank || (!stride.empty() && stride.rank() != shape.rank())) return 0;
   int64_t reach = 1, dense = 1;
@@ -61,7 +72,7 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return reach;
 }
 
-/// The same for a span: an assertion checks that the shape stays inside it.
+/// A view of a span. An assertion checks that the shape stays inside it.
 template <typename T>
 [[nodiscard]] auto View(std::span<T> elements, const Dims& shape, const Dims& stride = {}) {
   assert(Reach(shape, stride) <= std::ssize(elements));

@@ -1,6 +1,21 @@
 #ifndef FA_WORKSPACE_H_
 #define FA_WORKSPACE_H_
 
+/// @file
+/// Memory of a plan's run, reused from run to run.
+/// @code{.cpp}
+/// std::vector<float> q(8 * 128 * 64), out(q);
+/// fa::AttentionArgs args;
+/// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});
+/// args.out = fa::View(out.data(), {1, 8, 128, 64});
+/// const auto plan = fa::PlanFlashAttention(args, {});
+/// if (!plan.ok()) return plan.status();
+/// fa::Workspace workspace;
+/// for (int layer = 0; layer < 12; ++layer) {
+///   if (fa::Status status = plan->Run(args, workspace); !status.ok()) return status;
+/// }
+/// @endcode
+
 #include <cstddef>
 
 #include "fa/export.h"
@@ -8,7 +23,7 @@
 
 namespace fa {
 
-/// Memory for one Run at a time; grows to what the plan wants and is reused. Not for concurrent calls.
+/// Memory for one Run at a time. It grows to what the plan needs and is reused. Concurrent calls need one each.
 class FA_API Workspace {
  public:
   Workspace() = default;
@@ -18,7 +33,7 @@ class FA_API Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  /// At least `bytes`, 64-byte aligned. Contents are not kept when it grows. @return kOutOfMemory
+  /// Provides at least `bytes`, 64-byte aligned. Contents are lost when it grows. @return kOutOfMemory
   Status Reserve(size_t bytes);
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] size_t size() const { return size_; }

@@ -134,7 +134,8 @@ def doxygen_name(header):
 def first_words(text):
     """@return the first sentence of a header's first comment, and the names that it declares first"""
     comment = re.search(r"(?:^ *///(?!<).*\n)+", text, re.MULTILINE)
-    words = " ".join(line.strip().removeprefix("///").strip() for line in comment.group(0).splitlines()) if comment else ""
+    lines = [line.strip().removeprefix("///").strip() for line in comment.group(0).splitlines()] if comment else []
+    words = " ".join(line for line in lines if line != "@file")
     return re.split(r"(?<=[.:]) ", words)[0].replace("|", "\\|").replace("<", "&lt;").rstrip(":")
 
 
