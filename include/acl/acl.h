@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/// @param configPath  not read. @return ACL_ERROR_REPEAT_INITIALIZE between an aclInit and its aclFinalize
+/// @param configPath  ignored
+/// @return ACL_ERROR_REPEAT_INITIALIZE if aclInit was called before, without aclFinalize since
 ACL_FUNC_VISIBILITY aclError aclInit(const char* configPath);
 /// Waits for every stream. @return ACL_ERROR_UNINITIALIZE without aclInit
 ACL_FUNC_VISIBILITY aclError aclFinalize(void);

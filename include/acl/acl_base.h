@@ -58,7 +58,7 @@ typedef enum {
 /// Bytes of one element; 0 for a type without a fixed size.
 ACL_FUNC_VISIBILITY size_t aclDataTypeSize(aclDataType dataType);
 
-/// The text of the last failure reported to this thread, "" if there was none. Valid until the thread's next call.
+/// The text of the last failure that this thread was told of, or "". It is valid until the thread's next call.
 ACL_FUNC_VISIBILITY const char* aclGetRecentErrMsg(void);
 
 #ifdef __cplusplus

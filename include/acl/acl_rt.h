@@ -1,8 +1,8 @@
 #ifndef FA_ACL_ACL_RT_H_
 #define FA_ACL_ACL_RT_H_
 
-/// The part of the acl runtime that programs around attention use. "Device" memory is host memory; a stream is an
-/// in-order queue with a thread of its own; every function may be called from any thread. See docs/aclnn.md.
+/// The part of the acl runtime that programs around attention use. "Device" memory is host memory. A stream is an
+/// in-order queue with a thread of its own. Any thread may call every function. See docs/aclnn.md.
 #include "acl/acl_base.h"
 
 #ifdef __cplusplus
@@ -40,18 +40,19 @@ typedef enum aclSysParamOpt {
 #define ACL_STREAM_FAST_LAUNCH 0x00000001U
 #define ACL_STREAM_FAST_SYNC 0x00000002U
 
-/// Any device id is accepted: all of them are this machine.
+/// Accepts any device id: all of them are this machine.
 ACL_FUNC_VISIBILITY aclError aclrtSetDevice(int32_t deviceId);
 /// Waits for every stream.
 ACL_FUNC_VISIBILITY aclError aclrtResetDevice(int32_t deviceId);
-/// The id that this thread set last, 0 before.
+/// The id that this thread has set last; 0 if it has set none.
 ACL_FUNC_VISIBILITY aclError aclrtGetDevice(int32_t* deviceId);
-/// 1.
+/// The number of devices, which is 1.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceCount(uint32_t* count);
-/// Waits for every stream; the first failure that none has reported yet.
+/// Waits for every stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDevice(void);
 
-/// Contexts are names only: streams and memory do not belong to one. Creating one makes it current in this thread.
+/// Contexts are only names: streams and memory do not belong to one. The thread that creates a context makes it
+/// current.
 ACL_FUNC_VISIBILITY aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId);
 ACL_FUNC_VISIBILITY aclError aclrtDestroyContext(aclrtContext context);
 ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
@@ -60,35 +61,36 @@ ACL_FUNC_VISIBILITY aclError aclrtGetCurrentContext(aclrtContext* context);
 ACL_FUNC_VISIBILITY aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
-/// A null stream is the default stream wherever a stream is taken.
+/// Where a function takes a stream, null stands for the default stream.
 ACL_FUNC_VISIBILITY aclError aclrtCreateStream(aclrtStream* stream);
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag);
-/// Runs the queued work, then destroys the stream. @return the first failure that was not reported yet
+/// Runs the queued work, then destroys the stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStream(aclrtStream stream);
 /// Waits for what is queued now. @return the first failure since the last call, 161002 for bad contents of a tensor
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStream(aclrtStream stream);
-/// @param timeout  milliseconds, -1: none. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when it has passed
+/// @param timeout  milliseconds; -1: no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when it has passed
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
 
 ACL_FUNC_VISIBILITY aclError aclrtCreateEvent(aclrtEvent* event);
 ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag);
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
-/// The event completes when the stream has done what is queued now.
+/// The event completes when the stream has done all work that is queued now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
 /// Does nothing: a wait is for the last record before it.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 /// An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEvent(aclrtEvent event);
-/// Work queued on the stream from now on waits for the last record of the event, on whichever stream it was made.
+/// Work that is queued on the stream from now on waits for the last record of the event, on whichever stream it was
+/// made.
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
 /// Milliseconds between two completed events.
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent);
 
-/// Zero-filled; at least max(2 MiB, 2 size) bytes, rounded up to 2 MiB, may be read and written. Untouched pages cost
-/// nothing. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
+/// Allocates zero-filled memory. At least max(2 MiB, 2 size) bytes, rounded up to 2 MiB, may be read and written.
+/// Untouched pages cost nothing. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
-/// Waits for every stream, since one of them may use it. Null, and what aclrtMalloc did not give, is
+/// Waits for every stream, since one of them may use the memory. Null, and memory that aclrtMalloc did not give, is
 /// ACL_ERROR_INVALID_PARAM.
 ACL_FUNC_VISIBILITY aclError aclrtFree(void* devPtr);
 ACL_FUNC_VISIBILITY aclError aclrtMallocHost(void** hostPtr, size_t size);

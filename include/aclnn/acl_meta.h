@@ -1,7 +1,7 @@
 #ifndef FA_ACLNN_ACL_META_H_
 #define FA_ACLNN_ACL_META_H_
 
-/// What the operators take in addition to numbers: tensors, arrays of integers, executors.
+/// What operators take in addition to numbers: tensors, arrays of integers, executors.
 #include "acl/acl_base.h"
 
 #ifdef __cplusplus
@@ -23,32 +23,33 @@ typedef struct aclIntArray aclIntArray;
 typedef struct aclTensorList aclTensorList;
 typedef struct aclOpExecutor aclOpExecutor;
 
-/// A view of memory that stays the caller's. Everything else is copied.
-/// @param stride   in elements, any non-negative value, null: dense
-/// @param offset   of the first element, in elements from data
-/// @param storageDims  not read
-/// @return null for null viewDims of viewDimsNum > 0 dimensions
+/// Describes a tensor. Its memory stays the caller's; everything else is copied.
+/// @param stride  in elements, any non-negative value; null: dense
+/// @param offset  elements from data to the first element
+/// @param storageDims  ignored
+/// @return null if viewDims is null and viewDimsNum > 0
 ACL_FUNC_VISIBILITY aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType,
                                                const int64_t* stride, int64_t offset, aclFormat format,
                                                const int64_t* storageDims, uint64_t storageDimsNum, void* data);
 ACL_FUNC_VISIBILITY aclScalar* aclCreateScalar(void* value, aclDataType dataType);
 ACL_FUNC_VISIBILITY aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size);
-/// The list owns its tensors from here on.
+/// From here on the list owns its tensors.
 ACL_FUNC_VISIBILITY aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size);
 
-/// Executors keep what they need, so that any of these may go as soon as the workspace size is known. Null, and what
-/// is not alive, is ACLNN_ERR_PARAM_NULLPTR and ACLNN_ERR_PARAM_INVALID.
+/// Destroys the object. Executors keep what they need, so an object may go as soon as the workspace size is known.
+/// A null handle gives ACLNN_ERR_PARAM_NULLPTR; a handle that is not alive gives
+/// ACLNN_ERR_PARAM_INVALID.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensor(const aclTensor* tensor);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyScalar(const aclScalar* scalar);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyIntArray(const aclIntArray* array);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensorList(const aclTensorList* array);
 
-/// An executor runs once and is gone, unless it was made repeatable; then it runs any number of times.
+/// An executor runs once and is then destroyed. A repeatable executor runs any number of times.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* executor);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor);
-/// From the next run on the executor finds that tensor at another address.
-/// @param index   of the tensor among those given to the operator, in the order of its parameters
-/// @param tensor  null, or the tensor given there; it gets the address too
+/// Gives a tensor of the executor another address, from the next run on.
+/// @param index  index of the tensor among those that the operator got, in the order of its parameters
+/// @param tensor  null, or the tensor that the operator got there; it gets the address too
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                  void* addr);
 

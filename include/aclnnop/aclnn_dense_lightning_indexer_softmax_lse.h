@@ -1,13 +1,18 @@
 #ifndef FA_ACLNNOP_ACLNN_DENSE_LIGHTNING_INDEXER_SOFTMAX_LSE_H_
 #define FA_ACLNNOP_ACLNN_DENSE_LIGHTNING_INDEXER_SOFTMAX_LSE_H_
 
-/// Maximum, and sum of exponentials, of the indexer's scores over every key below the limit, as
-/// aclnn_dense_lightning_indexer_grad_kl_loss.h takes them. queryIndex [B,S1,Nidx,D], keyIndex [B,S2,1,D], weight
-/// [B,S1,Nidx] of queryIndex's type or FLOAT; layout "BSND" (or null) or "TND" ([T,...]). Any Nidx, D up to 1024;
-/// FLOAT too. softmaxMaxOut and softmaxSumOut: FLOAT [B,1,S1] (TND [1,T1]); 0 and 0 for a row without keys and for a
-/// row past its length. actualSeqLengths: BSND of each batch element, TND inclusive prefix sums; null: all rows (TND
-/// needs them). sparseMode 0 or 3; preTokens and nextTokens are not read.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
+/// Maximum, and sum of exponentials, of the indexer's scores over every key below the limit.
+/// aclnn_dense_lightning_indexer_grad_kl_loss.h takes both.
+///
+/// - queryIndex is [B,S1,Nidx,D], keyIndex [B,S2,1,D], weight [B,S1,Nidx], of queryIndex's type or FLOAT. layout is
+///   "BSND" (or null), or "TND" with [T,...]. Any Nidx, D up to 1024, and FLOAT tensors are allowed.
+/// - softmaxMaxOut and softmaxSumOut are FLOAT [B,1,S1] (TND [1,T1]). A row without keys and a row past its length get
+///   0 and 0.
+/// - actualSeqLengths are one length per batch element (BSND) or inclusive prefix sums (TND). Null stands for all rows;
+///   TND needs them.
+/// - sparseMode is 0 or 3. preTokens and nextTokens are not read.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

@@ -3,13 +3,17 @@
 
 /// Attention forward: attentionOut = dropout(softmax(mask(scale * query key^T + realShift))) value.
 ///
-/// inputLayout "BNSD", "BSND", "BSH" or "SBH"; VarLen "TND". Tensors are float, float16 or bfloat16, any strides.
-/// softmaxMaxOut and softmaxSumOut: float [B,N,Sq,8], eight equal copies, whatever the layout. realShift: the type of
-/// query or float, pseType 2 and 3 float slopes. dropMask: bits, 1 = keep. attenMask: 1 = drop, null means no mask
-/// whatever sparseMode says; the compressed ones of sparseMode 2, 3, 4, 6, 7, 8 are checked element by element when the
-/// stream reaches the operator. paddingMask, softmaxOutOut and innerPrecise are not looked at.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/aclnn.md says what is the same as on the device; fa/flash_attention.h what is computed.
+/// inputLayout is "BNSD", "BSND", "BSH" or "SBH"; VarLen functions take "TND". Tensors are float, float16 or bfloat16,
+/// with any strides. paddingMask, softmaxOutOut and innerPrecise are ignored.
+///
+/// - softmaxMaxOut and softmaxSumOut are float [B,N,Sq,8], eight equal copies, whatever the layout.
+/// - realShift has the type of query or float; with pseType 2 and 3 it holds float slopes.
+/// - dropMask holds bits, 1 = keep.
+/// - attenMask: 1 = drop. Null means no mask, whatever sparseMode says. The compressed masks of sparseMode 2, 3, 4, 6,
+///   7 and 8 are checked element by element when the stream reaches the operator.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/aclnn.md says what is the same as on the device. fa/flash_attention.h says what is computed.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus
@@ -26,7 +30,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScore(void* workspace, uint64_t workspaceSize,
                                                          aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds pseType and the start indices of its types 2 and 3.
+/// This version adds pseType and the start indices of its types 2 and 3.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
@@ -38,7 +42,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV2(void* workspace, uint64_t workspaceSize,
                                                            aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds the sink.
+/// This version adds the sink.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
@@ -50,8 +54,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize,
                                                            aclOpExecutor* executor, aclrtStream stream);
 
-/// Packed sequences: inputLayout "TND", lengths as inclusive prefix sums. Statistics [T,N,8] hold one block
-/// [N,Sq_b,8] per sequence, one after another.
+/// Packed sequences: inputLayout "TND", with lengths as inclusive prefix sums. Statistics [T,N,8] hold one block
+/// [N,Sq_b,8] per sequence, in the order of the sequences.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
@@ -63,7 +67,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScore(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds pseType and the start indices.
+/// This version adds pseType and the start indices.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
@@ -76,7 +80,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV2(void* workspace, uint64_t workspaceSize,
                                                                  aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds heads in two parts: scores are query key^T + queryRope keyRope^T.
+/// This version adds heads in two parts: scores are query key^T + queryRope keyRope^T.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* key, const aclTensor* keyRope,
     const aclTensor* value, const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,
@@ -89,7 +93,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3(void* workspace, uint64_t workspaceSize,
                                                                  aclOpExecutor* executor, aclrtStream stream);
 
-/// The first version with softmaxOutLayout: "" (or null), or "same_as_input" for statistics in the order of [T,N,8].
+/// The first version with softmaxOutLayout. It is "" or null, or "same_as_input" for statistics in the order [T,N,8].
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
@@ -102,7 +106,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4(void* workspace, uint64_t workspaceSize,
                                                                  aclOpExecutor* executor, aclrtStream stream);
 
-/// Everything: start indices, parts, sink, softmaxOutLayout.
+/// This version has all arguments: start indices, heads in two parts, the sink and softmaxOutLayout.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* key, const aclTensor* keyRope,
     const aclTensor* value, const aclTensor* realShiftOptional, const aclTensor* dropMaskOptional,

@@ -1,12 +1,14 @@
 #ifndef FA_ACLNNOP_ACLNN_FLASH_ATTENTION_SCORE_GRAD_H_
 #define FA_ACLNNOP_ACLNN_FLASH_ATTENTION_SCORE_GRAD_H_
 
-/// Attention backward, of what aclnn_flash_attention_score.h computes and with its arguments; dy is the gradient of
-/// attentionIn, the forward's output; softmaxMax and softmaxSum are the forward's.
+/// Attention backward: the gradients of aclnn_flash_attention_score.h, with the arguments of that forward. dy is the
+/// gradient of attentionIn, which is the forward's output. softmaxMax and softmaxSum are the forward's.
 ///
-/// dpseOut, which the device leaves alone, is written where it is given and not empty: the gradient of pseShift, of its
-/// shape and type (pseType 2 and 3: that of the slopes). dsinkOut: float [N]. softmaxIn is not looked at.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
+/// If dpseOut is given and not empty, it gets the gradient of pseShift, with the shape and type of pseShift; with
+/// pseType 2 and 3 it gets the gradient of the slopes. The device does not write dpseOut. dsinkOut is float [N].
+/// softmaxIn is ignored.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
 /// The bits do not depend on the number of threads, nor on ACL_OPT_DETERMINISTIC.
 #include "aclnn/aclnn_base.h"
 
@@ -25,7 +27,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGrad(void* workspace, uint64_t workspaceSize,
                                                              aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds pseType and the start indices of its types 2 and 3.
+/// This version adds pseType and the start indices of its types 2 and 3.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
@@ -38,7 +40,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV2(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds the sink and its gradient.
+/// This version adds the sink and its gradient.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
@@ -52,7 +54,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// Packed sequences, as aclnnFlashAttentionVarLenScore writes them.
+/// Packed sequences, with the statistics that aclnnFlashAttentionVarLenScore writes.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
@@ -65,7 +67,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspac
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGrad(void* workspace, uint64_t workspaceSize,
                                                                       aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds pseType and the start indices.
+/// This version adds pseType and the start indices.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
@@ -79,7 +81,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorksp
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2(void* workspace, uint64_t workspaceSize,
                                                                         aclOpExecutor* executor, aclrtStream stream);
 
-/// Adds heads in two parts.
+/// This version adds heads in two parts.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* keyIn, const aclTensor* keyInRope,
     const aclTensor* value, const aclTensor* dy, const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional,
@@ -94,7 +96,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorksp
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void* workspace, uint64_t workspaceSize,
                                                                         aclOpExecutor* executor, aclrtStream stream);
 
-/// The first version with softmaxInLayout: what softmaxOutLayout was in the forward.
+/// The first version with softmaxInLayout, which must be the forward's softmaxOutLayout.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
@@ -107,7 +109,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorksp
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4(void* workspace, uint64_t workspaceSize,
                                                                         aclOpExecutor* executor, aclrtStream stream);
 
-/// Everything: start indices, parts, sink, softmaxInLayout.
+/// This version has all arguments: start indices, heads in two parts, the sink and softmaxInLayout.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* keyIn, const aclTensor* keyInRope,
     const aclTensor* value, const aclTensor* dy, const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional,

@@ -3,12 +3,17 @@
 
 /// Attention of few query rows against long keys: attentionOut = softmax(mask(scale * query key^T + pseShift)) value.
 ///
-/// inputLayout "BNSD", "BSND" or "BSH". query and attentionOut are float, float16 or bfloat16, any strides; key and
-/// value are lists of one tensor, or of one per batch element (batch 1), each with its own length. Optional: pseShift
-/// [B|1,N,1,S], the type of query or float; attenMask [B,S], [B,1,S] or [B,1,1,S], 1 = drop; actualSeqLengths, the keys
-/// of each batch element or one for all. numKeyValueHeads 0 means numHeads.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/aclnn.md says what is the same as on the device; fa/decode_attention.h what is computed.
+/// inputLayout is "BNSD", "BSND" or "BSH". query and attentionOut are float, float16 or bfloat16, with any strides. key
+/// and value are lists. A list has one tensor, or one tensor per batch element (with batch 1), each with its own
+/// length. numKeyValueHeads 0 means numHeads.
+///
+/// Optional tensors:
+/// - pseShift [B|1,N,1,S], of the type of query or float;
+/// - attenMask [B,S], [B,1,S] or [B,1,1,S], 1 = drop;
+/// - actualSeqLengths, the number of keys per batch element, or one number for all.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/aclnn.md says what is the same as on the device. fa/decode_attention.h says what is computed.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

@@ -1,11 +1,12 @@
 #ifndef FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V2_H_
 #define FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V2_H_
 
-/// aclnnIncreFlashAttention (aclnn_incre_flash_attention.h) with the scale and offset of an int8 attentionOut
-/// (quantScale2, quantOffset2: one element or N * D). An int8 query, whose keys and values are int8 without
-/// antiquantScale, needs dequantScale1, quantScale1 and dequantScale2, one element each, as deqScale1, quantScale1 and
-/// deqScale2 of aclnn_prompt_flash_attention_v2.h; the result is float16 or, with quantScale2, int8. Other queries have
-/// none of them.
+/// aclnnIncreFlashAttention (aclnn_incre_flash_attention.h) with int8 tensors.
+///
+/// An int8 attentionOut has a scale and an offset, quantScale2 and quantOffset2, of one element or N * D. An int8 query
+/// has int8 keys and values without antiquantScale. It needs dequantScale1, quantScale1 and dequantScale2, of one
+/// element each: they are deqScale1, quantScale1 and deqScale2 of aclnn_prompt_flash_attention_v2.h. Its result is
+/// float16 or, with quantScale2, int8. A query of another type must not have these three.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

@@ -1,11 +1,15 @@
 #ifndef FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V3_H_
 #define FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V3_H_
 
-/// aclnnIncreFlashAttentionV2 with int8 keys and values, which stand for (x + antiquantOffset) * antiquantScale ([2],
-/// or [2,Nkv,1,D] for BNSD, [2,Nkv,D] for BSND, [2,H] for BSH: entry 0 for key, 1 for value), and with keys in pages:
-/// blocktable int32 [B,n], key and value one tensor [pages, blockSize, H], for BNSD and BSND also
-/// [pages, Nkv, blockSize, D], for BSND [pages, blockSize, Nkv, D] where the sizes fit only this; actualSeqLengths is
-/// required then. The entries in use are checked when the stream reaches the operator. innerPrecise is not looked at.
+/// aclnnIncreFlashAttentionV2 with int8 keys and values for a query of another type, and with keys in pages.
+///
+/// An int8 key or value x stands for (x + antiquantOffset) * antiquantScale. Both are [2], or per column [2,Nkv,1,D]
+/// (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH): entry 0 for key, 1 for value.
+///
+/// For keys in pages, blocktable is int32 [B,n], and key and value are one tensor each: [pages, blockSize, H], with BNSD
+/// and BSND also [pages, Nkv, blockSize, D]. With BSND they may be [pages, blockSize, Nkv, D] if the sizes fit only this.
+/// Pages need actualSeqLengths. The entries in use are checked when the stream reaches the operator. innerPrecise is
+/// ignored.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

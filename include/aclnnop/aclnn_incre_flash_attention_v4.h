@@ -1,9 +1,9 @@
 #ifndef FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V4_H_
 #define FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V4_H_
 
-/// aclnnIncreFlashAttentionV3 with keys that end kvPaddingSize rows before the end of their tensor: element b has the
-/// keys S - kvPaddingSize - actualSeqLengths[b] ... S - kvPaddingSize - 1. kvPaddingSize: int64 [1], read when the
-/// stream reaches the operator; needs actualSeqLengths, and neither pages, pseShift nor attenMask.
+/// aclnnIncreFlashAttentionV3 with keys that end kvPaddingSize rows before the end of their tensor. Element b has the
+/// keys S - kvPaddingSize - actualSeqLengths[b] to S - kvPaddingSize - 1. kvPaddingSize is int64 [1], and it is read
+/// when the stream reaches the operator. It needs actualSeqLengths and excludes pages, pseShift and attenMask.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

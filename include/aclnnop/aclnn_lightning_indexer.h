@@ -1,21 +1,27 @@
 #ifndef FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_H_
 #define FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_H_
 
-/// The keys that a query token attends to: those of the sparseCount largest sum_g weights_g max(0, query_g . key), in
-/// descending order, equal ones by ascending key; unused entries are -1.
+/// The keys that a query token attends to, which are the sparseCount keys with the largest scores. The score of a key
+/// is sum_g weights_g max(0, query_g . key). Scores descend; of equal scores the lower key comes first. Unused entries
+/// are -1.
 ///
-/// With layoutQueryOptional "BSND" or null query is [B,S1,N1,D] and weights is [B,S1,N1]; with "TND" they are [T1,N1,D]
-/// and [T1,N1]. layoutKeyOptional is the same, or "PA_BSND": key lies in pages [blocks,block size,1,D] that
-/// blockTableOptional, int32 [B,n], puts in order. float, float16 or bfloat16, any strides and sizes; weights of
-/// query's type or float. Lengths, int32 or int64: inclusive prefix sums (TND), else the length of each batch element;
-/// null: all rows (TND and pages need them). sparseMode 0: all keys; 3: causal to the last key; preTokens and
-/// nextTokens are not looked at. sparseIndicesOut: int32 [B,S1,1,sparseCount] (TND [T1,1,sparseCount]). returnValues:
-/// sparseValuesOut, query's type or float, gets the scores, -inf where there is no key; else it may be null.
+/// - layoutQueryOptional "BSND" or null: query is [B,S1,N1,D] and weights is [B,S1,N1]. "TND": they are [T1,N1,D] and
+///   [T1,N1].
+/// - layoutKeyOptional is the same, or "PA_BSND": key lies in pages [blocks,block size,1,D], which blockTableOptional,
+///   int32 [B,n], puts in order.
+/// - Tensors are float, float16 or bfloat16, with any strides and sizes. weights has query's type or float.
+/// - Lengths are int32 or int64: inclusive prefix sums (TND), else one length per batch element. Null stands for all
+///   rows; TND and pages need them.
+/// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored.
+/// - sparseIndicesOut is int32 [B,S1,1,sparseCount] (TND [T1,1,sparseCount]).
+/// - With returnValues, sparseValuesOut, of query's type or float, gets the scores, and -inf where there is no key.
+///   Otherwise it may be null.
 ///
-/// Lengths and pages are read when the stream reaches the operator; a bad one is what aclrtSynchronizeStream returns,
-/// with nothing written.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/sparse.md says what is the same as on the device; fa/lightning_indexer.h what is computed.
+/// Lengths and pages are read when the stream reaches the operator. If one is wrong, aclrtSynchronizeStream returns the
+/// error and nothing is written.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/sparse.md says what is the same as on the device. fa/lightning_indexer.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

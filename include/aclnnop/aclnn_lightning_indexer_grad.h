@@ -1,14 +1,15 @@
 #ifndef FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_GRAD_H_
 #define FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_GRAD_H_
 
-/// Gradients of the values of aclnn_lightning_indexer.h, with its arguments; keys do not lie in pages. dy is the
-/// gradient of the values, [B,S1,1,K] or [B,S1,K] (TND [T1,1,K], [T1,K]), query's type or float; sparseIndices, int32
-/// or int64, are those of the forward; a row ends at its first -1. inputLayout "BSND" or "TND".
+/// Gradients of the values of aclnn_lightning_indexer.h, with the arguments of that forward; keys do not lie in pages.
+/// dy is the gradient of the values, [B,S1,1,K] or [B,S1,K] (TND [T1,1,K] or [T1,K]), of query's type or float.
+/// sparseIndices, int32 or int64, is the forward's; a row ends at its first -1. inputLayout is "BSND" or "TND".
 ///
-/// Rows without keys, and keys that no row selects, get 0. headNum and deterministic are not looked at: the order of
-/// the sums is always the same.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/sparse.md says what is the same as on the device; fa/lightning_indexer_grad.h what is computed.
+/// Rows without keys, and keys that no row selects, get 0. headNum and deterministic are ignored: the order of the sums
+/// is always the same.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/sparse.md says what is the same as on the device. fa/lightning_indexer_grad.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

@@ -3,13 +3,16 @@
 
 /// Prompt attention, the forward of inference: attentionOut = softmax(mask(scaleValue * query key^T)) value.
 ///
-/// inputLayout "BSH", "BSND", "BNSD", "BNSD_BSND" (BNSD in, BSND out) or "TND". query, key, value: float, float16,
-/// bfloat16 or int8. numKeyValueHeads 0 means numHeads. pseShift is not looked at: V3 honours it. attenMask: 1 = drop,
-/// [>= Sq, >= Skv], [B|1, >= Sq, >= Skv] or [B|1, 1, >= Sq, >= Skv]; null: no mask, preTokens and nextTokens mean
-/// nothing. actualSeqLengths: rows in use of each batch element, one entry for all, null or empty: Sq; TND: inclusive
-/// prefix sums. Rows past them are written 0.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/aclnn.md says what is the same as on the device; fa/prompt_flash_attention.h what is computed.
+/// inputLayout is "BSH", "BSND", "BNSD", "BNSD_BSND" (BNSD in, BSND out) or "TND". query, key and value are float,
+/// float16, bfloat16 or int8. numKeyValueHeads 0 means numHeads. pseShift is ignored; V3 honours it.
+///
+/// - attenMask: 1 = drop, [>= Sq, >= Skv], [B|1, >= Sq, >= Skv] or [B|1, 1, >= Sq, >= Skv]. Null means no mask;
+///   preTokens and nextTokens are ignored then.
+/// - actualSeqLengths is the number of rows in use per batch element, or one number for all. Null or empty stands for
+///   Sq. With TND it holds inclusive prefix sums. Rows past the length are written 0.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/aclnn.md says what is the same as on the device. fa/prompt_flash_attention.h says what is computed.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

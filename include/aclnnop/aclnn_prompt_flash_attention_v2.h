@@ -1,8 +1,9 @@
 #ifndef FA_ACLNNOP_ACLNN_PROMPT_FLASH_ATTENTION_V2_H_
 #define FA_ACLNNOP_ACLNN_PROMPT_FLASH_ATTENTION_V2_H_
 
-/// Adds to V1 the lengths of the keys, int8 (which scales go with which types: fa/prompt_flash_attention.h) and
-/// sparseMode 0 to 4, of which 2, 3 and 4 need the compressed [2048,2048] attenMask. pseShift is not looked at.
+/// aclnnPromptFlashAttention with lengths of the keys, int8 tensors and sparseMode 0 to 4. fa/prompt_flash_attention.h
+/// says which types need which scales. sparseMode 2, 3 and 4 need the compressed [2048,2048] attenMask. pseShift is
+/// ignored.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

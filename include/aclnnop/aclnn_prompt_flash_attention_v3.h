@@ -1,8 +1,8 @@
 #ifndef FA_ACLNNOP_ACLNN_PROMPT_FLASH_ATTENTION_V3_H_
 #define FA_ACLNNOP_ACLNN_PROMPT_FLASH_ATTENTION_V3_H_
 
-/// Adds to V2 pseShift, [B|1, numHeads, >= Sq, >= Skv], added to the scaled score. innerPrecise is not looked at: the
-/// softmax is always in float, and rows without keys are 0.
+/// aclnnPromptFlashAttentionV2 with pseShift, [B|1, numHeads, >= Sq, >= Skv], which is added to the scaled score.
+/// innerPrecise is ignored: the softmax is always in float, and rows without keys are 0.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

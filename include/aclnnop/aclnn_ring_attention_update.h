@@ -3,10 +3,12 @@
 
 /// Merges the results of attention over two disjoint sets of keys.
 ///
-/// inputLayoutOptional "SBH" (attention [S,B,H], statistics [B,N,S,8]) or "TND" (attention [T,N,D], statistics [T,N,8]
-/// that hold one block [N,S_b,8] per sequence). actualSeqQlenOptional, for TND: int64 or int32 prefix sums with a
-/// leading 0, read when the stream reaches the operator. An output may be the previous partial that it replaces.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
+/// inputLayoutOptional is "SBH" or "TND". With "SBH", attention is [S,B,H] and statistics are [B,N,S,8]. With "TND",
+/// attention is [T,N,D], and statistics [T,N,8] hold one block [N,S_b,8] per sequence. actualSeqQlenOptional, for TND,
+/// holds int64 or int32 prefix sums with a leading 0; it is read when the stream reaches the operator. An output may be
+/// the previous partial that it replaces.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus
@@ -21,8 +23,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnRingAttentionUpdateGetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRingAttentionUpdate(void* workspace, uint64_t workspaceSize,
                                                          aclOpExecutor* executor, aclrtStream stream);
 
-/// inputSoftmaxLayoutOptional, with "TND" only: "", "SBH" or null as above, "TND" for statistics in the order of
-/// [T,N,8].
+/// This version adds inputSoftmaxLayoutOptional, for "TND" only. "", "SBH" or null keep the statistics as above; "TND"
+/// stands for statistics in the order [T,N,8].
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(
     const aclTensor* prevAttnOut, const aclTensor* prevSoftmaxMax, const aclTensor* prevSoftmaxSum,
     const aclTensor* curAttnOut, const aclTensor* curSoftmaxMax, const aclTensor* curSoftmaxSum,

@@ -1,23 +1,29 @@
 #ifndef FA_ACLNNOP_ACLNN_SPARSE_FLASH_ATTENTION_H_
 #define FA_ACLNNOP_ACLNN_SPARSE_FLASH_ATTENTION_H_
 
-/// Sparse top-k attention with one key head: attentionOut = softmax(scaleValue query K_sel^T) V_sel, where every query
-/// token has a list of keys of its own.
+/// Sparse top-k attention with one key head: attentionOut = softmax(scaleValue query K_sel^T) V_sel. Every query token
+/// has its own list of keys.
 ///
-/// layoutQuery "BSND": query [B,S1,N1,D], or "TND": [T1,N1,D]; layoutKv the same, or "PA_BSND": key and value in pages
-/// [blocks,block size,1,D] that blockTable, int32 [B,n], puts in order. float, float16 or bfloat16, any strides and
-/// sizes. value null: the first columns of key, as many as attentionOut has. queryRope and keyRope, null or both: a
-/// second part of the heads. sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]): blocks of sparseBlockSize keys,
-/// 1..128, up to the first -1. sparseMode 0: all keys; 3: causal to the last key; preTokens and nextTokens are not
-/// looked at. attentionMode: 2. actualSeqLengthsQuery and actualSeqLengthsKv, int32 or int64: inclusive prefix sums
-/// (TND), else the length of each batch element; null: all rows (TND and pages need them).
-/// returnSoftmaxLse: softmaxMaxOut and softmaxSumOut, float [B,1,S1,N1] (TND [1,T1,N1]), are written; else they may be
-/// null.
+/// - layoutQuery is "BSND" with query [B,S1,N1,D], or "TND" with [T1,N1,D].
+/// - layoutKv is the same, or "PA_BSND": key and value lie in pages [blocks,block size,1,D], which blockTable, int32
+///   [B,n], puts in order.
+/// - Tensors are float, float16 or bfloat16, with any strides and sizes.
+/// - If value is null, the values are the first columns of key, as many as attentionOut has.
+/// - queryRope and keyRope, both or none, are a second part of the heads.
+/// - sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), names blocks of sparseBlockSize keys, 1..128, up to the
+///   first -1.
+/// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored. attentionMode
+///   is 2.
+/// - actualSeqLengthsQuery and actualSeqLengthsKv, int32 or int64, are inclusive prefix sums (TND), else one length per
+///   batch element. Null stands for all rows; TND and pages need them.
+/// - With returnSoftmaxLse, softmaxMaxOut and softmaxSumOut, float [B,1,S1,N1] (TND [1,T1,N1]), are written. Otherwise
+///   they may be null.
 ///
-/// Lengths, pages and indices are read when the stream reaches the operator; a bad one is what aclrtSynchronizeStream
-/// returns, with nothing written.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/sparse.md says what is the same as on the device; fa/sparse_flash_attention.h what is computed.
+/// Lengths, pages and indices are read when the stream reaches the operator. If one is wrong, aclrtSynchronizeStream
+/// returns the error and nothing is written.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/sparse.md says what is the same as on the device. fa/sparse_flash_attention.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

@@ -1,14 +1,15 @@
 #ifndef FA_ACLNNOP_ACLNN_SPARSE_FLASH_ATTENTION_GRAD_H_
 #define FA_ACLNNOP_ACLNN_SPARSE_FLASH_ATTENTION_GRAD_H_
 
-/// Gradients of what aclnn_sparse_flash_attention.h computes, with its arguments; keys do not lie in pages. dOut is the
-/// gradient of out, the forward's output; softmaxMax and softmaxSum are the forward's. layoutOptional "BSND" (null too)
-/// or "TND".
+/// Gradients of aclnn_sparse_flash_attention.h, with the arguments of that forward; keys do not lie in pages. dOut is
+/// the gradient of out, which is the forward's output. softmaxMax and softmaxSum are the forward's. layoutOptional is
+/// "BSND" (or null) or "TND".
 ///
-/// value and dValueOut null: dKeyOut holds the gradient of both parts keys play. Keys that no token selects and rows
-/// without keys get 0. deterministic is not looked at: the order of the sums is always the same.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/sparse.md says what is the same as on the device; fa/sparse_flash_attention_grad.h what is computed.
+/// If value and dValueOut are null, keys are values too, and dKeyOut holds the sum of both gradients. Keys that no
+/// token selects and rows without keys get 0. deterministic is ignored: the order of the sums is always the same.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/sparse.md says what is the same as on the device. fa/sparse_flash_attention_grad.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

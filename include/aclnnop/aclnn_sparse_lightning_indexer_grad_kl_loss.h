@@ -1,17 +1,21 @@
 #ifndef FA_ACLNNOP_ACLNN_SPARSE_LIGHTNING_INDEXER_GRAD_KL_LOSS_H_
 #define FA_ACLNNOP_ACLNN_SPARSE_LIGHTNING_INDEXER_GRAD_KL_LOSS_H_
 
-/// How far the indexer's distribution over the selected keys is from that of the attention, and its gradients: both at
-/// once, summed over all tokens.
+/// The KL loss of an indexer against the attention, over the selected keys, and its gradients, summed over all tokens.
 ///
-/// query, key, queryRope, keyRope, sparseIndices (blocks of one key), softmaxMax and softmaxSum are those of
-/// aclnn_sparse_flash_attention.h; queryIndex [B,S1,Nidx,Didx], keyIndex [B,S2,1,Didx] and weights [B,S1,Nidx] those of
-/// aclnn_lightning_indexer.h (the same for TND). layout "BSND" or "TND"; lengths: inclusive prefix sums (TND), else the
-/// length of each batch element, null: all rows. dQueryIndex, dKeyIndex and dWeights have the shapes and types of
-/// queryIndex, keyIndex and weights; loss: one float. Rows without keys add nothing and get 0. deterministic is not
-/// looked at: the order of the sums is always the same.
-/// @return 161001 for a null that is required, 161002 for everything else that is wrong, aclGetRecentErrMsg() names it.
-/// docs/sparse.md says what is the same as on the device; fa/indexer_loss.h what is computed.
+/// - query, key, queryRope, keyRope, sparseIndices (blocks of one key), softmaxMax and softmaxSum are as in
+///   aclnn_sparse_flash_attention.h.
+/// - queryIndex [B,S1,Nidx,Didx], keyIndex [B,S2,1,Didx] and weights [B,S1,Nidx] are as in aclnn_lightning_indexer.h,
+///   also for TND.
+/// - layout is "BSND" or "TND". Lengths are inclusive prefix sums (TND), else one length per batch element; null stands
+///   for all rows.
+/// - dQueryIndex, dKeyIndex and dWeights have the shapes and types of queryIndex, keyIndex and weights; loss is one
+///   float.
+///
+/// Rows without keys add nothing and get 0. deterministic is ignored: the order of the sums is always the same.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/sparse.md says what is the same as on the device. fa/indexer_loss.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

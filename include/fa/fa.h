@@ -1,7 +1,8 @@
 #ifndef FA_FA_H_
 #define FA_FA_H_
 
-/// Attention on CPUs: this header brings all others except fa/mpi.h.
+/// @file
+/// Attention on CPUs, with all headers except fa/mpi.h.
 /// @code{.cpp}
 /// #include "fa/fa.h"
 ///
@@ -15,7 +16,6 @@
 /// }
 /// @endcode
 
-/// Everything of `fa`: attention on CPUs.
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/mask.h"

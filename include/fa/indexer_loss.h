@@ -2,7 +2,7 @@
 #define FA_INDEXER_LOSS_H_
 
 /// @file
-/// The KL loss that trains an indexer, with its gradients: on a selection of keys, or on all keys.
+/// The KL loss that trains an indexer and its gradients, on a selection of keys or on all keys.
 /// @code{.cpp}
 /// // out, max, sum and indices are results of FlashAttention, SparseFlashAttention and LightningIndexer.
 /// std::vector<float> q(128 * 8 * 64), k(128 * 64), qi(128 * 4 * 32), ki(128 * 32), w(128 * 4), max(128 * 8), sum(max);

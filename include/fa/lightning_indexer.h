@@ -2,7 +2,7 @@
 #define FA_LIGHTNING_INDEXER_H_
 
 /// @file
-/// The lightning indexer: it selects, for every query token, the keys with the largest scores.
+/// The lightning indexer, which selects the keys with the largest scores for every query token.
 /// @code{.cpp}
 /// std::vector<float> q(128 * 16 * 64), k(4096 * 64), weights(128 * 16);
 /// std::vector<int32_t> indices(128 * 512);

@@ -2,7 +2,7 @@
 #define FA_LIGHTNING_INDEXER_GRAD_H_
 
 /// @file
-/// The backward of the lightning indexer: gradients of the selected scores.
+/// The backward of the lightning indexer, which gives the gradients of the selected scores.
 /// @code{.cpp}
 /// // indices is a result of LightningIndexer.
 /// std::vector<float> q(128 * 16 * 64), k(4096 * 64), w(128 * 16), d_values(128 * 512), dq(q), dk(k), dw(w);

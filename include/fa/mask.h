@@ -2,7 +2,7 @@
 #define FA_MASK_H_
 
 /// @file
-/// Masks: rules that say which keys a query row keeps.
+/// Masks, which say what keys a query row keeps.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;

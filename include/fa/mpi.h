@@ -2,7 +2,7 @@
 #define FA_MPI_H_
 
 /// @file
-/// Attention over the processes of an MPI communicator: library libfa_mpi, target fa::mpi.
+/// Attention over the processes of an MPI communicator, in library libfa_mpi (target fa::mpi).
 /// @code{.cpp}
 /// // Between MPI_Init_thread and MPI_Finalize, on 4 processes that hold 512 rows each of a sequence of 2048.
 /// std::vector<float> q(8 * 512 * 64), out(q);

@@ -2,7 +2,7 @@
 #define FA_OPTIONS_H_
 
 /// @file
-/// The options of a dense attention call: everything but its tensors.
+/// The options of a dense attention call, which are everything but its tensors.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;

@@ -2,7 +2,7 @@
 #define FA_PLAN_H_
 
 /// @file
-/// Plans: a call that is validated and tiled once and run often.
+/// Plans, which validate and tile a call once and run it often.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;

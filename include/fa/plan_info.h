@@ -2,7 +2,7 @@
 #define FA_PLAN_INFO_H_
 
 /// @file
-/// What a plan says about itself: kernels, tiles, work, memory and predicted load.
+/// What a plan says about its kernels, tiles, work, memory and predicted load.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;

@@ -2,7 +2,7 @@
 #define FA_PROMPT_FLASH_ATTENTION_H_
 
 /// @file
-/// Attention of a prompt: the forward of inference, with lengths per sequence and int8 tensors.
+/// Attention of a prompt, the forward of inference, with lengths per sequence and int8 tensors.
 /// @code{.cpp}
 /// // 2 prompts, padded to 128 rows, of which 100 and 128 are in use.
 /// std::vector<float> q(2 * 8 * 128 * 64), k(q), v(q), out(q);

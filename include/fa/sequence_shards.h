@@ -2,7 +2,7 @@
 #define FA_SEQUENCE_SHARDS_H_
 
 /// @file
-/// The cut of a sequence over ranks: which rows each rank holds.
+/// Which rows of a sequence each rank holds.
 /// @code{.cpp}
 /// fa::SequenceShards shards;
 /// shards.cut = fa::SequenceShards::Cut::kZigzag;

@@ -2,7 +2,7 @@
 #define FA_SPARSE_FLASH_ATTENTION_H_
 
 /// @file
-/// Sparse top-k attention, forward: every query token attends to its own list of keys.
+/// Sparse top-k attention, forward, in which every query token attends to its own list of keys.
 /// @code{.cpp}
 /// std::vector<float> q(128 * 16 * 64), k(4096 * 64), v(k), out(q);
 /// std::vector<int32_t> indices(128 * 512);  // a result of LightningIndexer

@@ -2,7 +2,7 @@
 #define FA_TENSOR_H_
 
 /// @file
-/// Tensors: views of the caller's memory with a type, a shape and strides.
+/// Tensors, which are views of the caller's memory with a type, a shape and strides.
 /// @code{.cpp}
 /// // bf16 is passed as its 16 bits. The heads of q, k and v alternate in one tensor [B, S, 3, N, D].
 /// std::vector<uint16_t> qkv(2 * 128 * 3 * 8 * 64);
