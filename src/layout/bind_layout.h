@@ -8,8 +8,8 @@
 
 namespace fa::layout {
 
-/// Which dimension of a shape holds what; -1: the layout has none. In BSH and SBH heads and head size share the last
-/// dimension (`dim`; head is -1).
+/// Which dimension of a shape holds what. -1: the layout has no such dimension. In BSH and SBH, heads and head size
+/// share the last dimension: `dim`, with `head` = -1.
 struct Axes {
   int rank, batch, seq, head, dim;
   [[nodiscard]] constexpr bool fused() const { return head < 0; }

@@ -6,8 +6,8 @@
 
 namespace fa::layout {
 
-/// Scalar conversions between f32 and the 16-bit types, exact where they can be, else rounded to nearest even. A NaN
-/// stays a (quiet) NaN with the top bits of its payload; overflow gives infinity.
+/// Scalar conversions between f32 and the 16-bit types. They are exact where they can be, and otherwise round to
+/// nearest even. A NaN stays a (quiet) NaN with the top bits of its payload. Overflow gives infinity.
 
 [[nodiscard]] constexpr float F32FromBf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -16,7 +16,8 @@ namespace fa::layout {
 [[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
-  // Adding half of the last kept place, one less when that place is even, carries into it exactly when it must.
+  // Half of the last kept place is added, one less if that place is even. It carries into that place exactly when it
+  // must.
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
@@ -44,8 +45,8 @@ namespace fa::layout {
   }
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520, halfway to 2^16, and above
   if (magnitude < 0x38800000u) {
-    // Below 2^-14 the result is subnormal. At 0.5 the last place of an f32 is 2^-24, that of a subnormal f16, so the
-    // addition rounds to nearest even there.
+    // Below 2^-14 the result is subnormal. At 0.5 the last place of an f32 is 2^-24, like the last place of a subnormal
+    // f16, so the addition rounds to nearest even there.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
   }

@@ -1,10 +1,12 @@
 // Do two strided views share a byte? Element x of a lies at a.data + sum(stride_i x_i), so the question is whether
 //   lo <= sum(step_k x_k) <= hi,  0 <= x_k <= count_k
-// has a solution, where the steps are those of a and (with x mirrored, to make them positive) those of b, and [lo, hi]
-// are the distances at which two elements touch. The search takes the largest step first: since the smaller steps reach
-// only so far, few values of it are possible, one or two where the views are nested as layouts are. Steps that tile
-// what a smaller one covers are merged first, so that dense dimensions cost nothing, and the greatest common divisor of
-// the remaining steps rules out interleaved views (packed QKV) at once.
+// has a solution. The steps are the strides of a and the strides of b, with the indices of b mirrored to make them
+// positive. [lo, hi] are the distances at which two elements touch.
+//
+// The search takes the largest step first. Smaller steps reach only so far, so few values of the largest are possible:
+// one or two if the views are nested as layouts are. Steps that continue what a smaller step covers are merged first,
+// so dense dimensions cost nothing. The greatest common divisor of the remaining steps rules out interleaved views
+// (packed QKV) at once.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -26,8 +28,8 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// Enough for every nest of layouts (two values per level, 17 levels at most in theory, 2 to 4 after merging), small
-// enough that a hostile view costs under a millisecond.
+// Enough for every nest of layouts: 2 to 4 values per search after merging, and at most two per level at 17 levels.
+// Small enough that a hostile view costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
 // Largest step first. There are only a few terms, so insertion sort serves.
@@ -43,7 +45,7 @@ class BoundedSum {
     if (step > 0 && count > 0) terms_[static_cast<size_t>(size_++)] = {step, count};
   }
 
-  // Whether sum(step_k x_k) can lie in [lo, hi]; yes when the search gives up.
+  // Whether sum(step_k x_k) can lie in [lo, hi]. The answer is yes if the search gives up.
   bool Reaches(Wide lo, Wide hi) {
     Merge();
     Wide reach = 0;
@@ -60,7 +62,7 @@ class BoundedSum {
   }
 
  private:
-  // Largest step first; a step that is a multiple m <= count + 1 of the next smaller one extends what that one covers.
+  // Largest step first. If a step is a multiple m <= count + 1 of the next smaller step, it extends that one's range.
   void Merge() {
     SortByStep(terms_.data(), size_);
     for (int k = size_ - 2; k >= 0; --k) {
@@ -75,7 +77,7 @@ class BoundedSum {
 
   bool Search(int k, Wide lo, Wide hi) {
     if (hi < 0) return false;
-    if (lo <= 0) return true;  // all remaining variables 0
+    if (lo <= 0) return true;  // all remaining variables may be 0
     if (k == size_) return false;
     const auto at = static_cast<size_t>(k);
     if (lo > reach_[at] || hi / divisor_[at] * divisor_[at] < lo) return false;
@@ -123,8 +125,9 @@ bool OverlapsItself(const TensorView& tensor) {
   }
   if (nested) return false;
 
-  // Two indices differ by d != 0. For each dimension k taken as the first with d_k != 0 (positive, by symmetry):
-  // step_k (1 + t) + sum_{j > k} step_j d_j within +-(bytes - 1), with d_j shifted to start at 0.
+  // Two indices differ by d != 0. Take each dimension k in turn as the first with d_k != 0; by symmetry d_k is
+  // positive. Then step_k (1 + t) + sum_{j > k} step_j d_j must lie within +-(bytes - 1), with d_j shifted to start at
+  // 0.
   for (int k = 0; k < rank; ++k) {
     const Term& lead = dims[static_cast<size_t>(k)];
     BoundedSum sum;
@@ -144,8 +147,8 @@ bool Overlap(const TensorView& a, const TensorView& b) {
   if (Empty(a) || Empty(b)) return false;
   const auto a_bytes = static_cast<int64_t>(SizeOf(a.dtype));
   const auto b_bytes = static_cast<int64_t>(SizeOf(b.dtype));
-  // Address of a's element minus that of b's, within (-a_bytes, b_bytes). b's indices are mirrored: its last element
-  // is the origin.
+  // Address of a's element minus address of b's, within (-a_bytes, b_bytes). The indices of b are mirrored: its last
+  // element is the origin.
   BoundedSum sum;
   Wide distance =
       static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));
@@ -170,7 +173,7 @@ TensorView Filled(const TensorView& tensor) {
   return {tensor.data, tensor.dtype, tensor.shape, layout::FilledStride(tensor.shape, tensor.stride)};
 }
 
-// The first byte of a view and the first one behind it; equal: nothing to share.
+// The first byte of a view and the byte after its last. They are equal if the view has nothing to share.
 std::pair<uintptr_t, uintptr_t> RangeOf(const TensorView& tensor) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
   return {begin, begin + static_cast<uintptr_t>(tensor.data == nullptr ? 0 : layout::SpanBytes(tensor))};

@@ -20,7 +20,8 @@ struct Rows {
   }
 };
 
-/// Where a statistic of (b, n, s) lies; `copies` equal values stand copy_stride apart (1 in C++, 8 on the device).
+/// Where the statistic of (b, n, s) lies. It has `copies` equal values, copy_stride apart (1 copy in C++, 8 on the
+/// device).
 struct Stats {
   int64_t batch = 0, head = 0, row = 0;
   int64_t copies = 1, copy_stride = 0;

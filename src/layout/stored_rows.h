@@ -13,20 +13,20 @@
 
 namespace fa::layout {
 
-/// Which pages the rows of a call lie in: rows [j * page_rows, (j + 1) * page_rows) of batch element b in page
-/// entries[b * row + j].
+/// The pages of a call's rows. Page entries[b * row + j] holds rows [j * page_rows, (j + 1) * page_rows) of batch
+/// element b.
 struct BlockTable {
   const int32_t* entries = nullptr;  ///< null: rows do not lie in pages
-  int64_t row = 0;                   ///< entries from batch element to batch element
+  int64_t row = 0;                   ///< entries per batch element
   int64_t page_rows = 0;             ///< rows per page
   int64_t pages = 0;                 ///< pages that exist
 };
 
-/// The rows of one head of one batch element or packed sequence: evenly apart, or in pages.
+/// The rows of one head of one batch element or packed sequence. They lie evenly apart, or in pages.
 struct HeadRows {
   const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0
   DType dtype = DType::kF32;
-  int64_t stride = 0;                                 ///< elements from row to row, in pages of one page
+  int64_t stride = 0;                                 ///< elements from row to row; in pages, within one page
   const int32_t* table = nullptr;                     ///< page of rows [j * page_rows, ...) at [j]; null: not in pages
   int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
 
@@ -40,8 +40,8 @@ struct HeadRows {
   [[nodiscard]] const std::byte* At(int64_t row) const {
     return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
   }
-  /// Where the run of rows that begins at `row` and lies evenly apart ends, at most at `end`: in pages at the end of
-  /// the row's page, or where the rows `fetch_ahead` rows further on enter another page.
+  /// The end of the run of evenly spaced rows that begins at `row`, at most `end`. In pages the run ends with the row's
+  /// page, or where the rows that are `fetch_ahead` rows further enter another page.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return end;
     const int64_t page_end = (row / page_rows + 1) * page_rows;
@@ -50,8 +50,8 @@ struct HeadRows {
   }
 
  private:
-  /// Entry `index` of the table, kept within the pages. Entries are checked before a run; but even if another thread
-  /// writes to the table meanwhile, no address leaves the pages.
+  /// Entry `index` of the table, kept within the pages. Entries are checked before a run. Even if another thread
+  /// changes the table meanwhile, no address leaves the pages.
   [[nodiscard]] int64_t Page(int64_t index) const {
     assert(pages > 0);
     const auto page = static_cast<uint32_t>(__atomic_load_n(table + index, __ATOMIC_RELAXED));
@@ -63,14 +63,14 @@ struct HeadRows {
 struct StoredRows {
   /// One tensor for all batch elements. In pages, view.rows.batch is the stride from page to page.
   RowsView view = {};
-  /// One tensor per batch element, and where its rows lie; empty: `view`.
+  /// One tensor per batch element, and the layout of its rows. Empty: `view` holds all.
   std::span<const TensorView> list = {};
   std::span<const Rows> list_rows = {};
   BlockTable table = {};
 
   [[nodiscard]] bool paged() const { return table.entries != nullptr; }
 
-  /// The rows of a head from row `offset` on; in pages there is no offset.
+  /// The rows of a head, beginning at row `offset`. In pages there is no offset.
   [[nodiscard]] HeadRows Head(int64_t b, int64_t n, int64_t offset) const {
     assert(b >= 0 && n >= 0);
     if (!list.empty()) {
@@ -79,7 +79,7 @@ struct StoredRows {
       return {.first = own.At(0, n, offset), .dtype = rows.dtype, .stride = rows.row};
     }
     HeadRows head{.dtype = view.rows.dtype, .stride = view.rows.row};
-    if (view.data == nullptr) return head;  // no keys, and nothing to add to
+    if (view.data == nullptr) return head;  // there are no keys, and null must not be added to
     head.first = paged() ? view.At(0, n, 0) : view.At(b, n, offset);
     if (!paged()) return head;
     head.table = table.entries + b * table.row;
