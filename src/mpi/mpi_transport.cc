@@ -1,5 +1,5 @@
-// MPI as a transport: a duplicate of the caller's communicator whose errors are returned, and pieces of at most 1 GiB,
-// since MPI counts bytes in an int.
+// MPI as a transport. It uses a duplicate of the caller's communicator, on which errors are returned. Messages go in
+// pieces of at most 1 GiB, since MPI counts bytes in an int.
 
 #include <algorithm>
 #include <cstddef>
@@ -49,7 +49,7 @@ class MpiTransport final : public Transport {
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
-  /// Keeps the communicator.
+  /// Takes over the communicator.
   void Use(MPI_Comm own) {
     comm_ = own;
     MPI_Comm_rank(comm_, &rank_);
@@ -108,7 +108,7 @@ class MpiTransport final : public Transport {
 
  private:
   struct Pending {
-    std::vector<MPI_Request> pieces;  ///< of a request that is under way
+    std::vector<MPI_Request> pieces;  ///< pieces of a request that is under way
     bool receives = false;
   };
 
@@ -133,7 +133,7 @@ class MpiTransport final : public Transport {
       return Checked(Status::OutOfMemory("a message under way"));
     }
   }
-  /// Adds one that is free. Those that are freed later find room.
+  /// Adds a free request. free_ then has room for all requests, so Free allocates nothing.
   void AddRequest() {
     if (free_.capacity() == pending_.size()) free_.reserve(2 * pending_.size() + 1);
     pending_.emplace_back();
@@ -143,8 +143,8 @@ class MpiTransport final : public Transport {
     pending_[static_cast<size_t>(request)].pieces.clear();
     free_.push_back(request);
   }
-  /// After an error nothing is started any more, and receives that no message has matched are cancelled. MPI can take
-  /// back neither matched ones nor sends. Every later call gets the same error, and so none waits for ranks that wait
+  /// After an error nothing is started any more, and receives that no message has matched are cancelled. MPI cannot
+  /// take back sends and matched receives. Every later call gets the same error, so no call waits for ranks that wait
   /// for this one.
   Status Checked(Status status) {
     if (status.ok()) return status;
@@ -156,7 +156,7 @@ class MpiTransport final : public Transport {
     }
     return status;
   }
-  /// After an error: whether all that was under way has arrived, left or been cancelled. What has not is let go of.
+  /// After an error: whether every message has arrived, left or been cancelled. The requests of the others are freed.
   bool HasEnded() {
     bool all = true;
     for (Pending& pending : pending_) {
@@ -173,12 +173,12 @@ class MpiTransport final : public Transport {
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
-  std::vector<Pending> pending_;  ///< per request
+  std::vector<Pending> pending_;  ///< one per request
   std::vector<Request> free_;     ///< with room for all requests
-  size_t most_pieces_ = 0;        ///< of a message that there is room for
+  size_t most_pieces_ = 0;        ///< pieces of the longest message that there is room for
   Status failed_;
-  /// Workspaces that MPI may read and write until it ends, which are never freed. Made before there is need of it: a
-  /// destructor must not run short of memory.
+  /// Workspaces that MPI may read and write until it ends. They are never freed. The vector is made before it is
+  /// needed, because a destructor must not run short of memory.
   std::unique_ptr<std::vector<Workspace>> abandoned_ = std::make_unique<std::vector<Workspace>>();
 };
 
@@ -199,7 +199,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
         "MPI has been initialised without threads, want MPI_Init_thread with "
         "MPI_THREAD_FUNNELED");
   }
-  // MPI promises as many, and a plan counts on them.
+  // MPI promises at least this many tags, and a plan counts on them.
   int* most_tag = nullptr;
   int has_most_tag = 0;
   Status asked = StatusOf(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &has_most_tag), "MPI_Comm_get_attr");
@@ -213,7 +213,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   std::shared_ptr<MpiTransport> transport;
   try {
     transport = std::make_shared<MpiTransport>();
-  } catch (const std::bad_alloc&) {  // told to all ranks below
+  } catch (const std::bad_alloc&) {  // all ranks are told below
   }
   MPI_Comm own = MPI_COMM_NULL;
   if (Status status = StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"); !status.ok()) return status;
