@@ -1,4 +1,4 @@
-// The versions of the dense forward differ only in the parameters that they have.
+// The versions of the dense forward differ only in their parameters.
 #include "aclnn/operations/forward_operation.h"
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score.h"

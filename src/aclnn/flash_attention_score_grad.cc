@@ -1,4 +1,4 @@
-// The versions of the dense backward differ only in the parameters that they have.
+// The versions of the dense backward differ only in their parameters.
 #include "aclnn/operations/backward_operation.h"
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"

@@ -1,4 +1,4 @@
-// The versions of the decode differ only in the parameters that they have.
+// The versions of the decode differ only in their parameters.
 #include "aclnn/operations/decode_operation.h"
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_incre_flash_attention.h"

@@ -36,7 +36,7 @@ Status ReadOptions(const LossCall& call, Options& options) {
   return Status::Ok();
 }
 
-/// The first phase; `Args` says which loss.
+/// The first phase of the loss that `Args` belongs to.
 template <typename Args, typename Options>
 aclnnStatus PrepareLoss(typename SparseOperation<Args, Options>::Planner planner, const LossTensors& tensors,
                         const LossCall& call, uint64_t* workspace_size, aclOpExecutor** executor) {

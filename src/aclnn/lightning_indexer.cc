@@ -13,7 +13,7 @@
 namespace fa::aclnn {
 namespace {
 
-// The tensor says how many indices there are; the number given must agree.
+// The number of indices follows from the tensor; sparseCount must agree with it.
 Status CheckSparseCount(int64_t sparse_count, const aclTensor* sparse_indices) {
   const auto found = FindTensor(sparse_indices);
   if (found == nullptr || found->shape.rank() == 0 || found->shape.rank() > Dims::kMaxRank) return Status::Ok();

@@ -22,7 +22,7 @@ namespace {
 
 using Slot = Operands::Slot;
 
-/// The parameters of every version; null, or the default, where a version has no such parameter.
+/// The parameters of every version. If a version lacks one, it is null or has the default.
 struct PromptTensors {
   const aclTensor *query, *key, *value, *pse_shift, *atten_mask;
   const aclTensor *deq_scale1 = nullptr, *quant_scale1 = nullptr, *deq_scale2 = nullptr;
@@ -79,7 +79,7 @@ std::optional<Layout> LayoutOf(std::string_view name) {
   return {};
 }
 
-// The documentation's number for "no bound" is 2147483647; the device's code has this one.
+// The documentation's number for "no bound" is 2147483647; the device's code has 214748647.
 int64_t Bound(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
 
 Result<Mask> MaskOf(const PromptCall& call, bool mask_given) {
@@ -128,7 +128,7 @@ class PromptOperation final : public PlannedOperation<PromptAttentionArgs> {
       : PlannedOperation(std::move(operands), Names::kPrompt), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // The device does nothing, and checks nothing, when there is nothing to write.
+    // If there is nothing to write, the device does nothing and checks nothing.
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
     return Keep(PlanPromptFlashAttention(Args(nullptr), settings_.options));
   }

@@ -1,5 +1,5 @@
-// aclnnRingAttentionUpdate, both versions -> fa::MergePartials. Packed statistics that hold one block [N,S_b,8] per
-// sequence are merged sequence by sequence: a block is [S_b,N,8] with other strides, so no data is moved.
+// aclnnRingAttentionUpdate, both versions -> fa::MergePartials. Packed statistics may hold one block [N,S_b,8] per
+// sequence. Then each sequence is merged by itself: a block is [S_b,N,8] with other strides, so no data is moved.
 #include <array>
 #include <memory>
 #include <optional>
@@ -37,7 +37,7 @@ struct MergeCall {
 
 struct MergeSettings {
   bool packed = false;
-  bool by_sequence = false;  ///< packed: statistics in blocks of one sequence
+  bool by_sequence = false;  ///< packed statistics hold one block per sequence
 };
 
 Result<MergeSettings> SettingsOf(const MergeCall& call) {
@@ -125,7 +125,7 @@ class MergeOperation final : public Operation {
   [[nodiscard]] MergeArgs Args(const CallMemory* memory) const {
     const auto out = [&](Slot slot) {
       MutableTensorView view = operands_.Out(slot, memory);
-      if (memory == nullptr) view.data = nullptr;  // checked for their shapes, not for what they share
+      if (memory == nullptr) view.data = nullptr;  // without memory only shapes are checked, not overlaps
       return view;
     };
     const auto in = [&](Slot slot) { return TensorView(out(slot)); };
@@ -142,7 +142,7 @@ class MergeOperation final : public Operation {
     return args;
   }
 
-  // A block needs its eight copies, and lengths a type.
+  // Blocks need eight copies per value, and lengths need an integer type.
   [[nodiscard]] Status CheckBlocks(const MergeArgs& args) const {
     const std::pair<const char*, const Dims*> statistics[] = {
         {"prevSoftmaxMax", &args.prev_max.shape}, {"prevSoftmaxSum", &args.prev_sum.shape},
@@ -177,7 +177,7 @@ class MergeOperation final : public Operation {
   }
 
   [[nodiscard]] Status MergeSequences(const MergeArgs& args, const CallMemory& memory) const {
-    // All blocks are checked before the first is written.
+    // All blocks are checked before the first one is written.
     if (Status status = CheckMergePartials(args, options_); !status.ok()) return status;
     auto sums = PrefixSums(args.out.shape[0], memory);
     if (!sums.ok()) return sums.status();

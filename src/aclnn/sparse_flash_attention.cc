@@ -12,7 +12,7 @@ namespace {
 
 using Args = SparseAttentionArgs;
 
-constexpr int64_t kAttentionMode = 2;  // queries and keys of two parts, values of the first one
+constexpr int64_t kAttentionMode = 2;  // queries and keys have two parts, and values are the first part
 
 Status ReadAttributes(const SparseLayouts& layouts, int64_t sparse_mode, int64_t attention_mode,
                       SparseAttentionOptions& options) {

@@ -34,7 +34,7 @@ Result<Mask> MaskOf(const AttentionCall& call, bool mask_given) {
                               /*dense_mask_given=*/true);
 }
 
-// The first elements count. Without kvStartIdx neither does.
+// Only the first elements count, and neither counts without kvStartIdx.
 Status BindStarts(const AttentionCall& call, AttentionOptions& options) {
   if (options.pse_type < PseType::kSlopes) return Status::Ok();
   const auto kv_start = ValuesOf("kvStartIdx", call.kv_start_idx);

@@ -11,7 +11,7 @@
 
 namespace fa::aclnn {
 
-/// The parameters of every version of the dense operators, except tensors. A version without a parameter leaves the
+/// The parameters of every version of the dense operators, except tensors. A version that lacks a parameter leaves the
 /// default here, which means the same.
 struct AttentionCall {
   bool packed = false;  ///< VarLen and Unpadding: layout TND
@@ -25,24 +25,25 @@ struct AttentionCall {
   const char* input_layout = nullptr;
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
-  const char* softmax_layout_name = "";  ///< the operator's parameter that is the next field
+  const char* softmax_layout_name = "";  ///< the operator's name of the next field
   const char* softmax_layout = nullptr;  ///< null means ""
 };
 
-/// The same in the library's terms.
+/// The parameters in the library's terms.
 struct AttentionSettings {
   AttentionOptions options;
   std::vector<int64_t> cu_q, cu_kv;
-  bool statistics_by_sequence = false;  ///< TND: blocks [N,Sq_b,8], one after another
+  bool statistics_by_sequence = false;  ///< TND: blocks [N,Sq_b,8], in the order of the sequences
 };
 
-/// @param mask_given  the device's rule: without a mask tensor sparseMode means nothing
+/// @param mask_given  whether there is a mask tensor; without one the device ignores sparseMode
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
-/// The device's two orders of [T,N,8] statistics: "" and null are by sequence, "same_as_input" is not.
+/// The device's two orders of [T,N,8] statistics. "" and null stand for blocks by sequence, "same_as_input" for
+/// [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
-/// The position bias as the library takes it: TND's flat forms may come in any shape.
+/// The form of the position bias for the library: TND's flat forms may come in any shape.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
 }  // namespace fa::aclnn

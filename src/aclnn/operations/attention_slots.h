@@ -11,7 +11,7 @@ struct AttentionSlots {
   Operands::Slot q, q_rope, k, k_rope, v, pse, drop_mask, atten_mask, sink;
 };
 
-/// AttentionArgs and AttentionGradArgs name these members alike.
+/// Sets the members that AttentionArgs and AttentionGradArgs share.
 template <typename Args>
 void SetInputs(const AttentionSlots& slots, const Operands& operands, const AttentionSettings& settings,
                const CallMemory* memory, Args& args) {

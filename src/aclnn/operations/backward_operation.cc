@@ -42,7 +42,7 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
   slots.dk = operands.Output("dk", tensors.dk_out);
   slots.dk_rope = operands.OptionalOutput("dkRope", tensors.dk_rope_out);
   slots.dv = operands.Output("dv", tensors.dv_out);
-  // The device never writes these. Without a source there is nothing to write here either.
+  // The device never writes dpse and dsink. Without pse or sink there is nothing to write here either.
   slots.dpse = slots.dsink = Operands::kAbsent;
   if (slots.pse != Operands::kAbsent) {
     slots.dpse = operands.OptionalOutput("dpse", tensors.dpse_out, pse_form);
@@ -63,8 +63,8 @@ class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
       : PlannedOperation(std::move(operands), Names::kBackward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // The device does nothing, and checks nothing, when there is nothing to write. What it never writes is written
-    // here.
+    // If there is nothing to write, the device does nothing and checks nothing. dpse and dsink, which it never writes,
+    // count here.
     const bool parameters = slots_.dpse != Operands::kAbsent || slots_.dsink != Operands::kAbsent;
     if (!parameters && operands_.IsEmpty(slots_.dq) && operands_.IsEmpty(slots_.dk) && operands_.IsEmpty(slots_.dv)) {
       return Status::Ok();

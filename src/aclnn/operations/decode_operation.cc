@@ -145,14 +145,15 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)];
   }
 
-  // Pages [pages, Nkv, blockSize, D], the device's order, count as such in layout BSND too, whatever else fits.
+  // Whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. They have it if their sizes fit it,
+  // whatever else fits.
   [[nodiscard]] bool PagesAreTurned(int64_t block_size) const {
     if (!paged() || slots_.k.empty() || settings_.options.layout != Layout::kBSND) return false;
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     return shape.rank() == 4 && shape[1] == settings_.heads_kv && shape[2] == block_size;
   }
 
-  // The tensors say how many heads there are; the number given must agree.
+  // The number of heads follows from the tensors; the given number must agree with it.
   [[nodiscard]] Status CheckHeads() const {
     const TensorView q = operands_.In(slots_.q, nullptr);
     if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();  // refused by the library
@@ -207,7 +208,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
 
   [[nodiscard]] Status CheckPaddingValue(int64_t padding) const {
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
-    // One length is that of every batch element.
+    // A single length holds for every batch element.
     const int64_t lengths = settings_.lengths_kv.size() == 1 ? std::min<int64_t>(shape[0], 1) : shape[0];
     for (int64_t b = 0; b < lengths; ++b) {
       const int64_t most = shape[seq_dim()] - Length(b);
@@ -223,8 +224,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return Status::Ok();
   }
 
-  // Padded keys become a list of tensors, one per batch element. A call on the one tensor says whether there can be so
-  // many, before any list is made.
+  // Padded keys become a list of tensors, one per batch element. A plan on the one tensor tells whether so many batch
+  // elements are possible, before any list is made.
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
     const Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
@@ -232,7 +233,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return plan.ok() ? Status::Ok() : Renamed(plan.status(), Names::kDecode);
   }
 
-  // The keys of one batch element that end `padding` rows before the end of the tensor.
+  // The keys of one batch element, which end `padding` rows before the end of the tensor.
   [[nodiscard]] TensorView PaddedKeys(const TensorView& all, int64_t b, const CallMemory* memory,
                                       int64_t padding) const {
     TensorView one = all;
@@ -294,7 +295,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   bool turned_ = false;
 };
 
-// Reports 561103 for a null among the tensors of a list; else returns 0.
+// Reports 561103 if a tensor of the list is null; otherwise returns 0.
 aclnnStatus CheckNoNullIn(const char* name, const aclTensorList* list) {
   const auto tensors = TensorsOf(name, list);
   if (!tensors.ok()) return Report(tensors.status());

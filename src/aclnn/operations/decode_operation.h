@@ -26,7 +26,7 @@ struct DecodeTensors {
   const aclTensor* attention_out = nullptr;
 };
 
-/// The parameters of the operator that are no tensors.
+/// The operator's parameters other than tensors.
 struct DecodeCall {
   const aclIntArray* actual_seq_lengths = nullptr;
   int64_t num_heads = 0;

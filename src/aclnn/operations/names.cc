@@ -31,7 +31,7 @@ constexpr Rename kAttentionNames[] = {
     {"mask.prefix", "prefix"},
     {"sparse_mode", "sparseMode"},
     {"layout", "inputLayout"},
-    {"dropout", "a dropout seed"},  // which the device's operators do not take
+    {"dropout", "a dropout seed"},  // the device's operators have no such parameter
 };
 constexpr Rename kForwardNames[] = {{"k_rope", "keyRope"}, {"pse", "realShift"}, {"out", "attentionOut"}};
 constexpr Rename kBackwardNames[] = {
@@ -76,7 +76,7 @@ constexpr Rename kPromptNames[] = {
     {"quant_offset2", "quantOffset2"},
 };
 
-// The names of the whole family; the tables after this one have what a single operator of it calls otherwise.
+// The names of the whole family. If a single operator has another name, one of the tables after this one has it.
 constexpr Rename kSparseNames[] = {
     {"q", "query"},
     {"k", "key"},
@@ -122,7 +122,7 @@ const Rename* Find(const Rename (&table)[size], std::string_view argument) {
   return nullptr;
 }
 
-// The name that a single operator has for the argument, or null.
+// The operator's own name for the argument, or null if it uses the family's.
 const Rename* FindOwn(Names names, std::string_view argument) {
   switch (names) {
     case Names::kForward: return Find(kForwardNames, argument);

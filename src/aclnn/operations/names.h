@@ -8,7 +8,7 @@
 
 namespace fa::aclnn {
 
-/// Operators of the device. Those that call their parameters alike share a value.
+/// Operators of the device. Operators with equal parameter names share a value.
 enum class Names : uint8_t {
   kForward,
   kBackward,
@@ -23,8 +23,8 @@ enum class Names : uint8_t {
   kIndexerLse,
 };
 
-/// The operator's parameter that stands for an argument of the library, without the endings Optional and Out. The
-/// argument itself if the operator has no such parameter.
+/// The operator's parameter that stands for an argument of the library, without the endings Optional and Out. If the
+/// operator has no such parameter, it is the argument itself.
 [[nodiscard]] std::string_view ParameterOf(Names names, std::string_view argument);
 /// The same error with the names of the operator's parameters.
 [[nodiscard]] Status Renamed(const Status& status, Names names);

@@ -22,7 +22,7 @@ class PlannedOperation : public Operation {
  protected:
   PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
 
-  /// Keeps the plan and books its memory, or says in the operator's terms why there is no plan.
+  /// Keeps the plan and books its memory. If there is no plan, returns the reason in the operator's terms.
   [[nodiscard]] Status Keep(Result<PlanFor<Args>> plan) {
     if (!plan.ok()) return Renamed(plan.status(), names_);
     plan_at_ = operands_.Book(plan->workspace_bytes());
@@ -35,8 +35,8 @@ class PlannedOperation : public Operation {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
-  /// Runs a plan of the same call that the first phase could not make, in the memory that it booked. If the plan wants
-  /// more than the kept plan, the library provides the memory.
+  /// Runs a plan of the same call that the first phase could not make, in the memory that the kept plan has booked. If
+  /// this plan needs more, the library provides the memory.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_);
@@ -52,7 +52,7 @@ class PlannedOperation : public Operation {
   std::optional<PlanFor<Args>> plan_;
 };
 
-/// The end of the first phase of a PlannedOperation: its Prepare(), then its executor goes to the program.
+/// The end of the first phase of a PlannedOperation: calls Prepare(), then hands the executor to the program.
 template <typename Planned>
 [[nodiscard]] aclnnStatus Release(std::shared_ptr<Planned> operation, uint64_t* workspace_size,
                                   aclOpExecutor** executor) {

@@ -11,20 +11,20 @@
 
 namespace fa::aclnn {
 
-/// A dense i32 or i64 tensor of one dimension.
+/// The integers of a dense i32 or i64 tensor of one dimension.
 [[nodiscard]] std::vector<int64_t> IntegersOf(const TensorView& tensor);
 
-/// The rows in use of a call's sequences. An array gives them in the first phase, a tensor only when the stream reaches
-/// the operator.
+/// The rows in use of a call's sequences. An array gives them in the first phase. A tensor gives them only when the
+/// stream reaches the operator.
 class SequenceLengths {
  public:
-  SequenceLengths() = default;  ///< none given: all rows are in use
+  SequenceLengths() = default;  ///< no lengths are given: all rows are in use
   SequenceLengths(const char* name, const aclIntArray* array);
   SequenceLengths(const char* name, const aclTensor* tensor, Operands& operands);
 
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] bool in_tensor() const { return slot_ != Operands::kAbsent; }
-  /// Without memory `most` stands for every entry of a tensor.
+  /// The lengths. Without memory, `most` stands for every entry of a tensor.
   [[nodiscard]] std::vector<int64_t> Values(int64_t most, const Operands& operands, const CallMemory* memory) const;
 
  private:

@@ -10,33 +10,33 @@
 
 namespace fa::aclnn {
 
-/// The device's order of packed statistics. Declared [T,N,8], they hold one block [N,Sq_b,8] per sequence, one after
-/// another: value (b, n, i) stands at unit prefix(b) N + n Sq_b + i, a unit being eight equal copies. The library's own
-/// order is [T,N]: it gets such tensors in the workspace, and the values are copied between these and the caller's
-/// tensors.
+/// The device's order of packed statistics. They are declared [T,N,8] but hold one block [N,Sq_b,8] per sequence, in
+/// the order of the sequences. Value (b, n, i) stands at unit prefix(b) N + n Sq_b + i, where a unit is eight equal
+/// copies. The library's own order is [T,N]. It gets tensors of this order in the workspace, and the values are copied
+/// between them and the caller's tensors.
 class SequenceStatistics {
  public:
   struct Blocks {
     TensorView max, sum;
   };
 
-  /// Whether the caller's tensors are written by the operator, by WriteBlocks, or not at all.
+  /// Whether the operator reads the caller's tensors, or WriteBlocks writes them.
   enum class Role : uint8_t { kRead, kWritten };
 
   /// Checks the caller's tensors (f32 [T,N,8]) against query [T,N,D] and books the library's. `cu_q` outlives this.
   [[nodiscard]] Status Bind(const TensorView& query, const Blocks& blocks, Role role, std::span<const int64_t> cu_q,
                             Operands& operands);
 
-  /// f32 [T,N].
+  /// The library's tensors, f32 [T,N].
   [[nodiscard]] MutableTensorView Max(const CallMemory* memory) const;
   [[nodiscard]] MutableTensorView Sum(const CallMemory* memory) const;
 
-  /// For checked prefix sums.
+  /// Both need checked prefix sums.
   void WriteBlocks(const MutableTensorView& max, const MutableTensorView& sum, const CallMemory& memory) const;
   void ReadBlocks(const Blocks& blocks, const CallMemory& memory) const;
 
  private:
-  /// visit(unit, index in [T,N]) for every value; rows past the last sequence stand where they are.
+  /// Calls visit(unit, index in [T,N]) for every value. Rows past the last sequence keep their place.
   template <typename Visit>
   void ForEachValue(const Visit& visit) const;
   void Write(const TensorView& rows, const MutableTensorView& blocks) const;

@@ -20,23 +20,23 @@
 
 namespace fa::aclnn {
 
-/// What the two layout strings of an operator say.
+/// The meaning of an operator's two layout strings.
 struct SparseLayouts {
   Layout layout = Layout::kBSND;
   bool paged = false;  ///< keys in pages
 };
 /// "BSND" or "TND"; null stands for "BSND".
 [[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);
-/// Keys as queries, which is what null stands for, or "PA_BSND".
+/// The layout of keys is the layout of queries, which null stands for, or "PA_BSND".
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
                                                     const char* key);
 /// The mask of a sparseMode.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
 
-/// An operator of the sparse family: every tensor of the program is one of the library's.
+/// An operator of the sparse family. Each of the program's tensors is one tensor of the library.
 ///
-/// Where lengths lie in tensors, the first phase plans for the longest possible lengths, which checks everything else
-/// and gives the size of the workspace; the stream plans again for the lengths that it finds.
+/// If lengths lie in tensors, the first phase plans for the longest possible lengths. That checks everything else and
+/// gives the size of the workspace. The stream plans again for the lengths that it finds.
 template <typename Args, typename Options>
 class SparseOperation final : public PlannedOperation<Args> {
  public:
@@ -51,7 +51,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   void Output(const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     outputs_.emplace_back(operands_.Output(name, tensor), member);
   }
-  /// Ignored unless `wanted`.
+  /// Adds an output if it is `wanted`; otherwise the tensor is ignored.
   void OutputIf(bool wanted, const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     if (wanted) {
       Output(name, tensor, member);
@@ -59,7 +59,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       operands_.Ignored(name, tensor);
     }
   }
-  /// The block table, which only keys in pages have.
+  /// Adds the block table, which only keys in pages have.
   void Pages(const char* name, const aclTensor* table, bool paged) {
     if (paged) {
       if (table == nullptr) missing_ = std::string(name) + ": missing, want int32 [B,n] (keys are PA_BSND)";
@@ -116,7 +116,8 @@ class SparseOperation final : public PlannedOperation<Args> {
     return args;
   }
 
-  // If a tensor has another shape than the layout's, sizes stay unknown, and the library refuses the call.
+  // The number of rows per sequence. If a tensor has another shape than its layout, the number stays unknown, and the
+  // library refuses the call.
   [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
     const int dim = options.layout == Layout::kTND ? 0 : 1;
     return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;
@@ -127,7 +128,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       int64_t keys = 0;
       if (args.block_table.data != nullptr) {
         const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
-        // No sequence has more keys, whatever the table has room for.
+        // No sequence has more keys, even if the table has room for more.
         return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
       }
     }
@@ -137,7 +138,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       return RowsOf(args.k_index);
     }
   }
-  /// The indexer's where there is no attention.
+  /// The queries of the attention; if there is no attention, the indexer's.
   [[nodiscard]] static const TensorView& QueriesOf(const Args& args) {
     if constexpr (requires { args.q; }) {
       return args.q;

@@ -9,7 +9,7 @@
 
 struct aclScalar {
   aclDataType dtype = ACL_DT_UNDEFINED;
-  unsigned char value[16] = {};  // of the widest type, complex128
+  unsigned char value[16] = {};  // as wide as the widest type, complex128
 };
 
 struct aclTensorList {
@@ -31,7 +31,7 @@ aclnnStatus Destroy(const char* name, const T* handle) {
   });
 }
 
-// What `make` returns, or null where there is no memory.
+// What `make` returns, or null if there is no memory.
 template <typename Make>
 auto Created(const Make& make) noexcept -> decltype(make()) {
   try {
@@ -95,7 +95,7 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->format = format;
     tensor->offset = offset;
     tensor->data = data;
-    // One dimension more than fits marks the tensor as one that every operator refuses.
+    // A tensor with too many dimensions keeps one more than Dims holds, so every operator refuses it.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
       tensor->shape.push_back(viewDims[i]);
       if (stride != nullptr) tensor->stride.push_back(stride[i]);
@@ -129,7 +129,7 @@ aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size)
     auto list = std::make_shared<aclTensorList>();
     for (uint64_t i = 0; i < size; ++i) {
       list->tensors.push_back(FindTensor(value[i]));
-      // The operator that needs a tensor there finds the null.
+      // An operator that needs the tensor of this entry finds the null.
       if (value[i] != nullptr && list->tensors.back() == nullptr)
         return Refused("value: a tensor that was not created, or was destroyed");
     }

@@ -11,7 +11,7 @@
 #include "fa/status.h"
 #include "fa/tensor.h"
 
-/// What aclCreateTensor was given. Only the address changes later.
+/// The arguments of aclCreateTensor. Only the address changes later.
 struct aclTensor {
   fa::Dims shape, stride;  ///< an empty stride means dense
   aclDataType dtype = ACL_DT_UNDEFINED;

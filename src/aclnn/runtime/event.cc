@@ -1,4 +1,4 @@
-// Events. A record is a job that completes it; a wait is a job, or a caller, that waits for the last one.
+// Events. A record is a job that completes the event. A wait is a job, or a caller, that waits for the last record.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -29,7 +29,7 @@ class Record {
   [[nodiscard]] bool complete() const { return complete_.load(std::memory_order_acquire); }
   /// The time of a completed record.
   [[nodiscard]] Time time() const { return time_; }
-  /// Whether a stream that this process does not have would have to complete it.
+  /// Whether the record will never complete here, because its stream belongs to a parent process.
   [[nodiscard]] bool Lost() const { return !complete() && fork_depth_ != ForkDepth(); }
 
  private:
@@ -48,7 +48,7 @@ class Event {
     const std::lock_guard lock(last_mutex);
     return last_;
   }
-  /// The record is in its queue: a wait for it, which is queued later, cannot stand before it.
+  /// Call it when the record is in its queue, so that a wait that is queued later cannot stand before the record.
   void SetLast(std::shared_ptr<Record> record) noexcept {
     const std::lock_guard lock(last_mutex);
     last_.swap(record);
@@ -78,7 +78,7 @@ aclError Create(aclrtEvent* event) {
   });
 }
 
-// When the last record completed.
+// Stores the time at which the last record completed.
 aclError CompletedAt(aclrtEvent event, Time* time) {
   const std::shared_ptr<Event> found = Find(event);
   if (found == nullptr) return ACL_ERROR_INVALID_PARAM;

@@ -10,7 +10,7 @@
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
 
-// No mutex here: a thread that is missing in a forked child could hold it.
+// There is no mutex here: in a forked child, a thread that is missing there could hold it.
 struct aclOpExecutor {
   explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {
     const std::vector<void*> given = operation->TakeAddresses();
@@ -20,17 +20,17 @@ struct aclOpExecutor {
 
   std::shared_ptr<fa::aclnn::Operation> operation;
   uint64_t workspace_bytes = 0;
-  std::vector<std::atomic<void*>> addresses;  // of the operands
+  std::vector<std::atomic<void*>> addresses;  // addresses of the operands
   std::atomic<bool> repeatable = false;
 };
 
 namespace fa::aclnn {
 namespace {
 
-// What the operation needs begins at the next multiple of this in the program's workspace.
+// The operation's memory begins at the next multiple of this in the program's workspace.
 constexpr uintptr_t kAlignment = 64;
 
-// No address space has more.
+// No address space is larger.
 constexpr size_t kMostWorkspaceBytes = size_t{1} << 56;
 
 constinit HandleTable<aclOpExecutor> executors;
@@ -42,7 +42,7 @@ std::byte* Aligned(void* workspace) {
 
 aclnnStatus NotAlive() { return Report({ACLNN_ERR_PARAM_INVALID, "executor: not created, run before, or destroyed"}); }
 
-// The executor behind a handle, or null and its error.
+// The executor of a handle, or null and the reason in *error.
 std::shared_ptr<aclOpExecutor> Find(const aclOpExecutor* handle, aclnnStatus* error) {
   *error = CheckNotNull({{"executor", handle}});
   if (*error != ACLNN_SUCCESS) return nullptr;
@@ -90,8 +90,8 @@ aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* han
     Job job = [operation = executor->operation, addresses = std::move(addresses), base = Aligned(workspace)] {
       return operation->Run({.addresses = addresses, .workspace = base});
     };
-    // The executor is removed in the moment that the job is queued: two threads cannot both run an executor that runs
-    // once, and if the job cannot be queued the executor stays.
+    // The executor is removed at the moment at which the job is queued. So two threads cannot both run an executor that
+    // runs once, and the executor stays if the job cannot be queued.
     bool alive = true;
     const bool queued = queue->Push(std::move(job), [&] {
       alive = executor->repeatable || executors.Remove(handle) != nullptr;

@@ -23,14 +23,14 @@ class Operation {
   /// Runs the operation on the stream's thread. On failure nothing was written.
   [[nodiscard]] virtual Status Run(const CallMemory& memory) const = 0;
   [[nodiscard]] const Operands& operands() const { return operands_; }
-  /// Where the tensors lie; called once, for the executor.
+  /// Addresses of the tensors; called once, for the executor.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return operands_.TakeAddresses(); }
 
  protected:
   Operands operands_;
 };
 
-/// End of the first phase: hands the executor and its workspace's size to the program.
+/// The end of the first phase: hands the executor and its workspace's size to the program.
 [[nodiscard]] aclnnStatus ReleaseExecutor(std::shared_ptr<Operation> operation, uint64_t* workspace_size,
                                           aclOpExecutor** executor);
 

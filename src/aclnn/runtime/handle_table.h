@@ -11,11 +11,11 @@
 
 namespace fa::aclnn {
 
-/// The objects behind the pointers that a C program holds. A pointer to a destroyed object, or to none, is detected
-/// instead of followed; an object in use by another thread outlives its destruction.
+/// The objects of the pointers that a C program holds. A pointer to a destroyed object, or to no object, is detected
+/// instead of followed. An object in use by another thread outlives its destruction.
 ///
-/// Tables are constants of the library's start and live as long as the process: programs destroy what they made in any
-/// order, in their own static destructors, in a forked child, or never.
+/// Tables exist from the library's start and live as long as the process. Programs destroy their objects in any order,
+/// in their own static destructors, in a forked child, or never.
 template <typename T>
 class HandleTable {
  public:
@@ -37,7 +37,7 @@ class HandleTable {
     return found == objects_->end() ? nullptr : found->second;
   }
 
-  /// The first object of which `is` is true, in no order; null if there is none. Allocates nothing.
+  /// The first object for which `is` is true, in no order; null if there is none. Allocates nothing.
   template <typename Predicate>
   [[nodiscard]] std::shared_ptr<T> FindIf(const Predicate& is) const {
     const std::lock_guard lock(mutex_);
@@ -48,8 +48,8 @@ class HandleTable {
     return nullptr;
   }
 
-  /// The object with the least number() in (above, most], null if there is none: a walk over the table in which other
-  /// threads may add and remove. Allocates nothing.
+  /// The object with the least number() in (above, most], or null. With it a caller can walk over a table in which
+  /// other threads add and remove objects. Allocates nothing.
   [[nodiscard]] std::shared_ptr<T> Next(uint64_t above, uint64_t most) const {
     const std::lock_guard lock(mutex_);
     if (objects_ == nullptr) return nullptr;

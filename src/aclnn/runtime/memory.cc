@@ -17,9 +17,9 @@ namespace fa::aclnn {
 namespace {
 
 constexpr size_t kGranule = size_t{2} << 20;
-// User space of x86-64 with 4-level page tables: nothing larger can be mapped, and doubling cannot overflow.
+// User space of x86-64 with 4-level page tables. Nothing larger can be mapped, and twice this number cannot overflow.
 constexpr size_t kLargestBytes = size_t{1} << 46;
-// From here on huge pages save more TLB misses than rounding up costs.
+// Huge pages save more TLB misses from this size on than the rounding to them costs.
 constexpr size_t kHugeFromBytes = 2 * kGranule;
 
 size_t WholeGranules(size_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
@@ -67,7 +67,7 @@ class Mappings {
     return bytes_ != nullptr && bytes_->count(reinterpret_cast<uintptr_t>(memory)) > 0;
   }
 
-  /// Bytes from `memory` to the end of its mapping; SIZE_MAX for memory of the program's own.
+  /// Bytes from `memory` to the end of its mapping; SIZE_MAX for the program's own memory.
   [[nodiscard]] size_t Left(const void* memory) const {
     const auto address = reinterpret_cast<uintptr_t>(memory);
     const std::lock_guard lock(mutex_);
@@ -81,7 +81,7 @@ class Mappings {
 
  private:
   mutable ForkSafeMutex mutex_;
-  std::map<uintptr_t, size_t>* bytes_ = nullptr;  // made with the first
+  std::map<uintptr_t, size_t>* bytes_ = nullptr;  // made with the first mapping
 };
 
 constinit Mappings mappings;

@@ -14,13 +14,13 @@ namespace fa::aclnn {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// No memory is so large: a workspace of this size is never handed over.
+// No memory is so large, so no operation ever gets a workspace of this size.
 constexpr size_t kMostBytes = size_t{1} << 62;
 
 // Stands for memory whose address is not known yet.
 std::byte present;
 
-// -1: not a shape that the library will take, and names in its own words.
+// The number of elements, or -1 for a shape that the library will refuse by name.
 int64_t ElementsOf(const Dims& shape) {
   if (shape.rank() > Dims::kMaxRank) return -1;
   int64_t elements = 1;
@@ -35,7 +35,7 @@ bool SimpleFormat(aclFormat format) {
          format == ACL_FORMAT_NHWC || format == ACL_FORMAT_NCDHW;
 }
 
-// Whether the bytes from the first element to the last one can be counted. Strides >= 0.
+// Whether the bytes from the first to the last element fit into 63 bits. Strides are >= 0.
 bool SpanCounts(const Dims& shape, const Dims& stride, DType dtype) {
   int64_t last = 0;
   for (int i = 0; i < stride.rank(); ++i) {

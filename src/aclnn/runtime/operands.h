@@ -13,9 +13,9 @@
 
 namespace fa::aclnn {
 
-/// Where a call finds its tensors and its workspace. Without memory there are only shapes, as planning wants them.
+/// Addresses of a call's tensors and of its workspace. A plan has no memory, only shapes.
 struct CallMemory {
-  std::span<void* const> addresses;  ///< of the operands, as aclCreateTensor got them
+  std::span<void* const> addresses;  ///< addresses of the operands, as aclCreateTensor got them
   std::byte* workspace = nullptr;    ///< 64-byte aligned
 };
 
@@ -25,7 +25,7 @@ struct CallMemory {
 /// before the call, or scattered from there after the call; all other tensors are used where they lie.
 class Operands {
  public:
-  /// Index of an operand; kAbsent: null, or optional and without elements.
+  /// Index of an operand. kAbsent stands for null and for an optional tensor without elements.
   using Slot = int;
   static constexpr Slot kAbsent = -1;
 
@@ -33,13 +33,13 @@ class Operands {
     kRows,       ///< innermost stride 1
     kAnyStride,  ///< any innermost stride
     kFlat,       ///< one dimension
-    kDense,      ///< elements one after another
+    kDense,      ///< elements without gaps
   };
 
-  /// Adds a tensor that is read. The first one that cannot be used sets status().
+  /// Adds a tensor that is read. status() tells of the first tensor that cannot be used.
   Slot Input(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot Output(const char* name, const aclTensor* tensor, Form form = Form::kRows);
-  /// ... that may lie exactly where the input `replaces` lies.
+  /// Adds an output that may lie exactly where the input `replaces` lies.
   Slot OutputInPlace(const char* name, const aclTensor* tensor, Form form, Slot replaces);
   /// As Input and Output; a tensor without elements counts as absent.
   Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
@@ -53,12 +53,12 @@ class Operands {
   [[nodiscard]] MutableTensorView Out(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] bool IsEmpty(Slot slot) const;
 
-  /// The start of every run: returns kInvalidArgument if an output shares memory with another tensor of the call or
-  /// with the workspace, whichever way it goes to the library; then packs the inputs.
+  /// The start of every run. It returns kInvalidArgument if an output shares memory with another tensor of the call or
+  /// with the workspace, even if the library gets a packed copy. Then it packs the inputs.
   [[nodiscard]] Status PackInputs(const CallMemory& memory) const;
   void ScatterOutputs(const CallMemory& memory) const;
 
-  /// Takes `bytes` of the workspace. @return where they begin. The sum saturates and never wraps.
+  /// Takes `bytes` of the workspace. @return their offset. The sum saturates and never wraps.
   size_t Book(size_t bytes);
   /// A dense tensor in the workspace.
   [[nodiscard]] static MutableTensorView Booked(DType dtype, const Dims& shape, size_t at, const CallMemory* memory);
@@ -75,11 +75,11 @@ class Operands {
     bool used = false, output = false;
     DType dtype = DType::kF32;
     Dims shape, stride;            ///< shape and stride of the caller's tensor
-    int64_t offset_bytes = 0;      ///< from its address to its first element
+    int64_t offset_bytes = 0;      ///< from the caller's address to the first element
     Dims seen_shape, seen_stride;  ///< shape and stride that the library gets
-    bool packed = false;           ///< ... in the workspace
+    bool packed = false;           ///< whether that tensor lies in the workspace
     size_t packed_at = 0;
-    Slot replaces = kAbsent;  ///< the input that this output may lie on
+    Slot replaces = kAbsent;  ///< the input on which this output may lie
   };
   struct Role {
     bool used, output, optional;

@@ -43,10 +43,10 @@ constinit std::atomic<uint32_t> ForkGuard::depth_{0};
 
 namespace {
 
-// When the library is loaded. It fails only for lack of memory, and then nothing else starts either.
+// Runs when the library is loaded. It fails only for lack of memory, and then nothing else starts either.
 [[maybe_unused]] const int registered = pthread_atfork(ForkGuard::LockAll, ForkGuard::UnlockAll, ForkGuard::BeginChild);
 
-// The texts of a status that has none of its own are made with the library, as in libfa (core/run/fork_depth.cc).
+// The texts of a status without text are made when the library is loaded, as in libfa (core/run/fork_depth.cc).
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

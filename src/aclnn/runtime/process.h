@@ -7,14 +7,14 @@
 
 namespace fa::aclnn {
 
-/// The same as the function of that name in the library, which an interface does not see: how many forks lie between
-/// the process that loaded the library and this one. A forked child has the memory of its parent but none of its
-/// threads. The number at which a thing was made tells whether its thread still exists.
+/// How many forks lie between the process that loaded the library and this one. The library has the same function, but
+/// an interface does not see it. A forked child has the memory of its parent but none of its threads. If an object was
+/// made at another number, its thread does not exist here.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
-/// A mutex that fork waits for: no thread that is missing in the child holds it there, and the data that it guards is
-/// complete. For objects that live as long as the process, and for sections that neither block nor take another such
-/// mutex.
+/// A mutex that fork waits for. So no thread that is missing in the child holds it there, and the data that it guards
+/// is complete. It is for objects that live as long as the process, and for sections that neither block nor take
+/// another such mutex.
 class ForkSafeMutex {
  public:
   constexpr ForkSafeMutex() = default;
@@ -29,7 +29,7 @@ class ForkSafeMutex {
 
   std::mutex mutex_;
   std::atomic<bool> known_{false};
-  ForkSafeMutex* next_ = nullptr;  // in the list of all that were ever locked
+  ForkSafeMutex* next_ = nullptr;  // in the list of all mutexes that were ever locked
 };
 
 }  // namespace fa::aclnn

@@ -11,12 +11,12 @@
 namespace fa::aclnn {
 namespace {
 
-// Fits into a std::string without an allocation.
+// A std::string holds this text without an allocation.
 constexpr char kNoMemory[] = "out of memory";
 static_assert(sizeof(kNoMemory) <= 16);
 
-// Longer messages lose their end. Since there is no constructor or destructor, a thread's message needs no memory, the
-// lack of which may be what the message is about.
+// A longer message loses its end. An array has no constructor or destructor, so a thread's message needs no memory. A
+// lack of memory may be what the message is about.
 constexpr size_t kMessageBytes = 1024;
 thread_local char recent_message[kMessageBytes];
 
@@ -54,7 +54,7 @@ Failure FailureOfException(aclError no_memory) noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     return {no_memory, kNoMemory};
-  } catch (const std::length_error&) {  // a container told to become longer than any may be
+  } catch (const std::length_error&) {  // a container that would become longer than allowed
     return {no_memory, kNoMemory};
   } catch (const std::system_error&) {
     return {no_memory, "no thread"};

@@ -10,16 +10,16 @@
 
 namespace fa::aclnn {
 
-/// A code of the device and the text that aclGetRecentErrMsg gives for it.
+/// A code of the device and its text for aclGetRecentErrMsg.
 struct Failure {
   aclError code = ACL_SUCCESS;
   std::string message;
 };
 
-/// Invalid arguments are 161002, whichever part finds them; everything else is a failure of the run time. If there is
-/// no memory for the message, the code is still right.
+/// Invalid arguments are 161002, whichever part of the library finds them. Everything else is a failure of the run
+/// time. If there is no memory for the message, the code is still right.
 [[nodiscard]] Failure FailureOf(const Status& status) noexcept;
-/// The failure of the exception that is being handled; call it in a handler. A lack of memory or of threads is
+/// The failure of the exception that is being handled; call it in a handler. A lack of memory or of threads gives
 /// `no_memory`.
 [[nodiscard]] Failure FailureOfException(aclError no_memory) noexcept;
 
@@ -35,8 +35,8 @@ struct NamedPointer {
 /// Reports 161001 for the first null; else returns 0.
 [[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
 
-/// Returns what `body` returns. Exceptions of `body` do not reach the C program, and the program's floating-point
-/// settings do not reach `body`, which rounds doubles to the library's floats, nor the threads that it makes.
+/// Returns what `body` returns. Exceptions of `body` do not reach the C program. The program's floating-point settings
+/// reach neither `body`, which rounds doubles to the library's floats, nor the threads that `body` makes.
 template <typename Body>
 aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
   const DefaultFpEnvironment environment;
@@ -47,7 +47,7 @@ aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noe
   }
 }
 
-/// The codes of the two phases of an operator.
+/// Guarded for the two phases of an operator, which report a lack of memory by another code.
 template <typename Body>
 aclnnStatus GuardedOperator(const Body& body) noexcept {
   return Guarded(body, ACLNN_ERR_RUNTIME_ERROR);

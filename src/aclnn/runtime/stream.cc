@@ -11,15 +11,16 @@
 namespace fa::aclnn {
 namespace {
 
-constinit HandleTable<Stream> streams;  // with the default streams of this process and of those that it was forked from
+constinit HandleTable<Stream> streams;  // holds also the default streams of this process and of its ancestors
 constinit std::atomic<Stream*> default_stream{nullptr};
-constinit std::atomic<bool> ending{false};  // the process, by exit or by the end of main
+constinit std::atomic<bool> ending{false};  // whether the process is ending, by exit or by the end of main
 constinit std::atomic<uint64_t> streams_made{0};
 constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
-// A program may end with work in a queue: the work is done before the libraries below are taken down. Work that static
-// destructors queue later finds no thread any more. A forked child inherits the handler, and closes its own streams.
+// A program may end with work in a queue. That work is done before the libraries below are taken down. If static
+// destructors queue work later, no thread is left for it. A forked child inherits the handler and closes its own
+// streams.
 void CloseAllStreamsAtExit() {
   const std::lock_guard lock(handler_mutex);
   if (handler_registered) return;
@@ -40,7 +41,7 @@ Failure FailureOfJob(const Job& job) noexcept {
 
 aclError NotAlive() { return Report({ACL_ERROR_INVALID_PARAM, "stream: not created, or destroyed"}); }
 
-// Made by the first call of a process that needs it.
+// The default stream; the first call of a process makes it.
 std::shared_ptr<Stream> DefaultStream() {
   while (true) {
     Stream* known = default_stream;
@@ -53,7 +54,7 @@ std::shared_ptr<Stream> DefaultStream() {
   }
 }
 
-// visit(stream) for those that there are now.
+// Calls visit(stream) for every stream that exists now.
 template <typename Visit>
 void ForEachStreamOfThisProcess(const Visit& visit) {
   const uint64_t last = streams_made;
@@ -83,7 +84,8 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
   std::unique_lock lock(mutex_);
   if (destroyed_) return false;
   const bool idle = !busy_;
-  // Claimed before `ending` is read: either that is seen here, or the exit handler sees that this stream is busy.
+  // Set before `ending` is read. So either this thread sees `ending`, or the exit handler sees that this stream is
+  // busy.
   busy_ = true;
   const bool here = idle && ending;
   if (idle && !here) Start();
@@ -106,7 +108,7 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
 
 void Stream::Start() {
   try {
-    Context::Default();  // made before the exit handler is registered, so that the handler runs before it goes
+    Context::Default();  // made before the exit handler is registered, so that the handler runs before the context goes
     CloseAllStreamsAtExit();
     thread_ = std::thread([this] { Work(); });
   } catch (...) {
@@ -136,7 +138,7 @@ Failure Stream::TakeFailure() {
 void Stream::Close() {
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) {
-    ran_.wait(lock, [this] { return !busy_; });  // until the thread that closes it has done so
+    ran_.wait(lock, [this] { return !busy_; });  // until the thread that closes the stream has done so
     return;
   }
   closing_ = true;
@@ -171,7 +173,7 @@ void Stream::RunNext(std::unique_lock<std::mutex>& lock) noexcept {
   job.splice(job.end(), jobs_, jobs_.begin());
   lock.unlock();
   Failure failure = FailureOfJob(job.front());
-  job.clear();  // what the job keeps alive is destroyed before its end is announced
+  job.clear();  // releases what the job keeps alive before the job's end is announced
   lock.lock();
   if (failure_.code == ACL_SUCCESS) failure_ = std::move(failure);
   ++jobs_ran_;
@@ -226,7 +228,7 @@ aclError aclrtDestroyStream(aclrtStream stream) {
     if (stream == nullptr) return NotAlive();
     if (FindStream(stream) == nullptr) return ACL_ERROR_INVALID_PARAM;
     const std::shared_ptr<Stream> removed = streams.Remove(stream);
-    if (removed == nullptr) return NotAlive();  // by another thread meanwhile
+    if (removed == nullptr) return NotAlive();  // another thread removed it meanwhile
     removed->Destroy();
     return Report(removed->TakeFailure());
   });

@@ -20,11 +20,12 @@ namespace fa::aclnn {
 
 using Job = std::function<Status()>;
 
-/// An in-order queue with a thread of its own, which starts with the first job. A job that fails, or throws, does not
-/// keep the next ones from running; the first failure is kept until a caller takes it. After the process has begun to
-/// end, jobs run in Push.
+/// An in-order queue with a thread of its own, which starts with the first job. If a job fails or throws, the next jobs
+/// run all the same. The first failure is kept until a caller takes it. After the process has begun to end, jobs run in
+/// Push.
 ///
-/// A stream serves the process that made it: a forked child has the queue but not the thread, and leaves it alone.
+/// A stream serves the process that made it. A forked child has the queue but not the thread, and leaves the queue
+/// alone.
 class Stream {
  public:
   Stream();
@@ -38,15 +39,15 @@ class Stream {
   /// Streams are counted from 1 on, in the order in which they were made.
   [[nodiscard]] uint64_t number() const { return number_; }
 
-  /// Queues a job. `commit` is called when nothing can fail any more and no other thread can queue anything in between;
-  /// it must not throw. @return false, and nothing is queued, after Destroy or where commit() is false
+  /// Queues a job. `commit` is called when nothing can fail any more and no other thread can queue anything in between.
+  /// It must not throw. @return false, and nothing is queued, after Destroy or if commit() is false
   bool Push(Job job, const std::function<bool()>& commit = {});
   /// Waits until the jobs pushed so far have run. @return whether they did in time
   bool Wait(std::optional<std::chrono::milliseconds> timeout = {});
   [[nodiscard]] Failure TakeFailure();
   /// Runs the pushed jobs and ends the thread; the next Push starts another thread.
   void Close();
-  /// The same for the last time.
+  /// Closes the stream for the last time.
   void Destroy();
   /// Whether there is a thread, or a caller of Push that runs the jobs.
   [[nodiscard]] bool busy() const { return busy_; }
@@ -64,16 +65,17 @@ class Stream {
   std::condition_variable pushed_or_closing_, ran_;
   std::list<Job> jobs_;
   uint64_t jobs_pushed_ = 0, jobs_ran_ = 0;
-  std::atomic<bool> busy_ = false;  // jobs are being run: by the thread, as long as it is there, or by a caller of Push
+  std::atomic<bool> busy_ = false;  // whether jobs are being run: by the thread, as long as there is one, or by a
+                                    // caller of Push
   bool closing_ = false, destroyed_ = false;
   Failure failure_;
   std::thread thread_;
 };
 
-/// The stream of aclrtCreateStream, or for null the default stream of this process; else null, and a reported
-/// ACL_ERROR_INVALID_PARAM that says what the handle is.
+/// The stream of the handle; null stands for the default stream of this process. If there is no such stream, null is
+/// returned and ACL_ERROR_INVALID_PARAM is reported.
 [[nodiscard]] std::shared_ptr<Stream> FindStream(aclrtStream stream);
-/// ACL_ERROR_INVALID_PARAM for a stream that is not alive in this process.
+/// Pushes the job. @return ACL_ERROR_INVALID_PARAM if the stream is not alive in this process
 aclError PushTo(aclrtStream stream, Job job, const std::function<bool()>& commit = {});
 void WaitForAllStreams();
 
