@@ -9,9 +9,9 @@
 namespace fa::tiling {
 namespace {
 
-// Items in the order in which ranges are cut, empty = as they stand. Where row blocks are unequal (causal), the
-// heaviest and the lightest block of a head stand next to each other, then the second of both, and so on: such pairs
-// weigh about the same, so that cuts between them give equal ranges even when a range is a pair.
+// The order of items in which ranges are cut; empty: as they stand. If row blocks are unequal (causal), the heaviest
+// and the lightest block of a head stand next to each other, then the second of both, and so on. Such pairs weigh about
+// the same, so cuts between them give equal ranges even if a range is one pair.
 std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;
@@ -32,7 +32,8 @@ std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, i
   return order;
 }
 
-// Inside a range, a head's heavy tiles come first: the tiles left for the end of the range, and for thieves, are light.
+// Inside a range a head's heavy tiles come first. So the tiles at the end of the range, which thieves may take, are
+// light.
 void PutHeavyFirst(std::span<const HeadTiles> heads, std::span<const int64_t> durations, std::span<const int64_t> cuts,
                    std::span<int32_t> order) {
   if (order.empty()) return;
@@ -64,7 +65,7 @@ std::vector<int64_t> CutIntoRanges(std::span<const HeadTiles> heads, std::span<c
   for (size_t unit = 0; unit < static_cast<size_t>(items); ++unit) {
     load_before[unit + 1] = durations[order.empty() ? unit : static_cast<size_t>(order[unit])];
   }
-  // The packs of a head go with its first tile: no cut separates them.
+  // The packs of a head count with its first tile, so no cut separates them.
   for (const PackedHead& head : packed) load_before[static_cast<size_t>(head.item_begin) + 1] += head.pack_duration;
   std::partial_sum(load_before.begin(), load_before.end(), load_before.begin());
 

@@ -9,16 +9,16 @@
 
 namespace fa::tiling {
 
-/// The tiles of one (sequence, kv head): items [item_begin, item_end), in the order query head, row block.
+/// The tiles of one (sequence, kv head): items [item_begin, item_end), ordered by query head, then row block.
 struct HeadTiles {
   int64_t item_begin = 0, item_end = 0;
   int64_t row_blocks = 1;
   bool uneven_rows = false;  ///< row blocks differ in weight, as with a causal mask
-  Interval pack_keys;        ///< key rows to pack; empty: its tiles read K and V where they are
+  Interval pack_keys;        ///< key rows to pack; empty: the tiles read K and V in place
 };
 
-/// Fills in packs, slots, graph (tasks, edges, claim order, ranges) and kv_slots of a plan whose items are there, and
-/// `durations`, which holds the predicted time of each item, with the times of packs and joins.
+/// Fills in packs, slots, graph (tasks, edges, claim order, ranges) and kv_slots of a plan that already has its items.
+/// `durations` holds the predicted time of each item; the times of packs and joins are appended.
 void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                  std::vector<int64_t>& durations);
 

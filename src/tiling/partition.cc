@@ -11,7 +11,7 @@ namespace {
 
 using Positions = std::vector<int64_t>;
 
-// Loads are of units [begin, ...) up to `load`: the farthest end, and the farthest begin before `end`.
+// Units [begin, end) weigh up to `load`: the farthest such end for `begin`, and the farthest such begin for `end`.
 int64_t FarthestEnd(std::span<const int64_t> load_before, int64_t begin, int64_t load) {
   const int64_t limit = load_before[static_cast<size_t>(begin)] + load;
   return std::upper_bound(load_before.begin() + begin, load_before.end(), limit) - load_before.begin() - 1;
@@ -33,7 +33,7 @@ int64_t LeastBound(std::span<const int64_t> load_before, std::span<const int64_t
   const int64_t total = load_before.back();
   int64_t low = core::CeilDiv(total, share_sum);
   if (Fits(load_before, shares, low)) return low;
-  // Invariant: low does not fit, high does.
+  // Invariant: the load `low` does not suffice, the load `high` does.
   int64_t high = low;
   do {
     low = high;
@@ -59,7 +59,7 @@ std::vector<int64_t> PartitionByLoad(std::span<const int64_t> load_before, std::
   const int64_t share_sum = std::accumulate(shares.begin(), shares.end(), int64_t{0});
   const int64_t bound = LeastBound(load_before, shares, share_sum);
 
-  // earliest[p]: the first cut from which the parts p, p + 1, ... can still hold the rest.
+  // earliest[p] is the first cut after which the parts p, p + 1, ... can still hold the rest.
   Positions earliest(parts + 1, units);
   for (size_t part = parts; part-- > 1;) {
     earliest[part] = FarthestBegin(load_before, earliest[part + 1], bound * shares[part]);
@@ -92,8 +92,8 @@ std::vector<int64_t> PartitionOverNodes(std::span<const int64_t> load_before, st
   for (const int64_t unit : head_begin) head_load_before.push_back(load_before[static_cast<size_t>(unit)]);
   const std::vector<int64_t> node_cuts = PartitionByLoad(head_load_before, node_workers);
 
-  // Remote memory has about half the bandwidth, but tiles read K and V from L2 nearly all the time: a head split over
-  // two nodes costs little, an idle eighth of the workers costs more.
+  // Remote memory has about half the bandwidth, but tiles read K and V from L2 nearly all the time. A head split over
+  // two nodes costs little; an eighth of the workers without work costs more.
   const double even_load = static_cast<double>(load_before.back()) / workers;
   std::vector<int64_t> cuts{0};
   cuts.reserve(static_cast<size_t>(workers) + 1);

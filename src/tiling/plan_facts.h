@@ -14,7 +14,7 @@
 
 namespace fa::tiling {
 
-/// What a plan tells of itself, whatever its operator: PlanInfo and the words of Describe() are made of it alone.
+/// What a plan of any operator says about itself. PlanInfo and the text of Describe() are made of these facts alone.
 struct PlanFacts {
   std::string op;
   Machine machine;
@@ -22,15 +22,15 @@ struct PlanFacts {
   std::string reason;
   int64_t block_q = 0, block_k = 0;
   const core::TaskGraph& graph;
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as PlanInfo
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo
   std::vector<double> load;
   double efficiency = 1;
-  /// Workers claim tasks from one list as they come: nobody can predict who takes which.
+  /// Whether workers claim tasks from one list as they come, so that nobody can predict which worker takes which task.
   bool unpredicted = false;
 
-  std::string problem;  ///< lines: what is computed
-  std::string tasks;    ///< lines: how it is cut
-  std::string loads;    ///< lines: who does how much
+  std::string problem;  ///< lines that say what is computed
+  std::string tasks;    ///< lines that say how it is cut
+  std::string loads;    ///< lines that say how much each worker does
   std::function<std::vector<PlanTile>()> tiles;
   std::optional<RanksInfo> ranks = {};
 };
@@ -42,7 +42,7 @@ struct PlanFacts {
 /// For every task, the worker in whose range it starts.
 [[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
 
-/// Mean of the workers' loads, which are fractions of the longest; 1 if there is nothing to do.
+/// The mean of the workers' loads, which are fractions of the longest load; 1 if there is nothing to do.
 [[nodiscard]] double MeanLoad(const std::vector<double>& load);
 
 }  // namespace fa::tiling

@@ -16,7 +16,7 @@ class PlanText {
   /// A line of printf-formatted text.
   [[gnu::format(printf, 2, 3)]] void AddLine(const char* format, ...);
 
-  /// Lines as they are.
+  /// Adds lines as they are.
   void Add(const std::string& lines) { text_ += lines; }
   void AddProblem(const char* op, const AttentionProblem& problem);
   void AddKernels(const Machine& machine, const std::vector<std::string>& kernels);
@@ -30,7 +30,7 @@ class PlanText {
   std::string text_;
 };
 
-// As printf's %lld wants them.
+// Integers as printf's %lld needs them.
 [[nodiscard]] inline long long Wide(int64_t x) { return x; }
 [[nodiscard]] inline long long Count(size_t x) { return static_cast<long long>(x); }
 

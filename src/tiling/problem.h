@@ -12,7 +12,7 @@
 
 namespace fa::tiling {
 
-/// The keys that some row of a sequence keeps, and those that every row keeps.
+/// The hull of the keys that some row of a sequence keeps, and the keys that every row keeps.
 struct KeptKeys {
   Interval hull, full;
   friend bool operator==(const KeptKeys&, const KeptKeys&) = default;
@@ -21,28 +21,30 @@ struct KeptKeys {
 /// One batch element, or one packed sequence.
 struct Sequence {
   int64_t sq = 0, sk = 0;
-  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first row in q and k; 0 otherwise
+  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first rows in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> whole = {};  ///< of some rows of a sequence (PartOf): what all its rows keep
+  std::optional<KeptKeys> whole = {};  ///< if these are rows of a longer sequence (PartOf): the keys that all rows of
+                                       ///< that sequence keep
 
-  /// What all rows keep, of a part those of the whole sequence.
+  /// The keys that all rows keep. If these are rows of a longer sequence, all rows of that sequence count.
   [[nodiscard]] KeptKeys KeptByAllRows() const {
     return whole ? *whole : KeptKeys{rule.KeysOfRows({0, sq}), rule.KeysOfEveryRow({0, sq})};
   }
 };
 
-/// A validated attention call as the planner sees it: sizes and which features are on; no pointers.
+/// A validated attention call as the planner sees it: sizes and the features that are on, but no pointers.
 struct AttentionProblem {
   int64_t heads = 0, heads_kv = 0;
   int64_t d = 0, d_rope = 0, dv = 0;
   DType dtype = DType::kF32;
   bool dense_mask = false;    ///< a mask tensor may drop any pair: no tile is full
   bool score_passes = false;  ///< pse, slopes, softcap or dropout touch every score
-  /// Backward: its tiles add to a sum over the batch (a bias shared by it), so (sequence, kv head) pairs go one by one.
+  /// Backward: whether (sequence, kv head) pairs go one by one, because tiles add to a sum over the batch (a shared
+  /// bias).
   bool one_pair_at_a_time = false;
-  bool k_in_place = true;  ///< the kernels read rows of K where they are; else they are packed
+  bool k_in_place = true;  ///< the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
-  /// int8: the scores of a row are kept until its maximum is known, so its keys are never cut; they are always packed.
+  /// int8: the scores of a row are kept until its maximum is known, so its keys are never cut. Keys are always packed.
   bool whole_rows = false;
   std::vector<Sequence> sequences;
 
@@ -53,20 +55,21 @@ struct AttentionProblem {
 struct Machine {
   Isa isa = Isa::kPortable;
   int workers = 1;
-  int nodes = 1;  ///< NUMA nodes the workers are spread over
+  int nodes = 1;  ///< NUMA nodes over which the workers are spread
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
-  /// Rows and keys of a tile instead of those that the rules choose, for benchmarks/tune.py; 0: the rules'. They are
-  /// cut to whole strips and steps and to what the rules choose at most on any level; caches and lengths do not count.
+  /// Rows and keys of a tile instead of the planner's choice, for benchmarks/tune.py; 0: the planner's choice. They are
+  /// cut to whole strips and steps, and to the most that the planner chooses on any level. Caches and lengths do not
+  /// limit them.
   int64_t tuned_block_q = 0, tuned_block_k = 0;
 };
 
-/// Whether rows of keys are brought into L1 by instruction shortly before they are read. With 48 KiB a Zen 5 gains 15
-/// to 58 % of a decode's speed, nothing in pages, and 3 % of a sparse forward's. A Zen 4, with 32 KiB, read slower with
-/// earlier ways of fetching (docs/decisions.md). CPUs of Intel with 48 KiB were not timed.
+/// Whether instructions bring rows of keys into L1 shortly before they are read. A Zen 5, with 48 KiB, gains 15 to 58 %
+/// of a decode's speed, nothing in pages, and 3 % of a sparse forward's speed. A Zen 4, with 32 KiB, read more slowly
+/// with other ways of fetching (docs/decisions.md). Intel's CPUs with 48 KiB were not timed.
 [[nodiscard]] constexpr bool BringsRows(const Machine& machine) { return machine.l1_bytes >= 48 << 10; }
 
 }  // namespace fa::tiling

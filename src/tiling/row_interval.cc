@@ -1,6 +1,6 @@
 // Every mask mode is one rule (lo, hi, prefix), see row_interval.h. Both ends of a row's interval are clamped linear
-// functions of the row with slope 1, so hulls and intersections are read off the first and the last row, and counts
-// are sums of arithmetic series: only what is listed takes loops over rows.
+// functions of the row with slope 1. So hulls and intersections follow from the first and the last row, and counts are
+// sums of arithmetic series. Only listed rules take loops over rows.
 #include "tiling/row_interval.h"
 
 #include <cassert>
@@ -62,8 +62,8 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   if (inside.empty()) return {};
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
-  // Rows with keys are one interval: if both ends have some, all have; listed rows between them may have none, where
-  // the last begins at the end of the first, or behind.
+  // Rows with keys are one interval: if both end rows have keys, all rows between them have. Listed rows between them
+  // may have none, but then the last row's keys begin at or after the end of the first row's keys.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }
@@ -92,7 +92,7 @@ int64_t RowRule::KeptPairs(Interval rows) const {
 
 bool RowRule::HasEmptyRow() const {
   if (listed != nullptr) return std::any_of(listed->begin(), listed->end(), [](Interval keys) { return keys.empty(); });
-  // Rows with keys are one interval.
+  // Rows with keys are one interval, so an empty row would be at an end.
   return sq > 0 && (Keys(0).empty() || Keys(sq - 1).empty());
 }
 
@@ -104,7 +104,7 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
   for (size_t i = 0; i < keys.size(); ++i) {
     keys[i] = {std::clamp<int64_t>(begins[i], 0, sk), std::clamp<int64_t>(ends[i], 0, sk)};
     if (keys[i].empty()) {
-      keys[i] = {above.end, above.end};  // between its neighbours, so that both ends stay ordered
+      keys[i] = {above.end, above.end};  // between its neighbours' keys, so that both ends stay ordered
     } else if (keys[i].begin < above.begin || keys[i].end < above.end) {
       *wrong_row = static_cast<int64_t>(i);
       break;
@@ -118,8 +118,8 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
 
 RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
                     bool last_non_empty) {
-  // No distance between a row and a key exceeds the reach, so it stands for "no bound"; with every input cut to it,
-  // sums of a few of them cannot overflow.
+  // No distance between a row and a key exceeds the reach, so the reach stands for "no bound". Every input is cut to
+  // it, so sums of a few inputs cannot overflow.
   const int64_t reach = sq + sk;
   const int64_t delta = sk - sq;
   const auto saturate = [reach](int64_t x) { return std::clamp(x, -reach, reach); };

@@ -19,19 +19,20 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// What a (rows x keys) rectangle needs: nothing, a select, or no mask at all.
+/// What a (rows x keys) rectangle needs: nothing, a select per pair, or no mask at all.
 enum class TileClass : uint8_t { kNone, kPartial, kFull };
 
-/// The mask algebra. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0 <= j < sk: one interval
-/// whose ends do not decrease with i, so a rectangle is classified by its corners. Every mode 0..8 is such a rule for
-/// a given batch element. A rule with prefix > 0 has no lower bound (lo = -(sq + sk)).
+/// The mask algebra. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0 <= j < sk. These keys are
+/// one interval whose ends do not decrease with i, so a rectangle is classified by its corners. Every mode 0..8 is such
+/// a rule for a given batch element. A rule with prefix > 0 has no lower bound (lo = -(sq + sk)).
 ///
-/// Or the rows' intervals are listed, with ends that do not decrease either: what is read off two rows stays so; what
-/// is counted, or looked for, is so by a walk over the rows.
+/// A rule may also list its rows' intervals, whose ends do not decrease either. Answers that follow from two rows
+/// follow from them here too. Counts and searches walk over the rows.
 struct RowRule {
   int64_t lo = 0, hi = 0, prefix = 0;  ///< saturated to +-(sq + sk); hi < lo and prefix 0: no key at all
   int64_t sq = 0, sk = 0;
-  std::shared_ptr<const std::vector<Interval>> listed = {};  ///< given: the keys of each of sq rows; lo, hi: no bounds
+  std::shared_ptr<const std::vector<Interval>> listed = {};  ///< if given, the keys of each of sq rows; lo and hi then
+                                                             ///< bound nothing
 
   /// The kept keys of row i.
   [[nodiscard]] Interval Keys(int64_t i) const {
@@ -42,31 +43,33 @@ struct RowRule {
   }
   /// Smallest interval that holds the kept keys of all rows in `rows` (empty if they have none).
   [[nodiscard]] Interval KeysOfRows(Interval rows) const;
-  /// The keys kept by every row in `rows`.
+  /// The keys that every row in `rows` keeps.
   [[nodiscard]] Interval KeysOfEveryRow(Interval rows) const;
-  /// The rows that keep at least one key of `keys`; for such a rule they are one interval too, but that between listed
-  /// ones may be some that keep no key at all.
+  /// The rows that keep at least one key of `keys`, as one interval. If rows are listed, some rows inside the interval
+  /// may keep no key at all.
   [[nodiscard]] Interval RowsOfKeys(Interval keys) const;
   /// Exact: kNone iff no pair of the rectangle is kept, kFull iff all are.
   [[nodiscard]] TileClass Classify(Interval rows, Interval keys) const;
-  /// Kept pairs in `rows`, in closed form unless listed.
+  /// The number of kept pairs in `rows`. It has a closed form unless rows are listed.
   [[nodiscard]] int64_t KeptPairs(Interval rows) const;
   /// Whether some row keeps no key.
   [[nodiscard]] bool HasEmptyRow() const;
   friend bool operator==(const RowRule&, const RowRule&) = default;
 
  private:
-  /// Without the rows at both ends that keep no key.
+  /// `rows` without the rows at both ends that keep no key.
   [[nodiscard]] Interval WithoutEmptyEnds(Interval rows) const;
 };
 
-/// The rule that lists every row's keys, cut to 0..sk; what of them is no interval keeps none.
-/// @param wrong_row  the first row with keys that begins or ends before a row above it that has some; -1: there is none
+/// The rule that lists every row's keys. Keys outside 0..sk are dropped. A row whose keys are not one interval keeps no
+/// keys.
+/// @param wrong_row  the first row with keys whose interval begins or ends before that of a row above it with keys; -1:
+///                   none
 [[nodiscard]] RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk,
                                     int64_t* wrong_row);
 
-/// The rule of one batch element, of any mask but one that lists rows. `first_non_empty` / `last_non_empty`: whether it
-/// is the first / last element with sq > 0 (modes 7 and 8).
+/// The rule of one batch element, for any mask that does not list rows. `first_non_empty` and `last_non_empty` say
+/// whether it is the first or the last element with sq > 0 (modes 7 and 8).
 [[nodiscard]] RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
                                   bool last_non_empty);
 

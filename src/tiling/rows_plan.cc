@@ -7,7 +7,7 @@
 namespace fa::tiling {
 namespace {
 
-// Enough to balance any number of workers; task ids are 32-bit.
+// Enough to balance any number of workers. Task ids have 32 bits.
 constexpr int64_t kMaxTasks = 1 << 16;
 
 }  // namespace

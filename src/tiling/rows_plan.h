@@ -12,15 +12,15 @@ namespace fa::tiling {
 /// Rows that do not depend on one another, cut into tasks without edges.
 struct RowsPlan {
   int64_t rows = 0;
-  int64_t step = 1;  ///< rows of every task but the last
+  int64_t step = 1;  ///< rows of every task except the last
   core::TaskGraph graph;
 
   [[nodiscard]] Interval RowsOf(int32_t task) const;
-  /// The tasks of each worker's range, as fractions of the longest.
+  /// Tasks in each worker's range, as fractions of the longest range.
   [[nodiscard]] std::vector<double> Load() const;
 };
 
-/// Tasks of about `chunk` rows each, which begin at multiples of it; one task where there is one worker.
+/// Makes tasks of about `chunk` rows, which begin at multiples of it. One worker gets one task.
 [[nodiscard]] RowsPlan MakeRowsPlan(int64_t rows, int64_t chunk, int workers);
 
 }  // namespace fa::tiling

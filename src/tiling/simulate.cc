@@ -37,7 +37,7 @@ class Simulation {
       result_.makespan = now;
       const int32_t freed = Complete(task);
       Start(worker, freed != kNone ? freed : Next(worker), now);
-      // A worker goes idle when nothing is left to claim: from then on only freed tasks can feed it.
+      // A worker goes idle when nothing is left to claim. From then on only tasks that become free can feed it.
       while (!idle_.empty() && !queued_.empty()) {
         const int woken = idle_.back();
         idle_.pop_back();
@@ -89,7 +89,7 @@ class Simulation {
     return waiting_for_.empty() || waiting_for_[static_cast<size_t>(task)] == 0;
   }
 
-  // Returns the task that the completing worker runs next.
+  // Returns the task that the same worker runs next.
   int32_t Complete(int32_t task) {
     if (!graph_.has_edges()) return kNone;
     int32_t next = kNone;
@@ -116,7 +116,7 @@ class Simulation {
   std::vector<bool> claimed_;
   std::vector<Range> ranges_;
   std::vector<int> idle_;
-  std::vector<int32_t> queued_;  // the next one at the back
+  std::vector<int32_t> queued_;  // the next task stands at the back
   std::priority_queue<Event, std::vector<Event>, std::greater<>> running_;
   Simulated result_;
 };

@@ -12,12 +12,12 @@ namespace fa::tiling {
 struct Simulated {
   int64_t makespan = 0;       ///< the time at which the last task ends
   std::vector<int64_t> busy;  ///< per worker: the sum of its tasks' durations
-  std::vector<int> worker;    ///< per task: who ran it
+  std::vector<int> worker;    ///< per task, the worker that runs it
 };
 
-/// Simulates a run of the graph: every worker follows the claim rule of core/run/executor.h, task t takes durations[t],
-/// and everything else takes no time. The worker that completes the last predecessor of claimed tasks runs the first of
-/// them next; the others are queued and go before new claims, the latest freed first. Discrete events: O((tasks +
+/// Simulates a run of the graph. Every worker follows the claim rule of core/run/executor.h, task t takes durations[t],
+/// and everything else takes no time. When a worker completes the last predecessor of claimed tasks, it runs the first
+/// of them next. The others are queued and go before new claims, the latest freed first. Discrete events: O((tasks +
 /// edges) log workers).
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 

@@ -1,6 +1,6 @@
-// block_k is part of the arithmetic: it says where a row's sums are cut, so it may follow nothing that differs between
-// two machines of one ISA, nor between two calls with equal head sizes. block_q only says which rows share a tile: it
-// follows the cache and the number of workers at hand.
+// block_k is part of the arithmetic: it says where a row's sums are cut. So it may follow nothing that differs between
+// two machines of one ISA, nor between two calls with equal head sizes. block_q only says which rows share a tile, so
+// it follows the cache and the number of workers.
 #include "tiling/tile_shape.h"
 
 #include <algorithm>
@@ -17,17 +17,18 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels before they are multiplied
 
-// K and V of one key block: a quarter of the 1 MiB of server cores with AVX-512 and of Zen 4, a half of the 512 KiB of
-// Zen 2 and 3, Kunpeng 920 and client cores with AVX-512. The rest holds Q and O of the tile and the probabilities of a
-// strip. Haswell to Coffee Lake have 256 KiB in all and were not measured; half as much loses 4 % on a Zen 3 at D 256.
+// K and V of one key block take a quarter of the 1 MiB of Zen 4 and of server cores with AVX-512. They take half of the
+// 512 KiB of Zen 2 and 3, Kunpeng 920 and client cores with AVX-512. The rest holds Q and O of the tile and the
+// probabilities of a strip. Haswell to Coffee Lake have 256 KiB in all and were not measured. Half as much loses 4 % on
+// a Zen 3 at D 256.
 constexpr int64_t kKeyBlockBytes = 256 << 10;
 
-// The probabilities of a strip, which the product with V reads once per eight columns, stay in the smallest L1 (32
-// KiB). More than 256 keys gain nothing: the accumulators are loaded and stored once per 256 keys already. Fewer than
-// 32 spend their time on loading and rescaling O.
+// The probabilities of a strip stay in the smallest L1 (32 KiB), since the product with V reads them once per eight
+// columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. Fewer than
+// 32 keys spend their time on loading and rescaling O.
 constexpr int64_t kStripBytes = 32 << 10;
-// Where the softmax overlaps the products, three such tiles are in use at a time: they and nothing else fill the 48 KiB
-// of L1 that every core with a tile unit has.
+// If the softmax overlaps the products, three such tiles are in use at a time. They fill the 48 KiB of L1 that every
+// core with a tile unit has.
 constexpr int64_t kStripBytesInFlight = 16 << 10;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
@@ -36,8 +37,8 @@ constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 // GFLOP/s.
 constexpr double kMinTileFlops = 1e6;
 
-// What a tile costs in addition to its own products, in rows: reading its keys into L2. A model: 128 rows lose 3 %, 32
-// rows 11 %.
+// The cost of a tile besides its own products, in rows: reading its keys into L2. A model: 128 rows lose 3 %, 32 rows
+// 11 %.
 constexpr double kTileOverheadRows = 4;
 
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
@@ -51,7 +52,7 @@ int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
 
 struct TileCount {
   int64_t tiles = 0;
-  int64_t rows = 0;      // of all tiles
+  int64_t rows = 0;      // sum over all tiles
   int64_t max_rows = 0;  // folded rows of the largest tile
 };
 
@@ -75,8 +76,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Pairs of the heaviest tile: with every rule, the first or the last of its head; or the one before the last, as the
-// last may have few rows.
+// Pairs of the heaviest tile. With every rule it is the first or the last tile of its head, or the tile before the
+// last, since the last may have few rows.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -91,16 +92,16 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return heaviest;
 }
 
-// Predicted share of the workers' time that goes into products.
+// The predicted share of products in the workers' time.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
-  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // the mean tile being 1
+  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // relative to the mean tile
   double makespan = 0;
   if (heaviest < 1.25) {
-    makespan = std::ceil(tiles / workers) * heaviest;  // tiles about equal: rounds
+    makespan = std::ceil(tiles / workers) * heaviest;  // tiles are about equal, so they run in rounds
   } else {
-    // Rounds of pairs, a heavy tile with a light one (claim_order.cc); two rounds or fewer take as long as the heaviest
-    // tile.
+    // Rounds of pairs: a heavy tile goes with a light one (claim_order.cc). Up to two rounds take as long as the
+    // heaviest tile.
     const double pair_rounds = std::ceil(tiles / (2 * workers));
     makespan = std::max(pair_rounds <= 1 ? tiles / workers : 2 * pair_rounds, heaviest);
   }
@@ -126,7 +127,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
 
   RowChoice best = choose(most_rows);
-  // With eight tiles per worker and more, the last round wastes little for any number of rows.
+  // With at least eight tiles per worker, the last round wastes little for any number of rows.
   if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
     const double pairs = KeptPairs(problem);
     const double min_tile_pairs = kMinTileFlops / (2 * static_cast<double>(problem.d + problem.d_rope + problem.dv));
@@ -157,7 +158,7 @@ int64_t TunedBlockQ(const Machine& machine) {
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice =
       machine.tuned_block_q > 0 ? CountedRows(problem, machine, TunedBlockQ(machine)) : ChooseBlockQ(problem, machine);
-  assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ where the machine is one of a level
+  assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ on a machine of a known level
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
   if (machine.tuned_block_k > 0) {
     shape.block_k = std::clamp(machine.tuned_block_k / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);

@@ -8,11 +8,11 @@
 
 namespace fa::tiling {
 
-/// Whether the level's products leave the vectors free, so that the softmax of one block runs in one loop with the
-/// products of others.
+/// Whether the level's products leave the vectors free, so that one loop runs the softmax of one block and the products
+/// of others.
 [[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated; }
 
-/// Rows of a tile, in whole strips. Forward: so many reuse a key block from L2 often enough that the time of reading it
+/// Rows of a tile, in whole strips. Forward: so many rows reuse a key block from L2 so often that the time to read it
 /// into L2 vanishes; more rows only add state. Backward: K, V, dK and dV of a column pass from L2 once for all these
 /// rows, and the sums over rows (dK, dV) run over all of them before they are stored.
 inline constexpr int64_t kFullBlockQ = 128;
@@ -22,15 +22,16 @@ inline constexpr int64_t kMaxBlockQ = kFullBlockQ + kMaxStripRows - 1;
 /// Keys of the largest block.
 inline constexpr int64_t kMaxBlockK = 256;
 
-/// Rows and keys of a tile. block_k is a function of d, dv, d_rope, dtype and ISA alone, because bits depend on it;
-/// block_q may follow caches and workers.
+/// Rows and keys of a tile. Bits depend on block_k, so it is a function of d, dv, d_rope, dtype and ISA alone. block_q
+/// may follow caches and workers.
 struct TileShape {
   int64_t block_q = 128;
   int64_t block_k = 256;
   std::string reason;  ///< in words, for Describe()
 };
 
-/// machine.tuned_block_q in whole strips, at most what the rules choose for long sequences and large caches.
+/// machine.tuned_block_q in whole strips, at most as many rows as the planner chooses for long sequences and large
+/// caches.
 [[nodiscard]] int64_t TunedBlockQ(const Machine& machine);
 
 [[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);

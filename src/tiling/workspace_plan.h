@@ -8,7 +8,7 @@
 
 namespace fa::tiling {
 
-/// Named buffers with offsets, booked while planning and granted by one block of memory in Run.
+/// Named buffers with offsets. A plan books them, and Run grants them from one block of memory.
 class WorkspacePlan {
  public:
   struct Buffer {

@@ -1,9 +1,9 @@
-// The number of a pair's tiles in closed form: too large a number is refused before a single tile is made.
+// The number of a pair's tiles in closed form. It lets a plan be refused before a single tile is made.
 //
-// The columns whose keys some row keeps are one interval. The rows of column c end at min(sq, its last key + 1 - lo)
-// and begin at max(0, its first key - hi), so both ends are linear in c and then (or first) constant; a sum of linear
-// terms rounded down to row groups is a floor sum. A rule that lists its rows is no such function: its columns are
-// walked.
+// The columns that some row visits are one interval. The rows of column c end at min(sq, its last key + 1 - lo) and
+// begin at max(0, its first key - hi). So both ends are linear in c on one side of some column and constant on the
+// other. A sum of linear terms rounded down to row groups is a floor sum. A rule that lists its rows has no such form:
+// its columns are walked.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ using core::CeilDiv;
 
 __extension__ using Int128 = __int128;
 
-// Sum of floor((a i + b) / m) over 0 <= i < n; a, b >= 0, m > 0. Euclid's steps.
+// Sum of floor((a i + b) / m) over 0 <= i < n, with a, b >= 0 and m > 0, by the steps of Euclid's algorithm.
 double FloorSum(Int128 n, Int128 m, Int128 a, Int128 b) {
   Int128 sum = 0;
   while (n > 0) {
@@ -43,7 +43,8 @@ Interval VisitedColumns(const RowRule& rule, int64_t block_k) {
   return {std::min(begin, end), end};
 }
 
-// Row groups of one query head in all of `columns`, which some row visits.
+// The number of row groups of one query head that visit each column, summed over `columns`. Some row visits each of
+// them.
 double RowGroups(const RowRule& rule, const BackwardCut& cut, Interval columns) {
   const int64_t block_k = cut.block_k, block_q = cut.block_q;
   double groups = 0;
@@ -65,8 +66,8 @@ double RowGroups(const RowRule& rule, const BackwardCut& cut, Interval columns) 
   return groups - FloorSum(columns.end - cut_from, block_q, block_k, cut_from * block_k - rule.hi);
 }
 
-// Counts in the order in which tiles are made, column by column. A group is not visited again after a column has left
-// it behind.
+// Counts tiles in the order in which they are made, column by column. When a column has passed a row group, no later
+// column visits the group.
 double CountListed(const RowRule& rule, const BackwardCut& cut) {
   double unvisited = 0, visits = 0, visited_groups = 0;
   int64_t next_group = 0;

@@ -1,15 +1,16 @@
-// As many pairs in flight as there are workers, and in each a band of as many columns as it has workers. Simulated with
-// 1 to 32 heads of 2K and 8K, causal, full and with a window, on 2 to 128 workers:
-// - pairs >= workers: every worker walks a pair of its own, column by column, and waits for no other: 98 to 100 %
-//   efficient. One pair at a time (two slots) has the same efficiency on 2 workers, but 77 % on 64 (8 heads of 8K).
-// - fewer pairs: a band of exactly its workers lets each of them keep a column to its end (K, V, dK and dV stay in its
-//   L2: 79 to 97 % of the tiles follow their column's last one on the same worker) and still levels the unequal columns
-//   of a causal head: 8 heads of 8K on 64 workers 94.8 %, against 90.2 % with bands of one column (short columns come
-//   first, so that the longest stand last), 91.8 % with 4 and 92.4 % with 16; one head of 8K on 2 workers 99.9 %
-//   against 98.5 %.
-// - bands of all columns are as efficient on paper, but no worker keeps a column: measured with one causal head of 8K
-//   on one worker, they cost 18 % of CPU time (bands of 1 to 4 columns are equal, 8 cost 1 %). With a full mask the
-//   band does not matter: its columns follow each other whatever the order of claims.
+// There are as many pairs in flight as workers, and the band of a pair has as many columns as the pair has workers.
+// Simulated with 1 to 32 heads of 2K and 8K, causal, full and with a window, on 2 to 128 workers:
+// - With at least as many pairs as workers, every worker walks its own pair, column by column, and waits for no other
+//   worker. Efficiency is 98 to 100 %. One pair at a time (two slots) has the same efficiency on 2 workers, but 77 % on
+//   64 (8 heads of 8K).
+// - With fewer pairs, a band of exactly its workers lets each worker keep a column to its end. K, V, dK and dV stay in
+//   the worker's L2: 79 to 97 % of the tiles follow their column's last tile on the same worker. It still levels the
+//   unequal columns of a causal head. 8 heads of 8K on 64 workers have 94.8 %, against 90.2 % with bands of one column,
+//   91.8 % with 4 and 92.4 % with 16. Short columns come first, so bands of one column leave the longest to the end.
+//   One head of 8K on 2 workers has 99.9 % against 98.5 %.
+// - Bands of all columns have the same simulated efficiency, but no worker keeps a column. One causal head of 8K on one
+//   worker costs 18 % more CPU time with them (bands of 1 to 4 columns are equal, 8 cost 1 %). With a full mask the
+//   band does not matter: columns follow each other whatever the order of claims.
 #include "tiling/backward/backward_interleave.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int
     total += pairs * static_cast<double>(problem.heads_kv);
     heaviest = std::max(heaviest, pairs);
   }
-  // A light pair counts as a fraction of a heavy one: it cannot keep a worker for as long.
+  // A light pair counts as a fraction of a heavy one, since it keeps a worker busy for a shorter time.
   const double equal_pairs = heaviest > 0 ? std::ceil(total / heaviest) : 1;
   BackwardInterleave interleave;
   interleave.pairs = equal_pairs < workers ? static_cast<int64_t>(equal_pairs) : workers;

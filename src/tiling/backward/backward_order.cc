@@ -9,7 +9,7 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-/// One run of consecutive task ids: a band of a pair.
+/// A run of consecutive task ids: one band of one pair.
 struct Turn {
   int64_t pair = 0, band = 0;
 };
@@ -33,7 +33,7 @@ class PairOrder {
   struct Placed {
     int32_t slot = 0;
     int32_t join_in = kNone, join_out = kNone;
-    int64_t bands_at = 0;  // where its bands stand in band_begin_
+    int64_t bands_at = 0;  // where the pair's bands begin in band_begin_
   };
 
   // Decides the order of the bands, the slots and the joins.

@@ -9,16 +9,16 @@
 
 namespace fa::tiling {
 
-/// A (sequence, kv head) pair with its tiles; pairs of equal rules share them.
+/// A (sequence, kv head) pair with its tiles. Pairs with equal rules share their tiles.
 struct HeadPair {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   const PairTiles* tiles = nullptr;
 };
 
-/// Fills in items, graph (order, edges, ranges) and slots. The bands of interleave.pairs pairs take turns; a finished
-/// pair makes room for the next one, which gets its slot. A join waits for every tile of the earlier pair for which no
-/// other tile of that pair waits; it then releases the first tiles of the later pair.
+/// Fills in items, graph (order, edges, ranges) and slots. The bands of interleave.pairs pairs take turns. A finished
+/// pair gives its slot to the next pair. A join waits for every tile of the earlier pair that has no successor in that
+/// pair; it then releases the first tiles of the later pair.
 void OrderPairs(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, int64_t group, int workers,
                 BackwardPlan& plan);
 

@@ -11,14 +11,14 @@
 namespace fa::tiling {
 
 /// One tile of the backward: a column of keys against a group of rows of one query head. It adds to the column's dK and
-/// dV and to the rows' dQ. The first tile of a row group packs its Q, dO and row statistics, the last one writes its
-/// dQ; the first tile of a column packs its K and V where needed, the last one writes dK and dV.
+/// dV and to the rows' dQ. The first tile of a row group packs Q, dO and the row statistics, and the last one writes
+/// dQ. The first tile of a column packs K and V if needed, and the last one writes dK and dV.
 struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< query head
-  int32_t block = 0;                   ///< whose sums of its columns these are, where they outlive the graph
-  int32_t slot = 0;                    ///< whose buffers its (sequence, kv head) uses
+  int32_t block = 0;                   ///< number of the block whose sums it adds to, if they outlive the graph
+  int32_t slot = 0;                    ///< number of the buffers of its (sequence, kv head)
   int64_t row_begin = 0, row_end = 0;  ///< empty: a column that no row visits; its dK and dV are written 0
   int64_t key_begin = 0, key_end = 0;  ///< empty: rows without keys; their dQ is written 0
   bool first_of_rows = false, last_of_rows = false;
@@ -27,17 +27,21 @@ struct BackwardItem {
 };
 
 /// The dense backward as plain data, a pure function of (AttentionProblem, Machine). Bits depend on block_k and on the
-/// direction of the columns, which follow the sequence's own shape, mask and ISA alone; block_q, slots and claims do
-/// not touch them.
+/// direction of the columns. Both follow the sequence's own shape and mask and the ISA alone. block_q, slots and claims
+/// change no bits.
 ///
-/// Task ids: tiles [0, items.size()) in claim order, then joins (no work: between the tiles of a head and the tiles
-/// that reuse its slot).
-/// Edges: a column's tiles in order of (head, rows), so that dK and dV have one order of additions; a row group's tiles
-/// in the order of its columns, and so for dQ; head by head, the first of a row group's tiles behind the last one of
-/// the head before. Columns go in descending order when the mask cuts the first row's keys (causal, bands): row block i
-/// then takes columns i, i-1, ..., 0, every column can start at its own diagonal at once; else in ascending order. All
-/// workers claim from one list (TaskGraph::shared_claims): a tile's successor in its column is the first of its
-/// successors, so that a worker walks a column as long as it can.
+/// Task ids: tiles [0, items.size()) in claim order, then joins. A join does no work; it stands between the tiles of a
+/// head and the tiles that reuse its slot.
+///
+/// Edges:
+/// - The tiles of a column follow each other in the order of (head, rows), so dK and dV have one order of additions.
+/// - The tiles of a row group follow each other in the order of its columns, so dQ has one order too.
+/// - With head_by_head, the first tile of a row group waits for the last tile of these rows of the head before.
+///
+/// Columns descend if the mask cuts the first row's keys (causal, bands). Row block i then takes columns i, i-1, ...,
+/// 0, so every column can start at its own diagonal at once. Otherwise columns ascend. All workers claim from one list
+/// (TaskGraph::shared_claims). The first successor of a tile is the next tile of its column, so a worker walks a column
+/// as long as it can.
 struct BackwardPlan {
   int64_t block_q = 128;  ///< rows of a tile
   int64_t block_k = 128;  ///< keys of a column
@@ -45,11 +49,11 @@ struct BackwardPlan {
   std::vector<BackwardItem> items;
   core::TaskGraph graph;
   int64_t slots = 0;  ///< (sequence, kv head) pairs in flight
-  /// The query heads of a pair use the same rows of its slot, one head after the other.
+  /// Whether the query heads of a pair use the same rows of its slot, one head after the other.
   bool head_by_head = false;
-  /// Per sequence: where its rows begin in a slot; empty: each has a slot of its own.
+  /// Per sequence, where its rows begin in a slot. Empty: each sequence has a slot of its own.
   std::vector<int64_t> slot_row_of;
-  int64_t slot_rows = 0;  ///< of the largest pair: sq rounded up to block_q; group times that unless head_by_head
+  int64_t slot_rows = 0;  ///< rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< 4 d + ... : 2 * (3 (d + d_rope) + 2 dv) per pair
   std::vector<double> load;

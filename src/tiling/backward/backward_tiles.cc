@@ -59,7 +59,7 @@ class TileMaker {
     return !visited.empty() && visited[static_cast<size_t>(row_group)];
   }
 
-  /// The row groups that columns before (after) those that are made visit.
+  /// Finds the row groups that columns before (after) the made columns visit.
   void FindOtherVisits(bool descend) {
     const auto visits = [&](Interval columns) {
       std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);
@@ -111,7 +111,7 @@ class TileMaker {
     return tile;
   }
 
-  /// The tiles of some heads in a column.
+  /// Adds the tiles of some heads in a column.
   void AddColumn(int64_t column, Interval heads) {
     const Interval keys = KeysOfColumn(column);
     const Interval rows = rule_.RowsOfKeys(keys);
@@ -148,7 +148,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// The tile made last, the first of its rows, waits for the head before, whose rows of the slot it takes over.
+  /// The tile made last is the first of its rows. It takes over the slot rows of the head before, and so waits for that
+  /// head.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);
@@ -156,7 +157,7 @@ class TileMaker {
     WaitFor(before);
   }
 
-  // The tile made last waits for `before`.
+  // The tile made last waits for tile `before`.
   void WaitFor(int32_t before) {
     result_.tiles.back().waits = true;
     if (before < result_.band_begin.back()) return;
@@ -176,9 +177,9 @@ class TileMaker {
     }
   }
 
-  // The tiles of these rows wait for nothing but their slot, and stand in the last band.
+  // Adds tiles of rows without keys. They wait only for their slot, and stand in the last band.
   void AddRowsWithoutKeys() {
-    if (row_groups_ == 0) return;  // for any number of heads
+    if (row_groups_ == 0) return;  // no rows, for any number of heads
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
         if (LastOfRows(head, r) != PairTile::kNone) continue;
@@ -192,10 +193,10 @@ class TileMaker {
     }
   }
 
-  // Counting sorts, stable: in a step columns keep their order.
+  // Counting sorts are stable: in a step columns keep their order.
   void SortBandsBySteps() {
     std::vector<int32_t> moved(result_.tiles.size());
-    std::vector<int32_t> next;  // per step of the band: where its next tile goes
+    std::vector<int32_t> next;  // per step of the band, where its next tile goes
     for (size_t band = 0; band + 1 < result_.band_begin.size(); ++band) {
       const auto begin = static_cast<size_t>(result_.band_begin[band]);
       const auto steps = std::span(steps_).subspan(begin, static_cast<size_t>(result_.band_begin[band + 1]) - begin);
@@ -222,10 +223,10 @@ class TileMaker {
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
   Interval columns_made_;
-  std::vector<bool> visited_before_, visited_after_;  // by other columns; empty: there are none
+  std::vector<bool> visited_before_, visited_after_;  // whether other columns visit a row group; empty: there are none
   std::vector<Interval> strip_keys_;
-  std::vector<int32_t> last_of_rows_;    // per (head, row group): its last tile so far
-  std::vector<int32_t> last_of_column_;  // per column that is made: the same
+  std::vector<int32_t> last_of_rows_;    // per (head, row group), its last tile so far
+  std::vector<int32_t> last_of_column_;  // per made column, its last tile so far
   std::vector<int32_t> steps_;           // per tile, inside its band
   PairTiles result_;
 };

@@ -10,9 +10,9 @@
 
 namespace fa::tiling {
 
-/// In which order the rows of a pair take their columns.
+/// The order in which the rows of a pair take their columns.
 enum class ColumnOrder : uint8_t {
-  kOfRule,  ///< ColumnsDescend(rule) says
+  kOfRule,  ///< as ColumnsDescend(rule) says
   kAscending,
   kDescending,
 };
@@ -22,12 +22,14 @@ struct BackwardCut {
   int64_t block_q = 128, block_k = 128;
   int64_t strip_rows = 32;
   int64_t group = 1;  ///< query heads per kv head
-  int64_t band = 1;   ///< columns that are claimed together, step by step
-  /// All columns of a query head before those of the next, which takes over the head's rows of the slot; band is 1.
+  int64_t band = 1;   ///< columns that are claimed together, in steps
+  /// Whether all columns of a query head come before those of the next head, which takes over the slot's rows. Needs
+  /// band 1.
   bool head_by_head = false;
-  /// Only some columns' tiles, by number; what is first and last of a row group's tiles is so of those of all columns.
+  /// The columns, by number, whose tiles are made. Which tiles are first and last of a row group still follows from all
+  /// columns.
   Interval columns = {0, std::numeric_limits<int64_t>::max()};
-  bool rows_without_keys = true;  ///< also the tiles of row groups that no column has
+  bool rows_without_keys = true;  ///< whether row groups without any column get tiles too
   ColumnOrder order = ColumnOrder::kOfRule;
 };
 
@@ -35,16 +37,16 @@ struct BackwardCut {
 struct PairTile {
   static constexpr int32_t kNone = -1;
 
-  BackwardItem item;  ///< head counts from 0 in the group; sequence, head_kv and slot are not filled in
+  BackwardItem item;  ///< head counts from 0 inside the group; sequence, head_kv and slot are not filled in
   int32_t band = 0;
   int32_t next_in_column = kNone, next_in_rows = kNone;  ///< the tiles that wait for this one
-  bool waits = false;                                    ///< for a tile of the pair
+  bool waits = false;                                    ///< whether it waits for a tile of the pair
 };
 
-/// The tiles of a pair in claim order, which is topological: band after band, columns in the order in which a row group
-/// adds them; in a band by steps, a tile's step being one more than those of the tiles of the band that it waits for.
-/// A band of one column is that column from its first row to its last; head by head, a query head's part of it. Equal
-/// for all pairs of equal rule.
+/// The tiles of a pair in claim order, which is a topological order. Band follows band, in the order in which row
+/// groups add columns. In a band, tiles are ordered by steps: a tile's step is one more than the largest step of the
+/// band's tiles that it waits for. So a band of one column is that column from its first row to its last; with
+/// head_by_head it is the column's part of one query head. Pairs with equal rules have equal tiles.
 struct PairTiles {
   std::vector<PairTile> tiles;
   std::vector<int64_t> band_begin;  ///< bands() + 1 positions
@@ -53,15 +55,16 @@ struct PairTiles {
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };
 
-/// FLOPs of a kept (query head, row, key): five products.
+/// FLOPs per kept (query head, row, key): five products.
 [[nodiscard]] inline double BackwardFlopsPerPair(const AttentionProblem& problem) {
   return 2 * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
 }
 
-/// True when row groups take their columns from the last key to the first.
+/// Whether row groups take their columns from the last key to the first.
 [[nodiscard]] bool ColumnsDescend(const RowRule& rule);
 
-/// Number of tiles of a pair with all its columns, write-only ones included; may exceed what memory can hold.
+/// The number of tiles of a pair with all its columns, including tiles that only write. It may exceed what memory can
+/// hold.
 [[nodiscard]] double CountPairTiles(const RowRule& rule, const BackwardCut& cut);
 
 [[nodiscard]] PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut);

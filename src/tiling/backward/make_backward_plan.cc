@@ -21,16 +21,16 @@ namespace {
 
 using core::RoundUp;
 
-// A discrete-event simulation of so many tasks takes about 40 ms; beyond, the tail is short compared with the whole.
+// The simulation of so many tasks takes about 40 ms. With more tasks, the tail is short compared with the whole.
 constexpr int32_t kMaxSimulatedTasks = 200'000;
 
-/// The pairs that have tiles. Tiles are made once for a run of sequences with equal rules.
+/// Makes the pairs that have tiles. A run of sequences with equal rules shares its tiles.
 class PairMaker {
  public:
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
       : problem_(problem), machine_(machine), cut_(cut), plan_(plan) {}
 
-  /// The heaviest first, so that no worker is left with a long one at the end.
+  /// The heaviest pairs come first, so that no worker is left with a long one at the end.
   std::vector<HeadPair> MakeAll() {
     CheckSize();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
@@ -47,7 +47,8 @@ class PairMaker {
   }
 
  private:
-  // Checks the number of all tiles, and the size of the largest pair's slot: f32 panels of Q, dO and dQ; dK and dV.
+  // Checks the number of all tiles and the size of the largest pair's slot, which holds f32 panels of Q, dO, dQ, dK and
+  // dV.
   void CheckSize() const {
     double items = 0, slot_floats = 0, pairs = 0;
     const auto columns = static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
@@ -88,7 +89,7 @@ class PairMaker {
   std::vector<HeadPair> pairs_;
 };
 
-// The time that the edges alone take, for any number of workers.
+// The time that the edges alone take with any number of workers.
 int64_t LongestPath(const core::TaskGraph& graph, std::span<const int64_t> durations) {
   std::vector<int64_t> start(durations.size(), 0);
   int64_t longest = 0;
@@ -142,8 +143,8 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
   BackwardPlan plan;
   const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers);
   BackwardShape shape = ChooseBackwardShape(problem, machine, interleave);
-  // The panels of one head leave room in the caches, and its slot is smaller. Workers that share a pair need the longer
-  // columns of all heads.
+  // One head at a time has smaller panels, which leave room in the caches, and a smaller slot. Workers that share a
+  // pair need the longer columns of all heads.
   plan.head_by_head = interleave.band == 1 && problem.group() > 1;
   plan.block_q = shape.block_q;
   plan.block_k = shape.block_k;

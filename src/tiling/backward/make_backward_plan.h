@@ -8,7 +8,8 @@
 
 namespace fa::tiling {
 
-/// For every task, who runs it in the simulation behind `efficiency` (all claim from one list, so no plan can know).
+/// For every task, the worker that runs it in the simulation behind `efficiency`. All workers claim from one list, so
+/// the real one is unknown.
 [[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
 
 /// @throws PlanTooLarge, std::bad_alloc

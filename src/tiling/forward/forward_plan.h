@@ -10,8 +10,9 @@
 
 namespace fa::tiling {
 
-/// One tile task: rows [row_begin, row_end) of `heads` query heads from head_begin on, all of kv head head_kv, against
-/// the keys it must visit. Its folded row f stands for row row_begin + f / heads of head head_begin + f % heads.
+/// One tile task: rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, against the keys it must
+/// visit. All heads belong to kv head head_kv. Folded row f is row row_begin + f / heads of head head_begin + f %
+/// heads.
 struct ForwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
@@ -19,10 +20,10 @@ struct ForwardItem {
   int64_t heads = 1;
   int64_t row_begin = 0, row_end = 0;
   Interval keys;      ///< hull of the kept keys
-  int64_t cost = 0;   ///< key blocks visited, summed over strips' rows; an empty row block still costs 1
-  int32_t slot = -1;  ///< where its packed K and V lie; -1: read where they are
-  /// Where keys are cut: this is part `part` of `parts` of merge `merge`, whose states follow each other from
-  /// first_state on. Items of one merge follow each other.
+  int64_t cost = 0;   ///< key blocks visited, summed over strips; an empty row block still costs 1
+  int32_t slot = -1;  ///< slot of its packed K and V; -1: they are read in place
+  /// If keys are cut, the item is part `part` of `parts` of merge `merge`. The merge's states begin at first_state, in
+  /// the order of its parts. Items of one merge follow each other.
   int32_t part = 0, parts = 1;
   int32_t merge = -1;
   int64_t first_state = -1;
@@ -37,20 +38,20 @@ struct PackItem {
 };
 
 /// The dense forward as plain data: a pure function of (AttentionProblem, Machine).
-/// Task ids: tiles [0, items.size()), then packs, then joins (no work: between packs and tiles of a head, or
-/// between the tiles of a head and the packs that reuse its slot).
+/// Task ids: tiles [0, items.size()), then packs, then joins. A join does no work. It stands between the packs and the
+/// tiles of a head, or between the tiles of a head and the packs that reuse its slot.
 struct ForwardPlan {
   TileShape shape;
   std::vector<ForwardItem> items;
   std::vector<PackItem> packs;
   core::TaskGraph graph;
   bool pack_k = false, pack_v = false;
-  bool brings_rows = false;                             ///< BringsRows of the machine, for few rows
-  int64_t merges = 0, states = 0;                       ///< of tiles whose keys are cut
-  int64_t state_rows = 0;                               ///< the most rows of such a tile
+  bool brings_rows = false;                             ///< BringsRows of the machine, if rows are few
+  int64_t merges = 0, states = 0;                       ///< merges and states of tiles whose keys are cut
+  int64_t state_rows = 0;                               ///< most rows of such a tile
   int64_t kv_slots = 0;                                 ///< heads in flight, <= workers + 1
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as PlanInfo
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo
   std::vector<double> load;                             ///< predicted share of each worker's range, 1 = the longest
   double efficiency = 1;                                ///< by simulating claims and edges with costs as times
 };

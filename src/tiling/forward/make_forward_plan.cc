@@ -1,5 +1,5 @@
-// The dense forward as the NPU schedules it: items (sequence, kv head, query head, row block) in that linear order,
-// each with the keys it must visit; contiguous ranges of about equal predicted time to the workers.
+// The dense forward as the NPU schedules it. Items are ordered by (sequence, kv head, query head, row block), and each
+// has the keys it must visit. Workers get contiguous ranges of about equal predicted time.
 #include "tiling/forward/make_forward_plan.h"
 
 #include <algorithm>
@@ -20,19 +20,19 @@ namespace {
 
 using core::CeilDiv;
 
-// A head is packed when this many strips read it: conversion costs about one strip's products (see PackDuration), so
-// packing once instead of in every tile pays from a few tiles on.
+// A head is packed if at least so many strips read it. Conversion costs about as much as one strip's products (see
+// PackDuration), so packing once instead of in every tile pays from a few tiles on.
 constexpr int64_t kPackStrips = 8;
-// Packs of floats begin at a whole group of rows of every level (kMostPairGroup of the kernels).
+// Packs of floats begin at a multiple of the largest group of rows of any level (kMostPairGroup of the kernels).
 constexpr int64_t kPackStep = 32;
 
 // Predicted times are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
 constexpr double kMaxTotalDuration = double{1LL << 50};
 
-// A discrete-event simulation of so many tasks takes about 20 ms; beyond, ranges are so long that balance is all.
+// The simulation of so many tasks takes about 20 ms. With more tasks, ranges are so long that only balance matters.
 constexpr int32_t kMaxSimulatedTasks = 200'000;
 
-/// Makes the items, and for each its predicted time. Row blocks are measured once per sequence, not once per head.
+/// Makes the items and their predicted times. Row blocks are measured once per sequence, not once per head.
 class ItemMaker {
  public:
   ItemMaker(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan)
@@ -64,8 +64,8 @@ class ItemMaker {
     return 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
   }
 
-  // The fewest states of the tiles of one kv head: every part of the keys is visited by some row block of every chunk
-  // of heads, and of the row blocks only those without a second part have no state.
+  // The fewest states of the tiles of one kv head. Some row block of every chunk of heads visits each part of the keys.
+  // Only row blocks without a second part have no state.
   [[nodiscard]] int64_t FewestStates(const Sequence& sequence, const RowCut& cut) const {
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
     if (keys.empty()) return 0;
@@ -106,7 +106,7 @@ class ItemMaker {
     }
   }
 
-  // Rows to pack of every head of the sequence: those that a tile may read, that is those that a strip visits.
+  // The rows to pack of every head of the sequence: the rows that some strip visits, because only those may be read.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
     const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
@@ -117,7 +117,7 @@ class ItemMaker {
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  // Values are packed as f32, those of int8 calls as words of at least a byte.
+  // Checks the size of a slot. Values are packed as f32; with int8 they are packed as words of at least one byte.
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
     const size_t bytes = problem_.dtype == DType::kI8 ? 1 : sizeof(float);
@@ -171,7 +171,7 @@ class ItemMaker {
     }
   }
 
-  // The tile, or one item for each part of its keys that it touches.
+  // Adds the tile, or one item per part of its keys.
   void AddParts(const Sequence& sequence, ForwardItem item, int64_t weight) {
     const int64_t part_keys = PartKeys(sequence);
     const Interval hull = item.keys;
@@ -203,9 +203,9 @@ class ItemMaker {
   const int64_t strip_rows_;
   ForwardPlan& plan_;
 
-  std::optional<RowRule> measured_;  // the rule that cut_ and blocks_ belong to
+  std::optional<RowRule> measured_;  // the rule that cut_ and blocks_ were made for
   RowCut cut_;
-  std::vector<TileWork> blocks_;  // of the sequence's row blocks
+  std::vector<TileWork> blocks_;  // work of the sequence's row blocks
 };
 
 void ScaleDown(std::vector<int64_t>& durations) {

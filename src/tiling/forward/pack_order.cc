@@ -1,9 +1,9 @@
 // Where packed heads lie and when they are packed.
 //
-// A slot is a place for the panels of one head, and there are at most workers + 1 of them. The claim order is a serial
-// schedule too, so a slot's heads follow each other in it; and each worker owns a contiguous range of it. With slots
-// dealt round robin, worker c's first head would wait for a head in the middle of worker c-1's range. Hence a worker
-// packs the heads that start in its range one after another into its own slot, and waits for no other worker.
+// A slot is a place for the panels of one head, and there are at most workers + 1 slots. The claim order is also a
+// serial schedule, so a slot's heads follow each other in it, and each worker owns a contiguous range of it. If slots
+// were dealt round robin, worker c's first head would wait for a head in the middle of worker c-1's range. Hence a
+// worker packs the heads that start in its range one after another into its own slot, and waits for no other worker.
 //
 // A range's last head may go on in the next worker's range. That worker takes its part last, when its own heads are
 // done: about then the head is packed. A head that fills whole ranges cannot wait so long. It is packed before
@@ -21,8 +21,9 @@ namespace {
 
 using core::CeilDiv;
 
-// Key rows per pack task: with K and V of D = 128, 2 MiB of panels, some 0.2 ms; more would only delay the first tile.
-// Where packs are few, smaller ones let more workers help; below 256 rows a task is over in 25 us.
+// Key rows per pack task. With K and V of D = 128 these are 2 MiB of panels, some 0.2 ms; more would only delay the
+// first tile. If packs are few, smaller ones let more workers help. A task of less than 256 rows would take less than
+// 25 us.
 constexpr int64_t kMaxPackRows = 2048;
 constexpr int64_t kMinPackRows = 256;
 
@@ -33,7 +34,7 @@ int64_t ChoosePackRows(std::span<const HeadTiles> heads, int workers) {
   return workers == 1 ? kMaxPackRows : std::clamp(even_rows, kMinPackRows, kMaxPackRows);
 }
 
-// Packs, and two joins per head.
+// Counts packs and two joins per head.
 double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
   double tasks = 0;
   for (const HeadTiles& head : heads) {
@@ -42,13 +43,14 @@ double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
   return tasks;
 }
 
-// In strips * keys, as TileWork::weight: a strip of 32 rows multiplies 32 * 2 * (d + dv) per key, some 0.14 us at
-// d = dv = 128 and 117 GFLOP/s; widening a row of K and one of V writes 1 KiB, 0.1 us at 10 GB/s.
+// The time of packing, in strips * keys like TileWork::weight. A strip of 32 rows multiplies 32 * 2 * (d + dv) per key,
+// which takes some 0.14 us at d = dv = 128 and 117 GFLOP/s. Widening a row of K and a row of V writes 1 KiB, which
+// takes 0.1 us at 10 GB/s.
 int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }
 
-// Whether a whole range, after the one in which the head starts, lies inside the head.
+// Whether the head fills a whole range after the range in which it starts.
 bool FillsARange(const PackedHead& head, std::span<const int64_t> cuts, size_t worker) {
   for (size_t next = worker + 1; next + 1 < cuts.size() && cuts[next + 1] <= head.item_end; ++next) {
     if (cuts[next] < cuts[next + 1]) return true;
@@ -86,7 +88,7 @@ void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, Fo
   const size_t workers = cuts.size() - 1;
   const bool own_slots = packed.size() <= workers + 1;
   int32_t slots = 0;
-  int64_t last_of_worker = -1;  // packed head that had the worker's slot last
+  int64_t last_of_worker = -1;  // packed head that used the worker's slot last
   size_t worker = 0;
   for (size_t p = 0; p < packed.size(); ++p) {
     PackedHead& head = packed[p];
@@ -132,7 +134,7 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
     graph.successors.push_back(static_cast<int32_t>(to));
     ++graph.predecessor_count[static_cast<size_t>(to)];
   };
-  // Tasks in ascending id, as the CSR form wants them: tiles, packs, joins.
+  // Tasks ascend by id, as the CSR form needs them: tiles, packs, joins.
   const auto end_task = [&graph] { graph.successor_begin.push_back(std::ssize(graph.successors)); };
   auto owner = packed.begin();
   for (int64_t item = 0; item < items; ++item) {
@@ -148,7 +150,7 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
   }
   std::vector<int64_t> tiles;
   for (const PackedHead& head : packed) {
-    // Tiles claimed before their head is packed are run in this order: heavy ones first.
+    // Tiles that are claimed before their head is packed run in this order, heavy ones first.
     tiles.resize(static_cast<size_t>(head.item_end - head.item_begin));
     std::iota(tiles.begin(), tiles.end(), head.item_begin);
     std::sort(tiles.begin(), tiles.end(), [&durations](int64_t a, int64_t b) {
@@ -185,7 +187,7 @@ void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead
   auto next_packed = packed.begin();
   for (size_t worker = 0; worker + 1 < cuts.size(); ++worker) {
     const int64_t begin = cuts[worker], end = cuts[worker + 1];
-    // The rest of a head that an earlier worker packs: claimed last.
+    // The rest of a head that an earlier worker packs. It is claimed last.
     const int64_t rest_end = std::min(end, head == heads.begin() ? begin : std::max(begin, (head - 1)->item_end));
 
     for (auto p = next_packed; p != packed.end() && p->item_begin < end; ++p) {

@@ -10,32 +10,32 @@
 
 namespace fa::tiling {
 
-/// A head whose K or V is packed: packs [pack_begin, pack_end) -> join_in -> its tiles (-> join_out -> the packs of
-/// packed head `successor`, which reuses the slot).
+/// A head whose K or V is packed. Its packs [pack_begin, pack_end) precede join_in, which precedes its tiles. If packed
+/// head `successor` reuses the slot, join_out stands between these tiles and the successor's packs.
 struct PackedHead {
   int64_t head = 0;  ///< index into the HeadTiles
   int64_t item_begin = 0, item_end = 0;
   int64_t pack_begin = 0, pack_end = 0;
-  int64_t pack_duration = 0;  ///< of all its packs
+  int64_t pack_duration = 0;  ///< sum over all its packs
   int32_t slot = 0;
-  bool slot_is_free = true;  ///< from the start: no head had the slot before
+  bool slot_is_free = true;  ///< whether no earlier head uses the slot
   int64_t successor = -1;
   int32_t join_in = -1, join_out = -1;
 };
 
-/// Fills in plan.packs (all but the slots) and appends their predicted times to `durations`. @throws PlanTooLarge
+/// Fills in plan.packs except their slots, and appends their predicted times to `durations`. @throws PlanTooLarge
 [[nodiscard]] std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, const Machine& machine,
                                                    ForwardPlan& plan, std::vector<int64_t>& durations);
 
-/// Gives each packed head a slot, given the workers' ranges of tiles `cuts`: a slot of its own as long as workers + 1
-/// slots suffice; otherwise one per worker, in which the heads that start in the worker's range follow each other.
-/// Fills in plan.kv_slots and the slots of packs and items.
+/// Gives each packed head a slot; `cuts` are the workers' ranges of tiles. If workers + 1 slots suffice, each head has
+/// its own. Otherwise each worker has one, for the heads that start in its range, one after the other. Fills in
+/// plan.kv_slots and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 
-/// Adds joins and edges to plan.graph, and the joins' zeros to `durations`.
+/// Adds joins and edges to plan.graph, and zeros as the joins' times to `durations`.
 void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<int64_t>& durations);
 
-/// Turns ranges `cuts` of the tiles in `item_order` (empty = identity) into graph.order and graph.range_begin.
+/// Makes graph.order and graph.range_begin from the ranges `cuts` of the tiles in `item_order` (empty: as they stand).
 void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead> packed,
                     std::span<const int32_t> item_order, std::span<const int64_t> cuts, core::TaskGraph& graph);
 

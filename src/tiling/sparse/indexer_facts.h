@@ -12,7 +12,7 @@
 
 namespace fa::tiling {
 
-/// A call that scores tokens with keys, in sizes.
+/// The sizes of a call that scores keys for tokens.
 struct IndexerSizes {
   const char* op = "";
   std::string result;  ///< what the call makes of a token's scores: "the 2048 best"
@@ -21,7 +21,7 @@ struct IndexerSizes {
   int64_t key_width = 0;  ///< keys along the lanes of a strip
 };
 
-/// What the plan of such a call tells of itself; refers to the plan.
+/// What the plan of such a call says about itself. The facts refer to the plan.
 [[nodiscard]] PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
                                 const IndexerPlan& plan, std::vector<std::string> kernels);
 

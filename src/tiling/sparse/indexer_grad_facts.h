@@ -11,8 +11,8 @@
 
 namespace fa::tiling {
 
-/// The description of such a plan; refers to the plan and to what the problem refers to.
-/// @param sums  the tasks that clear and write the sums to which the plan's tasks add
+/// What such a plan says about itself. The facts refer to the plan and to what the problem refers to.
+/// @param sums  tasks that clear and write the sums to which the plan's tasks add
 [[nodiscard]] PlanFacts FactsOf(const IndexerGradProblem& problem, const Machine& machine, const IndexerGradPlan& plan,
                                 const KeySumPlan& sums, std::vector<std::string> kernels);
 

@@ -12,24 +12,25 @@
 
 namespace fa::tiling {
 
-/// Gradients of the indexer as the planner sees them: sizes, and which keys a token has.
+/// Gradients of the indexer as the planner sees them: sizes, and the keys of a token.
 struct IndexerGradProblem {
   static constexpr int64_t kEveryKey = std::numeric_limits<int64_t>::max();
 
   const SparseSequences& sequences;
   DType dtype = DType::kF32;
-  int64_t heads = 0, d = 0;     ///< of the indexer
-  int64_t entries = kEveryKey;  ///< largest number of keys per token
-  int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention that a loss multiplies; 0: none is multiplied
-  bool walks_twice = false;     ///< a loss that needs the sum of a row's probabilities before their first use
+  int64_t heads = 0, d = 0;     ///< heads and columns of the indexer
+  int64_t entries = kEveryKey;  ///< most keys per token
+  int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention that a loss multiplies; 0: no attention
+  bool walks_twice = false;     ///< whether a loss needs the sum of a row's probabilities before it uses them
 };
 
-/// How such gradients are computed: tasks of tokens that add to sums of keys (KeySumPlan), a block of keys at a time.
+/// How such gradients are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block of keys at a time.
 struct IndexerGradPlan {
   const char* op = "";
-  int64_t block_k = 0;             ///< keys whose rows, products and gradients a step takes
-  int64_t tokens_per_task = 1;     ///< at most
-  std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, one task each; empty: a task per token
+  int64_t block_k = 0;             ///< keys of one step: their rows, products and gradients
+  int64_t tokens_per_task = 1;     ///< at most so many
+  std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, one group per task; empty: one token per
+                                   ///< task
   int64_t units = 0;               ///< tasks of tokens
   double flops = 0;
   std::string reason;

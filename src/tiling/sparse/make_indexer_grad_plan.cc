@@ -5,17 +5,17 @@
 namespace fa::tiling {
 namespace {
 
-// With 64 heads of 128 the rows and the scores of a block take 100 KB of L2, in a dense loss 130 KB with the
-// probabilities of 32 tokens, and with 128 heads of 576 of an attention 500 KB.
+// With 64 heads of 128, the rows and scores of a block take 100 KB of L2. A dense loss takes 130 KB, with the
+// probabilities of 32 tokens, and an attention of 128 heads of 576 takes 500 KB.
 constexpr int64_t kBlockKeys = 128;
 
-/// Scores, dq and dk of a pair of a token and a key, and the attention's scores.
+/// Flops of scores, dq and dk of a (token, key) pair, and of the attention's scores.
 double FlopsOfPair(const IndexerGradProblem& problem) {
   const int64_t attention = (problem.walks_twice ? 2 : 1) * problem.attention_width;
   return 2 * static_cast<double>(3 * problem.heads * problem.d + attention);
 }
 
-/// A task per token.
+/// Begins a plan with one task per token.
 IndexerGradPlan Begin(const char* op, const char* reason, const IndexerGradProblem& problem, int workers) {
   const double flops = FlopsOfPair(problem) * problem.sequences.SelectableKeys(problem.entries, /*block_size=*/1);
   CheckWork(flops, workers);

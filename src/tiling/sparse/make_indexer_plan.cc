@@ -9,18 +9,18 @@
 namespace fa::tiling {
 namespace {
 
-// A strip of keys is packed once per group: for 16 tokens of 64 heads that takes about a hundredth of their products'
-// time, and their queries, read once per strip, stay in half of L2.
+// A strip of keys is packed once per group. With 16 tokens of 64 heads that takes about a hundredth of the time of
+// their products. Their queries, read once per strip, stay in half of L2.
 constexpr int64_t kGroup = 16;
 constexpr int64_t kLeastGroup = 4;
 
-// Tasks per worker, so many that the last ones leave no worker idle for long.
+// Enough tasks per worker that the last ones leave no worker idle for long.
 constexpr int64_t kTasksPerWorker = 4;
 
-// Keys are not cut into fewer: so short a task would be all overhead.
+// Keys are not cut into shorter parts: such a task would be all overhead.
 constexpr int64_t kLeastKeys = 512;
 
-// The cost of what comes after a score, in products of one key with one head: a selection reads it ten times.
+// The cost of using a score, in products of one key with one head: a selection reads each score ten times.
 constexpr double kRowCost = 10;
 
 // Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -32,7 +32,7 @@ int64_t Groups(const SparseSequences& sequences, int64_t group) {
   return groups;
 }
 
-/// Groups of tokens with all that they may see, in `parts` that begin at multiples of the width.
+/// Adds groups of tokens with all keys that they may see, cut into `parts` that begin at multiples of the width.
 void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, int64_t width, IndexerPlan& plan) {
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];
@@ -51,7 +51,7 @@ void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, in
   }
 }
 
-/// One task per token, after the items of its keys.
+/// Adds one task per token, after the items of its keys.
 void AddRows(const SparseSequences& sequences, IndexerPlan& plan) {
   core::TaskGraph& graph = plan.graph;
   const auto items = static_cast<int32_t>(plan.items.size());

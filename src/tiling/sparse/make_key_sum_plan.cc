@@ -9,10 +9,10 @@ namespace {
 
 using core::CeilDiv;
 
-// Bytes of sums that a task clears or writes, which takes some microseconds.
+// Bytes of sums that one task clears or writes, which takes some microseconds.
 constexpr int64_t kTaskBytes = 128 << 10;
 
-// Task ids are 32-bit.
+// Task ids have 32 bits.
 constexpr int64_t kMaxKeyTasks = int64_t{1} << 20;
 
 }  // namespace

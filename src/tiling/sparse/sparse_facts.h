@@ -11,8 +11,9 @@
 
 namespace fa::tiling {
 
-/// What a plan of sparse attention tells of itself; refers to the plan, the graph and what `sparse` refers to.
-/// @param graph  what runs: the plan's, or that of its sums of keys
+/// What a plan of sparse attention says about itself. The facts refer to the plan, the graph and what `sparse` refers
+/// to.
+/// @param graph  the graph that runs: the plan's, or that of its KeySumPlan
 [[nodiscard]] PlanFacts FactsOf(const SparseProblem& sparse, const Machine& machine, const SparsePlan& plan,
                                 const core::TaskGraph& graph, std::vector<std::string> kernels);
 

@@ -9,25 +9,25 @@
 
 namespace fa::tiling {
 
-/// The heads of a tile, which share its gathered keys: 144 are whole strips of 16, 24 and 48 lanes; their Q and O stay
-/// in L2.
+/// Most heads of a tile, which share its gathered keys. 144 are whole strips of 16, 24 and 48 lanes, and their Q and O
+/// stay in L2.
 inline constexpr int64_t kMaxTileHeads = 144;
 
-/// How a sparse call is cut into tasks. There is one list, claimed from the front: the cost of a token is the length of
-/// its list, which only Run knows.
+/// How a sparse call is cut into tasks. All workers claim from the front of one list, because the cost of a token is
+/// the length of its list of keys, which only Run knows.
 struct SparsePlan {
   const char* op = "";
-  int64_t block_k = 0;     ///< keys gathered at a time, a constant: twice those that one step takes
+  int64_t block_k = 0;     ///< keys gathered at a time, a constant: twice as many as one step takes
   int64_t tile_heads = 0;  ///< heads that go through a token's keys together
-  /// Rows after a pair of values that its product fetches into L1 meanwhile, where few heads read keys in place; 0:
-  /// none.
+  /// How many rows ahead a product of few heads, which reads keys in place, fetches values into L1; 0: it does not
+  /// fetch.
   int64_t values_ahead = 0;
-  int64_t tokens_per_task = 1;  ///< of one sequence or several, in order
+  int64_t tokens_per_task = 1;  ///< tokens in order, of one sequence or several
   int64_t heads_per_task = 0;
   int64_t token_tasks = 0;
   double flops = 0;
   std::string reason;
-  core::TaskGraph graph;  ///< of the forward; the backward's is that of its KeySumPlan
+  core::TaskGraph graph;  ///< the forward's graph; the backward's graph is in its KeySumPlan
 
   [[nodiscard]] int64_t head_tasks(int64_t heads) const { return core::CeilDiv(heads, heads_per_task); }
 };

@@ -10,17 +10,18 @@ namespace fa::tiling {
 
 /// A validated sparse call as the planner sees it: sizes, and where tokens may find their keys.
 struct SparseProblem {
-  const AttentionProblem& attention;  ///< the dense call of one key head that it amounts to
+  const AttentionProblem& attention;  ///< the equivalent dense call with one key head
   const SparseSequences& sequences;
   int64_t entries = 0;        ///< length of the list of a token
   int64_t block_size = 1;     ///< keys that an entry stands for
-  bool has_v = false;         ///< else the values are the first columns of the keys
+  bool has_v = false;         ///< whether there are values of their own; otherwise they are the first columns of the
+                              ///< keys
   bool paged = false;         ///< keys lie in pages
   bool whole_tokens = false;  ///< one task computes all heads of a token, for their mean
 
   /// The largest number of keys of a token.
   [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const;
-  /// Number of pairs (token, key) of all heads.
+  /// The number of (token, key) pairs, summed over all heads.
   [[nodiscard]] double Pairs() const {
     return sequences.SelectableKeys(entries, block_size) * static_cast<double>(attention.heads);
   }

@@ -10,7 +10,7 @@
 namespace fa::tiling {
 
 double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) const {
-  // Sum over the limits 1..x of the number of blocks that hold their keys.
+  // Sum over the limits 1..x of the number of blocks that hold so many keys.
   const auto blocks_up_to = [block_size](int64_t x) {
     const auto whole = static_cast<double>(x / block_size), rest = static_cast<double>(x % block_size);
     return static_cast<double>(block_size) * whole * (whole + 1) / 2 + rest * (whole + 1);
@@ -18,13 +18,13 @@ double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) cons
   double blocks = 0;
   for (const SparseSequence& sequence : list) {
     const auto [sq, sk] = std::pair{sequence.sq, sequence.sk};
-    const int64_t full = core::SaturatedProduct(entries, block_size);  // a list takes no more keys
+    const int64_t full = core::SaturatedProduct(entries, block_size);  // the most keys of a list
     if (mask == SparseMask::kNone) {
       const int64_t of_each = std::min(entries, core::CeilDiv(sk, block_size));
       blocks += static_cast<double>(sq) * static_cast<double>(of_each);
       continue;
     }
-    // The limits are first..sk, one per row; rows before them have none.
+    // The limits of rows are first..sk, one per row. Rows before them have no keys.
     const int64_t before = std::max<int64_t>(sk - sq, 0);
     const int64_t end = std::max(before, std::min(sk, full));
     blocks += blocks_up_to(end) - blocks_up_to(before) + static_cast<double>(sk - end) * static_cast<double>(entries);

@@ -10,13 +10,13 @@
 
 namespace fa::tiling {
 
-/// The rows of one batch element, or of one packed sequence, that are in use.
+/// The rows in use of one batch element or one packed sequence.
 struct SparseSequence {
   int64_t sq = 0, sk = 0;
-  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first row in the tensors; 0 otherwise
-  int64_t first_token = 0;             ///< tokens of all sequences before it
+  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first rows in the tensors; otherwise 0
+  int64_t first_token = 0;             ///< number of tokens of all sequences before it
 
-  /// Query token t may select the keys below: 0..sk.
+  /// Query token t may select the keys below this number, 0..sk.
   [[nodiscard]] int64_t Limit(SparseMask mask, int64_t t) const {
     return mask == SparseMask::kNone ? sk : std::clamp<int64_t>(sk - sq + t + 1, 0, sk);
   }
@@ -35,17 +35,18 @@ struct SparseSequences {
   int64_t tokens = 0;
   int64_t max_sk = 0;
   bool packed = false;                         ///< TND
-  int64_t q_rows = 0, k_rows = 0;              ///< of the tensors: S1 and S2, or T; of pages what the table can hold
-  std::vector<int64_t> lengths_q, lengths_kv;  ///< as given
+  int64_t q_rows = 0, k_rows = 0;              ///< rows of the tensors: S1 and S2, or T; for pages as many as the table
+                                               ///< can hold
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< as the caller gave them
 
   [[nodiscard]] SparseToken Token(int64_t token) const;
   [[nodiscard]] int64_t Limit(const SparseToken& token) const {
     return list[static_cast<size_t>(token.sequence)].Limit(mask, token.row);
   }
-  /// Keys of all tokens together, of lists of `entries` blocks of block_size keys: per token the smaller of its list
-  /// and the blocks that hold its keys.
+  /// The number of keys of all tokens if their lists have `entries` blocks of block_size keys. Per token it is the
+  /// smaller of its list and the blocks that hold its keys.
   [[nodiscard]] double SelectableKeys(int64_t entries, int64_t block_size) const;
-  /// The token's row in the tensors, to go with its sequence as batch element.
+  /// The token's row in the tensors, for the token's sequence as batch element.
   [[nodiscard]] int64_t Row(const SparseToken& token) const {
     return list[static_cast<size_t>(token.sequence)].q_offset + token.row;
   }

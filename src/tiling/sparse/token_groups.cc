@@ -5,12 +5,12 @@
 namespace fa::tiling {
 namespace {
 
-// Tokens of a group at most: the state of each, 100 KB with 64 heads of 128, is read and written once per block, which
+// Most tokens of a group. Each has a state, 100 KB with 64 heads of 128, which is read and written once per block. That
 // takes a thirtieth of the time of its products.
 constexpr int64_t kMostTokens = 32;
 constexpr int64_t kLeastTokens = 8;
 
-// Tasks per worker, so many that the last ones leave no worker idle for long.
+// Enough tasks per worker that the last ones leave no worker idle for long.
 constexpr int64_t kTasksPerWorker = 4;
 
 }  // namespace

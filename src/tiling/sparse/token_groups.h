@@ -9,14 +9,14 @@
 
 namespace fa::tiling {
 
-/// Tokens [rows) of a sequence that walk its keys together.
+/// Tokens `rows` of a sequence, which walk its keys together.
 struct TokenGroup {
   int64_t sequence = 0;
   Interval rows;
-  int64_t first_group = 0;  ///< of the sequence
+  int64_t first_group = 0;  ///< number of the sequence's first group
 };
 
-/// Tokens of a group: fewer where there are few for the workers.
+/// Tokens per group: fewer if there are few tokens for the workers.
 [[nodiscard]] int64_t TokensOfAGroup(const SparseSequences& sequences, int workers);
 /// All tokens in order, in groups of at most `tokens` of one sequence.
 [[nodiscard]] std::vector<TokenGroup> MakeTokenGroups(const SparseSequences& sequences, int64_t tokens);
