@@ -36,9 +36,8 @@ ACL_FUNC_VISIBILITY aclIntArray* aclCreateIntArray(const int64_t* value, uint64_
 /// From here on the list owns its tensors.
 ACL_FUNC_VISIBILITY aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size);
 
-/// Destroys the object. Executors keep what they need, so an object may go as soon as the workspace size is known.
-/// A null handle gives ACLNN_ERR_PARAM_NULLPTR; a handle that is not alive gives
-/// ACLNN_ERR_PARAM_INVALID.
+/// Destroys the object. Executors keep what they need, so an object may go as soon as the workspace size is known. A
+/// null handle gives ACLNN_ERR_PARAM_NULLPTR; a handle that is not alive gives ACLNN_ERR_PARAM_INVALID.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensor(const aclTensor* tensor);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyScalar(const aclScalar* scalar);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyIntArray(const aclIntArray* array);
